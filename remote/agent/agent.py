@@ -1,6 +1,6 @@
-"""The agent: samplers on threads of their own, one writer, one reader, and a watch over all of them.
+"""The agent: each sampler on its own thread, one writer and one reader.
 
-Nothing waits on the console: records queue in the outbox. Nothing waits on a sampler: one that hangs is reported.
+Nothing waits for the console: records queue in the outbox. Nothing waits for a sampler: one that hangs is reported.
 """
 
 import importlib.util
@@ -26,8 +26,8 @@ from ..samplers.node import node_fields
 from ..samplers.processes import ProcessSampler
 from ..samplers.topology import TopologySampler
 from . import cache_users, requests, wire
-from .binaries import Blobs
-from .detached_start import Starter
+from .binaries import BinaryStore
+from .detached_start import DetachedStarter
 from .outbox import Outbox
 
 TYPE_CHECKING = False
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from .bootstrap import BundleImporter
     from .cache import Cache
 
-#: A tick that takes longer than this many intervals (and at least this many seconds) is called hung.
+#: A tick that takes longer than this many intervals, and at least this many seconds, is hung.
 HUNG_INTERVALS, HUNG_S = 3, 5.0
-#: Facts of one tick come from several threads within a few milliseconds; waiting for them makes one write of them.
+#: Seconds the writer waits for the records of a tick, which several threads post, to send them in one write.
 GATHER_S = 0.02
-#: How long the host sampler waits for psutil to arrive before it starts without.
+#: Seconds to wait for psutil before sampling starts without it.
 PSUTIL_S = 5.0
 
 
 class SamplerThread(threading.Thread):
-    """Runs one sampler: starts it, ticks it on a fixed grid, posts what it yields. A missed slot is skipped."""
+    """Runs one sampler on a fixed grid and posts its records. A missed slot is skipped."""
 
     def __init__(self, sampler: "Sampler", agent: "Agent") -> None:
         super(SamplerThread, self).__init__(name="gconsole-" + sampler.name)
@@ -60,11 +60,12 @@ class SamplerThread(threading.Thread):
         self.began: float | None = None  # time.monotonic() of the tick under way
 
     def run(self) -> None:
+        """Start the sampler and tick it until the agent ends."""
         try:
             self._start()
         except Unavailable as error:
             self.agent.miss(error.name or self.sampler.name, error.text, error.try_)
-        except Exception:  # noqa: BLE001 - one sampler's fault is told, and stops nobody else
+        except Exception:  # noqa: BLE001 - a failed sampler is reported and stops no other
             self.agent.report_crash("sampler %s could not start" % self.sampler.name)
         else:
             self._loop()
@@ -87,7 +88,7 @@ class SamplerThread(threading.Thread):
             except Exception:  # noqa: BLE001 - as above
                 failures += 1
                 facts = []
-                if failures in (1, 60):  # once when it begins, once when it does not end
+                if failures in (1, 60):  # at first, and once more if it persists
                     self.agent.report_crash("sampler %s failed" % self.sampler.name)
             self.began = None
             if facts:
@@ -96,11 +97,12 @@ class SamplerThread(threading.Thread):
             self.agent.ended.wait(self._until_next_slot())
 
     def _until_next_slot(self) -> float:
-        """Seconds to the next point of the grid that all samplers share; what was missed is skipped."""
+        """Seconds to the next slot of the grid that all samplers share."""
         interval = self.sampler.interval_s
         return interval - (time.monotonic() - self.agent.epoch) % interval
 
     def is_hung(self, now: float) -> bool:
+        """Whether the tick in progress takes longer than HUNG_INTERVALS intervals and HUNG_S."""
         began = self.began
         return began is not None and now - began > max(HUNG_S, HUNG_INTERVALS * self.sampler.interval_s)
 
@@ -117,10 +119,10 @@ class Agent(object):
         self.place = place
         self.linger_s = config.get("linger_s", 0)
         self.outbox = Outbox(config.get("buffer_bytes", 64 << 20), keep=self.linger_s > 0)
-        self.blobs = Blobs(place, importer, start.get("blobs", {}))
+        self.blobs = BinaryStore(place, importer, start.get("blobs", {}))
         self.ended = threading.Event()
-        self.heard = time.monotonic()  # when the console last said anything
-        self.epoch = time.monotonic()  # where the grid of ticks begins
+        self.last_received = time.monotonic()  # when the console last sent a frame
+        self.epoch = time.monotonic()  # origin of the tick grid
         self.missing: list[Fields] = []
         self.threads: list[SamplerThread] = []
         self.snapshot_period_ms = config.get("snapshot_period_ms", 0)  # between reads of the clocks; 0: none
@@ -141,9 +143,9 @@ class Agent(object):
         self.context.import_nvml = self._import_nvml
         if not self.context.simulate_gpus:
             importer.compile_aside("pynvml")  # now, while this process has one thread
-        self.followed: dict[str, Follower] = {}  # job: whose output somebody reads
-        self.left_off: dict[str, Follower] = {}  # job: whose output somebody has read, and how far
-        self.starter = Starter()
+        self.followed: dict[str, Follower] = {}  # job: its output reader
+        self.left_off: dict[str, Follower] = {}  # job: reader of an output that is no longer followed
+        self.starter = DetachedStarter()
         os.nice(10)  # before any other thread starts: on Linux a thread has a niceness of its own
 
     # -- a connection ------------------------------------------------------------------------------------------------
@@ -171,19 +173,19 @@ class Agent(object):
         """Act on the console's frames until the connection ends."""
         try:
             for line in wire.read_lines(reader):
-                self.heard = time.monotonic()
+                self.last_received = time.monotonic()
                 if line:
                     self._act(wire.decode(line))
         except wire.BadFrame as error:
             self.log("error", "the console's connection was dropped: %s" % error)
         except (OSError, ValueError):
-            return  # the connection is gone, or was closed for a newer one
+            return  # closed by the peer, or replaced by a newer connection
 
     def _act(self, frame: "Fields") -> None:
         try:
             requests.act(self, frame)
-        except Exception:  # noqa: BLE001 - one frame that makes no sense costs itself, not the agent
-            self.report_crash("a frame of the console")
+        except Exception:  # noqa: BLE001 - a malformed frame must not end the agent
+            self.report_crash("malformed frame from the console")
 
     def disconnect(self, sink: "Any") -> None:
         """The connection of `sink` is over; a newer one stays."""
@@ -192,7 +194,7 @@ class Agent(object):
                 self._sink = None
 
     def end(self) -> "NoReturn":
-        """End the process now, whatever its threads are stuck in."""
+        """End the process now, also with hung threads."""
         try:
             self.ended.set()
             self.blobs.close()
@@ -210,30 +212,30 @@ class Agent(object):
             signal.signal(number, lambda *_: self.end())
 
     def on_end(self, action: "Callable[[], object]") -> None:
-        """Have something done when the agent ends; the same thing once."""
+        """Call `action` when the agent ends; the same one once."""
         if action not in self._at_end:
             self._at_end.append(action)
 
     def read_clocks_every(self, period_ms: int) -> None:
-        """So many ms between two reads of the node's clocks against each other from now on; 0: none. ValueError."""
+        """Set the interval between two clock snapshots, ms; 0 stops them. Raises ValueError."""
         if not isinstance(period_ms, int) or (period_ms and not 10 <= period_ms <= 1000):
-            raise ValueError("clocks are read every 10 to 1000 ms, not every %r" % (period_ms,))
+            raise ValueError("clock snapshot interval must be 0 or 10 to 1000 ms, not %r" % (period_ms,))
         self.snapshot_period_ms = period_ms
 
     def describe(self) -> "Fields":
-        """Who this is, for whoever asks on the socket of a lingering agent."""
+        """Identity of a lingering agent, sent on its socket."""
         return {
             "agent": self.id,
             "bundle": self.bundle,
             "console": self.console,
             "pid": os.getpid(),
             "linger_s": self.linger_s,
-            "silent_s": round(time.monotonic() - self.heard, 1),
+            "silent_s": round(time.monotonic() - self.last_received, 1),
         }
 
     def _write(self, sink: "Any", turn: int) -> None:
         while self._sink is sink:
-            data = self.outbox.take(turn, 1.0, GATHER_S)
+            data = self.outbox.next_bytes(turn, 1.0, GATHER_S)
             if data is None:
                 return
             try:
@@ -270,8 +272,12 @@ class Agent(object):
         self._sampling = True
         try:
             self._presence = cache_users.register(self.place, self, self._label)
-        except OSError as error:  # a full disk must not keep anybody from watching the node
-            self.miss("cache", "it cannot be written: %s" % error, "free some space there, or set [agent] cache_dir")
+        except OSError as error:  # a full disk must not prevent sampling
+            self.miss(
+                "cache",
+                "the cache folder cannot be written: %s" % error,
+                "free some disk space, or set [agent] cache_dir",
+            )
         nvml = self._simulated_nvml()
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
@@ -300,11 +306,11 @@ class Agent(object):
         try:
             import pynvml  # type: ignore[import-untyped]
         except Exception as error:  # noqa: BLE001 - whatever it is, the node has no GPU figures
-            raise Unavailable("pynvml cannot be loaded here: %s" % error, name="gpu_no_binding")
+            raise Unavailable("pynvml cannot be loaded: %s" % error, name="gpu_no_binding")
         return pynvml
 
     def _prepare(self, samplers: "list[Sampler]") -> None:
-        """Say who this node is and start the samplers, once psutil is here or known not to come."""
+        """Send the `node` record and start the samplers, once psutil has arrived or failed."""
         try:
             self.context.psutil = self.blobs.import_psutil(PSUTIL_S)
         except Unavailable as error:
@@ -321,23 +327,24 @@ class Agent(object):
         SamplerThread(CostSampler(self.context, self), self).start()
 
     def miss(self, name: str, text: str, try_: str) -> None:
-        """Note that something is not to be had here; the `node` record is said again if it was already out."""
+        """Add a missing capability; the `node` record is sent again if it was already sent."""
         self.missing.append({"name": name, "text": text, "try": try_})
         if self.threads:
             self.outbox.post([("node", node_fields(self))])
 
     def log(self, severity: str, text: str, try_: str = "") -> None:
+        """Queue a `log` record of the agent itself."""
         self.outbox.post([("log", {"source": "agent", "severity": severity, "text": text, "try_": try_})])
 
     def report_crash(self, what: str) -> None:
-        """Say that `what` went wrong, with the innermost lines of the exception being handled."""
+        """Log that `what` failed, with the innermost frames of the exception being handled."""
         self.log("error", "%s: %s" % (what, traceback.format_exc(limit=-4)[-2000:]))
 
-    # -- the watch ---------------------------------------------------------------------------------------------------
+    # -- orphan check -----------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """End an agent whose console has gone without a word (a half-open connection gives no end of file)."""
+        """End an agent whose console is gone (a half-open connection gives no end of file)."""
         orphan_s = self.config.get("orphan_s", 15)
         while not self.ended.wait(1.0):
-            if time.monotonic() - self.heard > orphan_s:
+            if time.monotonic() - self.last_received > orphan_s:
                 self.end()

@@ -1,4 +1,4 @@
-"""The two binaries the agent can use, psutil's extension and py-spy: found in the cache, or sent by the console."""
+"""The binaries that the agent uses, psutil's extension and py-spy: from the cache, or sent by the console."""
 
 import base64
 import os
@@ -21,8 +21,8 @@ PSUTIL, PY_SPY = "psutil", "py-spy"
 _EXTENSION = "psutil._psutil_linux"
 
 
-class Blobs(object):
-    """`offered` maps a blob's name to {arch: sha256}: what the console can send to a node of that architecture."""
+class BinaryStore(object):
+    """The binaries of this node by name. `offered` is {name: {arch: sha256}}: what the console can send."""
 
     def __init__(self, place: "Cache", importer: "BundleImporter", offered: "dict[str, dict[str, str]]") -> None:
         self._place = place
@@ -31,52 +31,52 @@ class Blobs(object):
         self._changed = threading.Condition()
         self._digests: dict[str, str | None] = {}
         self._paths: dict[str, str] = {}
-        self._problems: dict[str, str] = {}  # name -> why it will not come
+        self._problems: dict[str, str] = {}  # name -> why it is not available
         self._incoming: dict[str, tuple[BlobWriter, Any]] = {}  # name -> (writer, inflater)
         for name, by_arch in offered.items():
             self.offer(name, by_arch)
 
     def offer(self, name: str, by_arch: "dict[str, str]") -> None:
-        """The console can send this binary, {arch: sha256}; look whether it is here. What failed may be tried again."""
+        """Register an offer, {arch: sha256}, and check the cache; a failed binary may be sent again."""
         digest = by_arch.get(self._arch)
         self._digests[name] = digest
         self._problems.pop(name, None)
         if digest is None:
-            self._settle(name, problem="the console has no %s for %s (there: gconsole bundle)" % (name, self._arch))
+            self._settle(name, problem="the console has no %s for %s; run there: gconsole bundle" % (name, self._arch))
             return
         path = self._place.find(digest)
         if path:
             self._settle(name, path=path)
 
     def wanted(self) -> "list[str]":
-        """Names of the offered blobs that this node does not have yet."""
+        """Names of the offered binaries that this node lacks."""
         return sorted(n for n in self._digests if n not in self._paths and n not in self._problems)
 
     def path(self, name: str) -> "str | None":
-        """Where the binary lies, or None."""
+        """The path of a binary, or None."""
         return self._paths.get(name)
 
     def problem(self, name: str) -> "str | None":
-        """Why the binary is not here and will not come, or None."""
+        """Why a binary is not available, or None."""
         return self._problems.get(name)
 
     def receive(self, agent: "Agent", frame: "Fields") -> None:
-        """Take one piece, {"blob": name, "at": offset, "encoding": "zlib"|"xz", "data": base64, "end": is it the last}.
+        """Store one chunk, {"blob": name, "at": offset, "encoding": "zlib"|"xz", "data": base64, "end": is last}.
 
-        The piece at 0 begins anew: a connection that broke may have left half a binary. Instead of pieces there may be
-        {"blob": name, "problem": text}.
+        The chunk at 0 restarts a binary that an earlier connection left incomplete. {"blob": name, "problem": text}
+        reports that the console cannot send it.
         """
         name = frame["blob"]
         if name not in self.wanted():
             return
         try:
-            self._take(name, frame)
-        except Exception as error:  # noqa: BLE001 - a damaged stream raises what it likes (lzma has a type of its own)
+            self._store(name, frame)
+        except Exception as error:  # noqa: BLE001 - a damaged stream raises many types
             self._drop(name)
-            self._settle(name, problem="%s could not be kept: %s" % (name, error))
-            agent.miss(name, self._problems[name], "free some space, or name another place: [agent] cache_dir")
+            self._settle(name, problem="%s could not be stored: %s" % (name, error))
+            agent.miss(name, self._problems[name], "free some disk space, or set [agent] cache_dir")
 
-    def _take(self, name: str, frame: "Fields") -> None:
+    def _store(self, name: str, frame: "Fields") -> None:
         if "problem" in frame:
             self._settle(name, problem=frame["problem"])
             return
@@ -84,7 +84,7 @@ class Blobs(object):
             self._drop(name)
             self._incoming[name] = (self._place.writer(self._digests[name] or ""), _inflater(frame["encoding"]))
         if name not in self._incoming:
-            return  # the rest of one that was begun on another connection
+            return  # its first chunk came on another connection
         writer, inflater = self._incoming[name]
         writer.write(inflater.decompress(base64.b64decode(frame["data"])))
         if frame.get("end"):
@@ -93,7 +93,7 @@ class Blobs(object):
             self._settle(name, path=path)
 
     def _drop(self, name: str) -> None:
-        """Leave nothing of a binary that arrived only in part."""
+        """Delete an incomplete binary."""
         if name in self._incoming:
             self._incoming.pop(name)[0].abandon()
 
@@ -106,7 +106,7 @@ class Blobs(object):
             self._changed.notify_all()
 
     def wait(self, name: str, timeout_s: float) -> None:
-        """Wait until the blob is here or known not to come."""
+        """Wait until a binary is available or failed."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while name not in self._paths and name not in self._problems:
@@ -125,11 +125,11 @@ class Blobs(object):
         try:
             import psutil
         except Exception as error:  # noqa: BLE001 - another libc, a kernel that forbids it, a /proc it does not understand
-            raise Unavailable("psutil cannot be loaded here: %s" % error)
+            raise Unavailable("psutil cannot be loaded: %s" % error)
         return psutil
 
     def close(self) -> None:
-        """Drop what arrived only in part."""
+        """Delete incomplete binaries."""
         for name in list(self._incoming):
             self._drop(name)
 

@@ -1,8 +1,8 @@
-"""The first code of the bundle to run on a node: makes the bundle importable and hands over to the agent.
+"""The first code of the bundle that runs on a node: makes the bundle importable and starts the agent.
 
-The one-liner on the command line (gconsole.fleet.deploy.payload.STAGE0) has read and checked the bundle; it executes
-this text and calls `boot` with the rest. Nothing is written to disk here: modules are imported from memory, and only
-their compiled form is kept in the cache folder, because compiling them at every start costs time and memory.
+The one-liner on the command line (gconsole.fleet.deploy.payload.STAGE0) has read and verified the bundle; it executes
+this source and calls `boot` with the rest. Modules are imported from memory; only compiled code is written, to the cache
+folder, because compiling at every start costs time and memory.
 """
 
 import base64
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
     from typing import Any
 
-#: Modules that only some nodes need, and cost much to compile: those on which this shared library can be loaded.
+#: {module: shared library}: modules that are costly to compile and needed only where the library can be loaded.
 SELDOM = {"pynvml": "libnvidia-ml.so.1"}
 
 
@@ -27,20 +27,20 @@ class BundleImporter(object):
     """Imports the bundle's modules from memory; compiled code is cached in `code_dir` where one is set.
 
     `modules` maps a module's name to [sha256 of its source, base64 of its zlib'd source, is it a package].
-    One of SELDOM has the names that are asked of it as a fourth, and they are in its sha256 too.
-    `extensions` maps a module's name to the path of its shared object, for those that arrived as a blob.
+    One of SELDOM has a fourth element, the names that are used of it, which are part of its sha256.
+    `extensions` maps a module's name to the path of its shared object, for those that were sent as binaries.
     """
 
     def __init__(self, modules: "dict[str, Any]") -> None:
         self.modules = modules
         self.extensions: dict[str, str] = {}
         self.code_dir: str | None = None
-        self._compiling: int | None = None  # pid of the child that compiles what only some nodes need
+        self._compiling: int | None = None  # pid of the child that compiles SELDOM modules
 
     def use_code_dir(self, folder: "str | None") -> None:
-        """Keep compiled code in `folder` (None: nowhere), and compile now what it lacks.
+        """Keep compiled code in `folder` (None: nowhere), and compile what it lacks.
 
-        A child does that: the memory that compiling takes, 6 MB, goes with it.
+        A child process compiles, so that the 6 MB of memory that this takes are released.
         """
         self.code_dir = folder
         lacking = [name for name in self.modules if name not in SELDOM and self._lacks(name)]
@@ -49,7 +49,7 @@ class BundleImporter(object):
             os.waitpid(child, 0)
 
     def compile_aside(self, name: str) -> None:
-        """Begin to compile a module of SELDOM in a child, while this process goes on. Call it before threads start."""
+        """Start compiling a module of SELDOM in a child. Call it before threads start."""
         if name in self.modules and self._lacks(name):
             self._compiling = self._compile_in_child([name])
 
@@ -78,9 +78,10 @@ class BundleImporter(object):
                 code = self._pruned(name) if name in SELDOM else None
                 self._keep(self.modules[name][0], code or self._compiled(name))
         finally:
-            os._exit(0)  # whatever went wrong: the parent compiles what it does not find
+            os._exit(0)  # after any failure the parent compiles what is missing
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "importlib.machinery.ModuleSpec | None":
+        """importlib: the spec of a module of the bundle, or None."""
         if name in self.extensions:
             location = self.extensions[name]
             loader = importlib.machinery.ExtensionFileLoader(name, location)
@@ -90,9 +91,11 @@ class BundleImporter(object):
         return importlib.machinery.ModuleSpec(name, self, origin="gconsole bundle", is_package=self.modules[name][2])  # type: ignore[arg-type]
 
     def create_module(self, spec: "importlib.machinery.ModuleSpec") -> None:
-        return None
+        """importlib: the default module object."""
+        return
 
     def exec_module(self, module: "Any") -> None:
+        """importlib: execute a module, from its cached code if there is any."""
         name = module.__spec__.name
         digest = self.modules[name][0]
         code = self._cached(digest)
@@ -102,7 +105,7 @@ class BundleImporter(object):
         exec(code, module.__dict__)
 
     def get_source(self, name: str) -> str:
-        """The text of a module, as importlib's loaders give it."""
+        """importlib: the source of a module."""
         return self._source(name).decode("utf-8")
 
     def _source(self, name: str) -> bytes:
@@ -111,18 +114,18 @@ class BundleImporter(object):
     def _compiled(self, name: str, tree: "Any" = None) -> "Any":
         file = "gconsole:" + name.replace(".", "/") + ".py"
         source = self._source(name) if tree is None else tree
-        return compile(source, file, "exec", dont_inherit=True, optimize=2)  # nobody reads docstrings on a node
+        return compile(source, file, "exec", dont_inherit=True, optimize=2)  # without docstrings and asserts
 
     def _pruned(self, name: str) -> "Any":
-        """The code of a module with only what is asked of it; None where that does not run: then the whole is taken.
+        """The code of a module reduced to what is used of it; None if that does not run.
 
-        Only for a child: a syntax tree of pynvml takes more memory than all of the agent.
+        Only for a child: a syntax tree of pynvml takes more memory than the whole agent.
         """
         from gconsole_remote.agent import trim_module
 
         try:
             code = self._compiled(name, trim_module.prune(self._source(name), self.modules[name][3]))
-            module = sys.modules[name] = type(sys)(name)  # its code looks itself up there
+            module = sys.modules[name] = type(sys)(name)  # its code accesses itself there
             exec(code, module.__dict__)
         except Exception:  # noqa: BLE001 - whatever a module of another version does: the whole one is as good as ever
             return None
@@ -140,30 +143,30 @@ class BundleImporter(object):
                 checksum, data = f.read(4), f.read()
             return marshal.loads(data) if checksum == _checksum(data) else None
         except (OSError, ValueError, EOFError, TypeError):
-            return None  # absent or torn: it is compiled and written again
+            return None  # missing or incomplete: compile again
 
     def _keep(self, digest: str, code: "Any") -> None:
         if not self.code_dir:
             return
         path = self._path(digest)
-        draft = "%s.%s" % (path, os.urandom(6).hex())  # a pid would come again, in every container the same
+        draft = "%s.%s" % (path, os.urandom(6).hex())  # not the pid: containers reuse it
         data = marshal.dumps(code)
         try:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
                 f.write(_checksum(data) + data)
             os.rename(draft, path)
         except OSError:
-            self.code_dir = None  # a full disk costs compile time, nothing else
+            self.code_dir = None  # a full disk only costs compile time
             _remove(draft)
 
 
 def _checksum(data: bytes) -> bytes:
-    """Four bytes that tell a torn file: unmarshalling half a module can crash the interpreter."""
+    """CRC-32, four bytes: unmarshalling an incomplete module can crash the interpreter."""
     return zlib.crc32(data).to_bytes(4, "big")
 
 
 def _can_load(library: str) -> bool:
-    import ctypes  # only the child pays for it
+    import ctypes  # only imported in the child
 
     try:
         ctypes.CDLL(library)
@@ -176,7 +179,7 @@ def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        pass  # it was never made, or the folder is gone
+        pass  # never created, or the folder is gone
 
 
 def boot(stdin: "BufferedReader", payload: bytes) -> None:

@@ -1,6 +1,6 @@
-"""The one folder the agent may write: compiled code, content-addressed binaries, sockets of lingering agents.
+"""The cache folder, the only one the agent writes: compiled code, content-addressed binaries, sockets, jobs.
 
-It is 0700 and ours, or it is not used. What is executed from it is checked against its SHA-256 first.
+It must be 0700 and owned by the agent's user. Binaries are checked against their SHA-256 before they are executed.
 """
 
 import errno
@@ -15,18 +15,18 @@ except ImportError:
     try:
         from _sha256 import sha256  # type: ignore[import-not-found,no-redef,unused-ignore]  # Python up to 3.11
     except ImportError:
-        from hashlib import sha256  # last: it loads OpenSSL, 4 MB that the agent would carry for ever
+        from hashlib import sha256  # last: it loads OpenSSL, 4 MB of memory
 
-#: The folders in it. One in which jobs run has another (see jobs/folder.py).
+#: Its subfolders; a cache with jobs has one more (see jobs/job_dir.py).
 PARTS = ("blob", "code", "run")
 
 
-class Unusable(Exception):
-    """A place that cannot be the cache; the text says why."""
+class UnusableCache(Exception):
+    """A folder that cannot be the cache; the text is the reason."""
 
 
 def places(configured: str, uid: int) -> "list[str]":
-    """Where the cache may be, best first; a home comes last, because a shared home may be what hangs."""
+    """Candidate folders, best first; the home is last, because a shared home may hang."""
     if configured:
         return [os.path.expanduser(configured)]
     name = "gconsole-%d" % uid
@@ -38,42 +38,44 @@ def places(configured: str, uid: int) -> "list[str]":
 
 
 def check(path: str, uid: int) -> None:
-    """Raise Unusable unless `path` is a real folder of ours that nobody else may enter and we may write."""
-    _judge(os.lstat(path), path, uid)
+    """Raise UnusableCache unless `path` is a folder owned by `uid`, mode 0700 and writable."""
+    _check_info(os.lstat(path), path, uid)
     if not os.access(path, os.W_OK):
-        raise Unusable("%s cannot be written" % path)
+        raise UnusableCache("%s cannot be written" % path)
 
 
 def check_above(path: str) -> None:
-    """Raise Unusable where others than root could put something else in the place of `path` at any time.
+    """Raise UnusableCache if other users could replace `path`.
 
-    They can where they may write to a folder above it, unless that is sticky as /tmp is. A folder of ours that a group
-    may write to is our own choice: a group of one's own is usual.
+    They can if they may write to a folder above it that is not sticky (as /tmp is). A group-writable folder of our own
+    is accepted: private groups are usual.
     """
     uid, above = os.geteuid(), os.path.dirname(os.path.abspath(path))
     for folder in dict.fromkeys(_lineage(above) + _lineage(os.path.realpath(above))):
         try:
             info = os.stat(folder)
         except OSError:
-            continue  # it is not there yet, and we shall make it
+            continue  # it will be created
         group = info.st_mode & stat.S_IWGRP and info.st_gid != 0 and info.st_uid != uid
         if (group or info.st_mode & stat.S_IWOTH) and not info.st_mode & stat.S_ISVTX:
             mode = stat.S_IMODE(info.st_mode)
-            raise Unusable("%s is below %s, where others may rename it (mode %o, not sticky)" % (path, folder, mode))
+            raise UnusableCache(
+                "%s is below %s, where others may rename it (mode %o, not sticky)" % (path, folder, mode)
+            )
 
 
 def _lineage(folder: str) -> "list[str]":
     """A folder and all above it."""
-    found = [folder]
-    while os.path.dirname(found[-1]) != found[-1]:
-        found.append(os.path.dirname(found[-1]))
-    return found
+    folders = [folder]
+    while os.path.dirname(folders[-1]) != folders[-1]:
+        folders.append(os.path.dirname(folders[-1]))
+    return folders
 
 
 def opened(path: str, uid: int) -> "tuple[int, int]":
-    """(descriptor of the folder above, descriptor of `path`), which `check` finds good. Raises Unusable and OSError.
+    """(descriptor of the parent folder, descriptor of `path`), both checked. Raises UnusableCache and OSError.
 
-    Whatever somebody puts in their places from now on: these stay the folders that were looked at.
+    The descriptors stay valid for the checked folders, whatever replaces their names.
     """
     check(path, uid)
     parent, name = os.path.split(os.path.abspath(path))
@@ -84,37 +86,37 @@ def opened(path: str, uid: int) -> "tuple[int, int]":
         os.close(above)
         raise
     try:
-        _judge(os.fstat(folder), path, uid)
-    except Unusable:
+        _check_info(os.fstat(folder), path, uid)
+    except UnusableCache:
         os.close(above)
         os.close(folder)
         raise
     return above, folder
 
 
-def _judge(info: "os.stat_result", path: str, uid: int) -> None:
+def _check_info(info: "os.stat_result", path: str, uid: int) -> None:
     if stat.S_ISLNK(info.st_mode):
-        raise Unusable("%s is a link" % path)
+        raise UnusableCache("%s is a link" % path)
     if not stat.S_ISDIR(info.st_mode):
-        raise Unusable("%s is not a folder" % path)
+        raise UnusableCache("%s is not a folder" % path)
     if info.st_uid != uid:
-        raise Unusable("%s belongs to uid %d" % (path, info.st_uid))
+        raise UnusableCache("%s belongs to uid %d" % (path, info.st_uid))
     if stat.S_IMODE(info.st_mode) & 0o077:
-        raise Unusable("%s may be entered by others (mode %o)" % (path, stat.S_IMODE(info.st_mode)))
+        raise UnusableCache("%s may be entered by others (mode %o)" % (path, stat.S_IMODE(info.st_mode)))
 
 
 def is_noexec(path: str) -> bool:
-    """Whether the file system of `path` refuses to run programs and map shared objects."""
+    """Whether the file system of `path` is mounted noexec."""
     return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
 
 
 class Cache(object):
-    """The cache folder in use. `root` is None where there is none (asked for, or no place would do: see `refused`)."""
+    """The cache folder in use; `root` is None if ephemeral or if no candidate is usable (see `refused`)."""
 
     def __init__(self, configured: str = "", ephemeral: bool = False) -> None:
         self.root: str | None = None
         self.noexec = False
-        self.refused: list[str] = []  # why the better places were not taken
+        self.refused: list[str] = []  # why better candidates were not used
         self._memory: dict[str, int] = {}  # sha256 -> file descriptor, for binaries that live in memory
         if ephemeral:
             return
@@ -123,7 +125,7 @@ class Cache(object):
             try:
                 self._open(path, uid)
                 noexec = is_noexec(path)
-            except (OSError, Unusable) as error:
+            except (OSError, UnusableCache) as error:
                 self.refused.append(str(error))
                 continue
             if self.root is None or (self.noexec and not noexec):
@@ -150,11 +152,11 @@ class Cache(object):
             check(os.path.join(path, name), uid)
 
     def folder(self, name: str) -> "str | None":
-        """The folder of that name inside the cache ("code", "run"), or None without a cache."""
+        """A subfolder of the cache ("code", "run"), or None without a cache."""
         return os.path.join(self.root, name) if self.root else None
 
     def find(self, digest: str) -> "str | None":
-        """The path of the binary with that SHA-256, or None; its content has been checked just now."""
+        """The path of the binary with that SHA-256, which is verified; or None."""
         if digest in self._memory:
             return self._memory_path(digest)
         if self.root is None or self.noexec:
@@ -169,7 +171,7 @@ class Cache(object):
             return None
 
     def writer(self, digest: str) -> "BlobWriter":
-        """A `BlobWriter` for the binary with that SHA-256: into the folder, or into memory where that cannot run it."""
+        """A `BlobWriter` for the binary with that SHA-256: in the cache, or in memory if that cannot execute it."""
         if self.root is None or self.noexec:
             return BlobWriter(self, digest, memory_file("gconsole-" + digest[:8]), None)
         draft, path = tempfile.mkstemp(prefix=".draft-", dir=os.path.join(self.root, "blob"))
@@ -185,7 +187,7 @@ class Cache(object):
 
 
 class BlobWriter(object):
-    """Takes the pieces of one binary, checks the whole, and puts it in its place; nothing of a bad one stays."""
+    """Writes one binary in chunks, verifies its SHA-256 and moves it into place; a damaged one is removed."""
 
     def __init__(self, cache: "Cache", digest: str, fd: int, draft: "str | None") -> None:
         self.cache, self.digest, self.draft = cache, digest, draft
@@ -193,15 +195,16 @@ class BlobWriter(object):
         self._hash = sha256()
 
     def write(self, data: bytes) -> None:
+        """Append a chunk. Raises OSError."""
         self._hash.update(data)
         assert self.fd is not None
         while data:
             data = data[os.write(self.fd, data) :]
 
     def finish(self) -> str:
-        """The path of the finished binary. Raises Unusable where its content is not what its name says, and OSError."""
+        """The path of the finished binary. Raises OSError, and UnusableCache if its SHA-256 is wrong."""
         if self._hash.hexdigest() != self.digest:
-            raise Unusable("a binary arrived damaged (SHA-256 %s…)" % self._hash.hexdigest()[:12])
+            raise UnusableCache("a binary arrived damaged (SHA-256 %s…)" % self._hash.hexdigest()[:12])
         assert self.fd is not None
         os.fchmod(self.fd, 0o700)
         if self.draft is None:
@@ -214,14 +217,14 @@ class BlobWriter(object):
         return path
 
     def abandon(self) -> None:
-        """Leave nothing of what was written, unless it was finished."""
+        """Delete what was written, unless it was finished."""
         self._close()
         if self.draft is not None:
             draft, self.draft = self.draft, None
             try:
                 os.unlink(draft)
             except OSError:
-                pass  # somebody cleaned up already
+                pass  # already removed
 
     def _close(self) -> None:
         if self.fd is not None:

@@ -1,7 +1,7 @@
-"""Who uses a cache folder: each agent keeps a small file in its `run` folder for as long as it lives.
+"""The agents that use a cache folder: each keeps a small file in its `run` folder while it lives.
 
-A file whose process is gone (pid and start time are compared) is a leftover. One from another boot, machine or
-container may be in use there (a cache on a shared home): it is left alone and named.
+A file whose process is gone (by pid and start time) is a leftover. One from another boot, machine or container may be
+in use there (a cache on a shared home): it is kept and reported.
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def register(place: "Cache", agent: "Agent", label: str) -> "str | None":
-    """Write this agent's file; the path to remove at its end, or None without a cache. Raises OSError."""
+    """Write this agent's file; returns its path, or None without a cache. Raises OSError."""
     folder = place.folder("run")
     if folder is None:
         return None
@@ -39,21 +39,21 @@ def register(place: "Cache", agent: "Agent", label: str) -> "str | None":
     draft = path + ".draft"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
         json.dump(fact, f)
-    os.rename(draft, path)  # whole at once: a file half written would be taken for that of a dead agent
+    os.rename(draft, path)  # atomic: an incomplete file would count as a leftover
     return path
 
 
 def withdraw(path: "str | None") -> None:
-    """Remove what `register` wrote; None, and a file that somebody removed already, are fine."""
+    """Remove the file of `register`, if it still exists."""
     if path is not None:
         try:
             os.unlink(path)
         except OSError:
-            pass  # `clean` was there, or the file system is gone: the agent ends all the same
+            pass  # already removed by `clean`, or the file system is gone
 
 
 def users(root: str) -> "tuple[list[Fields], list[str]]":
-    """(living, leftovers): facts of the agents that use the cache at `root`, and paths of files of dead ones."""
+    """(living, leftovers): facts of the agents that use the cache at `root`, and paths of the files of ended ones."""
     folder = os.path.join(root, "run")
     living, leftovers = [], []
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -69,19 +69,19 @@ def users(root: str) -> "tuple[list[Fields], list[str]]":
             else:
                 living.append(dict(fact, here=here))
         except (OSError, ValueError, KeyError, TypeError):
-            leftovers.append(path)  # torn by a crash: nobody can be found by it
+            leftovers.append(path)  # incomplete after a crash
     return living, leftovers
 
 
-def end(fact: "Fields", patience_s: float = 3.0) -> bool:
-    """End the agent of one living user; True where it is gone. Only ever called for a process of one's own uid."""
+def end(fact: "Fields", timeout_s: float = 3.0) -> bool:
+    """SIGTERM the agent of one living user, which has our own uid; True if it ends within `timeout_s`."""
     if not _lives(fact["pid"], fact["start_ticks"]):
         return True
     try:
         os.kill(fact["pid"], signal.SIGTERM)
     except OSError:
-        pass  # it went just now, or may not be ended: the next lines see which
-    deadline = time.monotonic() + patience_s
+        pass  # gone, or no permission: checked below
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if not _lives(fact["pid"], fact["start_ticks"]):
             return True
@@ -90,7 +90,7 @@ def end(fact: "Fields", patience_s: float = 3.0) -> bool:
 
 
 def kill(root: "str | None", console: str) -> None:
-    """End the agents of one console that use the cache at `root`, without a word to them: they hear none."""
+    """SIGKILL the agents of one console that use the cache at `root`; they do not respond."""
     if root is None:
         return
     for fact in users(root)[0]:
@@ -98,17 +98,17 @@ def kill(root: "str | None", console: str) -> None:
             try:
                 os.kill(fact["pid"], signal.SIGKILL)
             except OSError:
-                continue  # it went just now, or may not be ended
+                continue  # gone, or no permission
             withdraw(os.path.join(root, "run", os.path.basename(str(fact.get("agent"))) + ".who"))
 
 
 def _lives(pid: "Any", ticks: "Any") -> bool:
-    """Whether that very process is there. A pid below 2 would mean all processes, or one's own group, to kill(2)."""
+    """Whether that process lives. A pid below 2 would be all processes, or the own group, to kill(2)."""
     return isinstance(pid, int) and pid > 1 and ticks is not None and start_ticks(pid) == ticks
 
 
 def start_ticks(pid: int) -> "int | None":
-    """Start time of a process in clock ticks after boot (field 22 of its stat), or None where there is none."""
+    """Start time of a process in clock ticks after boot (field 22 of its stat), or None if it does not exist."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as f:
             return int(f.read().rpartition(b")")[2].split()[19])

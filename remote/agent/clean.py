@@ -1,7 +1,7 @@
-"""Removes what gconsole left on a node, unless somebody uses it; every path it may touch is one of `cache.places`.
+"""Removes unused cache folders from a node; only paths of `cache.places` are touched.
 
-Who may write to a folder above the cache can put another folder in its place at any time, while it is cleaned, too. So
-it is opened once, and only what is in what was opened goes; and what is no cache by its content stays as it is.
+A user who may write to a folder above the cache can replace it at any time. So it is opened once, only the content of
+the opened folder is removed, and a folder whose content is not that of a cache is kept.
 """
 
 import os
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ..samplers.base import Fields
     from .agent import Agent
 
-#: The part of a cache that goes last: what has it is still known as one where a removal was interrupted.
+#: The subfolder that is removed last: it identifies a cache whose removal was interrupted.
 _LAST = "blob"
 _OURS = cache.PARTS + (job_dir.JOBS,)
-#: Of agents that lingered without a cache (see linger.py).
+#: Files of agents that lingered without a cache (see linger.py).
 _SOCKETS = (".sock", ".sock.lock")
 
 
@@ -38,11 +38,11 @@ def clean(agent: "Agent", args: "Fields") -> "Fields":
             continue
         try:
             above, folder = cache.opened(path, uid)
-        except (OSError, cache.Unusable) as error:
+        except (OSError, cache.UnusableCache) as error:
             answer["kept"].append(_kept(path, str(error)))
             continue
         try:
-            _clean_one(_Opened(path, above, folder), agent, args.get("force", False), answer)
+            _clean_folder(_Opened(path, above, folder), agent, args.get("force", False), answer)
         finally:
             os.close(above)
             os.close(folder)
@@ -50,39 +50,39 @@ def clean(agent: "Agent", args: "Fields") -> "Fields":
 
 
 class _Opened(object):
-    """The folder that stood at `path` when it was opened. `inside` leads into it, whatever stands at `path` now."""
+    """The folder that was at `path` when it was opened; `inside` is a path into it that cannot be replaced."""
 
     def __init__(self, path: str, above: int, folder: int) -> None:
         self.path, self._above = path, above
         self.inside = "/proc/self/fd/%d" % folder
 
-    def strange(self) -> "list[str]":
-        """What is in it that no agent puts into its cache."""
+    def foreign_names(self) -> "list[str]":
+        """Names in it that no agent creates in its cache."""
         names = os.listdir(self.inside)
         if _LAST not in names:
             return sorted(name for name in names if not name.endswith(_SOCKETS))
         return sorted(name for name in names if name not in _OURS)
 
     def remove(self) -> None:
-        """Remove what is in it, and then its name, which only a folder that is empty can lose. Raises OSError."""
+        """Remove its content, then the folder itself. Raises OSError."""
         for name in sorted(os.listdir(self.inside), key=lambda name: name == _LAST):
             path = os.path.join(self.inside, name)
             if stat.S_ISDIR(os.lstat(path).st_mode):
-                shutil.rmtree(path)  # by descriptors, on every Linux: it does not follow what is put there meanwhile
+                shutil.rmtree(path)  # by descriptors, on every Linux: links are not followed
             else:
                 os.unlink(path)
         os.rmdir(os.path.basename(os.path.abspath(self.path)), dir_fd=self._above)
 
 
-def _clean_one(opened: "_Opened", agent: "Agent", force: bool, answer: "Fields") -> None:
-    strange = opened.strange()
-    if strange:
-        names = ", ".join(map(repr, strange[:3]))
-        answer["kept"].append(_kept(opened.path, "it is no cache of gconsole: it holds %s" % names))
+def _clean_folder(opened: "_Opened", agent: "Agent", force: bool, answer: "Fields") -> None:
+    foreign = opened.foreign_names()
+    if foreign:
+        names = ", ".join(map(repr, foreign[:3]))
+        answer["kept"].append(_kept(opened.path, "not a cache of gconsole: it contains %s" % names))
         return
     jobs = job_state.unfinished(opened.inside, job_dir.identity_of(agent.context))
     if jobs:
-        why = "jobs run there: %s (gconsole run stop ends them)" % ", ".join(jobs)
+        why = "jobs are running: %s (stop them with gconsole run stop)" % ", ".join(jobs)
         answer["kept"].append(_kept(opened.path, why))
         return
     living, leftovers = cache_users.users(opened.inside)
@@ -99,7 +99,7 @@ def _clean_one(opened: "_Opened", agent: "Agent", force: bool, answer: "Fields")
     try:
         opened.remove()
     except OSError as error:
-        answer["kept"].append(_kept(opened.path, "it could not be removed whole: %s" % error))
+        answer["kept"].append(_kept(opened.path, "removal incomplete: %s" % error))
     else:
         answer["removed"].append(opened.path)
 
@@ -114,6 +114,6 @@ def _places(configured: str, uid: int) -> "list[str]":
 
 
 def _linger_folders(uid: int) -> "list[str]":
-    """Folders of ephemeral agents that lingered (see linger.py); normally they remove theirs themselves."""
+    """Folders of ephemeral agents that lingered (see linger.py); normally the agents remove them."""
     prefix = "gconsole-%d-" % uid
     return [os.path.join("/tmp", name) for name in sorted(os.listdir("/tmp")) if name.startswith(prefix)]

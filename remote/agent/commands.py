@@ -1,4 +1,4 @@
-"""Every command the agent may run, in one list; nothing else is ever started."""
+"""The commands that the agent may run; it starts no other program."""
 
 import importlib
 import os
@@ -10,8 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: name → the arguments; `{blob}` is replaced by the path of a program whose content or place was checked, `{pid}` by a
-#: number.
+#: name → the arguments; `{blob}` is replaced by the path of a verified program, `{pid}` by a number.
 COMMANDS = {
     "chrony_tracking": ["chronyc", "-c", "-n", "tracking"],
     "ntpd_variables": ["ntpq", "-n", "-c", "rv 0 leap,stratum,rootdelay,rootdisp,refid,offset,frequency"],
@@ -22,32 +21,32 @@ COMMANDS = {
     "py_spy_dump": ["{blob}", "dump", "--json", "--nonblocking", "--pid", "{pid}"],
     "py_spy_locals": ["{blob}", "dump", "--json", "--nonblocking", "--locals", "--pid", "{pid}"],
     "py_spy_native": ["{blob}", "dump", "--json", "--native", "--pid", "{pid}"],
-    # what watches a job that `gconsole run start` ordered; the job's own commands are its children
+    # runs the commands of a job of `gconsole run start`
     "job_supervisor": ["{python}", "-I", "-B", "{program}"],
-    # `gputimer`, whose text it reads: the CUDA driver is loaded in a process that goes away
+    # reads the source of clocks/gpu_timer from stdin: CUDA is loaded in a short-lived process
     "gpu_clock": ["{python}", "-I", "-B", "-"],
     "pystack_dump": ["{blob}", "remote", "--no-color", "--no-block", "{pid}"],
     "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
 
-#: A killed command that is not gone after this (it hangs in the kernel) is left to a thread that waits for it.
+#: Seconds to wait for a killed command; one that hangs in the kernel is left to a thread.
 REAP_S = 0.5
 
 _running: "set[subprocess.Popen[bytes]]" = set()
 _lock = threading.Lock()
 
 
-class NoAnswer(Exception):
-    """A command did not end in time; it and all it started were killed."""
+class CommandTimeout(Exception):
+    """A command timed out; its process group was killed."""
 
 
 def run(name: str, timeout_s: float, blob: "str | None" = None) -> "tuple[int | None, str]":
-    """(exit status, what it wrote) of a listed command; the status is None where it could not be run in time."""
+    """(exit status, output) of a listed command; the status is None if it failed to start or timed out."""
     try:
         status, out, err = run_apart(name, timeout_s, blob)
     except OSError as error:
         return None, str(error)
-    except NoAnswer as error:
+    except CommandTimeout as error:
         return None, str(error)
     return status, (out + err).decode("utf-8", "backslashreplace").strip()
 
@@ -60,8 +59,8 @@ def run_apart(
     python: "str | None" = None,
     given: "bytes | None" = None,
 ) -> "tuple[int, bytes, bytes]":
-    """(exit status, stdout, stderr) of a listed command, which reads `given`. Raises OSError where it does not start,
-    NoAnswer."""
+    """(exit status, stdout, stderr) of a listed command, which reads `given`. Raises OSError if it does not
+    start, CommandTimeout."""
     words = {"{blob}": blob or "", "{pid}": str(pid), "{python}": python or ""}
     process = subprocess.Popen(
         [words.get(word, word) for word in COMMANDS[name]],
@@ -77,7 +76,7 @@ def run_apart(
     except subprocess.TimeoutExpired:
         _kill(process)
         _reap(process)
-        raise NoAnswer("no answer within %.1f s" % timeout_s)
+        raise CommandTimeout("timed out after %.1f s" % timeout_s)
     finally:
         with _lock:
             _running.discard(process)
@@ -101,7 +100,7 @@ def detach(name: str, words: "dict[str, str]", log: str) -> None:
 
 
 def end_all() -> None:
-    """Kill whatever still runs; for an agent that ends."""
+    """SIGKILL all running commands, when the agent ends."""
     with _lock:
         for process in _running:
             _kill(process)
@@ -111,7 +110,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # it has just ended by itself
+        pass  # already ended
 
 
 def _reap(process: "subprocess.Popen[bytes]") -> None:

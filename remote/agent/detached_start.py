@@ -1,4 +1,4 @@
-"""Starts what shall outlive the agent, at the niceness of its user."""
+"""Starts processes that outlive the agent, at the original niceness."""
 
 import queue
 import threading
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Starter(object):
-    """A thread that starts jobs. It is older than the agent's own `nice`, which a job must not inherit.
+class DetachedStarter(object):
+    """A thread that starts jobs, created before the agent raises its niceness, which a job must not inherit.
 
-    On Linux a thread has a niceness of its own, and nobody but root may lower it again.
+    On Linux each thread has its own niceness, and only root may lower it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What works on this node, what does not, why, and what to do: one function a check."""
+"""Checks of the agent's environment on this node: one function per check, with cause and remedy."""
 
 import ctypes
 import os
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 OK, WARN, FAIL, INFO = "ok", "warn", "fail", "info"
 
-#: nvml.h: what a person should read for the return values of nvmlInit that happen in practice.
+#: nvml.h: return values of nvmlInit that occur in practice: (text, what to try).
 _NVML = {
-    4: ("no permission", "the login user may not open /dev/nvidia*"),
-    9: ("the NVIDIA driver is not loaded", "modprobe nvidia, or look at dmesg"),
-    18: ("driver and library versions differ", "the driver was updated without a reboot: reload it or reboot"),
-    12: ("the driver library could not be found", "install the NVIDIA driver"),
+    4: ("no permission", "give the login user access to /dev/nvidia*"),
+    9: ("the NVIDIA driver is not loaded", "modprobe nvidia, or check dmesg"),
+    18: ("driver and library versions differ", "the driver was updated without a reboot; reload it or reboot"),
+    12: ("driver library not found", "install the NVIDIA driver"),
 }
 _STA_UNSYNC = 0x0040  # linux/timex.h
 _TIME_ERROR = 5
@@ -48,14 +48,14 @@ def _cache(agent: "Agent") -> "Result":
     place = agent.place
     if place.root is None:
         if agent.config.get("ephemeral"):
-            return OK, "none, as asked (ephemeral): binaries live in memory", ""
-        return WARN, "no place for it: %s" % "; ".join(place.refused), "name one: [agent] cache_dir"
+            return OK, "none (ephemeral); binaries are kept in memory", ""
+        return WARN, "no usable folder: %s" % "; ".join(place.refused), "set [agent] cache_dir"
     free = os.statvfs(place.root)
     text = "%s, %d GB free" % (place.root, free.f_bavail * free.f_frsize >> 30)
     if place.noexec:
-        return WARN, text + ", mounted noexec: binaries live in memory", "name another: [agent] cache_dir"
+        return WARN, text + ", mounted noexec; binaries are kept in memory", "set [agent] cache_dir to another folder"
     if place.refused:
-        return OK, text + " (not taken: %s)" % "; ".join(place.refused), ""
+        return OK, text + " (not usable: %s)" % "; ".join(place.refused), ""
     return OK, text, ""
 
 
@@ -67,23 +67,23 @@ def _proc(agent: "Agent") -> "Result":
         return WARN, "processes of other users are hidden (hidepid)", 'run_as = "sudo", or join hidepid\'s group'
     seen = agent.context.shared.get("processes")
     if seen is not None and seen.unreadable:
-        return WARN, "%d Python processes of other users may not be read" % seen.unreadable, 'run_as = "sudo"'
+        return WARN, "%d Python processes of other users are not readable" % seen.unreadable, 'run_as = "sudo"'
     return OK, "all processes visible", ""
 
 
 def _ptrace(agent: "Agent") -> "Result":
     if os.geteuid() == 0:
-        return OK, "root may read any process", ""
+        return OK, "root can read any process", ""
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope") as f:
             scope = int(f.read())
     except (OSError, ValueError):
-        return OK, "no Yama here: processes of the same user may be read", ""
+        return OK, "no Yama: processes of the same user are readable", ""
     if scope == 0:
-        return OK, "ptrace_scope 0: processes of the same user may be read", ""
+        return OK, "ptrace_scope 0: processes of the same user are readable", ""
     return (
         WARN,
-        "ptrace_scope %d: stacks of running processes may not be read" % scope,
+        "ptrace_scope %d: stacks of running processes are not readable" % scope,
         'run_as = "sudo"; or sysctl kernel.yama.ptrace_scope=0',
     )
 
@@ -91,27 +91,31 @@ def _ptrace(agent: "Agent") -> "Result":
 def _sudo(agent: "Agent") -> "Result":
     if os.geteuid() == 0:
         return OK, "not needed: the agent is root", ""
-    status, said = commands.run("sudo_probe", 5.0)
+    status, output = commands.run("sudo_probe", 5.0)
     if status == 0:
         return OK, "works without a password", ""
-    return INFO, "not available (%s)" % (said.splitlines()[0] if said else "status %s" % status), ""
+    return INFO, "not available (%s)" % (output.splitlines()[0] if output else "status %s" % status), ""
 
 
 def _py_spy(agent: "Agent") -> "Result":
     agent.blobs.wait("py-spy", 30.0)
     path = agent.blobs.path("py-spy")
     if path is None:
-        return FAIL, agent.blobs.problem("py-spy") or "it did not arrive", "see `cache`; here: gconsole bundle"
-    status, said = commands.run("py_spy_version", 10.0, blob=path)
+        return (
+            FAIL,
+            agent.blobs.problem("py-spy") or "py-spy did not arrive",
+            "see `cache`; on the console: gconsole bundle",
+        )
+    status, output = commands.run("py_spy_version", 10.0, blob=path)
     if status != 0:
-        return FAIL, "it does not run here: %s" % said, "another place for it: [agent] cache_dir"
-    return OK, "%s at %s" % (said, path), ""
+        return FAIL, "does not run on this node: %s" % output, "set [agent] cache_dir to another folder"
+    return OK, "%s at %s" % (output, path), ""
 
 
 def _psutil(agent: "Agent") -> "Result":
     if agent.context.psutil is None:
         reasons = [missing["text"] for missing in agent.missing if missing["name"] == "psutil"]
-        return WARN, (reasons or ["absent"])[0], "host figures stay partly unknown; gconsole bundle"
+        return WARN, (reasons or ["absent"])[0], "some host metrics are missing; on the console: gconsole bundle"
     return OK, agent.context.psutil.__version__, ""
 
 
@@ -119,7 +123,7 @@ def _nvml(agent: "Agent") -> "Result":
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return INFO, "no NVIDIA driver library here", ""
+        return INFO, "no NVIDIA driver library", ""
     status = nvml.nvmlInit_v2()
     if status != 0:
         text, try_ = _NVML.get(status, ("nvmlInit returned %d" % status, "nvidia-smi shows more"))
@@ -131,33 +135,33 @@ def _nvml(agent: "Agent") -> "Result":
 
 
 def _clock(agent: "Agent") -> "Result":
-    """The kernel's own word on whether the clock is disciplined: adjtimex(2), read only (modes = 0)."""
+    """Whether the kernel's clock is synchronised: adjtimex(2), read only (modes = 0)."""
     words = (ctypes.c_long * 64)()  # struct timex is 208 bytes on 64-bit Linux; modes is its first int
     state = ctypes.CDLL(None).adjtimex(ctypes.byref(words))
     if state < 0:
-        return INFO, "the kernel does not say", ""
+        return INFO, "not reported by the kernel", ""
     max_error_us, status = words[3], words[5] & 0xFFFFFFFF
     if state == _TIME_ERROR or status & _STA_UNSYNC:
-        return WARN, "not synchronised, says the kernel", "is chrony, ntpd or ptp4l running?"
-    return OK, "synchronised, says the kernel; within %d ms" % max(1, max_error_us // 1000), ""
+        return WARN, "clock not synchronised (adjtimex)", "start chrony, ntpd or ptp4l"
+    return OK, "clock synchronised (adjtimex), max error %d ms" % max(1, max_error_us // 1000), ""
 
 
 def _buffer(agent: "Agent") -> "Result":
-    """How long the records of this node would fit into the buffer, at the rate of the last seconds, uncompressed."""
+    """Seconds of records that fit into the buffer at the current rate, uncompressed."""
     before, began = agent.outbox.posted_bytes, time.monotonic()
     time.sleep(max(2.0, 2 * agent.context.interval_s))
     rate = (agent.outbox.posted_bytes - before) / (time.monotonic() - began)
     size = agent.config.get("buffer_bytes", 0)
-    covers = "about %s s" % _rounded(size / rate) if rate else "any time"
+    covers = "about %s s of records" % _rounded(size / rate) if rate else "records of any duration"
     if agent.linger_s <= 0:
-        return INFO, "linger_s is 0: nothing is kept while the console is away (%s would fit)" % covers, ""
+        return INFO, "linger_s is 0: records are not kept while the console is away (%s would fit)" % covers, ""
     if rate and size / rate < agent.linger_s:
-        return WARN, "%s fit, less than linger_s = %g" % (covers, agent.linger_s), "raise [agent] buffer_bytes"
+        return WARN, "%s fit, less than linger_s = %g s" % (covers, agent.linger_s), "raise [agent] buffer_bytes"
     return OK, "%s fit" % covers, ""
 
 
 def _rounded(number: float) -> str:
-    """To one leading digit, so that equal nodes say equal things."""
+    """Rounded to one significant digit, so that similar nodes give the same text."""
     unit = 10 ** (len(str(int(number))) - 1)
     return "{:,}".format(int(number / unit) * unit)
 

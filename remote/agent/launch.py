@@ -1,4 +1,4 @@
-"""How the agent starts: alone on its channel, or detached behind a socket that this process only relays to."""
+"""Starts the agent on its channel, or detached behind a socket with this process as relay."""
 
 import os
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def launch(stdin: "BufferedReader", start: "Fields", importer: "BundleImporter") -> None:
-    """Run what `start` asks for on this channel; ends the process. `start` is the console's start frame."""
+    """Run the agent on this channel, then end the process. `start` is the console's start frame."""
     config = start["config"]
     place = cache.Cache(config.get("cache_dir", ""), config.get("ephemeral", False))
     importer.use_code_dir(place.folder("code"))
-    from . import linger  # not sooner: from here on modules come from the cache, compiled
+    from . import linger  # after use_code_dir: compiled modules come from the cache
     from .agent import Agent
 
     if config.get("linger_s", 0) > 0:

@@ -1,7 +1,7 @@
-"""An agent that outlives its connection: it sits behind a unix socket, and the process on the channel only relays.
+"""An agent that outlives its connection: it listens on a unix socket, and the process on the channel is a relay.
 
-The socket lies in the cache's `run` folder (0700) under the console's id, and the agent talks to its own uid only
-(SO_PEERCRED). One console finds its own agent again; two consoles never meet.
+The socket is in the cache's `run` folder (0700), named after the console, so that each console has its own agent. Only
+connections of the same uid are accepted (SO_PEERCRED).
 """
 
 import errno
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from .agent import Agent
     from .cache import Cache
 
-#: How long an agent may take to answer before another takes its place: it may be stopped for a while, or the node
-#: overloaded, and what it holds goes with it. Less than the console waits for a hello.
-PATIENCE_S = 10.0
+#: Seconds to wait for a lingering agent before it is replaced and its records are lost: the node may be overloaded.
+#: Less than the console waits for a hello.
+DESCRIBE_TIMEOUT_S = 10.0
 
 
-class Silent(Exception):
-    """Somebody holds the socket and does not answer."""
+class AgentNotResponding(Exception):
+    """The process behind the socket does not respond."""
 
 
 def attach(
@@ -38,17 +38,17 @@ def attach(
     place: "Cache",
     make_agent: "Callable[[], Agent]",
 ) -> None:
-    """Connect this channel to the lingering agent of this console, starting one where there is none. Does not return.
+    """Connect this channel to the lingering agent of this console; start one if there is none. Does not return.
 
-    `make_agent` makes that agent, in a process of its own.
+    `make_agent` is called in the process of a new agent.
     """
     folder = place.folder("run") or _own_folder(start["console"])
     path = os.path.join(folder, "%s.sock" % start["console"])
     with open(path + ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two channels at once (a reconnect overtakes its predecessor) start one agent
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two channels at once (a fast reconnect) start one agent
         try:
             peer = _connect(path, start["bundle"])
-        except Silent:
+        except AgentNotResponding:
             peer = None
             cache_users.kill(place.root, start["console"])
         if peer is None:
@@ -63,13 +63,13 @@ def attach(
             os.waitpid(child, 0)
             peer = _connect(path, start["bundle"])
     assert peer is not None
-    os.nice(10)  # the agent itself does so on its own
+    os.nice(10)  # the agent sets its own niceness
     peer.sendall(wire.encode({"start": start}))
     _relay(stdin, peer, start["config"].get("orphan_s", 15))
 
 
 def _own_folder(console: str) -> str:
-    """A folder for the socket of an agent that has no cache; it goes when the agent goes."""
+    """A folder for the socket of an agent without cache; the agent removes it."""
     folder = "/tmp/gconsole-%d-%s" % (os.geteuid(), console)
     try:
         os.mkdir(folder, 0o700)
@@ -80,30 +80,30 @@ def _own_folder(console: str) -> str:
     return folder
 
 
-def describe(path: str, patience_s: float = PATIENCE_S) -> "Fields | None":
-    """What the agent behind a socket says of itself (a dict), or None where nobody is. Raises Silent."""
+def describe(path: str, timeout_s: float = DESCRIBE_TIMEOUT_S) -> "Fields | None":
+    """The description of the agent behind a socket, or None if there is none. Raises AgentNotResponding."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(patience_s)
+    connection.settimeout(timeout_s)
     try:
         connection.connect(path)
         connection.sendall(wire.encode({"who": True}))
         return wire.decode(connection.makefile("rb").readline(wire.MAX_LINE))
     except socket.timeout:
-        raise Silent()
+        raise AgentNotResponding()
     except (OSError, wire.BadFrame):
         return None
     finally:
         connection.close()
 
 
-def ask_to_end(path: str) -> bool:
-    """Ask the agent behind a socket to end; True where it heard."""
+def request_stop(path: str) -> bool:
+    """Send a stop request to the agent behind a socket; True if it was received."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(2.0)
     try:
         connection.connect(path)
         connection.sendall(wire.encode({"stop": True}))
-        connection.recv(1)  # it closes when it ends
+        connection.recv(1)  # closed when the agent ends
         return True
     except OSError:
         return False
@@ -112,12 +112,12 @@ def ask_to_end(path: str) -> bool:
 
 
 def _connect(path: str, bundle: str) -> "socket.socket | None":
-    """A connection to the agent behind `path`, or None. One of another version is ended first."""
-    found = describe(path)
-    if found is None:
+    """A connection to the agent behind `path`, or None. An agent of another version is stopped."""
+    description = describe(path)
+    if description is None:
         return None
-    if found.get("bundle") != bundle:
-        ask_to_end(path)
+    if description.get("bundle") != bundle:
+        request_stop(path)
         return None
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -142,7 +142,7 @@ def _listen(path: str) -> "socket.socket":
 
 
 def _detach(lock: "IO[Any]") -> None:
-    """Leave the session and the channel: a new session, and nothing inherited but the listener."""
+    """Become a daemon: a new session, and no inherited descriptor but the listener."""
     os.setsid()
     if os.fork():
         os._exit(0)
@@ -155,7 +155,7 @@ def _detach(lock: "IO[Any]") -> None:
 
 
 def _serve_forever(agent: "Agent", listener: "socket.socket", path: str, own_folder: "str | None") -> "NoReturn":
-    own = OwnSocket(path)
+    own = OwnedSocket(path)
 
     def farewell() -> None:
         own.remove()
@@ -173,7 +173,7 @@ def _serve_forever(agent: "Agent", listener: "socket.socket", path: str, own_fol
 
 
 def _serve(agent: "Agent", connection: "socket.socket") -> None:
-    """One connection: the first frame says who is there."""
+    """Serve one connection according to its first frame."""
     reader = connection.makefile("rb")
     sink = _Sink(connection)
     try:
@@ -187,7 +187,7 @@ def _serve(agent: "Agent", connection: "socket.socket") -> None:
     elif "stop" in first:
         agent.end()
     elif "start" in first:
-        agent.heard = time.monotonic()
+        agent.last_received = time.monotonic()
         start = first["start"]
         agent.connect(sink, start.get("after") if start.get("agent") == agent.id else None)
         agent.serve(reader)
@@ -195,14 +195,14 @@ def _serve(agent: "Agent", connection: "socket.socket") -> None:
         sink.close()
 
 
-class OwnSocket(object):
+class OwnedSocket(object):
     """The socket at `path` as it is now."""
 
     def __init__(self, path: str) -> None:
         self._path, self._inode = path, _inode(path)
 
     def remove(self) -> None:
-        """Remove it and its lock, unless another agent has taken this one's place: then it is the way to that one."""
+        """Remove it and its lock, unless another agent has replaced it."""
         if _inode(self._path) == self._inode:
             _remove(self._path, self._path + ".lock")
 
@@ -215,7 +215,7 @@ def _inode(path: str) -> "int | None":
 
 
 class _Sink(object):
-    """A socket with the two calls a writer needs."""
+    """A socket as the sink of the writer."""
 
     def __init__(self, connection: "socket.socket") -> None:
         self._connection = connection
@@ -227,33 +227,33 @@ class _Sink(object):
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the other side was first
+            pass  # closed by the peer
         self._connection.close()
 
 
 def _watch(agent: "Agent") -> None:
-    """End the agent when no console has spoken for as long as it lingers."""
+    """End the agent when no frame arrived for `linger_s`."""
     while not agent.ended.wait(1.0):
-        if time.monotonic() - agent.heard > agent.linger_s:
+        if time.monotonic() - agent.last_received > agent.linger_s:
             agent.end()
 
 
 def _relay(stdin: "BufferedReader", peer: "socket.socket", orphan_s: float) -> "NoReturn":
-    """Copy both ways until either side ends, or the console says nothing for `orphan_s`; then end this process."""
-    heard = [time.monotonic()]
+    """Copy both ways until either side closes or the console is silent for `orphan_s`; then end this process."""
+    last_received = [time.monotonic()]
     threading.Thread(target=_copy_out, args=(peer,), daemon=True).start()
-    threading.Thread(target=_end_when_silent, args=(heard, orphan_s), daemon=True).start()
+    threading.Thread(target=_end_when_silent, args=(last_received, orphan_s), daemon=True).start()
     try:
         for data in iter(lambda: stdin.read1(1 << 16), b""):
-            heard[0] = time.monotonic()
+            last_received[0] = time.monotonic()
             peer.sendall(data)
     except OSError:
-        pass  # the agent is gone: so is this relay
+        pass  # the agent is gone
     os._exit(0)
 
 
-def _end_when_silent(heard: "list[float]", orphan_s: float) -> "NoReturn":
-    while time.monotonic() - heard[0] <= orphan_s:
+def _end_when_silent(last_received: "list[float]", orphan_s: float) -> "NoReturn":
+    while time.monotonic() - last_received[0] <= orphan_s:
         time.sleep(1.0)
     os._exit(0)
 
@@ -267,7 +267,7 @@ def _copy_out(peer: "socket.socket") -> "NoReturn":
             while data:
                 data = data[os.write(1, data) :]
     except OSError:
-        pass  # the channel or the agent is gone; either way this relay is done
+        pass  # the channel or the agent is gone
     os._exit(0)
 
 

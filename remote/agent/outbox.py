@@ -1,4 +1,4 @@
-"""Numbered records on their way to the console: in order, without holes, kept until they are no longer needed."""
+"""Queue of numbered records to the console: in order, without gaps, kept until taken or acknowledged."""
 
 import collections
 import threading
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ..samplers.base import Fact, Fields
 
 _CHUNK = 64 << 10
-#: About so many bytes are handed to the writer at once: a full buffer, unpacked, is ten times its size.
-_MOST_TAKEN = 256 << 10
+#: Bytes handed to the writer at once, about: a full buffer is ten times its size when unpacked.
+_MAX_TAKEN = 256 << 10
 
 
 class Chunk(object):
@@ -29,6 +29,7 @@ class Chunk(object):
         self.packed = False
 
     def add(self, lines: "list[bytes]") -> None:
+        """Append lines with the next sequence numbers."""
         self.data += b"".join(lines)
         self.last += len(lines)
 
@@ -40,18 +41,18 @@ class Chunk(object):
         return b"".join(data.splitlines(True)[seq - self.first + 1 :])
 
     def pack(self) -> None:
+        """Compress the lines."""
         if not self.packed:
             self.data = zlib.compress(self.data, 1)
             self.packed = True
 
 
 class Outbox(object):
-    """Where samplers post and the writer takes.
+    """Queue between the samplers, which post, and the writer.
 
-    With `keep` (a lingering agent) records stay until the console has acknowledged them; without, until they are taken.
-    Where that would be more than `limit` bytes, the oldest go. A connection is told what it will not get in a frame of
-    its own, {"gap": [first, last], "reason": text}, right before the first record behind the hole: so every number
-    above the one it asked for reaches it exactly once, as a record or within a gap.
+    With `keep` (a lingering agent) records stay until the console acknowledges them; without, until they are taken.
+    Above `limit` bytes the oldest are dropped, and a frame {"gap": [first, last], "reason": text} precedes the first
+    record after them: every number is delivered exactly once, as a record or within a gap.
     """
 
     def __init__(self, limit: int, keep: bool) -> None:
@@ -60,18 +61,18 @@ class Outbox(object):
         self.posted_bytes = 0  # of records, as written; for the agent's own cost
         self._chunk_bytes = min(_CHUNK, limit // 8)
         self._seq = 0
-        self._written = 0  # the highest seq handed to the writer, or told to it as lost
+        self._written = 0  # the highest seq given to the writer, as a record or in a gap
         self._acknowledged = 0
         self._held = 0
         self._chunks: Deque[Chunk] = collections.deque()
         self._control: Deque[bytes] = collections.deque()
-        self._turn = 0  # counts connections: the writer of an old one gets nothing any more
+        self._turn = 0  # counts connections; the writer of an old one gets None
         self._wake = threading.Condition()
 
     def post(self, facts: "Iterable[Fact]") -> int:
-        """Number, stamp and queue records: (kind, fields) of one instant. One call is one write; the bytes they take.
+        """Number, stamp and queue the records of one instant, which are sent in one write; returns their bytes.
 
-        A fact that cannot be put on the wire (NaN, a type JSON has not) becomes a `log` record that says so.
+        One that cannot be encoded (NaN, a type unknown to JSON) is replaced by a `log` record.
         """
         t, mono = stamps.realtime_ns(), stamps.mono_ns()
         with self._wake:
@@ -82,16 +83,16 @@ class Outbox(object):
         return sum(len(line) for line in lines)
 
     def control(self, frame: "Fields") -> None:
-        """Queue a frame that is no record (hello, pong, a reply): it goes before the records and is not kept.
+        """Queue a control frame (hello, pong, a reply); it is sent before the records and not kept.
 
-        Raises ValueError or TypeError for what cannot be put on the wire.
+        Raises ValueError or TypeError if it cannot be encoded.
         """
         line = wire.encode(frame)
         with self._wake:
             self._control.append(line)
             self._wake.notify()
 
-    def take(self, turn: int, wait_s: float, gather_s: float) -> "bytes | None":
+    def next_bytes(self, turn: int, wait_s: float, gather_s: float) -> "bytes | None":
         """Bytes for the connection of that turn: control frames, then records it has not had, the oldest first.
 
         b"" after `wait_s` without any, None once a newer connection has its turn. A control frame goes at once; records
@@ -110,15 +111,15 @@ class Outbox(object):
             return control + self._records()
 
     def acknowledge(self, seq: int) -> None:
-        """The console is done with everything up to `seq`."""
+        """Drop the records up to `seq`, which the console has stored."""
         with self._wake:
             self._acknowledged = max(self._acknowledged, min(seq, self._written))
-            self._let_go(self._acknowledged)
+            self._drop_until(self._acknowledged)
 
     def rewind(self, seq: int) -> int:
-        """A new connection, which has everything up to `seq`; its turn.
+        """Begin a connection that has the records up to `seq`; returns its turn.
 
-        Records held above that are handed out again; queued control frames were for the old one.
+        Later records are sent again; control frames of the old connection are dropped.
         """
         with self._wake:
             self._turn += 1
@@ -129,6 +130,7 @@ class Outbox(object):
 
     @property
     def last_seq(self) -> int:
+        """The sequence number of the last record."""
         return self._seq
 
     def _ready(self) -> bool:
@@ -166,7 +168,7 @@ class Outbox(object):
         for chunk in self._chunks:
             if chunk.last <= self._written:
                 continue
-            if size > _MOST_TAKEN:
+            if size > _MAX_TAKEN:
                 break
             if chunk.first > self._written + 1:
                 parts.append(self._gap(self._written + 1, chunk.first - 1))
@@ -174,13 +176,13 @@ class Outbox(object):
             size += len(parts[-1])
             self._written = chunk.last
         if not self.keep:
-            self._let_go(self._written)
+            self._drop_until(self._written)
         return b"".join(parts)
 
     def _gap(self, first: int, last: int) -> bytes:
-        reason = "the buffer of %d bytes was full before the console could take them" % self.limit
+        reason = "the buffer of %d bytes was full before the console received them" % self.limit
         return wire.encode({"gap": [first, last], "reason": reason})
 
-    def _let_go(self, seq: int) -> None:
+    def _drop_until(self, seq: int) -> None:
         while self._chunks and self._chunks[0].last <= seq:
             self._held -= len(self._chunks.popleft().data)

@@ -1,7 +1,6 @@
-"""Leaves out of a module what nobody asks it for: pynvml has eight thousand lines, and the agent uses a tenth of them.
+"""Removes unused definitions from a module: the agent uses a tenth of pynvml's eight thousand lines.
 
-What stays is, word for word, the module's own code: every statement but those functions, classes and constants that
-neither the wanted names nor anything that stays refers to.
+Removed are the functions, classes and constants that neither the wanted names nor any remaining statement refers to.
 """
 
 import ast
@@ -37,7 +36,7 @@ def prune(source: bytes, wanted: "Iterable[str]") -> "ast.Module":
 
 
 def _droppable(statement: "ast.stmt") -> "tuple[str, ...]":
-    """The names that a statement makes and does nothing else; () for one that has to stay."""
+    """The names that a statement only defines; () for one that must stay."""
     if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
         return (statement.name,)
     if isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in ast.walk(statement)):
@@ -48,15 +47,15 @@ def _droppable(statement: "ast.stmt") -> "tuple[str, ...]":
 
 
 def _needs(statement: "ast.stmt") -> "set[str]":
-    """Every word in a statement that may be a name of the module: also in strings, which may be looked up."""
-    found = set()
+    """Every word in a statement that may be a name of the module, also in strings."""
+    words = set()
     for node in ast.walk(statement):
         if isinstance(node, ast.Name):
-            found.add(node.id)
+            words.add(node.id)
         elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            words.add(node.attr)
         else:
             text = getattr(node, "value", None) if type(node).__name__ == "Constant" else getattr(node, "s", None)
             if isinstance(text, str):
-                found.add(text)
-    return found
+                words.add(text)
+    return words

@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 #: Highest and lowest version of this protocol that this agent speaks.
 PROTOCOL = (1, 1)
-#: No line may be longer, whoever sends it: memory is finite. A piece of a file, 1 MiB, is the longest that is usual.
+#: Bytes. Longest line in either direction; the longest usual one is a file chunk of 1 MiB.
 MAX_LINE = 4 << 20
 _LARGE = 64 << 10
 _LONE_SURROGATE = re.compile(r"\\ud[89a-f][0-9a-f]{2}")
 
 
 class BadFrame(ValueError):
-    """A line that is no frame; the text says why."""
+    """A line that is not a frame; the text is the reason."""
 
 
 def encode(frame: "Fields") -> bytes:
     """One frame as a line of bytes. Raises ValueError for NaN and infinity (unknown is None) and for one too long."""
     text = json.dumps(frame, separators=(",", ":"), allow_nan=False)
     if _LONE_SURROGATE.search(text):
-        text = json.dumps(_speakable(frame), separators=(",", ":"), allow_nan=False)
+        text = json.dumps(_escaped(frame), separators=(",", ":"), allow_nan=False)
     line = text.encode("ascii")
     if _LARGE < len(line) <= MAX_LINE:
         line = b'{"z":"' + base64.b64encode(zlib.compress(line, 6)) + b'"}'
     if len(line) > MAX_LINE:
-        raise ValueError("it takes %d bytes, more than %d" % (len(line), MAX_LINE))
+        raise ValueError("frame of %d bytes exceeds %d" % (len(line), MAX_LINE))
     return line + b"\n"
 
 
@@ -46,22 +46,22 @@ def decode(line: bytes) -> "Fields":
     except (ValueError, zlib.error, TypeError, RecursionError) as error:
         raise BadFrame("not a frame: %s" % error)
     if not isinstance(frame, dict):
-        raise BadFrame("not a frame: %s where an object belongs" % type(frame).__name__)
+        raise BadFrame("not a frame: %s instead of an object" % type(frame).__name__)
     return frame
 
 
-def _speakable(value: "Any") -> "Any":
-    """`value` with bytes that were no UTF-8 (lone surrogates here) written as \\xNN."""
+def _escaped(value: "Any") -> "Any":
+    """`value` with bytes that are not UTF-8 (lone surrogates) written as \\xNN."""
     if isinstance(value, str):
         try:
             raw = value.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:  # a lone surrogate that no undecodable byte made
+        except UnicodeEncodeError:  # a lone surrogate of another origin
             raw = value.encode("utf-8", "surrogatepass")
         return raw.decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
-        return {_speakable(key): _speakable(item) for key, item in value.items()}
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_speakable(item) for item in value]
+        return [_escaped(item) for item in value]
     return value
 
 

@@ -78,7 +78,7 @@ def _query(daemon: str) -> "Claim":
     name, parse = _QUERIES[daemon]
     try:
         status, out, err = commands.run_apart(name, _TIMEOUT_S)
-    except (OSError, commands.NoAnswer) as error:
+    except (OSError, commands.CommandTimeout) as error:
         return _failure(daemon, name, str(error))
     text = out.decode("utf-8", "replace").strip()
     try:

@@ -39,7 +39,7 @@ class _Struct(object):
 
 
 class SimulatedPlaces(object):
-    """Replaces `pci.Places`; `addresses` are those of the GPUs by index."""
+    """Replaces `pci.PciTree`; `addresses` are those of the GPUs by index."""
 
     simulated = True
 

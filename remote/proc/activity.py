@@ -1,4 +1,4 @@
-"""What the process of a rank did since the last look: moving, idle, stopped, uninterruptible, zombie."""
+"""Activity of a rank's process since the previous sample: moving, idle, stopped, uninterruptible or zombie."""
 
 import os
 import signal
@@ -14,45 +14,45 @@ if TYPE_CHECKING:
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-#: The kernel's letters that decide by themselves; R, S and I need two looks.
+#: Process states that need one sample; R, S and I need two.
 LETTERS = {"T": "stopped", "t": "stopped", "D": "uninterruptible", "Z": "zombie", "X": "zombie", "x": "zombie"}
 
 
-class Gone(Exception):
-    """The process is no more; nobody saw how it ended."""
+class ProcessGone(Exception):
+    """The process is gone and its exit status unknown."""
 
 
-class Pulse(object):
-    """The figures of one process at its last look."""
+class ActivityTracker(object):
+    """Samples one process and keeps the previous values."""
 
-    __slots__ = ("_at", "_cpu_ticks", "_switches", "pid", "start_ticks")
+    __slots__ = ("_cpu_ticks", "_sampled", "_switches", "pid", "start_ticks")
 
     def __init__(self, pid: int, start_ticks: int) -> None:
         self.pid = pid
         self.start_ticks = start_ticks
-        self._at: float | None = None
+        self._sampled: float | None = None
         self._cpu_ticks = 0
         self._switches: int | None = None
 
-    def look(self, procfs: "ProcFs") -> "tuple[Fields, Stat]":
-        """(figures of this instant and the time since the last look, stat). Raises Gone.
+    def sample(self, procfs: "ProcFs") -> "tuple[Fields, Stat]":
+        """(fields of a `rank_stat`, stat). Raises ProcessGone.
 
-        CPU time is of all threads, context switches of the main thread: each costs one read.
+        CPU time is of all threads, context switches of the main thread; each costs one read.
         """
         try:
             stat = procfs.stat(self.pid)
             switches = procfs.status(self.pid).switches
         except GONE:
-            raise Gone()
+            raise ProcessGone()
         if stat.start_ticks != self.start_ticks:
-            raise Gone()
+            raise ProcessGone()
         now = time.monotonic()
-        elapsed = now - self._at if self._at is not None else 0.0
+        elapsed = now - self._sampled if self._sampled is not None else 0.0
         worked = stat.cpu_ticks - self._cpu_ticks if elapsed else None
         switched = None
         if elapsed and switches is not None and self._switches is not None:
             switched = switches - self._switches
-        self._at, self._cpu_ticks, self._switches = now, stat.cpu_ticks, switches
+        self._sampled, self._cpu_ticks, self._switches = now, stat.cpu_ticks, switches
         figures = {
             "pid": self.pid,
             "start_ticks": self.start_ticks,
@@ -76,16 +76,16 @@ def _state(stat: "Stat", worked: "int | None", switched: "int | None") -> str:
 
 
 def exit_code_of(stat: "Stat", readable: bool) -> "int | None":
-    """How a zombie ended, as subprocess numbers it: the exit code, or minus the signal; None where not readable."""
+    """Exit status of a zombie as in subprocess: the exit code, or minus the signal; None if not readable."""
     if not readable and stat.exit_code == 0:
         return None
     return -(stat.exit_code & 0x7F) or stat.exit_code >> 8 & 0xFF
 
 
-def end_of(stat: "Stat", readable: bool) -> str:
-    """How a zombie ended, in words. `readable`: whether the kernel shows this process's exit code to the agent."""
+def describe_exit(stat: "Stat", readable: bool) -> str:
+    """How a zombie ended, as text. `readable`: whether the agent may read its exit code."""
     if not readable and stat.exit_code == 0:
-        return "ended; its exit code may not be read"
+        return "ended; no permission to read its exit code"
     number = stat.exit_code & 0x7F
     if not number:
         return "exit code %d" % (stat.exit_code >> 8 & 0xFF)

@@ -1,4 +1,4 @@
-"""The environment of another process: as it was at exec, and as it is now.
+"""The environment of another process, at exec and now.
 
 /proc/PID/environ shows only the first. Ranks set at run time (mp.spawn, Ray Train, Lightning, mpi_discovery) live in
 the array that libc's `environ` points to, which is read from /proc/PID/mem with the rights that py-spy needs.
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from .procfs import ProcFs
 
-#: An array of more pointers, or a longer value, is garbage or none of ours.
+#: Upper bounds; a larger array of pointers, or a longer value, is invalid.
 MOST_VARIABLES, LONGEST_VALUE = 8192, 4096
 PAGE = 4096
 
 
-class Live(object):
-    """Where one process keeps its environment, and what was found there last. `address` None: not to be had."""
+class LiveEnviron(object):
+    """Address of a process's live environment and its last content; `address` is None if unknown."""
 
     __slots__ = ("address", "array", "values")
 
@@ -33,7 +33,7 @@ class Live(object):
 
 
 class EnvironReader(object):
-    """Reads the variables called `names` of processes; remembers where each libc keeps its environment."""
+    """Reads the variables `names` of processes; caches the offset of `environ` per library."""
 
     def __init__(self, procfs: "ProcFs", names: "Iterable[str]") -> None:
         self.procfs = procfs
@@ -46,21 +46,23 @@ class EnvironReader(object):
         block = self.procfs.read(pid, "environ")
         return self._wanted(block.split(b"\0")), block
 
-    def locate(self, pid: int) -> "Live":
-        """Find the live environment of a process. Raises PermissionError where its memory is not ours to read."""
+    def locate(self, pid: int) -> "LiveEnviron":
+        """Find the live environment of a process. Raises PermissionError if its memory is not readable."""
         try:
             fd = os.open(self.procfs.path(pid, "mem"), os.O_RDONLY | os.O_CLOEXEC)
         except GONE:
-            return Live(None)
+            return LiveEnviron(None)
         try:
-            return Live(self._find(pid, fd))
+            return LiveEnviron(self._find(pid, fd))
         except (BadImage, OSError, ValueError, OverflowError, struct.error):
-            return Live(None)  # another architecture, static, musl before its start, or gone: the exec-time one stands
+            return LiveEnviron(
+                None
+            )  # another architecture, static, musl before its start, or gone: the exec-time one stands
         finally:
             os.close(fd)
 
-    def live(self, pid: int, live: "Live", env_start: int) -> "dict[str, str] | None":
-        """The wanted variables as they are now; None where that cannot be told."""
+    def live(self, pid: int, live: "LiveEnviron", env_start: int) -> "dict[str, str] | None":
+        """The wanted variables as they are now; None if unknown."""
         if live.address is None:
             return None
         try:
@@ -97,9 +99,9 @@ class EnvironReader(object):
         return None
 
     def _images(self, pid: int) -> "list[tuple[int, tuple[bytes, bytes]]]":
-        """The images that may define `environ`, in the order the linker looks: the program (copy relocation), libc."""
+        """The images that may define `environ`, in link order: the program (copy relocation), libc."""
         program = os.fsencode(self.procfs.link(pid, "exe"))
-        found: dict[int, tuple[int, tuple[bytes, bytes]]] = {}
+        images: dict[int, tuple[int, tuple[bytes, bytes]]] = {}
         for line in self.procfs.read(pid, "maps", 16 << 20).split(b"\n"):
             fields = line.split(None, 5)
             if len(fields) < 6 or fields[2].strip(b"0"):  # without a file, or not its beginning
@@ -113,17 +115,17 @@ class EnvironReader(object):
             else:
                 continue
             base = int(fields[0].partition(b"-")[0], 16)
-            found.setdefault(order, (base, (fields[3], fields[4])))
-        return [found[order] for order in sorted(found)]
+            images.setdefault(order, (base, (fields[3], fields[4])))
+        return [images[order] for order in sorted(images)]
 
     def _strings(self, pid: int, fd: int, array: bytes, env_start: int) -> "Iterator[bytes]":
         """The bytes each pointer of `array` leads to. Those of exec time come from one block, the rest from memory."""
         block = self.procfs.read(pid, "environ")
         pages: dict[int, bytes] = {}
         for (pointer,) in struct.iter_unpack("<Q", array):
-            at = pointer - env_start
-            if env_start and 0 <= at < len(block):
-                yield block[at : block.find(b"\0", at)]
+            offset = pointer - env_start
+            if env_start and 0 <= offset < len(block):
+                yield block[offset : block.find(b"\0", offset)]
             else:
                 yield _string(fd, pointer, pages)
 
@@ -145,11 +147,11 @@ def _array(fd: int, address: int) -> "bytes | None":
         return None
     data = b""
     while len(data) < 8 * MOST_VARIABLES:
-        # up to the end of the page first: what lies behind may not be mapped
+        # up to the end of the page first: the next page may not be mapped
         part = os.pread(fd, PAGE - (start + len(data)) % PAGE or PAGE, start + len(data))
-        for at in range(0, len(part) - 7, 8):
-            if part[at : at + 8] == b"\0\0\0\0\0\0\0\0":
-                return data + part[:at]
+        for offset in range(0, len(part) - 7, 8):
+            if part[offset : offset + 8] == b"\0\0\0\0\0\0\0\0":
+                return data + part[:offset]
         if len(part) % 8 or not part:
             return None
         data += part

@@ -1,10 +1,10 @@
-"""The name of a job: the same on every node of the job without asking anybody, and different for two jobs.
+"""The name of a job: the same on every node of the job without communication, and different for two jobs.
 
-What launcher gave it decides, the first that applies:
+The first that applies:
 
     slurm-1234.0            Slurm job and step; `:port` where RANK came with MASTER_PORT, `/namespace` under mpirun,
                             because one step or shell may run several jobs
-    llama@10.0.0.1:29500    torchelastic's run id (not "none"), or the name `gconsole run` gave, and the master
+    llama@10.0.0.1:29500    torchelastic's run id (not "none"), or the name given by `gconsole run`, and the master
     pmix-prterun-n1-77@1    Open MPI, PRRTE: a name of the mpirun
     ray-01000000@10.…:port  Ray's job and the master of this trainer
     10.0.0.1:29500~3fa1     the master alone. Ports are reused (29500 is everybody's default): the suffix is of the
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from .launchers import Claim
 
-#: Longer names come from nobody who means well.
+#: Longest job name, in characters.
 LONGEST = 128
 
 
@@ -49,17 +49,17 @@ def job_key(env: "dict[str, str]", claim: "Claim", uid: "int | None", machine: "
 
 
 def master_key(address: str, port: int, world_size: "int | None", uid: "int | None") -> str:
-    """The name that `job_key` gives to a job of which only the master, the size and the user are known."""
+    """The `job_key` of a job of which only master, size and user are known."""
     return "%s~%s" % (printable("%s:%s" % (_address(address), port), LONGEST), _digest("%s %s" % (world_size, uid)))
 
 
 def local_key(label: str, machine: str) -> str:
-    """A name for what cannot be named: `label` and a mark of the machine."""
+    """The name of an unidentified job: `label` and a digest of the machine."""
     return "%s~%s" % (printable(label, LONGEST), _digest(machine))
 
 
 def restart_family(env: "dict[str, str]", uid: "int | None") -> "tuple[Any, ...] | None":
-    """What stays the same over the restarts of one elastic job even where the master's port does not; or None."""
+    """The identity of an elastic job across restarts, also if the master's port changes; or None."""
     run = _run_id(env)
     return (run, _address(env.get("MASTER_ADDR", "")), slurm_step(env), uid) if run else None
 

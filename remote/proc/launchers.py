@@ -1,4 +1,4 @@
-"""What a launcher tells each rank: the variables of each launcher, in order of authority, and the job's own name.
+"""The environment variables that each launcher sets for its ranks, in order of authority.
 
 The first launcher whose set is complete (a rank and a size) wins: under srun + torchrun both sets are there, RANK is
 the rank and SLURM_PROCID only numbers the node. Names as their launchers document them.
@@ -55,7 +55,7 @@ SLURM_SPECIAL_STEP = 0xFFFFFF00
 
 
 class Claim(object):
-    """What one process says about its place in a job. `authority` is the row of the table, 0 the highest."""
+    """The rank that one process claims to be. `authority` is the row of the table, 0 the highest."""
 
     __slots__ = (
         "attempt",
@@ -89,7 +89,7 @@ class Claim(object):
 
 
 def claim_of(env: "dict[str, str]", source: str) -> "Claim | None":
-    """The claim that an environment makes, or None. Complete sets first; a lone RANK needs another of torch's words."""
+    """The claim of an environment, or None. Complete sets first; a lone RANK needs another variable of torch."""
     for authority, row in enumerate(TABLE):
         rank, size = number(env.get(row[1])), number(env.get(row[2]))
         if rank is None or not size or rank >= size or (row[0] == "slurm" and not _is_parallel_step(env)):
@@ -104,7 +104,7 @@ def claim_of(env: "dict[str, str]", source: str) -> "Claim | None":
 def claim_of_argv(argv: "list[str]", env: "dict[str, str]") -> "Claim | None":
     """The claim that arguments make (`--rank 3 --world-size 8`), or None.
 
-    `--rank` alone is no claim: scripts use the word for other things (the rank of a LoRA matrix).
+    `--rank` alone is not a claim: scripts use it for other things (the rank of a LoRA matrix).
     """
     options = options_of(argv)
     rank = number(options.get("rank"))
@@ -120,18 +120,18 @@ def claim_of_argv(argv: "list[str]", env: "dict[str, str]") -> "Claim | None":
 def options_of(argv: "list[str]") -> "dict[str, str]":
     """`--some-name value` and `--some_name=value` as {"some_name": "value"}; the first of a name counts."""
     options: dict[str, str] = {}
-    for at, argument in enumerate(argv):
+    for index, argument in enumerate(argv):
         if not argument.startswith("-"):
             continue
         name, equals, value = argument.lstrip("-").partition("=")
         if not equals:
-            value = argv[at + 1] if at + 1 < len(argv) else ""
+            value = argv[index + 1] if index + 1 < len(argv) else ""
         options.setdefault(name.replace("-", "_"), value)
     return options
 
 
 def number(text: "str | None", largest: int = LARGEST) -> "int | None":
-    """A count as launchers write it, or None for anything else."""
+    """A decimal count of at most `largest`, or None."""
     if not text or len(text) > 9 or not text.isdecimal():
         return None
     value = int(text)
@@ -139,7 +139,7 @@ def number(text: "str | None", largest: int = LARGEST) -> "int | None":
 
 
 def gpu_of(env: "dict[str, str]", local_rank: "int | None") -> "str | None":
-    """The GPU that the environment leaves to a rank (an index or a uuid), or None where it does not tell."""
+    """The GPU that the environment assigns to a rank (index or uuid), or None."""
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         if name not in env:
             continue
@@ -167,7 +167,7 @@ def _is_parallel_step(env: "dict[str, str]") -> bool:
 
 
 def _is_srun_step(env: "dict[str, str]") -> bool:
-    # a batch script carries SLURM_PROCID=0 and SLURM_NTASKS=N as well, and is no rank
+    # a batch script carries SLURM_PROCID=0 and SLURM_NTASKS=N as well, and is not a rank
     step = env.get("SLURM_STEP_ID", "")
     return step.isdigit() and int(step[:12]) < SLURM_SPECIAL_STEP
 
@@ -197,7 +197,7 @@ def _torch_launcher(env: "dict[str, str]") -> str:
 
 
 def _lightning(env: "dict[str, str]", source: str) -> "Claim | None":
-    """Lightning's own launcher sets LOCAL_RANK, NODE_RANK and WORLD_SIZE, no RANK: on the first node they are one."""
+    """Lightning's launcher sets LOCAL_RANK, NODE_RANK and WORLD_SIZE only; on the first node LOCAL_RANK is the rank."""
     local, size = number(env.get("LOCAL_RANK")), number(env.get("WORLD_SIZE"))
     if local is None or not size or local >= size or env.get("NODE_RANK") != "0" or "RANK" in env:
         return None

@@ -1,4 +1,4 @@
-"""Where a PCI device sits, from sysfs: its link, the bridges above it, its NUMA node and the CPUs near it."""
+"""Location of a PCI device, from sysfs: its link, the bridges above it, its NUMA node and local CPUs."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 
 
 def kernel_address(bus_id: str) -> str:
-    """The kernel's notation of a PCI address, whoever wrote it: "00000000:18:00.0" is 0000:18:00.0."""
+    """The kernel's notation of a PCI address, as in "00000000:18:00.0" → 0000:18:00.0."""
     domain, _, rest = bus_id.lower().partition(":")
     try:
         return "%04x:%s" % (int(domain, 16), rest)
@@ -26,8 +26,8 @@ def kernel_address(bus_id: str) -> str:
         return bus_id.lower()
 
 
-class Places(object):
-    """Looks devices up in the sysfs at `root`."""
+class PciTree(object):
+    """The PCI devices in the sysfs at `root`."""
 
     simulated = False
 
@@ -35,15 +35,15 @@ class Places(object):
         self._root = root
 
     def of(self, address: str) -> "PciPlace":
-        """The place of a PCI address: (fields of a `link` of type pcie, NUMA node or None, {field: why it is None})."""
-        return self.at("%s/bus/pci/devices/%s" % (self._root, address))
+        """Location of a PCI address: (fields of a pcie `link`, NUMA node or None, {field: why it is unknown})."""
+        return self.locate("%s/bus/pci/devices/%s" % (self._root, address))
 
-    def at(self, folder: str) -> "PciPlace":
-        """The same of the device behind a folder or a link of sysfs."""
+    def locate(self, folder: str) -> "PciPlace":
+        """The same for the device of a folder or link in sysfs."""
         parts = os.path.realpath(folder).split("/")
-        chain = ["/".join(parts[: at + 1]) for at, part in enumerate(parts) if _ADDRESS.match(part)]
+        chain = ["/".join(parts[: index + 1]) for index, part in enumerate(parts) if _ADDRESS.match(part)]
         if not chain or not os.path.isdir(chain[-1]):
-            return None, None, {"via": "sysfs does not show this device"}
+            return None, None, {"via": "device not found in sysfs"}
         device, bridges = chain[-1], chain[-2::-1]
         root = chain[0].split("/")[-2]
         fields: Fields = {"via": [bridge.rpartition("/")[2] for bridge in bridges] + [root]}
@@ -52,7 +52,7 @@ class Places(object):
         cpus = read_text(device + "/local_cpulist")
         if cpus:
             fields["cpus"] = cpus
-        lacking = {field: "the kernel does not tell" for field in ("gen", "width", "cpus") if field not in fields}
+        lacking = {field: "not reported by the kernel" for field in ("gen", "width", "cpus") if field not in fields}
         return fields, numa_node(device), lacking
 
 
@@ -70,32 +70,34 @@ def numa_distances(root: str = "/sys") -> "dict[int, dict[int, int]]":
     except OSError:
         return {}
     nodes = sorted(int(name[4:]) for name in names)
-    found: dict[int, dict[int, int]] = {}
+    distances: dict[int, dict[int, int]] = {}
     for node in nodes:
         words = (read_text("%s/node%d/distance" % (folder, node)) or "").split()
         if len(words) == len(nodes) and all(word.isdigit() for word in words):
-            found[node] = {other: int(word) for other, word in zip(nodes, words)}  # noqa: B905 - Python 3.6
-    return found
+            distances[node] = {other: int(word) for other, word in zip(nodes, words)}  # noqa: B905 - Python 3.6
+    return distances
 
 
 def _own_link(device: str, port: "str | None") -> "Fields":
-    """The link of a device to the port above it; what it can do is what both of its ends can."""
+    """The link of a device to the port above it; its maximum is what both ends support."""
     gen, width = _generation(device, "current"), read_number(device + "/current_link_width")
     most, widest = _generation(device, "max"), read_number(device + "/max_link_width")
     if port is not None:
         most = _least(most, _generation(port, "max"))
         widest = _least(widest, read_number(port + "/max_link_width"))
-    found = {"gen": gen, "width": width or None, "gen_max": most, "width_max": widest or None}
-    return {field: value for field, value in found.items() if value is not None}
+    fields = {"gen": gen, "width": width or None, "gen_max": most, "width_max": widest or None}
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _narrowest(bridges: "list[str]") -> "Fields":
-    """The narrowest link above a device's own. A port states the link on its outer side, so each is seen from both."""
+    """The narrowest link above a device's own. A port reports the link on its outer side."""
     links = [(_generation(bridge, "current"), read_number(bridge + "/current_link_width")) for bridge in bridges[1:]]
-    known = [(gen, width) for gen, width in links if gen and width]
-    if not known:
+    links_up = [(gen, width) for gen, width in links if gen and width]
+    if not links_up:
         return {}
-    gen, width = min(known, key=lambda link: (2 ** link[0]) * link[1])  # a generation doubles the rate of the last one
+    gen, width = min(
+        links_up, key=lambda link: (2 ** link[0]) * link[1]
+    )  # a generation doubles the rate of the last one
     return {"uplink_gen": gen, "uplink_width": width}
 
 
@@ -107,6 +109,6 @@ def _generation(device: str, which: str) -> "int | None":
         return None
 
 
-def _least(one: "int | None", other: "int | None") -> "int | None":
-    known = [number for number in (one, other) if number]
-    return min(known) if known else None
+def _least(*candidates: "int | None") -> "int | None":
+    numbers = [candidate for candidate in candidates if candidate]
+    return min(numbers) if numbers else None

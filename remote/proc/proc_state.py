@@ -1,4 +1,4 @@
-"""What /proc says of a process at one instant, as a capture wants it: a few small reads, no attaching."""
+"""State of a process from /proc at one instant, for captures; it is not attached to."""
 
 import os
 
@@ -30,8 +30,8 @@ _SYSCALLS: "dict[str, dict[int, str]]" = {
 }  # fmt: skip
 
 
-class Look(object):
-    """One process at one instant. `denied`: the kernel does not let the agent trace it, so nobody reads its stack."""
+class ProcessState(object):
+    """One process at one instant. `denied`: the kernel does not allow tracing it, so its stack is not readable."""
 
     __slots__ = ("denied", "looked", "stat", "status", "syscall", "wchan", "written")
 
@@ -58,8 +58,8 @@ class Look(object):
         number = int(word)
         return _SYSCALLS.get(os.uname().machine, {}).get(number, str(number))
 
-    def fields(self, before: "Look | None") -> "Fields":
-        """The fields of a `stack` record that come from here; `before` is the look of the previous sample, or None."""
+    def fields(self, before: "ProcessState | None") -> "Fields":
+        """Fields of a `stack` record; `before` is the state at the previous sample, or None."""
         facts: Fields = {
             "looked": self.looked,
             "proc_state": self.stat.state,
@@ -81,7 +81,7 @@ class Look(object):
 
 
 def state_of(procfs: "ProcFs", pid: int, start_ticks: int) -> "str | None":
-    """The kernel's letter for a process now; None where it is gone, or its pid is another's."""
+    """The kernel's letter for a process now; None if it is gone or its pid was reused."""
     try:
         stat = procfs.stat(pid)
     except GONE:

@@ -1,4 +1,4 @@
-"""What is worth knowing of one process: whether it is Python or a launcher, and which rank it claims to be."""
+"""Properties of one process: whether it is Python or a launcher, and the rank it claims."""
 
 from .job_id import job_key, restart_family
 from .launchers import claim_of, claim_of_argv
@@ -9,23 +9,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .environ import EnvironReader, Live
+    from .environ import EnvironReader, LiveEnviron
     from .launchers import Claim
     from .procfs import ProcFs, Stat, Status
 
 
-class Entry(object):
-    """One process. `facts` is None for the thousands that are neither Python nor a launcher nor below a rank."""
+class ProcessEntry(object):
+    """One process. `facts` is None unless it is Python, a launcher, or below a rank."""
 
     __slots__ = ("carries", "comm", "env_start", "facts", "launcher", "pid", "ppid", "python", "start_ticks")
 
     def __init__(self, pid: int, stat: "Stat") -> None:
         self.pid = pid
         self.start_ticks = stat.start_ticks
-        self.carries: bool | None = (
-            None  # whether its environment at exec matches the process filter; None: not looked yet
-        )
-        self.facts: Facts | None = None
+        self.carries: bool | None = None  # whether its environment at exec matches the process filter; None: unknown
+        self.facts: ProcessFacts | None = None
         self.python = False
         self.launcher: str | None = None
         self.env_start = 0
@@ -33,27 +31,28 @@ class Entry(object):
 
     @property
     def key(self) -> "tuple[int, int]":
+        """(pid, start_ticks): the identity of the process."""
         return (self.pid, self.start_ticks)
 
     @property
-    def details(self) -> "Facts":
+    def details(self) -> "ProcessFacts":
         """`facts` of a process that has them."""
         assert self.facts is not None
         return self.facts
 
     def note(self, stat: "Stat") -> None:
-        """Take over what may change in a process's life."""
+        """Update what may change during a process's life."""
         self.comm = stat.comm
         self.ppid = stat.ppid
         self.env_start = stat.env_start or self.env_start  # 0 once its memory is gone
 
     def is_other_program(self, stat: "Stat") -> bool:
-        """Whether the process has called exec since (or has given itself another name, which is cheap to mistake)."""
+        """Whether the process has called exec since (or changed its name, which cannot be distinguished)."""
         return stat.comm != self.comm or bool(stat.env_start and stat.env_start != self.env_start)
 
 
-class Facts(object):
-    """Of a process worth a record. `denied` is the file whose reading was refused, None where none was."""
+class ProcessFacts(object):
+    """Properties of a process that gets a record. `denied` is the file that could not be read, or None."""
 
     __slots__ = (
         "argv",
@@ -75,18 +74,18 @@ class Facts(object):
         self.uid = status.uid
         self.ns_pid = status.ns_pid
         self.at_exec: dict[str, str] = {}  # the wanted variables as they were at exec
-        self.env: dict[str, str] = {}  # and as they are now, as far as that may be read
-        self.live: Live | None = None
+        self.env: dict[str, str] = {}  # and now, if readable
+        self.live: LiveEnviron | None = None
         self.live_denied = False
         self.denied: str | None = None
-        self.communicates = False  # a thread's name says so; only looked for where the environment is denied
+        self.communicates = False  # by thread names; only checked if the environment is denied
         self.claim: Claim | None = None
         self.job: str | None = None
         self.run: tuple[Any, ...] | None = None  # what stays the same over the restarts of an elastic job
 
 
-class Examiner(object):
-    """Looks at single processes. `process_filter` is (name, value) of a variable, or None."""
+class ProcessExaminer(object):
+    """Examines single processes. `process_filter` is (name, value) of a variable, or None."""
 
     def __init__(
         self, procfs: "ProcFs", environ: "EnvironReader", process_filter: "tuple[str, str] | None", boot_id: str
@@ -96,24 +95,24 @@ class Examiner(object):
         self.process_filter = process_filter
         self.boot_id = boot_id
 
-    def examine(self, entry: "Entry", parent: "Entry | None") -> None:
-        """Find out what a process is; whatever was known of it is forgotten."""
+    def examine(self, entry: "ProcessEntry", parent: "ProcessEntry | None") -> None:
+        """Determine the properties of a process anew."""
         entry.facts = None
         entry.carries = None
         try:
             argv = self._recognise(entry)
             if entry.python or entry.launcher:
-                entry.facts = Facts(argv, self.procfs.status(entry.pid))
+                entry.facts = ProcessFacts(argv, self.procfs.status(entry.pid))
                 self._read_environ(entry, parent)
         except GONE:
             entry.python = False
             entry.launcher = None
 
-    def refresh(self, entry: "Entry", parent: "Entry | None", young: bool) -> bool:
-        """Look whether a Python process has given itself a rank, or shows one, since. True where anything changed."""
+    def refresh(self, entry: "ProcessEntry", parent: "ProcessEntry | None", young: bool) -> bool:
+        """Read the live environment again; True if the process has a rank that it had not before, or a changed one."""
         facts = entry.details
         if facts.denied:
-            return not facts.communicates and self._listen(entry)
+            return not facts.communicates and self._check_threads(entry)
         if facts.live is not None and facts.live.address is None and young:
             self._locate_live(entry, parent)  # it may have been caught between exec and the start of its libc
         env = self._live(entry)
@@ -123,7 +122,7 @@ class Examiner(object):
         self._claim(entry)
         return True
 
-    def carries(self, entry: "Entry") -> bool:
+    def carries(self, entry: "ProcessEntry") -> bool:
         """Whether the process carries the filter's variable, now or at exec."""
         assert self.process_filter is not None
         name, value = self.process_filter
@@ -143,8 +142,8 @@ class Examiner(object):
         except OSError:
             return self.boot_id
 
-    def _recognise(self, entry: "Entry") -> "list[str]":
-        """Set `python` and `launcher`; gives the arguments where they were needed for that."""
+    def _recognise(self, entry: "ProcessEntry") -> "list[str]":
+        """Set `python` and `launcher`; returns the arguments if they were read for that."""
         argv: list[str] = []
         try:
             name = self.procfs.link(entry.pid, "exe").partition(" (deleted)")[0].rpartition("/")[2]
@@ -160,7 +159,7 @@ class Examiner(object):
             entry.launcher = None
         return argv
 
-    def _embeds_python(self, entry: "Entry") -> bool:
+    def _embeds_python(self, entry: "ProcessEntry") -> bool:
         """Whether a program of another name is a rank in Python (frozen, embedded): it carries a rank and libpython."""
         try:
             env = self.environ.static(entry.pid)[0]
@@ -170,21 +169,21 @@ class Examiner(object):
         except PermissionError:
             return False
 
-    def _read_environ(self, entry: "Entry", parent: "Entry | None") -> None:
+    def _read_environ(self, entry: "ProcessEntry", parent: "ProcessEntry | None") -> None:
         facts = entry.details
         try:
             facts.at_exec = facts.env = self.environ.static(entry.pid)[0]
         except PermissionError:
             facts.denied = "environ"
             if entry.python:
-                self._listen(entry)
+                self._check_threads(entry)
             return
         if entry.python:
             self._locate_live(entry, parent)
             facts.env = self._live(entry) or facts.at_exec
         self._claim(entry)
 
-    def _locate_live(self, entry: "Entry", parent: "Entry | None") -> None:
+    def _locate_live(self, entry: "ProcessEntry", parent: "ProcessEntry | None") -> None:
         facts = entry.details
         if parent is not None and parent.facts is not None and entry.env_start == parent.env_start != 0:
             inherited = parent.facts.live
@@ -197,11 +196,11 @@ class Examiner(object):
             facts.live = None
             facts.live_denied = True
 
-    def _live(self, entry: "Entry") -> "dict[str, str] | None":
+    def _live(self, entry: "ProcessEntry") -> "dict[str, str] | None":
         live = entry.details.live
         return self.environ.live(entry.pid, live, entry.env_start) if live is not None else None
 
-    def _claim(self, entry: "Entry") -> None:
+    def _claim(self, entry: "ProcessEntry") -> None:
         facts = entry.details
         facts.claim = facts.job = facts.run = None
         if entry.launcher:
@@ -214,8 +213,8 @@ class Examiner(object):
             facts.job = job_key(facts.env, facts.claim, facts.uid, lambda: self.machine(entry.pid))
             facts.run = restart_family(facts.env, facts.uid)
 
-    def _listen(self, entry: "Entry") -> bool:
-        """Look for threads that only a rank has, in a process whose environment is denied."""
+    def _check_threads(self, entry: "ProcessEntry") -> bool:
+        """Check a process whose environment is denied for threads that only a rank has."""
         names = self.procfs.thread_names(entry.pid)
         entry.details.communicates = any(name.startswith(COMMUNICATION_THREADS) for name in names)
         return entry.details.communicates

@@ -1,13 +1,13 @@
-"""The processes of this machine, kept current for little: a listing, and a closer look only where something is new.
+"""The processes of this machine, kept current at low cost: a listing, and a full examination only of new ones.
 
-Every 2 s the names in /proc are listed, unless no task has begun or ended since. A new process is looked at once, again
-while it is young (it may still exec, or set its rank at run time), and then once a minute in slices: a pid may be used
-again, an old shell may exec at last.
+Every 2 s the names in /proc are listed, unless no task has started or ended since. A new process is examined at once,
+repeatedly while it is young (it may exec, or set its rank at run time), and then once a minute in slices: a pid may be
+reused, an old shell may exec.
 """
 
 import os
 
-from .process_facts import Entry, Examiner, Facts
+from .process_facts import ProcessEntry, ProcessExaminer, ProcessFacts
 from .procfs import GONE
 
 TYPE_CHECKING = False
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from .procfs import ProcFs
 
 LISTING_S = 2.0
-UNLISTED_S = 10.0  # a listing is never spared for longer
-ROUND_S = 60.0  # every process is looked at again within this time
+UNLISTED_S = 10.0  # a listing is skipped for at most this long
+ROUND_S = 60.0  # every process is examined again within this time
 YOUNG_S = 10.0  # a process of this age may still be about to exec
 YOUNG_PYTHON_S = 120.0  # a Python process of this age may still be importing torch, and set its rank after that
-DEEPEST = 64  # no chain of parents is followed further
+DEEPEST = 64  # longest chain of parents
 
 
 class ProcessTable(object):
-    """All processes by pid. `scan` brings it up to date; `dirty` says that something of interest has changed."""
+    """All processes by pid. `scan` updates it; `dirty` is set if a process of interest changed."""
 
     def __init__(
         self,
@@ -36,32 +36,33 @@ class ProcessTable(object):
         boot_id: str = "",
     ) -> None:
         self.procfs = procfs
-        self.examiner = Examiner(procfs, environ, process_filter, boot_id)
+        self.examiner = ProcessExaminer(procfs, environ, process_filter, boot_id)
         self.own_pid = os.getpid() if procfs.root == "/proc" else None
-        self.entries: dict[int, Entry] = {}
-        self.noted: dict[int, Entry] = {}  # those with facts
-        self.hidden: set[int] = set()  # pids of which not even the name may be read (hidepid)
+        self.entries: dict[int, ProcessEntry] = {}
+        self.noted: dict[int, ProcessEntry] = {}  # those with facts
+        self.hidden: set[int] = set()  # pids of which not even the name is readable (hidepid)
         self.watched: frozenset[int] = frozenset()  # pids whose new children, and whose end, matter
         self.dirty = True
         self._names: set[str] = set()
         self._young: dict[int, float] = {}  # pid: until when (time.monotonic)
-        self._round: list[int] = []  # pids not yet looked at again in this round
+        self._round: list[int] = []  # pids still to examine in this round
         self._scanned: float | None = None
         self._listed: float | None = None
-        self._tasks: str | None = None  # what /proc/loadavg said of the tasks at the last listing
+        self._tasks: str | None = None  # the task fields of /proc/loadavg at the last listing
         self._ticks_s = float(os.sysconf("SC_CLK_TCK"))
 
     @property
     def boot_id(self) -> str:
+        """The random id of this boot, or the host name."""
         return self.examiner.boot_id
 
     @property
     def total(self) -> int:
-        """The processes that /proc lists."""
+        """Number of processes that /proc lists."""
         return len(self.entries) + len(self.hidden)
 
     def scan(self, now: float) -> None:
-        """List the processes where that is due, and look at what is new, young, or next in the round."""
+        """List the processes if due, and examine those that are new, young, or next in the round."""
         if self._scanned is not None and now - self._scanned < LISTING_S - 0.05:
             return
         elapsed = now - self._scanned if self._scanned is not None else 0.0
@@ -82,10 +83,10 @@ class ProcessTable(object):
         self._names = names
         uptime = self._uptime()
         for pid in sorted(fresh):
-            self._meet(pid, now, uptime)
+            self._add(pid, now, uptime)
 
     def forget(self, pid: int) -> None:
-        """A process is gone."""
+        """Remove a process that is gone."""
         self.hidden.discard(pid)
         self._young.pop(pid, None)
         self.noted.pop(pid, None)
@@ -94,13 +95,13 @@ class ProcessTable(object):
             self.dirty = True
 
     def lose(self, pid: int) -> None:
-        """A process is gone, and no listing has said so yet: should its pid be used again, that is somebody new."""
+        """Remove a process that ended since the last listing; if its pid is reused, that is a new process."""
         self.forget(pid)
         self._names.discard(str(pid))
         self._tasks = None  # so that it is listed again in any case
         self.dirty = True
 
-    def lineage(self, entry: "Entry") -> "Iterator[Entry]":
+    def lineage(self, entry: "ProcessEntry") -> "Iterator[ProcessEntry]":
         """The ancestors of a process, its parent first."""
         for _ in range(DEEPEST):
             parent = self.entries.get(entry.ppid)
@@ -109,31 +110,31 @@ class ProcessTable(object):
             yield parent
             entry = parent
 
-    def children(self) -> "dict[int, list[Entry]]":
+    def children(self) -> "dict[int, list[ProcessEntry]]":
         """{pid: its children}, of all processes."""
-        found: dict[int, list[Entry]] = {}
+        children: dict[int, list[ProcessEntry]] = {}
         for entry in self.entries.values():
-            found.setdefault(entry.ppid, []).append(entry)
-        return found
+            children.setdefault(entry.ppid, []).append(entry)
+        return children
 
-    def belongs(self, entry: "Entry") -> bool:
+    def belongs(self, entry: "ProcessEntry") -> bool:
         """Whether the process filter admits a process: it, or one above it, carries the variable."""
         if self.examiner.process_filter is None:
             return True
         carries = self.examiner.carries
         return carries(entry) or any(carries(parent) for parent in self.lineage(entry))
 
-    def describe(self, entry: "Entry") -> "Facts | None":
-        """The facts of a process that got none so far because nobody asked; None if it is gone."""
+    def describe(self, entry: "ProcessEntry") -> "ProcessFacts | None":
+        """The facts of a process, read now if they were not needed before; None if it is gone."""
         if entry.facts is None:
             try:
-                entry.facts = Facts(self.procfs.argv(entry.pid), self.procfs.status(entry.pid))
+                entry.facts = ProcessFacts(self.procfs.argv(entry.pid), self.procfs.status(entry.pid))
             except OSError:
                 return None
             self.noted[entry.pid] = entry
         return entry.facts
 
-    def _meet(self, pid: int, now: float, uptime: float) -> None:
+    def _add(self, pid: int, now: float, uptime: float) -> None:
         try:
             stat = self.procfs.stat(pid)
         except GONE:
@@ -142,7 +143,7 @@ class ProcessTable(object):
         except PermissionError:
             self.hidden.add(pid)
             return
-        entry = self.entries[pid] = Entry(pid, stat)
+        entry = self.entries[pid] = ProcessEntry(pid, stat)
         if stat.ppid in self.watched:
             self.dirty = True
         if stat.kernel or stat.dead:
@@ -153,7 +154,7 @@ class ProcessTable(object):
         if age < youth:
             self._young[pid] = now + youth - age
 
-    def _examine(self, entry: "Entry") -> None:
+    def _examine(self, entry: "ProcessEntry") -> None:
         was = entry.facts
         self.examiner.examine(entry, self.entries.get(entry.ppid))
         if entry.facts:
@@ -180,14 +181,14 @@ class ProcessTable(object):
         del self._round[-count:]
 
     def _again(self, pid: int) -> None:
-        """Look again: is it the same process, the same program, and has it given itself a rank since?"""
+        """Examine a process again: it may have called exec, set its rank, or be another one with the same pid."""
         entry = self.entries.get(pid)
         if entry is None:
             return
         try:
             stat = self.procfs.stat(pid)
         except OSError:
-            return  # the next listing knows
+            return  # the next listing removes it
         if stat.start_ticks != entry.start_ticks:
             self.lose(pid)
             return
@@ -205,7 +206,7 @@ class ProcessTable(object):
             self.dirty |= self.examiner.refresh(entry, self.entries.get(entry.ppid), pid in self._young)
 
     def _task_count(self) -> "str | None":
-        """How many tasks there are and the newest one's number, as text: where both stay, nothing began or ended."""
+        """Number of tasks and newest pid, as text; if both are unchanged, no task started or ended."""
         try:
             with open(self.procfs.root + "/loadavg") as f:
                 return f.read().split("/", 1)[1]

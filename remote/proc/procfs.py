@@ -1,4 +1,4 @@
-"""Reading /proc: one process at a time, with as few system calls as a figure costs.
+"""Reads /proc, one process at a time, with few system calls.
 
 A process that is gone raises FileNotFoundError or ProcessLookupError (`GONE`), one that is not ours PermissionError.
 """
@@ -7,17 +7,17 @@ import os
 
 GONE = (FileNotFoundError, ProcessLookupError)
 
-#: What a name in an argument must contain for its value not to leave the node.
+#: The value of an argument whose name contains one of these is masked.
 SECRETS = ("password", "passwd", "secret", "token", "api_key", "apikey", "access_key", "credential")
 
 MAX_CMDLINE = 512
 
-#: A thread of the kernel itself (linux/sched.h); in a container pid 2 is anybody's.
+#: A thread of the kernel itself (linux/sched.h); in a container pid 2 is an ordinary process.
 PF_KTHREAD = 0x00200000
 
 
 class Stat(object):
-    """What /proc/PID/stat says (proc(5) numbers its fields from 1). Times are in clock ticks, `rss` in pages.
+    """/proc/PID/stat (proc(5) numbers its fields from 1). Times are in clock ticks, `rss` in pages.
 
     `env_start` (50) and `exit_code` (52) are 0 where the reader lacks the rights.
     """
@@ -52,12 +52,12 @@ class Stat(object):
 
     @property
     def dead(self) -> bool:
-        """Dead for good: the main thread of a living process may be a zombie while other threads run."""
+        """Whether all threads have ended: the main thread may be a zombie while others run."""
         return self.state in "ZXx" and self.threads <= 1
 
 
 class Status(object):
-    """What only /proc/PID/status says: the real uid, the innermost pid, context switches, who traces it."""
+    """/proc/PID/status: real uid, innermost pid, context switches, tracer."""
 
     __slots__ = ("ns_pid", "switches", "tracer_pid", "uid")
 
@@ -84,6 +84,7 @@ class ProcFs(object):
         return set(os.listdir(self.root))
 
     def path(self, pid: "int | str", name: str) -> str:
+        """The path of a file of a process."""
         return "%s/%s/%s" % (self.root, pid, name)
 
     def read(self, pid: "int | str", name: str, limit: int = 1 << 20) -> bytes:
@@ -92,7 +93,7 @@ class ProcFs(object):
         try:
             parts = []
             while limit > 0:
-                part = os.read(fd, 65536)  # a short one says nothing: maps comes in whole lines
+                part = os.read(fd, 65536)  # a short read is not the end: maps is read in whole lines
                 if not part:
                     break
                 parts.append(part)
@@ -110,13 +111,15 @@ class ProcFs(object):
             os.close(fd)
 
     def stat(self, pid: "int | str") -> "Stat":
+        """The parsed `stat` of a process."""
         return Stat(self.read_at_once(pid, "stat"))
 
     def status(self, pid: "int | str") -> "Status":
+        """The parsed `status` of a process."""
         return Status(self.read_at_once(pid, "status"))
 
     def link(self, pid: "int | str", name: str) -> str:
-        """Where a link of a process points."""
+        """The target of a link of a process."""
         return os.readlink(self.path(pid, name))
 
     def argv(self, pid: "int | str") -> "list[str]":
@@ -125,7 +128,7 @@ class ProcFs(object):
         return [part.decode("utf-8", "replace") for part in data.rstrip(b"\0").split(b"\0")] if data else []
 
     def wchan(self, pid: "int | str") -> "str | None":
-        """The kernel function the main thread sleeps in; None while it runs or where that may not be read."""
+        """The kernel function the main thread sleeps in; None if it runs or is not readable."""
         try:
             name = self.read_at_once(pid, "wchan").decode("ascii", "replace")
         except OSError:
@@ -133,7 +136,7 @@ class ProcFs(object):
         return name if name not in ("", "0") else None
 
     def written_bytes(self, pid: "int | str") -> "int | None":
-        """What a process has written so far, to whatever; None where that may not be read."""
+        """Bytes that a process has written so far; None if not readable."""
         try:
             data = self.read_at_once(pid, "io")
         except OSError:
@@ -142,27 +145,27 @@ class ProcFs(object):
         return int(words[0]) if words else None
 
     def thread_names(self, pid: "int | str", most: int = 48) -> "list[str]":
-        """The names of the first threads of a process: world-readable, and they tell a library from a script."""
-        found = []
+        """The names of the first threads of a process: these are world-readable."""
+        names = []
         try:
             for tid in sorted(os.listdir(self.path(pid, "task")))[:most]:
-                found.append(self.read_at_once(pid, "task/%s/comm" % tid).decode("utf-8", "replace").strip())
+                names.append(self.read_at_once(pid, "task/%s/comm" % tid).decode("utf-8", "replace").strip())
         except OSError:
-            pass  # gone, or not for us: then these names tell nothing
-        return found
+            pass  # gone, or not readable
+        return names
 
 
 def _line(data: bytes, name: bytes) -> "list[bytes]":
-    """The values behind `name`; [] where the kernel does not say."""
-    at = data.find(name)
-    if at < 0:
+    """The values after `name`; [] if it is missing."""
+    start = data.find(name)
+    if start < 0:
         return []
-    at += len(name)
-    return data[at : data.find(b"\n", at)].split()
+    start += len(name)
+    return data[start : data.find(b"\n", start)].split()
 
 
 def command_line(argv: "list[str]") -> "str | None":
-    """Arguments joined by spaces for people: secrets masked, control characters out, at most 512 characters."""
+    """Arguments joined by spaces: secrets masked, control characters replaced, at most MAX_CMDLINE characters."""
     if not argv:
         return None
     shown = []
@@ -179,7 +182,7 @@ def command_line(argv: "list[str]") -> "str | None":
 
 
 def printable(text: str, most: int) -> str:
-    """`text` with everything unprintable as a space, cut at `most` characters."""
+    """`text` with unprintable characters as spaces, cut at `most` characters."""
     text = text[:most]
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 

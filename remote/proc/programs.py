@@ -1,8 +1,8 @@
-"""Telling what a process is from its name and arguments, which the kernel shows to everybody."""
+"""The program of a process, from its name and arguments, which are world-readable."""
 
 from .launchers import number, options_of
 
-#: Python programs that start ranks and are none, though they may carry the variables of one (srun + torchrun).
+#: Python launchers by module; they are not ranks, though they may carry a rank's variables (srun + torchrun).
 MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
@@ -47,11 +47,11 @@ NATIVE = {
     "hydra_bstrap_pr": "mpirun",
     "palsd": "pals",
 }
-#: Whose Python children are ranks, one for one.
+#: Launchers each of whose Python children is a rank.
 STARTS_RANKS = frozenset(["torchrun", "accelerate", "deepspeed", "horovodrun", "colossalai", "slurm", "mpirun", "pals"])
 
 COMPILERS = frozenset("nvcc cicc ptxas cudafe++ fatbinary nvlink cc1plus cc1 gcc g++ c++ clang ninja".split())
-#: Names of threads that only a process with torch's communication in it has.
+#: Thread names of torch's communication libraries.
 COMMUNICATION_THREADS = ("pt_tcpstore", "gloo_tcp_loop", "pt_gloo_", "pt_nccl_")
 
 
@@ -61,7 +61,7 @@ def is_python_name(name: str) -> bool:
 
 
 def is_python_guess(comm: str, argv: "list[str]") -> bool:
-    """Whether a process whose executable may not be seen is Python, by what it calls itself."""
+    """Whether a process whose executable is not readable is Python, by its name."""
     first = argv[0].rpartition("/")[2] if argv else ""
     return is_python_name(first) or is_python_name(comm) or comm.startswith(("pt_main_thread", "pt_data_", "ray::"))
 
@@ -93,16 +93,16 @@ def program(argv: "list[str]") -> "tuple[str, str, list[str]]":
         return "", "", []
     if not is_python_name(argv[0].rpartition("/")[2]):
         return "script", argv[0], argv[1:]
-    at = 1
-    while at < len(argv):
-        argument = argv[at]
+    index = 1
+    while index < len(argv):
+        argument = argv[index]
         if argument == "-m":
-            return "module", argv[at + 1] if at + 1 < len(argv) else "", argv[at + 2 :]
+            return "module", argv[index + 1] if index + 1 < len(argv) else "", argv[index + 2 :]
         if argument == "-c":
-            return "code", argv[at + 1] if at + 1 < len(argv) else "", argv[at + 2 :]
+            return "code", argv[index + 1] if index + 1 < len(argv) else "", argv[index + 2 :]
         if not argument.startswith("-") or argument == "-":
-            return "script", argument, argv[at + 1 :]
-        at += 2 if argument in ("-W", "-X", "--check-hash-based-pycs") else 1
+            return "script", argument, argv[index + 1 :]
+        index += 2 if argument in ("-W", "-X", "--check-hash-based-pycs") else 1
     return "", "", []
 
 
@@ -119,7 +119,7 @@ def child_role(argv: "list[str]", comm: str) -> str:
 
 
 class LauncherPlan(object):
-    """What a launcher's arguments say of the ranks below it. Anything they leave open is None."""
+    """The ranks below a launcher according to its arguments; None for what they leave open."""
 
     __slots__ = ("address", "local_world_size", "node_rank", "nodes", "port", "run_id", "world_size")
 
@@ -152,9 +152,9 @@ class LauncherPlan(object):
 def _launcher_arguments(argv: "list[str]") -> "list[str]":
     """The launcher's own arguments: those before the script that it runs."""
     rest = program(argv)[2]
-    for at, argument in enumerate(rest):
+    for index, argument in enumerate(rest):
         if argument.endswith(".py") and not argument.startswith("-"):
-            return rest[:at]
+            return rest[:index]
     return rest
 
 

@@ -1,8 +1,8 @@
-"""Which process is a rank, among all that carry its variables.
+"""The process that is the rank, among all that carry its variables.
 
 Whatever a rank starts inherits its environment: data loader workers, compile workers, trackers, profilers. The owner
 of a rank is the topmost *Python* process of a chain that carries the same (job, attempt, rank); a shell or numactl
-above it is a wrapper. What once was below an owner never becomes one, even when the owner dies and init adopts it.
+above it is a wrapper. A process that was below an owner never becomes one, even if the owner dies and init adopts it.
 """
 
 TYPE_CHECKING = False
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ..samplers.base import ProcessKey
     from .launchers import Claim
-    from .process_facts import Entry, Facts
+    from .process_facts import ProcessEntry, ProcessFacts
     from .process_table import ProcessTable
 
 
@@ -30,15 +30,15 @@ class Ownership(object):
         self.stale = stale
 
 
-def _claim(entry: "Entry") -> "tuple[Facts, Claim]":
+def _claim(entry: "ProcessEntry") -> "tuple[ProcessFacts, Claim]":
     """The facts and the claim of a claimant."""
     facts = entry.details
     assert facts.claim is not None
     return facts, facts.claim
 
 
-def ownership(table: "ProcessTable", former: "dict[ProcessKey, tuple[str, int | None]]") -> "Ownership":
-    """Judge all processes of the table. `former` is {(pid, start_ticks): (job, rank)} of what once was below a rank."""
+def find_owners(table: "ProcessTable", former: "dict[ProcessKey, tuple[str, int | None]]") -> "Ownership":
+    """Find the owners among all processes of the table. `former` is (job, rank) of what was once below a rank."""
     excluded = _own(table)
     claimants = {
         entry.pid: entry
@@ -56,12 +56,12 @@ def ownership(table: "ProcessTable", former: "dict[ProcessKey, tuple[str, int | 
 
 
 def _own(table: "ProcessTable") -> "set[int]":
-    """The agent and those above it: started from a job's shell they carry the job's variables, and are no ranks."""
+    """The agent and those above it: if started from a job's shell they carry its variables, but are not ranks."""
     agent = table.entries.get(table.own_pid or 0)
     return {agent.pid} | {parent.pid for parent in table.lineage(agent)} if agent is not None else set()
 
 
-def _was_below(entry: "Entry", place: "tuple[str, int | None] | None") -> bool:
+def _was_below(entry: "ProcessEntry", place: "tuple[str, int | None] | None") -> bool:
     """Whether a process claims the rank that it once was below. One that claims another has become a rank since."""
     if place is None:
         return False
@@ -70,7 +70,7 @@ def _was_below(entry: "Entry", place: "tuple[str, int | None] | None") -> bool:
     return claim.rank == rank and (claim.world_size is None or facts.job == job)
 
 
-def _topmost(table: "ProcessTable", claimants: "dict[int, Entry]", entry: "Entry") -> "Entry":
+def _topmost(table: "ProcessTable", claimants: "dict[int, ProcessEntry]", entry: "ProcessEntry") -> "ProcessEntry":
     top = entry
     for parent in table.lineage(entry):
         if parent.pid in claimants and _inherited(entry, parent):
@@ -78,7 +78,7 @@ def _topmost(table: "ProcessTable", claimants: "dict[int, Entry]", entry: "Entry
     return top
 
 
-def _inherited(entry: "Entry", ancestor: "Entry") -> bool:
+def _inherited(entry: "ProcessEntry", ancestor: "ProcessEntry") -> bool:
     """Whether a process has its claim from one above it: the same, or what is left of it in a trimmed environment."""
     (facts, claim), (above, other) = _claim(entry), _claim(ancestor)
     if (claim.rank, claim.attempt) != (other.rank, other.attempt):
@@ -86,7 +86,7 @@ def _inherited(entry: "Entry", ancestor: "Entry") -> bool:
     return claim.world_size is None or (facts.job, claim.world_size) == (above.job, other.world_size)
 
 
-def _launchers(table: "ProcessTable", claimants: "dict[int, Entry]", owners: "set[int]") -> "set[int]":
+def _launchers(table: "ProcessTable", claimants: "dict[int, ProcessEntry]", owners: "set[int]") -> "set[int]":
     """Owners that only started ranks: under srun + mp.spawn the parent has SLURM_PROCID, its children have RANK."""
     void = set()
     for pid in owners:
@@ -106,16 +106,16 @@ def _launchers(table: "ProcessTable", claimants: "dict[int, Entry]", owners: "se
 def below(table: "ProcessTable", owners: "set[int]") -> "dict[int, int]":
     """{pid: pid of the nearest owner above it} of every process that has one."""
     children = table.children() if owners else {}
-    found: dict[int, int] = {}
+    owner_of: dict[int, int] = {}
     for owner in owners:
         above = [table.entries[owner]]
         while above:
             parent = above.pop()
             for entry in children.get(parent.pid, ()):
-                if entry.pid not in owners and entry.pid not in found and entry.start_ticks >= parent.start_ticks:
-                    found[entry.pid] = owner
+                if entry.pid not in owners and entry.pid not in owner_of and entry.start_ticks >= parent.start_ticks:
+                    owner_of[entry.pid] = owner
                     above.append(entry)
-    return found
+    return owner_of
 
 
 def _stale(table: "ProcessTable", owners: "set[int]") -> "set[int]":

@@ -1,8 +1,8 @@
-"""Small files of /proc and /sys, one value each; what is not there, or refuses to be read, is None."""
+"""Reads one-value files of /proc and /sys; None if missing or not readable."""
 
 
 def read_text(path: str) -> "str | None":
-    """The text without the blanks around it; None for an empty file, too."""
+    """The stripped text; None also for an empty file."""
     try:
         with open(path) as f:
             return f.read().strip() or None
@@ -11,7 +11,7 @@ def read_text(path: str) -> "str | None":
 
 
 def read_number(path: str) -> "int | None":
-    """A whole number; None where the file has another word."""
+    """An integer; None for any other content."""
     try:
         return int(read_text(path) or "")
     except ValueError:

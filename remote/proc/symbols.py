@@ -1,7 +1,7 @@
-"""Where a running process keeps a symbol, read from the dynamic symbol table in its own memory.
+"""Address of a symbol in a running process, from the dynamic symbol table in its memory.
 
 No file is opened: the library on disk may have been replaced, deleted, or lie in a container's file system.
-64-bit little endian ELF; anything else is "not found". Layouts: elf.h, and the GNU hash section as ld.so walks it.
+Only 64-bit little endian ELF. Layouts: elf.h, and the GNU hash section as ld.so reads it.
 """
 
 import struct
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 PT_LOAD, PT_DYNAMIC, ET_EXEC = 1, 2, 2
 DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH = 4, 5, 6, 0x6FFFFEF5
-#: No chain of a sane hash table is longer; a torn read must not loop.
+#: Upper bound on a hash chain, so that an inconsistent read does not loop.
 LONGEST_CHAIN = 4096
 
 
 class BadImage(Exception):
-    """What was read is not an ELF image this module understands."""
+    """Not a supported ELF image."""
 
 
 def find_symbol(read: "Callable[[int, int], bytes]", base: int, name: bytes) -> "int | None":
@@ -32,7 +32,7 @@ def find_symbol(read: "Callable[[int, int], bytes]", base: int, name: bytes) -> 
     (table,) = struct.unpack_from("<Q", header, 32)
     size, count = struct.unpack_from("<HH", header, 54)
     if size != 56 or count > 128:
-        raise BadImage("strange program headers")
+        raise BadImage("unsupported program headers")
     bias, dynamic = _segments(_exactly(read, base + table, size * count), base, kind)
     tags = _dynamic(read, dynamic, bias)
     if DT_SYMTAB not in tags or DT_STRTAB not in tags:
@@ -54,13 +54,13 @@ def _exactly(read: "Callable[[int, int], bytes]", address: int, size: int) -> by
 
 
 def _segments(headers: bytes, base: int, kind: int) -> "tuple[int, int]":
-    """(what to add to the image's own addresses, address of its dynamic section)"""
+    """(load bias, address of the dynamic section)"""
     first = dynamic = None
-    for at in range(0, len(headers), 56):
-        (segment,) = struct.unpack_from("<I", headers, at)
-        offset, virtual = struct.unpack_from("<QQ", headers, at + 8)
+    for offset in range(0, len(headers), 56):
+        (segment,) = struct.unpack_from("<I", headers, offset)
+        file_offset, virtual = struct.unpack_from("<QQ", headers, offset + 8)
         if segment == PT_LOAD and first is None:
-            first = virtual - offset
+            first = virtual - file_offset
         elif segment == PT_DYNAMIC:
             dynamic = virtual
     if first is None or dynamic is None:
@@ -73,8 +73,8 @@ def _dynamic(read: "Callable[[int, int], bytes]", address: int, bias: int) -> "d
     tags: dict[int, int] = {}
     for _ in range(16):  # 16 x 64 entries; real ones have about 30
         data = read(address, 1024)
-        for at in range(0, len(data) - 15, 16):
-            tag, value = struct.unpack_from("<qQ", data, at)
+        for offset in range(0, len(data) - 15, 16):
+            tag, value = struct.unpack_from("<qQ", data, offset)
             if tag == 0:
                 return tags
             if tag in (DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH):
@@ -87,45 +87,45 @@ def _dynamic(read: "Callable[[int, int], bytes]", address: int, bias: int) -> "d
 
 
 def _by_gnu_hash(read: "Callable[[int, int], bytes]", tags: "dict[int, int]", name: bytes) -> "int | None":
-    at = tags[DT_GNU_HASH]
-    buckets, first, bloom, _ = struct.unpack("<4I", _exactly(read, at, 16))
+    address = tags[DT_GNU_HASH]
+    buckets, first, bloom, _ = struct.unpack("<4I", _exactly(read, address, 16))
     if not buckets:
         return None
     wanted = 5381
     for byte in bytearray(name):
         wanted = (wanted * 33 + byte) & 0xFFFFFFFF
-    table = at + 16 + 8 * bloom
+    table = address + 16 + 8 * bloom
     (start,) = struct.unpack("<I", _exactly(read, table + 4 * (wanted % buckets), 4))
     if start < first:
         return None
     for index in range(start, start + LONGEST_CHAIN):
-        (found,) = struct.unpack("<I", _exactly(read, table + 4 * (buckets + index - first), 4))
-        if found | 1 == wanted | 1:
+        (value_hash,) = struct.unpack("<I", _exactly(read, table + 4 * (buckets + index - first), 4))
+        if value_hash | 1 == wanted | 1:
             value = _value_if(read, tags, index, name)
             if value is not None:
                 return value
-        if found & 1:
+        if value_hash & 1:
             return None
     raise BadImage("endless hash chain")
 
 
 def _by_sysv_hash(read: "Callable[[int, int], bytes]", tags: "dict[int, int]", name: bytes) -> "int | None":
-    at = tags[DT_HASH]
-    buckets, symbols = struct.unpack("<2I", _exactly(read, at, 8))
+    address = tags[DT_HASH]
+    buckets, symbols = struct.unpack("<2I", _exactly(read, address, 8))
     if not buckets:
         return None
     wanted = 0
     for byte in bytearray(name):
         wanted = (wanted << 4) + byte
         wanted = (wanted ^ (wanted & 0xF0000000) >> 24) & 0x0FFFFFFF
-    (index,) = struct.unpack("<I", _exactly(read, at + 8 + 4 * (wanted % buckets), 4))
+    (index,) = struct.unpack("<I", _exactly(read, address + 8 + 4 * (wanted % buckets), 4))
     for _ in range(min(symbols, LONGEST_CHAIN)):
         if not index:
             return None
         value = _value_if(read, tags, index, name)
         if value is not None:
             return value
-        (index,) = struct.unpack("<I", _exactly(read, at + 8 + 4 * (buckets + index), 4))
+        (index,) = struct.unpack("<I", _exactly(read, address + 8 + 4 * (buckets + index), 4))
     return None
 
 

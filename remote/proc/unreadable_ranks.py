@@ -1,7 +1,7 @@
-"""Ranks of other users: processes whose environment is denied, and which everything that may be read says are ranks.
+"""Ranks of other users, whose environment is not readable, by what is world-readable.
 
-Names, arguments, parents, states and names of threads are everybody's. They tell that a rank is there, mostly not
-which. What a launcher's arguments add is a guess and is labelled as one.
+Names, arguments, parents, states and thread names show that a process is a rank, mostly not which one. What is
+concluded from a launcher's arguments is labelled as a guess.
 """
 
 import os
@@ -14,27 +14,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator
 
-    from .process_facts import Entry
+    from .process_facts import ProcessEntry
     from .process_table import ProcessTable
     from .users import Users
 
 
-class Presumed(object):
-    """One rank that may not be read. `rank` and `local_rank` are None where nothing tells."""
+class PresumedRank(object):
+    """A rank whose environment is not readable; unknown numbers of its claim are None."""
 
     __slots__ = ("claim", "entry", "job", "reason")
 
-    def __init__(self, entry: "Entry", claim: "Claim", job: str, reason: str) -> None:
+    def __init__(self, entry: "ProcessEntry", claim: "Claim", job: str, reason: str) -> None:
         self.entry = entry
         self.claim = claim
         self.job = job
         self.reason = reason
 
 
-def presumed_ranks(table: "ProcessTable", below: "set[int]", users: "Users") -> "list[Presumed]":
-    """The ranks among the processes that may not be read; `below` are pids known to be, or to have been, below one."""
-    found = []
-    by_launcher: dict[int, tuple[Entry, list[Entry]]] = {}
+def presumed_ranks(table: "ProcessTable", below: "set[int]", users: "Users") -> "list[PresumedRank]":
+    """The ranks among unreadable processes; `below` are pids that are or were below a rank."""
+    presumed = []
+    by_launcher: dict[int, tuple[ProcessEntry, list[ProcessEntry]]] = {}
     for entry in table.noted.values():
         if not entry.python or entry.launcher or entry.pid in below or not entry.details.denied:
             continue
@@ -43,14 +43,14 @@ def presumed_ranks(table: "ProcessTable", below: "set[int]", users: "Users") -> 
         launcher = _launcher(table, entry)
         if launcher is not None:
             by_launcher.setdefault(launcher.pid, (launcher, []))[1].append(entry)
-        elif _speaks_for_itself(entry) and not any(_speaks_for_itself(parent) for parent in table.lineage(entry)):
-            found.append(_lone(table, entry, users))
+        elif _has_rank_traits(entry) and not any(_has_rank_traits(parent) for parent in table.lineage(entry)):
+            presumed.append(_lone(table, entry, users))
     for launcher, entries in by_launcher.values():
-        found.extend(_launched(table, launcher, entries, users))
-    return found
+        presumed.extend(_launched(table, launcher, entries, users))
+    return presumed
 
 
-def _launcher(table: "ProcessTable", entry: "Entry") -> "Entry | None":
+def _launcher(table: "ProcessTable", entry: "ProcessEntry") -> "ProcessEntry | None":
     """The launcher below which this is the first Python process; None where another stands between, or none above."""
     for parent in table.lineage(entry):
         if parent.launcher in STARTS_RANKS:
@@ -61,19 +61,21 @@ def _launcher(table: "ProcessTable", entry: "Entry") -> "Entry | None":
     return None
 
 
-def _speaks_for_itself(entry: "Entry") -> bool:
+def _has_rank_traits(entry: "ProcessEntry") -> bool:
     facts = entry.facts
     return bool(facts and facts.denied and (facts.communicates or claim_of_argv(facts.argv, {})))
 
 
-def _launched(table: "ProcessTable", launcher: "Entry", entries: "list[Entry]", users: "Users") -> "Iterator[Presumed]":
+def _launched(
+    table: "ProcessTable", launcher: "ProcessEntry", entries: "list[ProcessEntry]", users: "Users"
+) -> "Iterator[PresumedRank]":
     """The ranks below one launcher. Launchers start local ranks in order, so with all there the order is a guess."""
     plan = LauncherPlan(launcher.facts.argv if launcher.facts else [])
     entries = sorted(entries, key=lambda entry: (entry.start_ticks, entry.pid))
     ordered = plan.local_world_size == len(entries)
     for index, entry in enumerate(entries):
-        told = claim_of_argv(entry.details.argv, {})
-        claim = told or Claim(None, plan.world_size, launcher.launcher, "launcher argv (guess)")
+        own_claim = claim_of_argv(entry.details.argv, {})
+        claim = own_claim or Claim(None, plan.world_size, launcher.launcher, "launcher argv (guess)")
         claim.launcher = launcher.launcher
         claim.local_world_size = plan.local_world_size
         claim.group_rank = plan.node_rank
@@ -83,18 +85,20 @@ def _launched(table: "ProcessTable", launcher: "Entry", entries: "list[Entry]", 
             claim.local_rank = index
         if claim.rank is None and ordered and plan.node_rank is not None and claim.local_rank is not None:
             claim.rank = plan.node_rank * len(entries) + claim.local_rank
-        if plan.local_world_size is None and told is None:
+        if plan.local_world_size is None and own_claim is None:
             claim.source = "parent process"
-        yield Presumed(entry, claim, _job(table, launcher, plan, entry, users), _reason(entry, users))
+        yield PresumedRank(entry, claim, _job(table, launcher, plan, entry, users), _reason(entry, users))
 
 
-def _lone(table: "ProcessTable", entry: "Entry", users: "Users") -> "Presumed":
+def _lone(table: "ProcessTable", entry: "ProcessEntry", users: "Users") -> "PresumedRank":
     claim = claim_of_argv(entry.details.argv, {}) or Claim(None, None, None, "thread names")
-    return Presumed(entry, claim, _unnamed(table, entry, users), _reason(entry, users))
+    return PresumedRank(entry, claim, _unnamed(table, entry, users), _reason(entry, users))
 
 
-def _job(table: "ProcessTable", launcher: "Entry", plan: "LauncherPlan", entry: "Entry", users: "Users") -> str:
-    """The job's name as far as arguments tell; where they tell nothing it is one per user and machine."""
+def _job(
+    table: "ProcessTable", launcher: "ProcessEntry", plan: "LauncherPlan", entry: "ProcessEntry", users: "Users"
+) -> str:
+    """The job's name according to arguments; else one name per user and machine."""
     steps = [launcher] + [parent for parent in table.lineage(launcher) if parent.launcher == "slurm"]
     for parent in steps:
         step = slurm_step_of(parent.facts.argv) if parent.launcher == "slurm" and parent.facts else None
@@ -105,13 +109,13 @@ def _job(table: "ProcessTable", launcher: "Entry", plan: "LauncherPlan", entry: 
     return _unnamed(table, entry, users)
 
 
-def _unnamed(table: "ProcessTable", entry: "Entry", users: "Users") -> str:
+def _unnamed(table: "ProcessTable", entry: "ProcessEntry", users: "Users") -> str:
     uid = entry.details.uid
     return local_key("unreadable-%s" % (users.name(uid) or uid), "%s %s" % (table.boot_id, uid))
 
 
-def _reason(entry: "Entry", users: "Users") -> str:
-    """What was denied, whose it is, and what to do about it."""
+def _reason(entry: "ProcessEntry", users: "Users") -> str:
+    """Which file was denied, its owner, and the remedy."""
     facts = entry.details
     mine = os.geteuid()
     what = "/proc/%d/%s" % (entry.pid, facts.denied)

@@ -40,12 +40,15 @@ class SnapshotSampler(Sampler):
 
     @property
     def interval_s(self) -> float:
+        """Seconds between two ticks."""
         return (self._agent.snapshot_period_ms or _UNASKED_MS) / 1000.0
 
     def start(self) -> None:
+        """Read the time namespace."""
         self._namespace = stamps.time_namespace()
 
     def tick(self, now: float) -> "Iterator[Fact]":
+        """Read the clocks; a `clock_snapshot` when one is due or a step occurred."""
         if not self._agent.snapshot_period_ms:
             return
         read = stamps.snapshot()
@@ -72,11 +75,11 @@ class SnapshotSampler(Sampler):
         return PROBING_NS if self._agent.clocks is not None and self._agent.clocks.is_probing else IDLE_NS
 
     def _record(self) -> "Fields":
-        best, told = self._best, self._told
+        best, previous = self._best, self._told
         assert best is not None
         slew = None
-        if told is not None and not self._step and best["raw"] > told["raw"]:
-            slew = round(1e6 * (_real_ahead(best) - _real_ahead(told)) / (best["raw"] - told["raw"]), 3)
+        if previous is not None and not self._step and best["raw"] > previous["raw"]:
+            slew = round(1e6 * (_real_ahead(best) - _real_ahead(previous)) / (best["raw"] - previous["raw"]), 3)
         record: Fields = dict(best, reads=self._reads, step_ns=self._step, slew_ppm=slew, **self._namespace)
         self._told, self._best = best, None
         self._reads = self._step = 0
@@ -98,8 +101,10 @@ class ServiceSampler(Sampler):
         self._agent = agent
 
     def start(self) -> None:
+        """Terminate a running query when the agent ends."""
         self._agent.on_end(commands.end_all)
 
     def tick(self, now: float) -> "Iterator[Fact]":
+        """One `clock_source` record."""
         if self._agent.snapshot_period_ms:
             yield "clock_source", services.read_clock_source(self.context.proc)

@@ -40,11 +40,13 @@ class CostSampler(Sampler):
         self._were_hung: list[str] = []
 
     def start(self) -> None:
+        """Wait up to 10 s for the first tick of every sampler."""
         deadline = time.monotonic() + 10.0
         for thread in self.agent.threads:
             thread.ready.wait(max(0.0, deadline - time.monotonic()))
 
     def tick(self, now: float) -> "Iterator[Fact]":
+        """One `agent_cost` record."""
         probing_s, probing_bytes = self.context.shared.get("probing", (0.0, 0))  # told apart, as `clock_cost`
         used = _cpu_s(resource.RUSAGE_SELF) + _cpu_s(resource.RUSAGE_CHILDREN) - probing_s
         sent = self.agent.outbox.posted_bytes - probing_bytes

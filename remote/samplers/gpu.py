@@ -62,24 +62,25 @@ class Device(object):
         self.lost: str | None = None  # the driver's words
         self.refresh_at = self.retry_at = 0.0
         self.identity: Fields = {}
-        self.said: Fields | None = None  # the last `gpu_info`
+        self.last_info: Fields | None = None  # the fields of the last record
 
     @property
     def name(self) -> "Fields":
+        """The fields that identify the GPU."""
         return {"index": self.index, "uuid": self.uuid}
 
     def introduce(self, sampler: "GpuSampler") -> None:
         """Ask who this is. Raises GpuLost."""
         if self.parent is not None:
-            found = info.describe_mig(self.nvml_device)
-            self.gpm.use_instance(self.parent.nvml_device, found.get("gpu_instance"))
+            identity = info.describe_mig(self.nvml_device)
+            self.gpm.use_instance(self.parent.nvml_device, identity.get("gpu_instance"))
         else:
-            found = info.describe(self.nvml_device, sampler.context.sys)
+            identity = info.describe(self.nvml_device, sampler.context.sys)
             if self.links.count is None:
                 self.links.discover()
             if self.links.count is not None:
-                found["nvlinks"] = self.links.count
-        self.identity = found
+                identity["nvlinks"] = self.links.count
+        self.identity = identity
 
     def forget(self) -> None:
         """Ask everything anew, also what was not supported."""
@@ -113,6 +114,7 @@ class GpuSampler(Sampler):
         self._full_at = 0.0  # not before that everything is asked
 
     def start(self) -> None:
+        """Load NVML and find the GPUs. Raises Unavailable."""
         if self.nvml is None:
             self.nvml = self.context.import_nvml()
         init.initialise(self.nvml)
@@ -124,6 +126,7 @@ class GpuSampler(Sampler):
         self._watch_events()
 
     def stop(self) -> None:
+        """Stop the threads and release NVML."""
         self.pcie.stop()
         self._xid_watch.stop()
         self._kernel_log.close()
@@ -135,6 +138,7 @@ class GpuSampler(Sampler):
             pass  # the driver has gone first
 
     def tick(self, now: float) -> "Iterator[Fact]":
+        """Records of all GPUs; between two full seconds only digest values."""
         interval_s = self.context.interval_s
         if interval_s < FULL_S and now < self._full_at:
             self._look_quickly()
@@ -146,10 +150,10 @@ class GpuSampler(Sampler):
         seen = self.context.shared.get("processes")
         ranks = seen.ranks if seen is not None else ()
         facts = []
-        at = 0
-        while at < len(self._devices):  # a look at a GPU may put its MIG devices behind it, or take them away
-            facts.extend(self._look(self._devices[at], now, ranks))
-            at += 1
+        position = 0
+        while position < len(self._devices):  # a look at a GPU may put its MIG devices behind it, or take them away
+            facts.extend(self._look(self._devices[position], now, ranks))
+            position += 1
         facts.sort(key=_introductions_first)
         for fact in facts:
             yield fact
@@ -184,24 +188,24 @@ class GpuSampler(Sampler):
 
         Where the driver does not say just now, those of before have not gone.
         """
-        known = {part.mig_index or 0: part for part in self._devices if part.parent is device}
+        before = {part.mig_index or 0: part for part in self._devices if part.parent is device}
         mode = device.identity.get("mig_mode")
         if mode is None:
-            found = list(known.values())
+            parts = list(before.values())
         else:
             count = device.nvml_device.call(("mig_devices",), "nvmlDeviceGetMaxMigDeviceCount") if mode else 0
-            places = range(count) if count is not None else sorted(known)
-            found = [one for one in (self._part(device, number, known) for number in places) if one is not None]
-        device.is_split = bool(found)
-        if device.parent is None and (found or known):
-            others = [one for one in self._devices if one.parent is not device]
-            at = others.index(device) + 1
-            self._devices = others[:at] + found + others[at:]
-        return found
+            places = range(count) if count is not None else sorted(before)
+            parts = [part for part in (self._part(device, number, before) for number in places) if part is not None]
+        device.is_split = bool(parts)
+        if device.parent is None and (parts or before):
+            others = [other for other in self._devices if other.parent is not device]
+            position = others.index(device) + 1
+            self._devices = others[:position] + parts + others[position:]
+        return parts
 
-    def _part(self, device: "Device", number: int, known: "dict[int, Device]") -> "Device | None":
+    def _part(self, device: "Device", number: int, known_parts: "dict[int, Device]") -> "Device | None":
         """The MIG device at a place; None where there is none: places are numbered, and not all are taken."""
-        nvml, before = self.nvml, known.get(number)
+        nvml, before = self.nvml, known_parts.get(number)
         try:
             handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(device.handle, number)
             uuid = nvml.nvmlDeviceGetUUID(handle)
@@ -252,25 +256,27 @@ class GpuSampler(Sampler):
         return self._say(device) + facts
 
     def _refresh(self, device: "Device", now: float) -> "list[Fact]":
-        if device.said is not None:
+        if device.last_info is not None:
             device.forget()
         device.refresh_at = now + REFRESH_S + device.index
         device.introduce(self)
         if device.parent is not None:
             return []
-        before = [one for one in self._devices if one.parent is device]
-        device.identity["mig_devices"] = [one.uuid for one in self._split(device)]
+        before = [part for part in self._devices if part.parent is device]
+        device.identity["mig_devices"] = [part.uuid for part in self._split(device)]
         facts: list[Fact] = []
         for gone in before:
             if gone not in self._devices:
                 facts.extend(("gpu_process", fields) for fields in gone.processes.clear())
-                facts.append(("gpu_info", dict(gone.said or gone.name, lost="this MIG device was removed")))
+                facts.append(("gpu_info", dict(gone.last_info or gone.name, lost="this MIG device was removed")))
         return facts
 
     def _say(self, device: "Device") -> "list[Fact]":
         """`gpu_info`, where it differs from the last one."""
-        known = device.identity
-        unsupported = {field: reason for field, reason in device.nvml_device.unsupported.items() if field not in known}
+        identity = device.identity
+        unsupported = {
+            field: reason for field, reason in device.nvml_device.unsupported.items() if field not in identity
+        }
         unsupported.update(self._no_versions)
         if device.event_reason or self._xid_watch.failure:
             unsupported["gpu_event.xid"] = device.event_reason or self._xid_watch.failure or ""
@@ -280,9 +286,9 @@ class GpuSampler(Sampler):
         fields.update(self._versions)
         if device.parent is not None:
             fields.update(parent=device.parent.uuid, mig_index=device.mig_index)
-        if fields == device.said:
+        if fields == device.last_info:
             return []
-        device.said = fields
+        device.last_info = fields
         return [("gpu_info", fields)]
 
     def _events_of(self, device: "Device", now: float, figures: "Fields") -> "Iterator[Fields]":
@@ -305,8 +311,8 @@ class GpuSampler(Sampler):
         device.retry_at = now + RETRY_S
         self.pcie.remove(device.uuid)
         text = "the driver cannot reach GPU %d any more: %s" % (device.index, reason)
-        device.said = dict(device.said or dict(device.name, **self._versions), lost=reason)
-        facts: list[Fact] = [("gpu_info", device.said)]
+        device.last_info = dict(device.last_info or dict(device.name, **self._versions), lost=reason)
+        facts: list[Fact] = [("gpu_info", device.last_info)]
         facts.extend(("gpu_process", fields) for fields in device.processes.clear())
         event = {"event": "lost", "severity": "error", "text": text, "try_": _LOST_TRY}
         return facts + [("gpu_event", dict(device.name, **event))]
@@ -319,7 +325,7 @@ class GpuSampler(Sampler):
             self.nvml.nvmlDeviceGetUUID(device.handle)
         except self.nvml.NVMLError:
             return False
-        device.lost, device.said = None, None
+        device.lost, device.last_info = None, None
         device.refresh_at = now
         device.forget()
         text = "the driver reaches GPU %d again" % device.index

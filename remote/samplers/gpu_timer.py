@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: It costs a CUDA context on every GPU: seldom.
 EVERY_S = 60.0
 #: A context takes a fraction of a second, on a cold node with eight GPUs some seconds in all.
-_PATIENCE_S = 40.0
+_TIMEOUT_S = 40.0
 _PROGRAM = __name__.replace(".samplers.", ".clocks.")
 #: A timer that runs so much faster or slower than this machine's clock was set meanwhile.
 _MOST_PPM = 1000.0
@@ -45,9 +45,11 @@ class GpuTimerSampler(Sampler):
         self._first: dict[str | None, tuple[int, int, int]] = {}  # uuid: (gpu_ns, raw, bound_ns)
 
     def start(self) -> None:
+        """Read the timers once. Raises Unavailable."""
         self._read = self._look()
 
     def tick(self, now: float) -> "Iterator[Fact]":
+        """One `gpu_clock` record per GPU."""
         try:
             read, self._read = self._read or self._look(), []
         except Unavailable as error:  # it could be read before
@@ -61,16 +63,16 @@ class GpuTimerSampler(Sampler):
             return [_invented(index, uuid) for index, uuid in enumerate(self._simulated.uuids)]
         try:
             source = commands.source_of(_PROGRAM).encode()
-            status, out, err = commands.run_apart("gpu_clock", _PATIENCE_S, python=sys.executable, given=source)
-        except (OSError, commands.NoAnswer) as error:
+            status, out, err = commands.run_apart("gpu_clock", _TIMEOUT_S, python=sys.executable, given=source)
+        except (OSError, commands.CommandTimeout) as error:
             raise Unavailable("the GPUs' timers cannot be read: %s" % error, _TRIES["failed"], _NAMES["failed"])
         lines = [json.loads(line) for line in out.decode("utf-8", "replace").splitlines() if line.startswith("{")]
         none = next((line for line in lines if "none" in line), None)
         if none is not None:
             raise Unavailable("no GPU timer: %s" % none["text"], _TRIES[none["none"]], _NAMES[none["none"]])
         if status or not lines:
-            said = err.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
-            text = "what reads the GPUs' timers ended with status %s: %s" % (status, said[-1])
+            messages = err.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+            text = "what reads the GPUs' timers ended with status %s: %s" % (status, messages[-1])
             if not lines:
                 raise Unavailable(text, _TRIES["failed"], _NAMES["failed"])
             lines.append({"index": lines[-1]["index"] + 1, "uuid": None, "error": text})

@@ -24,6 +24,7 @@ class HostSampler(Sampler):
         self._first = True
 
     def tick(self, now: float) -> "Iterator[Fact]":
+        """One `host` record."""
         fields = self._memory()
         fields.update(self._pressure())
         fields["load_1m"] = self._first_number("loadavg")

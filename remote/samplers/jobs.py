@@ -34,9 +34,11 @@ class JobSampler(Sampler):
 
     @property
     def interval_s(self) -> float:
+        """Seconds between two ticks. Shorter while output is followed."""
         return FOLLOWED_S if self._agent.followed else max(EVERY_S, self.context.interval_s)
 
     def tick(self, now: float) -> "Iterator[Fact]":
+        """Changed `job` and `job_node` records, and the followed output."""
         if now >= self._due:
             self._due = now + EVERY_S * 0.9
             for fact in self._states():

@@ -70,13 +70,16 @@ class WatchedSampler(Sampler):
 
     @property
     def interval_s(self) -> float:
+        """Seconds between two ticks."""
         return min(1.0, self._every_s)
 
     def start(self) -> None:
+        """Terminate a running py-spy when the agent ends."""
         self._agent.on_end(commands.end_all)
         self._tell_cost(time.monotonic())
 
     def tick(self, now: float) -> "Iterable[Fact]":
+        """Read the ranks of the current round; yields no records."""
         ranks = self._ranks()
         for kept in (self._known, self._resting):
             for key in [key for key in kept if key not in ranks]:
@@ -141,14 +144,14 @@ class WatchedSampler(Sampler):
         reader = StackReader(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
         _, threads = reader.read(pid, PROCESS_S, frozenset(self._names))
         threads.sort(key=lambda thread: thread.os_thread_id != pid)  # the main one tells, where it knows
-        found: Fields = {}
+        values: Fields = {}
         for thread in threads:
             for name in self._names:
-                if name not in found:
+                if name not in values:
                     value = value_in(thread, name)
                     if value is not None:
-                        found[name] = value
-        return found
+                        values[name] = value
+        return values
 
     def _tell(self, error: "py_spy.StackError", rank: "RankRef") -> None:
         """Once a kind of trouble, not once a rank."""
@@ -171,8 +174,8 @@ def value_in(thread: "py_spy.PythonThread", name: str) -> "int | float | str | N
     Where no call of the job's own has it, of the outermost of a library's: that is the loop of a trainer, and what is
     called further inside means something else by the same name.
     """
-    having = [(at, value) for at, found, value in thread.locals if found == name]
-    own = [value for at, value in having if not is_library(thread.frames[at][1])]
+    having = [(frame, value) for frame, variable, value in thread.locals if variable == name]
+    own = [value for frame, value in having if not is_library(thread.frames[frame][1])]
     if own:
         return value_of(own[-1])
     return value_of(having[0][1]) if having else None

@@ -68,15 +68,18 @@ class NicSampler(Sampler):
         self._find_at = 0.0
 
     def start(self) -> None:
+        """Find the ports. Raises Unavailable."""
         self._find()
         if not self._ports:
             raise Unavailable("no RDMA port and no physical Ethernet interface is to be seen", name="nic_none")
 
     def stop(self) -> None:
+        """Close the counter files."""
         for port in self._ports.values():
             port.close()
 
     def tick(self, now: float) -> "Iterator[Fact]":
+        """One `nic` record per port."""
         if self._find_at == 0.0:
             self._find_at = now + FIND_S
         elif now >= self._find_at:
@@ -152,15 +155,15 @@ class _Port(object):
                     gained = self._counters.growth(field, total, 64)
                     if gained:
                         grown[field] = gained
-        found = dict(self.identity, **self._slow)
+        fields = dict(self.identity, **self._slow)
         for field, name, unit in self.traffic:
             count = self._count(name)
             rate = self._counters.rate(field, count, 64, now, unit) if count is not None else None
             if rate is not None:
-                found[field] = round(rate, 1)
+                fields[field] = round(rate, 1)
         if grown:
-            found["grown"] = grown
-        return {field: value for field, value in found.items() if value is not None}
+            fields["grown"] = grown
+        return {field: value for field, value in fields.items() if value is not None}
 
     def state(self) -> "Fields":
         """The fields that change seldom."""
@@ -191,6 +194,7 @@ class RdmaPort(_Port):
         self.identity.update(device=device.rpartition("/")[2], port=int(number), rdma=True)
 
     def state(self) -> "Fields":
+        """State, rate and addresses of the port."""
         rate = (read_text(self.folder + "/rate") or "").split()  # "400 Gb/sec (4X NDR)"
         return {
             "state": _word(read_text(self.folder + "/state")),
@@ -213,6 +217,7 @@ class EthernetPort(_Port):
         self.identity.update(device=name, netdev=name, port=0, rdma=False, link_layer="Ethernet")
 
     def state(self) -> "Fields":
+        """State and rate of the interface."""
         megabits = read_number(self.folder + "/speed")  # -1, or not readable, while the link is down
         return {
             "state": read_text(self.folder + "/operstate"),

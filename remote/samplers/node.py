@@ -46,16 +46,16 @@ def user_name(uid: int) -> "str | None":
 
 
 def _capabilities(agent: "Agent") -> "list[str]":
-    found = []
+    capabilities = []
     if agent.context.psutil is not None:
-        found.append("psutil")
+        capabilities.append("psutil")
     if os.path.isdir("/proc/pressure"):
-        found.append("psi")
+        capabilities.append("psi")
     if agent.context.simulate_gpus:
-        found.append("simulate")
+        capabilities.append("simulate")
     if agent.place.root:
-        found.append("cache")
-    return found
+        capabilities.append("cache")
+    return capabilities
 
 
 def _pretty_name() -> "str | None":

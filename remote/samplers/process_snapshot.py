@@ -39,7 +39,7 @@ class ChildRef(object):
             setattr(self, name, fields[name])
 
 
-class Seen(object):
+class ProcessSnapshot(object):
     """What `context.shared["processes"]` holds, replaced as a whole each tick.
 
     `ranks`: RankRef of every live rank. `children`: ChildRef of every process below one. `total`: processes that /proc

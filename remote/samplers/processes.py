@@ -1,34 +1,34 @@
-"""Processes and ranks: who is there (on change), who has ended and how, and what each rank did in the last tick."""
+"""Processes and ranks: discovery and exit on change, and the activity of each rank at every tick."""
 
 import os
 import time
 
 from ..comms.nccl_version import NcclVersions
-from ..proc.activity import Gone, Pulse, end_of, exit_code_of
+from ..proc.activity import ActivityTracker, ProcessGone, describe_exit, exit_code_of
 from ..proc.environ import EnvironReader
 from ..proc.launchers import VARIABLES, gpu_of
 from ..proc.process_table import ProcessTable
 from ..proc.procfs import ProcFs, command_line, printable
 from ..proc.programs import child_role
-from ..proc.rank_owner import below, ownership
+from ..proc.rank_owner import below, find_owners
 from ..proc.unreadable_ranks import presumed_ranks
 from ..proc.users import Users
 from .base import Sampler
 from .locals import step_of
-from .process_snapshot import ChildRef, RankRef, Seen
+from .process_snapshot import ChildRef, ProcessSnapshot, RankRef
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
     from ..proc.launchers import Claim
-    from ..proc.process_facts import Entry
+    from ..proc.process_facts import ProcessEntry
     from ..proc.rank_owner import Ownership
-    from ..proc.unreadable_ranks import Presumed
+    from ..proc.unreadable_ranks import PresumedRank
     from .base import Context, Fact, Fields, ProcessKey
 
-#: The first tick looks twice, this far apart, so that even a single tick can tell whether a rank moves.
-FIRST_LOOK_S = 0.2
+#: Seconds between the two samples of the first tick: activity needs two samples.
+FIRST_SAMPLE_S = 0.2
 
 
 class ProcessSampler(Sampler):
@@ -45,12 +45,13 @@ class ProcessSampler(Sampler):
         self._ranks: dict[ProcessKey, Fields] = {}  # fields of the last `rank` record
         self._ended: set[ProcessKey] = set()  # those of `_ranks` that are zombies and whose end was reported
         self._below: dict[ProcessKey, tuple[str, int | None]] = {}  # what was once below a rank: (job, rank)
-        self._pulses: dict[ProcessKey, Pulse] = {}
+        self._trackers: dict[ProcessKey, ActivityTracker] = {}
         self._nccl: NcclVersions = None  # type: ignore[assignment]  # made by start()
         self._unreadable = self._live_denied = 0
         self._first = True
 
     def start(self) -> None:
+        """Set up the process table."""
         names = set(VARIABLES)
         if self.context.process_filter:
             names.add(self.context.process_filter[0])
@@ -59,33 +60,34 @@ class ProcessSampler(Sampler):
         self.table = ProcessTable(self.procfs, reader, self.context.process_filter, self._boot_id())
 
     def tick(self, now: float) -> "Iterator[Fact]":
+        """Scan the processes and sample every rank."""
         self.table.scan(now)
-        for fact in self._look(list(self._pulses)):
+        for fact in self._sample(list(self._trackers)):
             yield fact
         if self.table.dirty:
             self.table.dirty = False
-            known = set(self._pulses)
-            for fact in self._judge():
+            before = set(self._trackers)
+            for fact in self._evaluate():
                 yield fact
-            for fact in self._look_first([key for key in self._pulses if key not in known]):
+            for fact in self._sample_first([key for key in self._trackers if key not in before]):
                 yield fact
-        for key in self._nccl.refresh(self._pulses, now):
+        for key in self._nccl.refresh(self._trackers, now):
             self._ranks[key] = dict(self._ranks[key], nccl=self._nccl.get(key))
             yield "rank", self._ranks[key]
         self._first = False
         self._publish()
 
-    # -- who is there ------------------------------------------------------------------------------------------------
+    # -- discovery and exit -----------------------------------------------------------------------------------------
 
-    def _judge(self) -> "list[Fact]":
-        """The records of everything that is new, different or gone since the last judgement."""
-        judged = ownership(self.table, self._below)
-        known = set(judged.owner_of).union(key[0] for key in self._below)
-        presumed = presumed_ranks(self.table, known, self.users)
+    def _evaluate(self) -> "list[Fact]":
+        """Records of every process and rank that is new, changed or gone."""
+        judged = find_owners(self.table, self._below)
+        below_ranks = set(judged.owner_of).union(key[0] for key in self._below)
+        presumed = presumed_ranks(self.table, below_ranks, self.users)
         owners = [self.table.entries[pid] for pid in sorted(judged.owners)]
         ranks = {entry.key: self._rank_fields(entry, judged) for entry in owners}
-        ranks.update((one.entry.key, self._presumed_fields(one)) for one in presumed)
-        judged.owner_of.update(below(self.table, {one.entry.pid for one in presumed}))
+        ranks.update((rank.entry.key, self._presumed_fields(rank)) for rank in presumed)
+        judged.owner_of.update(below(self.table, {rank.entry.pid for rank in presumed}))
         self._remember_children(judged, ranks)
         processes = self._process_fields(judged, ranks)
         facts = list(_changes("process", self._processes, processes))
@@ -99,11 +101,11 @@ class ProcessSampler(Sampler):
         for key, fields in ranks.items():
             before = self._ranks.get(key)
             if before is None:
-                self._pulses[key] = Pulse(*key)
+                self._trackers[key] = ActivityTracker(*key)
             elif key in self._ended or before == fields:
                 continue
             elif _rank_id(before) != _rank_id(fields):
-                yield "rank", dict(before, status="withdrawn", reason="the process is now known as another rank")
+                yield "rank", dict(before, status="withdrawn", reason="the process is now another rank")
             self._ranks[key] = fields
             yield "rank", fields
         for key in [key for key in self._ranks if key not in ranks]:
@@ -113,9 +115,9 @@ class ProcessSampler(Sampler):
             else:
                 fields = self._ranks[key]
                 self._drop(key)
-                yield "rank", dict(fields, status="withdrawn", reason="the process turned out not to be a rank itself")
+                yield "rank", dict(fields, status="withdrawn", reason="the process is not a rank itself")
 
-    def _rank_fields(self, entry: "Entry", judged: "Ownership") -> "Fields":
+    def _rank_fields(self, entry: "ProcessEntry", judged: "Ownership") -> "Fields":
         facts = entry.facts
         assert facts is not None and facts.claim is not None  # an owner has both
         fields = self._claim_fields(entry, facts.job, facts.claim)
@@ -125,10 +127,14 @@ class ProcessSampler(Sampler):
             fields["reason"] = "left over from attempt %d, which was restarted" % facts.claim.attempt
         return fields
 
-    def _presumed_fields(self, one: "Presumed") -> "Fields":
-        return dict(self._claim_fields(one.entry, one.job, one.claim), status="no_permission", reason=one.reason)
+    def _presumed_fields(self, presumed: "PresumedRank") -> "Fields":
+        return dict(
+            self._claim_fields(presumed.entry, presumed.job, presumed.claim),
+            status="no_permission",
+            reason=presumed.reason,
+        )
 
-    def _claim_fields(self, entry: "Entry", job: "str | None", claim: "Claim") -> "Fields":
+    def _claim_fields(self, entry: "ProcessEntry", job: "str | None", claim: "Claim") -> "Fields":
         facts = entry.facts
         assert facts is not None
         return {
@@ -159,12 +165,12 @@ class ProcessSampler(Sampler):
         for key, place in self._below.items():
             entry = self.table.entries.get(key[0])
             if entry is not None and entry.key == key and key not in ranks:
-                alive.setdefault(key, place)  # its rank has ended; it stays what it was
+                alive.setdefault(key, place)  # its rank has ended; it keeps its role
         self._below = alive
 
     def _process_fields(self, judged: "Ownership", ranks: "dict[ProcessKey, Fields]") -> "dict[ProcessKey, Fields]":
         """The `process` fields of everything worth a record, by (pid, start_ticks)."""
-        found: dict[ProcessKey, Fields] = {}
+        processes: dict[ProcessKey, Fields] = {}
         for pid in sorted(set(self.table.noted).union(key[0] for key in self._below)):
             entry = self.table.entries[pid]
             place = self._below.get(entry.key)
@@ -183,7 +189,7 @@ class ProcessSampler(Sampler):
             elif place is not None:
                 job, rank = place
                 role = child_role(facts.argv, entry.comm)
-            found[entry.key] = {
+            processes[entry.key] = {
                 "pid": entry.pid,
                 "start_ticks": entry.start_ticks,
                 "ppid": entry.ppid,
@@ -196,48 +202,48 @@ class ProcessSampler(Sampler):
                 "rank": rank,
                 "gone": False,
             }
-        return found
+        return processes
 
-    # -- what ranks do -----------------------------------------------------------------------------------------------
+    # -- activity ---------------------------------------------------------------------------------------------------
 
-    def _look_first(self, keys: "list[ProcessKey]") -> "list[Fact]":
-        """The first look at new ranks tells no movement; only the first tick waits for a second one."""
-        facts = self._look(keys)
+    def _sample_first(self, keys: "list[ProcessKey]") -> "list[Fact]":
+        """The first sample of new ranks shows no activity; only the first tick waits for a second one."""
+        facts = self._sample(keys)
         if not self._first or not keys:
             return facts
-        time.sleep(FIRST_LOOK_S)
+        time.sleep(FIRST_SAMPLE_S)
         ends = [fact for fact in facts if fact[0] == "rank"]
-        return ends + self._look([key for key in keys if key in self._pulses])
+        return ends + self._sample([key for key in keys if key in self._trackers])
 
-    def _look(self, keys: "list[ProcessKey]") -> "list[Fact]":
-        """One look at each of these ranks: its `rank_stat`, and its end where it has ended."""
+    def _sample(self, keys: "list[ProcessKey]") -> "list[Fact]":
+        """Sample these ranks: a `rank_stat` each, and the end of those that ended."""
         facts: list[Fact] = []
         for key in keys:
             fields = self._ranks[key]
             try:
-                figures, stat = self._pulses[key].look(self.procfs)
-            except Gone:
+                figures, stat = self._trackers[key].sample(self.procfs)
+            except ProcessGone:
                 facts.extend(self._end(key, None))
                 self.table.lose(key[0])
                 continue
             except PermissionError:
-                continue  # hidden since (hidepid): its figures are unknown
+                continue  # hidden since (hidepid)
             figures.update(job=fields["job"], attempt=fields["attempt"], rank=fields["rank"])
             watched = self.context.shared.get("watched", {}).get(key)
             if watched is not None:
-                at, values = watched
-                figures.update(step=step_of(values), watched=values, watched_at=at)
+                read_ns, values = watched
+                figures.update(step=step_of(values), watched=values, watched_at=read_ns)
             facts.append(("rank_stat", figures))
             if stat.dead and key not in self._ended:
                 readable = fields["status"] != "no_permission"
-                facts.extend(self._end(key, end_of(stat, readable), exit_code_of(stat, readable)))
+                facts.extend(self._end(key, describe_exit(stat, readable), exit_code_of(stat, readable)))
         return facts
 
     def _end(self, key: "ProcessKey", how: "str | None", exit_code: "int | None" = None) -> "Iterator[Fact]":
-        """The last word on a rank. `how` is None for one that is gone without a trace."""
+        """The last `rank` record of a rank; `how` is None if its exit status is unknown."""
         fields = self._ranks[key]
         if key not in self._ended:
-            reason = how or "gone; whoever started it took its exit code"
+            reason = how or "gone; its parent collected the exit status"
             yield "rank", dict(fields, status="exited", reason=reason, exit_code=exit_code)
         if how is None:
             self._drop(key)
@@ -246,10 +252,10 @@ class ProcessSampler(Sampler):
 
     def _drop(self, key: "ProcessKey") -> None:
         del self._ranks[key]
-        self._pulses.pop(key, None)
+        self._trackers.pop(key, None)
         self._ended.discard(key)
 
-    # -- for others --------------------------------------------------------------------------------------------------
+    # -- snapshot ---------------------------------------------------------------------------------------------------
 
     def _count_unread(self) -> None:
         others = [entry for entry in self.table.noted.values() if entry.pid != self.table.own_pid]
@@ -259,7 +265,7 @@ class ProcessSampler(Sampler):
 
     def _publish(self) -> None:
         ranks = tuple(RankRef(fields) for key, fields in self._ranks.items() if key not in self._ended)
-        self.context.shared["processes"] = Seen(
+        self.context.shared["processes"] = ProcessSnapshot(
             ranks=ranks,
             children=self._children(ranks),
             total=self.table.total,
@@ -273,10 +279,10 @@ class ProcessSampler(Sampler):
         for rank in ranks:
             place = (rank.job, rank.rank)
             attempts[place] = max(rank.attempt, attempts.get(place, 0))
-        found = (self._processes.get(key) for key in self._below)
+        children = (self._processes.get(key) for key in self._below)
         return tuple(
             ChildRef(fields, attempts.get((fields["job"], fields["rank"]), 0))
-            for fields in found
+            for fields in children
             if fields is not None and fields["job"] is not None and fields["role"] not in ("rank", "launcher")
         )
 
@@ -295,7 +301,7 @@ def _rank_id(fields: "Fields") -> "tuple[Any, ...]":
 
 
 def _changes(kind: str, before: "dict[ProcessKey, Fields]", after: "dict[ProcessKey, Fields]") -> "Iterator[Fact]":
-    """Records for what is new or different, and a last one, marked gone, for what is no more."""
+    """Records of new and changed entries, and one marked gone of each removed entry."""
     for key, fields in after.items():
         if before.get(key) != fields:
             yield kind, fields

@@ -8,7 +8,7 @@ import time
 from ..nvml import info, init
 from ..nvml.call import GpuLost, NvmlDevice
 from ..nvml.topology import NvLinkRemotes, peer_fields, query
-from ..proc.pci import Places, kernel_address, numa_distances
+from ..proc.pci import PciTree, kernel_address, numa_distances
 from .base import Sampler, Unavailable
 from .nic import identities
 
@@ -34,13 +34,14 @@ class TopologySampler(Sampler):
         super(TopologySampler, self).__init__(context)
         self._nvml = nvml
         self._simulated = bool(getattr(nvml, "simulated", False))
-        self._places: Any = nvml.places if self._simulated else Places(context.sys)
+        self._places: Any = nvml.places if self._simulated else PciTree(context.sys)
         self._is_open = False
         self._gpus: list[_Gpu] = []
         self._said: dict[Any, Fields] = {}  # (type, a, b): the fields of its last record
         self._due = 0.0
 
     def start(self) -> None:
+        """Open the GPUs, if there are any."""
         try:
             if self._nvml is None:
                 self._nvml = self.context.import_nvml()
@@ -51,6 +52,7 @@ class TopologySampler(Sampler):
             pass  # the GPU sampler says it; a node without GPUs has network ports and NUMA nodes all the same
 
     def stop(self) -> None:
+        """Release NVML."""
         if self._is_open:
             try:
                 self._nvml.nvmlShutdown()
@@ -58,14 +60,15 @@ class TopologySampler(Sampler):
                 pass  # the driver has gone first
 
     def tick(self, now: float) -> "list[Fact]":
+        """`link` records of edges that changed."""
         if now < self._due:
             return []
         self._due = now + REFRESH_S
-        found: dict[Any, Fields] = {}
+        edges: dict[Any, Fields] = {}
         kept: set[str] = set()  # GPUs that the driver cannot reach now: their edges stand as they were
         for edge in self._edges(kept):
-            found[_key(edge)] = edge
-        return [("link", dict(edge, simulated=self._simulated)) for edge in self._changes(found, kept)]
+            edges[_key(edge)] = edge
+        return [("link", dict(edge, simulated=self._simulated)) for edge in self._changes(edges, kept)]
 
     def _edges(self, kept: "set[str]") -> "Iterator[Fields]":
         for number, gpu in enumerate(self._gpus):
@@ -114,7 +117,7 @@ class TopologySampler(Sampler):
         for identity, folder in identities(self.context.sys):
             if identity["device"] not in seen:
                 seen.add(identity["device"])
-                place = self._places.at(folder)
+                place = self._places.locate(folder)
                 if place[0] is not None:  # an interface of no PCI card has no place
                     yield _place(("nic", identity["device"]), place)
 
@@ -126,17 +129,17 @@ class TopologySampler(Sampler):
                     yield _edge("numa", ("numa", "%d" % node), ("numa", "%d" % other),
                                 {"distance": distances[node][other]})  # fmt: skip
 
-    def _changes(self, found: "dict[Any, Fields]", kept: "set[str]") -> "list[Fields]":
+    def _changes(self, edges: "dict[Any, Fields]", kept: "set[str]") -> "list[Fields]":
         """What is new, what differs, and what is gone, unless a GPU that cannot be reached keeps it."""
-        changed = [edge for key, edge in found.items() if _told(self._said.get(key)) != _told(edge)]
+        changed = [edge for key, edge in edges.items() if _told(self._said.get(key)) != _told(edge)]
         for key, edge in self._said.items():
-            if key in found:
+            if key in edges:
                 continue
             if any(end == ("gpu", uuid) for end in key[1:] for uuid in kept):
-                found[key] = edge
+                edges[key] = edge
             else:
                 changed.append(dict(edge, gone=True))
-        self._said = found
+        self._said = edges
         return changed
 
 

@@ -15,7 +15,7 @@ from ..agent.binaries import PY_SPY
 from ..clocks import stamps
 from ..comms.collect import CollectivesReader, CollectivesRequest
 from ..proc.activity import end_of
-from ..proc.proc_state import Look, state_of
+from ..proc.proc_state import ProcessState, state_of
 from ..proc.procfs import GONE, ProcFs
 from . import py_spy
 from .py_spy import StackError
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ..agent.agent import Agent
-    from ..agent.binaries import Blobs
-    from ..samplers.process_snapshot import ChildRef, RankRef, Seen
+    from ..agent.binaries import BinaryStore
+    from ..samplers.process_snapshot import ChildRef, ProcessSnapshot, RankRef
     from .py_spy import Frame, PythonThread
 
     Fields = dict[str, Any]
@@ -101,8 +101,8 @@ class Target(object):
             "pid": ref.pid, "start_ticks": ref.start_ticks, "role": role,
         }  # fmt: skip
         self.pid, self.start_ticks = ref.pid, ref.start_ticks
-        self.state: "Look | None" = None
-        self.previous: "Look | None" = None
+        self.state: "ProcessState | None" = None
+        self.previous: "ProcessState | None" = None
         self.failure: "StackError | None" = None  # lasting for this capture
 
 
@@ -112,8 +112,8 @@ class Capture(object):
     def __init__(
         self,
         request: "CaptureRequest",
-        seen: "Seen | None",
-        blobs: "Blobs",
+        seen: "ProcessSnapshot | None",
+        blobs: "BinaryStore",
         post: "Callable[[list[tuple[str, Fields]]], object]",
         procfs: "ProcFs | None" = None,
     ) -> None:
@@ -177,7 +177,7 @@ class Capture(object):
             if target.failure and target.failure.status == "gone":
                 continue
             try:
-                state = Look(self._procfs, target.pid)
+                state = ProcessState(self._procfs, target.pid)
             except GONE:
                 target.failure = StackError("gone", "ended before it was read")
             except PermissionError:
@@ -186,7 +186,7 @@ class Capture(object):
             else:
                 self._accept(target, state)
 
-    def _accept(self, target: "Target", state: "Look") -> None:
+    def _accept(self, target: "Target", state: "ProcessState") -> None:
         if state.stat.start_ticks != target.start_ticks:
             target.failure = StackError("gone", "ended, and its pid was reused")
             return
@@ -235,7 +235,11 @@ class Capture(object):
         for target in self.targets:
             if target.pid not in self.request.native or target.failure or not target.state or not self._blob:
                 continue
-            state = Look(self._procfs, target.pid) if state_of(self._procfs, target.pid, target.start_ticks) else None
+            state = (
+                ProcessState(self._procfs, target.pid)
+                if state_of(self._procfs, target.pid, target.start_ticks)
+                else None
+            )
             if state is None or state.stat.state not in "SR" or state.status.tracer_pid:
                 continue  # attaching to a stopped, uninterruptible or traced process would block
             record = dict(target.fields, capture=self.request.id, sample=number, native=True, **state.fields(None))
@@ -327,7 +331,7 @@ def _set_of(args: "Fields", name: str, kind: type, limit: int) -> "frozenset[Any
     return frozenset(values)
 
 
-def _targets(seen: "Seen", request: "CaptureRequest") -> "list[Target]":
+def _targets(seen: "ProcessSnapshot", request: "CaptureRequest") -> "list[Target]":
     jobs = request.jobs
     ranks = [rank for rank in seen.ranks if jobs is None or rank.job in jobs]
     targets = [Target(rank, "rank") for rank in sorted(ranks, key=lambda rank: (rank.job, rank.rank or 0, rank.pid))]

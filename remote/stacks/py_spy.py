@@ -87,7 +87,7 @@ def read_threads(
             break
         try:
             status, out, err = commands.run_apart(command, left, blob=blob, pid=pid)
-        except commands.NoAnswer:
+        except commands.CommandTimeout:
             raise StackError("timed_out", "py-spy took longer than %.1f s" % timeout_s)
         except OSError as error:
             raise StackError("tool_missing", "py-spy cannot be run: %s" % error, "gconsole doctor shows details")

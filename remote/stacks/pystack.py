@@ -73,7 +73,7 @@ def read_threads(path: str, pid: int, timeout_s: float, names: "frozenset[str]" 
         try:
             command = "pystack_locals" if names else "pystack_dump"
             status, out, err = commands.run_apart(command, left, blob=path, pid=pid)
-        except commands.NoAnswer:
+        except commands.CommandTimeout:
             raise StackError("timed_out", "pystack took longer than %.1f s" % timeout_s)
         except OSError as error:
             raise StackError("tool_missing", "pystack cannot be run: %s" % error)

@@ -9,7 +9,7 @@ from .py_spy import StackError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..proc.interpreter import Version
+    from ..proc.interpreter import PythonVersion
     from ..proc.procfs import ProcFs
     from .py_spy import PythonThread
 
@@ -71,7 +71,7 @@ class StackReader(object):
         return data.rpartition(b")")[2].split()[:1] == [b"R"]
 
 
-def _install_pystack(procfs: "ProcFs", pid: int, version: "Version | None") -> str:
+def _install_pystack(procfs: "ProcFs", pid: int, version: "PythonVersion | None") -> str:
     """Remedy for a Python that py-spy does not support."""
     folder = next((folder for folder in interpreter.folders_of(procfs, pid) if os.path.isdir(folder)), None)
     python = os.path.join(folder, "python") if folder else "that Python's"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gconsole_remote.agent.binaries import PSUTIL, PY_SPY, Blobs
+from gconsole_remote.agent.binaries import PSUTIL, PY_SPY, BinaryStore
 from gconsole_remote.agent.cache import BlobWriter, Cache
 from gconsole_remote.samplers.base import Unavailable
 
@@ -40,10 +40,10 @@ class Importer:
         self.extensions: dict[str, str] = {}
 
 
-def blobs(tmp_path: Path, **offered: str) -> Blobs:
+def blobs(tmp_path: Path, **offered: str) -> BinaryStore:
     """An agent's binaries; those offered are for this machine."""
     offers = {name.replace("_", "-"): {ARCH: digest} for name, digest in offered.items()}
-    return Blobs(Cache(str(tmp_path / "cache")), Importer(), offers)
+    return BinaryStore(Cache(str(tmp_path / "cache")), Importer(), offers)
 
 
 def frames(content: bytes = CONTENT, encoding: str = "zlib", piece: int = 1000, name: str = PY_SPY) -> list[dict]:
@@ -58,7 +58,7 @@ def frames(content: bytes = CONTENT, encoding: str = "zlib", piece: int = 1000, 
     ]  # fmt: skip
 
 
-def send(held: Blobs, pieces: list[dict]) -> Agent:
+def send(held: BinaryStore, pieces: list[dict]) -> Agent:
     agent = Agent()
     for piece in pieces:
         held.receive(agent, piece)
@@ -186,7 +186,7 @@ def test_a_binary_nobody_offered_is_not_taken(tmp_path):
 
 
 def test_a_console_without_a_binary_for_this_machine_says_how_to_get_it(tmp_path):
-    held = Blobs(Cache(str(tmp_path / "cache")), Importer(), {PY_SPY: {"riscv64": DIGEST}})
+    held = BinaryStore(Cache(str(tmp_path / "cache")), Importer(), {PY_SPY: {"riscv64": DIGEST}})
 
     assert held.wanted() == []
     assert f"no py-spy for {ARCH}" in held.problem(PY_SPY) and "gconsole bundle" in held.problem(PY_SPY)

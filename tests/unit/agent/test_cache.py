@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from gconsole_remote.agent import cache
-from gconsole_remote.agent.cache import Cache, Unusable
+from gconsole_remote.agent.cache import Cache, UnusableCache
 
 UID = os.geteuid()
 CONTENT = b"#!/bin/sh\necho it runs\n"
@@ -46,32 +46,32 @@ def test_a_folder_of_ours_that_nobody_else_may_enter_is_good(tmp_path):
 def test_a_link_is_refused_even_to_a_good_folder(tmp_path):
     (tmp_path / "link").symlink_to(a_folder(tmp_path / "mine"))
 
-    with pytest.raises(Unusable, match="is a link"):
+    with pytest.raises(UnusableCache, match="is a link"):
         cache.check(str(tmp_path / "link"), UID)
 
 
 def test_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(Unusable, match="not a folder"):
+    with pytest.raises(UnusableCache, match="not a folder"):
         cache.check(str(tmp_path / "file"), UID)
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path):
-    with pytest.raises(Unusable, match=f"belongs to uid {UID}"):
+    with pytest.raises(UnusableCache, match=f"belongs to uid {UID}"):
         cache.check(str(a_folder(tmp_path / "theirs")), UID + 1)
 
 
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o720, 0o704, 0o777, 0o1777])
 def test_a_folder_that_others_may_enter_is_refused(tmp_path, mode):
-    with pytest.raises(Unusable, match="may be entered by others"):
+    with pytest.raises(UnusableCache, match="may be entered by others"):
         cache.check(str(a_folder(tmp_path / "open", mode)), UID)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(cache.os, "access", lambda path, mode: False)
 
-    with pytest.raises(Unusable, match="cannot be written"):
+    with pytest.raises(UnusableCache, match="cannot be written"):
         cache.check(str(a_folder(tmp_path / "mine")), UID)
 
 
@@ -230,7 +230,7 @@ def test_a_damaged_binary_is_refused_and_nothing_of_it_stays(tmp_path):
     writer = place.writer(DIGEST)
     writer.write(CONTENT[:-1])
 
-    with pytest.raises(Unusable, match="damaged"):
+    with pytest.raises(UnusableCache, match="damaged"):
         writer.finish()
     writer.abandon()
 

@@ -19,20 +19,20 @@ def a_listener(path: Path) -> socket.socket:
 
 def test_an_agent_that_is_stopped_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "agent.sock"
-    with a_listener(path), pytest.raises(linger.Silent):
-        linger.describe(str(path), patience_s=0.05)
-    assert linger.describe(str(path), patience_s=0.05) is None, "its listener is closed"
-    assert linger.describe(str(tmp_path / "never"), patience_s=0.05) is None
+    with a_listener(path), pytest.raises(linger.AgentNotResponding):
+        linger.describe(str(path), timeout_s=0.05)
+    assert linger.describe(str(path), timeout_s=0.05) is None, "its listener is closed"
+    assert linger.describe(str(tmp_path / "never"), timeout_s=0.05) is None
 
 
 def test_an_agent_whose_place_was_taken_leaves_the_socket_to_its_successor(tmp_path: Path) -> None:
     path = tmp_path / "agent.sock"
     with a_listener(path):
-        own = linger.OwnSocket(str(path))
+        own = linger.OwnedSocket(str(path))
         path.unlink()
         with a_listener(path):
             own.remove()
             assert path.exists()
-    again = linger.OwnSocket(str(path))
+    again = linger.OwnedSocket(str(path))
     again.remove()
     assert not path.exists()

@@ -28,7 +28,7 @@ def post(outbox: Outbox, *sizes: int) -> None:
 
 def taken(outbox: Outbox, turn: int) -> list[dict]:
     """The frames of one take."""
-    return [wire.decode(line) for line in outbox.take(turn, 0.0, 0.0).splitlines()]
+    return [wire.decode(line) for line in outbox.next_bytes(turn, 0.0, 0.0).splitlines()]
 
 
 def seqs(frames: list[dict]) -> list[int]:
@@ -194,7 +194,7 @@ def test_one_take_is_never_the_whole_of_a_large_buffer():
     turn = outbox.rewind(0)
 
     sizes = []
-    while data := outbox.take(turn, 0.0, 0.0):
+    while data := outbox.next_bytes(turn, 0.0, 0.0):
         sizes.append(len(data))
 
     assert max(sizes) < 512 << 10
@@ -221,7 +221,7 @@ def test_the_writer_of_an_old_connection_gets_nothing_of_the_new_one():
     outbox.control({"gconsole": "hello"})
     post(outbox, 1)
 
-    assert outbox.take(old, 0.0, 0.0) is None
+    assert outbox.next_bytes(old, 0.0, 0.0) is None
     assert len(taken(outbox, new)) == 2
 
 
@@ -229,7 +229,7 @@ def test_a_writer_that_waits_learns_at_once_that_its_connection_is_over():
     outbox = Outbox(ROOMY, keep=True)
     turn = outbox.rewind(0)
     got = []
-    waiting = threading.Thread(target=lambda: got.append(outbox.take(turn, 30.0, 0.0)), daemon=True)
+    waiting = threading.Thread(target=lambda: got.append(outbox.next_bytes(turn, 30.0, 0.0)), daemon=True)
     waiting.start()
 
     deadline = time.monotonic() + 5
@@ -247,7 +247,7 @@ def test_a_reply_does_not_wait_for_the_records_of_its_tick():
     outbox.control({"pong": 1})
     began = time.monotonic()
 
-    outbox.take(turn, 0.0, 30.0)
+    outbox.next_bytes(turn, 0.0, 30.0)
 
     assert time.monotonic() - began < 5
 
@@ -277,7 +277,7 @@ def test_every_record_has_its_kind_first_because_the_console_sorts_lines_by_it()
     outbox = Outbox(ROOMY, keep=True)
     post(outbox, 1)
 
-    assert outbox.take(outbox.rewind(0), 0.0, 0.0).startswith(b'{"kind":"log","seq":1,')
+    assert outbox.next_bytes(outbox.rewind(0), 0.0, 0.0).startswith(b'{"kind":"log","seq":1,')
 
 
 def test_records_posted_from_many_threads_have_one_row_of_numbers():
@@ -301,7 +301,7 @@ def test_the_bytes_of_records_are_counted_as_written():
     post(outbox, 10, 20)
     outbox.control({"pong": 1})
 
-    data = outbox.take(turn, 0.0, 0.0)
+    data = outbox.next_bytes(turn, 0.0, 0.0)
 
     assert outbox.posted_bytes == len(data) - len(json.dumps({"pong": 1}, separators=(",", ":"))) - 1
 
@@ -312,5 +312,5 @@ def test_nothing_to_say_is_nothing():
 
     outbox.post([])
 
-    assert outbox.take(turn, 0.0, 0.0) == b""
+    assert outbox.next_bytes(turn, 0.0, 0.0) == b""
     assert outbox.last_seq == 0

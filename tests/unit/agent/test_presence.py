@@ -134,7 +134,7 @@ def test_ending_an_agent_waits_until_it_is_gone(tmp_path):
     fact = a_fact(a_place(tmp_path), process.pid)
     threading.Thread(target=process.wait, daemon=True).start()
 
-    assert cache_users.end(fact, patience_s=10.0) is True
+    assert cache_users.end(fact, timeout_s=10.0) is True
 
 
 def test_ending_somebody_who_is_gone_is_done(tmp_path):

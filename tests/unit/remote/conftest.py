@@ -13,7 +13,7 @@ def proc(tmp_path, monkeypatch):
     """An empty /proc of the test's own, and samplers that do not wait between their first two looks."""
     from fakeproc import FakeProc
 
-    monkeypatch.setattr("gconsole_remote.samplers.processes.FIRST_LOOK_S", 0.0)
+    monkeypatch.setattr("gconsole_remote.samplers.processes.FIRST_SAMPLE_S", 0.0)
     root = tmp_path / "proc"
     root.mkdir()
     return FakeProc(root)

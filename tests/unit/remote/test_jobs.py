@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gconsole_remote.agent import commands
-from gconsole_remote.agent.detached_start import Starter
+from gconsole_remote.agent.detached_start import DetachedStarter
 from gconsole_remote.jobs import job_dir as files
 from gconsole_remote.jobs import output, preflight, process_tree, requests, state, supervisor
 from gconsole_remote.samplers.base import Context
@@ -46,7 +46,7 @@ class Agent:
 
     def __init__(self, root: Path) -> None:
         self.place, self.context, self.outbox = Place(root), Context(), Outbox()
-        self.starter, self.followed, self.left_off = Starter(), {}, {}
+        self.starter, self.followed, self.left_off = DetachedStarter(), {}, {}
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_a_job_runs_at_the_niceness_of_its_user_although_the_agent_is_nice(tmp_p
     answer: queue.Queue = queue.Queue()
 
     def as_agent():  # a thread of its own: what it does to its niceness stays with it
-        starter = Starter()
+        starter = DetachedStarter()
         os.setpriority(os.PRIO_PROCESS, 0, 10)
         starter.start("job_supervisor", {"{python}": "/usr/bin/env", "{program}": str(tmp_path)}, str(tmp_path / "log"))
         answer.put(None)
