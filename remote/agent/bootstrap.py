@@ -1,8 +1,8 @@
 """The first code of the bundle that runs on a node: makes the bundle importable and starts the agent.
 
 The one-liner on the command line (gconsole.fleet.deploy.payload.STAGE0) has read and verified the bundle; it executes
-this source and calls `boot` with the rest. Modules are imported from memory; only compiled code is written, to the cache
-folder, because compiling at every start costs time and memory.
+this source and calls `boot` with the rest. Modules are imported from memory; only compiled code is written, to the
+cache folder, because compiling at every start costs time and memory.
 """
 
 import base64

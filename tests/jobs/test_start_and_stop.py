@@ -123,7 +123,7 @@ def test_a_job_goes_on_when_its_console_is_killed_and_the_next_one_knows_it(rig:
     assert len(processes_of(rig, "plain.py go-on")) == 4
     kept = gconsole("clean", hosts)
     assert kept.status == 3
-    assert f"jobs run there: {job['job']}" in kept.stdout
+    assert f"jobs are running: {job['job']}" in kept.stdout
     for node in rig.nodes:
         (node.folder / "go-on").touch()
     assert run("wait", hosts, job["job"], "--timeout", "60s").status == 0

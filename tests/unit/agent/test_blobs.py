@@ -101,7 +101,7 @@ def test_a_binary_damaged_on_the_way_is_told_once_and_leaves_nothing(tmp_path, e
     agent = send(held, damage(pieces, at % len(pieces)))
 
     assert [name for name, _ in agent.missing] == [PY_SPY]
-    assert held.path(PY_SPY) is None and "could not be kept" in held.problem(PY_SPY)
+    assert held.path(PY_SPY) is None and "could not be stored" in held.problem(PY_SPY)
     assert kept(tmp_path) == []
 
 

@@ -75,7 +75,7 @@ def test_what_takes_the_place_of_the_cache_while_it_is_cleaned_stays_whole(
     assert (there / "blob" / "thesis").read_text() == "three years"
     assert not list((tmp_path / "away").iterdir()), "what was looked at is emptied, wherever it is now"
     [kept] = answer["kept"]
-    assert kept["path"] == str(there) and "could not be removed" in kept["why"]
+    assert kept["path"] == str(there) and "removal incomplete" in kept["why"]
 
 
 def test_a_folder_that_holds_what_no_agent_puts_there_is_no_cache_and_stays_whole(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_the_exit_code_of_somebody_elses_zombie_is_not_made_up(proc):
     seen.tick()
 
     assert seen.ranks[100].status == "exited"
-    assert "may not be read" in seen.ranks[100].reason
+    assert "no permission to read its exit code" in seen.ranks[100].reason
 
 
 def test_a_rank_that_is_gone_says_so_at_the_next_tick_not_the_next_listing(proc):
