@@ -14,7 +14,7 @@ from ..agent import commands
 from ..agent.binaries import PY_SPY
 from ..clocks import stamps
 from ..comms.collect import CollectivesReader, CollectivesRequest
-from ..proc.activity import end_of
+from ..proc.activity import describe_exit
 from ..proc.proc_state import ProcessState, state_of
 from ..proc.procfs import GONE, ProcFs
 from . import py_spy
@@ -192,7 +192,7 @@ class Capture(object):
             return
         target.state = state
         if state.stat.dead:
-            how = "no permission to read its exit code" if state.denied else end_of(state.stat, True)
+            how = "no permission to read its exit code" if state.denied else describe_exit(state.stat, True)
             target.failure = StackError("gone", "ended, not yet reaped by its parent: %s" % how)
         elif state.denied:
             remedy = py_spy.permission_remedy(state.status.uid)
