@@ -40,13 +40,13 @@ BROKEN = {"mismatch": (18, "gpu_driver_mismatch"), "denied": (4, "gpu_no_permiss
 #: How the report has to say it: (id, severity, words of the text), by node.
 EXPECTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "xid": ("gpu_xid", "error", ("xid:gpu5", "XID 79", "fallen off the bus", "drain the node")),
-    "ecc": ("gpu_ecc", "error", ("ecc:gpu2", "3 memory errors could not be corrected")),
+    "ecc": ("gpu_ecc", "error", ("ecc:gpu2", "3 uncorrected memory errors")),
     "remap": ("gpu_remap_pending", "warning", ("remap:gpu1", "faulty row", "reset")),
     "hot": (
         "gpu_throttle", "warning",
         ("hot:gpu4", "heat (hw_thermal_slowdown)", "% of its work", "91 °C", "990 of 1,980"),
     ),
-    "lost": ("gpu_lost", "error", ("lost:gpu3", "cannot reach it any more", "GPU is lost")),
+    "lost": ("gpu_lost", "error", ("lost:gpu3", "lost by the driver", "GPU is lost")),
     "narrow": ("pcie_degraded", "warning", ("narrow:gpu0", "PCIe x8", "x16")),
     "nvlink": ("nvlink_down", "error", ("nvlink:gpu3", "17 of 18 NVLinks are up")),
     "replays": ("nvlink_errors", "warning", ("replays:gpu6", "replays")),
@@ -56,7 +56,7 @@ EXPECTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
 MORE: list[tuple[str, str, tuple[str, ...]]] = [
     ("nic_down", "error", ("port:mlx5_0", "is down (polling)", "it was up")),
     ("nic_errors", "warning", ("port:mlx5_1", "symbol errors")),
-    ("gpu_memory_imbalance", "warning", ("rank 5", "75.0 GiB at its peak", "40.0 GiB")),
+    ("gpu_memory_imbalance", "warning", ("rank 5", "75.0 GiB at peak", "40.0 GiB")),
     ("gpu_straggler", "warning", ("ranks:gpu6", "SM clock 900 MHz, its 7 peers 1,755 MHz")),
 ]
 #: No fault, but one node alone has network ports: (id, severity, text).

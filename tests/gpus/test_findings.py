@@ -40,17 +40,17 @@ def test_a_healthy_machine_gives_no_finding(watch):
 
 #: fault: (lines from the beginning, what is played at a second, words of the one finding).
 PLAYED = {
-    "gpu_ecc": ({"gpu2.field.4": 3}, None, "n1:gpu2: 3 memory errors could not be corrected"),
+    "gpu_ecc": ({"gpu2.field.4": 3}, None, "n1:gpu2: 3 uncorrected memory errors"),
     "gpu_remap_pending": ({"gpu1.field.144": "u32:1"}, None, "n1:gpu1: a faulty row"),
     "gpu_throttle": (
         {}, lambda s: {"gpu4.field.271": 500_000_000 * s, "gpu4.temp": 88},
-        "n1:gpu4: its clocks were held down by the power brake (hw_power_brake_slowdown) for 50 %",
+        "n1:gpu4: clocks throttled: power brake (hw_power_brake_slowdown) for 50 %",
     ),
-    "gpu_lost": ({}, lambda s: {"gpu3.lost": 15} if s > 2 else {}, "n1:gpu3: the driver cannot reach it any more"),
+    "gpu_lost": ({}, lambda s: {"gpu3.lost": 15} if s > 2 else {}, "n1:gpu3: lost by the driver"),
     "gpu_xid": (
-        {}, lambda s: {"gpu6.field.230": "u32:1"} if s > 2 else {}, "n1:gpu6: the driver wants this to recover it",
+        {}, lambda s: {"gpu6.field.230": "u32:1"} if s > 2 else {}, "n1:gpu6: the driver requests a recovery action",
     ),
-    "pcie_degraded": ({"gpu0.pcie_width": 4}, None, "n1:gpu0: PCIe x4, GPU and slot can do x16"),
+    "pcie_degraded": ({"gpu0.pcie_width": 4}, None, "n1:gpu0: PCIe x4, GPU and slot support x16"),
     "nvlink_down": (
         {}, lambda s: {"gpu5.field.165@11": f"u32:{int(s < 12)}"}, "n1:gpu5: NVLink 11 went down; 17 of 18",
     ),

@@ -1,6 +1,6 @@
-"""What the figures of one GPU suggest to somebody who wants to know why it is slow. Each hint names its counter.
+"""Hints on why a GPU is slow, from its metrics. Each hint names its counter.
 
-A hint is no finding: it blames nobody, and it may have a good reason.
+A hint is not a finding: it names no culprit, and it may be intended.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from typing import Final, Literal
 
 from ...records import Gpu, GpuInfo
 
-#: Below this a GPU does nothing; above `_BUSY_PCT` it has work all the time.
+#: Utilisation below which a GPU is idle, and above which it is busy, %.
 _IDLE_PCT, _BUSY_PCT = 5.0, 90.0
-#: Memory that belongs to a job rather than to a driver's context.
+#: Share of memory above which it belongs to a job rather than to a driver context.
 _HELD_MEMORY = 0.2
-#: SMs so little in use while kernels run all the time: they are small, or few.
+#: Activity of SMs and tensor cores below which kernels are small, and of DRAM above which it is the limit, %.
 _FEW_SMS_PCT, _FEW_TENSOR_PCT, _MUCH_DRAM_PCT = 30.0, 5.0, 80.0
-#: Close to where memory is slowed down by its own heat: makers state limits between 95 and 105 °C.
+#: °C. Memory is throttled between 95 and 105 °C, by the vendors' data sheets.
 _HOT_MEMORY_C = 95.0
-#: Of a tick, in percent: below this a reason of the clocks is noise.
+#: % of a tick below which a throttle reason is noise.
 _SHARE_PCT = 10.0
 
 _SLOWED: Final = {
-    "sw_power_cap": "its clocks are as high as the power limit allows",
-    "hw_slowdown": "the hardware slows it down: heat, the power brake, or a bad supply",
-    "sw_thermal_slowdown": "the driver slows it down because it is hot",
-    "hw_thermal_slowdown": "the hardware slows it down because it is hot",
-    "hw_power_brake_slowdown": "the machine's power brake slows it down: the supply is at its limit",
-    "sync_boost": "its clocks follow the slowest of a sync-boost group",
-    "applications_clocks_setting": "somebody set its clocks lower than they could be",
+    "sw_power_cap": "clocks limited by the power cap",
+    "hw_slowdown": "clocks throttled by hardware: temperature, power brake or power supply",
+    "sw_thermal_slowdown": "clocks throttled by the driver: temperature",
+    "hw_thermal_slowdown": "clocks throttled by hardware: temperature",
+    "hw_power_brake_slowdown": "clocks throttled: power brake (power supply at its limit)",
+    "sync_boost": "clocks follow the slowest GPU of a sync boost group",
+    "applications_clocks_setting": "clocks limited by application clocks setting",
 }
 _COUNTERS: Final = {
     "ecc_uncorrected_volatile": "uncorrected memory errors since the driver was loaded",
-    "remapped_rows_uncorrected": "memory rows replaced after uncorrected errors",
+    "remapped_rows_uncorrected": "memory rows remapped after uncorrected errors",
     "retired_pages_uncorrected": "memory pages retired after uncorrected errors",
-    "pcie_replays": "PCIe transfers that had to be sent again",
-    "nvlink_crc_errors": "NVLink transfers with a bad checksum",
-    "nvlink_replay_errors": "NVLink transfers that had to be sent again",
-    "nvlink_recovery_errors": "NVLinks that had to be trained again",
+    "pcie_replays": "PCIe replays",
+    "nvlink_crc_errors": "NVLink CRC errors",
+    "nvlink_replay_errors": "NVLink replays",
+    "nvlink_recovery_errors": "NVLink recoveries",
 }
 
 
@@ -52,31 +52,31 @@ class Hint:
 
 
 def hints(info: GpuInfo | None, now: Gpu | None) -> tuple[Hint, ...]:
-    """What a GPU's newest records suggest, warnings first; nothing of figures that are not known."""
-    found: list[Hint] = []
+    """Hints from a GPU's latest records, warnings first; unknown values give none."""
+    made: list[Hint] = []
     if now is not None:
         for part in (_work, _clocks, _errors):
-            found += part(info, now)
+            made += part(info, now)
     if info is not None:
-        found += _state(info, now)
-    return tuple(sorted(found, key=lambda hint: hint.severity != "warning"))
+        made += _state(info, now)
+    return tuple(sorted(made, key=lambda hint: hint.severity != "warning"))
 
 
 def _work(info: GpuInfo | None, now: Gpu) -> Iterator[Hint]:
     util, used = now.util_pct, now.mem_used_bytes
     total = info.mem_total_bytes if info else None
     if util is not None and util < _IDLE_PCT and used and total and used > _HELD_MEMORY * total:
-        yield Hint("warning", "a process holds its memory, and it does nothing", f"gpu.util_pct {util:.0f} %")
+        yield Hint("warning", "memory in use, but the GPU is idle", f"gpu.util_pct {util:.0f} %")
     if util is None or util < _BUSY_PCT:
         return
     if now.sm_pct is not None and now.sm_pct < _FEW_SMS_PCT:
-        yield Hint("info", "a kernel always runs, on few of its SMs: small batches, or a launch-bound step",
+        yield Hint("info", "kernels run on few SMs: small batches, or launch-bound",
                    f"gpu.sm_pct {now.sm_pct:.0f} % at gpu.util_pct {util:.0f} %")  # fmt: skip
     elif now.tensor_pct is not None and now.tensor_pct < _FEW_TENSOR_PCT:
-        yield Hint("info", "it is busy without its tensor cores: communication, or a type they do not have",
+        yield Hint("info", "busy without tensor cores: communication, or an unsupported dtype",
                    f"gpu.tensor_pct {now.tensor_pct:.0f} %")  # fmt: skip
     if now.dram_pct is not None and now.dram_pct > _MUCH_DRAM_PCT:
-        yield Hint("info", "its memory is the limit", f"gpu.dram_pct {now.dram_pct:.0f} %")
+        yield Hint("info", "memory-bound", f"gpu.dram_pct {now.dram_pct:.0f} %")
 
 
 def _clocks(info: GpuInfo | None, now: Gpu) -> Iterator[Hint]:
@@ -88,7 +88,7 @@ def _clocks(info: GpuInfo | None, now: Gpu) -> Iterator[Hint]:
             yield Hint(_weight(reason), words, f"gpu.clocks_event_reasons {reason}")
     if now.mem_temp_c is not None and now.mem_temp_c >= _HOT_MEMORY_C:
         hot = f"gpu.mem_temp_c {now.mem_temp_c:.0f} °C"
-        yield Hint("warning", "its memory is so hot that it may be slowed down", hot)
+        yield Hint("warning", "memory temperature close to throttling", hot)
 
 
 def _weight(reason: str) -> Literal["info", "warning"]:
@@ -100,38 +100,40 @@ def _errors(info: GpuInfo | None, now: Gpu) -> Iterator[Hint]:
         total = getattr(now, counter)
         grown = now.grown.get(counter, 0)
         if grown:
-            yield Hint("warning", f"{words}, and more just now", f"gpu.{counter} {total} (+{grown})")
+            yield Hint("warning", f"{words}, still increasing", f"gpu.{counter} {total} (+{grown})")
         elif total and "uncorrected" in counter:
             yield Hint("warning", words, f"gpu.{counter} {total}")
     flags: tuple[tuple[str, str], ...] = (
-        ("remap_pending", "memory rows wait for a reset to be replaced"),
-        ("remap_failed", "memory rows could not be replaced: the card wants to be returned"),
-        ("retire_pending", "memory pages wait for a reset to be retired"),
+        ("remap_pending", "pending row remaps; reset the GPU"),
+        ("remap_failed", "row remapping failed; RMA the GPU"),
+        ("retire_pending", "pending page retirements; reset the GPU"),
     )
     for flag, words in flags:
         if getattr(now, flag):
             yield Hint("warning", words, f"gpu.{flag} true")
     if now.recovery_action not in (None, "none"):
-        yield Hint("warning", "the driver asks for a recovery", f"gpu.recovery_action {now.recovery_action}")
+        yield Hint("warning", "the driver requests a recovery action", f"gpu.recovery_action {now.recovery_action}")
 
 
 def _state(info: GpuInfo, now: Gpu | None) -> Iterator[Hint]:
     if info.lost is not None:
-        yield Hint("warning", "the driver cannot reach it any more", f"gpu_info.lost {info.lost}")
+        yield Hint("warning", "lost by the driver", f"gpu_info.lost {info.lost}")
     if _is_below(info.pcie_width, info.pcie_width_max):
-        yield Hint("warning", "fewer PCIe lanes work than card and slot have",
+        yield Hint("warning", "fewer PCIe lanes than GPU and slot support",
                    f"gpu_info.pcie_width {info.pcie_width} of {info.pcie_width_max}")  # fmt: skip
     busy = now is not None and now.util_pct is not None and now.util_pct >= _BUSY_PCT
     if busy and _is_below(info.pcie_gen, info.pcie_gen_max):  # an idle GPU lowers it to save power
-        yield Hint("warning", "PCIe runs slower than card and slot can, under load",
+        yield Hint("warning", "lower PCIe generation than GPU and slot support, under load",
                    f"gpu_info.pcie_gen {info.pcie_gen} of {info.pcie_gen_max}")  # fmt: skip
     if info.persistence is False:
-        yield Hint("info", "the driver unloads when nobody uses it: the first CUDA call takes seconds",
+        yield Hint("info", "persistence mode off: the first CUDA call takes seconds",
                    "gpu_info.persistence false")  # fmt: skip
     if info.compute_mode not in (None, "default"):
-        yield Hint("info", "not every process may use it", f"gpu_info.compute_mode {info.compute_mode}")
+        yield Hint(
+            "info", "compute mode restricts which processes may use it", f"gpu_info.compute_mode {info.compute_mode}"
+        )
     if info.fabric_state == "in_progress":
-        yield Hint("warning", "its NVLink fabric is not ready: is the fabric manager running?",
+        yield Hint("warning", "NVLink fabric not ready; check the fabric manager",
                    "gpu_info.fabric_state in_progress")  # fmt: skip
 
 

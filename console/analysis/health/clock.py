@@ -1,4 +1,4 @@
-"""A node's clock that jumped, seen by the two stamps that every tick has: no probe is needed for it."""
+"""Clock steps of a node, from the two timestamps of every tick, without probes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def clock_step(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """Nodes whose CLOCK_REALTIME jumped within the last `window_s` seconds, by a tenth of a second or more.
+    """Nodes whose CLOCK_REALTIME was stepped by 100 ms or more within the last `window_s` seconds.
 
-    Probes find smaller steps under the same name.
+    Probes find smaller steps, under the same id.
     """
     for name, node in facts.nodes.items():
         clock = node.clock
@@ -23,7 +23,7 @@ def clock_step(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraf
             by = f"{clock.set_by_ns / 1e9:+,.3f} s"
             yield FindingDraft(
                 "clock_step", "warning", "certain", (name,),
-                f"{name}: its CLOCK_REALTIME jumped by {by}, as when it is set or the machine was suspended: stamps of"
-                " logs and jobs jump with it",
+                f"{name}: CLOCK_REALTIME was stepped by {by} (set, or machine suspended); timestamps of"
+                " logs and jobs step, too",
                 (f"agent_cost.t {name} {by} against agent_cost.mono",),
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The links of a GPU: NVLink and PCIe."""
+"""GPU links: NVLink and PCIe."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .wording import about_gpu, at, figure
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig
 
-#: The agent reads the PCIe generation once a minute; an idle GPU lowers it. One that has worked for two looks and more
-#: runs at the generation it can get.
+#: Seconds. The agent reads the PCIe generation once a minute, and an idle GPU lowers it: after two readings under load
+#: the generation is final.
 _BUSY_FOR_PCIE_S: Final = 130.0
 
 
 def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """Links that were up and are down, or that are up on most GPUs of the same model in the node.
+    """NVLinks that went down, or that are up on most GPUs of the same model in the node.
 
-    A link that was never up, and that no majority of its like has, is none: bridges need not use all.
+    A link that was never up is not a fault unless most peers have it: bridges need not use all links.
     """
     for node in facts.nodes.values():
         alike: dict[str | None, list[GpuHealth]] = defaultdict(list)
@@ -37,9 +37,9 @@ def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDra
                 fell = sorted(down & gpu.links_up)
                 up = len(gpu.links) - len(down)
                 if fell:
-                    yield _down(gpu, fell, f"NVLink {fold_numbers(fell)} went down; {up} of {len(gpu.links)} are up")
+                    yield _down(gpu, fell, f"NVLink {fold_numbers(fell)} went down; {up} of {len(gpu.links)} up")
                 elif usual is not None and up < usual:
-                    words = f"{up} of {len(gpu.links)} NVLinks are up, on GPUs of its kind here it is {usual}"
+                    words = f"{plural(up, 'NVLink')} up, peers have {usual}"
                     yield _down(gpu, sorted(down), words)
 
 
@@ -52,52 +52,54 @@ def _usual_links(gpus: Sequence[GpuHealth]) -> int | None:
 
 def _down(gpu: GpuHealth, links: Sequence[int], words: str) -> FindingDraft:
     evidence = [at(gpu, f"gpu_link.up link {link}", False) for link in links]
-    return about_gpu(gpu, "nvlink_down", "error", f"{words}; look at dmesg and nvidia-smi nvlink -s", evidence,
+    return about_gpu(gpu, "nvlink_down", "error", f"{words}; check dmesg and nvidia-smi nvlink -s", evidence,
                      parts=tuple(map(str, links)))  # fmt: skip
 
 
 def nvlink_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """NVLink errors that grow: any recovery or replay, and CRC errors at a rate that costs bandwidth."""
+    """Growing NVLink errors: any recovery or replay, and CRC errors at a rate that costs bandwidth."""
     for gpu in facts.gpus():
         gained = {name: gpu.window.total(f"grown.nvlink_{name}_errors") for name in ("recovery", "replay", "crc")}
         crc_most = limits.nvlink_crc_per_s * limits.window_s
-        told = [name for name in ("recovery", "replay") if gained[name]] + ["crc"] * (gained["crc"] > crc_most)
-        if told:
-            counts = ", ".join(f"{plural(gained[name], _ERRORS[name])}" for name in told)
+        kinds = [name for name in ("recovery", "replay") if gained[name]] + ["crc"] * (gained["crc"] > crc_most)
+        if kinds:
+            counts = ", ".join(f"{plural(gained[name], _ERRORS[name])}" for name in kinds)
             where = sorted(number for number in gpu.links if any(
-                gpu.window.total(f"grown.{name}_errors.{number}") for name in told))  # fmt: skip
+                gpu.window.total(f"grown.{name}_errors.{number}") for name in kinds))  # fmt: skip
             which = f" on NVLink {fold_numbers(where)}" if where else " on its NVLinks"
-            text = f"{counts}{which} within {figure(limits.window_s)} s"
-            evidence = [at(gpu, f"gpu.grown.nvlink_{name}_errors", gained[name]) for name in told]
+            text = f"{counts}{which} in {figure(limits.window_s)} s"
+            evidence = [at(gpu, f"gpu.grown.nvlink_{name}_errors", gained[name]) for name in kinds]
             yield about_gpu(gpu, "nvlink_errors", "warning", text, evidence)
 
 
-_ERRORS = {"recovery": "lost and recovered link", "replay": "replay", "crc": "CRC error"}
+_ERRORS = {"recovery": "recovery error", "replay": "replay", "crc": "CRC error"}
 
 
 def pcie_degraded(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """Fewer PCIe lanes than GPU and slot can do, an older generation under load, or replays at a rate.
+    """PCIe links with fewer lanes than possible, a lower generation under load, or a high replay rate.
 
-    The generation of an idle GPU says nothing: it is lowered to save power.
+    The generation of an idle GPU is ignored: it is lowered to save power.
     """
     for gpu in facts.gpus():
         info = gpu.info
         if info is None:
             continue
-        told, evidence = [], []
+        problems, evidence = [], []
         is_narrow = bool(info.pcie_width and info.pcie_width_max and info.pcie_width < info.pcie_width_max)
         if is_narrow:
-            told.append(f"PCIe x{info.pcie_width}, GPU and slot can do x{info.pcie_width_max}")
+            problems.append(f"PCIe x{info.pcie_width}, GPU and slot support x{info.pcie_width_max}")
             evidence.append(at(gpu, "gpu_info.pcie_width", info.pcie_width))
         if info.pcie_gen and info.pcie_gen_max and info.pcie_gen < info.pcie_gen_max and _has_long_worked(gpu):
-            told.append(f"PCIe generation {info.pcie_gen} under load, GPU and slot can do {info.pcie_gen_max}")
+            problems.append(f"PCIe gen {info.pcie_gen} under load, GPU and slot support gen {info.pcie_gen_max}")
             evidence.append(at(gpu, "gpu_info.pcie_gen", info.pcie_gen))
         replays = gpu.window.total("grown.pcie_replays")
         if replays > limits.pcie_replays_per_min * limits.window_s / 60:
-            told.append(f"{plural(replays, 'PCIe replay')} within {figure(limits.window_s)} s")
+            problems.append(f"{plural(replays, 'PCIe replay')} in {figure(limits.window_s)} s")
             evidence.append(at(gpu, "gpu.grown.pcie_replays", replays))
-        if told:
-            yield about_gpu(gpu, "pcie_degraded", "warning", "; ".join(told), evidence, parts=("width",) * is_narrow)
+        if problems:
+            yield about_gpu(
+                gpu, "pcie_degraded", "warning", "; ".join(problems), evidence, parts=("width",) * is_narrow
+            )
 
 
 def _has_long_worked(gpu: GpuHealth) -> bool:

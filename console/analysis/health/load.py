@@ -1,4 +1,4 @@
-"""GPUs under load: clocks that are held down, one that differs from its peers, memory that is spread unevenly."""
+"""GPUs under load: throttled clocks, stragglers among peers, memory imbalance."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from .wording import about_gpu, at, figure
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig
+    from ...records import Confidence
 
-#: Without work in so much of the window, a GPU is not judged by its work.
+#: Share of the window in which a GPU must have worked for its load to count.
 _LEAST_WORK: Final = 1 / 3
-#: Where more of the peers than this differ, there is no usual one to differ from (pipeline stages).
+#: Share of outliers above which peers are not comparable (pipeline stages).
 _MOST_OUTLIERS: Final = 1 / 4
-#: So many times the usual spread (the median deviation of normally spread figures) is far from it.
+#: Outlier threshold: four standard deviations, estimated by the median absolute deviation (factor 1.4826).
 _SPREADS: Final = 4 * 1.4826
 _WORDS: Final = {
-    "sw_thermal_slowdown": "heat", "hw_thermal_slowdown": "heat", "hw_power_brake_slowdown": "the power brake",
-    "hw_slowdown": "the hardware (heat, power brake or a bad supply)",
+    "sw_thermal_slowdown": "temperature", "hw_thermal_slowdown": "temperature",
+    "hw_power_brake_slowdown": "power brake",
+    "hw_slowdown": "hardware slowdown (temperature, power brake or power supply)",
 }  # fmt: skip
 
 
 def gpu_throttle(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """Clocks held down by heat or hardware for a share of the time in which the GPU worked.
+    """Clocks throttled by temperature or hardware for a share of the busy time.
 
-    A power limit is none of these, and an idle GPU is not looked at; it needs work in a third of the window.
+    Power caps do not count. The GPU must have been busy for a third of the window.
     """
     for gpu in facts.gpus():
         busy_s = gpu.window.total("busy")
@@ -43,8 +45,8 @@ def gpu_throttle(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDr
 
 
 def _throttled(gpu: GpuHealth, shares: Mapping[str, float], reason: str, limits: HealthConfig) -> FindingDraft:
-    text = (f"its clocks were held down by {_WORDS[reason]} ({reason}) for {min(100.0, shares[reason]):.0f} % of its"
-            f" work in the last {figure(limits.window_s)} s")  # fmt: skip
+    text = (f"clocks throttled: {_WORDS[reason]} ({reason}) for {min(100.0, shares[reason]):.0f} % of its busy time"
+            f" in the last {figure(limits.window_s)} s")  # fmt: skip
     evidence = [at(gpu, f"gpu.clocks_event_share_pct.{name}", round(min(100.0, share)))
                 for name, share in shares.items() if share >= limits.throttle_share_pct]  # fmt: skip
     now, info = gpu.gpu, gpu.info
@@ -58,26 +60,26 @@ def _throttled(gpu: GpuHealth, shares: Mapping[str, float], reason: str, limits:
 
 
 def gpu_straggler(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """A GPU whose clock or power is far from those of its peers: GPUs of the same model that work for the same job.
+    """GPUs whose clock or power deviates from their peers: GPUs of the same model that work for the same job.
 
-    Far is more than the limit and more than four times the usual spread. Too few peers, or too many that differ, and
-    nobody is blamed. Less clock is likely the slow one; power may also mean that the others wait for it.
+    The deviation exceeds the limit and four times the usual spread. No finding with too few peers or too many
+    outliers. A low clock is likely the cause; power may also mean that the others wait for it.
     """
     for (job, _), gpus in _crews(facts, limits).items():
         if len(gpus) < limits.peers:
             continue
-        told: dict[str, list[_Far]] = defaultdict(list)
+        deviations: dict[str, list[_Far]] = defaultdict(list)
         for name, over, unit, limit in (
             ("clock", "clocked", "MHz", limits.straggler_clock_pct),
             ("power", "powered", "W", limits.straggler_power_pct),
         ):
-            known = {gpu.name: mean for gpu in gpus if (mean := gpu.window.mean(name, over)) is not None}
-            for gpu_name, (value, usual) in _far(known, limit, limits.peers, only_below=name == "clock").items():
-                words = f"{_WHAT[name]} {figure(value)} {unit}, its {len(known) - 1} peers {figure(usual)} {unit}"
-                told[gpu_name].append(_Far(name, value, words))
+            means = {gpu.name: mean for gpu in gpus if (mean := gpu.window.mean(name, over)) is not None}
+            for gpu_name, (value, usual) in _far(means, limit, limits.peers, only_below=name == "clock").items():
+                words = f"{_WHAT[name]} {figure(value)} {unit}, its {len(means) - 1} peers {figure(usual)} {unit}"
+                deviations[gpu_name].append(_Far(name, value, words))
         for gpu in gpus:
-            if gpu.name in told:
-                yield _straggler(gpu, job, told[gpu.name], limits)
+            if gpu.name in deviations:
+                yield _straggler(gpu, job, deviations[gpu.name], limits)
 
 
 _WHAT: Final = {"clock": "SM clock", "power": "power"}
@@ -85,23 +87,24 @@ _FIELD: Final = {"clock": "gpu.sm_clock_mhz", "power": "gpu.power_w"}
 
 
 class _Far(NamedTuple):
-    """In what a GPU is far from its peers."""
+    """One value of a GPU that deviates from its peers."""
 
     name: str
     value: float
     words: str
 
 
-def _straggler(gpu: GpuHealth, job: str, told: Sequence[_Far], limits: HealthConfig) -> FindingDraft:
-    text = f"far from its peers under the same load ({job}): {'; '.join(far.words for far in told)} (average of the"
-    evidence = [at(gpu, _FIELD[far.name], far.value) for far in told]
-    slow = any(far.name == "clock" for far in told)
-    return about_gpu(gpu, "gpu_straggler", "warning", f"{text} work in the last {figure(limits.window_s)} s)", evidence,
-                     confidence="likely" if slow else "possible")  # fmt: skip
+def _straggler(gpu: GpuHealth, job: str, deviations: Sequence[_Far], limits: HealthConfig) -> FindingDraft:
+    text = f"deviates from its peers under the same load ({job}): {'; '.join(far.words for far in deviations)}"
+    evidence = [at(gpu, _FIELD[far.name], far.value) for far in deviations]
+    slow = any(far.name == "clock" for far in deviations)
+    text += f" (average while busy, last {figure(limits.window_s)} s)"
+    confidence: Confidence = "likely" if slow else "possible"
+    return about_gpu(gpu, "gpu_straggler", "warning", text, evidence, confidence=confidence)
 
 
 def _crews(facts: HealthState, limits: HealthConfig) -> dict[tuple[str, str | None], list[GpuHealth]]:
-    """GPUs that have worked enough, by the one job that uses them and by model."""
+    """Busy GPUs by the one job that uses them and by model."""
     crews: dict[tuple[str, str | None], list[GpuHealth]] = defaultdict(list)
     for gpu in facts.gpus():
         jobs = {job for job, _, _ in gpu.ranks}
@@ -113,7 +116,7 @@ def _crews(facts: HealthState, limits: HealthConfig) -> dict[tuple[str, str | No
 def _far(
     values: Mapping[str, float], limit_pct: float, peers: int, *, only_below: bool
 ) -> dict[str, tuple[float, float]]:
-    """{name: (value, usual one)} of those that are far from the usual one."""
+    """{name: (value, median)} of the outliers."""
     if len(values) < peers:
         return {}
     usual = median(values.values())
@@ -127,10 +130,9 @@ def _far(
 
 
 def gpu_memory_imbalance(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """A rank whose GPU memory, at its peak, is far above that of the other ranks of its job.
+    """Ranks whose peak GPU memory is far above that of the other ranks of their job.
 
-    Only GPUs with a single rank tell; in a job of too few such ranks, or where many differ (pipeline stages hold
-    different layers), nobody is blamed.
+    Only GPUs with a single rank count. No finding with too few such ranks, or where many differ (pipeline stages).
     """
     jobs: dict[tuple[str, int], dict[int, GpuHealth]] = defaultdict(dict)
     for gpu in facts.gpus():
@@ -151,14 +153,14 @@ def _uneven(job: str, gpus: Mapping[int, GpuHealth], limits: HealthConfig) -> It
     if len(far) > max(1, _MOST_OUTLIERS * len(gpus)):
         return
     means = {rank: gpu.window.mean("memory", "sized") for rank, gpu in gpus.items()}
-    known = [mean for mean in means.values() if mean is not None]
+    averages = [mean for mean in means.values() if mean is not None]
     for rank in sorted(far):
         gpu, mean = gpus[rank], means[rank]
-        text = (f"rank {rank} of {job} holds {size(peaks[rank])} at its peak, its {len(gpus) - 1} peers"
+        text = (f"rank {rank} of {job} uses {size(peaks[rank])} at peak, its {len(gpus) - 1} peers"
                 f" {size(usual)}")  # fmt: skip
         if mean is not None:
-            text += f"; on average {size(mean)} against {size(median(known))}"
-        text += f"; the card has {size(totals[rank])}"
+            text += f"; average {size(mean)}, peers {size(median(averages))}"
+        text += f"; GPU memory {size(totals[rank])}"
         evidence = [at(gpu, "gpu.mem_used_bytes", int(peaks[rank]))]
         yield about_gpu(gpu, "gpu_memory_imbalance", "warning", text, evidence, confidence="likely",
                         rank=f"rank {rank}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Network ports: RDMA and Ethernet."""
+"""Network ports: link state and errors of RDMA and Ethernet ports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ...config.sections import HealthConfig
     from ...records import Confidence
 
-#: Counters of the `nic` record that mean damage or loss on the way, with plain words. Marks and pauses of a network
-#: that is merely full (CNP, ECN, discards) are none.
+#: Counters of the `nic` record that mean corruption or loss. Congestion marks and pauses (CNP, ECN, discards) do not.
 ERRORS: Final = {
     "symbol_errors": "symbol error", "link_recoveries": "recovered link error", "rx_errors": "receive error",
     "tx_errors": "send error", "out_of_sequence": "out-of-sequence packet",
@@ -25,10 +24,9 @@ _DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
 
 
 def nic_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """A port that was up and is not, or is gone.
+    """Ports that were up and are down or gone.
 
-    One that was never up while we watched is taken for unused, but for an RDMA port that counts a link it once lost and
-    looks for it (polling).
+    A port that was never up counts as unused, except an RDMA port that has lost its link before and is polling.
     """
     for port in _ports(facts):
         nic = port.nic
@@ -38,8 +36,8 @@ def nic_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]
         if port.was_up or polled:
             word = "is gone" if nic.state == "gone" else f"is {nic.state}"
             physical = f" ({nic.physical_state})" if nic.physical_state else ""
-            before = "it was up" if port.was_up else f"it has lost its link {plural(nic.link_downed or 0, 'time')}"
-            text = f"{port.name}: the port {word}{physical}; {before}; look at its cable, its switch port and dmesg"
+            before = "it was up" if port.was_up else f"link lost {plural(nic.link_downed or 0, 'time')}"
+            text = f"{port.name}: the port {word}{physical}; {before}; check the cable, the switch port and dmesg"
             evidence = [f"nic.state {port.name} {nic.state}"]
             evidence += [] if port.was_up else [f"nic.link_downed {port.name} {nic.link_downed}"]
             confidence: Confidence = "certain" if port.was_up else "likely"
@@ -47,20 +45,20 @@ def nic_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]
 
 
 def nic_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
-    """Errors that a port counts at a rate, or a link that was lost and came back."""
+    """Ports with a high error rate, or whose link flapped."""
     most = limits.nic_errors_per_min * limits.window_s / 60
     for port in _ports(facts):
         if port.nic.state == "gone":
             continue
         gained = {name: port.window.total(f"grown.{name}") for name in ERRORS}
-        told = [plural(count, ERRORS[name]) for name, count in gained.items() if count > most]
+        errors = [plural(count, ERRORS[name]) for name, count in gained.items() if count > most]
         evidence = [f"nic.grown.{name} {port.name} {figure(count)}" for name, count in gained.items() if count > most]
         flaps = port.window.total("grown.link_downed")
         if flaps and port.nic.state not in _DOWN:
-            told.append(f"its link was lost {plural(flaps, 'time')}")
+            errors.append(f"link flapped {plural(flaps, 'time')}")
             evidence.append(f"nic.grown.link_downed {port.name} {figure(flaps)}")
-        if told:
-            text = f"{port.name}: {', '.join(told)} within {figure(limits.window_s)} s"
+        if errors:
+            text = f"{port.name}: {', '.join(errors)} in {figure(limits.window_s)} s"
             yield FindingDraft("nic_errors", "warning", "certain", (port.name,), text, tuple(evidence))
 
 

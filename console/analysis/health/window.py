@@ -1,13 +1,13 @@
-"""Sums and peaks of figures over the last while, of one thing, in as many buckets as make it forget evenly."""
+"""Sliding-window sums and peaks of one device, in buckets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-#: A window forgets in steps of this part of itself; what it covers is one step longer or shorter than asked for.
+#: Buckets per window: its actual length varies by one bucket.
 BUCKETS: Final = 6
-#: So many names are kept in a bucket: five counters of each of 36 links, and some more. A node can invent any number.
+#: Names per bucket: five counters of each of 36 links and some more. Bounds what a faulty node can add.
 MOST_NAMES: Final = 256
 
 
@@ -24,7 +24,7 @@ class Window:
         self._peaks: dict[str, float] = {}
 
     def add(self, at_s: float, sums: Mapping[str, float], peaks: Mapping[str, float] | None = None) -> None:
-        """Add to sums, and raise peaks. An instant before the window's end by more than its length is forgotten."""
+        """Add to sums and raise peaks. Instants older than the window are ignored."""
         number = int(at_s / self._step)
         if number > self._newest:
             self._advance(number)
@@ -41,6 +41,7 @@ class Window:
             self._peaks[name] = max(value, self._peaks.get(name, value))
 
     def total(self, name: str) -> float:
+        """The sum over the window."""
         return self._totals.get(name, 0.0)
 
     def peak(self, name: str) -> float | None:
@@ -53,7 +54,7 @@ class Window:
         return self.total(name) / over if over > 0 else None
 
     def _advance(self, number: int) -> None:
-        """Begin a bucket; forget those that are too old, and sum up what is left afresh: sums do not drift so."""
+        """Start a bucket, drop expired ones, and sum the rest anew, so that rounding errors do not accumulate."""
         self._newest = number
         for old in [old for old in self._buckets if old <= number - BUCKETS]:
             del self._buckets[old]

@@ -1,4 +1,4 @@
-"""How findings are worded: figures with units, and SIM before what no GPU produced."""
+"""Texts of GPU findings: values with units, SIM prefix for simulated GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def about_gpu(
     gpu: GpuHealth, id: str, severity: Severity, text: str, evidence: list[str], *,
     confidence: Confidence = "certain", rank: str = "", parts: tuple[str, ...] = (),
 ) -> FindingDraft:  # fmt: skip
-    """A finding that blames one GPU; `evidence` is "record.field value" each. `rank` is blamed with it."""
+    """A finding on one GPU; `evidence` lines are "record.field value". `rank` becomes a culprit, too."""
     sim = "SIM " if gpu.is_simulated else ""
     return FindingDraft(
         id, severity, confidence, (rank, gpu.name) if rank else (gpu.name,), f"{sim}{gpu.name}: {text}",
@@ -24,12 +24,12 @@ def about_gpu(
 
 
 def at(gpu: GpuHealth, field: str, value: object) -> str:
-    """`gpu.temp_c node019:gpu4 91`: a record's field, whose it is, and what it says."""
+    """Evidence line: `gpu.temp_c node019:gpu4 91`."""
     return f"{field} {gpu.name} {figure(value)}"
 
 
 def figure(value: object) -> str:
-    """A number with its thousands apart and no more digits than a person reads."""
+    """A number with thousands separators and at most one decimal."""
     if value is None:
         return "unknown"
     if isinstance(value, bool) or not isinstance(value, int | float):
