@@ -44,11 +44,11 @@ EXPECTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "remap": ("gpu_remap_pending", "warning", ("remap:gpu1", "faulty row", "reset")),
     "hot": (
         "gpu_throttle", "warning",
-        ("hot:gpu4", "heat (hw_thermal_slowdown)", "% of its work", "91 °C", "990 of 1,980"),
+        ("hot:gpu4", "temperature (hw_thermal_slowdown)", "% of its busy time", "91 °C", "990 of 1,980"),
     ),
     "lost": ("gpu_lost", "error", ("lost:gpu3", "lost by the driver", "GPU is lost")),
     "narrow": ("pcie_degraded", "warning", ("narrow:gpu0", "PCIe x8", "x16")),
-    "nvlink": ("nvlink_down", "error", ("nvlink:gpu3", "17 of 18 NVLinks are up")),
+    "nvlink": ("nvlink_down", "error", ("nvlink:gpu3", "17 NVLinks up, peers have 18")),
     "replays": ("nvlink_errors", "warning", ("replays:gpu6", "replays")),
     "driver": ("version_skew", "warning", ("driver", "driver 550.90.07", "570.124.06")),
 }  # fmt: skip

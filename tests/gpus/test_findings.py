@@ -41,7 +41,7 @@ def test_a_healthy_machine_gives_no_finding(watch):
 #: fault: (lines from the beginning, what is played at a second, words of the one finding).
 PLAYED = {
     "gpu_ecc": ({"gpu2.field.4": 3}, None, "n1:gpu2: 3 uncorrected memory errors"),
-    "gpu_remap_pending": ({"gpu1.field.144": "u32:1"}, None, "n1:gpu1: a faulty row"),
+    "gpu_remap_pending": ({"gpu1.field.144": "u32:1"}, None, "n1:gpu1: pending row remaps"),
     "gpu_throttle": (
         {}, lambda s: {"gpu4.field.271": 500_000_000 * s, "gpu4.temp": 88},
         "n1:gpu4: clocks throttled: power brake (hw_power_brake_slowdown) for 50 %",
