@@ -41,7 +41,7 @@ BROKEN = {"mismatch": (18, "gpu_driver_mismatch"), "denied": (4, "gpu_no_permiss
 EXPECTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "xid": ("gpu_xid", "error", ("xid:gpu5", "XID 79", "fallen off the bus", "drain the node")),
     "ecc": ("gpu_ecc", "error", ("ecc:gpu2", "3 uncorrected memory errors")),
-    "remap": ("gpu_remap_pending", "warning", ("remap:gpu1", "faulty row", "reset")),
+    "remap": ("gpu_remap_pending", "warning", ("remap:gpu1", "pending row remaps", "reset")),
     "hot": (
         "gpu_throttle", "warning",
         ("hot:gpu4", "temperature (hw_thermal_slowdown)", "% of its busy time", "91 °C", "990 of 1,980"),
