@@ -28,14 +28,14 @@ UNPACKS = frozenset(["load", "loads", "dumps"])
 MODULES = frozenset(["subprocess", "os", "pty", "posix", "multiprocessing", "runpy", "pickle", "marshal", "shelve"])
 #: Every place of the agent that does: what, and why it is no way in.
 PLACES = {
-    ("commands.py", "subprocess.Popen"): "the one list",
+    ("agent/commands.py", "subprocess.Popen"): "the one list",
     ("jobs/supervisor.py", "subprocess.Popen"): "a job's own commands, as ordered by `gconsole run start`",
-    ("bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",
-    ("linger.py", "os.fork"): "the agent leaves its channel",
-    ("bootstrap.py", "compile"): "the agent's own modules, out of the bundle whose SHA-256 was checked",
-    ("bootstrap.py", "exec"): "the same",
-    ("bootstrap.py", "marshal.dumps"): "the same, compiled, into a cache that is ours and 0700",
-    ("bootstrap.py", "marshal.loads"): "the same, out of it",
+    ("agent/bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",
+    ("agent/linger.py", "os.fork"): "the agent leaves its channel",
+    ("agent/bootstrap.py", "compile"): "the agent's own modules, out of the bundle whose SHA-256 was checked",
+    ("agent/bootstrap.py", "exec"): "the same",
+    ("agent/bootstrap.py", "marshal.dumps"): "the same, compiled, into a cache that is ours and 0700",
+    ("agent/bootstrap.py", "marshal.loads"): "the same, out of it",
 }
 VERB = re.compile(r"\b(?:commands\.(?:run|run_apart|detach)|starter\.start)\(\s*\"(\w+)\"")
 
@@ -68,7 +68,7 @@ def test_nothing_of_the_agent_asks_a_shell():
 def test_every_command_that_is_asked_for_is_in_the_list_and_the_list_has_no_other():
     asked = {name for path in SOURCES.rglob("*.py") for name in VERB.findall(path.read_text())}
     by_variable = {"py_spy_dump", "py_spy_locals", "py_spy_native", "pystack_dump", "pystack_locals"}
-    text = "".join((SOURCES / name).read_text() for name in ("pyspy.py", "pystack.py", "native.py"))
+    text = "".join((SOURCES / name).read_text() for name in ("stacks/py_spy.py", "stacks/pystack.py", "stacks/capture.py"))
     assert all(f'"{name}"' in text for name in by_variable)
     services = {name for name in commands.COMMANDS if f'"{name}"' in (SOURCES / "clocks/services.py").read_text()}
     assert asked | by_variable | services == set(commands.COMMANDS)
