@@ -19,7 +19,7 @@ from . import __version__, records
 from .analysis.stacks.frame_models import BadModel, parse_model
 from .config import Config, ConfigError
 from .core.bus import Hub, Published, Sink
-from .core.control import LeftBehind
+from .core.control import CrashedRecording
 from .core.store import Store
 from .fleet.fleet import Fleet
 from .monitor.clock_estimator import ClockEstimator
@@ -52,7 +52,7 @@ class Console:
         store: Store | None = None,
         sinks: Sequence[Sink] = (),
         prompt: Prompt | None = None,
-        resume: LeftBehind | None = None,
+        resume: CrashedRecording | None = None,
         refold: Callable[[Store], None] | None = None,
         allow_run: bool = False,
         probe_clocks: bool = True,
@@ -135,7 +135,7 @@ def log_records(batch: Sequence[Published]) -> None:
             _log.warning("gap on %s: %s, %s, count %s", record.node, record.source, record.reason, record.count)
         elif isinstance(record, records.Log) and record.source in ("console", "agent"):
             _log.log(_LOG_LEVELS[record.severity], "%s %s: %s", record.node, record.source, record.text)
-        elif isinstance(record, records.Console):
+        elif isinstance(record, records.ConsoleRecord):
             _log.info("console %s, gconsole %s, cluster %s", record.state, record.version, record.cluster)
 
 
@@ -153,14 +153,14 @@ def _without_probes(config: Config) -> Config:
     return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
 
 
-def _console_record(config: Config) -> records.Console:
+def _console_record(config: Config) -> records.ConsoleRecord:
     """The record that identifies this console and its frame models. Raises ConfigError for an invalid model."""
     for text in config.hang.models:
         try:
             parse_model(text)
         except BadModel as error:
             raise ConfigError("", "hang.models", str(error)) from error
-    return records.Console(
+    return records.ConsoleRecord(
         cluster=config.cluster,
         version=__version__,
         hang_models=config.hang.models,

@@ -16,7 +16,7 @@ from .options import DurationType, capture_order, capturing
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.control import CaptureOrder
+    from ..core.control import CaptureRequest
     from ..monitor.diagnose import Diagnosis
 
 #: On a screen the job is first seen to move, seconds.
@@ -86,7 +86,7 @@ def _batch(
     config: Config,
     for_s: float,
     output: str | None,
-    order: CaptureOrder | Diagnosis | None,
+    order: CaptureRequest | Diagnosis | None,
     strike: Callable[[], None] | None,
 ) -> int:
     from .live import run_batch

@@ -14,7 +14,7 @@ import click
 from ..config import Config
 from ..config.watch_file import HostsFile
 from ..core.bus import Hub
-from ..core.control import CaptureOrder
+from ..core.control import CaptureRequest
 from ..core.store import Store
 from ..fleet.fleet import Fleet
 from ..headless import batch
@@ -79,7 +79,7 @@ def run_batch(
     quiet: bool = False,
     records: Path | None = None,
     fail_on: tuple[str, ...] = ("error",),
-    order: CaptureOrder | Diagnosis | None = None,
+    order: CaptureRequest | Diagnosis | None = None,
     before: Callable[[], Awaitable[None]] | None = None,
     metrics: tuple[str, ...] = (),
     clocks: bool = False,
@@ -132,7 +132,7 @@ def collect(config: Config, records: Path, for_s: float) -> tuple[Store, bool]:
 
 
 async def _watch(
-    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureOrder | Diagnosis | None = None,
+    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureRequest | Diagnosis | None = None,
     before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), tape: Tape | None = None,
     clocks_s: float | None = None, clock_lines: ClockLines | None = None, *, probes: bool = False,
 ) -> tuple[Store, bool]:  # fmt: skip

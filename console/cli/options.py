@@ -14,7 +14,7 @@ from ..schedulers import SchedulerError, attach, is_site_target
 from ..text.timespec import TimeSpecError, duration_s
 
 if TYPE_CHECKING:
-    from ..core.control import CaptureOrder
+    from ..core.control import CaptureRequest
     from ..monitor.diagnose import Diagnosis
     from .output import StackOutput
 
@@ -121,7 +121,7 @@ def capture_order(
     native: bool | None,
     names: str | None,
     flight_pipe: bool = False,
-) -> CaptureOrder | Diagnosis | None:
+) -> CaptureRequest | Diagnosis | None:
     """What those options ask for; None for no capture. Raises UsageError."""
     if not (capture or diagnose):
         if samples is not None or every_s is not None or native is not None or names is not None:
@@ -132,12 +132,12 @@ def capture_order(
     if native is not None and not diagnose:
         raise click.UsageError("--native and --no-native belong to --diagnose")
     variables = tuple(name.strip() for name in (names or "").split(",") if name.strip())
-    from ..core.control import CaptureOrder, new_capture
+    from ..core.control import CaptureRequest, new_capture
     from ..monitor.diagnose import Diagnosis
 
     if diagnose:
         return Diagnosis(samples, every_s, native, variables, flight_pipe)
-    return CaptureOrder(
+    return CaptureRequest(
         new_capture(), samples=samples or 3, every_s=0.3 if every_s is None else every_s, locals=variables,
         flight_pipe=flight_pipe,
     )  # fmt: skip

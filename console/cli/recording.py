@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..config import Config
-from ..core.control import LeftBehind, RecordingNow, Selection
+from ..core.control import ActiveRecording, CrashedRecording, Selection
 from ..core.store import Store
 from ..runtime import sessions_folder_of
 from ..session.format.layout import Session, SessionError, named
@@ -25,7 +25,7 @@ class Tape:
         self._recorder: Recorder | None = None
         self._session: Session | None = None
 
-    def left_behind(self, config: Config) -> LeftBehind | None:
+    def left_behind(self, config: Config) -> CrashedRecording | None:
         """Where a crashed console left this session: how to go on with it."""
         try:
             session = named(self.name, sessions_folder_of(config))
@@ -71,7 +71,7 @@ class Tape:
             click.echo(f"\ngconsole: {words}recorded {now.name}: {_figures(now)}", err=True)
 
 
-def _figures(now: RecordingNow) -> str:
+def _figures(now: ActiveRecording) -> str:
     return printable(
         f"{plural(now.records, 'record')}, {size(now.bytes)}" + (f" ({now.trouble})" if now.trouble else "")
     )

@@ -12,11 +12,11 @@ import msgspec
 
 from ..text.format import size
 from .model import ConfigError, Origin, Setting
-from .nodeset import Host, expand, fold
+from .nodeset import NodeAddress, expand, fold
 from .nodeset_parser import MAX_NAMES, BadNodeSet
 from .schema import BadValue, Key, Value, all_keys, keys, nearest, overrides, sections, shown
 from .toml_positions import Path as KeyPath
-from .toml_positions import Place, places
+from .toml_positions import TomlPosition, places
 
 #: A hosts.toml that names 16,384 nodes one by one is smaller than this.
 _MAX_BYTES = 16 << 20
@@ -29,7 +29,7 @@ class Document(msgspec.Struct, frozen=True):
     path: Path
     text: str
     data: dict[str, Any]
-    places: Mapping[KeyPath, Place]
+    places: Mapping[KeyPath, TomlPosition]
 
     def line(self, *path: str | int) -> int:
         """The line of a key; of the nearest thing around it that has one, where it is not in the file."""
@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     index: int  # in the file, from 0
     text: str  # `hosts` as written
-    hosts: tuple[Host, ...]
+    hosts: tuple[NodeAddress, ...]
     origin: Origin  # of `hosts`
     own: Mapping[str, Setting]  # what it sets, by full name: "ssh.port", "nodes.address"
 

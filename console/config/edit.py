@@ -18,7 +18,7 @@ from .document import Document, Entry, check, parse, read
 from .model import ConfigError
 from .nodeset import expand, fold
 from .nodeset_parser import BadNodeSet, terms
-from .toml_positions import Place
+from .toml_positions import TomlPosition
 
 
 def entries(name: str) -> tuple[Entry, ...]:
@@ -125,7 +125,7 @@ def _appended(document: Document, table: Mapping[str, Any]) -> str:
     return text + gap + newline.join(lines)
 
 
-def _spliced(text: str, place: Place, value: str) -> str:
+def _spliced(text: str, place: TomlPosition, value: str) -> str:
     return text[: place.value_start] + _toml(value) + text[place.value_end :]
 
 

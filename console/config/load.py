@@ -14,7 +14,7 @@ from .clock_presets import check as check_clock
 from .clock_presets import with_preset
 from .document import Contents, Document, Entry, check, read, resolve_path
 from .model import Config, ConfigError, NodeConfig, Origin, Setting
-from .nodeset import Host, expand
+from .nodeset import NodeAddress, expand
 from .nodeset_parser import BadNodeSet
 from .schema import BadValue, Key, all_keys, keys, nearest, per_node_sections, sections, variables
 from .sections import Section
@@ -161,7 +161,7 @@ def _nodes(entry: Entry, settings: Mapping[str, Setting], forced: Mapping[str, S
     return nodes
 
 
-def _written(host: Host, entry: Entry, forced: Mapping[str, Setting]) -> dict[str, str | int]:
+def _written(host: NodeAddress, entry: Entry, forced: Mapping[str, Setting]) -> dict[str, str | int]:
     """What a name says itself, `user@…:port`, by full name, as far as nothing overrides it."""
     said = {"ssh.user": host.user, "ssh.port": host.port}
     return {

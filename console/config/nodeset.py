@@ -22,7 +22,7 @@ _HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?([A-Za-z0-9_][A-Za-z0-9_
 _MAX_EXPANDED = 4 * MAX_NAMES
 
 
-class Host(msgspec.Struct, frozen=True):
+class NodeAddress(msgspec.Struct, frozen=True):
     """One member of a node set."""
 
     name: str  # "gpu-a", or "gpu-a:2222" where a port was written
@@ -31,7 +31,7 @@ class Host(msgspec.Struct, frozen=True):
     port: int | None = None
 
 
-def expand(text: str) -> tuple[Host, ...]:
+def expand(text: str) -> tuple[NodeAddress, ...]:
     """The members of a node set, at least 1 and at most MAX_NAMES, counted before they are expanded.
 
     Raises BadNodeSet: nothing named, too many, a broken range, an impossible name, an unknown group, a name twice.
@@ -66,7 +66,7 @@ def fold(names: Iterable[str]) -> str:
     return folded
 
 
-def _host(text: str) -> Host:
+def _host(text: str) -> NodeAddress:
     """Read `[user@]host[:port]`. Raises BadNodeSet."""
     match = _HOST.fullmatch(text)
     if match is None:
@@ -74,13 +74,13 @@ def _host(text: str) -> Host:
             raise BadNodeSet(f"{quoted(text)} is no [user@]host[:port]")
         if text.startswith(":"):  # a name begins with a letter, a digit or "_"
             raise BadNodeSet(f"{quoted(text)}: {IPV6_HINT}")
-        return Host(text, text)
+        return NodeAddress(text, text)
     user, host, port = match.groups()
     if len(host) > 253:
         raise BadNodeSet(f"{quoted(host)} is longer than a host name can be")
     if port is not None and int(port) > 65535:
         raise BadNodeSet(f"the port of {quoted(text)} must be 1 to 65535")
-    return Host(f"{host}:{port}" if port else host, text, user, int(port) if port else None)
+    return NodeAddress(f"{host}:{port}" if port else host, text, user, int(port) if port else None)
 
 
 def _is_ipv6(text: str) -> bool:

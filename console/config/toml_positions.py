@@ -27,7 +27,7 @@ _STRING = re.compile(
 _SCALAR = re.compile(r"[^,\]}#\r\n]*")  # numbers, true, false, dates (which may hold one space)
 
 
-class Place(msgspec.Struct, frozen=True):
+class TomlPosition(msgspec.Struct, frozen=True):
     """Where something stands; offsets count characters of the text, and `text[value_start:value_end]` is the value."""
 
     line: int  # of the key or the header, from 1
@@ -36,7 +36,7 @@ class Place(msgspec.Struct, frozen=True):
     value_end: int  # for a header: behind its closing bracket
 
 
-def places(text: str) -> dict[Path, Place]:
+def places(text: str) -> dict[Path, TomlPosition]:
     """The place of every header, key and array element of `text`, a valid TOML document.
 
     An array of tables has one entry per table, ("nodes", 0), and the place of ("nodes",) is its first header's. A
@@ -49,11 +49,11 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.pos = 0
-        self.found: dict[Path, Place] = {}
+        self.found: dict[Path, TomlPosition] = {}
         self._tables: dict[Path, int] = {}  # how many [[…]] headers an array of tables has so far
         self._newlines = [match.start() for match in re.finditer("\n", text)]
 
-    def scan(self) -> dict[Path, Place]:
+    def scan(self) -> dict[Path, TomlPosition]:
         table: Path = ()
         while self._skip(_BLANK) < len(self.text):
             if self.text[self.pos] == "[":
@@ -69,7 +69,7 @@ class _Scanner:
         names = self._dotted_key()
         self._skip(_SPACE)
         self.pos += brackets
-        place = Place(self._line(start), start, start, self.pos)
+        place = TomlPosition(self._line(start), start, start, self.pos)
         path: Path = ()
         for depth, name in enumerate(names, start=1):
             path += (name,)
@@ -92,7 +92,7 @@ class _Scanner:
         value_start = self.pos
         path = (*table, *names)
         self._value(path)
-        place = Place(self._line(start), start, value_start, self.pos)
+        place = TomlPosition(self._line(start), start, value_start, self.pos)
         for depth in range(len(table) + 1, len(path)):
             self.found.setdefault(path[:depth], place)
         self.found[path] = place
@@ -119,7 +119,7 @@ class _Scanner:
                 self._pair(path)
             else:
                 self._value((*path, index))
-                self.found[(*path, index)] = Place(self._line(start), start, start, self.pos)
+                self.found[(*path, index)] = TomlPosition(self._line(start), start, start, self.pos)
                 index += 1
             if self.text[self._skip(_BLANK)] == ",":
                 self.pos += 1

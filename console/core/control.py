@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..config.diff import Changes
     from ..config.model import Config
     from ..config.read_only import Change, ReadOnly
-    from .job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
+    from .job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class Nodes(Protocol):
 
 
 @dataclass(frozen=True)
-class CaptureOrder:
+class CaptureRequest:
     """What to capture. The caller chooses the id (`new_capture`), under which the store has the stacks."""
 
     id: str
@@ -80,7 +80,7 @@ class CaptureOrder:
     native: tuple[tuple[str, int], ...] = ()  # (node, pid) whose native frames are read too, which pauses them
 
 
-class NodeCounts(msgspec.Struct, frozen=True):
+class NodeCaptureCounts(msgspec.Struct, frozen=True):
     """What one node read, all samples together."""
 
     ranks: int
@@ -93,12 +93,12 @@ class NodeCounts(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class CaptureDone:
+class CaptureResult:
     """The result of a capture. A node is in `nodes`, or in `failures` with its reason."""
 
     id: str
     at: int  # instant of the first sample, CLOCK_REALTIME of the console, ns
-    nodes: Mapping[str, NodeCounts]
+    nodes: Mapping[str, NodeCaptureCounts]
     failures: Mapping[str, Failure]
 
 
@@ -110,7 +110,7 @@ def new_capture() -> str:
 class Captures(Protocol):
     """Stack captures."""
 
-    async def capture(self, order: CaptureOrder) -> CaptureDone:
+    async def capture(self, order: CaptureRequest) -> CaptureResult:
         """Read the stacks of all ranks at one instant. Returns when their records have passed the bus, or on timeout.
 
         Partial results are in the store meanwhile, under the request's id. Raises ReadOnly where `flight_pipe` is not
@@ -139,7 +139,7 @@ class Clocks(Protocol):
 class Jobs(Protocol):
     """Jobs that gconsole starts. A node that cannot answer has a `Failure` in the result."""
 
-    async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
+    async def probe_job(self, nodes: Sequence[str], question: ReadinessRequest) -> Mapping[str, Readiness | Failure]:
         """Whether a job could run on these nodes."""
         ...
 
@@ -194,7 +194,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class RecordingNow:
+class ActiveRecording:
     """A recording in progress."""
 
     name: str
@@ -206,7 +206,7 @@ class RecordingNow:
 
 
 @dataclass(frozen=True)
-class LeftBehind:
+class CrashedRecording:
     """How to continue as a console that crashed while it recorded. `name_of` gives the recorded name of a node."""
 
     console_id: str  # lingering agents wait for a console of this id
@@ -220,14 +220,14 @@ class LeftBehind:
         return self.agents.get(self.name_of(node))
 
 
-class Bridge(Protocol):
+class AgentAdopter(Protocol):
     """Adopts the agents that a crashed console left running."""
 
-    def is_awaited(self, left: LeftBehind) -> bool:
+    def is_awaited(self, left: CrashedRecording) -> bool:
         """Whether any of those agents may still linger."""
         ...
 
-    async def go_on_as(self, left: LeftBehind) -> None:
+    async def go_on_as(self, left: CrashedRecording) -> None:
         """Take over that console's identity and receive what its agents have buffered; this console's agents end."""
         ...
 
@@ -235,7 +235,7 @@ class Bridge(Protocol):
 class Recordings(Protocol):
     """Recordings of this console."""
 
-    def now(self) -> Sequence[RecordingNow]:
+    def now(self) -> Sequence[ActiveRecording]:
         """Those in progress, oldest first."""
         ...
 
@@ -243,7 +243,7 @@ class Recordings(Protocol):
         """Start recording; true where a crashed session of that name is resumed. Raises SessionError."""
         ...
 
-    async def stop(self, name: str) -> RecordingNow:
+    async def stop(self, name: str) -> ActiveRecording:
         """Stop one and return its final state. Raises SessionError."""
         ...
 

@@ -54,7 +54,7 @@ class Derived(Generic[T]):
     """A value computed from a store. `value` is the newest result, `initial` before the first.
 
     `sources` return something true where they changed after a version of the store, such as `Table.changed_since`.
-    `compute` runs where the store lives, copies what it needs, and returns the work, which any thread may do: it runs in
+    `compute` runs where the store lives, copies what it needs, and returns the work, which any thread may do: in
     a thread from `thread_above` units of `size` on.
     """
 

@@ -7,7 +7,7 @@ import msgspec
 from ..records import Failure
 
 
-class JobQuestion(msgspec.Struct, frozen=True):
+class ReadinessRequest(msgspec.Struct, frozen=True):
     """What a node is asked before it is chosen for good."""
 
     workdir: str | None  # None: the home folder

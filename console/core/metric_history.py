@@ -37,7 +37,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Known:
+class HistorySnapshot:
     """Everything of one family at once: `values` is [instant, entity, metric], NaN where nothing is known."""
 
     keys: list[Hashable]
@@ -144,16 +144,16 @@ class Series:
         low, mean, high = (ring[at, row, self._column[metric]] for ring in self._coarse)
         return Curve(slots * COARSE_S, low, mean, high)
 
-    def known(self) -> Known:
+    def known(self) -> HistorySnapshot:
         """A copy of all that is kept: of the hour the part whose seconds are gone, then those seconds."""
         keys, rows = list(self._row), list(self._row.values())
         if self._now == _NEVER:
-            return Known([], np.zeros(0, np.int64), np.zeros((0, 0, len(self.metrics)), np.float32))
+            return HistorySnapshot([], np.zeros(0, np.int64), np.zeros((0, 0, len(self.metrics)), np.float32))
         fine = np.arange(self._now - FINE_SLOTS + 1, self._now + 1)
         coarse = self._coarse_now + np.arange(1 - self.coarse_slots, 1)
         coarse = coarse[(coarse + 1) * COARSE_S <= fine[0]]
         values = [self._coarse[1][coarse % self.coarse_slots][:, rows], self._fine[fine % FINE_SLOTS][:, rows]]
-        return Known(keys, np.concatenate([coarse * COARSE_S, fine]), np.concatenate(values))
+        return HistorySnapshot(keys, np.concatenate([coarse * COARSE_S, fine]), np.concatenate(values))
 
     def shrink(self, coarse_slots: int) -> None:
         """Keep only the newest `coarse_slots` of the ten-second slots."""
@@ -238,7 +238,7 @@ class Series:
         self._counts[at, row] = count + 1
 
 
-class History:
+class MetricHistory:
     """All series of one console, within one budget of bytes."""
 
     def __init__(self, families: Mapping[str, Sequence[str]], budget_bytes: int, say: Callable[[str], None]) -> None:

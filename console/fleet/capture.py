@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..config.sections import HangConfig
-from ..core.control import CaptureDone, CaptureOrder, NodeCounts
+from ..core.control import CaptureRequest, CaptureResult, NodeCaptureCounts
 from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
 from .deploy.staging import Staging
@@ -30,8 +30,8 @@ _DEFAULTS = HangConfig()
 
 
 async def capture(
-    links: Iterable[NodeLink], staging: Staging, order: CaptureOrder, hang: HangConfig = _DEFAULTS
-) -> CaptureDone:
+    links: Iterable[NodeLink], staging: Staging, order: CaptureRequest, hang: HangConfig = _DEFAULTS
+) -> CaptureResult:
     """Capture on every connected node; nodes that fail are in the answer with their reason."""
     links = list(links)
     ready = [link for link in links if link.state == "ok" and link.offset_ns is not None]
@@ -39,7 +39,7 @@ async def capture(
     await asyncio.gather(*(staging.settle(link, TOOL_S) for link in ready))
     ahead_s = min(AHEAD_MOST_S, max(AHEAD_S, AHEAD_RTTS * max((link.rtt_ns or 0 for link in ready), default=0) / 1e9))
     at = time.time_ns() + int(ahead_s * 1e9)
-    nodes: dict[str, NodeCounts] = {}
+    nodes: dict[str, NodeCaptureCounts] = {}
 
     async def one(link: NodeLink) -> None:
         try:
@@ -48,10 +48,12 @@ async def capture(
             failures[link.node.name] = error.as_failure()
 
     await asyncio.gather(*(one(link) for link in ready))
-    return CaptureDone(order.id, at, nodes, failures)
+    return CaptureResult(order.id, at, nodes, failures)
 
 
-async def _on_node(link: NodeLink, order: CaptureOrder, hang: HangConfig, at: int, ahead_s: float) -> NodeCounts:
+async def _on_node(
+    link: NodeLink, order: CaptureRequest, hang: HangConfig, at: int, ahead_s: float
+) -> NodeCaptureCounts:
     """The counts of one node, once all its records are here. Raises FleetError."""
     if link.offset_ns is None:
         raise Lost(f"{link.node.name} has not answered a ping")
@@ -72,7 +74,7 @@ async def _on_node(link: NodeLink, order: CaptureOrder, hang: HangConfig, at: in
     agent = link.agent_id
     answer = await link.request("capture", args, deadline_s=ahead_s + long_s + ANSWER_S)
     try:
-        counts = msgspec.convert(answer, NodeCounts)
+        counts = msgspec.convert(answer, NodeCaptureCounts)
     except msgspec.ValidationError as error:
         raise AgentRefused("no_answer", f"what came back for capture is no answer: {error}") from error
     # an answer overtakes the records that were queued before it

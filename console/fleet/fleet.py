@@ -12,8 +12,8 @@ from ..config.load import more_nodes
 from ..config.model import Config, NodeConfig
 from ..config.read_only import Change, ReadOnly, refusal
 from ..core.bus import Hub, Published
-from ..core.control import CaptureDone, CaptureOrder, LeftBehind, Recordings
-from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
+from ..core.control import CaptureRequest, CaptureResult, CrashedRecording, Recordings
+from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
 from ..transport import fd_limit
 from ..transport.login_limiter import LoginLimiter
@@ -43,7 +43,7 @@ class Fleet:
 
     def __init__(
         self, config: Config, hub: Hub, ask: Prompt | None = None, recordings: Recordings | None = None,
-        left: LeftBehind | None = None, allow_run: bool = False,
+        left: CrashedRecording | None = None, allow_run: bool = False,
     ) -> None:  # fmt: skip
         """`left`: what a crashed console left on its nodes; the hub is that console's already.
 
@@ -125,7 +125,7 @@ class Fleet:
         fd_limit.raise_limit(len(self.links))
         return changes
 
-    def is_awaited(self, left: LeftBehind) -> bool:
+    def is_awaited(self, left: CrashedRecording) -> bool:
         away_s = (time.time_ns() - left.broke_off) / 1e9
         return any(
             link.node.agent.linger_s + link.node.agent.orphan_s > away_s and left.agent_of(name) is not None
@@ -133,7 +133,7 @@ class Fleet:
             if link.node.agent.linger_s > 0
         )
 
-    async def go_on_as(self, left: LeftBehind) -> None:
+    async def go_on_as(self, left: CrashedRecording) -> None:
         nodes = [link.node for link in self.links.values() if link.node.agent.linger_s > 0]
         self._left, self._met = left, set()
         self.hub.go_on_as(left.console_id, left.seq)
@@ -151,7 +151,7 @@ class Fleet:
     def refusal(self, change: Change) -> ReadOnly | None:
         return refusal(self._console, change, explicit=self._allow_run)
 
-    async def capture(self, order: CaptureOrder) -> CaptureDone:
+    async def capture(self, order: CaptureRequest) -> CaptureResult:
         if order.flight_pipe:
             self._permit(Change.FLIGHT_PIPE)
         self._clocks.want_window("capture")  # so that its instants can be compared as well as can be
@@ -164,7 +164,7 @@ class Fleet:
     def want_clocks(self, who: str, wanted: bool) -> None:
         self._clocks.want(who, wanted)
 
-    async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
+    async def probe_job(self, nodes: Sequence[str], question: ReadinessRequest) -> Mapping[str, Readiness | Failure]:
         return await jobs.probe(self.links, nodes, question)
 
     async def sync_folder(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness
+from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest
 from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
 from .link import NodeLink
@@ -32,7 +32,7 @@ Links = Mapping[str, NodeLink]
 T = TypeVar("T")
 
 
-async def probe(links: Links, nodes: Sequence[str], question: JobQuestion) -> dict[str, Readiness | Failure]:
+async def probe(links: Links, nodes: Sequence[str], question: ReadinessRequest) -> dict[str, Readiness | Failure]:
     """See `Control.probe_job`. A node of the site's own job takes no other: that would end with our way there."""
     attached = {node: _ATTACHED for node in nodes if (link := links.get(node)) and link.node.engine}
     others = [node for node in nodes if node not in attached]

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..core.bus import Hub, Published
-from ..records import BadRecord, ClockNode, ClockWindow, Console, Finding, Gap, Log, Mark, NodeState, RawRecord, decode
+from ..records import (
+    BadRecord,
+    ClockNode,
+    ClockWindow,
+    ConsoleRecord,
+    Finding,
+    Gap,
+    Log,
+    Mark,
+    NodeState,
+    RawRecord,
+    decode,
+)
 from ..text.sanitize import printable
 from .quotas import COMPLAINTS_BURST, COMPLAINTS_S, NodeQuota, TokenBucket, is_out_of_range
 
 #: Kinds that are the console's own word: an agent that says them is not believed.
-_OURS = (Console, NodeState, Mark, Finding, ClockWindow, ClockNode)
+_OURS = (ConsoleRecord, NodeState, Mark, Finding, ClockWindow, ClockNode)
 #: So many sorts of holes wait to be told; the reason of a hole in the agent's buffer is the agent's own text.
 _MOST_REASONS = 16
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..core.bus import Hub
-from ..core.control import CaptureOrder, Control
+from ..core.control import CaptureRequest, Control
 from ..core.store import Store
 from ..monitor.diagnose import Diagnosis, diagnose
 from ..monitor.finding_tracker import FindingTracker
@@ -66,7 +66,7 @@ class ProgressLine:
 
 async def watch(
     store: Store, hub: Hub, control: Control, for_s: float, progress: ProgressLine,
-    order: CaptureOrder | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
+    order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     findings: FindingTracker | None = None, is_over: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
     """Let records arrive for `for_s` seconds; with 0 until every node has sent a full tick or failed. Then stop.
@@ -126,16 +126,16 @@ async def _meanwhile(work: Awaitable[None], findings: FindingTracker | None) -> 
 
 
 async def _capture(
-    store: Store, hub: Hub, control: Control, order: CaptureOrder | Diagnosis, progress: ProgressLine
+    store: Store, hub: Hub, control: Control, order: CaptureRequest | Diagnosis, progress: ProgressLine
 ) -> None:
-    under_way = order.id if isinstance(order, CaptureOrder) else ""
+    under_way = order.id if isinstance(order, CaptureRequest) else ""
 
-    def begins(next_order: CaptureOrder) -> None:
+    def begins(next_order: CaptureRequest) -> None:
         nonlocal under_way
         under_way = next_order.id
 
     work: Coroutine[Any, Any, object] = (
-        control.capture(order) if isinstance(order, CaptureOrder) else diagnose(store, control, order, begins)
+        control.capture(order) if isinstance(order, CaptureRequest) else diagnose(store, control, order, begins)
     )
     capturing = asyncio.create_task(work, name="capture")
     try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..core.job_protocol import JobQuestion, NodeOrder, Readiness
+from ..core.job_protocol import NodeOrder, Readiness, ReadinessRequest
 from .capacity import NodeCapacity
 from .commands import BadCommand, NodePosition, commands
 from .config_file import BadConfigFile
@@ -68,7 +68,7 @@ class PreflightNeeded(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
 
 
-def preflight_request(request: JobRequest, job: str) -> JobQuestion:
+def preflight_request(request: JobRequest, job: str) -> ReadinessRequest:
     """The preflight request of this job. Raises BadCommand."""
     place = NodePosition(job, 0, 1, 1, "", 0, False)
     programs = {command.argv[0] for command in commands(request.launcher, request.command, place)}
@@ -76,7 +76,9 @@ def preflight_request(request: JobRequest, job: str) -> JobQuestion:
     if folder is not None:
         programs = {program for program in programs if not has_program(folder, program)}
     ports = (request.port,) if request.port else _ports(job)
-    return JobQuestion(request.workdir, tuple(sorted(programs)), ports, folder.bytes if folder is not None else None)
+    return ReadinessRequest(
+        request.workdir, tuple(sorted(programs)), ports, folder.bytes if folder is not None else None
+    )
 
 
 def plan(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..analysis.hang import Judgement
-from ..core.control import CaptureOrder, Control, new_capture
+from ..core.control import CaptureRequest, Control, new_capture
 from ..core.store import Store
 from .hang import evaluation
 
@@ -42,20 +42,20 @@ class Diagnosis:
 
 
 async def diagnose(
-    store: Store, control: Control, options: Diagnosis, on_capture: Callable[[CaptureOrder], object] | None = None
+    store: Store, control: Control, options: Diagnosis, on_capture: Callable[[CaptureRequest], object] | None = None
 ) -> Sequence[Judgement]:
     """Capture and evaluate until more captures would not change the verdicts; `on_capture` is called for each order.
 
     The verdicts are those that `monitor.hang.judgements` returns afterwards, without another evaluation.
     """
 
-    async def capture(order: CaptureOrder) -> Sequence[Judgement]:
+    async def capture(order: CaptureRequest) -> Sequence[Judgement]:
         if on_capture is not None:
             on_capture(order)
         await control.capture(order)
         return await asyncio.to_thread(evaluation(store).judgements)
 
-    judgements = await capture(CaptureOrder(
+    judgements = await capture(CaptureRequest(
         new_capture(), samples=options.samples or FIRST_SAMPLES,
         every_s=FIRST_EVERY_S if options.every_s is None else options.every_s, locals=options.locals,
         flight_pipe=options.flight_pipe,
@@ -74,13 +74,13 @@ def _more_s(judgements: Sequence[Judgement]) -> float:
     return max((judgement.missing.more_s for judgement in judgements), default=0.0)
 
 
-def _longer(options: Diagnosis, more_s: float) -> CaptureOrder:
+def _longer(options: Diagnosis, more_s: float) -> CaptureRequest:
     every_s = EVERY_S if options.every_s is None else max(options.every_s, 0.05)
     samples = options.samples or min(MOST_SAMPLES, max(2, math.ceil(more_s / every_s) + 1))
-    return CaptureOrder(new_capture(), samples=samples, every_s=every_s, locals=options.locals)
+    return CaptureRequest(new_capture(), samples=samples, every_s=every_s, locals=options.locals)
 
 
-def _detailed(judgements: Sequence[Judgement], options: Diagnosis) -> CaptureOrder | None:
+def _detailed(judgements: Sequence[Judgement], options: Diagnosis) -> CaptureRequest | None:
     """The last capture, of the processes whose variables or native frames raise the confidence; None without any."""
     missing = [judgement.missing for judgement in judgements]
     variables = {(node, pid) for evidence in missing if evidence.is_stuck for node, pid, _ in evidence.variables}
@@ -92,7 +92,7 @@ def _detailed(judgements: Sequence[Judgement], options: Diagnosis) -> CaptureOrd
     }
     if not variables and not native:
         return None
-    return CaptureOrder(
+    return CaptureRequest(
         new_capture(), only=tuple(sorted(variables | native)), locals=(*VARIABLES, *options.locals),
         native=tuple(sorted(native)),
     )  # fmt: skip

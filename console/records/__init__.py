@@ -23,18 +23,19 @@ from .clock import (
     Point,
 )
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
-from .event import Confidence, Console, Finding, Gap, Log, Mark, Severity
+from .event import Confidence, ConsoleRecord, Finding, Gap, Log, Mark, Severity
 from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .job import Job, JobNode, JobNodeState, JobState
 from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Process, Rank, RankStat, RankState, RankStatus, Watched
-from .stack import Frame, Local, Stack, StackStatus
+from .stack import Local, Stack, StackFrame, StackStatus
 from .topology import Ancestor, End, EndKind, Link, LinkType
 
 AnyRecord = (
-    Console | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess | Nic
-    | Link | Process | Rank | RankStat | Stack | Collective | PgStatus | Job | JobNode | Log | Mark | Gap | Finding
+    ConsoleRecord | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess
+    | Nic | Link
+    | Process | Rank | RankStat | Stack | Collective | PgStatus | Job | JobNode | Log | Mark | Gap | Finding
     | ClockBins | ClockSnapshot | ClockSource | GpuClock | ClockCost | ClockWindow | ClockNode
 )  # fmt: skip
 
@@ -123,7 +124,7 @@ __all__ = [
     "Collective",
     "CollectiveSource",
     "Confidence",
-    "Console",
+    "ConsoleRecord",
     "Digest",
     "End",
     "EndKind",
@@ -131,7 +132,6 @@ __all__ = [
     "Failure",
     "Finding",
     "FlightStatus",
-    "Frame",
     "Gap",
     "Gpu",
     "GpuClock",
@@ -165,6 +165,7 @@ __all__ = [
     "Record",
     "Severity",
     "Stack",
+    "StackFrame",
     "StackStatus",
     "State",
     "Watched",

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from .base import Count, Int, Record
-from .stack import Frame
+from .stack import StackFrame
 
 CollectiveSource = Literal[
     "worker_server",  # the Flight Recorder of a rank, by its torch.distributed worker server
@@ -76,7 +76,7 @@ class Collective(Record, tag="collective", kw_only=True):
     busbw_gbs: float | None = None  # bus bandwidth as Inspector has it, GB/s
     timeout_ms: Count | None = None
     thread_name: str | None = None
-    frames: tuple[Frame, ...] | None = None  # who called, outermost first; not in the JSON form
+    frames: tuple[StackFrame, ...] | None = None  # who called, outermost first; not in the JSON form
 
 
 class PgStatus(Record, tag="pg_status", kw_only=True):

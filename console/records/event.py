@@ -10,7 +10,7 @@ Severity = Literal["error", "warning", "info"]
 Confidence = Literal["certain", "likely", "possible", "none"]
 
 
-class Console(Record, tag="console", kw_only=True):
+class ConsoleRecord(Record, tag="console", kw_only=True):
     """Which console this was, at its start and at its end: what makes a file of records a story of its own."""
 
     cluster: str

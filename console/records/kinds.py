@@ -20,7 +20,7 @@ from . import (
     ClockSource,
     ClockWindow,
     Collective,
-    Console,
+    ConsoleRecord,
     Finding,
     Gap,
     Gpu,
@@ -118,7 +118,7 @@ def _spec(struct: type[Record], category: Category, *key: str, **traits: Any) ->
 
 
 _ROWS: Final = (
-    _spec(Console, "state", is_fleet_wide=True, is_always_recorded=True, is_resumed=True),
+    _spec(ConsoleRecord, "state", is_fleet_wide=True, is_always_recorded=True, is_resumed=True),
     _spec(
         NodeState, "state", gone=("state", frozenset({"removed"})), is_always_recorded=True, is_resumed=True
     ),  # an event only where `state` changes, which the store sees

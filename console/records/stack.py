@@ -23,7 +23,7 @@ StackStatus = Literal[
 ]
 
 
-class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
+class StackFrame(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call. `line` is where it stands, 0 where nobody knows."""
 
     function: str  # as the interpreter names it: qualified (`Thread.run`) from Python 3.11 on, bare before
@@ -83,5 +83,5 @@ class Stack(Record, tag="stack", kw_only=True):
     active: bool | None = None  # on a CPU, as far as the engine can tell
     gil: bool | None = None  # holds the interpreter's lock
     path: Count | None = None  # number of this stack among those of the agent in this capture
-    frames: tuple[Frame, ...] | None = None  # outermost first
+    frames: tuple[StackFrame, ...] | None = None  # outermost first
     locals: tuple[Local, ...] | None = None  # those that were asked for; None where none were

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ..core.bus import Hub, Published
-from ..core.control import CaptureDone, CaptureOrder
+from ..core.control import CaptureRequest, CaptureResult
 from ..core.store import Store
 from ..records import Failure, Finding, Gap, GpuEvent, Mark, NodeState, Stack
 from .format import index
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..config.model import Config
     from ..config.read_only import Change, ReadOnly
     from ..core.control import ExamReply
-    from ..core.job_protocol import FileList, JobQuestion, NodeOrder, NodeStop, Readiness, Synced, SyncFolder
+    from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
 
 #: What a person jumps between: the kinds of records, and what one of them is called on the time line.
 EVENT_KINDS: Final = frozenset({"finding", "mark", "gap", "gpu_event", "node_state", "stack"})
@@ -233,10 +233,10 @@ class Replay:
     def refusal(self, change: Change) -> ReadOnly | None:
         return None  # nothing is forbidden; there is nothing that could be changed
 
-    async def capture(self, order: CaptureOrder) -> CaptureDone:
+    async def capture(self, order: CaptureRequest) -> CaptureResult:
         _refuse()
 
-    async def probe_job(self, nodes: Sequence[str], question: JobQuestion) -> Mapping[str, Readiness | Failure]:
+    async def probe_job(self, nodes: Sequence[str], question: ReadinessRequest) -> Mapping[str, Readiness | Failure]:
         _refuse()
 
     async def sync_folder(

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from .. import report
 from ..analysis.stacks.fold import PLAIN, Shape
-from ..core.control import RecordingNow
+from ..core.control import ActiveRecording
 from ..core.store import Store
 from ..monitor.hang import hang_models
 from ..session.export import FORMS, StackForm
@@ -53,7 +53,7 @@ class ExportItem:
 
 def export_items(
     tables: Iterable[ExportTable], picture: Write, store: Store, shape: Shape = PLAIN, *, cluster: str = "",
-    recorded: Path | None = None, recordings: Sequence[RecordingNow] = (),
+    recorded: Path | None = None, recordings: Sequence[ActiveRecording] = (),
 ) -> list[ExportItem]:  # fmt: skip
     """Tables, the screenshot `picture`, the report, an HTML page, sessions, and the newest capture folded as `shape`.
 

@@ -25,8 +25,7 @@ from .models.node_summary import FleetSummary, fleet_summary
 from .views.events.model import EventLog
 
 if TYPE_CHECKING:
-    from ..core.control import RecordingNow
-    from ..core.metric_history import History
+    from ..core.control import ActiveRecording
     from .controllers.capture import CaptureProgress
     from .folds.verdicts import JobDiagnosis
 
@@ -55,7 +54,7 @@ class Frame:
     header: Header
     events: EventLog
     topology: TopologyFold
-    history: History | None
+    history: MetricHistory | None
     started: tuple[JobStatus, ...]  # jobs that gconsole started, the newest first
     written: JobOutput  # what those that somebody looks at write
     hang: tuple[JobDiagnosis, ...] = ()  # every job, as its captures show it
@@ -81,7 +80,7 @@ class Watch:
 
     def __init__(
         self, store: Store, cluster: str, expected_nodes: Sequence[str], *, live: bool, now: Callable[[], int],
-        staging: Staging | None, recordings: Callable[[], Sequence[RecordingNow]] = lambda: (),
+        staging: Staging | None, recordings: Callable[[], Sequence[ActiveRecording]] = lambda: (),
     ) -> None:  # fmt: skip
         self._recordings = recordings
         self._store, self._cluster, self._live, self._clock, self._staging = store, cluster, live, now, staging

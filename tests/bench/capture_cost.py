@@ -29,7 +29,7 @@ from jobs import start_torchrun
 from live import Watched, watched
 from rig import Rig
 
-from gconsole.core.control import CaptureOrder, new_capture
+from gconsole.core.control import CaptureRequest, new_capture
 
 from .result import Outcome, Row, middle
 
@@ -105,7 +105,7 @@ async def _blocks(rig: Rig, target: Path, blocks: int, samples: int, rest_s: flo
         node = watch.store.nodes[rig.nodes[0].name].node
         assert node is not None
         agent = rig.nodes[0].outer_pid(node.pid)
-        await watch.fleet.capture(CaptureOrder(new_capture()))  # py-spy has arrived
+        await watch.fleet.capture(CaptureRequest(new_capture()))  # py-spy has arrived
         chance = random.Random(7)
         return [await _block(watch, agent, samples, rest_s, chance) for _ in range(blocks)]
 
@@ -125,7 +125,7 @@ async def _block(watch: Watched, agent: int, samples: int, rest_s: float, chance
     block = Block()
     await asyncio.sleep(chance.random())  # the agent's own ticks, a second apart too, fall anywhere
     began, spent = time.monotonic(), _cpu_s(agent)
-    order = CaptureOrder(new_capture(), samples=samples, every_s=1.0)
+    order = CaptureRequest(new_capture(), samples=samples, every_s=1.0)
     done = await watch.fleet.capture(order)
     busy_pct = 100 * (_cpu_s(agent) - spent) / (time.monotonic() - began)
     block.stopped = sum(counts.stopped_since for counts in done.nodes.values())
@@ -138,7 +138,7 @@ async def _block(watch: Watched, agent: int, samples: int, rest_s: float, chance
     return block
 
 
-def _take_windows(block: Block, watch: Watched, order: CaptureOrder) -> None:
+def _take_windows(block: Block, watch: Watched, order: CaptureRequest) -> None:
     """From the records of a capture when each of its samples was; the node's clock is this machine's."""
     offset = time.time() - time.monotonic()
     capture = watch.store.captures.get(order.id)

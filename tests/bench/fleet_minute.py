@@ -12,10 +12,9 @@ from gconsole.records import (
     AgentCost,
     ClockNode,
     Collective,
-    Console,
+    ConsoleRecord,
     Failure,
     Finding,
-    Frame,
     Gpu,
     GpuEvent,
     GpuInfo,
@@ -29,6 +28,7 @@ from gconsole.records import (
     Rank,
     RankStat,
     Stack,
+    StackFrame,
 )
 
 from .noisy_gpus import seconds as noisy_seconds
@@ -124,7 +124,7 @@ class Fleet:
 
     def beginning(self) -> Iterator[Published]:
         """What a recording begins with."""
-        yield self._ours(Console(cluster="long", version="0"), BEGAN_NS)
+        yield self._ours(ConsoleRecord(cluster="long", version="0"), BEGAN_NS)
         for number, cards in enumerate(self._first):
             head = cards[0]
             yield self._ours(NodeState(node=head.node, state="ok"), BEGAN_NS)
@@ -168,7 +168,7 @@ class Fleet:
             yield from self._capture(minute, at)
 
     def _capture(self, minute: int, at: int) -> Iterator[Published]:
-        frames = tuple(Frame(f"call{depth}", f"/opt/train/part{depth}.py", 10 * depth) for depth in range(24))
+        frames = tuple(StackFrame(f"call{depth}", f"/opt/train/part{depth}.py", 10 * depth) for depth in range(24))
         for number in range(self.nodes):
             for index in range(self.gpus):
                 rank = number * self.gpus + index

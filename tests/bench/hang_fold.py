@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from gconsole.analysis.stacks.fold import fold, jobs_of
-from gconsole.core.store import Captures
-from gconsole.records import Frame, Stack
+from gconsole.core.store import CaptureTable
+from gconsole.records import Stack, StackFrame
 
 from .process import in_new_process
 from .result import Outcome, Row, middle
@@ -45,7 +45,7 @@ def measure(quick: bool) -> Outcome:
 
 def folded(ranks: int) -> tuple[float, int, int]:
     """(seconds for the fold, RSS at its highest, groups), of a process that does nothing else."""
-    captures = Captures()
+    captures = CaptureTable()
     for record in records(ranks):
         captures.add(record, 1)
     [capture] = captures.values()
@@ -77,13 +77,14 @@ def _place(rank: int, ranks: int) -> int:
     return (rank // 10) % PLACES if rank % 10 == 0 else 0
 
 
-def frames(place: int) -> tuple[Frame, ...]:
+def frames(place: int) -> tuple[StackFrame, ...]:
     """A stack of 40 calls, outermost first; those of two places part half way."""
     shared = [
-        Frame(f"layer_{depth}", f"/home/user/train/model_{depth % 5}.py", 10 + depth) for depth in range(DEPTH // 2)
+        StackFrame(f"layer_{depth}", f"/home/user/train/model_{depth % 5}.py", 10 + depth)
+        for depth in range(DEPTH // 2)
     ]
     own = [
-        Frame(f"Block{place}.call_{depth}", f"/home/user/train/block_{place}.py", 100 + depth)
+        StackFrame(f"Block{place}.call_{depth}", f"/home/user/train/block_{place}.py", 100 + depth)
         for depth in range(DEPTH // 2, DEPTH - 1)
     ]
-    return (*shared, *own, Frame(*_LEAVES[place], 3000 + place))
+    return (*shared, *own, StackFrame(*_LEAVES[place], 3000 + place))

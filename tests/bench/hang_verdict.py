@@ -17,7 +17,7 @@ from rig.detect import tool
 
 from gconsole.analysis.hang import Judgement
 from gconsole.analysis.stacks.fold import fold, jobs_of
-from gconsole.core.control import CaptureOrder, new_capture
+from gconsole.core.control import CaptureRequest, new_capture
 from gconsole.monitor.diagnose import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose
 from gconsole.monitor.hang import judgements
 from gconsole.records import Stack
@@ -68,7 +68,7 @@ async def _rounds(rig: Rig, target: Path, config: Path, runs: int) -> tuple[list
     ours, loops, clushes = [], [], []
     async with watched(target) as watch:
         await watch.sampled()
-        await watch.fleet.capture(CaptureOrder(new_capture()))  # py-spy has arrived
+        await watch.fleet.capture(CaptureRequest(new_capture()))  # py-spy has arrived
         for _ in range(runs):
             await asyncio.sleep(WATCHED_S)  # also after the peers, whose py-spy stops the ranks: that is movement
             ours.append(await _press(watch))
@@ -82,7 +82,7 @@ async def _press(watch: Watched) -> Ours:
     orders: list[str] = []
     named_s: list[float] = []
 
-    def asks(order: CaptureOrder) -> None:
+    def asks(order: CaptureRequest) -> None:
         """Before each order after the first there is a verdict already."""
         if orders and not named_s and _is_right(judgements(watch.store)):
             named_s.append(time.perf_counter() - began)

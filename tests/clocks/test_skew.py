@@ -25,7 +25,7 @@ from gconsole.analysis.skew import (
 from gconsole.analysis.skew.culprits import binomial_tail
 from gconsole.analysis.skew.findings import RankGpu
 from gconsole.analysis.skew.sync_points import capture_sync_points, first_of_periods, period_of
-from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepBook, StepSeen
+from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepSeen, StepTable
 from gconsole.records import Collective, PgStatus, RankStat, Stack
 
 from .fleets import Told
@@ -341,7 +341,7 @@ def test_a_rank_that_was_read_once_is_not_said_to_be_behind_those_that_were_read
 
 
 def test_a_step_that_is_told_again_was_not_read_again() -> None:
-    book = StepBook()
+    book = StepTable()
 
     def tell(second: int, step: int, read: int) -> None:
         known = {"job": "llama", "rank": 1, "pid": 7, "start_ticks": 7, "state": "moving"}
@@ -358,7 +358,7 @@ def test_a_step_that_is_told_again_was_not_read_again() -> None:
 
 def test_of_many_ranks_only_the_newest_steps_are_kept() -> None:
     def kept(ranks: int) -> int:
-        book = StepBook()
+        book = StepTable()
         for step in range(300):
             for rank in range(ranks):
                 book.add(RankStat(

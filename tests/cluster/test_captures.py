@@ -11,7 +11,7 @@ from live import watched
 from program import batch, gconsole
 from rig import Rig
 
-from gconsole.core.control import CaptureOrder, new_capture
+from gconsole.core.control import CaptureRequest, new_capture
 
 
 async def test_all_ranks_of_all_nodes_are_read_at_one_instant(rig: Rig, tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ async def test_all_ranks_of_all_nodes_are_read_at_one_instant(rig: Rig, tmp_path
         job.wait_ready()
         async with watched(hosts) as watch:
             await watch.sampled()
-            order = CaptureOrder(new_capture(), samples=2, every_s=0.2)
+            order = CaptureRequest(new_capture(), samples=2, every_s=0.2)
             done = await watch.fleet.capture(order)
     assert sorted(done.nodes) == [node.name for node in rig.nodes]
     assert {name: counts.ranks for name, counts in done.nodes.items()} == {node.name: 2 for node in rig.nodes}
@@ -40,12 +40,12 @@ async def test_a_node_that_is_lost_meanwhile_does_not_keep_the_others(tmp_path: 
         job.wait_ready()
         async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml")) as watch:
             await watch.sampled()
-            order = CaptureOrder(new_capture(), samples=5, every_s=0.3)
+            order = CaptureRequest(new_capture(), samples=5, every_s=0.3)
             capturing = asyncio.create_task(watch.fleet.capture(order))
             await watch.until(lambda: watch.store.captures.get(order.id))
             leaving.stop_sshd(sessions=True)
             done = await asyncio.wait_for(capturing, 30)
-            again = await watch.fleet.capture(CaptureOrder(new_capture()))
+            again = await watch.fleet.capture(CaptureRequest(new_capture()))
     assert (list(done.nodes), list(done.failures)) == ([staying.name], [leaving.name])
     assert (list(again.nodes), list(again.failures)) == ([staying.name], [leaving.name])
 

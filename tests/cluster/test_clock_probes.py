@@ -9,7 +9,7 @@ from live import Watched, watched
 from rig import Rig
 from shifted import Wrong, wrong_clocks
 
-from gconsole.core.control import CaptureOrder, new_capture
+from gconsole.core.control import CaptureRequest, new_capture
 from gconsole.records import ClockBins, ClockCost, ClockSnapshot, Log
 from gconsole.session.manage.retention import Limits
 from gconsole.session.record.recorder import Recorder
@@ -171,7 +171,7 @@ async def test_a_capture_asks_for_one_window_beside_it(rig: Rig, hosts: Path) ->
         await fleet.until(lambda: len(edges(fleet)) == 6)
         await fleet.until(lambda: ports(rig) == 0)  # the first window of the background is over
         fleet.records.clear()
-        await fleet.fleet.capture(CaptureOrder(new_capture()))
+        await fleet.fleet.capture(CaptureRequest(new_capture()))
         await fleet.until(lambda: len(edges(fleet)) == 6)
         assert min(one.cadence_us for one in bins(fleet)) == 5000
         await fleet.until(lambda: ports(rig) == 0)

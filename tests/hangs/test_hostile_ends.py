@@ -14,7 +14,7 @@ from jobs import start_ring
 from program import GCONSOLE
 from rig import Rig
 
-from gconsole.records import Frame, Rank
+from gconsole.records import Rank, StackFrame
 from gconsole_remote.stacks import py_spy
 
 from .labels import JOBS
@@ -166,8 +166,8 @@ def test_whatever_stands_in_the_place_of_py_spys_json_is_threads_or_a_value_erro
         return
     for thread in threads:
         for function, file, line in (frame[:3] for frame in thread.frames):
-            frame = msgspec.convert({"function": function, "file": file, "line": line}, Frame)
-            assert msgspec.json.decode(msgspec.json.encode(frame), type=Frame) == frame
+            frame = msgspec.convert({"function": function, "file": file, "line": line}, StackFrame)
+            assert msgspec.json.decode(msgspec.json.encode(frame), type=StackFrame) == frame
 
 
 @settings(max_examples=300, deadline=None)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from gconsole.records import KINDS, Console, Finding, Mark, NodeState, encode
+from gconsole.records import KINDS, ConsoleRecord, Finding, Mark, NodeState, encode
 
 #: What a shell, a spreadsheet, a browser, SQL or a path would make: where it worked, this file is there.
 TOUCHED = "/tmp/gcy-evil"
@@ -74,7 +74,7 @@ class Liar:
 
 
 #: The console's own words are refused before anything looks at them.
-OURS = (Console, NodeState, Mark, Finding)
+OURS = (ConsoleRecord, NodeState, Mark, Finding)
 
 
 def lies(rounds: int = 2 * len(TEXTS)) -> Iterator[Any]:

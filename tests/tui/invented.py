@@ -14,7 +14,7 @@ from gconsole.config.load import more_nodes
 from gconsole.config.model import Config
 from gconsole.config.read_only import Change, ReadOnly, refusal
 from gconsole.config.sections import ConsoleConfig
-from gconsole.core.control import CaptureDone, CaptureOrder, NodeCounts, RecordingNow, Selection
+from gconsole.core.control import ActiveRecording, CaptureRequest, CaptureResult, NodeCaptureCounts, Selection
 from gconsole.core.job_protocol import NodeStop
 from gconsole.core.store import Store
 from gconsole.fleet.node_reply import NodeReply
@@ -28,7 +28,6 @@ from gconsole.records import (
     Collective,
     Failure,
     Finding,
-    Frame,
     Gpu,
     GpuInfo,
     Host,
@@ -45,6 +44,7 @@ from gconsole.records import (
     RankStat,
     Record,
     Stack,
+    StackFrame,
 )
 from gconsole.records.job import JobNodeState
 from gconsole.session.format.layout import SessionError
@@ -55,10 +55,14 @@ NOON = 1_700_049_600 * SECOND  # 2023-11-15 12:00:00 UTC
 GIB = 1 << 30
 _C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 _TRAIN = "/home/user/job/train.py"
-ALL_REDUCE = (Frame("<module>", _TRAIN, 212), Frame("train_step", _TRAIN, 150), Frame("all_reduce", _C10D, 3252))
+ALL_REDUCE = (
+    StackFrame("<module>", _TRAIN, 212),
+    StackFrame("train_step", _TRAIN, 150),
+    StackFrame("all_reduce", _C10D, 3252),
+)
 LOADER = (
-    Frame("<module>", _TRAIN, 212), Frame("next_batch", "/home/user/job/loader.py", 61),
-    Frame("load_shard", "/home/user/job/dataset.py", 88, source="return open(path).read()"),
+    StackFrame("<module>", _TRAIN, 212), StackFrame("next_batch", "/home/user/job/loader.py", 61),
+    StackFrame("load_shard", "/home/user/job/dataset.py", 88, source="return open(path).read()"),
 )  # fmt: skip
 
 
@@ -72,9 +76,10 @@ class Tapes:
         self._running: dict[str, int] = {}
         self.selections: dict[str, Selection | None] = {}  # by name, what was to be kept
 
-    def now(self) -> list[RecordingNow]:
+    def now(self) -> list[ActiveRecording]:
         return [
-            RecordingNow(name, began, 12_345, 678_901, self.trouble, self.path) for name, began in self._running.items()
+            ActiveRecording(name, began, 12_345, 678_901, self.trouble, self.path)
+            for name, began in self._running.items()
         ]
 
     async def start(self, name: str, selection: Selection | None = None) -> bool:
@@ -85,9 +90,9 @@ class Tapes:
         self._running[name] = self._cluster.at
         return name == "crashed"
 
-    async def stop(self, name: str) -> RecordingNow:
+    async def stop(self, name: str) -> ActiveRecording:
         self._cluster.asked.append(("record no more", name))
-        return RecordingNow(name, self._running.pop(name), 12_345, 678_901, self.trouble)
+        return ActiveRecording(name, self._running.pop(name), 12_345, 678_901, self.trouble)
 
 
 class Cluster:
@@ -101,7 +106,7 @@ class Cluster:
         self.store = Store()
         self.at = NOON
         self.asked: list[tuple[str, str]] = []  # what was asked of `Control`, in order
-        self.standing: dict[int, tuple[Frame, ...]] = {}  # where ranks stand that are not in all_reduce
+        self.standing: dict[int, tuple[StackFrame, ...]] = {}  # where ranks stand that are not in all_reduce
         self.variables: tuple[str, ...] = ()  # what the newest capture was to read
         self.recorded: list[Collective | PgStatus] = []  # what communication libraries have to say in a capture
         self.slow: asyncio.Event | None = None  # a capture waits for it
@@ -147,7 +152,7 @@ class Cluster:
         self.asked.append(("examine", ",".join(nodes)))
         return [NodeReply(name, value=[{"name": "python", "state": "ok", "text": self.says}]) for name in nodes]
 
-    async def capture(self, order: CaptureOrder) -> CaptureDone:
+    async def capture(self, order: CaptureRequest) -> CaptureResult:
         """Every present rank at its place in `standing`, in all_reduce where it has none; an hour goes by between."""
         self.asked.append(("capture", str(order.samples)))
         self.variables = tuple(name for name in order.locals if name not in VARIABLES)
@@ -158,10 +163,10 @@ class Cluster:
             self.say(*(self._stack(order, sample, rank) for rank in ranks))
             self.at += int(max(order.every_s, 3.0) * SECOND)
         self.say(*(msgspec.structs.replace(said, capture=order.id) for said in self.recorded))
-        counts = NodeCounts(len(ranks), len(ranks), order.samples, {"ok": len(ranks)}, 0, 0, 0)
-        return CaptureDone(order.id, self.at, dict.fromkeys(sorted({rank.node for rank in ranks}), counts), {})
+        counts = NodeCaptureCounts(len(ranks), len(ranks), order.samples, {"ok": len(ranks)}, 0, 0, 0)
+        return CaptureResult(order.id, self.at, dict.fromkeys(sorted({rank.node for rank in ranks}), counts), {})
 
-    def _stack(self, order: CaptureOrder, sample: int, rank: Rank) -> Stack:
+    def _stack(self, order: CaptureRequest, sample: int, rank: Rank) -> Stack:
         frames = self.standing.get(rank.rank or 0, ALL_REDUCE)
         return Stack(
             node=rank.node, capture=order.id, sample=sample, at=self.at, job=rank.job, attempt=rank.attempt,

@@ -22,7 +22,7 @@ from textual.widgets import Input
 from waiting import DEADLINE_S, screen, settle, shows, until
 
 from gconsole.core.store import Store
-from gconsole.records import Frame, Stack
+from gconsole.records import Stack, StackFrame
 from gconsole.session.export.folded import folded
 from gconsole.text import atomic_files
 from gconsole.tui.app import ConsoleApp
@@ -88,7 +88,7 @@ def at(app: ConsoleApp) -> Input:
 
 
 def a_stack(rank: int, *functions: str, **fields: Any) -> Stack:
-    frames = tuple(Frame(name, "train.py", 10 + at) for at, name in enumerate(functions))
+    frames = tuple(StackFrame(name, "train.py", 10 + at) for at, name in enumerate(functions))
     known = {"capture": "c1", "sample": 0, "job": "demo-ring", "rank": rank, "pid": 40000 + rank, "status": "ok",
              "start_ticks": 1, "thread_name": "MainThread", "frames": frames, "path": rank}  # fmt: skip
     return Stack(node="node1", **(known | fields))

@@ -10,7 +10,7 @@ from waiting import screen, settle, shows, until
 
 from gconsole.core.store import Store
 from gconsole.monitor.hang import verdicts
-from gconsole.records import Finding, Frame, Mark, RankStat, Record, Stack
+from gconsole.records import Finding, Mark, RankStat, Record, Stack, StackFrame
 from gconsole.session import replay
 from gconsole.session.format.layout import Meta, Part, named
 from gconsole.session.manage import create
@@ -213,8 +213,14 @@ async def test_the_time_dialog_goes_to_an_instant_and_reports_what_is_not_one(pl
 
 
 async def test_a_jump_to_the_end_of_a_long_hang_says_what_the_console_said_then(tmp_path):
-    stuck = (Frame("<module>", "train.py", 1), Frame("load_shard", "dataset.py", 88, source="time.sleep(3600)"))
-    waits = (Frame("<module>", "train.py", 2), Frame("all_reduce", "/torch/distributed/distributed_c10d.py", 3252))
+    stuck = (
+        StackFrame("<module>", "train.py", 1),
+        StackFrame("load_shard", "dataset.py", 88, source="time.sleep(3600)"),
+    )
+    waits = (
+        StackFrame("<module>", "train.py", 2),
+        StackFrame("all_reduce", "/torch/distributed/distributed_c10d.py", 3252),
+    )
     records = a_job(ranks=2, ticks=120)
     for record in records:
         if isinstance(record, RankStat) and record.step > 10:

@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from waiting import frames, screen, settle
 
 from gconsole.core.bus import Published
-from gconsole.core.control import CaptureOrder
+from gconsole.core.control import CaptureRequest
 from gconsole.core.store import Store
 from gconsole.records import Gap, Mark, decode
 from gconsole.session.format.layout import Meta, Part, named
@@ -68,7 +68,7 @@ async def invented(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Cluster],
         cluster.later(60)
         cluster.up(*(name for name in cluster.names if name not in failed))
         if minute == 2:
-            await cluster.capture(CaptureOrder(id="c1", samples=3, every_s=3.0))
+            await cluster.capture(CaptureRequest(id="c1", samples=3, every_s=3.0))
             cluster.finding("rank_missing", "error", "rank 3 has not entered all_reduce", ["rank 3"])
     cluster.up(*(name for name in cluster.names if name not in failed))
     return Tape(cluster.cluster, list(cluster.names), batches)

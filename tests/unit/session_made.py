@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from msgspec import inspect as types
 
-from gconsole.records import KINDS, Collective, Frame, Gpu, GpuInfo, GpuProcess, Rank, RankStat, Stack, decode
+from gconsole.records import KINDS, Collective, Gpu, GpuInfo, GpuProcess, Rank, RankStat, Stack, StackFrame, decode
 from gconsole.session.format.layout import Session
 from gconsole.session.manage import create
 
@@ -135,8 +135,8 @@ def a_job(ranks: int = 4, ticks: int = 3) -> list[Any]:
 
 def a_hang():
     """Rank 1 of two reads a file, rank 0 waits for it in all_reduce; one capture."""
-    loading = (Frame("<module>", "train.py", 212), Frame("load_shard", "dataset.py", 88))
-    reducing = (Frame("<module>", "train.py", 214), Frame("all_reduce", "/torch/distributed_c10d.py", 3252))
+    loading = (StackFrame("<module>", "train.py", 212), StackFrame("load_shard", "dataset.py", 88))
+    reducing = (StackFrame("<module>", "train.py", 214), StackFrame("all_reduce", "/torch/distributed_c10d.py", 3252))
     common = {"capture": "c1", "sample": 0, "job": "llama", "start_ticks": 7, "status": "ok", "agent": "a"}
     common["node"] = "n0"
     return [

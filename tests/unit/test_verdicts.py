@@ -14,7 +14,7 @@ from gconsole.monitor import hang
 from gconsole.monitor.diagnose import Diagnosis, diagnose
 from gconsole.monitor.hang import verdict_finding, verdicts
 from gconsole.present.verdict import verdict_text
-from gconsole.records import Console, Local, NodeState
+from gconsole.records import ConsoleRecord, Local, NodeState
 from gconsole.report import exit_code, make_report, to_json
 from gconsole.tui.folds.verdicts import DiagnosisFold
 
@@ -28,7 +28,7 @@ def a_hung_scene() -> Scene:
 
 def stored(scene: Scene, **console) -> Store:
     store = Store()
-    store.apply([Console(cluster="c", version="1", **console)])
+    store.apply([ConsoleRecord(cluster="c", version="1", **console)])
     store.apply([NodeState(node=name, state="ok", rx=5) for name in scene.nodes])
     store.apply(scene.ranks)
     store.apply(scene.stacks)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ...records import Frame, Stack
+from ...records import Stack, StackFrame
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Call, Reader
 from ..stacks.threads import is_main
@@ -32,7 +32,7 @@ _PATTERNS: Final[tuple[tuple[FrameClass, str], ...]] = (
 _MEANINGS: Final = [(cls, re.compile(pattern)) for cls, pattern in _PATTERNS]
 
 
-def native_class(frames: Sequence[Frame]) -> FrameClass | None:
+def native_class(frames: Sequence[StackFrame]) -> FrameClass | None:
     """The class of the native calls below the innermost Python call; None if no pattern matches."""
     calls: list[str] = []
     for frame in reversed(frames):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ...records import Frame, Local, Stack, StackStatus
+from ...records import Local, Stack, StackFrame, StackStatus
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Call, CallPath, Reader, class_of, class_within, is_library
 from ..stacks.threads import blocking_thread, gil_holder
@@ -135,7 +135,7 @@ def rank_state_of(
     )  # fmt: skip
 
 
-def _site(frame: Frame) -> Site:
+def _site(frame: StackFrame) -> Site:
     return Site(frame.function, frame.file, frame.line, frame.source)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ...records import Frame, Stack
+from ...records import Stack, StackFrame
 from .frame_models import MODELS, FrameClass, Model
 
 _Compiled = tuple[Model, re.Pattern[str], re.Pattern[str]]
@@ -59,7 +59,7 @@ class CallPath(NamedTuple):
     """A stack, cut: outermost first, beside each call the frame it stands for. `cls` is None where no model fits."""
 
     calls: tuple[Call, ...]
-    frames: tuple[Frame, ...]
+    frames: tuple[StackFrame, ...]
     cls: FrameClass | None
     waits: bool  # the class holds only while nothing of the process runs
     in_user: bool  # the leaf is the job's own code: what it called is no Python
@@ -83,11 +83,11 @@ def _shortened(trace: CallPath) -> CallPath:
     if count <= _OUTERMOST + _INNERMOST:
         return trace
     kept = sorted({*range(_OUTERMOST), trace.site, *range(count - _INNERMOST, count)})
-    short: list[tuple[Call, Frame, int]] = []
+    short: list[tuple[Call, StackFrame, int]] = []
     site = 0
     for before, index in zip([-1, *kept], kept, strict=False):
         if index > before + 1:
-            short.append((_GAP, Frame(_GAP.function, ""), -1))
+            short.append((_GAP, StackFrame(_GAP.function, ""), -1))
         if index == trace.site:
             site = len(short)
         short.append((trace.calls[index], trace.frames[index], trace.places[index]))
@@ -103,16 +103,16 @@ class Reader:
         self._strong = [one for one in compiled if not one[0].weak]
         self._weak = [one for one in compiled if one[0].weak]
         self._known: dict[tuple[str, str], _Known] = {}
-        self._traces: dict[tuple[Frame, ...], CallPath] = {}
+        self._traces: dict[tuple[StackFrame, ...], CallPath] = {}
 
-    def trace(self, frames: tuple[Frame, ...]) -> CallPath:
+    def trace(self, frames: tuple[StackFrame, ...]) -> CallPath:
         """The trace of a stack, outermost frame first."""
         found = self._traces.get(frames)
         if found is None:
             found = self._traces[frames] = self._make(frames)
         return found
 
-    def _make(self, frames: tuple[Frame, ...]) -> CallPath:
+    def _make(self, frames: tuple[StackFrame, ...]) -> CallPath:
         looked = [(frame, self._look(frame)) for frame in frames]
         first = max((at + 1 for at, (_, known) in enumerate(looked) if known.forked), default=0)
         places = [at for at in range(first, len(looked)) if not looked[at][1].dropped]
@@ -130,7 +130,7 @@ class Reader:
             in_user, site, tuple(places[: len(kept)]),
         ))  # fmt: skip
 
-    def _decide(self, kept: list[tuple[Frame, _Known]]) -> tuple[int, Model | None]:
+    def _decide(self, kept: list[tuple[StackFrame, _Known]]) -> tuple[int, Model | None]:
         """Where the stack is cut, and what it means: from the leaf to the job's own innermost call."""
         weak: tuple[int, Model | None] = (len(kept), None)
         for at in range(len(kept) - 1, -1, -1):
@@ -143,7 +143,7 @@ class Reader:
                 break
         return weak
 
-    def _outermost(self, kept: list[tuple[Frame, _Known]], at: int) -> tuple[int, Model]:
+    def _outermost(self, kept: list[tuple[StackFrame, _Known]], at: int) -> tuple[int, Model]:
         """A barrier within new_group is group setup: of calls within one file the first counts."""
         file, model = kept[at][1].file, kept[at][1].strong
         assert model is not None
@@ -155,7 +155,7 @@ class Reader:
                 at, model = outer, known.strong
         return at, model
 
-    def _look(self, frame: Frame) -> _Known:
+    def _look(self, frame: StackFrame) -> _Known:
         key = (frame.function, frame.file)
         known = self._known.get(key)
         if known is None:

@@ -3,7 +3,7 @@
 `store.py` is the front that takes the records, `now.py` what it keeps of each thing; the rest is one file a part.
 """
 
-from .captures import CaptureNow, Captures
+from .captures import CaptureNow, CaptureTable
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankNow
 from .jobs import JobOutput
 from .store import CLEARED_FINDINGS, Counts, Store
@@ -11,7 +11,7 @@ from .store import CLEARED_FINDINGS, Counts, Store
 __all__ = [
     "CLEARED_FINDINGS",
     "CaptureNow",
-    "Captures",
+    "CaptureTable",
     "Counts",
     "GpuKey",
     "GpuNow",

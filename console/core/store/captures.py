@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from ...records import Collective, Frame, PgStatus, Stack
+from ...records import Collective, PgStatus, Stack, StackFrame
 from ...records.kinds import SPECS
 from ..versioned_table import Table
 
@@ -32,11 +32,13 @@ class CaptureNow:
     ranks: set[tuple[str, int]] = field(default_factory=set)  # (node, pid) of those that something has come of
     lost: int = 0  # stacks whose frames never came: the record that had them is in a gap
     dropped: int = 0  # records beyond `STACKS` and `FLIGHT`
-    paths: dict[tuple[str, int], tuple[Frame, ...]] = field(default_factory=dict)  # by (agent, path)
-    frames: dict[tuple[Frame, ...], tuple[Frame, ...]] = field(default_factory=dict)  # nodes share those that are equal
+    paths: dict[tuple[str, int], tuple[StackFrame, ...]] = field(default_factory=dict)  # by (agent, path)
+    frames: dict[tuple[StackFrame, ...], tuple[StackFrame, ...]] = field(
+        default_factory=dict
+    )  # nodes share those that are equal
 
 
-class Captures:
+class CaptureTable:
     """Captures by id, oldest first; `table` tells what changed. Of too many the oldest go."""
 
     def __init__(self) -> None:
@@ -92,7 +94,7 @@ class Captures:
         if record.path is None:
             return record
         key = (record.agent, record.path)
-        frames: tuple[Frame, ...] | None
+        frames: tuple[StackFrame, ...] | None
         if record.frames is not None:
             frames = capture.paths[key] = capture.frames.setdefault(record.frames, record.frames)
         else:

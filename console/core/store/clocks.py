@@ -26,7 +26,7 @@ MOST_GPUS: Final = 64
 EdgeKey = tuple[str, str]
 
 
-class ClockBook:
+class ClockTables:
     """Snapshots, claims, costs, and the console's own results; bounded, whatever the nodes say."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from ...records import Record
 from ...records.metrics import HISTORY
 
 if TYPE_CHECKING:
-    from ..metric_history import History
+    from ..metric_history import MetricHistory
 
 #: How far two clocks may drift apart, as a share: crystals do by 1e-5, seldom 1e-4.
 DRIFT: Final = 1e-4
@@ -38,13 +38,13 @@ class _Anchor:
         return record.mono + self.ahead_ns
 
 
-class Curves:
+class HistoryFeed:
     """Puts figures into `history` at the second they were taken, told on the console's clock."""
 
     def __init__(self, history_bytes: int, warn: Callable[[str], None]) -> None:
-        from ..metric_history import History  # numpy costs 190 ms to import; batch draws no curves
+        from ..metric_history import MetricHistory  # numpy costs 190 ms to import; batch draws no curves
 
-        self.history: History = History(HISTORY, history_bytes, warn)
+        self.history: MetricHistory = MetricHistory(HISTORY, history_bytes, warn)
         self._anchors: dict[str, _Anchor] = {}  # by node
         self._things: dict[tuple[str, str], dict[Hashable, None]] = {}  # by family and node, the oldest first
 

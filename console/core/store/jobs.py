@@ -47,7 +47,7 @@ class JobOutput:
         return JobOutput(self._kept)
 
 
-class Jobs:
+class JobTables:
     """`ordered` by job; `nodes` by (job, node)."""
 
     def __init__(self) -> None:

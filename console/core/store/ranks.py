@@ -8,7 +8,7 @@ from ...records import Rank, RankStat, Stack
 from ...records.kinds import SPECS, is_gone
 from ..versioned_table import Table
 from .entities import ProcessKey, RankNow
-from .retention import Past
+from .retention import RetainedEntries
 
 #: Ranks that have ended are kept with their reason; a job that restarts all night must not fill the memory.
 ENDED_RANKS: Final = SPECS[Rank].kept_total or 0
@@ -19,12 +19,12 @@ STILL: Final = ("idle", "stopped", "uninterruptible")
 BACKGROUND_PCT: Final = 5.0
 
 
-class Ranks:
+class RankTable:
     """Ranks by process; `table` tells what changed."""
 
     def __init__(self) -> None:
         self.table: Table[ProcessKey, RankNow] = Table()
-        self._ended = Past(self.table, ENDED_RANKS, lambda now: is_gone(now.rank))
+        self._ended = RetainedEntries(self.table, ENDED_RANKS, lambda now: is_gone(now.rank))
 
     def add(self, record: Rank, version: int) -> None:
         """Fold what is known of a rank; one that was taken for a rank by mistake goes."""
@@ -51,7 +51,7 @@ class Ranks:
         self.table.touch(key, version)
         return True
 
-    def take_past(self, other: Ranks, version: int) -> None:
+    def take_past(self, other: RankTable, version: int) -> None:
         """Since when each stands still, and its last figures where this one has none, as the other knows it."""
         for key, now in self.table.items():
             known = other.table.get(key)

@@ -12,7 +12,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Past(Generic[K, V]):
+class RetainedEntries(Generic[K, V]):
     """At most `most` entries of `table` that are over; what goes on after it was over is no past any more."""
 
     def __init__(self, table: Table[K, V], most: int, is_over: Callable[[V], bool]) -> None:

@@ -42,7 +42,7 @@ class RankSteps:
     seen: tuple[StepSeen, ...] = ()
 
 
-class StepBook:
+class StepTable:
     """The fold of `rank_stat` records that have a step; a rank whose process is a new one begins anew."""
 
     def __init__(self) -> None:

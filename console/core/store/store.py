@@ -19,7 +19,7 @@ from ...records import (
     ClockSource,
     ClockWindow,
     Collective,
-    Console,
+    ConsoleRecord,
     Finding,
     Gap,
     Gpu,
@@ -48,17 +48,17 @@ from ...records import (
 )
 from ...records.kinds import EVENTS, SPECS, identity, is_event, is_gone
 from ..versioned_table import Table
-from .captures import Captures
-from .clocks import ClockBook
+from .captures import CaptureTable
+from .clocks import ClockTables
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey
-from .history_feed import Curves
-from .jobs import Jobs
-from .ranks import Ranks
-from .retention import Past
-from .steps import StepBook
+from .history_feed import HistoryFeed
+from .jobs import JobTables
+from .ranks import RankTable
+from .retention import RetainedEntries
+from .steps import StepTable
 
 if TYPE_CHECKING:
-    from ..metric_history import History
+    from ..metric_history import MetricHistory
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Record)
@@ -96,22 +96,22 @@ class Store:
         self.gpu_processes: Table[GpuPartKey, GpuProcess] = Table()
         self.nics: Table[NicKey, Nic] = Table()
         self.links: Table[LinkKey, Link] = Table()
-        self._ranks = Ranks()
+        self._ranks = RankTable()
         self.ranks = self._ranks.table
         self.processes: Table[ProcessKey, Process] = Table()
         self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
-        self.captures = Captures()
-        self.clocks = ClockBook()
-        self.steps = StepBook()
-        self.jobs = Jobs()
+        self.captures = CaptureTable()
+        self.clocks = ClockTables()
+        self.steps = StepTable()
+        self.jobs = JobTables()
         self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
-        self.console: Console | None = None
+        self.console: ConsoleRecord | None = None
         self.started_rx = 0  # console time of the oldest record, ns
         self.newest_rx = 0  # console time of the newest record, ns: a view's "now", live and in replay alike
-        self._cleared = Past(self.findings, CLEARED_FINDINGS, lambda finding: finding.cleared_at is not None)
+        self._cleared = RetainedEntries(self.findings, CLEARED_FINDINGS, lambda finding: finding.cleared_at is not None)
         self._folds: dict[type, Callable[[Any], None]] = {
-            Console: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
+            ConsoleRecord: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
             AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
             GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._pass, Nic: self._nic,
             Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
@@ -121,10 +121,10 @@ class Store:
             GpuClock: self._clock(self.clocks.add_gpu), ClockCost: self._clock(self.clocks.add_cost),
             ClockWindow: self._clock(self.clocks.add_window), ClockNode: self._clock(self.clocks.add_node),
         }  # fmt: skip
-        self._curves = Curves(history_bytes, self._warn) if history_bytes is not None else None
+        self._curves = HistoryFeed(history_bytes, self._warn) if history_bytes is not None else None
 
     @property
-    def history(self) -> History | None:
+    def history(self) -> MetricHistory | None:
         """Figures over time; None where nobody draws curves."""
         return self._curves.history if self._curves is not None else None
 
@@ -179,7 +179,7 @@ class Store:
 
     # -- one fold a kind -----------------------------------------------------------------------------------------------
 
-    def _console(self, record: Console) -> None:
+    def _console(self, record: ConsoleRecord) -> None:
         self.console = record
 
     def _node_now(self, record: Record) -> NodeNow:

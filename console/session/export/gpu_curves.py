@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.bus import Published
-from ...core.metric_history import COARSE_S, Known
+from ...core.metric_history import COARSE_S, HistorySnapshot
 from ...records import Gpu
 
 Floats = NDArray[np.float64]
@@ -38,7 +38,7 @@ class Curves:
 
     @classmethod
     def of_history(
-        cls, figures: Sequence[str], kept: Known, metrics: Sequence[str], names: Mapping[Hashable, GpuName]
+        cls, figures: Sequence[str], kept: HistorySnapshot, metrics: Sequence[str], names: Mapping[Hashable, GpuName]
     ) -> Self:
         """The same of what a console keeps of its GPUs; `metrics` are the last axis of what is `kept`."""
         made = cls(figures)

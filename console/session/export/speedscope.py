@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from ...analysis.stacks.threads import is_main, name_of
-from ...records import Frame, Stack
+from ...records import Stack, StackFrame
 
 SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 
@@ -55,7 +55,7 @@ def _boxes(stack: Stack, with_thread: bool) -> list[tuple[str, str, int]]:
     return [*boxes, (f"rank {'?' if stack.rank is None else stack.rank}", "", 0)]
 
 
-def _call(frame: Frame) -> tuple[str, str, int]:
+def _call(frame: StackFrame) -> tuple[str, str, int]:
     return frame.function, frame.file, frame.line
 
 

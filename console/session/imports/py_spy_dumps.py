@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ...records import Console, Frame, NodeState, Rank, Record, Stack
+from ...records import ConsoleRecord, NodeState, Rank, Record, Stack, StackFrame
 from ...text.format import size
 
 #: No dump of one process is larger.
@@ -52,7 +52,7 @@ class _Thread:
     os_thread_id: int | None
     active: bool
     gil: bool
-    frames: tuple[Frame, ...]
+    frames: tuple[StackFrame, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def without_stacks(folder: Path, models: tuple[str, ...] = ()) -> Imported:
 
 
 def _head(folder: Path, models: tuple[str, ...], nodes: list[str], rx: int) -> list[Record]:
-    console = Console(cluster=folder.name or str(folder), version="", hang_models=models, rx=rx)
+    console = ConsoleRecord(cluster=folder.name or str(folder), version="", hang_models=models, rx=rx)
     return [console, *(NodeState(node=node, state="ok", rx=rx) for node in nodes)]
 
 
@@ -135,7 +135,9 @@ def _from_json(text: str) -> list[_Dump]:
 
 def _thread(said: dict[str, Any]) -> _Thread:
     frames = tuple(
-        Frame(_text(one["name"]), _text(one["filename"]), _number(one["line"]) or 0, native=bool(one.get("module")))
+        StackFrame(
+            _text(one["name"]), _text(one["filename"]), _number(one["line"]) or 0, native=bool(one.get("module"))
+        )
         for one in reversed(said["frames"])
     )
     name = said.get("thread_name")
@@ -151,7 +153,7 @@ def _text(said: object) -> str:
 
 
 def _from_text(text: str) -> list[_Dump]:
-    dumps: list[tuple[int, list[tuple[str | None, int | None, str, list[Frame]]]]] = []
+    dumps: list[tuple[int, list[tuple[str | None, int | None, str, list[StackFrame]]]]] = []
     for line in text.splitlines():
         if process := _PROCESS.match(line):
             dumps.append((int(process[1]), []))
@@ -159,7 +161,7 @@ def _from_text(text: str) -> list[_Dump]:
             dumps[-1][1].append((thread[3], int(thread[1]) if thread[1] else None, thread[2], []))
         elif (frame := _FRAME.match(line)) and dumps and dumps[-1][1]:
             number = int(frame[3]) if frame[3] else 0
-            dumps[-1][1][-1][3].append(Frame(frame[1], _path(frame[2]), number))
+            dumps[-1][1][-1][3].append(StackFrame(frame[1], _path(frame[2]), number))
     return [
         _Dump(pid, tuple(
             _Thread(name, tid, "active" in status, "gil" in status, tuple(reversed(frames)))

@@ -25,7 +25,7 @@ from ..format.table_schema import TABLES, line_of
 from ..record.initial_snapshot import known
 
 if TYPE_CHECKING:
-    from ...core.metric_history import Known
+    from ...core.metric_history import HistorySnapshot
     from .sources import HistoryRows, SourceTables
 
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class EntityHistory:
     """Metric history of one kind of entity, and per entity what identifies it."""
 
-    known: Known
+    known: HistorySnapshot
     heads: dict[Hashable, dict[str, Any]]
 
     def known_points(self) -> NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ... import __version__
 from ...core.bus import Hub, Published
-from ...core.control import Bridge, LeftBehind, RecordingNow, Selection
+from ...core.control import ActiveRecording, AgentAdopter, CrashedRecording, Selection
 from ...records import Gap, Log, Node, Record
 from ..format.layout import Heard, Meta, Part, Session, SessionError, named, now
 from ..format.pseudonyms import Pseudonyms, key_of_this_user
@@ -44,7 +44,7 @@ class _Opened:
     meta: Meta
     lock: int
     redact: Redactor
-    left: LeftBehind | None
+    left: CrashedRecording | None
 
 
 class Recorder:
@@ -64,7 +64,7 @@ class Recorder:
         """`want_clocks` hears which recordings want the clocks to be probed without pause, and which no longer do."""
         self._hub, self._folder, self._limits, self._known = hub, folder, limits, known
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
-        self.bridge: Bridge | None = None
+        self.bridge: AgentAdopter | None = None
         self._starting = asyncio.Lock()
         self._retention_s, self._retention_due = retention_s, time.monotonic() + retention_s
         self._retaining: asyncio.Task[None] | None = None
@@ -76,7 +76,7 @@ class Recorder:
         self._number = 0
         self._heard: dict[str, deque[tuple[int, int]]] = {}  # agent → (batch, its last number in it), oldest first
         self._speaks: dict[str, str] = {}  # node → the agent that was heard there last
-        self._ending: list[asyncio.Future[RecordingNow]] = []  # asked for elsewhere
+        self._ending: list[asyncio.Future[ActiveRecording]] = []  # asked for elsewhere
         self._words: deque[Record] = deque()  # from the threads of recordings, on their way to the hub
         hub.subscribe(self)
         hub.kept = self.kept
@@ -111,7 +111,7 @@ class Recorder:
 
     # -- Recordings --------------------------------------------------------------------------------------------------
 
-    def now(self) -> Sequence[RecordingNow]:
+    def now(self) -> Sequence[ActiveRecording]:
         return [recording.now() for recording in self._running.values()]
 
     async def start(self, name: str, selection: Selection | None = None) -> bool:
@@ -147,12 +147,12 @@ class Recorder:
         self._say(*words, f"recording {name} {verb}: {session.path}")
         return opened.left is not None
 
-    async def stop(self, name: str) -> RecordingNow:
+    async def stop(self, name: str) -> ActiveRecording:
         if name not in self._running:
             raise SessionError(f"{name}: it is not being recorded")
         return await asyncio.to_thread(self._pop(name).stop)
 
-    async def close(self) -> Sequence[RecordingNow]:
+    async def close(self) -> Sequence[ActiveRecording]:
         """End all of them; what came of each, also of those that were asked to end before."""
         self._retention_due = math.inf
         if self._retaining is not None:
@@ -216,7 +216,7 @@ class Recorder:
             raise
         return _Opened(session, meta, lock, redact, left)
 
-    def _bridge_to(self, opened: _Opened) -> Bridge | None:
+    def _bridge_to(self, opened: _Opened) -> AgentAdopter | None:
         """Who brings what the agents of the crashed console have kept since; None where nothing can be brought.
 
         Raises SessionError where another recording is in the way: it would lose the agents that it hears.

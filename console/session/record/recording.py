@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from ...core.bus import Published
-from ...core.control import RecordingNow
+from ...core.control import ActiveRecording
 from ...records import Gap, Log, Mark, Record, encode
 from ...text.format import size
 from ..format import zstd_frames
@@ -106,9 +106,9 @@ class Recording:
             idle = not (self._waiting or self._busy or self._pending)
             return self._offered if idle or self._failed else self._durable
 
-    def now(self) -> RecordingNow:
+    def now(self) -> ActiveRecording:
         part = self.meta.parts[-1]
-        return RecordingNow(
+        return ActiveRecording(
             self.session.name, part.began, self.meta.records, self._bytes, self.trouble, self.session.path
         )
 
@@ -116,7 +116,7 @@ class Recording:
         """What a node is called in this session."""
         return self._redact.node(node)
 
-    def stop(self) -> RecordingNow:
+    def stop(self) -> ActiveRecording:
         """Write what is left and close the session. Where that cannot be written, it can be recovered later."""
         with self._changed:
             self._ending = True

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...core.bus import Sink
-from ...core.control import LeftBehind
+from ...core.control import CrashedRecording
 from ...records.kinds import names_where
 from ..format import reader
 from ..format.layout import Heard, Meta, Session, SessionError
@@ -28,7 +28,7 @@ def check(session: Session) -> Meta:
     return meta
 
 
-def take_up(session: Session, name_of: Callable[[str], str]) -> LeftBehind:
+def take_up(session: Session, name_of: Callable[[str], str]) -> CrashedRecording:
     """Recover a session, and say how to go on with it. `name_of` gives what a node is called in the session.
 
     Raises SessionError where it was ended orderly, or is being written; OSError.
@@ -38,12 +38,12 @@ def take_up(session: Session, name_of: Callable[[str], str]) -> LeftBehind:
     return left_behind(session.read(), name_of)
 
 
-def left_behind(meta: Meta, name_of: Callable[[str], str]) -> LeftBehind:
+def left_behind(meta: Meta, name_of: Callable[[str], str]) -> CrashedRecording:
     """How to go on with a session that was recovered."""
     console = meta.parts[-1].console
     own = meta.agents.get(console)
     agents = {node: (agent, heard.seq) for node, (agent, heard) in last_agents(meta).items()}
-    return LeftBehind(console, own.seq if own is not None else 0, agents, name_of, meta.last_rx or 0)
+    return CrashedRecording(console, own.seq if own is not None else 0, agents, name_of, meta.last_rx or 0)
 
 
 def refold(session: Session, sink: Sink) -> None:

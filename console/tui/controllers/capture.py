@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...analysis.stacks.fold import Shape
-from ...core.control import CaptureDone, CaptureOrder, Control, new_capture
+from ...core.control import CaptureRequest, CaptureResult, Control, new_capture
 from ...core.store import Store
 from ...monitor.diagnose import Diagnosis, diagnose
 from ...monitor.finding_tracker import FindingTracker
@@ -61,7 +61,7 @@ class CaptureRunner:
     def __init__(self, store: Store, control: Control, report: Callable[[str, bool], None]) -> None:
         self._store, self._control, self._report = store, control, report
         self._task: asyncio.Task[None] | None = None
-        self._order: CaptureOrder | None = None
+        self._order: CaptureRequest | None = None
         self._verb = ""
         self._began = 0.0
         self.is_diagnosis = False  # whether the newest one is a diagnosis
@@ -106,7 +106,7 @@ class CaptureRunner:
             self._task = self._order = None
 
     async def _capture(self, samples: int, names: tuple[str, ...]) -> None:
-        order = CaptureOrder(new_capture(), samples=samples, locals=names)
+        order = CaptureRequest(new_capture(), samples=samples, locals=names)
         self._set_order(order)
         self._report_failures(await self._control.capture(order))
 
@@ -114,10 +114,10 @@ class CaptureRunner:
         if not await diagnose(self._store, self._control, Diagnosis(), self._set_order):
             self._report(_NO_RANK, True)
 
-    def _set_order(self, order: CaptureOrder) -> None:
+    def _set_order(self, order: CaptureRequest) -> None:
         self._order = order
 
-    def _report_failures(self, done: CaptureDone) -> None:
+    def _report_failures(self, done: CaptureResult) -> None:
         if not done.failures and not any(counts.ranks for counts in done.nodes.values()):
             self._report(_NO_RANK, True)
         elif done.failures:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from ...core.control import Control, RecordingNow, Selection
+from ...core.control import ActiveRecording, Control, Selection
 from ...session.format.layout import SessionError
 from ...session.record.parse_request import asked
 from ...text import format
@@ -36,7 +36,7 @@ class RecordingController(Controller):
         self._quit_refused_at: float | None = None
 
     @property
-    def running(self) -> Sequence[RecordingNow]:
+    def running(self) -> Sequence[ActiveRecording]:
         """The recordings that are running."""
         recordings = self._control.recordings
         return recordings.now() if recordings is not None else ()
@@ -128,7 +128,7 @@ class RecordingController(Controller):
             self._app.notify(clean(text), severity=severity, timeout=timeout_s, markup=False)
 
 
-def _summary(recording: RecordingNow, now: int) -> str:
+def _summary(recording: ActiveRecording, now: int) -> str:
     """One line: name, length, records, bytes, problem."""
     problem = f"  ▲ {recording.trouble}" if recording.trouble else ""
     written = f"{format.plural(recording.records, 'record')}  {format.size(recording.bytes)}"

@@ -17,7 +17,7 @@ import psutil
 
 from ... import __version__
 from ...analysis.jobs import job_table
-from ...core.control import RecordingNow
+from ...core.control import ActiveRecording
 from ...core.store import NodeNow, Store
 from ...launch.state import JobStatus, job_statuses
 from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, Host, Nic, NodeState, Rank, RankStat
@@ -62,7 +62,7 @@ class Look:
     views: tuple[JobStatus, ...]
     findings: tuple[Finding, ...]
     clocks: tuple[ClockNode, ...]
-    recordings: tuple[RecordingNow, ...]
+    recordings: tuple[ActiveRecording, ...]
 
     @property
     def started(self) -> frozenset[str]:
@@ -74,7 +74,7 @@ class Look:
         return [state for _, state in self.nodes if state is not None]
 
 
-def look(store: Store, recordings: Sequence[RecordingNow], now_ns: int) -> Look:
+def look(store: Store, recordings: Sequence[ActiveRecording], now_ns: int) -> Look:
     """What is known now. `now_ns` is the console's clock."""
     nodes = store.nodes.values()
     connected = {now.name: now for now in nodes if now.state is not None and now.state.state == "ok"}

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from ...analysis.hang import Verdict
-from ...core.control import CaptureOrder, new_capture
+from ...core.control import CaptureRequest, new_capture
 from ...monitor.diagnose import Diagnosis, diagnose
 from ...monitor.hang import hang_models, verdict_finding
 from ...records import Failure
@@ -63,7 +63,9 @@ class Diagnosed(msgspec.Struct):
 async def capture(served: Served, asked: Asked[CaptureAsked]) -> Captured:
     """Read the stacks of all ranks."""
     what = asked.what
-    order = CaptureOrder(new_capture(), jobs=what.jobs, samples=what.samples, every_s=what.every_s, locals=what.locals)
+    order = CaptureRequest(
+        new_capture(), jobs=what.jobs, samples=what.samples, every_s=what.every_s, locals=what.locals
+    )
     if served.capturing.locked():
         raise _is_busy()
     async with served.capturing:
@@ -79,7 +81,7 @@ async def diagnose_jobs(served: Served, asked: Asked[DiagnosisAsked]) -> Diagnos
     if served.capturing.locked():
         raise _is_busy()
 
-    def begins(order: CaptureOrder) -> None:
+    def begins(order: CaptureRequest) -> None:
         taken.append(order.id)
 
     async with served.capturing:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from ...core.control import RecordingNow, Recordings
+from ...core.control import ActiveRecording, Recordings
 from ...session.format.layout import NAME_PATTERN, Session
 from ...session.manage.catalog import Listed, everything
 from ...text.format import iso
@@ -74,7 +74,7 @@ class Sessions(msgspec.Struct):
     active: list[str]
 
 
-def running(now: RecordingNow) -> Running:
+def running(now: ActiveRecording) -> Running:
     """A recording under way."""
     return Running(now.name, iso(now.began), now.records, now.bytes, now.trouble)
 

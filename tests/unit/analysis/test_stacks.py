@@ -12,7 +12,7 @@ from gconsole.analysis.stacks.frame_models import BadModel, Model, parse_model
 from gconsole.analysis.stacks.frames import Reader
 from gconsole.cli import options
 from gconsole.present.stacks import to_text
-from gconsole.records import Frame, Local, Stack
+from gconsole.records import Local, Stack, StackFrame
 from gconsole.text.nodeset_fold import fold_numbers
 
 PYSPY = Path(__file__).parent / "pyspy"
@@ -23,7 +23,7 @@ C10D = SITE + "torch/distributed/distributed_c10d.py"
 
 def stack(rank, frames, **more):
     """One thread of one rank; frames as (function, file, line), outermost first."""
-    made = None if frames is None else tuple(Frame(*frame) for frame in frames)
+    made = None if frames is None else tuple(StackFrame(*frame) for frame in frames)
     known = Stack(
         capture="c", sample=0, job="j", node=f"n{(rank or 0) // 8}", rank=rank, pid=100 + (rank or 0), start_ticks=1,
         status="ok", thread_id=1, thread_name="MainThread", active=False, gil=False, proc_state="S", syscall="futex",

@@ -13,11 +13,11 @@ from gconsole.config import Config, ConfigError, ConsoleConfig, load
 from gconsole.config.diff import Changes, difference
 from gconsole.config.read_only import Change, ReadOnly, refusal
 from gconsole.core.bus import Hub
-from gconsole.core.control import CaptureOrder, new_capture
+from gconsole.core.control import CaptureRequest, new_capture
 from gconsole.fleet.fleet import Fleet
 
 LOCKED, OPEN = ConsoleConfig(), ConsoleConfig(read_only=False)
-ORDER = CaptureOrder(new_capture(), flight_pipe=True)
+ORDER = CaptureRequest(new_capture(), flight_pipe=True)
 
 
 def config(console: ConsoleConfig = LOCKED) -> Config:

@@ -11,7 +11,7 @@ from gconsole.launch.state import job_statuses
 from gconsole.records import (
     AgentCost,
     ClockNode,
-    Console,
+    ConsoleRecord,
     Finding,
     Gpu,
     GpuInfo,
@@ -46,7 +46,7 @@ def everything() -> Store:
     store = Store()
     process = {"job": "train-1@10.0.0.1:29500", "rank": 0, "pid": 7, "start_ticks": 5}
     store.apply([
-        Console(cluster="pod", version="1", rx=NOW),
+        ConsoleRecord(cluster="pod", version="1", rx=NOW),
         with_every_figure(NodeState, state="ok", error=None),
         with_every_figure(Node, hostname="node1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11", uid=0, pid=1,
                           sample_interval_ms=1000),

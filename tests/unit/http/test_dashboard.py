@@ -13,7 +13,7 @@ import pytest
 from known import NOW, everything
 from prometheus_client.parser import text_string_to_metric_families
 
-from gconsole.core.control import RecordingNow
+from gconsole.core.control import ActiveRecording
 from gconsole.web.metrics.exposition import PLAIN
 from gconsole.web.metrics.resource import written
 from gconsole.web.metrics.samples import look
@@ -23,7 +23,7 @@ DASHBOARD = json.loads((Path(__file__).parents[3] / "docs/grafana/gconsole.json"
 
 def told() -> dict[str, set[str]]:
     """Every series that a console with everything has, and its labels."""
-    text = b"".join(written(look(everything(), [RecordingNow("x", NOW, 1, 1)], NOW), PLAIN)).decode()
+    text = b"".join(written(look(everything(), [ActiveRecording("x", NOW, 1, 1)], NOW), PLAIN)).decode()
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

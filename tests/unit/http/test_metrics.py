@@ -8,14 +8,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from gconsole.core.control import RecordingNow
+from gconsole.core.control import ActiveRecording
 from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuInfo, NodeState, Rank, RankStat
 from gconsole.web.metrics.exposition import OPENMETRICS, PLAIN, labels, wanted_format
 from gconsole.web.metrics.resource import written
 from gconsole.web.metrics.samples import MOST_JOBS, STALE_NS, look
 
-RECORDING = RecordingNow("evening", NOW, 7, 4096)
+RECORDING = ActiveRecording("evening", NOW, 7, 4096)
 
 
 def text_of(store: Store, media: str = OPENMETRICS, now: int = NOW) -> str:

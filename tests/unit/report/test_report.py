@@ -5,7 +5,7 @@ import pytest
 
 from gconsole.core.store import Store
 from gconsole.headless.batch import summary
-from gconsole.records import AgentCost, Console, Failure, Finding, Host, Node, NodeState, Rank, RankStat, Record
+from gconsole.records import AgentCost, ConsoleRecord, Failure, Finding, Host, Node, NodeState, Rank, RankStat, Record
 from gconsole.report import coverage_code, exit_code, iso, make_report, to_json
 
 T0 = 1_795_000_000_000_000_000
@@ -14,7 +14,7 @@ T0 = 1_795_000_000_000_000_000
 def a_store(*records: Record) -> Store:
     """A store that was told these facts a millisecond apart."""
     store = Store()
-    store.apply([Console(cluster="pod", version="0", rx=T0, t=T0)])
+    store.apply([ConsoleRecord(cluster="pod", version="0", rx=T0, t=T0)])
     for i, record in enumerate(records, 1):
         record.rx = record.t = T0 + i * 1_000_000
         store.apply([record])

@@ -15,7 +15,19 @@ from session_made import START, a_job, a_session, any_record, gpu
 
 from gconsole.cli.export import export as command
 from gconsole.cli.sessions import sessions
-from gconsole.records import KINDS, Collective, Finding, Frame, GpuClock, GpuInfo, Mark, Node, RankStat, Stack, encode
+from gconsole.records import (
+    KINDS,
+    Collective,
+    Finding,
+    GpuClock,
+    GpuInfo,
+    Mark,
+    Node,
+    RankStat,
+    Stack,
+    StackFrame,
+    encode,
+)
 from gconsole.session.export import document
 from gconsole.session.export.formats import FORMS
 from gconsole.session.export.slice import chosen
@@ -296,7 +308,7 @@ def a_story():
             retired=rank == 0, time_created_ns=START + SECOND, time_discovered_started_ns=START + SECOND + 5,
             time_discovered_completed_ns=START + 2 * SECOND if rank == 0 else None,
         ))  # fmt: skip
-    frames = (Frame("main", "train.py", 3), Frame("load", "data.py", 88))
+    frames = (StackFrame("main", "train.py", 3), StackFrame("load", "data.py", 88))
     made.append(Stack(
         **both, node="n0", seq=502, t=START, rx=START, capture="c", sample=0, rank=1, pid=101, status="ok",
         began=START + SECOND, ended=START + SECOND + 900, os_thread_id=101, frames=frames,

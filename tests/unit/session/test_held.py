@@ -8,7 +8,7 @@ import pytest
 from session_made import START, a_job, a_session, gpu
 
 from gconsole.core.store import Store
-from gconsole.records import Finding, Frame, GpuInfo, NodeState, Process, RankStat, Stack
+from gconsole.records import Finding, GpuInfo, NodeState, Process, RankStat, Stack, StackFrame
 from gconsole.records.metrics import HISTORY
 from gconsole.session.export.formats import FORMS
 from gconsole.session.export.gpu_curves import Curves
@@ -32,7 +32,7 @@ def a_watch(records):
 
 
 def a_capture():
-    frames = (Frame("main", "train.py", 3), Frame("load", "data.py", 88, source="open(path)"))
+    frames = (StackFrame("main", "train.py", 3), StackFrame("load", "data.py", 88, source="open(path)"))
     both = {"job": "llama", "start_ticks": 7, "agent": "agent-n0", "node": "n0"}
     return [
         Stack(**both, seq=900, t=START, mono=0, rx=START + 3 * SECOND, capture="c", sample=0, rank=1, pid=101,

@@ -12,7 +12,7 @@ from sessionfiles import SECOND, gpus
 from gconsole.core.bus import Hub
 from gconsole.core.control import Selection
 from gconsole.core.store import Store
-from gconsole.records import Console, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
+from gconsole.records import ConsoleRecord, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError, named
 from gconsole.session.manage import create
@@ -74,7 +74,7 @@ async def test_what_a_recording_does_not_select_holds_up_no_acknowledgement(tmp_
 
 async def test_a_recording_that_begins_late_holds_what_was_known_already(tmp_path):
     world = World(tmp_path)
-    world.hub.say(Console(cluster="pod", version="1"), NodeState(node="node1", state="ok"))
+    world.hub.say(ConsoleRecord(cluster="pod", version="1"), NodeState(node="node1", state="ok"))
     card = GpuInfo(node="node1", agent="agent1", seq=2, index=0, uuid="GPU-1")
     world.hub.publish([a_node(), card, *gpus(1, first=3)])
     world.hub.publish([a_node("node2", "agent2")])
@@ -170,7 +170,7 @@ class Nodes:
 async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_that_its_agents_wait_for(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
-    world.hub.say(Console(cluster="pod", version="1"))
+    world.hub.say(ConsoleRecord(cluster="pod", version="1"))
     world.hub.publish([a_node(agent="agent2", rx=90 * SECOND), *gpus(3, agent="agent2", first=2)])
     Nodes(world)
     assert await world.recorder.start("night")

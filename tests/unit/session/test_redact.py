@@ -6,7 +6,6 @@ import pytest
 
 from gconsole.records import (
     Failure,
-    Frame,
     Local,
     Log,
     Mark,
@@ -15,6 +14,7 @@ from gconsole.records import (
     Process,
     RawRecord,
     Stack,
+    StackFrame,
     decode,
     encode,
 )
@@ -90,7 +90,7 @@ def test_locals_are_written_only_when_asked_and_never_those_named_like_a_secret(
 
 
 def test_a_line_of_source_that_holds_a_secret_is_redacted():
-    record = stack(frames=(Frame("f", "a.py", 1, source='login(token="hf_AbCdEfGhIjKlMnOpQrSt")'),))
+    record = stack(frames=(StackFrame("f", "a.py", 1, source='login(token="hf_AbCdEfGhIjKlMnOpQrSt")'),))
     assert "AbCdEf" not in Redactor()(record).frames[0].source
 
 
@@ -160,7 +160,9 @@ def test_what_is_no_name_stays(text):
 
 def test_the_home_of_somebody_of_whom_nothing_else_is_known_tells_nobody():
     redact = anonymous()
-    stack_of = redact(stack(frames=(Frame("main", "/home/bob/src/train.py", 3), Frame("x", "/Users/bob/y.py", 1))))
+    stack_of = redact(
+        stack(frames=(StackFrame("main", "/home/bob/src/train.py", 3), StackFrame("x", "/Users/bob/y.py", 1)))
+    )
     assert "bob" not in encode(stack_of).decode() and "/src/train.py" in encode(stack_of).decode()
     process = redact(Process(pid=1, start_ticks=1, ppid=0, uid=1, user="bob", comm="x", role="python"))
     assert f"/home/{process.user}/src/train.py" == stack_of.frames[0].file

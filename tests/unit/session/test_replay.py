@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sessionfiles import SECOND, crashed
 
-from gconsole.core.control import CaptureOrder
+from gconsole.core.control import CaptureRequest
 from gconsole.core.store import Store
 from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat, Stack
 from gconsole.session import replay
@@ -147,7 +147,7 @@ def test_a_capture_is_an_event_once_the_last_of_it_has_come(tmp_path):
 
 async def test_nothing_is_asked_of_nodes_that_are_not_there(session):
     player = Replay(session)
-    for asked in (player.reconnect("node1"), player.capture(CaptureOrder("x")), player.mark("x")):
+    for asked in (player.reconnect("node1"), player.capture(CaptureRequest("x")), player.mark("x")):
         with pytest.raises(NotLive, match="recording"):
             await asked
     assert player.recordings is None

@@ -10,10 +10,9 @@ from session_made import START
 
 from gconsole.core.bus import Hub
 from gconsole.records import (
-    Console,
+    ConsoleRecord,
     Failure,
     Finding,
-    Frame,
     Gap,
     GpuEvent,
     Job,
@@ -27,6 +26,7 @@ from gconsole.records import (
     Rank,
     RankStat,
     Stack,
+    StackFrame,
     decode,
     encode,
 )
@@ -75,7 +75,7 @@ def planted() -> list:
             Gap(source="buffer", reason="https://u:planted-url@h/ was slow"),
             GpuEvent(event="xid", severity="error", text="a", try_="--token planted-token"),
             Stack(**place, capture="c", sample=0, job="j", rank=0, status="ok", thread_id=1, os_thread_id=7,
-                  frames=(Frame("login", "/home/alice-at-work/a.py", 1, source='login(secret="planted-secret")'),),
+                  frames=(StackFrame("login", "/home/alice-at-work/a.py", 1, source='login(secret="planted-secret")'),),
                   locals=(Local(0, "hf_token", "planted-local"),)),
             Log(source="job", text=f"{node}: export MY_SECRET=planted-secret password: planted-password"),
             Finding(id="x", severity="error", confidence="certain", culprits=(f"{node}:gpu0",), first_seen=START,
@@ -86,7 +86,7 @@ def planted() -> list:
     made.append(decode(json.dumps(unknown).encode()))
     say(
         "",
-        Console(cluster="gpu-host-[1-2]", version="1"),
+        ConsoleRecord(cluster="gpu-host-[1-2]", version="1"),
         Log(source="console", text="gpu-host-[1-2] cannot take part; gpu-host-1-ib0 neither; carol-later is root"),
         Log(source="job", text="connect to 10.20.30.40:29500 and [fe80::1ff:fe23:4567:890a]:22 refused"),
         Finding(id="topology_differs", severity="warning", confidence="certain", culprits=("gpu-host-1", "gpu-host-2"),
@@ -95,7 +95,7 @@ def planted() -> list:
     say(
         NAMES[0],
         Stack(**place, capture="c", sample=1, job="j@10.20.30.40:29500", rank=0, status="ok", thread_id=1,
-              os_thread_id=7, frames=(Frame("main", "/home/bob-at-home/train.py", 1),)),
+              os_thread_id=7, frames=(StackFrame("main", "/home/bob-at-home/train.py", 1),)),
         Process(pid=8, start_ticks=1, ppid=1, uid=1001, user="carol-later", comm="python", role="python"),
     )  # fmt: skip
     say("", Mark(text="the password=planted-password of gpu-host-2"))

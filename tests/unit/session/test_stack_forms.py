@@ -10,19 +10,19 @@ import pytest
 from gconsole.analysis.stacks.fold import PLAIN, Shape
 from gconsole.cli.options import FORMATS
 from gconsole.core.store import CaptureNow
-from gconsole.records import Frame, Local, Stack
+from gconsole.records import Local, Stack, StackFrame
 from gconsole.session.export import BY_NAME
 from gconsole.session.export.speedscope import SCHEMA
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
-USER, REDUCE = Frame("<module>", "/job/train.py", 54), Frame("all_reduce", C10D, 3252)
-STEP = Frame("step", "/job/train.py", 30)
-HOSTILE = Frame('a"b\\ {x|<y>} \x1b[31m;\n', '/tmp/"weird" \\n;dir/€.py', 7)
+USER, REDUCE = StackFrame("<module>", "/job/train.py", 54), StackFrame("all_reduce", C10D, 3252)
+STEP = StackFrame("step", "/job/train.py", 30)
+HOSTILE = StackFrame('a"b\\ {x|<y>} \x1b[31m;\n', '/tmp/"weird" \\n;dir/€.py', 7)
 #: Units and types of speedscope's published file-format-schema.json.
 UNITS = ("bytes", "microseconds", "milliseconds", "nanoseconds", "none", "seconds")
 
 
-def a_stack(rank: int | None, *frames: Frame, **more: Any) -> Stack:
+def a_stack(rank: int | None, *frames: StackFrame, **more: Any) -> Stack:
     known: dict[str, Any] = {
         "capture": "c", "sample": 0, "job": "j", "node": "n1", "rank": rank, "pid": 100 + (rank or 0), "start_ticks": 1,
         "status": "ok", "thread_id": 1, "thread_name": "MainThread", "proc_state": "S", "syscall": "futex",
@@ -40,18 +40,18 @@ def a_capture(*stacks: Stack, id: str = "c") -> CaptureNow:
 def ordinary() -> CaptureNow:
     return a_capture(
         *(a_stack(rank, USER, STEP, REDUCE, sample=sample) for sample in range(3) for rank in (0, 1, 3)),
-        *(a_stack(2, USER, Frame("load", "/job/loader.py", 9), sample=sample) for sample in range(3)),
-        a_stack(2, Frame("_worker_loop", "/job/w.py", 1), role="dataloader_worker", pid=900),
+        *(a_stack(2, USER, StackFrame("load", "/job/loader.py", 9), sample=sample) for sample in range(3)),
+        a_stack(2, StackFrame("_worker_loop", "/job/w.py", 1), role="dataloader_worker", pid=900),
         a_stack(4, status="no_permission", reason="not mine", thread_name=None, thread_id=None),
-        a_stack(2, USER, Frame("nanosleep", "libc.so", 0, native=True), native=True, mode="blocking", sample=3),
+        a_stack(2, USER, StackFrame("nanosleep", "libc.so", 0, native=True), native=True, mode="blocking", sample=3),
     )  # fmt: skip
 
 
 def hostile() -> CaptureNow:
-    deep = [Frame("again", "/job/deep.py", 3)] * 1000
+    deep = [StackFrame("again", "/job/deep.py", 3)] * 1000
     return a_capture(
         a_stack(0, USER, HOSTILE, job='j"\\\n<b>'), a_stack(1, *deep, job='j"\\\n<b>'),
-        a_stack(None, Frame("", "", 0), job='j"\\\n<b>', thread_name=None),
+        a_stack(None, StackFrame("", "", 0), job='j"\\\n<b>', thread_name=None),
     )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def test_graphviz_draws_the_tree(made: Any) -> None:
 
 def test_the_newest_capture_that_has_all_ranks_is_written() -> None:
     early = a_capture(*(a_stack(rank, USER, REDUCE, capture="c0") for rank in range(4)), id="c0")
-    part = a_capture(a_stack(2, USER, Frame("odd", "/job/x.py", 1), capture="c2"), id="c2")
+    part = a_capture(a_stack(2, USER, StackFrame("odd", "/job/x.py", 1), capture="c2"), id="c2")
     for form in ("folded", "speedscope", "dot", "text"):
         assert "odd" not in written(form, early, part), form
     assert "[0-3]" in written("text", early, part)

@@ -3,9 +3,9 @@
 import msgspec
 
 from gconsole.core.store import Store, captures
-from gconsole.records import Collective, Frame, PgStatus, Stack, decode, encode
+from gconsole.records import Collective, PgStatus, Stack, StackFrame, decode, encode
 
-TRAIN = (Frame("<module>", "/x/train.py", 9), Frame("Lock.acquire", "/x/lock.py", 3))
+TRAIN = (StackFrame("<module>", "/x/train.py", 9), StackFrame("Lock.acquire", "/x/lock.py", 3))
 
 
 def a_stack(capture="c1", rank=0, path=1, frames=TRAIN, agent="a", **more):
@@ -53,7 +53,7 @@ def test_a_record_without_a_stack_is_kept_with_its_reason():
 
 
 def test_the_schema_of_a_stack_can_be_printed():
-    assert "Frame" in msgspec.json.schema(Stack)["$defs"]
+    assert "StackFrame" in msgspec.json.schema(Stack)["$defs"]
 
 
 def an_operation(capture="c1", **more):

@@ -1,6 +1,6 @@
 """What the store keeps of clocks: the last windows, of edges that are still probed, and snapshots of that time."""
 
-from gconsole.core.store.clocks import KEPT_SNAPSHOTS, KEPT_WINDOWS, ClockBook
+from gconsole.core.store.clocks import KEPT_SNAPSHOTS, KEPT_WINDOWS, ClockTables
 from gconsole.records import ClockNode, ClockSnapshot, ClockWindow
 
 SECOND = 1_000_000_000
@@ -12,7 +12,7 @@ def a_window(number: int, node: str, dst: str) -> ClockWindow:
 
 
 def test_edges_that_others_took_the_place_of_are_forgotten_after_so_many_windows():
-    book = ClockBook()
+    book = ClockTables()
     for number in range(1, 1_000):
         book.add_window(a_window(number, "node1", "node2"), number)  # stays
         book.add_window(a_window(number, "node1", f"peer{number // 10}"), number)  # another one every ten windows
@@ -24,7 +24,7 @@ def test_edges_that_others_took_the_place_of_are_forgotten_after_so_many_windows
 
 
 def test_an_edge_that_is_seldom_probed_keeps_no_more_than_the_others():
-    book = ClockBook()
+    book = ClockTables()
     for number in range(1, 1_000):
         book.add_window(a_window(number, "node1", "node2"), number)
         if number % 10 == 0:
@@ -33,7 +33,7 @@ def test_an_edge_that_is_seldom_probed_keeps_no_more_than_the_others():
 
 
 def test_a_node_that_is_let_go_of_takes_its_edges_along_and_may_come_back():
-    book = ClockBook()
+    book = ClockTables()
     for number in range(1, 100):
         book.add_window(a_window(number, "node1", "node2"), number)
         book.add_window(a_window(number, "node2", "node3"), number)
@@ -49,19 +49,19 @@ def a_snapshot(second: int, agent: str = "agent1") -> ClockSnapshot:
                          rx=second * SECOND)  # fmt: skip
 
 
-def kept(book: ClockBook) -> list[int]:
+def kept(book: ClockTables) -> list[int]:
     return [snapshot.rx // SECOND for snapshot in book.snapshots["node1"]]
 
 
 def test_where_no_clocks_are_probed_snapshots_of_twelve_minutes_are_kept():
-    book = ClockBook()
+    book = ClockTables()
     for second in range(0, 7_200, 10):
         book.add_snapshot(a_snapshot(second), second)
     assert kept(book) == list(range(7_190 - 720, 7_200, 10))
 
 
 def test_snapshots_reach_back_as_far_as_the_lines_of_their_node():
-    book = ClockBook()
+    book = ClockTables()
     for second in range(0, 7_200, 10):
         if second % 60 == 0:
             book.add_node(ClockNode(node="node1", window_id=second, reference="node1", at_mono=1, rx=second * SECOND),

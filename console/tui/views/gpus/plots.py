@@ -11,7 +11,7 @@ from ....records.metrics import MetricPlot
 from ...models.plot import Plot
 
 if TYPE_CHECKING:
-    from ....core.metric_history import History
+    from ....core.metric_history import MetricHistory
 
 #: The hour is kept in steps of ten seconds, the last minutes in seconds.
 RECENT_S, _COARSE_STEP_S = 300, 10.0
@@ -21,7 +21,9 @@ RECENT_S, _COARSE_STEP_S = 300, 10.0
 PLOT_METRICS: Final = tuple((metric.field, metric.plot) for metric in METRICS if metric.plot is not None)
 
 
-def plot_of(history: History, key: GpuKey, metric: tuple[str, MetricPlot], info: GpuInfo | None, *, hour: bool) -> Plot:
+def plot_of(
+    history: MetricHistory, key: GpuKey, metric: tuple[str, MetricPlot], info: GpuInfo | None, *, hour: bool
+) -> Plot:
     """The last five minutes second by second, or the hour in steps of ten seconds with min and max of each."""
     field, plot = metric
     high = _high(plot, info)

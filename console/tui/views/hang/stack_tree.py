@@ -9,7 +9,7 @@ from ....analysis.stacks.fold import PLAIN, Fold, StackStep
 from ....analysis.stacks.fold import StackBranch as Fork
 from ....present.spans import Line, Span, cut, plain, wrapped
 from ....present.status import GLYPHS, state_word
-from ....records import Frame, Local, Stack
+from ....records import Local, Stack, StackFrame
 from ....text import format
 from ....text.cells import clean, fit
 from ....text.nodeset_fold import fold_numbers
@@ -168,7 +168,7 @@ def _thread_lines(stack: Stack, width: int) -> Iterator[Line]:
         yield from _frame_lines(frame, named.get(at, ()), width, is_leaf=at == count - 1)
 
 
-def _frame_lines(frame: Frame, named: Sequence[Local], width: int, *, is_leaf: bool) -> Iterator[Line]:
+def _frame_lines(frame: StackFrame, named: Sequence[Local], width: int, *, is_leaf: bool) -> Iterator[Line]:
     line = f":{frame.line}" if frame.line else ""
     style = "strong" if is_leaf else "muted" if frame.native else "text"
     file = clean(frame.file.rsplit("/", 1)[-1])

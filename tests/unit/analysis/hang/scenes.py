@@ -6,34 +6,34 @@ from collections.abc import Sequence
 
 from gconsole.analysis.hang import Evidence, Judgement, Still, diagnose_job
 from gconsole.analysis.jobs import job_table
-from gconsole.records import Failure, Frame, Local, NodeState, Rank, Stack
+from gconsole.records import Failure, Local, NodeState, Rank, Stack, StackFrame
 
 SITE = "/opt/venv/lib/python3.11/site-packages/"
 LIB = "/usr/lib/python3.11/"
 C10D = SITE + "torch/distributed/distributed_c10d.py"
 TRAIN = "/home/user/job/train.py"
-MAIN = Frame("<module>", TRAIN, 54)
+MAIN = StackFrame("<module>", TRAIN, 54)
 T0 = 1_800_000_000_000_000_000
 
 
-def at(line: int, function: str = "step", file: str = TRAIN) -> Frame:
+def at(line: int, function: str = "step", file: str = TRAIN) -> StackFrame:
     """A call of the job's own."""
-    return Frame(function, file, line)
+    return StackFrame(function, file, line)
 
 
-def collective(name: str = "all_reduce", line: int = 30) -> tuple[Frame, ...]:
-    return (MAIN, at(line), Frame(name, C10D, 3252))
+def collective(name: str = "all_reduce", line: int = 30) -> tuple[StackFrame, ...]:
+    return (MAIN, at(line), StackFrame(name, C10D, 3252))
 
 
-def own(function: str = "load", line: int = 88) -> tuple[Frame, ...]:
+def own(function: str = "load", line: int = 88) -> tuple[StackFrame, ...]:
     return (MAIN, at(line, function))
 
 
 REDUCE = collective()
-SETUP = (MAIN, Frame("init_process_group", C10D, 900), Frame("_new_process_group_helper", C10D, 1))
-LOADER = (MAIN, at(61, "next_batch"), Frame("_next_data", SITE + "torch/utils/data/dataloader.py", 1))
-SAVE = (MAIN, at(70, "save"), Frame("save", SITE + "torch/serialization.py", 600))
-LOCKED = (MAIN, at(40, "flush"), Frame("wait", LIB + "threading.py", 300))
+SETUP = (MAIN, StackFrame("init_process_group", C10D, 900), StackFrame("_new_process_group_helper", C10D, 1))
+LOADER = (MAIN, at(61, "next_batch"), StackFrame("_next_data", SITE + "torch/utils/data/dataloader.py", 1))
+SAVE = (MAIN, at(70, "save"), StackFrame("save", SITE + "torch/serialization.py", 600))
+LOCKED = (MAIN, at(40, "flush"), StackFrame("wait", LIB + "threading.py", 300))
 
 
 class Scene:
@@ -56,8 +56,8 @@ class Scene:
         return f"node{rank // self.per_node + 1}"
 
     def rank(
-        self, rank: int, *paths: Sequence[Frame] | None, state: str = "S", syscall: str | None = "futex",
-        wakes: int = 0, threads: Sequence[tuple[str, Sequence[Frame]]] = (), gil: str | None = None,
+        self, rank: int, *paths: Sequence[StackFrame] | None, state: str = "S", syscall: str | None = "futex",
+        wakes: int = 0, threads: Sequence[tuple[str, Sequence[StackFrame]]] = (), gil: str | None = None,
         locals: tuple[Local, ...] | None = None, gpu: str | None = None, from_look: int = 0, **more,
     ) -> Scene:  # fmt: skip
         """A rank that goes through `paths` in turn, one a look, the last as often as there are looks; None: no stack.
@@ -71,20 +71,20 @@ class Scene:
                        locals=locals, **more)  # fmt: skip
         return self
 
-    def moving(self, rank: int, shift: int = 0, paths: Sequence[Sequence[Frame]] | None = None) -> Scene:
+    def moving(self, rank: int, shift: int = 0, paths: Sequence[Sequence[StackFrame]] | None = None) -> Scene:
         """A rank that works."""
         walk = paths or (own("forward", 20), own("backward", 24), REDUCE)
         turned = [*walk[shift % len(walk) :], *walk[: shift % len(walk)]]
         return self.rank(rank, *turned, wakes=9)
 
-    def child(self, rank: int, frames: Sequence[Frame] | None, role: str = "dataloader_worker", **more) -> Scene:
+    def child(self, rank: int, frames: Sequence[StackFrame] | None, role: str = "dataloader_worker", **more) -> Scene:
         for look in range(self.looks):
             self._look(rank, look, frames, role=role, pid=900 + rank, **more)
         return self
 
-    def native(self, rank: int, python: Sequence[Frame], calls: Sequence[str]) -> Scene:
+    def native(self, rank: int, python: Sequence[StackFrame], calls: Sequence[str]) -> Scene:
         """What a blocking read of one rank has said, outermost first."""
-        frames = (*python, *(Frame(call, "/lib/libx.so", 0, native=True) for call in calls))
+        frames = (*python, *(StackFrame(call, "/lib/libx.so", 0, native=True) for call in calls))
         self._look(rank, self.looks, frames, native=True, mode="blocking")
         return self
 
@@ -134,8 +134,9 @@ class Scene:
             self.ranks.append(self._rank(rank, gpu))
 
     def _look(
-        self, rank: int, look: int, frames: Sequence[Frame] | None, *, state: str = "S", syscall: str | None = "futex",
-        wakes: int = 0, threads: Sequence[tuple[str, Sequence[Frame]]] = (), gil: str | None = None,
+        self, rank: int, look: int, frames: Sequence[StackFrame] | None, *, state: str = "S",
+        syscall: str | None = "futex",
+        wakes: int = 0, threads: Sequence[tuple[str, Sequence[StackFrame]]] = (), gil: str | None = None,
         locals: tuple[Local, ...] | None = None, role: str = "rank", pid: int | None = None, status: str = "ok", **more,
     ) -> None:  # fmt: skip
         instant = T0 + int(look * self.every_s * 1e9)

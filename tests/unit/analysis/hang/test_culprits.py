@@ -18,7 +18,7 @@ from analysis.hang.scenes import (
     own,
 )  # fmt: skip
 
-from gconsole.records import Frame, Local
+from gconsole.records import Local, StackFrame
 
 
 def waiting(scene, *but, path=REDUCE):
@@ -37,9 +37,9 @@ def waiting(scene, *but, path=REDUCE):
     (LOADER, {"syscall": "poll"}, "dataloader"),
     (SAVE, {"syscall": "write"}, "checkpoint_io"),
     (LOCKED, {}, "python_lock"),
-    ((MAIN, Frame("compile_fx", SITE + "torch/_inductor/compile_fx.py", 1)), {}, "compile"),
-    ((MAIN, Frame("_find_and_load", "<frozen importlib._bootstrap>", 1)), {}, "import"),
-    ((MAIN, Frame("interaction", LIB + "pdb.py", 1)), {"syscall": "read"}, "debugger"),
+    ((MAIN, StackFrame("compile_fx", SITE + "torch/_inductor/compile_fx.py", 1)), {}, "compile"),
+    ((MAIN, StackFrame("_find_and_load", "<frozen importlib._bootstrap>", 1)), {}, "import"),
+    ((MAIN, StackFrame("interaction", LIB + "pdb.py", 1)), {"syscall": "read"}, "debugger"),
     (own("spin"), {"state": "R", "syscall": None, "wakes": 40}, "compute"),
     (own(), {"gil": "MainThread"}, "gil_held"),
 ])  # fmt: skip
@@ -143,8 +143,8 @@ def test_a_rank_that_is_gone_from_a_job_past_its_setup_is_dead():
 
 
 def test_the_worker_that_a_data_loader_waits_for_is_where_to_look():
-    idle = (Frame("_worker_loop", SITE + "torch/utils/data/_utils/worker.py", 200),)
-    busy = (*idle, Frame("fetch", SITE + "torch/utils/data/_utils/fetch.py", 50), at(12, "__getitem__"))
+    idle = (StackFrame("_worker_loop", SITE + "torch/utils/data/_utils/worker.py", 200),)
+    busy = (*idle, StackFrame("fetch", SITE + "torch/utils/data/_utils/fetch.py", 50), at(12, "__getitem__"))
     scene = waiting(Scene(), 1).rank(1, LOADER, syscall="poll").child(1, idle)
     for look in range(scene.looks):
         scene._look(1, look, busy, role="dataloader_worker", pid=950, syscall="read", wchan="pipe_read")
@@ -161,7 +161,7 @@ def test_a_stopped_worker_holds_its_rank():
 
 
 def test_a_main_thread_that_joins_another_stands_where_that_one_stands():
-    joins = (MAIN, Frame("join", LIB + "threading.py", 1100))
+    joins = (MAIN, StackFrame("join", LIB + "threading.py", 1100))
     in_reduce = Scene().rank(0, joins, threads=[("trainer", REDUCE)])
     for rank in (1, 2):
         in_reduce.rank(rank, REDUCE)

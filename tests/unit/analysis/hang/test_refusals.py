@@ -8,7 +8,7 @@ from analysis.hang.scenes import LOADER, LOCKED, MAIN, REDUCE, SAVE, SETUP, Scen
 
 from gconsole.analysis.hang import Absence, CollectiveEvidence, Mismatch
 from gconsole.analysis.stacks.frame_models import Model
-from gconsole.records import Frame, Local
+from gconsole.records import Local, StackFrame
 
 
 def waiting(scene, *but, path=REDUCE):
@@ -308,7 +308,7 @@ class TestOtherSources:
 
 
 def test_a_framework_of_ones_own_waits_as_torch_does():
-    ring = (MAIN, Frame("ring_reduce", "/home/user/mylib/comm.py", 9))
+    ring = (MAIN, StackFrame("ring_reduce", "/home/user/mylib/comm.py", 9))
     scene = waiting(Scene(), 1, path=ring).rank(1, own(), syscall="recvfrom")
     scene.models = (Model("collective", r"(^|/)mylib/comm\.py$", "ring_reduce"),)
     assert names(scene.verdict()) == [(1, "network_io")]
