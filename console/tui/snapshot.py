@@ -26,6 +26,7 @@ from .views.events.model import EventLog
 
 if TYPE_CHECKING:
     from ..core.control import ActiveRecording
+    from ..core.metric_history import MetricHistory
     from .controllers.capture import CaptureProgress
     from .folds.verdicts import JobDiagnosis
 

@@ -68,7 +68,9 @@ def test_nothing_of_the_agent_asks_a_shell():
 def test_every_command_that_is_asked_for_is_in_the_list_and_the_list_has_no_other():
     asked = {name for path in SOURCES.rglob("*.py") for name in VERB.findall(path.read_text())}
     by_variable = {"py_spy_dump", "py_spy_locals", "py_spy_native", "pystack_dump", "pystack_locals"}
-    text = "".join((SOURCES / name).read_text() for name in ("stacks/py_spy.py", "stacks/pystack.py", "stacks/capture.py"))
+    text = "".join(
+        (SOURCES / name).read_text() for name in ("stacks/py_spy.py", "stacks/pystack.py", "stacks/capture.py")
+    )
     assert all(f'"{name}"' in text for name in by_variable)
     services = {name for name in commands.COMMANDS if f'"{name}"' in (SOURCES / "clocks/services.py").read_text()}
     assert asked | by_variable | services == set(commands.COMMANDS)
