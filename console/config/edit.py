@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..text.atomic_files import replace_keeping_mode
+from ..text.atomic_files import replace_same_mode
 from .document import Document, Entry, check, parse, read
 from .model import ConfigError
 from .nodeset import expand, fold
@@ -103,7 +103,7 @@ def _replace(document: Document, text: str, expected: Mapping[str, Any]) -> tupl
     if edited.data != expected:
         raise ConfigError(document.name, "", "is written in a way that cannot be edited safely; edit it by hand")
     try:
-        replace_keeping_mode(document.path, text.encode())
+        replace_same_mode(document.path, text.encode())
     except OSError as error:
         raise ConfigError(document.name, "", f"cannot be written ({error.strerror})") from error
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from ..text.atomic_files import replace_keeping_mode
+from ..text.atomic_files import replace_same_mode
 from .model import ConfigError
 from .schema import Key, keys, sections, written
 from .sections import Section
@@ -27,7 +27,7 @@ def init(name: str, *, overwrite: bool = False) -> None:
     path = Path(name)
     try:
         if overwrite and path.exists():
-            replace_keeping_mode(path, starter_text().encode())
+            replace_same_mode(path, starter_text().encode())
         else:
             with path.open("xb") as file:
                 file.write(starter_text().encode())

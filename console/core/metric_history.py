@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..text.format import size
+
 #: Slots of one second each, and of ten seconds each.
 FINE_SLOTS, COARSE_SLOTS = 300, 360
 COARSE_S = 10
@@ -275,12 +277,13 @@ class MetricHistory:
             shrunk = True
         if needed() > self._budget:
             if not self._over:
-                mib = needed() >> 20
-                self._say(f"history needs {mib} MiB at its shortest, more than history_bytes = {self._budget}")
+                self._say(f"history needs at least {size(needed())}, more than history_bytes ({size(self._budget)})")
             self._over = True
         elif shrunk:
             minutes = self.hour_s // 60
-            self._say(f"history reaches back {minutes} min, not 60, to stay within history_bytes = {self._budget}")
+            self._say(
+                f"history reaches back {minutes} min, not 60, to stay within history_bytes ({size(self._budget)})"
+            )
 
 
 def _fine_slots(coarse: int) -> NDArray[np.int64]:

@@ -181,8 +181,8 @@ def _skew(nodes: Sequence[NodeCapacity]) -> str:
     versions = {node.versions for node in nodes}
     if len(versions) < 2:
         return ""
-    said = sorted(" ".join(part or "?" for part in found) for found in versions)
-    return f"the nodes differ in driver, CUDA or architecture: {' · '.join(said)}"
+    texts = sorted(" ".join(part or "?" for part in parts) for parts in versions)
+    return f"the nodes differ in driver, CUDA or architecture: {' · '.join(texts)}"
 
 
 def _words(nodes: Sequence[NodeCapacity]) -> list[str]:

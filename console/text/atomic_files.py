@@ -106,7 +106,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
-def replace_keeping_mode(path: Path, data: bytes) -> None:
+def replace_same_mode(path: Path, data: bytes) -> None:
     """Replace a file's content in one step; mode and owner stay, and a link still points to it. Raises OSError."""
     target = Path(os.path.realpath(path))
     if not os.access(target, os.W_OK):

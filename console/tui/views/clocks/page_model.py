@@ -80,7 +80,7 @@ def facts(row: ClockRow) -> list[Fact]:
     if row.cost is not None:
         cost = row.cost
         text = f"{cost.cpu_pct:.1f} % of a core, {cost.tx_packets_s:.0f} packets/s, "
-        found.append(Fact("probe cost", f"{text}{cost.records_bytes_s / 1000:.1f} kB/s of records"))
+        found.append(Fact("probe cost", f"{text}{format.byte_rate(cost.records_bytes_s)} of records"))
     return found
 
 
