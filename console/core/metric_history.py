@@ -281,9 +281,7 @@ class MetricHistory:
             self._over = True
         elif shrunk:
             minutes = self.hour_s // 60
-            self._say(
-                f"history reaches back {minutes} min, not 60, to stay within history_bytes ({size(self._budget)})"
-            )
+            self._say(f"history covers {minutes} min, not 60, to stay within history_bytes ({size(self._budget)})")
 
 
 def _fine_slots(coarse: int) -> NDArray[np.int64]:
