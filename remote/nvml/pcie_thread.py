@@ -35,7 +35,7 @@ class PcieThread(object):
         self._latest.pop(uuid, None)
 
     def stop(self) -> None:
-        """Ask the thread to end; does not wait for it."""
+        """Signal the thread to end; does not wait for it."""
         self._stop.set()
 
     def _run(self) -> None:
