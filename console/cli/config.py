@@ -31,10 +31,10 @@ def keys() -> None:
     \b
     gconsole config keys > ~/.config/gconsole/keys.toml
     """
-    from ..tui.keymap.file import keyfile_of_this_user, keys_text
+    from ..tui.keymap.file import keys_path, keys_text
     from ..tui.keymap.hints import every_action
 
-    click.echo(f"# This file belongs to {keyfile_of_this_user()}", nl=True)
+    click.echo(f"# This file belongs to {keys_path()}", nl=True)
     click.echo(keys_text(every_action()), nl=False)
 
 

@@ -64,11 +64,11 @@ def _shown(one: Session, other: Session) -> Comparison | None:
     from ..session.format.layout import SessionError
     from ..tui.diff_app import DiffApp
     from ..tui.diff_screen import diff_of
-    from ..tui.theme.catalog import ThemeShelf
+    from ..tui.theme.catalog import ThemeCatalog
     from .screen import ask_the_terminal_for_its_size
 
     ask_the_terminal_for_its_size()
-    app = DiffApp(diff_of(one, other), ThemeShelf.of_this_user())
+    app = DiffApp(diff_of(one, other), ThemeCatalog.of_this_user())
     app.run()
     if app.error:
         raise SessionError(app.error)

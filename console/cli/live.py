@@ -40,9 +40,9 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         refuse_a_terminal_that_cannot_draw("gconsole batch TARGET")
         ask_the_terminal_for_its_size()
     from ..tui.app import ConsoleApp
-    from ..tui.keymap.file import keyfile_of_this_user, read_keys
+    from ..tui.keymap.file import keys_path, read_keys
     from ..tui.keymap.hints import every_action
-    from ..tui.theme.catalog import ThemeShelf
+    from ..tui.theme.catalog import ThemeCatalog
     from ..tui.ui_state import UiStateFile
 
     async def prompt(who: str, text: str) -> str | None:
@@ -57,10 +57,10 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         staging=lambda: (console.fleet.staging.staged, console.fleet.staging.expected),
         on_start=console.start,
         on_stop=console.stop,
-        themes=ThemeShelf.of_this_user(),
+        themes=ThemeCatalog.of_this_user(),
         hosts=HostsFile(config.path, read) if config.path and read else None,
         publish=console.bus.say,
-        keys=read_keys(keyfile_of_this_user(), every_action()),
+        keys=read_keys(keys_path(), every_action()),
         ui_state=UiStateFile.of_cluster(config.cluster) if remember else None,
         clipboard=config.console.clipboard,
         findings=console.findings,

@@ -40,10 +40,10 @@ def replay(session: str, folder: Path, at: str | None, speed: float, paused: boo
         player = Replay(find(session, folder), history_bytes=1 << 30)
     except (SessionError, OSError) as error:
         raise click.UsageError(printable(str(error))) from error
-    from ..tui.keymap.file import keyfile_of_this_user, read_keys
+    from ..tui.keymap.file import keys_path, read_keys
     from ..tui.keymap.hints import every_action
     from ..tui.replay_app import ReplayApp
-    from ..tui.theme.catalog import ThemeShelf
+    from ..tui.theme.catalog import ThemeCatalog
 
     if at is not None:
         try:
@@ -51,7 +51,7 @@ def replay(session: str, folder: Path, at: str | None, speed: float, paused: boo
         except TimeSpecError as error:
             raise click.BadParameter(str(error), param_hint="--at") from error
     player.speed, player.is_playing = speed, not paused
-    keys = read_keys(keyfile_of_this_user(), every_action())
-    app = ReplayApp(player, themes=ThemeShelf.of_this_user(), keys=keys, clipboard="both")
+    keys = read_keys(keys_path(), every_action())
+    app = ReplayApp(player, themes=ThemeCatalog.of_this_user(), keys=keys, clipboard="both")
     app.run()
     return app.return_code or 0

@@ -20,7 +20,7 @@ from ..core.store import Store
 from ..monitor.finding_tracker import FindingTracker
 from ..records import Log
 from .base_app import BaseApp
-from .clipboard import Where
+from .clipboard import ClipboardTarget
 from .controllers.capture import CaptureController
 from .controllers.frames import FrameController
 from .controllers.jobs import JobController
@@ -39,8 +39,8 @@ from .login_prompts import LoginPrompts
 from .models.header import header_spans
 from .palette import ConsoleCommands
 from .screenshot import picture
-from .snapshot import Frame, Staging, Watch
-from .theme.catalog import ThemeShelf
+from .snapshot import ScreenSnapshot, SnapshotBuilder, Staging
+from .theme.catalog import ThemeCatalog
 from .ui_state import SAVE_EVERY_S, UiStateController, UiStateFile
 from .views.base import CancelRequested, CaptureViewRequested, GpuPageRequested, NodePageRequested, View
 from .views.query.view import NamesRequested, QueryCancelled, QueryRequested
@@ -86,8 +86,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         now: Callable[[], int] = time.time_ns,
         hosts: HostsFile | None = None,
         publish: Callable[[Log], object] = lambda log: None,
-        clipboard: Where = "osc52",
-        themes: ThemeShelf | None = None,
+        clipboard: ClipboardTarget = "osc52",
+        themes: ThemeCatalog | None = None,
         keys: OwnKeys = NO_KEYS,
         ui_state: UiStateFile | None = None,
         findings: FindingTracker | None = None,
@@ -109,7 +109,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.login_prompts = LoginPrompts(self)
         self.guide = KeyGuide(self, keys, app_actions, publish)
         snapshots = partial(
-            Watch, cluster=cluster, expected_nodes=expected_nodes, live=live, now=now, staging=staging,
+            SnapshotBuilder, cluster=cluster, expected_nodes=expected_nodes, live=live, now=now, staging=staging,
             recordings=lambda: self.recordings.running,
         )  # fmt: skip
         self.frames = FrameController(self, store, snapshots, findings)
@@ -118,7 +118,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     # -- what controllers need ---------------------------------------------------------------------------------------
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> ScreenSnapshot:
         """What the views show; while paused, of the instant of the pause."""
         return self.frames.frame
 
@@ -212,7 +212,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         if not self.frames.is_frozen:
             self.view.show_snapshot(self.frame)
 
-    def draw_bars(self, frame: Frame) -> None:
+    def draw_bars(self, frame: ScreenSnapshot) -> None:
         """Draw header and footer."""
         self._header.show(header_spans(frame.header, self.size.width))
         self._draw_footer()

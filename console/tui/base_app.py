@@ -10,13 +10,13 @@ from textual.app import App
 from textual.notifications import SeverityLevel
 
 from ..text.cells import clean
-from .clipboard import Where
+from .clipboard import ClipboardTarget
 from .controllers.clipboard import ClipboardController
 from .controllers.shutdown import ShutdownController
 from .controllers.theming import ThemeController
-from .theme.catalog import ThemeShelf
+from .theme.catalog import ThemeCatalog
 from .theme.themes import as_textual, theme_files
-from .widgets.painting import LOOKS
+from .widgets.painting import COMPONENT_STYLES
 
 #: Characters. Longer toasts are cut; the full text is in Events or in a log.
 LONGEST_TOAST = 400
@@ -29,20 +29,20 @@ class BaseApp(App[None], inherit_bindings=False):
     Component classes are the styles that `Painting` widgets are drawn in.
     """
 
-    COMPONENT_CLASSES = LOOKS  # type: ignore[assignment]
+    COMPONENT_CLASSES = COMPONENT_STYLES  # type: ignore[assignment]
 
     def __init__(
         self,
-        themes: ThemeShelf | None = None,
+        themes: ThemeCatalog | None = None,
         *,
         on_stop: Callable[[], Awaitable[None]] | None = None,
-        clipboard: Where = "osc52",
+        clipboard: ClipboardTarget = "osc52",
         picture_title: str = "gconsole",
         remembers_theme: bool = True,
     ) -> None:
         # Textual turns colours grey for NO_COLOR; only with the terminal's own colours does it leave them out.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
-        self.themes = ThemeController(self, themes or ThemeShelf(), remembers=remembers_theme)
+        self.themes = ThemeController(self, themes or ThemeCatalog(), remembers=remembers_theme)
         self.clip = ClipboardController(self, clipboard, picture_title)
         self.shutdown = ShutdownController(self, on_stop)
         self._action_targets |= {"themes", "clip", "shutdown"}

@@ -21,11 +21,11 @@ from ..text import format
 MOST_BYTES: Final = 74_994
 #: A tool that takes longer than this waits for a display that is away, in seconds.
 PATIENCE_S: Final = 3.0
-Where = Literal["osc52", "native", "both"]
+ClipboardTarget = Literal["osc52", "native", "both"]
 
 
 @dataclass(frozen=True)
-class Tool:
+class ClipboardTool:
     """A program that puts its input into the clipboard of this machine, where the variable `needs` is set."""
 
     argv: tuple[str, ...]
@@ -38,23 +38,23 @@ class Tool:
 
 
 TOOLS: Final = (
-    Tool(("pbcopy",)),
-    Tool(("wl-copy",), "WAYLAND_DISPLAY"),
-    Tool(("xclip", "-selection", "clipboard"), "DISPLAY"),
-    Tool(("xsel", "--clipboard", "--input"), "DISPLAY"),
+    ClipboardTool(("pbcopy",)),
+    ClipboardTool(("wl-copy",), "WAYLAND_DISPLAY"),
+    ClipboardTool(("xclip", "-selection", "clipboard"), "DISPLAY"),
+    ClipboardTool(("xsel", "--clipboard", "--input"), "DISPLAY"),
 )
 
 
-def find_tool(environ: Mapping[str, str] = os.environ) -> Tool | None:
+def find_tool(environ: Mapping[str, str] = os.environ) -> ClipboardTool | None:
     """The first tool that is installed here and has its display."""
     for tool in TOOLS:
         path = shutil.which(tool.name, path=environ.get("PATH"))
         if path is not None and (not tool.needs or environ.get(tool.needs)):
-            return Tool((path, *tool.argv[1:]), tool.needs)
+            return ClipboardTool((path, *tool.argv[1:]), tool.needs)
     return None
 
 
-def run_tool(tool: Tool, text: str, patience_s: float = PATIENCE_S) -> str:
+def run_tool(tool: ClipboardTool, text: str, patience_s: float = PATIENCE_S) -> str:
     """Give it the text; why it did not take it, else "". Blocks for as long as the tool takes.
 
     Its stderr goes to a file: xclip and wl-copy leave a child behind that holds the clipboard, and would hold a pipe.
@@ -77,28 +77,28 @@ def run_tool(tool: Tool, text: str, patience_s: float = PATIENCE_S) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CopyPlan:
     """Which ways a text takes, and what the person is told if it takes none."""
 
     osc52: bool
-    tool: Tool | None
+    tool: ClipboardTool | None
     refused: str = ""
 
 
-def plan(where: Where, size: int, find: Callable[[], Tool | None] = find_tool) -> Plan:
+def plan(where: ClipboardTarget, size: int, find: Callable[[], ClipboardTool | None] = find_tool) -> CopyPlan:
     """How so many bytes get to the clipboard."""
     tool = find() if where != "osc52" else None
     osc52 = where != "native" and size <= MOST_BYTES
     if osc52 or tool is not None:
-        return Plan(osc52, tool)
+        return CopyPlan(osc52, tool)
     if where == "native":
         names = ", ".join(known.name for known in TOOLS)
-        return Plan(False, None, f'none of {names} works here; [console] clipboard = "osc52" asks the terminal')
+        return CopyPlan(False, None, f'none of {names} works here; [console] clipboard = "osc52" asks the terminal')
     limit = f"terminals take {format.size(MOST_BYTES)} at most"
-    return Plan(False, None, f"{format.size(size)}, and {limit}; a filter (/) makes it less")
+    return CopyPlan(False, None, f"{format.size(size)}, and {limit}; a filter (/) makes it less")
 
 
-def told(ways: Plan, size: int) -> str:
+def describe(ways: CopyPlan, size: int) -> str:
     """The ways it took, and the limit of the terminal's."""
     names = [ways.tool.name] if ways.tool else []
     limit = f"the limit is {format.size(MOST_BYTES)}"

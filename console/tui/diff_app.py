@@ -10,7 +10,7 @@ from ..session.manage.diff import Comparison
 from .base_app import BaseApp
 from .diff_screen import DiffScreen
 from .keymap.actions import bindings, in_scope
-from .theme.catalog import ThemeShelf
+from .theme.catalog import ThemeCatalog
 
 
 class DiffApp(BaseApp, inherit_bindings=False):
@@ -21,7 +21,7 @@ class DiffApp(BaseApp, inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = bindings(action for action in in_scope("app") if action.priority)
 
-    def __init__(self, screen: DiffScreen, themes: ThemeShelf | None = None) -> None:
+    def __init__(self, screen: DiffScreen, themes: ThemeCatalog | None = None) -> None:
         super().__init__(themes)
         self._diff = screen
         self.comparison: Comparison | None = None

@@ -20,13 +20,13 @@ from .dialogs.dialog import KeysDialog
 from .keymap.actions import bindings, in_scope
 from .widgets.bar import Bar
 from .widgets.key_hints import hints
-from .widgets.report import Report
+from .widgets.report import LineReport
 
 #: How often it is said how far the reading is, s.
 _TELL_S = 0.25
 
 
-class Reading:
+class ComparisonProgress:
     """How far it is, told from the thread that reads, and whether anybody still wants it."""
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class Reading:
         """One more. Raises GivenUp where nobody wants it any more."""
         self.records += 1
         if self.is_given_up:
-            raise GivenUp
+            raise ComparisonCancelled
 
 
-class GivenUp(Exception):
+class ComparisonCancelled(Exception):
     """The person left before it was read."""
 
 
@@ -50,14 +50,14 @@ class DiffScreen(ModalScreen[Comparison | None]):
     DEFAULT_CSS = "DiffScreen { background: $background; align: left top; }"
     BINDINGS: ClassVar[list[BindingType]] = bindings(in_scope("diff"))
 
-    def __init__(self, a: str, b: str, compare: Callable[[Reading], Comparison]) -> None:
+    def __init__(self, a: str, b: str, compare: Callable[[ComparisonProgress], Comparison]) -> None:
         super().__init__()
         self._names, self._compare = names(a, b), compare
-        self._reading = Reading()
+        self._reading = ComparisonProgress()
         self.error = ""  # why nothing was compared
         self._found: Comparison | None = None
         self._order: Order = "name"
-        self._head, self._body, self._foot = Bar(id="header"), Report(id="difference"), Bar(id="footer")
+        self._head, self._body, self._foot = Bar(id="header"), LineReport(id="difference"), Bar(id="footer")
 
     def compose(self) -> ComposeResult:
         yield self._head
@@ -76,7 +76,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
     async def _read(self) -> None:
         try:
             self._found = await asyncio.to_thread(self._compare, self._reading)
-        except GivenUp:
+        except ComparisonCancelled:
             return
         except (OSError, SessionError) as error:
             self.error = str(error)

@@ -15,7 +15,7 @@ SLOW_PAINT_S, SLOW_BACKLOG = 0.2, 12
 QUICK_RUN, SLOW_RUN = 16, 2
 
 
-class Pace:
+class FrameRateLimiter:
     """Fed with what painting took; says at each tick of the clock whether to draw."""
 
     def __init__(self) -> None:

@@ -18,18 +18,18 @@ from .models.filter_language import FilterField, Vocabulary
 from .models.heat_map import LEVELS, HeatCell, HeatRow
 from .models.plot import Plot
 from .models.tree_rows import TreeNode
-from .theme.catalog import ThemeShelf
+from .theme.catalog import ThemeCatalog
 from .widgets.bar import Bar
 from .widgets.filter_bar import FilterBar
 from .widgets.heat_map import HeatMap
-from .widgets.history import History
+from .widgets.history import HistoryPlot
 from .widgets.key_hints import hints
 from .widgets.lanes import Lanes
 from .widgets.panel import Panel
 from .widgets.progress import Progress
 from .widgets.rank_tree import RankTree
-from .widgets.record_grid import Column, RecordGrid
-from .widgets.report import Report
+from .widgets.record_grid import GridColumn, RecordGrid
+from .widgets.report import LineReport
 from .widgets.sparkline import Sparkline
 
 
@@ -113,7 +113,7 @@ class Gallery(BaseApp, inherit_bindings=False):
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = bindings(in_scope("gallery"))
 
-    def __init__(self, themes: ThemeShelf | None = None) -> None:
+    def __init__(self, themes: ThemeCatalog | None = None) -> None:
         super().__init__(themes, remembers_theme=False)
 
     def compose(self) -> ComposeResult:
@@ -122,15 +122,15 @@ class Gallery(BaseApp, inherit_bindings=False):
         self._filter = FilterBar(WORDS, lambda field: (), id="gallery-filter")
         yield self._filter
         yield Panel("HeatMap", HeatMap(), id="heat-panel")
-        yield Panel("History", History(), id="history-panel")
+        yield Panel("History", HistoryPlot(), id="history-panel")
         yield Sparkline()
         yield Progress()
         yield Panel("RankTree", RankTree(), id="tree-panel")
         yield Panel("Lanes", Lanes("rank", "late", "ms"), id="lanes-panel")
-        yield Panel("Report", Report(), id="report-panel")
+        yield Panel("Report", LineReport(), id="report-panel")
         columns = [
-            Column[Sample]("rank", "rank", 6, lambda row: Span(row.text), leads=True),
-            Column[Sample]("late", "late", 14, lambda row: row.figure, align="right"),
+            GridColumn[Sample]("rank", "rank", 6, lambda row: Span(row.text), leads=True),
+            GridColumn[Sample]("late", "late", 14, lambda row: row.figure, align="right"),
         ]
         yield Panel("RecordGrid", RecordGrid(columns), id="grid-panel")
         self._foot = Bar(id="footer")
@@ -138,12 +138,14 @@ class Gallery(BaseApp, inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.query_one(HeatMap).show(heat(), "load")
-        self.query_one(History).show(curve(), 1)
+        self.query_one(HistoryPlot).show(curve(), 1)
         self.query_one(Sparkline).show(curve(), 1)
         self.query_one(Progress).show("captured", 371, 512, "ranks", 1.8)
         self.query_one(RankTree).show([stacks()])
         self.query_one(Lanes).show(lanes())
-        self.query_one(Report).show([Line((glyph(status), Span(f" {status}", status)), status) for status in GLYPHS])
+        self.query_one(LineReport).show(
+            [Line((glyph(status), Span(f" {status}", status)), status) for status in GLYPHS]
+        )
         self.query_one(RecordGrid).show(samples())
         self.theme_changed_signal.subscribe(self, lambda _: self._draw_bars())
         self._draw_bars()
@@ -159,4 +161,4 @@ class Gallery(BaseApp, inherit_bindings=False):
 
 
 if __name__ == "__main__":
-    Gallery(ThemeShelf.of_this_user()).run()
+    Gallery(ThemeCatalog.of_this_user()).run()

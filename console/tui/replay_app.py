@@ -22,7 +22,7 @@ from .dialogs.prompts import Prompt
 from .diff_screen import diff_of
 from .keymap.actions import Action, bindings, in_scope
 from .views.registry import VIEWS
-from .widgets.time_line import Shown, TimeLine
+from .widgets.time_line import TimeLine, TimeLineState
 
 #: Actions that need nodes or a running clock.
 _LIVE_ONLY: Final = frozenset(
@@ -95,11 +95,11 @@ class ReplayController(Controller):
         return not self._is_swapping
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> TimeLineState:
         """What the time line shows."""
         replay = self._replay
         events = tuple(event.rx for event in replay.events)
-        return Shown(
+        return TimeLineState(
             replay.begin, replay.end, replay.position, replay.is_playing, replay.speed, events, self._activity,
             replay.real_speed,
         )  # fmt: skip

@@ -1,7 +1,4 @@
-"""Looks at the store once a frame and says what is true now: the only place where the screen reads it as a whole.
-
-What many views need is folded here once: the nodes, the GPUs of each, the jobs, the header. Views get it as a `Frame`.
-"""
+"""Builds the snapshot of the store that all views draw from, once a frame: nodes, GPUs, jobs, findings, header."""
 
 from __future__ import annotations
 
@@ -30,16 +27,16 @@ if TYPE_CHECKING:
     from .controllers.capture import CaptureProgress
     from .folds.verdicts import JobDiagnosis
 
-#: The nodes are judged at most this often, in seconds; more cannot be read.
+#: Seconds between two summaries of the nodes; a reader cannot follow more.
 NODES_EVERY_S = 0.25
 Staging = Callable[[], tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What is true at one frame. The tables, `gpus`, `events` and `topology` are live: they change under the reader.
+class ScreenSnapshot:
+    """The state at one frame. The tables, `gpus`, `events` and `topology` are live: they change under the reader.
 
-    `history` goes on also under a frame that stands still; it is None where nobody keeps curves.
+    `history` is live also in a frozen copy; None if no metric history is kept.
     """
 
     now: int  # console time, ns
@@ -50,20 +47,20 @@ class Frame:
     gpu_processes: Table[GpuPartKey, GpuProcess]
     gpu_links: Table[GpuPartKey, GpuLink]
     jobs: JobsSummary
-    settled: bool  # every node that can be reached has been looked at once
+    settled: bool  # every reachable node has been sampled once
     findings: tuple[Finding, ...]
     header: Header
     events: EventLog
     topology: TopologyFold
     history: MetricHistory | None
-    started: tuple[JobStatus, ...]  # jobs that gconsole started, the newest first
-    written: JobOutput  # what those that somebody looks at write
-    hang: tuple[JobDiagnosis, ...] = ()  # every job, as its captures show it
+    started: tuple[JobStatus, ...]  # jobs started by gconsole, newest first
+    written: JobOutput  # output of the jobs on the screen
+    hang: tuple[JobDiagnosis, ...] = ()  # the diagnosis of every job
     capturing: CaptureProgress | None = None  # the running capture
-    time: ClockSkewState = EMPTY_CLOCK_SKEW  # the nodes' clocks, and who is late on the common one
+    time: ClockSkewState = EMPTY_CLOCK_SKEW  # the nodes' clocks, and lateness on the common clock
 
-    def standing_still(self) -> Frame:
-        """The same, with copies of what is live: nothing in it changes any more."""
+    def frozen_copy(self) -> ScreenSnapshot:
+        """A copy in which nothing changes any more."""
         nodes = {name: replace(node) for name, node in self.nodes.items()}
         return replace(
             self, nodes=nodes, gpus=self.gpus.copied(), processes=self.processes.copied(),
@@ -73,11 +70,12 @@ class Frame:
 
     @property
     def worst_finding(self) -> Status:
+        """Status of the most severe open finding; ok without one."""
         return SEVERITY_STATUS[self.findings[0].severity] if self.findings else "ok"
 
 
-class Watch:
-    """`look` gives the present frame; `now` is console time. With `live` false it is that of a replay, and told."""
+class SnapshotBuilder:
+    """Builds snapshots of `store`. `now` returns console time in ns; `live` is false in a replay."""
 
     def __init__(
         self, store: Store, cluster: str, expected_nodes: Sequence[str], *, live: bool, now: Callable[[], int],
@@ -94,32 +92,32 @@ class Watch:
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
         self._started: tuple[JobStatus, ...] = ()
-        self._seen = -1  # version of the store up to which everything here is known
+        self._seen = -1  # the store version of the last build
         self._nodes_due = 0.0
 
     def now(self) -> int:
         """Console time, ns."""
         return self._clock()
 
-    def look(self, frozen: Frame | None = None) -> Frame:
-        """What is true now; of a frozen frame the header alone goes on, to say so."""
+    def build(self, frozen: ScreenSnapshot | None = None) -> ScreenSnapshot:
+        """The present snapshot; of a frozen one, the same with a new header."""
         if frozen is not None:
             header = replace(
                 frozen.header, frozen_at=frozen.now, staging=self._staging_now(), recordings=self._recorded(self.now())
             )
             return replace(frozen, header=header)
-        self._take_in()
+        self._update()
         now = self.now()
-        return Frame(
+        return ScreenSnapshot(
             now, self._fleet, self._nodes, self._gpus, self._store.processes, self._store.gpu_processes,
             self._store.gpu_links, self.jobs, self._is_settled(), self._findings, self._header(now), self._events,
             self.topology, self._store.history, self._started, self._store.jobs.output,
         )  # fmt: skip
 
-    def _take_in(self) -> None:
+    def _update(self) -> None:
         store, since = self._store, self._seen
         version = store.version
-        renamed = self._take_nodes(since)
+        renamed = self._update_nodes(since)
         self._gpus.update(store.gpus, store.gpus.changed_since(since), version)
         if since < 0 or store.findings.changed_since(since):
             self._findings = _open_findings(store)
@@ -128,22 +126,22 @@ class Watch:
         self._seen = version
         if renamed or time.monotonic() >= self._nodes_due:
             self._nodes_due = time.monotonic() + NODES_EVERY_S
-            blamed = self._blamed()
-            self._fleet = fleet_summary(self._names, self._nodes, self._gpus.simulated, blamed, self.now())
+            culprit_findings = self._culprit_findings()
+            self._fleet = fleet_summary(self._names, self._nodes, self._gpus.simulated, culprit_findings, self.now())
             started = tuple(job_statuses(store)) if store.jobs.ordered else ()
             if started != self._started:
                 self._started = started
 
-    def _blamed(self) -> dict[str, str]:
-        """Nodes that an open finding blames, or a GPU or port of which (`node7:gpu4`), and its id; the worst one's."""
-        blamed: dict[str, str] = {}
-        for found in self._findings:
-            for name in found.culprits if found.severity != "info" else ():
-                blamed.setdefault(name if name in self._nodes else name.rpartition(":")[0], found.id)
-        return blamed
+    def _culprit_findings(self) -> dict[str, str]:
+        """Culprit nodes of open findings, also by a GPU or port (`node7:gpu4`), with the worst finding's id."""
+        culprit_findings: dict[str, str] = {}
+        for finding in self._findings:
+            for name in finding.culprits if finding.severity != "info" else ():
+                culprit_findings.setdefault(name if name in self._nodes else name.rpartition(":")[0], finding.id)
+        return culprit_findings
 
-    def _take_nodes(self, since: int) -> bool:
-        """Follow nodes that come and go; whether any did."""
+    def _update_nodes(self, since: int) -> bool:
+        """Apply added and removed nodes; returns whether there were any."""
         store, renamed = self._store, since < 0
         for name in store.nodes.changed_since(since):
             node = store.nodes.get(name)
@@ -161,18 +159,18 @@ class Watch:
         return renamed
 
     def _is_settled(self) -> bool:
-        """Whether a job that exists would have been seen: each node has had a full tick, or cannot have one."""
-        return all(name in self._nodes and _has_spoken_or_failed(self._nodes[name]) for name in self._names)
+        """Whether an existing job would be visible: every node sent a full sample, or failed."""
+        return all(name in self._nodes and _has_sampled_or_failed(self._nodes[name]) for name in self._names)
 
     def _header(self, now: int) -> Header:
         fleet, gpus, jobs = self._fleet, self._gpus, self.jobs
         seen = sum(len(gpus.of(node.name)) for node in fleet.nodes if node.fresh) if gpus else None
-        unknown = any(not gpus.of(name) and not _has_spoken(self._nodes.get(name)) for name in self._names)
-        known = bool(jobs.jobs) or self._is_settled()
+        unknown = any(not gpus.of(name) and not _has_sampled(self._nodes.get(name)) for name in self._names)
+        is_known = bool(jobs.jobs) or self._is_settled()
         return Header(
             self._cluster, fleet, seen, None if unknown else gpus.total,
             jobs.jobs[0].job if len(jobs.jobs) == 1 else None,
-            len(jobs.jobs) if known else None, jobs.found, jobs.world_size,
+            len(jobs.jobs) if is_known else None, jobs.found, jobs.world_size,
             simulated=fleet.simulated or bool(gpus.simulated),
             replay_at=None if self._live else now,
             staging=self._staging_now(),
@@ -191,21 +189,21 @@ class Watch:
         return (staged, expected) if staged < expected else None
 
 
-def _has_spoken(node: NodeNow | None) -> bool:
+def _has_sampled(node: NodeNow | None) -> bool:
     return node is not None and node.cost is not None
 
 
-def _has_spoken_or_failed(node: NodeNow) -> bool:
+def _has_sampled_or_failed(node: NodeNow) -> bool:
     return node.cost is not None or (node.state is not None and node.state.state in ("failed", "lost"))
 
 
 def _silence(fleet: FleetSummary) -> int | None:
-    """The age of the newest data, where no node's are fresh and some node's were."""
+    """Age of the newest data, if no node has fresh data and some had."""
     ages = [node.age_ns for node in fleet.nodes if node.age_ns is not None]
     return min(ages) if ages and not fleet.ok else None
 
 
 def _open_findings(store: Store) -> tuple[Finding, ...]:
     order = {"error": 0, "warning": 1, "info": 2}
-    found = [finding for finding in store.findings.values() if finding.cleared_at is None]
-    return tuple(sorted(found, key=lambda finding: (order[finding.severity], finding.first_seen, finding.id)))
+    open_ = [finding for finding in store.findings.values() if finding.cleared_at is None]
+    return tuple(sorted(open_, key=lambda finding: (order[finding.severity], finding.first_seen, finding.id)))

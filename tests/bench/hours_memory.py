@@ -23,7 +23,7 @@ from gconsole.monitor.topology_findings import TopologyFindings
 from gconsole.records import NodeState
 from gconsole.records.base import Record
 from gconsole.runtime import Console
-from gconsole.tui.snapshot import Watch
+from gconsole.tui.snapshot import SnapshotBuilder
 
 from .process import in_new_process
 from .result import Outcome, Row
@@ -73,7 +73,7 @@ class _Console:
         self.findings, self.clockwork = console.findings, console.clock_estimator
         if has_screen:
             self.clockwork.start()
-        watch = Watch(
+        watch = SnapshotBuilder(
             self.store, config.cluster, [node.name for node in config.nodes], live=True, staging=None,
             now=lambda: self.store.newest_rx,
         )  # fmt: skip
@@ -88,7 +88,7 @@ class _Console:
         await self.findings.look()
         await self._differing.look()
         if self._watch is not None:
-            self._watch.look()
+            self._watch.build()
 
     async def all_written(self, agent: str, seq: int) -> None:
         """Until what came up to that record is on the disk."""

@@ -23,7 +23,7 @@ from gconsole.present.spans import Span
 from gconsole.tui.base_app import BaseApp
 from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
 from gconsole.tui.widgets.heat_map import HeatMap
-from gconsole.tui.widgets.record_grid import Column, RecordGrid
+from gconsole.tui.widgets.record_grid import GridColumn, RecordGrid
 
 from .painted import STYLES, Painted, frame
 from .process import in_new_process
@@ -52,10 +52,10 @@ class Figures:
     note: Span | None = None
 
 
-COLUMNS: list[Column[Figures]] = [
-    Column("key", "key", 8, lambda row: Span(str(row.key)), align="right", leads=True),
+COLUMNS: list[GridColumn[Figures]] = [
+    GridColumn("key", "key", 8, lambda row: Span(str(row.key)), align="right", leads=True),
     *(
-        Column[Figures](f"v{at}", f"value {at}", 8, lambda row, at=at: Span(f"{row.values[at]:.1f}"), align="right")  # type: ignore[misc]
+        GridColumn[Figures](f"v{at}", f"value {at}", 8, lambda row, at=at: Span(f"{row.values[at]:.1f}"), align="right")  # type: ignore[misc]
         for at in range(FIGURES)
     ),
 ]

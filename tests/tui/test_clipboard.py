@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from waiting import until
 
-from gconsole.tui.clipboard import MOST_BYTES, TOOLS, Tool, find_tool, plan, run_tool
+from gconsole.tui.clipboard import MOST_BYTES, TOOLS, ClipboardTool, find_tool, plan, run_tool
 
 SIZE = (120, 24)
 
@@ -47,7 +47,7 @@ async def told(pilot: Pilot[None], text: str) -> None:
 
 class TestTools:
     @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-    def test_a_tool_is_found_where_it_is_installed_and_has_its_display(self, machine: Path, tool: Tool):
+    def test_a_tool_is_found_where_it_is_installed_and_has_its_display(self, machine: Path, tool: ClipboardTool):
         path = install(machine, tool.name)
         environ = {"PATH": str(machine / "bin")}
         found = find_tool(environ | ({tool.needs: ":0"} if tool.needs else {}))
@@ -59,25 +59,25 @@ class TestTools:
 
     def test_it_gets_the_text_as_it_is_and_no_shell_sees_it(self, machine: Path):
         path = install(machine, "xclip")
-        assert run_tool(Tool((str(path), "-selection", "clipboard")), "$(touch x) 'ä'\n\x1b[31m") == ""
+        assert run_tool(ClipboardTool((str(path), "-selection", "clipboard")), "$(touch x) 'ä'\n\x1b[31m") == ""
         assert taken(machine) == "$(touch x) 'ä'\n\x1b[31m"
         assert (machine / "arguments").read_text() == "-selection clipboard\n"
 
     def test_one_that_fails_says_why(self, machine: Path):
         path = install(machine, "xclip", 'echo "Error: Can\'t open display: :7" >&2; exit 1')
-        assert run_tool(Tool((str(path),)), "x") == "xclip: Error: Can't open display: :7"
-        assert run_tool(Tool((str(install(machine, "xsel", "exit 3")),)), "x") == "xsel: exit code 3"
+        assert run_tool(ClipboardTool((str(path),)), "x") == "xclip: Error: Can't open display: :7"
+        assert run_tool(ClipboardTool((str(install(machine, "xsel", "exit 3")),)), "x") == "xsel: exit code 3"
 
     def test_one_that_hangs_is_given_up(self, machine: Path):
         path = install(machine, "xsel", "exec sleep 60")
-        assert run_tool(Tool((str(path),)), "x", 0.2) == "xsel took longer than 0.2 s"
+        assert run_tool(ClipboardTool((str(path),)), "x", 0.2) == "xsel took longer than 0.2 s"
 
     def test_one_that_is_gone_is_told(self, machine: Path):
-        assert "No such file" in run_tool(Tool((str(machine / "bin" / "gone"),)), "x")
+        assert "No such file" in run_tool(ClipboardTool((str(machine / "bin" / "gone"),)), "x")
 
     def test_a_child_that_stays_to_hold_the_clipboard_is_not_waited_for(self, machine: Path):
         path = install(machine, "wl-copy", "sleep 5 &")
-        assert run_tool(Tool((str(path),)), "x", 4.0) == ""
+        assert run_tool(ClipboardTool((str(path),)), "x", 4.0) == ""
 
 
 class TestTheWay:
@@ -89,7 +89,7 @@ class TestTheWay:
          ("both", MOST_BYTES + 1, True, False, True, ""), ("both", MOST_BYTES + 1, False, False, False, "terminals")],
     )  # fmt: skip
     def test_every_case_is_decided(self, where, size: int, tool: bool, osc52: bool, native: bool, refused: str):
-        ways = plan(where, size, lambda: Tool(("xclip",)) if tool else None)
+        ways = plan(where, size, lambda: ClipboardTool(("xclip",)) if tool else None)
         assert (ways.osc52, ways.tool is not None) == (osc52, native)
         assert (refused in ways.refused) if refused else not ways.refused
 

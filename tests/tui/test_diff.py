@@ -25,7 +25,7 @@ from gconsole.text.cells import width_of
 from gconsole.tui.dialogs.dialog import KeysDialog
 from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.diff_app import DiffApp
-from gconsole.tui.diff_screen import DiffScreen, Reading, diff_of
+from gconsole.tui.diff_screen import ComparisonProgress, DiffScreen, diff_of
 from gconsole.tui.replay_app import ReplayApp
 
 GCONSOLE = Path(sys.executable).with_name("gconsole")
@@ -100,7 +100,7 @@ async def test_its_keys_order_copy_help_and_leave(tmp_path):
 async def test_whoever_leaves_while_it_reads_is_let_go_at_once(tmp_path):
     goes_on = threading.Event()
 
-    def slow(reading: Reading) -> Comparison:
+    def slow(reading: ComparisonProgress) -> Comparison:
         goes_on.wait(30)
         while True:
             reading.on_record()

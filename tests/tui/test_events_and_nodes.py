@@ -135,7 +135,7 @@ class TestEvents:
             took = []
             for number in range(20):
                 log(cluster, f"new {number}")
-                frame = app.frames.builder.look()
+                frame = app.frames.builder.build()
                 began = time.perf_counter()
                 view.show_snapshot(frame)
                 took.append(time.perf_counter() - began)

@@ -144,8 +144,8 @@ class TestTheLog:
         app = cluster.app()
         cluster.say(a_log("one"))
         cluster.say(a_log("two"))
-        assert [row.span.text for row in app.frames.builder.look().events.rows(NOON)][-2:] == ["one", "two"]
-        assert len(app.frames.builder.look().events.rows(NOON)) == len(cluster.store.events)
+        assert [row.span.text for row in app.frames.builder.build().events.rows(NOON)][-2:] == ["one", "two"]
+        assert len(app.frames.builder.build().events.rows(NOON)) == len(cluster.store.events)
 
 
 async def test_a_mark_on_the_live_fleet_is_a_record_of_the_console():

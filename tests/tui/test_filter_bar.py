@@ -113,7 +113,7 @@ class TestTyping:
 
     async def test_the_palette_opens_it_too_and_its_keys_are_in_the_footer(self):
         async with running(demo().app(), "2", "ctrl+p", *"list only rows") as pilot:
-            await accept(pilot, "List only rows that match")
+            await accept(pilot, "Filter rows")
             await until(pilot, lambda: ranks(pilot)._filter._line.has_focus)
             await shows(pilot, "Tab complete")
             await shows(pilot, "^r earlier")

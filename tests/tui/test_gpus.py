@@ -12,7 +12,7 @@ from waiting import screen, shows, until
 from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from gconsole.tui.models.gpu_metrics import HEAT_METRICS, peer_range
-from gconsole.tui.snapshot import Frame, Watch
+from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
 from gconsole.tui.views.gpus.model import gpu_rows, ranks_on
 from gconsole.tui.views.gpus.page_model import GpuPageData, page_lines
 from gconsole.tui.views.gpus.view import COLUMNS, GpusView
@@ -21,8 +21,8 @@ from gconsole.tui.widgets.heat_map import HeatMap
 UTIL = HEAT_METRICS[0]
 
 
-def frame_of(cluster: Cluster) -> Frame:
-    return Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None).look()
+def frame_of(cluster: Cluster) -> ScreenSnapshot:
+    return SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None).build()
 
 
 def rows_of(cluster: Cluster):

@@ -14,7 +14,7 @@ from gconsole.cli.config import config
 from gconsole.tui.keymap.actions import FIXED, NO_LISTS, in_scope, keys_of, places
 from gconsole.tui.keymap.file import OwnKeys, keys_text, read_keys
 from gconsole.tui.keymap.hints import every_action
-from gconsole.tui.keymap.key_names import BadKey, key_name
+from gconsole.tui.keymap.key_names import KeyNameError, key_name
 from gconsole.tui.views.list_view import ListView
 from gconsole.tui.views.registry import VIEWS
 
@@ -43,7 +43,7 @@ class TestNames:
         "text", ["", "page", "ctl+x", "ctrl+", "xy", "<any>", "\x1b", "ctrl+i", "Ctrl+M", "shift+a"]
     )
     def test_what_is_no_key_or_never_sent_is_refused(self, text: str):
-        with pytest.raises(BadKey):
+        with pytest.raises(KeyNameError):
             key_name(text)
 
     def test_every_key_of_the_table_can_be_written(self):

@@ -18,7 +18,7 @@ from gconsole.tui.models.filter_language import parse
 from gconsole.tui.models.grouping import GroupHeader
 from gconsole.tui.models.list_kind import Arrangement, arranged_rows, row_predicate
 from gconsole.tui.models.steady_order import SteadyOrder
-from gconsole.tui.snapshot import Frame
+from gconsole.tui.snapshot import ScreenSnapshot
 from gconsole.tui.views.events.columns import KIND as EVENT_KIND
 from gconsole.tui.views.events.columns import EventFilter, events_of
 from gconsole.tui.views.events.filter import EVENTS
@@ -80,15 +80,15 @@ def racks() -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def night() -> Frame:
+def night() -> ScreenSnapshot:
     """What is true in those racks."""
     return frame_of(racks())
 
 
-def frame_of(cluster: Cluster) -> Frame:
+def frame_of(cluster: Cluster) -> ScreenSnapshot:
     app = cluster.app()
-    app.frames.job_fold.accept(app.frames.job_fold.prepare(app.frames.builder.look())())
-    return app.frames.builder.look()
+    app.frames.job_fold.accept(app.frames.job_fold.prepare(app.frames.builder.build())())
+    return app.frames.builder.build()
 
 
 class TestNodes:
@@ -100,7 +100,7 @@ class TestNodes:
          ("class:H100", 63), ("class:none", 1), ("reason:auth", 1), ("cpu:60-62 tag:rack2", 16), ("mem:>90", 0),
          ("kernel:5.15", 63), ("gpus:>8", 1), ("simulated", 0), ("-simulated", 64), ('"key was refused"', 1)],
     )  # fmt: skip
-    def test_what_the_filter_says_is_what_passes(self, night: Frame, text: str, found: int):
+    def test_what_the_filter_says_is_what_passes(self, night: ScreenSnapshot, text: str, found: int):
         listed = node_rows(night.fleet, night.nodes, night.gpus, night.jobs)
         passes = row_predicate(parse(text, NODES), row_context(night))
         assert passes is not None
@@ -201,7 +201,7 @@ class TestEvents:
          ("text:Xid", 2), ("xid -79", 1), ("tag:rack2 kind:kernel", 2), ("job:llama rank:9", 1), ("culprit:node019", 1),
          ("severity:warning kind:finding", 1), ('"fallen off"', 1), ("rank:>100", 0)],
     )  # fmt: skip
-    def test_what_the_filter_says_is_what_passes(self, night: Frame, text: str, found: int):
+    def test_what_the_filter_says_is_what_passes(self, night: ScreenSnapshot, text: str, found: int):
         log = night.events
         passes = row_predicate(parse(text, EVENTS), row_context(night))
         assert passes is not None
@@ -333,7 +333,7 @@ class TestEvents:
             assert isinstance(view, EventsView)
             before = view._entries
             for _ in range(5):
-                view.show_snapshot(app.frames.builder.look())
+                view.show_snapshot(app.frames.builder.build())
             assert view._entries is before
             log = len(rows(pilot))
             cluster.say(Log(node="node2", source="agent", text="line 9"))

@@ -13,20 +13,20 @@ from gconsole.tui.models.gpu_metrics import HEAT_METRICS
 from gconsole.tui.models.header import header_spans
 from gconsole.tui.models.heat_map import LEVELS, heat_row, host_row
 from gconsole.tui.models.list_kind import Arrangement
-from gconsole.tui.snapshot import Frame, Watch
+from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
 from gconsole.tui.views.overview.model import finding_lines, job_lines, node_lines
 from gconsole.tui.views.ranks.model import rank_rows
 
 
-def frame_of(cluster: Cluster, *, live: bool = True, staging=None, frozen: bool = False) -> Frame:
+def frame_of(cluster: Cluster, *, live: bool = True, staging=None, frozen: bool = False) -> ScreenSnapshot:
     """What the screen would be told now."""
-    watch = Watch(cluster.store, cluster.cluster, cluster.names, live=live, now=cluster.now, staging=staging)
+    watch = SnapshotBuilder(cluster.store, cluster.cluster, cluster.names, live=live, now=cluster.now, staging=staging)
     fold = JobFold(watch, cluster.store)
-    frame = watch.look()
+    frame = watch.build()
     assert fold.is_wanted(frame)
     fold.accept(fold.prepare(frame)())
-    frame = watch.look()
-    return watch.look(frame.standing_still()) if frozen else frame
+    frame = watch.build()
+    return watch.build(frame.frozen_copy()) if frozen else frame
 
 
 def header(cluster: Cluster, width: int = 200, **how) -> str:
@@ -195,18 +195,18 @@ class TestNodes:
     def test_a_removed_node_is_expected_no_more(self):
         cluster = Cluster("node1", "node2")
         cluster.up()
-        watch = Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
-        watch.look()
+        watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
+        watch.build()
         cluster.say(NodeState(node="node2", state="removed"))
-        assert watch.look().fleet.expected == 1
+        assert watch.build().fleet.expected == 1
 
     def test_a_node_that_joins_is_expected(self):
         cluster = Cluster("node1")
         cluster.up()
-        watch = Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
-        watch.look()
+        watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
+        watch.build()
         cluster.say(NodeState(node="node2", state="connecting"))
-        assert [node.word for node in watch.look().fleet.nodes] == ["ok", "connecting"]
+        assert [node.word for node in watch.build().fleet.nodes] == ["ok", "connecting"]
 
 
 class TestJobs:
@@ -372,10 +372,10 @@ class TestHeat:
 
     def test_gpus_of_a_removed_node_are_gone(self):
         cluster = demo()
-        watch = Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
-        assert watch.look().gpus.total == 32
+        watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
+        assert watch.build().gpus.total == 32
         cluster.say(NodeState(node="node2", state="removed"))
-        gpus = watch.look().gpus
+        gpus = watch.build().gpus
         assert gpus.total == 24
         assert gpus.of("node2") == ()
 
@@ -383,12 +383,12 @@ class TestHeat:
 class TestFreezing:
     def test_nothing_in_a_frozen_frame_follows_the_store(self):
         cluster = demo()
-        watch = Watch(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
-        frame = watch.look().standing_still()
+        watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
+        frame = watch.build().frozen_copy()
         cluster.gpus("node1", util=[1.0])
         cluster.loses("node1")
         cluster.later(60)
-        still = watch.look(frame)
+        still = watch.build(frame)
         assert still.gpus.of("node1")[0].gpu.util_pct == 97.0
         assert still.nodes["node1"].state.state == "ok"
         assert still.fleet == frame.fleet

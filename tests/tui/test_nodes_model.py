@@ -23,8 +23,8 @@ def rows_of(cluster: Cluster) -> list[NodeRow]:
 
 def frame_of(cluster: Cluster):
     app = cluster.app()
-    app.frames.job_fold.accept(app.frames.job_fold.prepare(app.frames.builder.look())())
-    return app.frames.builder.look()
+    app.frames.job_fold.accept(app.frames.job_fold.prepare(app.frames.builder.build())())
+    return app.frames.builder.build()
 
 
 def ordered(rows: list[NodeRow], sort: str, reverse: bool = False) -> list[NodeRow]:

@@ -14,7 +14,7 @@ from gconsole.tui.gallery import curve, lanes, stacks
 from gconsole.tui.models.error_bar import Axis, Lane, axis_of, bar, ticks
 from gconsole.tui.models.plot import Plot, braille, columns, round_up, short, time_axis
 from gconsole.tui.models.tree_rows import TreeNode, unfolded
-from gconsole.tui.widgets.history import History
+from gconsole.tui.widgets.history import HistoryPlot
 from gconsole.tui.widgets.lanes import Lanes
 from gconsole.tui.widgets.line_view import LineView
 from gconsole.tui.widgets.progress import Progress
@@ -134,7 +134,7 @@ class TestSparkline:
 
 class TestHistory:
     async def test_axes_units_and_figures_are_there(self):
-        widget = History()
+        widget = HistoryPlot()
         async with Alone(widget).run_test(size=(60, 8)) as pilot:
             widget.show(curve(), 1)
             await pilot.pause()
@@ -147,7 +147,7 @@ class TestHistory:
 
     @pytest.mark.parametrize("size", [(1, 1), (5, 2), (12, 5), (60, 8), (200, 60)])
     async def test_it_fits_every_size(self, size: tuple[int, int]):
-        widget = History()
+        widget = HistoryPlot()
         async with Alone(widget).run_test(size=size) as pilot:
             widget.show(curve(), 1)
             await pilot.pause()
@@ -157,7 +157,7 @@ class TestHistory:
             drawn(widget)
 
     async def test_keys_scroll_where_there_is_too_little_room(self):
-        widget = History()
+        widget = HistoryPlot()
         async with Alone(widget).run_test(size=(40, 5)) as pilot:
             widget.styles.height, widget.styles.min_height = 3, 3
             widget.show(curve(), 1)

@@ -13,7 +13,7 @@ from running import running
 from waiting import frames, screen, settle, shows, until
 
 from gconsole.present.status import GLYPHS
-from gconsole.tui.frame_rate import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, Pace, write_backlog
+from gconsole.tui.frame_rate import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, FrameRateLimiter, write_backlog
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60), (30, 8), (20, 4), (300, 100)]
 
@@ -147,7 +147,7 @@ class TestColours:
 
 class TestPace:
     def test_slow_paints_slow_the_clock_to_two_a_second_and_quick_ones_bring_it_back(self):
-        pace = Pace()
+        pace = FrameRateLimiter()
         assert all(pace.is_due(0) for _ in range(8))
         pace.painted(SLOW_PAINT_S * 2)
         assert not pace.is_slow, "one slow paint is no slow terminal"
@@ -158,7 +158,7 @@ class TestPace:
         assert all(pace.is_due(0) for _ in range(8))
 
     def test_while_writes_pile_up_nothing_is_drawn(self):
-        pace = Pace()
+        pace = FrameRateLimiter()
         assert not any(pace.is_due(SLOW_BACKLOG) for _ in range(20))
         assert pace.is_slow
 

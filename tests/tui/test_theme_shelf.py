@@ -12,7 +12,7 @@ from running import running
 from waiting import accept, shows, until
 
 from gconsole.tui.controllers import theming
-from gconsole.tui.theme.catalog import ThemeShelf
+from gconsole.tui.theme.catalog import ThemeCatalog
 
 DARK = (resources.files("gconsole.tui.theme.builtin") / "dark.toml").read_text(encoding="utf-8")
 MINE = DARK.replace('name = "dark"', 'name = "mine"')
@@ -32,54 +32,54 @@ def save(path: Path, text: str) -> None:
     os.utime(path, ns=(before + 10**9, before + 10**9))
 
 
-def names(shelf: ThemeShelf) -> list[str]:
+def names(shelf: ThemeCatalog) -> list[str]:
     return [theme.name for theme in shelf.themes]
 
 
 class TestTheFolder:
     def test_a_theme_in_the_folder_stands_beside_those_of_gconsole(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeShelf(folder)
-        assert shelf.look().names == ("mine",)
+        shelf = ThemeCatalog(folder)
+        assert shelf.scan().names == ("mine",)
         assert names(shelf)[-1] == "mine"
         assert len(names(shelf)) == 6
 
     def test_a_folder_that_is_not_there_is_nothing_to_speak_of(self, tmp_path: Path):
-        assert not ThemeShelf(tmp_path / "nowhere").look()
+        assert not ThemeCatalog(tmp_path / "nowhere").scan()
 
     def test_nothing_new_is_no_news(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeShelf(folder)
-        shelf.look()
-        assert not shelf.look()
+        shelf = ThemeCatalog(folder)
+        shelf.scan()
+        assert not shelf.scan()
 
     def test_a_saved_file_is_read_again(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeShelf(folder)
-        shelf.look()
+        shelf = ThemeCatalog(folder)
+        shelf.scan()
         save(folder / "mine.toml", MINE.replace("#4fca86", "#7fda96"))
-        assert shelf.look().names == ("mine",)
+        assert shelf.scan().names == ("mine",)
         assert shelf.themes[-1].status.ok == "#7fda96"
 
     def test_a_file_that_goes_takes_its_theme_along(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeShelf(folder)
-        shelf.look()
+        shelf = ThemeCatalog(folder)
+        shelf.scan()
         (folder / "mine.toml").unlink()
-        assert shelf.look().names == ("mine",)
+        assert shelf.scan().names == ("mine",)
         assert "mine" not in names(shelf)
 
     def test_a_persons_own_dark_stands_in_the_place_of_ours(self, folder: Path):
         save(folder / "dark.toml", DARK.replace("#4fca86", "#7fda96"))
-        shelf = ThemeShelf(folder)
-        shelf.look()
+        shelf = ThemeCatalog(folder)
+        shelf.scan()
         assert names(shelf).count("dark") == 1
         assert shelf.themes[0].status.ok == "#7fda96"
 
     def test_two_files_with_one_name_are_told_apart(self, folder: Path):
         save(folder / "a.toml", MINE)
         save(folder / "b.toml", MINE)
-        (said,) = ThemeShelf(folder).look().complaints
+        (said,) = ThemeCatalog(folder).scan().complaints
         assert said == "theme b.toml: a.toml is called 'mine' already; give it another name"
 
     @pytest.mark.parametrize(
@@ -95,68 +95,68 @@ class TestTheFolder:
     )
     def test_a_broken_file_is_one_line_once(self, folder: Path, data: bytes, told: str):
         (folder / "mine.toml").write_bytes(data)
-        shelf = ThemeShelf(folder)
-        (said,) = shelf.look().complaints
+        shelf = ThemeCatalog(folder)
+        (said,) = shelf.scan().complaints
         assert said.startswith("theme mine.toml: ")
         assert told in said
-        assert not shelf.look()
+        assert not shelf.scan()
         assert "mine" not in names(shelf)
 
     def test_a_file_that_breaks_keeps_what_it_was(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeShelf(folder)
-        shelf.look()
+        shelf = ThemeCatalog(folder)
+        shelf.scan()
         save(folder / "mine.toml", "name = 'mi")
-        (said,) = shelf.look().complaints
+        (said,) = shelf.scan().complaints
         assert said.endswith("it stays as it was before")
         assert names(shelf)[-1] == "mine"
 
     def test_text_that_cannot_be_read_is_told_and_drawn_all_the_same(self, folder: Path):
         save(folder / "mine.toml", MINE.replace("#96a2b4", "#303844"))
-        shelf = ThemeShelf(folder)
-        (said,) = shelf.look().complaints
+        shelf = ThemeCatalog(folder)
+        (said,) = shelf.scan().complaints
         assert "muted on background has a contrast of 1." in said
         assert names(shelf)[-1] == "mine"
 
     def test_a_folder_that_is_a_file_or_a_directory_named_like_a_theme_raises_nothing(self, tmp_path, folder):
         (tmp_path / "file").write_text("")
-        ThemeShelf(tmp_path / "file").look()
+        ThemeCatalog(tmp_path / "file").scan()
         (folder / "mine.toml").mkdir()
-        (said,) = ThemeShelf(folder).look().complaints
+        (said,) = ThemeCatalog(folder).scan().complaints
         assert "directory" in said
 
 
 class TestTheChoice:
     def test_it_is_remembered(self, tmp_path: Path):
         memory = tmp_path / "state" / "theme"
-        assert ThemeShelf(memory=memory).remember("light") == ""
-        assert ThemeShelf(memory=memory).chosen() == "light"
+        assert ThemeCatalog(memory=memory).remember("light") == ""
+        assert ThemeCatalog(memory=memory).chosen() == "light"
 
     @pytest.mark.parametrize("held", [b"", b"a-theme-that-is-gone", b"\xff\xff"], ids=["empty", "gone", "bytes"])
     def test_what_cannot_be_had_is_the_default(self, tmp_path: Path, held: bytes):
         (tmp_path / "theme").write_bytes(held)
-        assert ThemeShelf(memory=tmp_path / "theme").chosen() == "dark"
+        assert ThemeCatalog(memory=tmp_path / "theme").chosen() == "dark"
 
     def test_a_place_that_cannot_be_written_is_told(self, tmp_path: Path):
         (tmp_path / "file").write_text("")
-        assert "not remembered" in ThemeShelf(memory=tmp_path / "file" / "theme").remember("light")
+        assert "not remembered" in ThemeCatalog(memory=tmp_path / "file" / "theme").remember("light")
 
 
 class TestOnTheScreen:
     async def test_a_theme_chosen_from_the_palette_is_there_the_next_time(self, tmp_path: Path):
-        shelf = ThemeShelf(memory=tmp_path / "theme")
+        shelf = ThemeCatalog(memory=tmp_path / "theme")
         async with running(demo().app(themes=shelf), "ctrl+p", *"theme terminal") as pilot:
             await accept(pilot, "Use the terminal theme")
             await until(pilot, lambda: pilot.app.theme == "gconsole-terminal")
-        app = demo().app(themes=ThemeShelf(memory=tmp_path / "theme"))
+        app = demo().app(themes=ThemeCatalog(memory=tmp_path / "theme"))
         assert app.theme == "gconsole-terminal"
 
     async def test_the_present_theme_is_drawn_anew_when_its_file_is_saved(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(theming, "_LOOK_EVERY_S", 0.05)
+        monkeypatch.setattr(theming, "RELOAD_EVERY_S", 0.05)
         save(folder / "mine.toml", MINE)
-        app = demo().app(themes=ThemeShelf(folder))
+        app = demo().app(themes=ThemeCatalog(folder))
         async with running(app) as pilot:
             app.themes.use("mine")
             await until(pilot, lambda: app.screen.styles.background.hex == "#0F141B")
@@ -167,9 +167,9 @@ class TestOnTheScreen:
             assert "mine" not in app.themes.names
 
     async def test_a_broken_theme_is_a_toast_and_no_crash(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(theming, "_LOOK_EVERY_S", 0.05)
+        monkeypatch.setattr(theming, "RELOAD_EVERY_S", 0.05)
         save(folder / "first.toml", "name = [")
-        app = demo().app(themes=ThemeShelf(folder))
+        app = demo().app(themes=ThemeCatalog(folder))
         async with running(app, toasts=True) as pilot:
             await shows(pilot, "first.toml")
             save(folder / "second.toml", "[bold]")

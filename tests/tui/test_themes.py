@@ -49,12 +49,12 @@ def test_every_level_of_the_heat_map_is_readable(theme: themes.ThemeFile, scale:
 
 def test_a_misspelt_key_is_named():
     good = "name = 'x'\ndark = true\n[colors]\nbackgrund = '#000000'\n"
-    with pytest.raises(themes.BadTheme, match=r"mine\.toml.*backgr"):
+    with pytest.raises(themes.ThemeError, match=r"mine\.toml.*backgr"):
         themes.read_theme(good, "mine.toml")
 
 
 def test_broken_toml_is_refused_with_its_place():
-    with pytest.raises(themes.BadTheme, match=r"mine\.toml.*line 1"):
+    with pytest.raises(themes.ThemeError, match=r"mine\.toml.*line 1"):
         themes.read_theme("name = = 1", "mine.toml")
 
 
@@ -127,10 +127,10 @@ def test_states_are_told_apart_without_one_kind_of_cone(cones: str, pair: tuple[
 
 def test_a_colour_that_is_none_is_told_without_a_regular_expression():
     text = THEME.replace("#0f141b", "navy")
-    with pytest.raises(themes.BadTheme, match=r"^mine\.toml: `\$\.colors\.background`: not a colour: write #rrggbb"):
+    with pytest.raises(themes.ThemeError, match=r"^mine\.toml: `\$\.colors\.background`: not a colour: write #rrggbb"):
         themes.read_theme(text, "mine.toml")
 
 
 def test_the_terminals_colours_and_others_are_not_mixed():
-    with pytest.raises(themes.BadTheme, match=r"status\.ok.*never both"):
+    with pytest.raises(themes.ThemeError, match=r"status\.ok.*never both"):
         themes.read_theme(THEME.replace("#4fca86", "ansi_green"), "mine.toml")

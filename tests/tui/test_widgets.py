@@ -23,8 +23,8 @@ from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
 from gconsole.tui.widgets.bar import Bar
 from gconsole.tui.widgets.heat_layout import plan
 from gconsole.tui.widgets.heat_map import HeatMap
-from gconsole.tui.widgets.record_grid import Column, RecordGrid, place
-from gconsole.tui.widgets.report import Report
+from gconsole.tui.widgets.record_grid import GridColumn, RecordGrid, place
+from gconsole.tui.widgets.report import LineReport
 
 
 class Alone(BaseApp):
@@ -74,9 +74,9 @@ def things(count: int) -> list[Thing]:
 
 
 COLUMNS = (
-    Column[Thing]("key", "key", 5, lambda row: Span(str(row.key)), align="right", leads=True),
-    Column[Thing]("name", "name", 10, lambda row: Span(row.name), drop=1, grow=10),
-    Column[Thing]("twice", "twice", 8, lambda row: Span(str(2 * row.key)), drop=2, align="right"),
+    GridColumn[Thing]("key", "key", 5, lambda row: Span(str(row.key)), align="right", leads=True),
+    GridColumn[Thing]("name", "name", 10, lambda row: Span(row.name), drop=1, grow=10),
+    GridColumn[Thing]("twice", "twice", 8, lambda row: Span(str(2 * row.key)), drop=2, align="right"),
 )
 
 
@@ -115,7 +115,7 @@ class TestGrid:
             asked.append(row.key)
             return Span(row.name)
 
-        grid: RecordGrid[Thing] = RecordGrid([Column("name", "name", 20, watched)])
+        grid: RecordGrid[Thing] = RecordGrid([GridColumn("name", "name", 20, watched)])
         async with Alone(grid).run_test(size=(40, 10)) as pilot:
             grid.show(things(100_000))
             await pilot.pause()
@@ -131,7 +131,7 @@ class TestGrid:
             asked.append(row.key)
             return Span(row.name)
 
-        grid: RecordGrid[Thing] = RecordGrid([Column("name", "name", 20, watched)])
+        grid: RecordGrid[Thing] = RecordGrid([GridColumn("name", "name", 20, watched)])
         async with Alone(grid).run_test(size=(40, 20)) as pilot:
             rows = things(4096)
             grid.show(rows)
@@ -245,7 +245,7 @@ class TestReport:
     )
 
     async def test_the_cursor_visits_keys_not_lines(self):
-        report = Report()
+        report = LineReport()
         async with Alone(report).run_test(size=(40, 6)) as pilot:
             report.show(self.LINES)
             report.focus()
@@ -256,7 +256,7 @@ class TestReport:
             assert report.selected == "one"
 
     async def test_the_cursor_stays_with_its_key_when_lines_come(self):
-        report = Report()
+        report = LineReport()
         async with Alone(report).run_test(size=(40, 6)) as pilot:
             report.show(self.LINES)
             report.focus()
@@ -265,7 +265,7 @@ class TestReport:
             assert report.selected == "two"
 
     async def test_enter_opens_what_has_a_key_and_nothing_else(self):
-        report = Report()
+        report = LineReport()
         app = Alone(report)
         async with app.run_test(size=(40, 6)) as pilot:
             report.focus()
@@ -278,7 +278,7 @@ class TestReport:
             assert app.clicked == ["opened"]
 
     async def test_what_the_mouse_selects_can_be_copied(self):
-        report = Report()
+        report = LineReport()
         async with Alone(report).run_test(size=(40, 6)) as pilot:
             report.show(self.LINES)
             await pilot.mouse_down(report, offset=(0, 1))

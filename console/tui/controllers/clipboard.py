@@ -9,7 +9,7 @@ from typing import Any
 from textual.app import App
 
 from ...text import format
-from ..clipboard import Plan, Where, plan, run_tool, told
+from ..clipboard import ClipboardTarget, CopyPlan, describe, plan, run_tool
 from ..screenshot import save_svg
 from .controller import Controller
 
@@ -17,7 +17,7 @@ from .controller import Controller
 class ClipboardController(Controller):
     """Copies through OSC 52, a clipboard tool or both, as `where` says. `picture_title` is the title of screenshots."""
 
-    def __init__(self, app: App[Any], where: Where, picture_title: str) -> None:
+    def __init__(self, app: App[Any], where: ClipboardTarget, picture_title: str) -> None:
         self._app, self._where, self.picture_title = app, where, picture_title
 
     def copy(self, text: str, what: str) -> None:
@@ -28,7 +28,7 @@ class ClipboardController(Controller):
             self._warn(f"{what} not copied: {chosen.refused}")
             return
         self._put(text, chosen)
-        done = f"{what} copied, {format.size(size)} ({told(chosen, size)})"
+        done = f"{what} copied, {format.size(size)} ({describe(chosen, size)})"
         if chosen.tool is None:
             self._app.notify(done, timeout=3, markup=False)
         else:
@@ -44,14 +44,14 @@ class ClipboardController(Controller):
         if chosen.tool is not None:
             self._app.run_worker(self._run_tool(chosen, text, "", "selection"), name="copy")
 
-    def _put(self, text: str, chosen: Plan) -> None:
+    def _put(self, text: str, chosen: CopyPlan) -> None:
         """Send OSC 52 where planned; in any case set what Ctrl-V pastes into our own input lines."""
         if chosen.osc52:
             App.copy_to_clipboard(self._app, text)
         else:
             self._app._clipboard = text  # Textual has no setter without OSC 52
 
-    async def _run_tool(self, chosen: Plan, text: str, done: str, what: str) -> None:
+    async def _run_tool(self, chosen: CopyPlan, text: str, done: str, what: str) -> None:
         assert chosen.tool is not None
         problem = await asyncio.to_thread(run_tool, chosen.tool, text)
         if problem:

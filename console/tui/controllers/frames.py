@@ -16,8 +16,8 @@ from ...monitor.topology_findings import TopologyFindings
 from ..dialogs.dialog import DetailDialog
 from ..folds.clocks import ClockSkewFold
 from ..folds.jobs import JobFold
-from ..frame_rate import Pace
-from ..snapshot import Frame, Watch
+from ..frame_rate import FrameRateLimiter
+from ..snapshot import ScreenSnapshot, SnapshotBuilder
 from .capture import CaptureController
 from .controller import AppHost, Controller
 from .jobs import JobController
@@ -56,7 +56,7 @@ class FrameHost(AppHost, Protocol):
         """Call after the next paint."""
         ...
 
-    def draw_bars(self, frame: Frame) -> None:
+    def draw_bars(self, frame: ScreenSnapshot) -> None:
         """Draw header and footer."""
         ...
 
@@ -65,11 +65,15 @@ class FrameController(Controller):
     """Owns the present `frame`. `builder_of` makes the snapshot builder of a store; None in `findings` is a replay."""
 
     def __init__(
-        self, app: FrameHost, store: Store, builder_of: Callable[[Store], Watch], findings: FindingTracker | None
+        self,
+        app: FrameHost,
+        store: Store,
+        builder_of: Callable[[Store], SnapshotBuilder],
+        findings: FindingTracker | None,
     ) -> None:
         self._app, self._builder_of, self._findings = app, builder_of, findings
-        self._rate = Pace()
-        self._frozen: Frame | None = None
+        self._rate = FrameRateLimiter()
+        self._frozen: ScreenSnapshot | None = None
         self.use_store(store)
 
     def use_store(self, store: Store) -> None:
@@ -79,7 +83,7 @@ class FrameController(Controller):
         self._time = ClockSkewFold(store)
         findings = self._findings
         self._topology = TopologyFindings(store, self.builder.topology, findings) if findings is not None else None
-        self.frame = self.builder.look()
+        self.frame = self.builder.build()
 
     @property
     def is_frozen(self) -> bool:
@@ -124,7 +128,7 @@ class FrameController(Controller):
         if self.is_exiting:
             return
         captures, clocks = self._app.captures, self._time
-        frame = self.builder.look(self._frozen)
+        frame = self.builder.build(self._frozen)
         if self._frozen is None:
             header = replace(frame.header, clock_ns=clocks.seen.clocks.worst_ns)
             frame = replace(
@@ -148,7 +152,7 @@ class FrameController(Controller):
         if self._frozen is not None:
             self._frozen = None
         else:
-            self._frozen = self.frame = self.frame.standing_still()
+            self._frozen = self.frame = self.frame.frozen_copy()
             for view in self._app.views.opened.values():
                 if view.is_mounted:
                     view.show_snapshot(self.frame)  # all views show the same instant, whichever is opened later

@@ -17,7 +17,7 @@ from ...text.cells import clean
 from ...text.nodeset_fold import fold
 from ..dialogs.dialog import LinesDialog
 from ..dialogs.prompts import Confirm
-from ..snapshot import Frame
+from ..snapshot import ScreenSnapshot
 from ..views.base import View
 from ..views.jobs.model import JobRow
 from .controller import AppHost, Controller
@@ -43,7 +43,7 @@ class JobController(Controller):
         self._job: str | None = None  # whose output is streamed
         self._agents: dict[str, str] = {}  # node → the agent that streams it
 
-    def stream_output(self, job: str | None, frame: Frame) -> None:
+    def stream_output(self, job: str | None, frame: ScreenSnapshot) -> None:
         """Stream the output of `job` only. A node that reconnected has a new agent, which gets a new request."""
         if job != self._job:
             if self._job is not None and self._agents:
@@ -53,7 +53,7 @@ class JobController(Controller):
         if view is not None:
             self._request_output(view, frame)
 
-    def _request_output(self, view: JobStatus, frame: Frame) -> None:
+    def _request_output(self, view: JobStatus, frame: ScreenSnapshot) -> None:
         nodes = []
         for line in view.lines:
             now = frame.nodes.get(line.node)

@@ -17,7 +17,7 @@ from ...text.nodeset_fold import fold
 from ..dialogs.dialog import LinesDialog
 from ..dialogs.prompts import Confirm, Prompt
 from ..models.node_summary import NodeSummary
-from ..snapshot import Frame
+from ..snapshot import ScreenSnapshot
 from .controller import AppHost, Controller
 
 _ON_SELECTED_NODE = ("reconnect", "remove", "examine")
@@ -32,7 +32,7 @@ class NodeHost(AppHost, Protocol):
         ...
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> ScreenSnapshot:
         """What the screen shows."""
         ...
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from textual.app import App
 
-from ..theme.catalog import News, ThemeShelf
+from ..theme.catalog import ThemeCatalog, ThemeChanges
 from ..theme.themes import DEFAULT, as_textual, textual_name
 from .controller import Controller
 
@@ -18,11 +18,11 @@ RELOAD_EVERY_S = 1.0
 class ThemeController(Controller):
     """Registers the themes of `catalog` with the app. With `remembers` false a choice is not stored."""
 
-    def __init__(self, app: App[Any], catalog: ThemeShelf, *, remembers: bool = True) -> None:
+    def __init__(self, app: App[Any], catalog: ThemeCatalog, *, remembers: bool = True) -> None:
         self._app, self._catalog, self._remembers = app, catalog, remembers
         self.chosen = ""  # the theme that was chosen in this session or restored from the UI state
         self._is_scanning = False
-        self._first_changes = catalog.look()
+        self._first_changes = catalog.scan()
         for theme in catalog.themes:
             app.register_theme(as_textual(theme))
         app.theme = textual_name(catalog.chosen())
@@ -64,14 +64,14 @@ class ThemeController(Controller):
 
     async def _scan_in_thread(self) -> None:
         try:
-            changes = await asyncio.to_thread(self._catalog.look)  # the folder may be on an unreachable file server
+            changes = await asyncio.to_thread(self._catalog.scan)  # the folder may be on an unreachable file server
         finally:
             self._is_scanning = False
         if changes:
             self._apply(changes)
             self._report(changes)
 
-    def _apply(self, changes: News) -> None:
+    def _apply(self, changes: ThemeChanges) -> None:
         app, themes = self._app, {textual_name(theme.name): theme for theme in self._catalog.themes}
         for name in map(textual_name, changes.names):
             if name in themes:
@@ -85,7 +85,7 @@ class ThemeController(Controller):
             if name not in themes:
                 app.unregister_theme(name)
 
-    def _report(self, changes: News) -> None:
+    def _report(self, changes: ThemeChanges) -> None:
         for line in changes.complaints:
             self._app.log.warning(line)
             self._app.notify(line, title="theme", severity="warning", timeout=10, markup=False)

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from ...present.spans import Span
 from ..keymap.actions import bindings, in_scope, key_names
 from ..widgets.cursor_view import CursorView
-from ..widgets.record_grid import Column
+from ..widgets.record_grid import GridColumn
 from .dialog import Dialog
 
 #: Lines of the box that are not columns.
@@ -28,7 +28,7 @@ class HasColumns(Protocol):
     """A list whose columns can be chosen."""
 
     @property
-    def all_columns(self) -> Sequence[Column[Any]]:
+    def all_columns(self) -> Sequence[GridColumn[Any]]:
         """All columns in their order, hidden ones included."""
         ...
 

@@ -16,7 +16,7 @@ from ...present.status import GLYPHS
 from ...text.cells import clean
 from ..keymap.actions import Action, bindings, in_scope, key_names
 from ..models.detail import Detail
-from ..snapshot import Frame
+from ..snapshot import ScreenSnapshot
 from ..views.base import DetailProvider
 
 T = TypeVar("T")
@@ -98,12 +98,12 @@ class ScrollDialog(Dialog[None]):
 class DetailDialog(ScrollDialog):
     """Everything known of one thing, refreshed with each frame; after the thing is gone, its last state."""
 
-    def __init__(self, provider: DetailProvider, frame: Frame) -> None:
+    def __init__(self, provider: DetailProvider, frame: ScreenSnapshot) -> None:
         super().__init__()
         self._provider = provider
         self._detail = provider(frame)
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Show the thing as of this frame."""
         detail = self._provider(frame)
         if detail is not None and detail != self._detail:

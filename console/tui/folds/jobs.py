@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from ...core.store import Store
 from ...text import format
 from ..models.job_ranks import JobsSummary, fold_jobs
-from ..snapshot import Frame, Watch
+from ..snapshot import ScreenSnapshot, SnapshotBuilder
 
 #: The jobs are folded at most this often, in seconds; more cannot be read.
 EVERY_S = 0.5
@@ -25,7 +25,7 @@ PAUSE = 9.0
 class JobFold:
     """When to fold the jobs anew, and from what; the fold itself is pure and may run in a thread."""
 
-    def __init__(self, watch: Watch, store: Store) -> None:
+    def __init__(self, watch: SnapshotBuilder, store: Store) -> None:
         self._watch, self._store = watch, store
         self.is_busy = False  # a thread is at it
         self._seen = -1
@@ -33,7 +33,7 @@ class JobFold:
         self._ages: dict[str, str] = {}
         self._states: tuple[str, ...] | None = None  # before the first fold
 
-    def is_wanted(self, frame: Frame) -> bool:
+    def is_wanted(self, frame: ScreenSnapshot) -> bool:
         """Whether ranks or the nodes they are on changed, and the last fold is long enough ago."""
         at = time.monotonic()
         if at < self._due:
@@ -45,7 +45,7 @@ class JobFold:
         self._due, self._ages, self._states = at + EVERY_S, ages, states
         return True
 
-    def look(self, frame: Frame, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
+    def look(self, frame: ScreenSnapshot, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
         """Fold where it is wanted; many ranks by way of `in_background`, where a thread does it."""
         if self.is_busy or not self.is_wanted(frame):
             return
@@ -66,12 +66,12 @@ class JobFold:
         self.is_busy = True
         in_background(in_thread())
 
-    def is_current(self, frame: Frame) -> bool:
+    def is_current(self, frame: ScreenSnapshot) -> bool:
         """Whether the frame's jobs are the last fold, and nothing changed since."""
         is_new = self._seen < 0 or self._store.ranks.changed_since(self._seen)
         return not self.is_busy and frame.jobs is self._watch.jobs and not is_new
 
-    def prepare(self, frame: Frame) -> Callable[[], JobsSummary]:
+    def prepare(self, frame: ScreenSnapshot) -> Callable[[], JobsSummary]:
         """The fold of what is known now, to be called in any thread: it works on a copy of the table."""
         self._seen = self._store.version
         ranks = self._store.ranks

@@ -29,6 +29,7 @@ class Action:
 
     @property
     def scope(self) -> str:
+        """Where it works: the part of the id before the dot."""
         return self.id.partition(".")[0]
 
 
@@ -90,7 +91,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
            footer=True),
     Action("query.copy", "y", "copy", "copy", "Copy the row as text"),
     Action("query.copy_json", "Y", "copy_json", "copy JSON", "Copy the row as JSON"),
-    Action("sql.ask", "enter", "ask", "run", "Run the query", footer=True, palette=False, shown_key="⏎"),
+    Action("sql.ask", "enter", "run", "run", "Run the query", footer=True, palette=False, shown_key="⏎"),
     Action("sql.newline", "ctrl+j", "newline", "new line", "Insert a line break", palette=False),
     Action("sql.complete", "tab", "complete", "complete", "Complete (again: next match)", footer=True, palette=False,
            shown_key="Tab"),

@@ -22,7 +22,7 @@ from ...config.document import Document, decode, parse
 from ...config.model import ConfigError, one_line
 from ...text import format
 from .actions import FIXED, Action, is_typed_into, keys_of, places
-from .key_names import BadKey, is_character, key_name
+from .key_names import KeyNameError, is_character, key_name
 
 _NAME: Final = "keys.toml"
 #: The whole table with comments is a tenth of this.
@@ -40,7 +40,7 @@ class OwnKeys:
 NO_KEYS: Final = OwnKeys({})
 
 
-def keyfile_of_this_user() -> Path:
+def keys_path() -> Path:
     """Where whoever runs this keeps their keys."""
     return platformdirs.user_config_path("gconsole") / _NAME
 
@@ -71,10 +71,10 @@ def _checked(document: Document, actions: Sequence[Action]) -> OwnKeys:
         id, line = ".".join(path), document.line(*path)
         try:
             if id not in known:
-                raise BadKey(_unknown(id, known))
+                raise KeyNameError(_unknown(id, known))
             keymap[id] = ",".join(_keys(known[id], value))
             lines[id] = line
-        except BadKey as error:
+        except KeyNameError as error:
             complaints.append(f"{_NAME}:{line}: {one_line(id)}: {error}")
     for id, why in _clashes(keymap, lines, actions):
         complaints.append(f"{_NAME}:{lines[id]}: {id}: {why}")
@@ -98,18 +98,18 @@ def _unknown(id: str, known: Mapping[str, Action]) -> str:
 
 
 def _keys(action: Action, value: object) -> list[str]:
-    """The keys of one entry, in Textual's names; fixed ones of that action stay, behind them. Raises BadKey."""
+    """The keys of one entry, in Textual's names; fixed ones of that action stay, behind them. Raises KeyNameError."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise BadKey('write a key, as in "x", or several, as in ["x", "ctrl+x"]')
+        raise KeyNameError('write a key, as in "x", or several, as in ["x", "ctrl+x"]')
     own = action.keys.split(",")
     found: list[str] = []
     for text in texts:
         key = key_name(text)
         if key in FIXED and key not in own:
-            raise BadKey(f"{text} is a fixed key ({', '.join(FIXED)}); take another one")
+            raise KeyNameError(f"{text} is a fixed key ({', '.join(FIXED)}); take another one")
         if is_typed_into(action) and is_character(key):
-            raise BadKey(f"{text} is a letter that is typed there; take one with ctrl+")
+            raise KeyNameError(f"{text} is a letter that is typed there; take one with ctrl+")
         if key not in found:
             found.append(key)
     return [*found, *(key for key in own if key in FIXED and key not in found)]

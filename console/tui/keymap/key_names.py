@@ -31,25 +31,25 @@ _CHARACTERS: Final = frozenset(
 )
 
 
-class BadKey(ValueError):
+class KeyNameError(ValueError):
     """A text that names no key, or one that cannot be had; the message says which and why."""
 
 
 def key_name(text: str) -> str:
-    """Textual's name of the key: `Ctrl+F` → ctrl+f, `PgDn` → pagedown, `?` → question_mark. Raises BadKey."""
+    """Textual's name of the key: `Ctrl+F` → ctrl+f, `PgDn` → pagedown, `?` → question_mark. Raises KeyNameError."""
     *modifiers, base = text.strip().split("+") if text.strip() not in ("", "+") else [text.strip() or text]
     modifiers = [modifier.strip().lower() for modifier in modifiers]
     base = _base(base.strip() or base, text)
     for modifier in modifiers:
         if modifier not in _MODIFIERS:
-            raise BadKey(f"{text!r} is no key: {modifier!r} is none of {', '.join(_MODIFIERS)}")
+            raise KeyNameError(f"{text!r} is no key: {modifier!r} is none of {', '.join(_MODIFIERS)}")
     if modifiers == ["shift"] and len(base) == 1 and base.isalpha():
-        raise BadKey(f"{text!r}: write {base.upper()!r}")
+        raise KeyNameError(f"{text!r}: write {base.upper()!r}")
     if "ctrl" in modifiers and len(base) == 1:
         base = base.lower()
     name = "+".join([*sorted(modifiers), base])
     if name in _SAME_BYTE:
-        raise BadKey(f"terminals send {name} as {_SAME_BYTE[name]}; take another one")
+        raise KeyNameError(f"terminals send {name} as {_SAME_BYTE[name]}; take another one")
     return name
 
 
@@ -67,4 +67,4 @@ def _base(base: str, text: str) -> str:
         return base if base.isalnum() else _textual_name(base)
     if lower in _NAMED or lower in _CHARACTERS:
         return lower
-    raise BadKey(f"{text!r} is no key; write e.g. x, X, f5, ctrl+x, pagedown, ?")
+    raise KeyNameError(f"{text!r} is no key; write e.g. x, X, f5, ctrl+x, pagedown, ?")

@@ -13,7 +13,7 @@ import platformdirs
 
 from ...text import format
 from ...text.atomic_files import make_folder, write_atomically
-from .themes import DEFAULT, BadTheme, ThemeFile, read_theme, theme_files, weaknesses
+from .themes import DEFAULT, ThemeError, ThemeFile, read_theme, theme_files, weaknesses
 
 #: A theme is half a page; what is longer is something else.
 _MOST_BYTES = 64 * 1024
@@ -22,7 +22,7 @@ _Stamp = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class News:
+class ThemeChanges:
     """What one look at the folder found: names that are new, changed or gone, and lines for the person."""
 
     names: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class News:
         return bool(self.names or self.complaints)
 
 
-class ThemeShelf:
+class ThemeCatalog:
     """`folder` holds a person's own themes, `memory` is the file with the name of the one they chose; both may be None.
 
     A theme of the folder stands in the place of the one of gconsole that has its name.
@@ -45,7 +45,7 @@ class ThemeShelf:
         self._unreadable = ""  # why the folder could not be listed, as told
 
     @classmethod
-    def of_this_user(cls) -> ThemeShelf:
+    def of_this_user(cls) -> ThemeCatalog:
         """The shelf of whoever runs this."""
         return cls(
             platformdirs.user_config_path("gconsole") / "themes",
@@ -54,6 +54,7 @@ class ThemeShelf:
 
     @property
     def has_folder(self) -> bool:
+        """Whether there is a folder of user themes."""
         return self._folder is not None
 
     @property
@@ -64,10 +65,10 @@ class ThemeShelf:
             found[theme.name] = theme
         return tuple(found.values())
 
-    def look(self) -> News:
+    def scan(self) -> ThemeChanges:
         """Read what is new in the folder since the last look. Blocks for as long as the disk takes."""
         if self._folder is None:
-            return News()
+            return ThemeChanges()
         complaints: list[str] = []
         before = dict(self._own)
         present = self._listed(complaints)
@@ -85,7 +86,7 @@ class ThemeShelf:
             for theme in (before.get(path), self._own.get(path))
             if theme is not None
         }
-        return News(tuple(sorted(changed)), tuple(complaints))
+        return ThemeChanges(tuple(sorted(changed)), tuple(complaints))
 
     def _listed(self, complaints: list[str]) -> dict[Path, _Stamp]:
         """The theme files that are there; while the folder cannot be read, those of the last look."""
@@ -111,12 +112,12 @@ class ThemeShelf:
             with path.open("rb") as file:
                 data = file.read(_MOST_BYTES + 1)
             if len(data) > _MOST_BYTES:
-                raise BadTheme(f"{path.name}: larger than {format.size(_MOST_BYTES)}, which no theme is")
+                raise ThemeError(f"{path.name}: larger than {format.size(_MOST_BYTES)}, which no theme is")
             theme = read_theme(data.decode(), path.name)
             twin = next((other for other, own in self._own.items() if other != path and own.name == theme.name), None)
             if twin is not None:
-                raise BadTheme(f"{path.name}: {twin.name} is called {theme.name!r} already; give it another name")
-        except BadTheme as error:
+                raise ThemeError(f"{path.name}: {twin.name} is called {theme.name!r} already; give it another name")
+        except ThemeError as error:
             complaints.append(f"theme {error}{self._kept(path)}")
         except (OSError, UnicodeDecodeError) as error:
             why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)

@@ -78,19 +78,19 @@ class ThemeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ansi: bool = False
 
 
-class BadTheme(ValueError):
+class ThemeError(ValueError):
     """A theme file that cannot be used; the message names the file and the key."""
 
 
 def read_theme(text: str, source: str) -> ThemeFile:
-    """One theme from its TOML. Raises BadTheme."""
+    """One theme from its TOML. Raises ThemeError."""
     try:
         theme = msgspec.convert(tomllib.loads(text), ThemeFile)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise BadTheme(f"{source}: {_explained(str(error))}") from error
+        raise ThemeError(f"{source}: {_explained(str(error))}") from error
     for key, color in colors_of(theme):
         if color.startswith("ansi_") != theme.ansi:
-            raise BadTheme(f"{source}: {key} = {color!r}: {_MIXED}")
+            raise ThemeError(f"{source}: {key} = {color!r}: {_MIXED}")
     return theme
 
 
@@ -115,7 +115,7 @@ def colors_of(theme: ThemeFile) -> Iterator[tuple[str, str]]:
 
 @cache
 def theme_files() -> tuple[ThemeFile, ...]:
-    """The themes that come with gconsole, the default first. Raises BadTheme."""
+    """The themes that come with gconsole, the default first. Raises ThemeError."""
     files = [entry for entry in resources.files("gconsole.tui.theme.builtin").iterdir() if entry.name.endswith(".toml")]
     found = [read_theme(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
     return tuple(sorted(found, key=lambda theme: _ORDER.index(theme.name)))

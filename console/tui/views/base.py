@@ -13,10 +13,10 @@ from ..keymap.actions import Action, in_scope
 from ..models.detail import Detail
 from ..models.list_kind import Arrangement
 from ..models.table_export import ExportTable
-from ..snapshot import Frame
+from ..snapshot import ScreenSnapshot
 
 #: Tells the story of what was chosen, from each new frame; None once it is gone.
-DetailProvider = Callable[[Frame], Detail | None]
+DetailProvider = Callable[[ScreenSnapshot], Detail | None]
 
 
 class PaletteEntry(NamedTuple):
@@ -80,7 +80,7 @@ class View(Container):
     def restore(self, arrangement: Arrangement) -> None:
         """Arrange it so; an empty arrangement is how the view begins."""
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Show this frame. Called while the view is the visible one, up to eight times a second."""
 
     def initial_focus(self) -> Widget | None:

@@ -22,10 +22,10 @@ from ..models.list_kind import Arrangement, ColumnField, ListKind, arranged_rows
 from ..models.row_context import RowContext
 from ..models.steady_order import SteadyOrder
 from ..models.table_export import ExportTable
-from ..snapshot import Frame
+from ..snapshot import ScreenSnapshot
 from ..widgets.filter_bar import FilterBar
-from ..widgets.record_grid import Column, GridRow, RecordGrid, as_arranged
-from ..widgets.report import Report
+from ..widgets.record_grid import GridColumn, GridRow, RecordGrid, as_arranged
+from ..widgets.report import LineReport
 from .base import PaletteEntry, View
 
 R = TypeVar("R", bound=GridRow)
@@ -33,9 +33,9 @@ R = TypeVar("R", bound=GridRow)
 
 def column(
     field: ColumnField[R], width: int, drop: int = 0, *, grow: int = 0, right: bool = False, leads: bool = False
-) -> Column[R]:
+) -> GridColumn[R]:
     """The column that shows a field."""
-    return Column(field.key, field.title, width, field.span, drop, grow, "right" if right else "left", leads)
+    return GridColumn(field.key, field.title, width, field.span, drop, grow, "right" if right else "left", leads)
 
 
 class ListView(View, Generic[R]):
@@ -45,17 +45,17 @@ class ListView(View, Generic[R]):
     kind: ListKind[R]
     #: Whether the records within a row are of one kind, so that their fields can be columns of a CSV.
     flattens_records: ClassVar[bool] = True
-    columns: tuple[Column[Any], ...]  # their cells are asked of rows alone, never of heads
+    columns: tuple[GridColumn[Any], ...]  # their cells are asked of rows alone, never of heads
 
     def __init__(self, grid: RecordGrid[GroupHeader | R], *, id: str) -> None:
         super().__init__(id=id)
         self._grid = grid
-        self._nothing = Report(classes="nothing")
+        self._nothing = LineReport(classes="nothing")
         self._filter = FilterBar(self.kind.vocabulary, self._values, id=f"{self.kind.noun}-filter")
         self._arranged = Arrangement()
         self._steady: SteadyOrder[R] = SteadyOrder(time.monotonic)
         self._dependencies: tuple[object, ...] = ()  # what the rows on the screen were made of
-        self._frame: Frame | None = None
+        self._frame: ScreenSnapshot | None = None
 
     @property
     def actions(self) -> list[Action]:
@@ -63,27 +63,27 @@ class ListView(View, Generic[R]):
 
     # -- what the view says ------------------------------------------------------------------------------------------
 
-    def dependencies(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         """What the rows are made of: while each of these is the same object, so are the rows."""
         raise NotImplementedError
 
-    def all_rows(self, frame: Frame) -> Sequence[R]:
+    def all_rows(self, frame: ScreenSnapshot) -> Sequence[R]:
         """The rows before any filter, in the order they come."""
         raise NotImplementedError
 
-    def arranged_rows(self, frame: Frame) -> Sequence[GroupHeader | R]:
+    def arranged_rows(self, frame: ScreenSnapshot) -> Sequence[GroupHeader | R]:
         """The rows as the person arranged them."""
         context = row_context(frame)
         passes = row_predicate(self._filter.wanted, context)
         return arranged_rows(self.kind, self.all_rows(frame), self._arranged, context, passes, self._steady)
 
-    def empty_text(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         """What stands in the place of rows while there is none, whatever the filter."""
         return ()
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         if self._frame is not None and frame.now < self._frame.now:
             self._steady.forget()  # a replay went back
         self._frame = frame
@@ -98,7 +98,7 @@ class ListView(View, Generic[R]):
             self._dependencies = self.dependencies(self._frame)
             self._draw(self._frame)
 
-    def _draw(self, frame: Frame) -> None:
+    def _draw(self, frame: ScreenSnapshot) -> None:
         rows = self.arranged_rows(frame)
         of = self.count(frame)
         self._grid.show(rows, self._sort, self._arranged.reverse)
@@ -106,11 +106,11 @@ class ListView(View, Generic[R]):
             self._filter.count(sum(not isinstance(row, GroupHeader) for row in rows), of, f"{self.kind.noun}s")
         self._show_empty_text(rows, of, frame)
 
-    def count(self, frame: Frame) -> int:
+    def count(self, frame: ScreenSnapshot) -> int:
         """How many rows there are before any filter."""
         return len(self.all_rows(frame))
 
-    def _show_empty_text(self, rows: Sequence[object], of: int, frame: Frame) -> None:
+    def _show_empty_text(self, rows: Sequence[object], of: int, frame: ScreenSnapshot) -> None:
         """Words in the place of rows: there is none, or the filter lets nothing through."""
         unmatched = of > 0 and not rows
         self._grid.display, self._nothing.display = of > 0, of == 0 or unmatched
@@ -224,7 +224,7 @@ class ListView(View, Generic[R]):
         return frozenset(self._arranged.hidden)
 
     @property
-    def all_columns(self) -> Sequence[Column[R]]:
+    def all_columns(self) -> Sequence[GridColumn[R]]:
         """In the person's order, those that are hidden among them."""
         return as_arranged(self.columns, self._arranged.columns, ())
 
@@ -269,7 +269,7 @@ class ListView(View, Generic[R]):
             cast(BaseApp, self.app).copy(text, self.kind.counted(len(rows)))
 
 
-def row_context(frame: Frame) -> RowContext:
+def row_context(frame: ScreenSnapshot) -> RowContext:
     """What is context the rows of that frame."""
     return RowContext(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
 

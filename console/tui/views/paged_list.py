@@ -13,7 +13,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from ..models.grouping import GroupHeader
-from ..snapshot import Frame
+from ..snapshot import ScreenSnapshot
 from ..widgets.line_view import LineView
 from ..widgets.record_grid import GridRow, RecordGrid
 from .base import DetailProvider
@@ -62,7 +62,7 @@ class PagedListView(ListView[R], Generic[R, K]):
         yield self._nothing
         yield self._overlay
 
-    def show_page(self, frame: Frame) -> None:
+    def show_page(self, frame: ScreenSnapshot) -> None:
         """Show this frame on the page, which is open."""
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class PagedListView(ListView[R], Generic[R, K]):
     def initial_focus(self) -> Widget:
         return self._overlay.initial_focus() if self.is_paged else self._grid
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         if self.is_paged:
             self._frame = frame
             self.show_page(frame)
@@ -132,7 +132,7 @@ class PagedListView(ListView[R], Generic[R, K]):
 
     # -- what is chosen ----------------------------------------------------------------------------------------------
 
-    def row_of_page(self, frame: Frame) -> R | None:
+    def row_of_page(self, frame: ScreenSnapshot) -> R | None:
         """The row of what the page shows; None where it is not in the list any more."""
         return next((row for row in self.all_rows(frame) if row.key == self._overlay.key), None)
 

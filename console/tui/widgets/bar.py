@@ -59,6 +59,7 @@ class Bar(Painting):
         return self.located(self.strip(self.laid_out(), self.size.width, selection=self.text_selection), y)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text selected with the mouse."""
         return selection.extract("".join(span.text for span in self.laid_out())), "\n"
 
     async def on_click(self, event: events.Click) -> None:

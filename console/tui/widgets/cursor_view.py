@@ -22,6 +22,7 @@ class CursorView(LineView):
         self._cursor = 0
 
     def has_cursor(self, y: int) -> bool:
+        """Whether line `y` has the cursor."""
         return y == self._cursor and y < self.line_count()
 
     def stand(self, y: int) -> None:

@@ -55,7 +55,7 @@ class FilterLine(Input):
         self._bar.clear()
 
     def action_keep(self) -> None:
-        self._bar.keep()
+        self._bar.apply()
 
     def action_recall(self) -> None:
         self._bar.recall()
@@ -126,10 +126,10 @@ class FilterBar(Vertical, Generic[R]):
         self._prompt.styles.width = len(_PROMPT)
         self._prompt.show((Span(_PROMPT, "key"),))
 
-    # -- what others say and ask -------------------------------------------------------------------------------------
+    # -- content -------------------------------------------------------------------------------------
 
     def put(self, text: str, earlier: Sequence[str]) -> None:
-        """Hold this filter, and these to recall, as if they had been typed; what is no filter any more is none."""
+        """Set the filter and the earlier ones to recall; an invalid filter is dropped."""
         self.history = list(earlier)[-_REMEMBERED:]
         try:
             parse(text, self.vocabulary)
@@ -139,19 +139,20 @@ class FilterBar(Vertical, Generic[R]):
         self._take_in(text, whole=True)
 
     def open(self) -> None:
-        """Type here from now on."""
+        """Open the line for typing."""
         self.add_class("open")
         self._forget_steps()
         self._line.focus()
         self._line.cursor_position = len(self._line.value)
-        self._tell()
+        self._show_help()
 
     @property
     def is_open(self) -> bool:
+        """Whether the line is open for typing."""
         return self.has_class("open")
 
     def count(self, passing: int, of: int, what: str) -> None:
-        """Say how many rows the filter lets through."""
+        """Show how many rows match."""
         text = f" {passing} of {of} {what} "
         self._count.styles.width = width_of(text)
         self._count.show((Span(text, "muted" if passing else "warning"),))
@@ -159,17 +160,17 @@ class FilterBar(Vertical, Generic[R]):
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """No filter, and nothing to type."""
+        """Clear the filter and close the line."""
         self._line.value = ""
         self._take_in("")
         self._close()
 
-    def keep(self) -> None:
-        """Leave the filter as it is; what is no filter is not left."""
+    def apply(self) -> None:
+        """Apply the filter and close the line; an invalid one stays open with its error."""
         self._take_in(self._line.value, whole=True)
         if self._error is not None:
             self._refused = True
-            self._tell()
+            self._show_help()
             return
         text = self.wanted.text
         if text:
@@ -177,7 +178,7 @@ class FilterBar(Vertical, Generic[R]):
         self._close()
 
     def recall(self) -> None:
-        """The filter that was kept before this one."""
+        """Recall the previous filter."""
         if not self.history:
             return
         present = self._line.value.strip()
@@ -188,21 +189,21 @@ class FilterBar(Vertical, Generic[R]):
         self._write(self.history[-self._recalled])
 
     def complete(self) -> None:
-        """Put in what may come next; once more, the one after that."""
+        """Complete; again: the next match."""
         line = self._line
         if self._completion is None:
-            found = complete(line.value, line.cursor_position, self.vocabulary, self._values)
-            if not found.options:
+            matches = complete(line.value, line.cursor_position, self.vocabulary, self._values)
+            if not matches.options:
                 return
-            self._completion, self._chosen = found, -1
-        found = self._completion
-        typed = found.end if self._chosen < 0 else found.start + len(found.options[self._chosen])
-        self._chosen = (self._chosen + 1) % len(found.options)
-        option, rest = found.options[self._chosen], line.value[typed:]
-        self._write(line.value[: found.start] + option + rest, found.start + len(option))
-        if len(found.options) == 1:
-            self._completion = None  # what comes after it is another question
-        self._tell()
+            self._completion, self._chosen = matches, -1
+        matches = self._completion
+        typed = matches.end if self._chosen < 0 else matches.start + len(matches.options[self._chosen])
+        self._chosen = (self._chosen + 1) % len(matches.options)
+        option, rest = matches.options[self._chosen], line.value[typed:]
+        self._write(line.value[: matches.start] + option + rest, matches.start + len(option))
+        if len(matches.options) == 1:
+            self._completion = None  # the next Tab completes what follows
+        self._show_help()
 
     def _write(self, text: str, cursor: int | None = None) -> None:
         self._line.value = text
@@ -211,7 +212,7 @@ class FilterBar(Vertical, Generic[R]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        if event.value != self._taken:  # what was put in here is not what the person typed
+        if event.value != self._taken:  # a text set by the program is not typed
             self._forget_steps()
             self._take_in(event.value)
 
@@ -222,7 +223,7 @@ class FilterBar(Vertical, Generic[R]):
         self.remove_class("open")
         self.post_message(self.Closed(self))
 
-    # -- what it means -----------------------------------------------------------------------------------------------
+    # -- parsing -----------------------------------------------------------------------------------------------
 
     def _take_in(self, text: str, *, whole: bool = False) -> None:
         self._taken, self._refused = text, False
@@ -236,27 +237,30 @@ class FilterBar(Vertical, Generic[R]):
                 self.wanted = wanted
                 self.post_message(self.Changed(self, wanted))
         self.set_class(bool(self.wanted), "kept")
-        self._tell()
+        self._show_help()
 
-    def _tell(self) -> None:
-        """The line below: what is wrong, under its place, or what may come next."""
+    def _show_help(self) -> None:
+        """Show the error below its position, or the matches."""
         if not self.is_mounted:
             return
         error = self._error
         if error is not None and (self._refused or not error.unfinished):
             before = clean(self._line.value[: error.start])
-            at = len(_PROMPT) + width_of(before) - self._line.scroll_offset.x
-            said, try_ = Span(f"╰ {clean(error.text)}", "failed"), Span(f"; {clean(error.try_)}", "muted")
-            most = self.size.width - width_of(said.text) - width_of(try_.text) - 1
-            self._help.show((Span(" " * max(0, min(at, most))), said, try_))
+            column = len(_PROMPT) + width_of(before) - self._line.scroll_offset.x
+            problem, try_ = Span(f"╰ {clean(error.text)}", "failed"), Span(f"; {clean(error.try_)}", "muted")
+            most = self.size.width - width_of(problem.text) - width_of(try_.text) - 1
+            self._help.show((Span(" " * max(0, min(column, most))), problem, try_))
             return
-        found = self._completion or complete(
+        matches = self._completion or complete(
             self._line.value, self._line.cursor_position, self.vocabulary, self._values
         )
         spans = [Span("  ")]
         first = max(0, self._chosen - 3) if self._completion else 0
-        for at, option in enumerate(found.options[first : first + 40], first):
-            spans += [Span(clean(option), "accent" if self._completion and at == self._chosen else "muted"), Span("  ")]
-        if not found.options and error is not None:
+        for index, option in enumerate(matches.options[first : first + 40], first):
+            spans += [
+                Span(clean(option), "accent" if self._completion and index == self._chosen else "muted"),
+                Span("  "),
+            ]
+        if not matches.options and error is not None:
             spans.append(Span(f"{clean(error.text)}; {clean(error.try_)}", "muted"))
         self._help.show(spans)

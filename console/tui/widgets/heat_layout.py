@@ -20,7 +20,7 @@ _NOTE_WIDTH = 8
 
 
 @dataclass(frozen=True)
-class Plan:
+class HeatLayout:
     """How the rows are laid out: `columns` of nodes side by side over `lines`; `cell` cells a GPU, 1 for a bar."""
 
     labels: tuple[str, ...]
@@ -32,6 +32,7 @@ class Plan:
 
     @property
     def node_width(self) -> int:
+        """Cells of one node."""
         return self.label + self.room
 
     @property
@@ -40,7 +41,7 @@ class Plan:
         return max(self.gpus * self.cell, _NOTE_WIDTH)
 
 
-def plan(rows: Sequence[HeatRow], width: int, height: int) -> Plan:
+def plan(rows: Sequence[HeatRow], width: int, height: int) -> HeatLayout:
     """The roomiest layout in which every row is on the screen; where none is, the densest, which scrolls."""
     names = tuple(row.node for row in rows)
     gpus = max((len(row.cells) for row in rows), default=1) or 1
@@ -54,10 +55,10 @@ def plan(rows: Sequence[HeatRow], width: int, height: int) -> Plan:
     return _plan(short, min(needed, max(1, (width + GAP) // (node_width + GAP))), _BAR_WIDTH, gpus)
 
 
-def _plan(labels: tuple[str, ...], columns: int, cell: int, gpus: int) -> Plan:
+def _plan(labels: tuple[str, ...], columns: int, cell: int, gpus: int) -> HeatLayout:
     lines = -(-len(labels) // columns)
     longest = max((width_of(label) for label in labels), default=0)
-    return Plan(labels, columns, lines, longest + 2, cell, gpus)  # the state's glyph, a blank
+    return HeatLayout(labels, columns, lines, longest + 2, cell, gpus)  # the state's glyph, a blank
 
 
 def _without_prefix(names: tuple[str, ...]) -> tuple[str, ...]:

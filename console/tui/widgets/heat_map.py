@@ -88,6 +88,7 @@ class HeatMap(LineView):
     # -- painting ----------------------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
+        """Number of lines."""
         return self._plan.lines
 
     def _places(self, y: int) -> list[int]:
@@ -96,11 +97,13 @@ class HeatMap(LineView):
         return list(places)
 
     def version(self, y: int) -> Hashable:
+        """Changes whenever line `y` looks different."""
         places = self._places(y)
         cursor = self._gpu if self._row in places and self.has_focus else None
         return self.scale, cursor, tuple(self.rows[place] for place in places)
 
     def line(self, y: int) -> Sequence[Span]:
+        """Line `y`."""
         spans: list[Span] = []
         for place in self._places(y):
             if spans:
@@ -211,6 +214,7 @@ class HeatMap(LineView):
         return found
 
     def notify_style_update(self) -> None:
+        """Repaint everything in the new theme."""
         super().notify_style_update()
         self._heads.clear()
         self._changed_by.clear()

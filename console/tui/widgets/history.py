@@ -1,4 +1,4 @@
-"""`History`: one figure over time, with its axes and its unit; what is unknown is a gap.
+"""`HistoryPlot`: one figure over time, with its axes and its unit; what is unknown is a gap.
 
 utilisation %  now 97  least 3  mean 81  most 100
  100 ┤⣀⡠⠤⠒⠉⠉⠉⠑⠒⠤⣀⡀        ⢀⡠⠔⠒⠉
@@ -25,11 +25,11 @@ _AXIS = 8
 _AROUND = 3
 
 
-class History(LineView):
+class HistoryPlot(LineView):
     """`show` gives it a plot, and a version that differs whenever the plot does. It fills the room it has."""
 
     BINDINGS = bindings(action for action in in_scope("lines") if action.call in ("up", "down", "page_up", "page_down"))
-    DEFAULT_CSS = "History { height: 8; min-height: 5; }"
+    DEFAULT_CSS = "HistoryPlot { height: 8; min-height: 5; }"
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -52,12 +52,15 @@ class History(LineView):
         self.changed()
 
     def line_count(self) -> int:
+        """Number of lines."""
         return len(self._lines)
 
     def line(self, y: int) -> Sequence[Span]:
+        """Line `y`."""
         return self._lines[y]
 
     def version(self, y: int) -> Hashable:
+        """Changes whenever line `y` looks different."""
         return tuple(self._lines[y])
 
     def action_down(self) -> None:

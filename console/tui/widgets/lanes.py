@@ -67,18 +67,22 @@ class Lanes(CursorView):
         return max(0, self.size.width - 1 - label - figure - 2 * _GAP)
 
     def line_count(self) -> int:
+        """Number of lines."""
         return len(self.lanes)
 
     def version(self, y: int) -> Hashable:
+        """Changes whenever line `y` looks different."""
         return self.lanes[y]
 
     def heading(self, y: int) -> Sequence[Span]:
+        """Heading line `y`."""
         label, figure, axis = self._layout
         gap = " " * _GAP
         heads = f"{fit(self._heads[0], label)}{gap}{fit(self._heads[1], figure, 'right')}{gap}"
         return [Span(heads, "accent"), Span(ticks(self._room, axis, self._unit), "muted")]
 
     def line(self, y: int) -> Sequence[Span]:
+        """Line `y`."""
         lane, (label, figure, axis) = self.lanes[y], self._layout
         gap = Span(" " * _GAP)
         name, value = fit(clean(lane.label), label), fit(clean(lane.figure), figure, "right")

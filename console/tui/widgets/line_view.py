@@ -135,6 +135,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         return self.strip(spans, width, self._ground(y), selection, y + self.fixed)
 
     def notify_style_update(self) -> None:
+        """Repaint everything in the new theme."""
         super().notify_style_update()
         self._painted.clear()
 
@@ -151,11 +152,13 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     # -- selecting with the mouse ------------------------------------------------------------------------------------
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text selected with the mouse."""
         lines = ["".join(span.text for span in self.heading(y)) for y in range(self.fixed)]
         lines += ["".join(span.text for span in self.line(y)).rstrip() for y in range(self.line_count())]
         return selection.extract("\n".join(lines)), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
+        """Repaint the lines whose selection changed."""
         self.forget()
 
     # -- moving ------------------------------------------------------------------------------------------------------

@@ -83,16 +83,20 @@ class MatrixGrid(CursorView):
     # -- painting ----------------------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
+        """Number of lines."""
         return len(self.grid.rows)
 
     def has_cursor(self, y: int) -> bool:
+        """Whether line `y` has the cursor."""
         return False  # a cell has it, not the line
 
     def version(self, y: int) -> Hashable:
+        """Changes whenever line `y` looks different."""
         here = self._column if y == self._cursor and self.has_focus else None
         return self.grid.rows[y], self._first, here
 
     def heading(self, y: int) -> Sequence[Span]:
+        """Heading line `y`."""
         columns = self._columns()
         left = "‹" if self._first else " "
         spans = [Span(left + " " * (self._label - 1), "muted")]
@@ -104,6 +108,7 @@ class MatrixGrid(CursorView):
         return spans
 
     def line(self, y: int) -> Sequence[Span]:
+        """Line `y`."""
         chosen_row = self.has_focus and y == self._cursor
         spans = [Span(fit(self.grid.labels[y], self._label), "strong" if chosen_row else "muted")]
         for at in self._columns():
@@ -120,6 +125,7 @@ class MatrixGrid(CursorView):
     # -- moving ------------------------------------------------------------------------------------------------------
 
     def stand(self, y: int) -> None:
+        """Move the cursor to line `y`, within the content."""
         self._stand(y, self._column)
 
     def _stand(self, row: int, column: int) -> None:
@@ -135,6 +141,7 @@ class MatrixGrid(CursorView):
         self._stand(self._cursor, self._column + 1)
 
     def clicked(self, y: int, event: events.Click) -> None:
+        """Move the cursor to what was clicked."""
         x = self._label
         for column in self._columns():
             x += _GAP + self.grid.widths[column]

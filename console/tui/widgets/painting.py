@@ -24,7 +24,7 @@ from ...present.spans import STYLES, Span
 
 _PREFIX = "paint--"
 #: What the app's style sheet says a look for; `themed.ThemedApp` has them as its component classes.
-LOOKS: Final = frozenset(f"{_PREFIX}{name}" for name in (*STYLES, "cursor", "cursor-blurred"))
+COMPONENT_STYLES: Final = frozenset(f"{_PREFIX}{name}" for name in (*STYLES, "cursor", "cursor-blurred"))
 
 
 class Painting(Widget):
@@ -64,6 +64,7 @@ class Painting(Widget):
         return self.app.get_component_styles(_PREFIX + name).partial_rich_style
 
     def notify_style_update(self) -> None:
+        """Repaint everything in the new theme."""
         self._pens = None
         super().notify_style_update()
 

@@ -52,6 +52,7 @@ class Progress(Painting, can_focus=True):
 
     @property
     def is_cancelled(self) -> bool:
+        """Whether the user cancelled."""
         return self._is_cancelled
 
     def action_cancel(self) -> None:
@@ -85,6 +86,7 @@ class Progress(Painting, can_focus=True):
         return self.located(self.strip(self.spans(), self.size.width, selection=self.text_selection), y)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text selected with the mouse."""
         return selection.extract("".join(span.text for span in self.spans())), "\n"
 
 

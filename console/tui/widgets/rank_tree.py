@@ -80,13 +80,16 @@ class RankTree(CursorView):
     # -- painting ----------------------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
+        """Number of lines."""
         return len(self.rows)
 
     def version(self, y: int) -> Hashable:
+        """Changes whenever line `y` looks different."""
         row = self.rows[y]
         return row.branch.text, row.branch.note, row.branch.ranks, bool(row.branch.children), row.depth, row.folded
 
     def line(self, y: int) -> Sequence[Span]:
+        """Line `y`."""
         row, (notes, ranks) = self.rows[y], self._layout
         room = self.size.width - 1
         room -= sum(part + _GAP for part in (notes, ranks) if part)
@@ -132,6 +135,7 @@ class RankTree(CursorView):
             self.stand(self._cursor + 1)
 
     def clicked(self, y: int, event: events.Click) -> None:
+        """Move the cursor to what was clicked."""
         row = self.rows[y]
         sign = _INDENT * min(row.depth, _DEEPEST)
         if row.branch.children and sign <= event.x < sign + _INDENT:

@@ -27,9 +27,15 @@ class GridRow(Protocol):
     """What the grid asks of a row; `version` differs whenever the row may look different."""
 
     @property
-    def key(self) -> Hashable: ...
+    def key(self) -> Hashable:
+        """Identifies the row across frames."""
+        ...
+
     @property
-    def version(self) -> Hashable: ...
+    def version(self) -> Hashable:
+        """Changes whenever line `y` looks different."""
+        ...
+
     @property
     def banner(self) -> tuple[Span, ...] | None:
         """The whole line, for the head of a group."""
@@ -45,7 +51,7 @@ R = TypeVar("R", bound=GridRow)
 
 
 @dataclass(frozen=True)
-class Column(Generic[R]):
+class GridColumn(Generic[R]):
     """One column. The highest `drop` goes first where there is no room, 0 never goes; `grow`: cells more, with room.
 
     `leads` columns are shown even where a row's note replaces the rest; they stand first.
@@ -65,12 +71,14 @@ class Column(Generic[R]):
 class Placed(Generic[R]):
     """A column at its place."""
 
-    column: Column[R]
+    column: GridColumn[R]
     x: int
     width: int
 
 
-def as_arranged(columns: Sequence[Column[R]], order: Sequence[str], hidden: Sequence[str]) -> tuple[Column[R], ...]:
+def as_arranged(
+    columns: Sequence[GridColumn[R]], order: Sequence[str], hidden: Sequence[str]
+) -> tuple[GridColumn[R], ...]:
     """The columns a person wants, by key: first those of `order`, then those it does not name; never none.
 
     Columns that lead stay in front: a row's note takes the place of all others.
@@ -80,7 +88,7 @@ def as_arranged(columns: Sequence[Column[R]], order: Sequence[str], hidden: Sequ
     return tuple(column for column in wanted if column.key not in hidden) or tuple(wanted[:1])
 
 
-def place(columns: Sequence[Column[R]], width: int) -> list[Placed[R]]:
+def place(columns: Sequence[GridColumn[R]], width: int) -> list[Placed[R]]:
     """Which columns fit into that many cells, where, and how wide: drop, then breathe, then grow."""
     kept = list(columns)
     while len(kept) > 1 and _least(kept) > width:
@@ -100,7 +108,7 @@ def place(columns: Sequence[Column[R]], width: int) -> list[Placed[R]]:
     return placed
 
 
-def _grown(columns: Sequence[Column[Any]], spare: int) -> list[int]:
+def _grown(columns: Sequence[GridColumn[Any]], spare: int) -> list[int]:
     """The widths with the spare cells dealt out, one to each column in turn that still grows."""
     more = [0] * len(columns)
     while spare > 0:
@@ -113,12 +121,12 @@ def _grown(columns: Sequence[Column[Any]], spare: int) -> list[int]:
     return [column.width + extra for column, extra in zip(columns, more, strict=True)]
 
 
-def _gap(column: Column[Any]) -> int:
+def _gap(column: GridColumn[Any]) -> int:
     """Blanks before a column: a word may follow a figure closely, so it gets two."""
     return 1 if column.align == "right" else 2
 
 
-def _least(columns: Sequence[Column[Any]]) -> int:
+def _least(columns: Sequence[GridColumn[Any]]) -> int:
     return sum(column.width + _gap(column) for column in columns)
 
 
@@ -139,7 +147,7 @@ class RecordGrid(CursorView, Generic[R]):
         def control(self) -> RecordGrid[Any]:
             return self.grid
 
-    def __init__(self, columns: Sequence[Column[R]], *, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(self, columns: Sequence[GridColumn[R]], *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.columns = tuple(columns)
         self.rows: Sequence[R] = ()
@@ -165,7 +173,7 @@ class RecordGrid(CursorView, Generic[R]):
         if watched and not self._is_visible(self._cursor):
             self.show_line(self._cursor)
 
-    def set_columns(self, columns: Sequence[Column[R]]) -> None:
+    def set_columns(self, columns: Sequence[GridColumn[R]]) -> None:
         """Show these columns from now on."""
         if tuple(columns) != self.columns:
             self.columns, self._placed_in = tuple(columns), -1
@@ -193,12 +201,15 @@ class RecordGrid(CursorView, Generic[R]):
     # -- painting ----------------------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
+        """Number of lines."""
         return len(self.rows)
 
     def version(self, y: int) -> Hashable:
+        """Changes whenever line `y` looks different."""
         return self.rows[y].version
 
     def heading(self, y: int) -> Sequence[Span]:
+        """Heading line `y`."""
         spans: list[Span] = []
         at = 0
         for placed in self.placed:
@@ -211,6 +222,7 @@ class RecordGrid(CursorView, Generic[R]):
         return spans
 
     def line(self, y: int) -> Sequence[Span]:
+        """Line `y`."""
         row = self.rows[y]
         if row.banner is not None:
             return cut(row.banner, self.scrollable_content_region.width - 1)

@@ -1,4 +1,4 @@
-"""`Report`: prepared lines; those with a key can be visited by the cursor and opened.
+"""`LineReport`: prepared lines; those with a key can be visited by the cursor and opened.
 
 ✖ node018   auth: the key was refused
   try       ssh-add, or identity_file in hosts.toml
@@ -15,7 +15,7 @@ from ..keymap.actions import bindings, in_scope
 from .line_view import LineView
 
 
-class Report(LineView):
+class LineReport(LineView):
     """A few lines up to thousands. `show` replaces them; only lines that differ are painted."""
 
     BINDINGS = bindings(action for action in in_scope("lines") if action.call not in ("left", "right"))
@@ -40,15 +40,19 @@ class Report(LineView):
         return self._key
 
     def line_count(self) -> int:
+        """Number of lines."""
         return len(self.lines)
 
     def line(self, y: int) -> Sequence[Span]:
+        """Line `y`."""
         return self.lines[y].spans
 
     def version(self, y: int) -> Hashable:
+        """Changes whenever line `y` looks different."""
         return self.lines[y]
 
     def has_cursor(self, y: int) -> bool:
+        """Whether line `y` has the cursor."""
         return self.has_focus and y < len(self.lines) and self._key is not None and self.lines[y].key == self._key
 
     def _at(self, key: Hashable) -> int | None:

@@ -52,4 +52,5 @@ class Sparkline(Painting):
         return self.located(self.strip(self.spans(), self.size.width, selection=self.text_selection), y)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text selected with the mouse."""
         return selection.extract("".join(span.text for span in self.spans())), "\n"

@@ -23,14 +23,14 @@ from ..keymap.actions import bindings, in_scope
 from ..views.query.completion import SqlCompletion, complete
 from .bar import Bar
 
-#: Earlier questions that Ctrl-R brings back.
+#: Earlier queries that Ctrl-R recalls.
 REMEMBERED = 100
-#: Lines it grows to.
+#: Lines. The editor grows to this height.
 _MOST_LINES = 6
 
 
 class SqlText(TextArea):
-    """The text itself; its own keys first, then those of questions."""
+    """The text area; its own keys come first."""
 
     BINDINGS = bindings(in_scope("sql"))
     scope = "sql"
@@ -47,11 +47,11 @@ class SqlText(TextArea):
         self._editor = editor
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter":  # asks; a new line has a key of its own
+        if event.key == "enter":  # runs the query; ctrl+j inserts a line break
             event.prevent_default()
 
-    def action_ask(self) -> None:
-        self._editor.ask()
+    def action_run(self) -> None:
+        self._editor.run()
 
     def action_newline(self) -> None:
         self.insert("\n")
@@ -67,7 +67,7 @@ class SqlText(TextArea):
 
 
 class SqlEditor(Vertical):
-    """`names` are the tables with their columns, for completion."""
+    """An editor for one query; `names` are the tables with their columns, for completion."""
 
     DEFAULT_CSS = """
     SqlEditor { height: auto; width: 1fr; padding: 0 1; }
@@ -75,59 +75,59 @@ class SqlEditor(Vertical):
         background: $background; background-tint: $background 0%; }
     """
 
-    class Asked(Message):
-        """Somebody wants this answered."""
+    class Submitted(Message):
+        """The query was submitted."""
 
         def __init__(self, sql: str) -> None:
             super().__init__()
             self.sql = sql
 
     class Left(Message):
-        """The person is done typing."""
+        """The user left the editor."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.names: Mapping[str, Sequence[str]] = {}
-        self.history: list[str] = []  # questions that were asked, the newest last
+        self.history: list[str] = []  # queries that were run, the newest last
         self.line = SqlText(self)
         self._help = Bar()
-        self._completion: SqlCompletion | None = None  # what Tab goes through
+        self._completion: SqlCompletion | None = None  # the matches Tab cycles through
         self._chosen = -1
-        self._recalled = 0  # how many questions back
-        self._put = ""  # the text as last put in here
+        self._recalled = 0  # how many queries back
+        self._put = ""  # the text as last set by the program
 
     def compose(self) -> ComposeResult:
         yield self.line
         yield self._help
 
     def open(self) -> None:
-        """Type here from now on."""
+        """Give the editor the focus."""
         self.line.focus()
-        self._tell()
+        self._show_matches()
 
     def put(self, text: str) -> None:
-        """Show this, as if it had been typed."""
+        """Replace the text."""
         self._put = text
         self.line.text = text
         self.line.move_cursor(self.line.document.end)
-        self._tell()
+        self._show_matches()
 
-    def take_names(self, names: Mapping[str, Sequence[str]]) -> None:
-        """What can be completed from now on, also in what stands here already."""
+    def set_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Set what completion offers."""
         self.names = names
         if self.line.text or self.line.has_focus:
-            self._tell()
+            self._show_matches()
 
-    def ask(self) -> None:
-        """Ask what stands here."""
+    def run(self) -> None:
+        """Submit the query."""
         sql = self.line.text.strip()
         if sql:
             self.history = [*(old for old in self.history if old != sql), sql][-REMEMBERED:]
             self._recalled = 0
-            self.post_message(self.Asked(sql))
+            self.post_message(self.Submitted(sql))
 
     def recall(self) -> None:
-        """The question before this one."""
+        """Recall the previous query."""
         for _ in self.history:
             self._recalled = self._recalled % len(self.history) + 1
             if self.history[-self._recalled] != self.line.text.strip():
@@ -136,25 +136,25 @@ class SqlEditor(Vertical):
             self.put(self.history[-self._recalled])
 
     def complete(self) -> None:
-        """Put in what may come next; once more, the one after that."""
+        """Complete; again: the next match."""
         text, cursor = self.line.text, self._cursor
         if self._completion is None:
-            found = complete(text, cursor, self.names)
-            if not found.options:
+            matches = complete(text, cursor, self.names)
+            if not matches.options:
                 return
-            self._completion, self._chosen = found, -1
-        found = self._completion
-        typed = found.end if self._chosen < 0 else found.start + len(found.options[self._chosen])
-        self._chosen = (self._chosen + 1) % len(found.options)
-        option = found.options[self._chosen]
+            self._completion, self._chosen = matches, -1
+        matches = self._completion
+        typed = matches.end if self._chosen < 0 else matches.start + len(matches.options[self._chosen])
+        self._chosen = (self._chosen + 1) % len(matches.options)
+        option = matches.options[self._chosen]
         document = self._document
-        start, end = document.get_location_from_index(found.start), document.get_location_from_index(typed)
-        self._put = text[: found.start] + option + text[typed:]
+        start, end = document.get_location_from_index(matches.start), document.get_location_from_index(typed)
+        self._put = text[: matches.start] + option + text[typed:]
         self.line.replace(option, start, end)
-        self.line.move_cursor(document.get_location_from_index(found.start + len(option)))
-        if len(found.options) == 1:
+        self.line.move_cursor(document.get_location_from_index(matches.start + len(option)))
+        if len(matches.options) == 1:
             self._completion = None
-        self._tell()
+        self._show_matches()
 
     @property
     def _cursor(self) -> int:
@@ -167,21 +167,24 @@ class SqlEditor(Vertical):
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         event.stop()
-        if self.line.text != self._put:  # what was put in here is not what the person typed
+        if self.line.text != self._put:  # a text set by the program is not typed
             self._put = self.line.text
             self._completion, self._chosen, self._recalled = None, -1, 0
-        self._tell()
+        self._show_matches()
 
     def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
         event.stop()
 
-    def _tell(self) -> None:
-        """The line below: what may come next."""
+    def _show_matches(self) -> None:
+        """Show the matches in the line below."""
         if not self.is_mounted:
             return
-        found = self._completion or complete(self.line.text, self._cursor, self.names)
+        matches = self._completion or complete(self.line.text, self._cursor, self.names)
         spans = [Span(" ")]
         first = max(0, self._chosen - 3) if self._completion else 0
-        for at, option in enumerate(found.options[first : first + 30], first):
-            spans += [Span(clean(option), "accent" if self._completion and at == self._chosen else "muted"), Span("  ")]
+        for index, option in enumerate(matches.options[first : first + 30], first):
+            spans += [
+                Span(clean(option), "accent" if self._completion and index == self._chosen else "muted"),
+                Span("  "),
+            ]
         self._help.show(spans)

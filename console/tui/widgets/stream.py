@@ -66,5 +66,6 @@ class Stream(RecordGrid[R]):
             self.following = False
 
     def stand(self, y: int) -> None:
+        """Move the cursor to line `y`, within the content."""
         super().stand(y)
         self.following = bool(self.rows) and self._cursor == len(self.rows) - 1

@@ -21,7 +21,7 @@ from .painting import Painting
 
 
 @dataclass(frozen=True)
-class Shown:
+class TimeLineState:
     """What the line shows; instants are console CLOCK_REALTIME, ns."""
 
     begin: int
@@ -30,18 +30,20 @@ class Shown:
     is_playing: bool = False
     speed: float = 1.0
     events: Sequence[int] = ()
-    busy: str = ""  # what it is at that takes long
-    real_speed: float | None = None  # where time goes slower than `speed` says
+    busy: str = ""  # the running seek, in words
+    real_speed: float | None = None  # set if playback falls behind `speed`
 
-    def at(self, share: float) -> int:
+    def instant_at(self, share: float) -> int:
+        """The instant, in ns, at this share of the session, 0 to 1."""
         return self.begin + int(max(0.0, min(1.0, share)) * (self.end - self.begin))
 
     def share(self, instant: int) -> float:
+        """The share of the session before this instant."""
         return (instant - self.begin) / max(1, self.end - self.begin)
 
 
 class TimeLine(Painting):
-    """One line. `show` moves it; `Sought` is posted where a person wants to go."""
+    """One line with position and events; `Sought` is posted when the user clicks on it."""
 
     DEFAULT_CSS = "TimeLine { height: 1; width: 1fr; }"
 
@@ -52,12 +54,13 @@ class TimeLine(Painting):
             super().__init__()
             self.instant = instant
 
-    def __init__(self, shown: Shown, *, id: str | None = None) -> None:
+    def __init__(self, shown: TimeLineState, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._shown = shown
         self._held: int | None = None  # the column under the mouse, while it is held
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: TimeLineState) -> None:
+        """Show this state."""
         if shown != self._shown:
             self._shown = shown
             self.refresh()
@@ -111,7 +114,7 @@ class TimeLine(Painting):
 
     def _under_mouse(self) -> int:
         _, room = self._track()
-        return self._shown.at((self._held or 0) / max(1, room - 1))
+        return self._shown.instant_at((self._held or 0) / max(1, room - 1))
 
     def render_line(self, y: int) -> Strip:
         return self.strip(self.laid_out(), self.size.width)

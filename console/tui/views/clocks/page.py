@@ -7,10 +7,10 @@ from textual.app import ComposeResult
 
 from ....present.spans import Span
 from ....text.cells import clean
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
-from ...widgets.history import History
-from ...widgets.report import Report
+from ...widgets.history import HistoryPlot
+from ...widgets.report import LineReport
 from ..base import DetailProvider
 from ..gpus.plots import is_known
 from ..paged_list import DetailPage
@@ -28,10 +28,10 @@ class ClockPage(DetailPage[str]):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._title = Bar(fill="─")
-        self._curve = History(id="clock-curve")
-        self._facts = Report(id="clock-facts")
+        self._curve = HistoryPlot(id="clock-curve")
+        self._facts = LineReport(id="clock-facts")
         self._shown: object = None
-        self._frame: Frame | None = None
+        self._frame: ScreenSnapshot | None = None
 
     def compose(self) -> ComposeResult:
         yield self._title
@@ -43,10 +43,10 @@ class ClockPage(DetailPage[str]):
         self._facts.show(())
         self._facts.scroll_home(animate=False, immediate=True)
 
-    def initial_focus(self) -> Report:
+    def initial_focus(self) -> LineReport:
         return self._facts
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Show this frame; nothing is made anew where nothing of the clock changed."""
         self._frame = frame
         if self.key is None:

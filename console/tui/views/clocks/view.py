@@ -8,11 +8,11 @@ from textual.app import ComposeResult
 
 from ....present.spans import Line, Span, plain
 from ...keymap.actions import Action, bindings, in_scope
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
 from ...widgets.line_view import LineView
 from ...widgets.matrix_grid import MatrixGrid
-from ...widgets.record_grid import Column, RecordGrid
+from ...widgets.record_grid import GridColumn, RecordGrid
 from ..list_view import column
 from ..paged_list import PagedListView
 from .columns import FIELDS, KIND
@@ -21,7 +21,7 @@ from .page import ClockPage
 from .page_model import edge_grid, edge_text, head_spans
 
 #: In their order on the screen. At 80 cells: state, node, offset, bound, drift, method, service.
-COLUMNS: tuple[Column[ClockRow], ...] = (
+COLUMNS: tuple[GridColumn[ClockRow], ...] = (
     column(FIELDS["state"], 12, leads=True, grow=4),
     column(FIELDS["node"], 9, leads=True, grow=12),
     column(FIELDS["offset"], 10, 1, right=True),
@@ -84,16 +84,16 @@ class ClocksView(PagedListView[ClockRow, str]):
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
-    def dependencies(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         return (frame.time.clocks,)
 
-    def all_rows(self, frame: Frame) -> Sequence[ClockRow]:
+    def all_rows(self, frame: ScreenSnapshot) -> Sequence[ClockRow]:
         return frame.time.clocks.rows
 
-    def empty_text(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         return _NOTHING
 
-    def _draw(self, frame: Frame) -> None:
+    def _draw(self, frame: ScreenSnapshot) -> None:
         super()._draw(frame)
         seen = frame.time.clocks
         self._head.show((_EDGE, Span("CLOCKS", "accent"), *head_spans(seen)))
@@ -101,7 +101,7 @@ class ClocksView(PagedListView[ClockRow, str]):
         self._draw_edge()
         self._lay_out()
 
-    def show_page(self, frame: Frame) -> None:
+    def show_page(self, frame: ScreenSnapshot) -> None:
         self._page.show_snapshot(frame)
 
     @property

@@ -15,10 +15,10 @@ from ....text import format
 from ...models.detail import Detail
 from ...models.grouping import GroupHeader, grouped
 from ...models.list_kind import row_predicate
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
 from ...widgets.line_view import LineView
-from ...widgets.record_grid import Column
+from ...widgets.record_grid import GridColumn
 from ...widgets.stream import Stream
 from ..base import DetailProvider
 from ..list_view import ListView, column, row_context
@@ -26,7 +26,7 @@ from .columns import FIELDS, KIND, EventFilter, FilteredEvents, events_of
 from .model import EventRow, event_detail
 
 #: At 80 cells: time, age, severity, node, what happened; with more room also the kind and the node's clock.
-COLUMNS: tuple[Column[EventRow], ...] = (
+COLUMNS: tuple[GridColumn[EventRow], ...] = (
     column(FIELDS["time"], 8, 2),
     column(FIELDS["node_time"], 12, 5),
     column(FIELDS["age"], 6, 3, right=True),
@@ -71,7 +71,7 @@ class EventsView(ListView[EventRow]):
         ungrouped = self.kind.grouping(self._arranged.group).value is None
         return ungrouped and self._sort == self.kind.sort and not self._arranged.reverse
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         self._frame = frame
         if self._tags(frame) != self._dependencies:
             self.redraw()
@@ -93,20 +93,20 @@ class EventsView(ListView[EventRow]):
             self._stream.action_top()
             self._stream.following = False
 
-    def _tags(self, frame: Frame) -> tuple[object, ...]:
+    def _tags(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         """The tags of all nodes, where what is shown depends on them: all else of an event never changes."""
         fields = {term.field.name if term.field else "" for term in self._filter.wanted.terms}
         if not fields & {"tag", ""} and self._arranged.group != "tag":
             return ()
         return tuple((name, now.state.tags) for name, now in frame.nodes.items() if now.state and now.state.tags)
 
-    def all_rows(self, frame: Frame) -> Sequence[EventRow]:
+    def all_rows(self, frame: ScreenSnapshot) -> Sequence[EventRow]:
         return events_of(frame.events, range(frame.events.first, frame.events.end))
 
-    def count(self, frame: Frame) -> int:
+    def count(self, frame: ScreenSnapshot) -> int:
         return len(frame.events.records)
 
-    def _draw(self, frame: Frame) -> None:
+    def _draw(self, frame: ScreenSnapshot) -> None:
         log, passing_now = frame.events, self._sieve.update(frame.events)
         rows: Sequence[GroupHeader | EventRow]
         if self._is_stream:
@@ -121,7 +121,7 @@ class EventsView(ListView[EventRow]):
         self._show_empty_text(rows, self.count(frame), frame)
         self._head()
 
-    def _listed_now(self, frame: Frame, numbers: Sequence[int]) -> Sequence[int | GroupHeader]:
+    def _listed_now(self, frame: ScreenSnapshot, numbers: Sequence[int]) -> Sequence[int | GroupHeader]:
         """The events that pass, sorted and grouped; the last list, while nothing is new or it is hardly old."""
         log, now = frame.events, time.monotonic()
         first, end, due = self._listed
@@ -135,7 +135,7 @@ class EventsView(ListView[EventRow]):
         self._entries = [row if isinstance(row, GroupHeader) else row.number for row in listed]
         return self._entries
 
-    def empty_text(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         return (plain("no events yet", "muted"),)
 
     # -- the line above ----------------------------------------------------------------------------------------------
@@ -186,5 +186,5 @@ class EventsView(ListView[EventRow]):
         return lambda frame: _detail(frame, record)
 
 
-def _detail(frame: Frame, record: Record) -> Detail:
+def _detail(frame: ScreenSnapshot, record: Record) -> Detail:
     return event_detail(record, frame.now)

@@ -14,10 +14,10 @@ from ....present.status import GLYPHS, state_word
 from ....records import Finding, GpuEvent, Record
 from ...models.detail import Detail
 from ...models.page import PageItem
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
-from ...widgets.history import History
-from ...widgets.report import Report
+from ...widgets.history import HistoryPlot
+from ...widgets.report import LineReport
 from ..base import DetailProvider
 from ..events.model import EventRow, event_detail
 from ..paged_list import DetailPage
@@ -40,11 +40,11 @@ class GpuPage(DetailPage[GpuKey]):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._title = Bar(fill="─")
-        self.report = Report(id="gpu-facts")
-        self._curves = [History(classes="gpu-curve") for _ in PLOT_METRICS]
+        self.report = LineReport(id="gpu-facts")
+        self._curves = [HistoryPlot(classes="gpu-curve") for _ in PLOT_METRICS]
         self._first = 0  # of the figures that are drawn
         self._hour = False
-        self._seen: tuple[Frame, GpuRow | None] | None = None
+        self._seen: tuple[ScreenSnapshot, GpuRow | None] | None = None
         self._shown: object = None
 
     def compose(self) -> ComposeResult:
@@ -58,7 +58,7 @@ class GpuPage(DetailPage[GpuKey]):
         self.report.show(())
         self.report.scroll_home(animate=False, immediate=True)
 
-    def initial_focus(self) -> Report:
+    def initial_focus(self) -> LineReport:
         return self.report
 
     def next_figure(self) -> None:
@@ -71,7 +71,7 @@ class GpuPage(DetailPage[GpuKey]):
         self._hour = not self._hour
         self._again()
 
-    def show_snapshot(self, frame: Frame, row: GpuRow | None) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot, row: GpuRow | None) -> None:
         """Show this frame; nothing is made anew where nothing of the GPU changed."""
         self._seen = (frame, row)
         if self.key is None:
@@ -83,7 +83,7 @@ class GpuPage(DetailPage[GpuKey]):
             self._shown = basis
             self._write(frame, row, second)
 
-    def _write(self, frame: Frame, row: GpuRow | None, second: int) -> None:
+    def _write(self, frame: ScreenSnapshot, row: GpuRow | None, second: int) -> None:
         assert self.key is not None
         if row is None:
             self._title.show((_EDGE, Span(self.key[0], "strong"), Span(" GPU removed ", "muted")))
@@ -96,7 +96,7 @@ class GpuPage(DetailPage[GpuKey]):
         self.report.show(page_lines(_known(frame, row), width))
         self._draw_curves(frame, row, second)
 
-    def _draw_curves(self, frame: Frame, row: GpuRow, second: int) -> None:
+    def _draw_curves(self, frame: ScreenSnapshot, row: GpuRow, second: int) -> None:
         """As many as there is room for, from the chosen one on; figures that were never told are left out."""
         room = max(1, (self.size.height - 1) // _CURVE) if self._is_wide else 1
         plots = []
@@ -132,14 +132,14 @@ class GpuPage(DetailPage[GpuKey]):
             return None
         number = thing.key
 
-        def detail(frame: Frame) -> Detail | None:
+        def detail(frame: ScreenSnapshot) -> Detail | None:
             record = frame.events.find(number)
             return event_detail(record, frame.now) if record else None
 
         return detail
 
 
-def _known(frame: Frame, row: GpuRow) -> GpuPageData:
+def _known(frame: ScreenSnapshot, row: GpuRow) -> GpuPageData:
     processes = [process for process in frame.gpu_processes.values() if (process.node, process.uuid) == row.key]
     links = [link for link in frame.gpu_links.values() if (link.node, link.uuid) == row.key]
     return GpuPageData(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ....core.store import GpuKey
 from ....present.spans import Line, plain
 from ...keymap.actions import Action, bindings, in_scope
-from ...snapshot import Frame
-from ...widgets.record_grid import Column, RecordGrid
+from ...snapshot import ScreenSnapshot
+from ...widgets.record_grid import GridColumn, RecordGrid
 from ..list_view import column
 from ..paged_list import PagedListView
 from .columns import CURVE_CELLS, FIELDS, KIND
@@ -16,7 +16,7 @@ from .model import GpuRow, Recent, gpu_rows, ranks_on
 from .page import GpuPage
 
 #: In their order on the screen. At 80 cells: state, node, gpu, utilisation with its curve, memory, power, heat, ranks.
-COLUMNS: tuple[Column[GpuRow], ...] = (
+COLUMNS: tuple[GridColumn[GpuRow], ...] = (
     column(FIELDS["state"], 10, leads=True, grow=6),
     column(FIELDS["node"], 9, leads=True, grow=12),
     column(FIELDS["gpu"], 3, right=True, leads=True),
@@ -76,17 +76,17 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
-    def dependencies(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         return (frame.fleet, frame.jobs, frame.findings)
 
-    def all_rows(self, frame: Frame) -> Sequence[GpuRow]:
+    def all_rows(self, frame: ScreenSnapshot) -> Sequence[GpuRow]:
         basis = self.dependencies(frame)
         if self._rows[0] is None or any(a is not b for a, b in zip(basis, self._rows[0], strict=True)):  # type: ignore[call-overload]
             ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
             self._rows = (basis, gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, _recent(frame)))
         return self._rows[1]
 
-    def empty_text(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         if not frame.settled:
             return (plain("discovering GPUs …", "muted"),)
         return (
@@ -98,7 +98,7 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
 
     # -- the page ----------------------------------------------------------------------------------------------------
 
-    def show_page(self, frame: Frame) -> None:
+    def show_page(self, frame: ScreenSnapshot) -> None:
         self._page.show_snapshot(frame, self.row_of_page(frame))
 
     def action_figure(self) -> None:
@@ -115,7 +115,7 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
         return key[0] if key is not None else None
 
 
-def _recent(frame: Frame) -> Recent | None:
+def _recent(frame: ScreenSnapshot) -> Recent | None:
     """The last minutes of one metric, where somebody keeps them."""
     history = frame.history
     return history.series["gpu"].recent if history is not None else None

@@ -20,12 +20,12 @@ from ...dialogs.dialog import LinesDialog
 from ...folds.verdicts import JobDiagnosis
 from ...keymap.actions import bindings, in_scope
 from ...models.job_ranks import RankListRow
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.line_view import LineView
 from ...widgets.panel import Panel
 from ...widgets.progress import Progress
 from ...widgets.rank_tree import RankTree
-from ...widgets.report import Report
+from ...widgets.report import LineReport
 from ..base import CancelRequested, CaptureViewRequested, View
 from .comparison import moved, side_by_side
 from .model import culprits_of, verdict_lines, worst_first
@@ -47,11 +47,11 @@ class HangView(View):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._verdict = Report(id="hang-verdict")
+        self._verdict = LineReport(id="hang-verdict")
         self._progress = Progress(id="hang-progress")
         self._tree = RankTree(id="hang-tree")
-        self._ranks, self._threads = Report(id="hang-ranks"), Report(id="hang-threads")
-        self._collectives = Report(id="hang-collectives")
+        self._ranks, self._threads = LineReport(id="hang-ranks"), LineReport(id="hang-threads")
+        self._collectives = LineReport(id="hang-collectives")
         self._tree_panel = Panel("STACKS", self._tree, id="hang-tree-panel")
         self._ranks_panel = Panel("RANKS", self._ranks, id="hang-ranks-panel")
         self._threads_panel = Panel("THREADS", self._threads, id="hang-threads-panel")
@@ -59,7 +59,7 @@ class HangView(View):
         self._of: JobDiagnosis | None = None  # what the tree is of
         self._job = ""  # the chosen one; empty is the worst
         self._marked: Hashable | None = None  # the branch that the next x compares with
-        self._frame: Frame | None = None
+        self._frame: ScreenSnapshot | None = None
         self._shown: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
@@ -80,7 +80,7 @@ class HangView(View):
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         self._frame = frame
         self._show_progress(frame)
         basis = (frame.hang, self.size)
@@ -89,7 +89,7 @@ class HangView(View):
             self._write(frame)
         self._write_ranks(frame)
 
-    def _show_progress(self, frame: Frame) -> None:
+    def _show_progress(self, frame: ScreenSnapshot) -> None:
         now = frame.capturing
         if now is None and self._progress.has_focus:
             self.screen.set_focus(self.initial_focus())
@@ -97,7 +97,7 @@ class HangView(View):
         if now is not None:
             self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
 
-    def _write(self, frame: Frame) -> None:
+    def _write(self, frame: ScreenSnapshot) -> None:
         lines = verdict_lines(frame.hang, self.size.width - 3) if frame.hang else NO_STACKS
         self._verdict.show(lines)
         self.set_class(not frame.hang, "empty")
@@ -107,7 +107,7 @@ class HangView(View):
         self._grow_tree(chosen)
         self._collectives.show(collective_lines(chosen.said if chosen else None, self.size.width - 3))
 
-    def _chosen(self, frame: Frame) -> JobDiagnosis | None:
+    def _chosen(self, frame: ScreenSnapshot) -> JobDiagnosis | None:
         """The job whose stacks are drawn: the one that was chosen, else the worst."""
         ordered = worst_first(frame.hang)
         return next((one for one in ordered if one.job == self._job), ordered[0] if ordered else None)
@@ -148,7 +148,7 @@ class HangView(View):
         spans = (Span("  ".join(right), "warning" if seen.incomplete else "muted"),)
         self._tree_panel.head("STACKS", (Span(left, "muted"),), spans if self.size.width >= 80 else ())
 
-    def _write_ranks(self, frame: Frame) -> None:
+    def _write_ranks(self, frame: ScreenSnapshot) -> None:
         """The ranks of the branch under the cursor, and the threads of the chosen one."""
         ranks = self._model.ranks.get(self._tree.selected, ())
         seen = self._of
@@ -310,6 +310,6 @@ class HangView(View):
         return row.rank.node if row is not None and row.rank is not None else None
 
 
-def _rows_of(frame: Frame, job: str) -> Mapping[int, RankListRow]:
+def _rows_of(frame: ScreenSnapshot, job: str) -> Mapping[int, RankListRow]:
     found = next((one for one in frame.jobs.jobs if one.job == job), None)
     return {row.number: row for row in found.rows if row.number is not None} if found else {}

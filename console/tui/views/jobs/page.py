@@ -15,11 +15,11 @@ from ...models.list_kind import row_predicate
 from ...models.page import PageItem
 from ...models.row_context import RowInContext
 from ...models.table_export import ExportTable
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
 from ...widgets.filter_bar import FilterBar
 from ...widgets.line_view import LineView
-from ...widgets.report import Report
+from ...widgets.report import LineReport
 from ...widgets.stream import Stream
 from ..base import DetailProvider, NodePageRequested
 from ..list_view import column, row_context
@@ -45,15 +45,15 @@ class JobPage(DetailPage[str]):
         super().__init__(id=id)
         self.clock = clock
         self._title, self._state = Bar(fill="─"), Bar(fill="─")
-        self.plan = Report(id="job-plan")
+        self.plan = LineReport(id="job-plan")
         self.filter: FilterBar[RowInContext[LogLine]] = FilterBar(LINES, lambda field: (), id="line-filter")
         self.output: Stream[LogLine] = Stream(_COLUMNS, id="job-output")
-        self._nothing = Report(classes="nothing")
+        self._nothing = LineReport(classes="nothing")
         self._log: JobLog | None = None
         self._taken = -1  # version of the output up to which it is folded
         self._sieve = LogFilter(None)
         self._shown: tuple[object, ...] = ()
-        self._frame: Frame | None = None
+        self._frame: ScreenSnapshot | None = None
 
     def compose(self) -> ComposeResult:
         yield self._title
@@ -78,7 +78,7 @@ class JobPage(DetailPage[str]):
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def show(self, row: JobRow | None, frame: Frame) -> None:
+    def show(self, row: JobRow | None, frame: ScreenSnapshot) -> None:
         """Show this frame; nothing is made anew where nothing of the job changed."""
         self._frame = frame
         if row is None:
@@ -103,7 +103,7 @@ class JobPage(DetailPage[str]):
         else:
             self.plan.styles.height = max(3, min(len(lines), int(self.size.height * (1 - _LEAST_OUTPUT))))
 
-    def _update_log(self, job: str, writers: int, frame: Frame) -> None:
+    def _update_log(self, job: str, writers: int, frame: ScreenSnapshot) -> None:
         if self._log is None:
             self._log, self._taken = JobLog(job, writers), -1
             self._sieve = self._new_sieve()

@@ -12,8 +12,8 @@ from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
 from ...models import table_export
 from ...models.table_export import ExportTable
-from ...snapshot import Frame
-from ...widgets.record_grid import Column, RecordGrid
+from ...snapshot import ScreenSnapshot
+from ...widgets.record_grid import GridColumn, RecordGrid
 from ..list_view import column
 from ..paged_list import PagedListView
 from .columns import FIELDS, KIND
@@ -23,7 +23,7 @@ from .model import JobRow, job_rows
 from .page import JobPage
 
 #: In their order on the screen. At 80 cells: state, job, ran, nodes, ranks, step, why.
-COLUMNS: tuple[Column[JobRow], ...] = (
+COLUMNS: tuple[GridColumn[JobRow], ...] = (
     column(FIELDS["state"], 12, leads=True),
     column(FIELDS["job"], 14, leads=True, grow=16),
     column(FIELDS["ran"], 8, 3, right=True),
@@ -68,10 +68,10 @@ class JobsView(PagedListView[JobRow, str]):
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
-    def dependencies(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         return (frame.started, frame.jobs, self._second(frame))
 
-    def _second(self, frame: Frame) -> object:
+    def _second(self, frame: ScreenSnapshot) -> object:
         """The same object for as long as the second lasts: ages are told in seconds."""
         if not self._seconds or self._seconds[0] != frame.now // 1_000_000_000:
             self._seconds = [frame.now // 1_000_000_000]
@@ -79,7 +79,7 @@ class JobsView(PagedListView[JobRow, str]):
 
     _seconds: list[int] = []  # noqa: RUF012 - replaced, never changed
 
-    def all_rows(self, frame: Frame) -> Sequence[JobRow]:
+    def all_rows(self, frame: ScreenSnapshot) -> Sequence[JobRow]:
         made_of = (frame.started, frame.jobs, frame.now // 1_000_000_000)
         known, rows = self._rows
         if len(known) != 3 or any(a is not b for a, b in zip(known[:2], made_of[:2], strict=True)) \
@@ -88,12 +88,12 @@ class JobsView(PagedListView[JobRow, str]):
             self._rows = (made_of, rows)
         return rows
 
-    def empty_text(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         return _NOTHING if frame.settled else (plain("discovering jobs …", "muted"),)
 
     # -- the page ----------------------------------------------------------------------------------------------------
 
-    def show_page(self, frame: Frame) -> None:
+    def show_page(self, frame: ScreenSnapshot) -> None:
         self._page.show(self.row_of_page(frame), frame)
 
     @property

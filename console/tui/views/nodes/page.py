@@ -12,9 +12,9 @@ from ....core.store import ProcessKey
 from ....present.spans import Line, Span
 from ...models import detail
 from ...models.page import PageItem
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
-from ...widgets.report import Report
+from ...widgets.report import LineReport
 from ..base import DetailProvider
 from ..events.model import event_detail
 from ..paged_list import DetailPage
@@ -34,9 +34,9 @@ class NodePage(DetailPage[str]):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._title = Bar(fill="─")
-        self.facts, self._lists = Report(id="node-facts"), Report(id="node-lists")
+        self.facts, self._lists = LineReport(id="node-facts"), LineReport(id="node-lists")
         self._shown: object = None
-        self._frame: Frame | None = None
+        self._frame: ScreenSnapshot | None = None
 
     def compose(self) -> ComposeResult:
         yield self._title
@@ -48,10 +48,10 @@ class NodePage(DetailPage[str]):
             report.show(())
             report.scroll_home(animate=False, immediate=True)
 
-    def initial_focus(self) -> Report:
+    def initial_focus(self) -> LineReport:
         return self.facts
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Show this frame; nothing is made anew where nothing of the node changed."""
         self._frame = frame
         if self.key is None:
@@ -66,7 +66,7 @@ class NodePage(DetailPage[str]):
             self._shown = basis
             self._write(frame, self.key)
 
-    def _write(self, frame: Frame, name: str) -> None:
+    def _write(self, frame: ScreenSnapshot, name: str) -> None:
         known = _known(frame, name)
         if known is None:
             self._title.show((_EDGE, Span(name, "strong"), Span(" node was removed ", "muted")))
@@ -101,7 +101,7 @@ class NodePage(DetailPage[str]):
         return lambda frame: _detail(frame, node, thing)
 
 
-def _known(frame: Frame, name: str) -> NodePageData | None:
+def _known(frame: ScreenSnapshot, name: str) -> NodePageData | None:
     summary = frame.fleet.by_name.get(name)
     if summary is None:
         return None
@@ -114,12 +114,12 @@ def _known(frame: Frame, name: str) -> NodePageData | None:
     )  # fmt: skip
 
 
-def _detail(frame: Frame, name: str, thing: PageItem) -> detail.Detail | None:
+def _detail(frame: ScreenSnapshot, name: str, thing: PageItem) -> detail.Detail | None:
     provide = {"gpu": _gpu_detail, "rank": _rank_detail, "process": _process_detail, "event": _event_detail}[thing.kind]
     return provide(frame, name, thing.key)
 
 
-def _gpu_detail(frame: Frame, name: str, uuid: object) -> detail.Detail | None:
+def _gpu_detail(frame: ScreenSnapshot, name: str, uuid: object) -> detail.Detail | None:
     summary = frame.fleet.by_name.get(name)
     for gpu in frame.gpus.of(name):
         record = gpu.info or gpu.gpu
@@ -128,7 +128,7 @@ def _gpu_detail(frame: Frame, name: str, uuid: object) -> detail.Detail | None:
     return None
 
 
-def _rank_detail(frame: Frame, name: str, key: object) -> detail.Detail | None:
+def _rank_detail(frame: ScreenSnapshot, name: str, key: object) -> detail.Detail | None:
     for row in (row for job in frame.jobs.jobs for row in job.rows):
         if row.rank is not None and row.key == key:
             process = frame.processes.get((row.rank.node, row.rank.pid, row.rank.start_ticks))
@@ -136,11 +136,11 @@ def _rank_detail(frame: Frame, name: str, key: object) -> detail.Detail | None:
     return None
 
 
-def _process_detail(frame: Frame, name: str, key: object) -> detail.Detail | None:
+def _process_detail(frame: ScreenSnapshot, name: str, key: object) -> detail.Detail | None:
     process = frame.processes.get(cast(ProcessKey, key))
     return process_detail(process) if process else None
 
 
-def _event_detail(frame: Frame, name: str, number: object) -> detail.Detail | None:
+def _event_detail(frame: ScreenSnapshot, name: str, number: object) -> detail.Detail | None:
     record = frame.events.find(cast(int, number))
     return event_detail(record, frame.now) if record else None

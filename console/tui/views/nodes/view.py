@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....present.spans import Line, plain
-from ...snapshot import Frame
-from ...widgets.record_grid import Column, RecordGrid
+from ...snapshot import ScreenSnapshot
+from ...widgets.record_grid import GridColumn, RecordGrid
 from ..list_view import column
 from ..paged_list import PagedListView
 from .columns import FIELDS, KIND
@@ -14,7 +14,7 @@ from .model import NodeRow, node_rows
 from .page import NodePage
 
 #: In their order on the screen. At 80 cells: state, node, CPU, memory, I/O stall, network, GPUs, ranks, agent.
-COLUMNS: tuple[Column[NodeRow], ...] = (
+COLUMNS: tuple[GridColumn[NodeRow], ...] = (
     column(FIELDS["state"], 12, leads=True, grow=3),
     column(FIELDS["node"], 9, leads=True, grow=12),
     column(FIELDS["cpu"], 5, 1, right=True),
@@ -48,7 +48,7 @@ class NodesView(PagedListView[NodeRow, str]):
         self._page = NodePage(id="node-page")
         super().__init__(RecordGrid(COLUMNS, id="node-grid"), self._page, id=id)  # type: ignore[arg-type]
 
-    def show_page(self, frame: Frame) -> None:
+    def show_page(self, frame: ScreenSnapshot) -> None:
         self._page.show_snapshot(frame)
 
     @property
@@ -57,14 +57,14 @@ class NodesView(PagedListView[NodeRow, str]):
 
     # -- the list ----------------------------------------------------------------------------------------------------
 
-    def dependencies(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         return (frame.fleet, frame.jobs)
 
-    def all_rows(self, frame: Frame) -> Sequence[NodeRow]:
+    def all_rows(self, frame: ScreenSnapshot) -> Sequence[NodeRow]:
         return node_rows(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
 
-    def count(self, frame: Frame) -> int:
+    def count(self, frame: ScreenSnapshot) -> int:
         return len(frame.fleet.nodes)
 
-    def empty_text(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         return (plain("No nodes configured."), plain("Add one with the command palette (Ctrl-P).", "muted"))

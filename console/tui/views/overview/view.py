@@ -16,11 +16,11 @@ from ...models.heat_map import HeatRow, heat_row, host_row, pointed_spans, uuid_
 from ...models.list_kind import Arrangement
 from ...models.node_summary import NodeSummary
 from ...models.table_export import ExportTable
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.heat_map import HeatMap
 from ...widgets.line_view import LineView
 from ...widgets.panel import Panel
-from ...widgets.report import Report
+from ...widgets.report import LineReport
 from ..base import DetailProvider, GpuPageRequested, NodePageRequested, View
 from ..gpus.columns import KIND
 from ..gpus.model import gpu_rows, ranks_on
@@ -42,16 +42,16 @@ class OverviewView(View):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._node_list = Report(id="node-list")
-        self._job_list = Report(id="job-list")
-        self._finding_list = Report(id="finding-list")
+        self._node_list = LineReport(id="node-list")
+        self._job_list = LineReport(id="job-list")
+        self._finding_list = LineReport(id="finding-list")
         self._heat = HeatMap(id="heat")
         self._heat_panel = Panel("GPU", self._heat, id="heat-panel")
         self._metric = HEAT_METRICS[0]
         self._peers: PeerRange | None = None
         self._peers_due = 0  # console time of the last comparison, ns
         self._rows: dict[str, tuple[object, HeatRow]] = {}
-        self._frame: Frame | None = None
+        self._frame: ScreenSnapshot | None = None
 
     def compose(self) -> ComposeResult:
         yield Panel("NODES", self._node_list, id="nodes-panel")
@@ -71,7 +71,7 @@ class OverviewView(View):
         if self._frame is not None:
             self.show_snapshot(self._frame)
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         self._frame = frame
         for name in self._rows.keys() - frame.fleet.by_name.keys():
             del self._rows[name]
@@ -92,14 +92,14 @@ class OverviewView(View):
         self._head(frame)
         self._share_room()
 
-    def _compare(self, frame: Frame) -> None:
+    def _compare(self, frame: ScreenSnapshot) -> None:
         """What the GPUs have in common; looked at once a second, for it holds still."""
         if self._peers is None or abs(frame.now - self._peers_due) >= _PEERS_EVERY_NS:
             self._peers_due = frame.now
             fresh = (gpu for node in frame.fleet.nodes if node.fresh for gpu in frame.gpus.of(node.name))
             self._peers = peer_range(fresh, self._metric, self._peers)
 
-    def _heat_row(self, node: NodeSummary, frame: Frame) -> HeatRow:
+    def _heat_row(self, node: NodeSummary, frame: ScreenSnapshot) -> HeatRow:
         """The row of a node; the one before, where nothing of it changed."""
         host = None
         now = frame.nodes.get(node.name)
@@ -115,7 +115,7 @@ class OverviewView(View):
             known = self._rows[node.name] = (basis, row)
         return known[1]
 
-    def _head(self, frame: Frame) -> None:
+    def _head(self, frame: ScreenSnapshot) -> None:
         if not frame.gpus and not any(row.cells for _, row in self._rows.values()):
             self._heat_panel.head("GPU", (Span("no data yet", "muted"),), self._under_cursor(frame))
             return
@@ -127,7 +127,7 @@ class OverviewView(View):
         metric = (Span(self._metric.heat.title, "text"), Span(f" {self._metric.heat.unit}", "muted"))
         self._heat_panel.head("GPU", (*metric, *sim), self._under_cursor(frame))
 
-    def _under_cursor(self, frame: Frame) -> tuple[Span, ...]:
+    def _under_cursor(self, frame: ScreenSnapshot) -> tuple[Span, ...]:
         """The figures of the cell that is pointed at, with its name."""
         pointed = self._heat.pointed
         if pointed is None:
@@ -242,21 +242,21 @@ def _between(least: int, wanted: int, most: int) -> int:
     return max(least, min(wanted, most))
 
 
-def _node_detail(frame: Frame, name: object) -> detail.Detail | None:
+def _node_detail(frame: ScreenSnapshot, name: object) -> detail.Detail | None:
     node = frame.fleet.by_name.get(str(name))
     return detail.node_detail(node, frame.nodes.get(node.name)) if node else None
 
 
-def _job_detail(frame: Frame, key: object) -> detail.Detail | None:
+def _job_detail(frame: ScreenSnapshot, key: object) -> detail.Detail | None:
     return next((detail.job_detail(job) for job in frame.jobs.jobs if job.job == key), None)
 
 
-def _finding_detail(frame: Frame, key: object) -> detail.Detail | None:
+def _finding_detail(frame: ScreenSnapshot, key: object) -> detail.Detail | None:
     found = (finding for finding in frame.findings if (finding.id, finding.culprits) == key)
     return next((detail.finding_detail(finding) for finding in found), None)
 
 
-def _gpu_detail(frame: Frame, name: str, place: int) -> detail.Detail | None:
+def _gpu_detail(frame: ScreenSnapshot, name: str, place: int) -> detail.Detail | None:
     node, gpus = frame.fleet.by_name.get(name), frame.gpus.of(name)
     if node is None:
         return None

@@ -20,10 +20,10 @@ from ...models import table_export
 from ...models.detail import Detail, Fact
 from ...models.list_kind import Arrangement
 from ...models.table_export import ExportTable
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
-from ...widgets.record_grid import Column, RecordGrid
-from ...widgets.report import Report
+from ...widgets.record_grid import GridColumn, RecordGrid
+from ...widgets.report import LineReport
 from ...widgets.sql_editor import SqlEditor
 from ..base import DetailProvider, View
 from .model import QueryResult, ResultFormat, ResultRow, cell, chart_lines
@@ -67,7 +67,7 @@ class QueryView(View):
         self._editor = SqlEditor(id="sql")
         self._state = Bar(fill="─")
         self._grid: RecordGrid[ResultRow] = RecordGrid((), id="answer")
-        self._drawing = Report(id="answer-drawing")
+        self._drawing = LineReport(id="answer-drawing")
         self._answer: QueryResult | None = None
         self._started_at: float | None = None  # while a question is under way
         self._shown_s = -1
@@ -88,7 +88,7 @@ class QueryView(View):
 
     # -- the frame ---------------------------------------------------------------------------------------------------
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         if not self._has_names and self.is_mounted:
             self._has_names = True
             self.post_message(NamesRequested(self))
@@ -126,9 +126,9 @@ class QueryView(View):
 
     def set_completion_names(self, names: Mapping[str, Sequence[str]]) -> None:
         """What can be completed from now on."""
-        self._editor.take_names(names)
+        self._editor.set_names(names)
 
-    def on_sql_editor_asked(self, event: SqlEditor.Asked) -> None:
+    def on_sql_editor_submitted(self, event: SqlEditor.Submitted) -> None:
         if self._started_at is None:
             self._started_at = time.monotonic()
             self._head()
@@ -261,19 +261,19 @@ def _examples() -> list[Line]:
     return [invitation, Line(), *(plain(f"    {sql}", "muted") for sql in _EXAMPLES)]
 
 
-def _columns(answer: QueryResult, first: int) -> tuple[Column[ResultRow], ...]:
+def _columns(answer: QueryResult, first: int) -> tuple[GridColumn[ResultRow], ...]:
     """The columns from `first` on; the last go where there is no room."""
     return tuple(_column(answer, at, drop=at - first) for at in range(first, len(answer.columns)))
 
 
-def _column(answer: QueryResult, at: int, drop: int) -> Column[ResultRow]:
+def _column(answer: QueryResult, at: int, drop: int) -> GridColumn[ResultRow]:
     is_last = at == len(answer.columns) - 1
 
     def span(row: ResultRow) -> Span:
         value = row.values[at]
         return Span(cell(value), "unknown" if value is None else "text")
 
-    return Column(
+    return GridColumn(
         f"{at}:{answer.columns[at]}", answer.title(at), answer.width_of(at), span, drop=drop,
         grow=200 if is_last else 0, align="right" if at in answer.numeric else "left",
     )  # fmt: skip

@@ -17,14 +17,14 @@ from ...models import detail
 from ...models.grouping import GroupHeader
 from ...models.job_ranks import RankKey, RankListRow
 from ...models.list_kind import row_predicate
-from ...snapshot import Frame
-from ...widgets.record_grid import Column, RecordGrid, as_arranged
+from ...snapshot import ScreenSnapshot
+from ...widgets.record_grid import GridColumn, RecordGrid, as_arranged
 from ..base import DetailProvider
 from ..list_view import ListView, column, row_context
 from .model import FIELDS, KIND, rank_rows, watched_field
 
 #: In their order on the screen. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS, wchan; at 60 the first few.
-COLUMNS: tuple[Column[RankListRow], ...] = (
+COLUMNS: tuple[GridColumn[RankListRow], ...] = (
     column(FIELDS["rank"], 5, right=True, leads=True),
     column(FIELDS["state"], 11, grow=8, leads=True),
     column(FIELDS["node"], 10, 1, grow=14),
@@ -77,16 +77,16 @@ class RanksView(ListView[RankListRow]):
 
     # -- the rows ----------------------------------------------------------------------------------------------------
 
-    def dependencies(self, frame: Frame) -> tuple[object, ...]:
+    def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         return (frame.jobs, frame.settled)
 
-    def all_rows(self, frame: Frame) -> Sequence[RankListRow]:
+    def all_rows(self, frame: ScreenSnapshot) -> Sequence[RankListRow]:
         return [row for job in frame.jobs.jobs for row in job.rows]
 
-    def count(self, frame: Frame) -> int:
+    def count(self, frame: ScreenSnapshot) -> int:
         return sum(len(job.rows) for job in frame.jobs.jobs)
 
-    def arranged_rows(self, frame: Frame) -> Sequence[GroupHeader | RankListRow]:
+    def arranged_rows(self, frame: ScreenSnapshot) -> Sequence[GroupHeader | RankListRow]:
         self._watch(frame.jobs.watched)
         context = row_context(frame)
         passes = row_predicate(self._filter.wanted, context)
@@ -103,11 +103,11 @@ class RanksView(ListView[RankListRow]):
         self.kind = replace(KIND, fields={**FIELDS, **{field.key: field for field in fields}})
         at = next(at for at, one in enumerate(COLUMNS) if one.key == "step") + 1
         more = tuple(column(field, 8, 4, grow=4, right=True) for field in fields)
-        columns: tuple[Column[Any], ...] = (*COLUMNS[:at], *more, *COLUMNS[at:])
+        columns: tuple[GridColumn[Any], ...] = (*COLUMNS[:at], *more, *COLUMNS[at:])
         self.columns = columns
         self._grid.set_columns(as_arranged(columns, self._arranged.columns, self._arranged.hidden))
 
-    def empty_text(self, frame: Frame) -> Sequence[Line]:
+    def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         return _NOTHING if frame.settled else (plain("discovering ranks …", "muted"),)
 
     # -- what is under the cursor ------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class RanksView(ListView[RankListRow]):
         return partial(_job_detail, job=row.part)
 
 
-def _rank_detail(frame: Frame, key: RankKey) -> detail.Detail | None:
+def _rank_detail(frame: ScreenSnapshot, key: RankKey) -> detail.Detail | None:
     for job in frame.jobs.jobs:
         for row in job.rows if job.job == key[0] else ():
             if row.key == key:
@@ -143,5 +143,5 @@ def _command(row: RankListRow, processes: Table[ProcessKey, Process]) -> str | N
     return process.cmdline if process else None
 
 
-def _job_detail(frame: Frame, job: str) -> detail.Detail | None:
+def _job_detail(frame: ScreenSnapshot, job: str) -> detail.Detail | None:
     return next((detail.job_detail(found) for found in frame.jobs.jobs if found.job == job), None)

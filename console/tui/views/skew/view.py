@@ -13,11 +13,11 @@ from ....present.spans import Span
 from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import Detail
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
 from ...widgets.lanes import Lanes
 from ...widgets.progress import Progress
-from ...widgets.report import Report
+from ...widgets.report import LineReport
 from ..base import CancelRequested, DetailProvider, View
 from .model import (
     KINDS,
@@ -52,11 +52,11 @@ class SkewView(View):
         self._head = Bar(fill="─")
         self._progress = Progress(id="skew-progress")
         self._lanes = Lanes("rank", "late ms", "ms", id="skew-lanes")
-        self._table = Report(id="skew-table")
-        self._nothing = Report(id="skew-nothing")
+        self._table = LineReport(id="skew-table")
+        self._nothing = LineReport(id="skew-nothing")
         self._kind: SyncPointKind = "collectives"
         self._job = ""  # only this one is shown; empty: every job
-        self._frame: Frame | None = None
+        self._frame: ScreenSnapshot | None = None
         self._shown: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
@@ -75,7 +75,7 @@ class SkewView(View):
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         self._frame = frame
         self._show_progress(frame)
         basis = (frame.time.skew, self._kind, self._job, self.size)
@@ -83,7 +83,7 @@ class SkewView(View):
             self._shown = basis
             self._write(frame)
 
-    def _show_progress(self, frame: Frame) -> None:
+    def _show_progress(self, frame: ScreenSnapshot) -> None:
         now = frame.capturing
         if now is None and self._progress.has_focus:
             self.screen.set_focus(self.initial_focus())
@@ -91,7 +91,7 @@ class SkewView(View):
         if now is not None:
             self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
 
-    def _write(self, frame: Frame) -> None:
+    def _write(self, frame: ScreenSnapshot) -> None:
         seen = of_job(frame.time.skew, self._job)
         found = of_kind(seen, self._kind)
         self._head.show((_EDGE, Span("SKEW", "accent"), *job_spans(self._job), *head_spans(seen, self._kind)))
@@ -156,7 +156,7 @@ class SkewView(View):
         if key is None:
             return None
 
-        def detail(frame: Frame) -> Detail | None:
+        def detail(frame: ScreenSnapshot) -> Detail | None:
             seen = of_job(frame.time.skew, self._job)
             rank = rank_of(seen, kind, key)
             return rank_skew_detail(rank, seen, kind) if rank is not None else None

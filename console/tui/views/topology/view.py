@@ -17,11 +17,11 @@ from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import Detail
 from ...screenshot import save_new
-from ...snapshot import Frame
+from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
 from ...widgets.line_view import LineView
 from ...widgets.matrix_grid import MatrixGrid
-from ...widgets.report import Report
+from ...widgets.report import LineReport
 from ..base import DetailProvider, NodePageRequested, View
 from .model import (
     Pairs,
@@ -55,13 +55,13 @@ class TopologyView(View):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._head, self._title = Bar(fill="─"), Bar(fill="─")
-        self._list, self._below = Report(id="topo-classes"), Report(id="topo-drawing")
+        self._list, self._below = LineReport(id="topo-classes"), LineReport(id="topo-drawing")
         self._matrix = MatrixGrid(id="topo-matrix")
         self._pair = Bar(id="topo-pair")
         self._unfolded: set[str] = set()
         self._drawing = False  # the drawing in the place of the matrix, where both do not fit
         self._folding = False
-        self._frame: Frame | None = None
+        self._frame: ScreenSnapshot | None = None
         self._pairs: tuple[NodeTopology | None, Pairs] = (None, ())
         self._listed: tuple[object, ...] = ()  # what the list of classes was made of
         self._drawn: tuple[object, ...] = ()  # and the picture
@@ -79,12 +79,12 @@ class TopologyView(View):
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def show_snapshot(self, frame: Frame) -> None:
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
         self._frame = frame
         self._fold(frame)
         self._draw()
 
-    def _fold(self, frame: Frame) -> None:
+    def _fold(self, frame: ScreenSnapshot) -> None:
         """Fold what changed; in a thread where that is much, and then the next frame shows it."""
         fold = frame.topology
         if self._folding or not fold.is_wanted:
@@ -236,7 +236,7 @@ class TopologyView(View):
         if not self._matrix.has_focus or cell is None:
             return None
 
-        def detail(frame: Frame) -> Detail | None:
+        def detail(frame: ScreenSnapshot) -> Detail | None:
             found = shown(frame.topology.fleet, chosen)
             return pair_detail(frame.topology.fleet, found[0], *cell) if found else None
 
