@@ -99,9 +99,9 @@ def _refuse(settings: Mapping[str, Setting]) -> None:
 
 
 def _error(settings: Mapping[str, Setting], names: tuple[str, ...], text: str) -> ConfigError:
-    """Told where the first of these keys that somebody set was set."""
-    found = [settings[f"clock.{name}"] for name in names]
-    blamed = next((setting for setting in found if setting.origin.kind != "default"), found[0])
+    """An error at the first of these keys that is set explicitly."""
+    keys = [settings[f"clock.{name}"] for name in names]
+    blamed = next((setting for setting in keys if setting.origin.kind != "default"), keys[0])
     return ConfigError(str(blamed.origin), blamed.key, text)
 
 

@@ -32,16 +32,18 @@ class Document(msgspec.Struct, frozen=True):
     places: Mapping[KeyPath, TomlPosition]
 
     def line(self, *path: str | int) -> int:
-        """The line of a key; of the nearest thing around it that has one, where it is not in the file."""
+        """The line of a key, or of the nearest enclosing table that is in the file."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]].line
         return 1
 
     def error(self, path: KeyPath, key: str, text: str, near: str = "") -> ConfigError:
+        """An error at the line of a key."""
         return ConfigError(f"{self.name}:{self.line(*path)}", key, text, near)
 
     def origin(self, *path: str | int) -> Origin:
+        """Where a key is set, with its line."""
         return Origin("file", f"{self.name}:{self.line(*path)}")
 
 
@@ -56,7 +58,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What a hosts.toml says, checked."""
+    """The checked content of a hosts.toml."""
 
     settings: Mapping[str, Setting]  # by full name, only those that the file sets
     entries: tuple[Entry, ...]
@@ -68,13 +70,15 @@ def read(path: Path, name: str) -> Document:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(name, "", "no such file; gconsole config init FILE writes one", _neighbour(path)) from None
+        raise ConfigError(
+            name, "", "file not found; create one with: gconsole config init FILE", _neighbour(path)
+        ) from None
     except IsADirectoryError:
         raise ConfigError(name, "", "is a folder, not a file", _neighbour(path / "hosts")) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(name, "", f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
     if len(raw) > _MAX_BYTES:
-        raise ConfigError(name, "", f"is larger than {size(_MAX_BYTES)}, which no hosts.toml is")
+        raise ConfigError(name, "", f"is larger than the limit for hosts.toml, {size(_MAX_BYTES)}")
     return parse(decode(raw, name), path, name)
 
 
@@ -107,7 +111,7 @@ def parse(text: str, path: Path, name: str) -> Document:
 
 
 def check(document: Document) -> Contents:
-    """Check everything in a document. Raises ConfigError at the first thing that is wrong."""
+    """Check a document. Raises ConfigError for the first error."""
     settings: dict[str, Setting] = {}
     for section, table in document.data.items():
         if section == "nodes":
@@ -131,18 +135,18 @@ def resolve_path(key: Key, value: Value, folder: Path) -> Value:
         return value
     expanded = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises RuntimeError, and only sometimes
     if expanded.startswith("~"):
-        raise BadValue(f"names a home folder that does not exist, is {shown(value)}")
+        raise BadValue(f"home folder does not exist: {shown(value)}")
     return str(folder.absolute() / expanded)
 
 
 def _entries(document: Document) -> Iterator[Entry]:
     tables = document.data.get("nodes", [])
     if isinstance(tables, dict):
-        raise document.error(("nodes",), "nodes", "must be a list of entries: write [[nodes]], two brackets")
+        raise document.error(("nodes",), "nodes", "must be a list of entries; write [[nodes]] with two brackets")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise document.error(("nodes",), "nodes", f"must be [[nodes]] entries, is {shown(tables)}")
     if not tables:
-        raise ConfigError(document.name, "nodes", 'no node is named; add [[nodes]] with hosts = "node[01-04]"')
+        raise ConfigError(document.name, "nodes", 'no nodes; add [[nodes]] with hosts = "node[01-04]"')
     seen: dict[str, Origin] = {}
     for index, table in enumerate(tables):
         entry = _entry(document, index, table)
@@ -154,24 +158,24 @@ def _entries(document: Document) -> Iterator[Entry]:
 
 
 def _entry(document: Document, index: int, table: dict[str, Any]) -> Entry:
-    at = ("nodes", index)
-    known = {**keys("nodes"), **overrides()}
+    entry_path = ("nodes", index)
+    allowed = {**keys("nodes"), **overrides()}
     own: dict[str, Setting] = {}
     for name, value in table.items():
-        if name not in known:
-            raise _unknown_key(document, (*at, name), "nodes", known)
-        own[str(known[name])] = _setting(document, (*at, name), known[name], value)
+        if name not in allowed:
+            raise _unknown_key(document, (*entry_path, name), "nodes", allowed)
+        own[str(allowed[name])] = _setting(document, (*entry_path, name), allowed[name], value)
     hosts = own.pop("nodes.hosts", None)
     if hosts is None:
-        raise document.error(at, "nodes.hosts", 'is missing; every entry names its nodes: hosts = "node[01-04]"')
+        raise document.error(entry_path, "nodes.hosts", 'is missing; add hosts = "node[01-04]"')
     text = str(hosts.value)
     try:
         members = expand(text)
     except BadNodeSet as error:
-        raise document.error((*at, "hosts"), "nodes.hosts", error.text, error.nearest) from None
+        raise document.error((*entry_path, "hosts"), "nodes.hosts", error.text, error.nearest) from None
     if "nodes.address" in own and len(members) > 1:
-        why = f"an address belongs to one host, this entry names {len(members)}"
-        raise document.error((*at, "address"), "nodes.address", why)
+        why = f"an address belongs to one node, this entry has {len(members)}"
+        raise document.error((*entry_path, "address"), "nodes.address", why)
     return Entry(index, text, members, hosts.origin, own)
 
 
@@ -180,7 +184,7 @@ def _refuse_known(document: Document, entry: Entry, seen: Mapping[str, Origin]) 
     if again:
         first = seen[again[0]]
         again = [name for name in again if seen[name] == first]
-        text = f"{fold(again)} {'is' if len(again) == 1 else 'are'} named twice (first at {first})"
+        text = f"duplicate node{'s' * (len(again) != 1)} {fold(again)} (first at {first})"
         raise document.error(("nodes", entry.index, "hosts"), "nodes.hosts", text)
 
 
@@ -200,9 +204,9 @@ def _unknown_section(document: Document, section: str, value: object) -> ConfigE
     return document.error((section,), section, "unknown key outside of a section", _elsewhere(section))
 
 
-def _unknown_key(document: Document, path: KeyPath, section: str, known: Mapping[str, Key]) -> ConfigError:
+def _unknown_key(document: Document, path: KeyPath, section: str, allowed: Mapping[str, Key]) -> ConfigError:
     name = str(path[-1])
-    near = nearest(name, known) or _elsewhere(name)
+    near = nearest(name, allowed) or _elsewhere(name)
     return document.error(path, f"{section}.{name}", "unknown key", near)
 
 

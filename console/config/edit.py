@@ -48,13 +48,13 @@ def remove(name: str, hosts: str) -> int:
     Raises ConfigError, and then the file is as it was.
     """
     document = read(Path(name), name)
-    found = check(document).entries
-    leaving = _leaving(document, found, hosts)
-    if all(host.name in leaving for entry in found for host in entry.hosts):
+    entries = check(document).entries
+    leaving = _leaving(document, entries, hosts)
+    if all(host.name in leaving for entry in entries for host in entry.hosts):
         raise ConfigError(name, "nodes", "no node would be left; remove the file instead")
     expected = copy.deepcopy(document.data)
     text = document.text
-    for entry in reversed(found):  # from the end: the places before a cut stay right
+    for entry in reversed(entries):  # from the end: the places before a cut stay right
         remaining = [host for host in entry.hosts if host.name not in leaving]
         if len(remaining) == len(entry.hosts):
             continue
@@ -68,16 +68,15 @@ def remove(name: str, hosts: str) -> int:
     return len(leaving)
 
 
-def _leaving(document: Document, found: Sequence[Entry], hosts: str) -> frozenset[str]:
+def _leaving(document: Document, entries: Sequence[Entry], hosts: str) -> frozenset[str]:
     """The names to remove, all of them in the file. Raises ConfigError."""
     try:
         leaving = frozenset(host.name for host in expand(hosts))
     except BadNodeSet as error:
         raise ConfigError("hosts", "", error.text, error.nearest) from None
-    known = {host.name for entry in found for host in entry.hosts}
-    unknown = sorted(leaving - known)
+    unknown = sorted(leaving - {host.name for entry in entries for host in entry.hosts})
     if unknown:
-        raise ConfigError(document.name, "", f"does not name {fold(unknown)}")
+        raise ConfigError(document.name, "", f"has no node {fold(unknown)}")
     return leaving
 
 
@@ -99,14 +98,14 @@ def _without(entry: Entry, leaving: Collection[str]) -> str:
 def _replace(document: Document, text: str, expected: Mapping[str, Any]) -> tuple[Entry, ...]:
     """Check the new text and write it; its entries."""
     edited = parse(text, document.path, document.name)
-    found = check(edited).entries
+    entries = check(edited).entries
     if edited.data != expected:
-        raise ConfigError(document.name, "", "is written in a way that cannot be edited safely; edit it by hand")
+        raise ConfigError(document.name, "", "cannot be edited automatically; edit it by hand")
     try:
         replace_same_mode(document.path, text.encode())
     except OSError as error:
         raise ConfigError(document.name, "", f"cannot be written ({error.strerror})") from error
-    return found
+    return entries
 
 
 def _is_inline(document: Document) -> bool:

@@ -49,17 +49,19 @@ def load(
 
 
 def more_nodes(config: Config, names: str) -> tuple[NodeConfig, ...]:
-    """The nodes of a node set, with everything that is common to those of a configuration; one that it has by name (and
-    that somebody had let go of) as it stands there. Raises ConfigError."""
+    """The nodes of a node set, configured as those of `config`; a node that it has by name is taken from it.
+
+    Raises ConfigError.
+    """
     try:
         hosts = expand(names)
     except BadNodeSet as error:
         raise ConfigError("", "", error.text, error.nearest) from None
-    known = {node.name: node for node in config.nodes}
+    by_name = {node.name: node for node in config.nodes}
     nodes = []
     for host in hosts:
-        if host.name in known and host.user is None and host.port is None:
-            nodes.append(known[host.name])
+        if host.name in by_name and host.user is None and host.port is None:
+            nodes.append(by_name[host.name])
             continue
         user, port = host.user or config.ssh.user, host.port or config.ssh.port
         ssh = msgspec.structs.replace(config.ssh, user=user, port=port)
@@ -68,7 +70,7 @@ def more_nodes(config: Config, names: str) -> tuple[NodeConfig, ...]:
 
 
 def is_file_target(target: str) -> bool:
-    """True where TARGET is a file: it ends in .toml, has a "/" outside of brackets, or is there (and is no folder)."""
+    """True where TARGET is a file: it ends in .toml, has a "/" outside of brackets, or exists and is not a folder."""
     if target.endswith(".toml") or "/" in re.sub(r"\[[^\]]*\]", "", target):
         return True
     path = Path(target)
@@ -94,27 +96,27 @@ def _target_entry(target: str) -> Entry:
 
 def _environment(environ: Mapping[str, str]) -> tuple[dict[str, Setting], tuple[str, ...]]:
     """What the GCONSOLE_* variables set, by full name, and a warning for each that is unknown."""
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     warnings = []
     for name, text in sorted(environ.items()):
         key = variables().get(name)
         if key is not None and text:
-            found[str(key)] = _forced(key, text, Origin("environment", name), "environment", name)
+            settings[str(key)] = _forced(key, text, Origin("environment", name), "environment", name)
         elif key is None and name.startswith(_PREFIX):
             near = nearest(name, variables())
             hint = f" (did you mean {near}?)" if near else ""
-            warnings.append(str(ConfigError("environment", name, f"unknown variable, not used{hint}")))
-    return found, tuple(warnings)
+            warnings.append(str(ConfigError("environment", name, f"unknown variable, ignored{hint}")))
+    return settings, tuple(warnings)
 
 
 def _flags(flags: Mapping[str, object]) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for name, value in flags.items():
         if name not in all_keys():
             raise ConfigError("flag", name, "unknown key", nearest(name, all_keys()))
         if value is not None:
-            found[name] = _forced(all_keys()[name], value, Origin("flag"), "flag", name)
-    return found
+            settings[name] = _forced(all_keys()[name], value, Origin("flag"), "flag", name)
+    return settings
 
 
 def _forced(key: Key, value: object, origin: Origin, place: str, name: str) -> Setting:
@@ -163,10 +165,10 @@ def _nodes(entry: Entry, settings: Mapping[str, Setting], forced: Mapping[str, S
 
 def _written(host: NodeAddress, entry: Entry, forced: Mapping[str, Setting]) -> dict[str, str | int]:
     """What a name says itself, `user@…:port`, by full name, as far as nothing overrides it."""
-    said = {"ssh.user": host.user, "ssh.port": host.port}
+    given = {"ssh.user": host.user, "ssh.port": host.port}
     return {
         name: value
-        for name, value in said.items()
+        for name, value in given.items()
         if value is not None and (name not in forced or entry.origin.kind == "target")
     }
 

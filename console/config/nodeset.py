@@ -36,20 +36,20 @@ def expand(text: str) -> tuple[NodeAddress, ...]:
 
     Raises BadNodeSet: nothing named, too many, a broken range, an impossible name, an unknown group, a name twice.
     """
-    found = terms(text)
+    operands = terms(text)
     names: list[str]
-    if all(term.is_plain for term in found):
-        if sum(term.count for term in found) > MAX_NAMES:
+    if all(term.is_plain for term in operands):
+        if sum(term.count for term in operands) > MAX_NAMES:
             raise BadNodeSet(f"{quoted(text)} names more than {MAX_NAMES:,} nodes")
-        names = [name for term in found for name in term.names()]
+        names = [name for term in operands for name in term.names()]
     else:
-        if sum(term.count for term in found) > _MAX_EXPANDED:
-            raise BadNodeSet(f"{quoted(text)} names too many nodes (more than {MAX_NAMES:,} are not taken)")
+        if sum(term.count for term in operands) > _MAX_EXPANDED:
+            raise BadNodeSet(f"{quoted(text)} names too many nodes (limit {MAX_NAMES:,})")
         names = _by_clustershell(text)
     hosts = tuple(_host(name) for name in names)
     repeated = [name for name, times in collections.Counter(host.name for host in hosts).items() if times > 1]
     if repeated:
-        raise BadNodeSet(f"{shortened(fold(repeated))} is named twice in {quoted(text)}")
+        raise BadNodeSet(f"{shortened(fold(repeated))} occurs twice in {quoted(text)}")
     return hosts
 
 
@@ -71,7 +71,7 @@ def _host(text: str) -> NodeAddress:
     match = _HOST.fullmatch(text)
     if match is None:
         if not _is_ipv6(text):
-            raise BadNodeSet(f"{quoted(text)} is no [user@]host[:port]")
+            raise BadNodeSet(f"{quoted(text)} is not a valid [user@]host[:port]")
         if text.startswith(":"):  # a name begins with a letter, a digit or "_"
             raise BadNodeSet(f"{quoted(text)}: {IPV6_HINT}")
         return NodeAddress(text, text)
@@ -103,7 +103,7 @@ def _by_clustershell(text: str) -> list[str]:
     except GroupResolverError as error:
         raise BadNodeSet(f"{quoted(text)}: ClusterShell's groups cannot be used ({error})") from error
     except NodeSetException as error:
-        why = "a group names itself" if isinstance(error.__context__, RecursionError) else str(error)
+        why = "a group contains itself" if isinstance(error.__context__, RecursionError) else str(error)
         raise BadNodeSet(f"{quoted(text)} cannot be read ({why})") from error
     if not names:
         raise BadNodeSet(f"{quoted(text)} names no node")
@@ -138,7 +138,7 @@ class _Groups:
         for text in texts:
             self._expanded += sum(term.count for term in terms(text))
             if self._expanded > _MAX_EXPANDED:
-                raise BadNodeSet(f"{group} names too many nodes (more than {MAX_NAMES:,} are not taken)")
+                raise BadNodeSet(f"{group} names too many nodes (limit {MAX_NAMES:,})")
         return texts
 
     def _refuse_unknown(self, group: str, namespace: str | None) -> None:
@@ -146,9 +146,9 @@ class _Groups:
         from ClusterShell.NodeUtils import GroupSourceNoUpcall
 
         try:
-            known = self.grouplist(namespace)
+            groups = self.grouplist(namespace)
         except GroupSourceNoUpcall:
-            known = []
-        if group not in known:
-            near = nearest(group, known)
-            raise BadNodeSet(f"there is no group @{group}", f"@{near}" if near else "")
+            groups = []
+        if group not in groups:
+            near = nearest(group, groups)
+            raise BadNodeSet(f"unknown group @{group}", f"@{near}" if near else "")

@@ -1,7 +1,7 @@
-"""The text of a node set, taken apart and counted before anything is expanded.
+"""Parser of node sets: checks and counts a text before anything is expanded.
 
-`node[0-999999999]` is a small text that would fill the memory of whoever expands it, and `-oProxyCommand=…` is no name
-to hand to ssh. So every text, also one that comes out of a group, passes through `terms` first.
+Expanding `node[0-999999999]` would exhaust memory, and `-oProxyCommand=…` must never reach ssh. So every text, also the
+content of a group, passes `terms` first.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-IPV6_HINT = 'an IPv6 address cannot stand here; give the node a name and set address = "…"'
-#: The most nodes that one console takes.
+IPV6_HINT = 'IPv6 addresses are not supported here; give the node a name and set address = "…"'
+#: Nodes of one console at most.
 MAX_NAMES = 16_384
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.:@*?\[\]/,!&^\s-]")
@@ -23,7 +23,7 @@ _GROUP = re.compile(r"@[A-Za-z0-9_*?][A-Za-z0-9_.:*?-]*")
 
 
 class BadNodeSet(Exception):
-    """A node set that cannot be taken; `nearest` is what may have been meant, or ""."""
+    """An invalid node set; `nearest` is a suggestion, or ""."""
 
     def __init__(self, text: str, nearest: str = "") -> None:
         super().__init__(text)
@@ -70,21 +70,21 @@ class Term(msgspec.Struct, frozen=True):
 
 
 def terms(text: str) -> list[Term]:
-    """Take a node set apart. Raises BadNodeSet for what cannot be one, and for an operand that is too large."""
+    """Parse a node set into its operands. Raises BadNodeSet where it is invalid or an operand is too large."""
     if not text.strip():
-        raise BadNodeSet("names no node")
+        raise BadNodeSet("empty node set")
     foreign = _FOREIGN.search(text)
     if foreign:
-        raise BadNodeSet(f'{quoted(text)} holds "{foreign.group()}", which no node name has')
-    found = [_term(operator, piece) for operator, piece in _split(text)]
-    for term in found:
+        raise BadNodeSet(f'{quoted(text)} contains "{foreign.group()}", which a node name cannot contain')
+    operands = [_term(operator, piece) for operator, piece in _split(text)]
+    for term in operands:
         if term.count > MAX_NAMES:
             raise BadNodeSet(f"{quoted(term.text)} names more than {MAX_NAMES:,} nodes")
-    return found
+    return operands
 
 
 def quoted(text: str) -> str:
-    """A text as it stands in an error."""
+    """A text in quotes, cut to what fits into an error."""
     return f'"{shortened(text.strip())}"'
 
 
@@ -128,7 +128,7 @@ def _term(operator: str, text: str) -> Term:
     if literals[0].startswith("-"):
         raise BadNodeSet(f'{quoted(text)} begins with "-"; a name begins with a letter, a digit or "_"')
     if literals[0].startswith("@") and not _GROUP.fullmatch(re.sub(r"\[[^\]]*\]", "0", text)):
-        raise BadNodeSet(f"{quoted(text)} is no group; a group is written @name or @source:name")
+        raise BadNodeSet(f"{quoted(text)} is not a group; use @name or @source:name")
     ranges = [_bracket(inside) for inside in brackets]
     for before, bracket, after in zip(literals, ranges, literals[1:], strict=False):
         _refuse_ambiguous(text, before, bracket, after)
@@ -148,7 +148,7 @@ def _numbers(piece: str, inside: str) -> Numbers:
         raise BadNodeSet(f"the range [{inside}] is empty" if not inside.strip() else f"[{inside}] has an empty range")
     match = _NUMBERS.fullmatch(piece)
     if match is None:
-        raise BadNodeSet(f"{quoted(piece)} is no range; ranges are written [1-8], [001-064,071] or [0-20/2]")
+        raise BadNodeSet(f"{quoted(piece)} is not a range; use [1-8], [001-064,071] or [0-20/2]")
     begin, end, step = match[1], match[2] or match[1], int(match[3] or 1)
     padded = any(len(bound) > 1 and bound.startswith("0") for bound in (begin, end))
     if padded and len(begin) != len(end):

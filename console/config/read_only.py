@@ -1,7 +1,7 @@
-"""Whether this console may change a node or a job: the one place that decides, and the one error that says no.
+"""Read-only mode: the only place that decides whether this console may change a node or a job.
 
-Looking never asks here: records, captures and clock probes change nothing (a capture's bounded native read of a process
-that stands still is no change either). What does change something is in `Change`, all of it.
+Records, captures and clock probes change nothing and are always allowed, also the bounded native read of a process that
+does not move. Everything that does change something is in `Change`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from .sections import ConsoleConfig
 
 
 class Change(Enum):
-    """Everything that gconsole can change on a node: in words, and the command that asks for it by name.
+    """Every change that gconsole can make on a node: a description, and the explicit command for it.
 
-    A command of None: nothing but `read_only = false` permits it.
+    Without a command only `read_only = false` permits it.
     """
 
     START_JOB = ("starting a job", "gconsole run start")

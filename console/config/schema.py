@@ -18,7 +18,7 @@ from .sections import ClusterConfig, NodeEntry, Section
 
 Value = str | int | float | bool | tuple[str, ...] | None
 
-#: What a value of a kind is called in an error.
+#: Names of types in errors.
 _KINDS = {
     bool: "true or false", int: "a whole number", float: "a number", str: "text in quotes",
     tuple: "a list of texts in quotes",
@@ -27,7 +27,7 @@ _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 class BadValue(Exception):
-    """A value that its key does not take; `nearest` is what may have been meant, or ""."""
+    """An invalid value of a key; `nearest` is a suggestion, or ""."""
 
     def __init__(self, text: str, nearest: str = "") -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class BadValue(Exception):
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """One key of one section, with all that is known of it."""
+    """One key of one section: type, default, bounds and help."""
 
     section: str
     name: str
@@ -95,10 +95,10 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     def _check_list(self, values: Iterable[object]) -> tuple[str, ...]:
         for value in values:
             if not isinstance(value, str):
-                raise BadValue(f"must be {_KINDS[tuple]}, holds {shown(value)}")
+                raise BadValue(f"must be {_KINDS[tuple]}, contains {shown(value)}")
         texts = [str(value) for value in values]
         if self.most is not None and len(texts) > self.most:
-            raise BadValue(f"may hold {self.most} at most, holds {len(texts)}")
+            raise BadValue(f"must have at most {self.most} items, has {len(texts)}")
         return tuple(self._check_text(text) for text in texts)
 
     def _check_text(self, text: str) -> str:
@@ -118,7 +118,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def written(value: object) -> str:
-    """A value as TOML would write it; what TOML has no words for is described."""
+    """A value in TOML syntax; a description where TOML cannot express it."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
@@ -133,16 +133,16 @@ def written(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as TOML would write it, cut to what fits into an error."""
+    """A value in TOML syntax, cut to what fits into an error."""
     if isinstance(value, list | tuple):
         value = value[:20]
     text = written(value[:100] if isinstance(value, str) else value)
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word most like `word`, or "" where none is alike."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The one of `words` that is most similar to `word`; "" where none is similar."""
+    return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)), "")
 
 
 @cache

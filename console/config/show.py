@@ -56,11 +56,11 @@ def entries_text(entries: Iterable[Entry]) -> str:
 
 
 def _by_nodes(settings: Iterable[Setting]) -> dict[tuple[str, ...], list[Setting]]:
-    found: dict[tuple[str, ...], list[Setting]] = {}
+    by_nodes: dict[tuple[str, ...], list[Setting]] = {}
     for setting in settings:
         if setting.nodes:
-            found.setdefault(setting.nodes, []).append(setting)
-    return found
+            by_nodes.setdefault(setting.nodes, []).append(setting)
+    return by_nodes
 
 
 def _cells(setting: Setting) -> list[str]:

@@ -1,4 +1,4 @@
-"""A hosts.toml that is read again when it is saved."""
+"""Reloads hosts.toml when it is saved."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from pathlib import Path
 
 from .model import Config
 
-#: What tells one state of a file from another: when it was written, how long it is, which file it is.
-_Look = tuple[int, int, int]
+#: Modification time (ns), size in bytes and inode of a file.
+_FileState = tuple[int, int, int]
 
 
 class HostsFile:
-    """Says when the file at `path` has been saved; `read` reads it, and the flags that go with it, again."""
+    """Detects that the file at `path` was saved; `read` loads it again, with the flags of this run."""
 
     def __init__(self, path: Path, read: Callable[[], Config]) -> None:
         self.read = read
         self._path = path
-        self._known = self._last = self._look()
+        self._known = self._last = self._state()
 
     def is_saved(self) -> bool:
-        """Whether it was saved since the last time this was so, and has stood still since the last look.
+        """True once after each save, when the file has not changed between two calls.
 
-        An editor may empty a file, or take it away, before it writes the new one: that is not yet a change.
+        An editor may truncate or remove a file before it writes the new one: that is not a save.
         """
-        look = self._look()
-        stood_still, self._last = look == self._last, look
-        if look is None or look == self._known or not stood_still:
+        state = self._state()
+        is_stable, self._last = state == self._last, state
+        if state is None or state == self._known or not is_stable:
             return False
-        self._known = look
+        self._known = state
         return True
 
-    def _look(self) -> _Look | None:
+    def _state(self) -> _FileState | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
+        return (status.st_mtime_ns, status.st_size, status.st_ino)

@@ -47,41 +47,41 @@ def refusal(target: str = "hosts.toml") -> str:
         ),
         (
             '[ssh]\nidentity_file = "~no-such-user-here/id"\n',
-            'hosts.toml:2: ssh.identity_file: names a home folder that does not exist, is "~no-such-user-here/id"',
+            'hosts.toml:2: ssh.identity_file: home folder does not exist: "~no-such-user-here/id"',
         ),
-        ('[nodes]\nhosts = "a"\n', "hosts.toml:1: nodes: must be a list of entries: write [[nodes]], two brackets"),
+        ('[nodes]\nhosts = "a"\n', "hosts.toml:1: nodes: must be a list of entries; write [[nodes]] with two brackets"),
         ('nodes = ["a"]\n', 'hosts.toml:1: nodes: must be [[nodes]] entries, is ["a"]'),
         ("nodes = 7\n", "hosts.toml:1: nodes: must be [[nodes]] entries, is 7"),
-        ("", 'hosts.toml: nodes: no node is named; add [[nodes]] with hosts = "node[01-04]"'),
-        (f"{NODES}[[nodes]]\nport = 1\n", "hosts.toml:3: nodes.hosts: is missing; every entry names its nodes: "
+        ("", 'hosts.toml: nodes: no nodes; add [[nodes]] with hosts = "node[01-04]"'),
+        (f"{NODES}[[nodes]]\nport = 1\n", "hosts.toml:3: nodes.hosts: is missing; add hosts: "
          'hosts = "node[01-04]"'),
         (f'{NODES}[[nodes]]\nport = 1\nhost = "b"\n', "hosts.toml:5: nodes.host: unknown key (did you mean hosts?)"),
         (f"{NODES}max_connecting = 4\n",
          "hosts.toml:3: nodes.max_connecting: unknown key (did you mean max_connecting in [ssh]?)"),
         (f'{NODES}[[nodes]]\nhosts = "b"\nport = 70000\n', "hosts.toml:5: ssh.port: must be 1 to 65535, is 70000"),
-        (f"{NODES}tags = [\n 'x',\n 3]\n", "hosts.toml:3: nodes.tags: must be a list of texts in quotes, holds 3"),
+        (f"{NODES}tags = [\n 'x',\n 3]\n", "hosts.toml:3: nodes.tags: must be a list of texts in quotes, contains 3"),
         (f"{NODES}[watch]\nlocals = ['model.step']\n",
          'hosts.toml:4: watch.locals: must be the name of a variable, is "model.step"'),
         (f"{NODES}[watch]\nlocals = [{', '.join(repr(f'v{n}') for n in range(17))}]\n",
-         "hosts.toml:4: watch.locals: may hold 16 at most, holds 17"),
+         "hosts.toml:4: watch.locals: must have at most 16 items, has 17"),
         (f"{NODES}locals = ['step']\n", "hosts.toml:3: nodes.locals: unknown key (did you mean locals in [watch]?)"),
         (f"{NODES}process_filter = 'TEAM=x'\n",
          'hosts.toml:3: nodes.process_filter: must be env:KEY=VALUE, is "TEAM=x"'),
         ("[[nodes]]\nhosts = ['a']\n", 'hosts.toml:2: nodes.hosts: must be text in quotes, is ["a"]'),
-        ("[[nodes]]\nhosts = ''\n", "hosts.toml:2: nodes.hosts: names no node"),
+        ("[[nodes]]\nhosts = ''\n", "hosts.toml:2: nodes.hosts: empty node set"),
         ("[[nodes]]\nhosts = 'n[]'\n", "hosts.toml:2: nodes.hosts: the range [] is empty"),
         ("[[nodes]]\n\nhosts = 'n[9-1]'\n", 'hosts.toml:3: nodes.hosts: "9-1" runs backwards'),
         ("[[nodes]]\nhosts = 'n[0-999999999]'\n",
          'hosts.toml:2: nodes.hosts: "n[0-999999999]" names more than 16,384 nodes'),
-        (f"{NODES}[[nodes]]\nhosts = 'b,b'\n", 'hosts.toml:4: nodes.hosts: b is named twice in "b,b"'),
+        (f"{NODES}[[nodes]]\nhosts = 'b,b'\n", 'hosts.toml:4: nodes.hosts: b occurs twice in "b,b"'),
         (f"{NODES}[[nodes]]\nport = 1\nhosts = 'b,a'\n",
-         "hosts.toml:5: nodes.hosts: a is named twice (first at hosts.toml:2)"),
+         "hosts.toml:5: nodes.hosts: duplicate node a (first at hosts.toml:2)"),
         ("[[nodes]]\nhosts='n[1-8]'\n[[nodes]]\nhosts='n[7-9]'\n",
-         "hosts.toml:4: nodes.hosts: n[7-8] are named twice (first at hosts.toml:2)"),
+         "hosts.toml:4: nodes.hosts: duplicate nodes n[7-8] (first at hosts.toml:2)"),
         ("[[nodes]]\nhosts='a[1-9000]'\n[[nodes]]\nhosts='b[1-9000]'\n",
          "hosts.toml:4: nodes.hosts: more than 16,384 nodes up to here"),
         ("[[nodes]]\nhosts='a[1-2]'\naddress='::1'\n",
-         "hosts.toml:3: nodes.address: an address belongs to one host, this entry names 2"),
+         "hosts.toml:3: nodes.address: an address belongs to one node, this entry has 2"),
         (f"{NODES}address = '-x'\n", 'hosts.toml:3: nodes.address: must be a host name or an address, is "-x"'),
         ("[ssh]\nuser = \n", "hosts.toml:2: not valid TOML: invalid value"),
         ("[ssh]\nport = 1\nport = 2\n", "hosts.toml:3: not valid TOML: cannot overwrite a value"),
@@ -102,7 +102,7 @@ def test_a_mistake_in_the_file_is_one_line_with_its_place(here, text, said):
         ("[ssh]\n".encode("utf-16"), "hosts.toml:1: byte 0xff is not UTF-8; save the file as UTF-8"),
         (b"[ssh]\r\n\r\nusr = 1\r\n", "hosts.toml:3: ssh.usr: unknown key (did you mean user?)"),
         (b"[ssh]\n\x00", "hosts.toml:2: not valid TOML: invalid statement"),
-        (b"#" * (16 << 20) + b"#", "hosts.toml: is larger than 16.0 MiB, which no hosts.toml is"),
+        (b"#" * (16 << 20) + b"#", "hosts.toml: is larger than the limit for hosts.toml, 16.0 MiB"),
     ],
     ids=["byte order mark", "latin-1", "utf-16", "windows line ends", "nul", "huge"],
 )
@@ -117,10 +117,15 @@ def test_an_integer_of_thousands_of_digits_is_no_traceback(here):
 
 
 def test_a_file_that_is_not_there_names_its_nearest_neighbour(here):
-    assert refusal() == "hosts.toml: no such file; gconsole config init FILE writes one"
+    assert refusal() == "hosts.toml: file not found; create one with: gconsole config init FILE"
     (here / "host.toml").write_text(NODES)
-    assert refusal() == "hosts.toml: no such file; gconsole config init FILE writes one (did you mean host.toml?)"
-    assert refusal("no/such/hosts.toml") == "no/such/hosts.toml: no such file; gconsole config init FILE writes one"
+    assert (
+        refusal() == "hosts.toml: file not found; create one with: gconsole config init FILE (did you mean host.toml?)"
+    )
+    assert (
+        refusal("no/such/hosts.toml")
+        == "no/such/hosts.toml: file not found; create one with: gconsole config init FILE"
+    )
 
 
 def test_a_folder_is_no_file(here):

@@ -156,8 +156,8 @@ def test_paths_given_elsewhere_are_relative_to_where_one_stands(tmp_path, monkey
 def test_an_unknown_variable_is_a_warning_with_the_nearest_name():
     config = load("a", environ={"GCONSOLE_AGENT_LINGER": "5", "GCONSOLE_QQQQQQ": "x", "OTHER": "x"})
     assert config.warnings == (
-        "environment: GCONSOLE_AGENT_LINGER: unknown variable, not used (did you mean GCONSOLE_AGENT_LINGER_S?)",
-        "environment: GCONSOLE_QQQQQQ: unknown variable, not used",
+        "environment: GCONSOLE_AGENT_LINGER: unknown variable, ignored (did you mean GCONSOLE_AGENT_LINGER_S?)",
+        "environment: GCONSOLE_QQQQQQ: unknown variable, ignored",
     )
 
 
@@ -177,7 +177,7 @@ def test_an_empty_variable_counts_as_not_set():
         ({}, {"agent.linger": 5}, "flag: agent.linger: unknown key (did you mean agent.linger_s?)"),
         (
             {}, {"ssh.identity_file": "~nobody-of-that-name/id"},
-            'flag: ssh.identity_file: names a home folder that does not exist, is "~nobody-of-that-name/id"',
+            'flag: ssh.identity_file: home folder does not exist: "~nobody-of-that-name/id"',
         ),
     ],
 )  # fmt: skip

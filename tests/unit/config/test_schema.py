@@ -82,7 +82,7 @@ def test_a_wrong_value_is_refused_with_what_would_be_right(name, value, said):
 def test_a_list_of_texts_is_checked_text_by_text():
     tags = schema.keys("nodes")["tags"]
     assert tags.check(["rack3", "zone=a/b"]) == ("rack3", "zone=a/b")
-    assert refusal(tags.check, ["a", 3]) == "must be a list of texts in quotes, holds 3"
+    assert refusal(tags.check, ["a", 3]) == "must be a list of texts in quotes, contains 3"
     assert refusal(tags.check, "a") == 'must be a list of texts in quotes, is "a"'
     assert refusal(tags.check, ["two words"]) == 'must be a word without spaces, is "two words"'
 

@@ -107,7 +107,7 @@ def test_the_commands_do_what_they_say(here):
     runner = CliRunner(env={"GCONSOLE_SSH_PRT": "1"}, catch_exceptions=False)
     shown = runner.invoke(config, ["show", "hosts.toml", "--set", "ssh.user=me"])
     assert ["ssh.user", '"me"', "flag"] in rows(shown.stdout)
-    assert "GCONSOLE_SSH_PRT: unknown variable, not used (did you mean GCONSOLE_SSH_PORT?)" in shown.stderr
+    assert "GCONSOLE_SSH_PRT: unknown variable, ignored (did you mean GCONSOLE_SSH_PORT?)" in shown.stderr
     assert json.loads(runner.invoke(config, ["show", "a,b", "--json"]).stdout)["nodes"] == ["a", "b"]
     assert runner.invoke(config, ["init", "new.toml"]).exit_code == 0
     added = runner.invoke(hosts, ["add", "new.toml", "ops@x", "--port", "22", "--tag", "t", "--tag", "u"])
