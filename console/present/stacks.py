@@ -14,15 +14,15 @@ _DEEPEST: Final = 20
 _TITLES: Final = {"rank": "STACKS", "dataloader_worker": "DATALOADER WORKERS", "compile_worker": "COMPILE WORKERS"}
 
 
-def to_text(found: Fold, width: int = 110) -> str:
+def to_text(fold: Fold, width: int = 110) -> str:
     """The trees of ranks and of the workers below them, and what could not be read; lines of about `width` columns."""
     lines = []
-    for role in ["rank", *sorted({group.role for group in found.groups} - {"rank"})]:
-        groups = [group for group in found.groups if group.role == role]
+    for role in ["rank", *sorted({group.role for group in fold.groups} - {"rank"})]:
+        groups = [group for group in fold.groups if group.role == role]
         if not groups:
             continue
-        lines.append(_head(found, role, groups, width))
-        for branch in found.trees.get(role, ()):
+        lines.append(_head(fold, role, groups, width))
+        for branch in fold.trees.get(role, ()):
             lines += _branch_lines(branch, 0, width)
         for group in groups:
             if not group.path:
@@ -32,17 +32,17 @@ def to_text(found: Fold, width: int = 110) -> str:
     return "\n".join(lines)
 
 
-def _head(found: Fold, role: str, groups: Sequence[StackGroup], width: int) -> str:
+def _head(fold: Fold, role: str, groups: Sequence[StackGroup], width: int) -> str:
     count = sum(group.processes for group in groups)
     left = f"{_TITLES.get(role, 'PROCESSES BELOW RANKS')}  {plural(count, 'rank' if role == 'rank' else 'process')}"
-    left += "".join(f", {part}" for part in (plural(len(groups), "group"), *shape_words(found.shape)))
+    left += "".join(f", {part}" for part in (plural(len(groups), "group"), *shape_words(fold.shape)))
     if role != "rank":
         return left
-    right = [plural(found.samples, "sample")]
-    if found.spread_ns is not None:
-        right.append(f"spread {found.spread_ns / 1e6:.1f} ms")
-    if found.took_ns is not None:
-        right.append(f"took {found.took_ns / 1e9:.1f} s")
+    right = [plural(fold.samples, "sample")]
+    if fold.spread_ns is not None:
+        right.append(f"spread {fold.spread_ns / 1e6:.1f} ms")
+    if fold.took_ns is not None:
+        right.append(f"took {fold.took_ns / 1e9:.1f} s")
     return left + "   ".join(right).rjust(max(2, width - len(left)))
 
 

@@ -61,14 +61,14 @@ def bar(lane: Lane, width: int, axis: Axis) -> list[Span]:
     """`├──●──┤` in exactly `width` cells of the axis; without a known error only the glyph, with a `?`."""
     if lane.value is None or width < 3:
         return [Span(fit("" if width < 3 else f"{GLYPHS['unknown']} unknown", width), "unknown")]
-    at = _cell(lane.value, width, axis)
+    center = _cell(lane.value, width, axis)
     if lane.error is None:
-        spans = [Span("·" * at, "rule"), Span(GLYPHS[lane.status], lane.status)]
-        return [*spans, Span(fit("?", max(0, width - at - 1)), "muted")]
+        spans = [Span("·" * center, "rule"), Span(GLYPHS[lane.status], lane.status)]
+        return [*spans, Span(fit("?", max(0, width - center - 1)), "muted")]
     first = _cell(lane.value - lane.error, width, axis)
     last = _cell(lane.value + lane.error, width, axis)
-    left = "├" + "─" * (at - first - 1) if at > first else ""
-    right = "─" * (last - at - 1) + "┤" if last > at else ""
+    left = "├" + "─" * (center - first - 1) if center > first else ""
+    right = "─" * (last - center - 1) + "┤" if last > center else ""
     return [
         Span("·" * first, "rule"), Span(left, "muted"), Span(GLYPHS[lane.status], lane.status), Span(right, "muted"),
         Span(" " * (width - last - 1)),
@@ -85,6 +85,6 @@ def ticks(width: int, axis: Axis, unit: str) -> str:
     if width < width_of(end) + 2:
         return fit("0", max(0, width))
     middle = short(axis.middle) if axis.fine is None else f"{axis.middle:.2g}"
-    at = round((width - 1) / 2) - len(middle) // 2
-    line = "0".ljust(at) + middle if at > 2 and at + len(middle) + 2 <= width - width_of(end) else "0"
+    start = round((width - 1) / 2) - len(middle) // 2
+    line = "0".ljust(start) + middle if start > 2 and start + len(middle) + 2 <= width - width_of(end) else "0"
     return line + " " * (width - width_of(line) - width_of(end)) + end

@@ -134,21 +134,23 @@ def _tokens(text: str) -> Iterator[tuple[int, int]]:
     """Where terms begin and end: blanks part them, except in quotes."""
     start: int | None = None
     opened: int | None = None
-    at = 0
-    while at < len(text):
-        if text[at].isspace() and opened is None:
+    index = 0
+    while index < len(text):
+        if text[index].isspace() and opened is None:
             if start is not None:
-                yield start, at
+                yield start, index
             start = None
         else:
-            start = at if start is None else start
-            if text[at] == "\\":
-                at += 1
-                if at == len(text):
-                    raise FilterError("incomplete escape", at - 1, at, "write \\\\ for a backslash", unfinished=True)
-            elif text[at] == '"':
-                opened = at if opened is None else None
-        at += 1
+            start = index if start is None else start
+            if text[index] == "\\":
+                index += 1
+                if index == len(text):
+                    raise FilterError(
+                        "incomplete escape", index - 1, index, "write \\\\ for a backslash", unfinished=True
+                    )
+            elif text[index] == '"':
+                opened = index if opened is None else None
+        index += 1
     if opened is not None:
         raise FilterError("unclosed quote", opened, len(text), 'close it with "', unfinished=True)
     if start is not None:
@@ -171,12 +173,14 @@ def _term(text: str, start: int, end: int, vocabulary: Vocabulary[R]) -> FilterT
         raise FilterError(f"unknown field {named[1]}", name_start, start + named.end(1), _nearest(named[1], vocabulary))
     rest = source[named.end() :]
     sign = next((sign for sign in _SIGNS if rest.startswith(sign)), "")
-    at = start + named.end() + len(sign)
+    value_start = start + named.end() + len(sign)
     if sign in ("<", "<=", ">", ">=") and field.kind in ("word", "text"):
         why = f"{field.name} is text; {sign} compares numbers"
-        raise FilterError(why, at - len(sign), end, f"write {field.name}:TEXT, or -{field.name}:TEXT for the others")
+        raise FilterError(
+            why, value_start - len(sign), end, f"write {field.name}:TEXT, or -{field.name}:TEXT for the others"
+        )
     tests = tuple(_test(field, sign, text[first:past], first, past, past == len(text)) for first, past in
-                  _alternatives(text, at, end))  # fmt: skip
+                  _alternatives(text, value_start, end))  # fmt: skip
     negated = source.startswith("-") != (sign == "!=")
     return FilterTerm(source, negated, field, field.kind == "word" or sign in ("=", "!="), tests)
 
@@ -226,19 +230,19 @@ def _letters(text: str) -> Letters:
 def _alternatives(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Where the values between commas begin and end; commas in quotes and brackets part nothing."""
     quoted = bracket = False
-    at = first = start
-    while at < end:
-        character = text[at]
+    index = first = start
+    while index < end:
+        character = text[index]
         if character == "\\":
-            at += 1
+            index += 1
         elif character == '"':
             quoted = not quoted
         elif not quoted and character in "[]":
             bracket = character == "["
         elif character == "," and not quoted and not bracket:
-            yield first, at
-            first = at + 1
-        at += 1
+            yield first, index
+            first = index + 1
+        index += 1
     yield first, end
 
 
@@ -281,8 +285,8 @@ def complete(
         return FilterCompletion(cursor, cursor)
     *_, (start, _) = _alternatives(text, start, cursor)
     typed = "".join(letter for letter, _ in _letters(text[start:cursor])).casefold()
-    found = [value for value in values(field.name) if value.casefold().startswith(typed)]
-    options = tuple(quoted(value) for value in found)
+    matching = [value for value in values(field.name) if value.casefold().startswith(typed)]
+    options = tuple(quoted(value) for value in matching)
     return FilterCompletion(start, cursor, options if options != (text[start:cursor],) else ())
 
 
@@ -296,15 +300,15 @@ def settled(text: str, vocabulary: Vocabulary[R]) -> str:
 
 def _start_of_term(text: str) -> int:
     """Where the term that the text ends in begins; an open quote is part of it."""
-    start, open_, at = 0, False, 0
-    while at < len(text):
-        if text[at] == "\\":
-            at += 1
-        elif text[at] == '"':
+    start, open_, index = 0, False, 0
+    while index < len(text):
+        if text[index] == "\\":
+            index += 1
+        elif text[index] == '"':
             open_ = not open_
-        elif text[at].isspace() and not open_:
-            start = at + 1
-        at += 1
+        elif text[index].isspace() and not open_:
+            start = index + 1
+        index += 1
     return start
 
 

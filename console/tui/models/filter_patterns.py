@@ -84,30 +84,30 @@ class Pattern:
 def _step(part: LiteralText | NumberSet | Wildcard, text: str, reached: set[int]) -> set[int]:
     """Where in the text one may stand after this part, from anywhere one may stand before it."""
     if isinstance(part, LiteralText):
-        return {at + len(part.text) for at in reached if text.startswith(part.text, at)}
+        return {end + len(part.text) for end in reached if text.startswith(part.text, end)}
     if isinstance(part, Wildcard):
-        return set(range(min(reached), len(text) + 1)) if part.many else {at + 1 for at in reached if at < len(text)}
+        return set(range(min(reached), len(text) + 1)) if part.many else {end + 1 for end in reached if end < len(text)}
     lengths = {len(number) for number in part.texts}
-    return {at + size for at in reached for size in lengths if text[at : at + size] in part.texts}
+    return {end + size for end in reached for size in lengths if text[end : end + size] in part.texts}
 
 
 def parse_pattern(letters: Letters) -> Pattern:
     """The pattern these letters mean. Raises BadPattern."""
     parts: list[LiteralText | NumberSet | Wildcard] = []
-    at = 0
-    while at < len(letters):
-        letter, quoted = letters[at]
+    index = 0
+    while index < len(letters):
+        letter, quoted = letters[index]
         if quoted or letter not in "*?[":
             parts.append(LiteralText(letter.casefold()))
         elif letter == "[":
-            closing = next((i for i in range(at, len(letters)) if letters[i] == ("]", False)), None)
+            closing = next((i for i in range(index, len(letters)) if letters[i] == ("]", False)), None)
             if closing is None:
                 raise BadPattern("unclosed [", "write a number set, e.g. node[1-3]", unfinished=True)
-            parts.append(NumberSet(_numbers("".join(character for character, _ in letters[at + 1 : closing]))))
-            at = closing
+            parts.append(NumberSet(_numbers("".join(character for character, _ in letters[index + 1 : closing]))))
+            index = closing
         else:
             parts.append(Wildcard(letter == "*"))
-        at += 1
+        index += 1
     return Pattern(tuple(_joined(parts)))
 
 
@@ -127,7 +127,7 @@ def _numbers(inside: str) -> frozenset[str]:
     """`001-003,7` → 001, 002, 003, 7. Raises BadPattern."""
     if not inside.isascii() or not _BRACKET.fullmatch(inside):
         raise BadPattern(f"[{inside}] is not a number set", "write e.g. [1-3] or [001,005-012]")
-    found: set[str] = set()
+    numbers: set[str] = set()
     for piece in inside.split(","):
         first, _, last = piece.partition("-")
         last = last or first
@@ -136,8 +136,8 @@ def _numbers(inside: str) -> frozenset[str]:
         if int(last) < int(first):
             raise BadPattern(f"invalid range [{piece}]", f"write [{last}-{first}]")
         width = len(first) if first.startswith("0") else 0
-        found.update(str(number).zfill(width) for number in range(int(first), int(last) + 1))
-    return frozenset(found)
+        numbers.update(str(number).zfill(width) for number in range(int(first), int(last) + 1))
+    return frozenset(numbers)
 
 
 @dataclass(frozen=True)
@@ -176,10 +176,10 @@ class NumberComparison:
 
 def parse_numbers(text: str, sign: str, *, binary: bool) -> NumberRange | NumberComparison:
     """`10`, `2.5G`, `0-7`: what they mean after that sign. `binary`: K is 1024, as in sizes. Raises BadPattern."""
-    found = _RANGE.fullmatch(text) if text.isascii() else None
-    if found is None:
+    match = _RANGE.fullmatch(text) if text.isascii() else None
+    if match is None:
         raise BadPattern(f"{text} is not a number", "write e.g. 10, 2.5G or 0-7")
-    low, high = found[1], found[2]
+    low, high = match[1], match[2]
     if sign in ("<", "<=", ">", ">="):
         if high is not None:
             raise BadPattern(f"{sign} takes one number, not {text}", f"write {sign}{low}, or {text} alone")

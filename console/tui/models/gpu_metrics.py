@@ -66,10 +66,10 @@ def peer_range(gpus: Iterable[GpuNow], metric: HeatMetric, before: PeerRange | N
         return None
     middle = median(values)
     spread = _SIGMA * median(abs(value - middle) for value in values)
-    found = PeerRange(middle, max(metric.heat.apart, _SPREADS * spread))
+    peers = PeerRange(middle, max(metric.heat.apart, _SPREADS * spread))
     if (
         before is not None
-        and max(abs(found.middle - before.middle), abs(found.far - before.far)) < metric.heat.apart / 5
+        and max(abs(peers.middle - before.middle), abs(peers.far - before.far)) < metric.heat.apart / 5
     ):
         return before
-    return found
+    return peers

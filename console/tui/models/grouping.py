@@ -78,12 +78,12 @@ def grouped(
     groups: dict[str | None, list[R]] = {}
     for row in rows:
         groups.setdefault(by.value(RowInContext(row, context)), []).append(row)
-    known = sorted((value for value in groups if value is not None), key=by.order)
-    found: list[GroupHeader | R] = []
-    for value in [*known, *(None,) * (None in groups)]:
-        found.append(GroupHeader(by.name, value, _spans(by, value, groups[value], noun, row_state, title), part))
-        found += groups[value]
-    return found
+    values = sorted((value for value in groups if value is not None), key=by.order)
+    listed: list[GroupHeader | R] = []
+    for value in [*values, *(None,) * (None in groups)]:
+        listed.append(GroupHeader(by.name, value, _spans(by, value, groups[value], noun, row_state, title), part))
+        listed += groups[value]
+    return listed
 
 
 def _spans(
@@ -91,11 +91,11 @@ def _spans(
     title: str,
 ) -> tuple[Span, ...]:  # fmt: skip
     name = state_word(value) if by.is_state and value else value
-    said = clean(name) if name else f"{by.name} unknown"
+    label = clean(name) if name else f"{by.name} unknown"
     named = (Span(f"  {title}", "text"),) if title else ()
-    states = () if by.is_state else count_spans(Counter(found for row in rows if (found := row_state(row))))
+    states = () if by.is_state else count_spans(Counter(state for row in rows if (state := row_state(row))))
     return (
-        Span(" ▾ ", "muted"), Span(said, "strong"), *named, Span("  "), Span(str(len(rows)), "text"),
+        Span(" ▾ ", "muted"), Span(label, "strong"), *named, Span("  "), Span(str(len(rows)), "text"),
         Span(f" {noun}{'s' * (len(rows) != 1)}   ", "muted"), *states,
     )  # fmt: skip
 
@@ -104,10 +104,12 @@ def group_under(rows: Sequence[GroupHeader | R], chosen: GroupHeader | R | None)
     """The row that was chosen, or all of the group whose head was."""
     if chosen is None or not isinstance(chosen, GroupHeader):
         return [chosen] if chosen is not None else []
-    found: list[R] = []
-    at = next((at for at, row in enumerate(rows) if isinstance(row, GroupHeader) and row.key == chosen.key), len(rows))
-    for row in rows[at + 1 :]:
+    members: list[R] = []
+    index = next(
+        (index for index, row in enumerate(rows) if isinstance(row, GroupHeader) and row.key == chosen.key), len(rows)
+    )
+    for row in rows[index + 1 :]:
         if isinstance(row, GroupHeader):
             break
-        found.append(row)
-    return found
+        members.append(row)
+    return members

@@ -130,9 +130,9 @@ def _ranks(header: Header) -> tuple[Span, ...]:
     if header.jobs == 0:
         return (Span("no job", "muted"),)
     short = header.ranks_expected is not None and (header.ranks_found or 0) < header.ranks_expected
-    found = Span(format.seen(header.ranks_found, header.ranks_expected), "warning" if short else "text")
+    count = Span(format.seen(header.ranks_found, header.ranks_expected), "warning" if short else "text")
     label = Span(" ranks", "muted")
-    return (found, label) if header.jobs == 1 else (Span(f"{header.jobs} jobs ", "muted"), found, label)
+    return (count, label) if header.jobs == 1 else (Span(f"{header.jobs} jobs ", "muted"), count, label)
 
 
 def _short(name: str, width: int = 24) -> str:

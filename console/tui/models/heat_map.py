@@ -112,16 +112,16 @@ class GpuIndex:
         nodes: set[str] = set()
         for key in changed:
             nodes.add(key[0])
-            known = self._keys.setdefault(key[0], set())
-            (known.add if key in gpus else known.discard)(key)
+            keys = self._keys.setdefault(key[0], set())
+            (keys.add if key in gpus else keys.discard)(key)
         for node in nodes:
             self._arrange(node, gpus)
             self._version[node] = version
 
     def _arrange(self, node: str, gpus: Table[GpuKey, GpuNow]) -> None:
-        found = sorted(((key, gpus[key]) for key in self._keys[node]), key=lambda item: (index_of(item[1]), item[0]))
-        self.total += len(found) - len(self._of.get(node, ()))
-        self._of[node] = tuple(gpu for _, gpu in found)
+        ordered = sorted(((key, gpus[key]) for key in self._keys[node]), key=lambda item: (index_of(item[1]), item[0]))
+        self.total += len(ordered) - len(self._of.get(node, ()))
+        self._of[node] = tuple(gpu for _, gpu in ordered)
         if any(_is_simulated(gpu) for gpu in self._of[node]):
             self.simulated.add(node)
         else:
@@ -143,7 +143,7 @@ def uuid_of(gpu: GpuNow) -> str:
 def pointed_spans(node: str, gpu: GpuNow, metric: HeatMetric, *, all_of_it: bool) -> tuple[Span, ...]:
     """One GPU in a line: the metric of the map first, then (`all_of_it`) what else people ask of it."""
     now, value = gpu.gpu, metric.read(gpu)
-    said = format.UNKNOWN if value is None else f"{metric.heat.format(value)} {metric.heat.unit}"
+    figure = format.UNKNOWN if value is None else f"{metric.heat.format(value)} {metric.heat.unit}"
     more = [] if now is None or not all_of_it else [
         text for name, text in (
             ("util", f"{format.percent(now.util_pct)} %"), ("memory", format.size(now.mem_used_bytes)),
@@ -151,7 +151,7 @@ def pointed_spans(node: str, gpu: GpuNow, metric: HeatMetric, *, all_of_it: bool
         ) if name != metric.name
     ]  # fmt: skip
     rest = "".join(f"  {text}" for text in more)
-    return (Span(f"{node} gpu{index_of(gpu)} ", "muted"), Span(said, "text"), Span(rest, "muted"))
+    return (Span(f"{node} gpu{index_of(gpu)} ", "muted"), Span(figure, "text"), Span(rest, "muted"))
 
 
 def _is_simulated(gpu: GpuNow) -> bool:

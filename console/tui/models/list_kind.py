@@ -112,11 +112,11 @@ class ListKind(Generic[R]):
         field = self.vocabulary.field(name)
         if field is None or field.kind not in ("word", "text") or not field.offered:
             return ()
-        found: set[str] = set()
+        values: set[str] = set()
         for row in rows:
             value = (field.offers or field.read)(RowInContext(row, context))
-            found.update(map(str, value) if isinstance(value, tuple) else () if value is None else (str(value),))
-        return sorted(found, key=natural)[:_MOST_VALUES]
+            values.update(map(str, value) if isinstance(value, tuple) else () if value is None else (str(value),))
+        return sorted(values, key=natural)[:_MOST_VALUES]
 
 
 class Arrangement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -146,7 +146,7 @@ def arranged_rows(
     passes: Callable[[R], bool] | None, steady: SteadyOrder[R],
 ) -> list[GroupHeader | R]:  # fmt: skip
     """The rows that pass, in their order, under their heads."""
-    found = [row for row in rows if passes(row)] if passes else rows
+    passing = [row for row in rows if passes(row)] if passes else rows
     field = kind.fields.get(arrangement.sort) or kind.fields[kind.sort]
-    ordered = steady.sorted(found, field.order, field.noise, arrangement.reverse)
+    ordered = steady.sorted(passing, field.order, field.noise, arrangement.reverse)
     return grouped(ordered, kind.grouping(arrangement.group), context, kind.noun, kind.row_state)

@@ -58,11 +58,12 @@ def fleet_summary(
     names: Iterable[str], nodes: dict[str, NodeNow], simulated: Collection[str], blamed: Mapping[str, str], now: int
 ) -> FleetSummary:
     """Every name in its order. `simulated` have simulated data, `blamed` are culprits of an open finding, by its id."""
-    found = tuple(
+    summaries = tuple(
         node_summary(name, nodes.get(name), now, simulated=name in simulated, blamed=blamed.get(name, ""))
         for name in names
     )
-    return FleetSummary(found, {node.name: node for node in found}, dict(Counter(node.status for node in found)))
+    counts = Counter(node.status for node in summaries)
+    return FleetSummary(summaries, {node.name: node for node in summaries}, dict(counts))
 
 
 def node_summary(
@@ -95,8 +96,8 @@ def _not_ok(name: str, state: NodeState, age: int | None, simulated: bool) -> No
     if state.error is not None:
         words = clean(state.error.name).replace("_", " ")
         text = clean(state.error.text)
-        told = state.state == "lost" or text.lower().startswith(words.lower())
-        reason = text if told else f"{words}: {text}"
+        names_error = state.state == "lost" or text.lower().startswith(words.lower())
+        reason = text if names_error else f"{words}: {text}"
         try_ = clean(state.error.try_)
     status: Status = "failed" if state.state in ("lost", "failed") else "unknown"
     return NodeSummary(name, status, state.state, reason, try_, age_ns=age, simulated=simulated)

@@ -117,8 +117,8 @@ def braille(
 def _rows(values: Floats, low: float, high: float, rows: int) -> Floats:
     """The row of dots of each value, 0 at the top."""
     share = np.clip((values - low) / (high - low), 0, 1)
-    found: Floats = np.rint((1 - np.nan_to_num(share)) * (rows - 1))
-    return found
+    dots: Floats = np.rint((1 - np.nan_to_num(share)) * (rows - 1))
+    return dots
 
 
 def time_axis(seconds: float, width: int) -> str:

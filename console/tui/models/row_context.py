@@ -37,18 +37,18 @@ class RowContext:
         return ", ".join(self.tags(node)) or None
 
     def is_simulated(self, node: str | None) -> bool:
-        found = self.fleet.by_name.get(node or "")
-        return bool(found and found.simulated)
+        summary = self.fleet.by_name.get(node or "")
+        return bool(summary and summary.simulated)
 
     @cached_property
     def jobs_of(self) -> Mapping[str, tuple[str, ...]]:
         """The jobs with a rank on each node."""
-        found: dict[str, set[str]] = {}
+        by_node: dict[str, set[str]] = {}
         for job in self.jobs.jobs:
             for row in job.rows:
                 if row.rank is not None and row.state != "exited":
-                    found.setdefault(row.rank.node, set()).add(clean(row.job))
-        return {node: tuple(sorted(names)) for node, names in found.items()}
+                    by_node.setdefault(row.rank.node, set()).add(clean(row.job))
+        return {node: tuple(sorted(names)) for node, names in by_node.items()}
 
     def class_of(self, node: str | None) -> str | None:
         """What that node is built of: nodes of one class are interchangeable. None until it has told."""

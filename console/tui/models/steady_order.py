@@ -50,7 +50,7 @@ class SteadyOrder(Generic[R]):
         if may_move:
             self._due = now + REORDER_S
         before, self._settled, self._held = self._settled, {}, False
-        known: list[tuple[Any, R]] = []
+        ordered: list[tuple[Any, R]] = []
         unknown: list[R] = []
         for row in rows:
             key, value = row.key, order(row)
@@ -63,6 +63,6 @@ class SteadyOrder(Generic[R]):
             if value is None:
                 unknown.append(row)
             else:
-                known.append((value, row))
-        known.sort(key=lambda pair: pair[0], reverse=reverse)
-        return [*(row for _, row in known), *unknown]
+                ordered.append((value, row))
+        ordered.sort(key=lambda pair: pair[0], reverse=reverse)
+        return [*(row for _, row in ordered), *unknown]

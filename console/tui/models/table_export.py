@@ -64,14 +64,14 @@ def as_csv(sheet: ExportTable) -> str:
 
 def _flat(facts: dict[str, Any], flattens_records: bool) -> dict[str, Any]:
     """The facts, with the fields of the records within in their place; a record that is not there has no columns."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in facts.items():
         if not isinstance(value, msgspec.Struct):
-            found[name] = value
+            flat[name] = value
         elif flattens_records:
-            said = _HEAD | ({"node"} & facts.keys())
-            found |= {f"{name}.{key}": one for key, one in msgspec.to_builtins(value).items() if key not in said}
-    return found
+            skipped = _HEAD | ({"node"} & facts.keys())
+            flat |= {f"{name}.{key}": item for key, item in msgspec.to_builtins(value).items() if key not in skipped}
+    return flat
 
 
 def rows_as_text(kind: ListKind[R], rows: Sequence[R], columns: Sequence[str]) -> str:

@@ -116,8 +116,8 @@ class ListView(View, Generic[R]):
         self._grid.display, self._nothing.display = of > 0, of == 0 or unmatched
         self.set_class(unmatched, "unmatched")
         if unmatched:
-            said = plain(f"No matching {self.kind.noun}s.")
-            self._nothing.show((said, plain(""), plain("Esc clears the filter; / edits it.", "muted")))
+            message = plain(f"No matching {self.kind.noun}s.")
+            self._nothing.show((message, plain(""), plain("Esc clears the filter; / edits it.", "muted")))
         elif of == 0:
             self._nothing.show(self.empty_text(frame))
 
@@ -254,9 +254,9 @@ class ListView(View, Generic[R]):
         listed = [row for row in (self._grid.rows if self._grid.display else self.arranged_rows(frame))
                   if not isinstance(row, GroupHeader)]  # fmt: skip
         chosen, kind, of = self._chosen(), self.kind, self.count(frame)
-        told = kind.counted(of) if len(listed) == of else f"{len(listed)} of {kind.counted(of)}"
+        counted = kind.counted(of) if len(listed) == of else f"{len(listed)} of {kind.counted(of)}"
         everything = ExportTable(
-            f"{_title(kind.noun)}: {told}, as listed", kind, listed, columns, self.flattens_records
+            f"{_title(kind.noun)}: {counted}, as listed", kind, listed, columns, self.flattens_records
         )
         selection = ExportTable(f"Selected: {kind.counted(len(chosen))}", kind, chosen, columns, self.flattens_records)
         return [sheet for sheet in (everything, selection) if sheet.rows]
@@ -278,5 +278,5 @@ def _title(noun: str) -> str:
     return f"{noun[0].upper()}{noun[1:]}s"
 
 
-def _same(one: Sequence[object], other: Sequence[object]) -> bool:
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+def _same(left: Sequence[object], right: Sequence[object]) -> bool:
+    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))

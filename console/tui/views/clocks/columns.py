@@ -55,8 +55,8 @@ _BETWEEN: Final[dict[str, tuple[ColumnField[ClockRow], ...]]] = {
     ),
 }
 FIELDS: dict[str, ColumnField[ClockRow]] = {
-    found.key: found
-    for found in (
+    column.key: column
+    for column in (
         column_field("state", "state", lambda row: row, state_text, lambda row, _: row.status,
               lambda row: (BY_WEIGHT.index(row.status), row.word)),
         column_field("node", "node", lambda row: row.node, clean, _style, natural),

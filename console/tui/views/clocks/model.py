@@ -106,8 +106,8 @@ class ClockSummary:
     @property
     def worst(self) -> ClockRow | None:
         """The node whose clock is known worst, of those that are known at all."""
-        known = [row for row in self.rows if row.line is not None and row.line.bound_ns is not None]
-        return max(known, key=lambda row: row.line.bound_ns if row.line and row.line.bound_ns else 0, default=None)
+        bounded = [row for row in self.rows if row.line is not None and row.line.bound_ns is not None]
+        return max(bounded, key=lambda row: row.line.bound_ns if row.line and row.line.bound_ns else 0, default=None)
 
 
 def clock_rows(store: Store, now: int) -> ClockSummary:

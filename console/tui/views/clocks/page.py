@@ -51,7 +51,7 @@ class ClockPage(DetailPage[str]):
         self._frame = frame
         if self.key is None:
             return
-        row = next((one for one in frame.time.clocks.rows if one.node == self.key), None)
+        row = next((candidate for candidate in frame.time.clocks.rows if candidate.node == self.key), None)
         basis = (self.key, self.size, row)
         if basis == self._shown:
             return
@@ -59,9 +59,9 @@ class ClockPage(DetailPage[str]):
         if row is None:
             self._title.show((_EDGE, Span(clean(self.key), "strong"), Span(" no clock data any more ", "muted")))
             return
-        said = Span(f" {state_text(row)} ", row.status)
+        state = Span(f" {state_text(row)} ", row.status)
         back = (Span(" Esc", "key"), Span(" back ─", "muted"))
-        self._title.show((_EDGE, Span(clean(row.node), "accent"), said), back)
+        self._title.show((_EDGE, Span(clean(row.node), "accent"), state), back)
         plot = offset_plot(row)
         self._curve.display = self.size.height >= TALL and is_known(plot) and len(row.past) > 1
         self._curve.show(plot, row.version)

@@ -28,10 +28,10 @@ def head_spans(seen: ClockSummary) -> tuple[Span, ...]:
     """`common clock = node001 · 62 of 64 nodes known · worst ±48 µs (node044)`."""
     if seen.reference is None:
         return (Span("  no clock data yet ", "muted"),)
-    known = sum(row.line is not None and row.line.bound_ns is not None for row in seen.rows)
+    measured = sum(row.line is not None and row.line.bound_ns is not None for row in seen.rows)
     spans = [
         Span("  reference: ", "muted"), Span(clean(seen.reference), "accent"),
-        Span(f"  {known} of {len(seen.rows)} nodes measured", "text" if known == len(seen.rows) else "warning"),
+        Span(f"  {measured} of {len(seen.rows)} nodes measured", "text" if measured == len(seen.rows) else "warning"),
     ]  # fmt: skip
     worst = seen.worst
     if worst is not None and worst.line is not None and worst.line.bound_ns:
@@ -48,40 +48,40 @@ def fact_lines_of(row: ClockRow, width: int) -> tuple[Line, ...]:
 
 def facts(row: ClockRow) -> list[Fact]:
     """What is known of one clock."""
-    line, found = row.line, []
+    line, result = row.line, []
     if line is None or line.at_common is None:
-        found.append(Fact("reference", row.note.text if row.note else "unknown", row.status))
+        result.append(Fact("reference", row.note.text if row.note else "unknown", row.status))
     else:
         if row.is_reference:
-            found.append(Fact("reference", "this node"))
+            result.append(Fact("reference", "this node"))
         bound = "unknown" if line.bound_ns is None else f"± {micro(line.bound_ns)} µs, valid under any path asymmetry"
         against = f"CLOCK_REALTIME relative to {clean(line.reference)}"
-        found.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs {against}"))
-        found.append(Fact("bound", bound, "text" if line.bound_ns is not None else "unknown"))
+        result.append(Fact("offset", f"{micro(line.offset_ns, signed=True)} µs {against}"))
+        result.append(Fact("bound", bound, "text" if line.bound_ns is not None else "unknown"))
         if line.drift_ppm is not None:
             limit = "" if line.drift_bound_ppm is None else f" ± {line.drift_bound_ppm:.2f} (this window)"
-            found.append(Fact("drift", f"{line.drift_ppm:+.3f} ppm{limit}"))
+            result.append(Fact("drift", f"{line.drift_ppm:+.3f} ppm{limit}"))
         if line.repeat_ns is not None:
-            found.append(Fact("repeatability", f"{micro(line.repeat_ns)} µs (not accuracy)"))
+            result.append(Fact("repeatability", f"{micro(line.repeat_ns)} µs (not accuracy)"))
         stamps = f", {line.stamps.replace('_', ' ')} stamps" if line.stamps else ""
-        found.append(Fact("method", f"{line.method}{stamps}, {line.edges} edges"))
-        found.append(Fact("age", format.age(row.age_ns), "stale" if row.status == "stale" else "text"))
+        result.append(Fact("method", f"{line.method}{stamps}, {line.edges} edges"))
+        result.append(Fact("age", format.age(row.age_ns), "stale" if row.status == "stale" else "text"))
     if line is not None and line.warnings:
-        found.append(Fact("warnings", " ".join(line.warnings), "warning"))
+        result.append(Fact("warnings", " ".join(line.warnings), "warning"))
     source = row.source
     if source is not None:
-        found.append(Fact("", ""))
-        found.append(Fact("time sync", clean(service_text(source) or format.UNKNOWN),
+        result.append(Fact("", ""))
+        result.append(Fact("time sync", clean(service_text(source) or format.UNKNOWN),
                           "warning" if source.synced is False else "text"))  # fmt: skip
         if source.source:
-            found.append(Fact("sync source", clean(source.source)))
+            result.append(Fact("sync source", clean(source.source)))
         if source.text:
-            found.append(Fact("sync status", clean(source.text)))
+            result.append(Fact("sync status", clean(source.text)))
     if row.cost is not None:
         cost = row.cost
         text = f"{cost.cpu_pct:.1f} % of a core, {cost.tx_packets_s:.0f} packets/s, "
-        found.append(Fact("probe cost", f"{text}{format.byte_rate(cost.records_bytes_s)} of records"))
-    return found
+        result.append(Fact("probe cost", f"{text}{format.byte_rate(cost.records_bytes_s)} of records"))
+    return result
 
 
 def _gpu_lines(row: ClockRow, width: int) -> list[Line]:
@@ -103,7 +103,7 @@ def _gpu_lines(row: ClockRow, width: int) -> list[Line]:
 
 def _edge_lines(row: ClockRow, width: int) -> list[Line]:
     lines = [Line((Span("EDGES", "accent"), Span(f" {len(row.edges)}", "muted")))]
-    for edge in sorted(row.edges, key=lambda one: natural(one.dst if one.node == row.node else one.node)):
+    for edge in sorted(row.edges, key=lambda window: natural(window.dst if window.node == row.node else window.node)):
         other, arrow = (edge.dst, "→") if edge.node == row.node else (edge.node, "←")
         style = "warning" if edge.flagged or edge.status != "ok" else "text"
         text = (
@@ -133,8 +133,8 @@ def _past_lines(row: ClockRow, width: int) -> list[Line]:
 
 def offset_plot(row: ClockRow) -> Plot:
     """The node's offset over its windows, in µs about the mean: evenly spaced, a window each."""
-    known = [one.offset_ns for one in row.past]
-    values = np.array([np.nan if one is None else one / 1000 for one in known], dtype=np.float64)
+    offsets = [window.offset_ns for window in row.past]
+    values = np.array([np.nan if window is None else window / 1000 for window in offsets], dtype=np.float64)
     middle = float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
     reach = float(np.nanmax(np.abs(values - middle), initial=1.0)) if values.size else 1.0
     return Plot("offset", "µs", values, _step_s(row.past), low=middle - reach, high=middle + reach)
@@ -173,12 +173,12 @@ def without_common_start(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name[len(start) :] or name for name in names)
 
 
-def _edge_cell(one: ClockWindow) -> MatrixCell:
-    if one.bound_ns is None:
-        return MatrixCell(f"{GLYPHS['failed']}{one.status.replace('_', ' ')}", "failed")
-    if one.flagged:
-        return MatrixCell(f"{GLYPHS['warning']}{micro(one.bound_ns)}", "warning")
-    return MatrixCell(f"{micro(one.bound_ns)}{'s' if one.method == 'ssh' else ''}", "text")
+def _edge_cell(window: ClockWindow) -> MatrixCell:
+    if window.bound_ns is None:
+        return MatrixCell(f"{GLYPHS['failed']}{window.status.replace('_', ' ')}", "failed")
+    if window.flagged:
+        return MatrixCell(f"{GLYPHS['warning']}{micro(window.bound_ns)}", "warning")
+    return MatrixCell(f"{micro(window.bound_ns)}{'s' if window.method == 'ssh' else ''}", "text")
 
 
 def edge_text(seen: ClockSummary, row: int, column: int) -> str:
@@ -187,12 +187,12 @@ def edge_text(seen: ClockSummary, row: int, column: int) -> str:
     if not (row < len(names) and column < len(names)) or row == column:
         return "cell: error bound of the edge in µs; s: measured over SSH"
     ends = {names[row], names[column]}
-    one = next((found for found in seen.windows if {found.node, found.dst} == ends), None)
-    if one is None:
+    edge = next((window for window in seen.windows if {window.node, window.dst} == ends), None)
+    if edge is None:
         return f"no probes between {clean(names[row])} and {clean(names[column])}"
-    blocked = "  UDP blocked" if one.udp_blocked else ""
+    blocked = "  UDP blocked" if edge.udp_blocked else ""
     return (
-        f"{clean(one.node)} → {clean(one.dst)}  {one.status.replace('_', ' ')}  ±{micro(one.bound_ns)} µs  "
-        f"rtt {micro(one.min_rtt_ns)} µs  residual {micro(one.residual_ns, signed=True)} µs  "
-        f"kept {one.kept} of {one.pairs}  {one.method}{blocked}"
+        f"{clean(edge.node)} → {clean(edge.dst)}  {edge.status.replace('_', ' ')}  ±{micro(edge.bound_ns)} µs  "
+        f"rtt {micro(edge.min_rtt_ns)} µs  residual {micro(edge.residual_ns, signed=True)} µs  "
+        f"kept {edge.kept} of {edge.pairs}  {edge.method}{blocked}"
     )

@@ -37,8 +37,8 @@ def _severity(row: EventRow) -> tuple[int, bool]:
 
 
 FIELDS: dict[str, ColumnField[EventRow]] = {
-    found.key: found
-    for found in (
+    column.key: column
+    for column in (
         ColumnField("time", "time", lambda row: format.clock_time(row.record.rx), lambda row: row.number, _quiet),
         column_field("node_time", "node time", _node_time, format.clock_time_ms, _quiet),
         ColumnField("age", "age", lambda row: row.age, lambda row: -row.number, _quiet),
@@ -128,10 +128,10 @@ class FilteredEvents(Sequence[GroupHeader | EventRow]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __getitem__(self, at):  # type: ignore[no-untyped-def]  # rows are asked for one by one or in one slice
-        if isinstance(at, slice):
-            return [self._row(entry) for entry in self._entries[at]]
-        return self._row(self._entries[at])
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # rows are asked for one by one or in one slice
+        if isinstance(index, slice):
+            return [self._row(entry) for entry in self._entries[index]]
+        return self._row(self._entries[index])
 
     def _row(self, entry: int | GroupHeader) -> GroupHeader | EventRow:
         if isinstance(entry, GroupHeader):

@@ -75,8 +75,8 @@ class EventRows(Sequence[EventRow]):
     def __len__(self) -> int:
         return len(self._records)
 
-    def __getitem__(self, at):  # type: ignore[no-untyped-def]  # rows are asked for one by one, never by slice
-        return EventRow(self.first + at, self._records[at], self._now)
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # rows are asked for one by one, never by slice
+        return EventRow(self.first + index, self._records[index], self._now)
 
 
 class EventLog:
@@ -113,13 +113,13 @@ class EventLog:
 
     def newest(self, wanted: Callable[[Record], bool], most: int) -> list[tuple[int, Record]]:
         """The newest events of some kind with their numbers, newest first."""
-        found = []
-        for at in range(len(self.records) - 1, -1, -1):
-            if wanted(self.records[at]):
-                found.append((self.first + at, self.records[at]))
-                if len(found) == most:
+        newest = []
+        for index in range(len(self.records) - 1, -1, -1):
+            if wanted(self.records[index]):
+                newest.append((self.first + index, self.records[index]))
+                if len(newest) == most:
                     break
-        return found
+        return newest
 
     def copied(self) -> EventLog:
         """The same events, growing no more."""
@@ -197,8 +197,8 @@ def _node_text(state: NodeState) -> str:
         again = f" (attempt {state.attempt})" if state.attempt > 1 else ""
         return _NODE_TEXT.get(state.state, state.state) + again
     text, name = clean(state.error.text), clean(state.error.name).replace("_", " ")
-    told = state.state == "lost" or text.lower().startswith(name.lower())
-    return f"{state.state}: {text if told else f'{name}: {text}'}"
+    names_error = state.state == "lost" or text.lower().startswith(name.lower())
+    return f"{state.state}: {text if names_error else f'{name}: {text}'}"
 
 
 def _rank_text(rank: Rank) -> str:

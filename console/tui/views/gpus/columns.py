@@ -35,9 +35,9 @@ def _curved(row: GpuRow, text: str) -> str:
 
 
 def _state_text(row: GpuRow) -> str:
-    status, said = row.row_state
+    status, state = row.row_state
     age = age_text(row)
-    return f"{GLYPHS[status]} {state_word(said)}" + (f" {age}" if age else "")
+    return f"{GLYPHS[status]} {state_word(state)}" + (f" {age}" if age else "")
 
 
 def _info(name: str) -> Callable[[GpuRow], Any]:
@@ -57,8 +57,8 @@ def _curve(row: GpuRow) -> str:
 
 def _reasons(row: GpuRow) -> str | None:
     """What keeps the clocks down; an idle GPU is no reason to look."""
-    found = [reason for reason in (row.gpu.clocks_event_reasons if row.gpu else ()) if reason != "gpu_idle"]
-    return ", ".join(found) or None
+    reasons = [reason for reason in (row.gpu.clocks_event_reasons if row.gpu else ()) if reason != "gpu_idle"]
+    return ", ".join(reasons) or None
 
 
 def _slot(row: GpuRow) -> str | None:
@@ -76,8 +76,8 @@ _BETWEEN: Final[dict[str, tuple[ColumnField[GpuRow], ...]]] = {
     "pcie_tx": (column_field("slot", "PCIe", _slot, text_or_unknown, _live),),
 }
 FIELDS: dict[str, ColumnField[GpuRow]] = {
-    found.key: found
-    for found in (
+    column.key: column
+    for column in (
         column_field("state", "state", lambda row: row, _state_text, lambda row, _: row.row_state[0],
               lambda row: _severity(row.row_state)),
         column_field("node", "node", lambda row: row.summary.name, clean, _style, natural),
@@ -108,9 +108,9 @@ GROUPINGS: Final[tuple[Grouping[GpuRow], ...]] = (
 
 def _object(row: GpuRow) -> dict[str, Any]:
     """What the screen makes of it, and its records as they came, in their own units."""
-    status, said = row.row_state
+    status, state = row.row_state
     return {
-        "node": row.summary.name, "index": row.index, "uuid": row.uuid, "state": said, "status": status,
+        "node": row.summary.name, "index": row.index, "uuid": row.uuid, "state": state, "status": status,
         "ranks": row.ranks, "finding": row.finding.id if row.finding else None, "gpu_info": row.info, "gpu": row.gpu,
     }  # fmt: skip
 

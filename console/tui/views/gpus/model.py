@@ -102,24 +102,24 @@ def gpu_rows(
     for summary in fleet.nodes:
         for now in gpus.of(summary.name):
             index, uuid = index_of(now), uuid_of(now)
-            found = blamed.get(f"{summary.name}:gpu{index}")
+            finding_of_gpu = blamed.get(f"{summary.name}:gpu{index}")
             used_by = tuple(ranks.get((summary.name, uuid), ()))
-            rows.append(GpuRow(summary, index, uuid, now.info, now.gpu, used_by, found, recent))
+            rows.append(GpuRow(summary, index, uuid, now.info, now.gpu, used_by, finding_of_gpu, recent))
     return rows
 
 
 def ranks_on(processes: Iterable[GpuProcess], jobs: JobsSummary, gpus: GpuIndex) -> dict[GpuKey, list[int]]:
     """The ranks of each GPU: those whose processes the driver sees there; else those that say it is theirs."""
-    found: dict[GpuKey, set[int]] = {}
+    on_gpu: dict[GpuKey, set[int]] = {}
     for process in processes:
         if process.rank is not None:
-            found.setdefault((process.node, process.uuid), set()).add(process.rank)
-    said: dict[tuple[str, str], set[int]] = {}
+            on_gpu.setdefault((process.node, process.uuid), set()).add(process.rank)
+    assigned: dict[tuple[str, str], set[int]] = {}
     for row in (row for job in jobs.jobs for row in job.rows):
         if row.rank is not None and row.rank.gpu and row.number is not None and row.state != "exited":
-            said.setdefault((row.rank.node, row.rank.gpu), set()).add(row.number)
-    for (node, gpu), ranks in said.items():
+            assigned.setdefault((row.rank.node, row.rank.gpu), set()).add(row.number)
+    for (node, gpu), ranks in assigned.items():
         key = next(((node, uuid_of(now)) for now in gpus.of(node) if gpu in (str(index_of(now)), uuid_of(now))), None)
-        if key is not None and key not in found:
-            found[key] = ranks
-    return {key: sorted(ranks) for key, ranks in found.items()}
+        if key is not None and key not in on_gpu:
+            on_gpu[key] = ranks
+    return {key: sorted(ranks) for key, ranks in on_gpu.items()}

@@ -88,8 +88,8 @@ class GpuPage(DetailPage[GpuKey]):
         if row is None:
             self._title.show((_EDGE, Span(self.key[0], "strong"), Span(" GPU removed ", "muted")))
             return
-        status, said = row.row_state
-        state = Span(f" {GLYPHS[status]} {state_word(said)} ", status)
+        status, word = row.row_state
+        state = Span(f" {GLYPHS[status]} {state_word(word)} ", status)
         self._title.show((_EDGE, Span(f"{row.summary.name} gpu{row.index}", "accent"), state),
                          (Span(" Esc", "key"), Span(" back ─", "muted")))  # fmt: skip
         width = (self.size.width * 3 // 5 if self._is_wide else self.size.width) - _BESIDE
@@ -107,10 +107,10 @@ class GpuPage(DetailPage[GpuKey]):
                 plots.append(plot)
             if len(plots) == room:
                 break
-        for at, curve in enumerate(self._curves):
-            curve.display = at < len(plots)
-            if at < len(plots):
-                curve.show(plots[at], (row.key, second, plots[at].title, self._hour, row.gpu and row.gpu.seq))
+        for index, curve in enumerate(self._curves):
+            curve.display = index < len(plots)
+            if index < len(plots):
+                curve.show(plots[index], (row.key, second, plots[index].title, self._hour, row.gpu and row.gpu.seq))
 
     @property
     def _is_wide(self) -> bool:

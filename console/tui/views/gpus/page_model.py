@@ -30,19 +30,19 @@ class GpuPageData:
     events: Sequence[EventRow] = ()  # newest first
 
 
-def page_lines(known: GpuPageData, width: int) -> tuple[Line, ...]:
+def page_lines(data: GpuPageData, width: int) -> tuple[Line, ...]:
     """Who it is, what its figures suggest, all figures, processes, links and events."""
-    row = known.row
-    found = hints(row.info, row.gpu)
+    row = data.row
+    hints_found = hints(row.info, row.gpu)
     return (
         *fact_lines(list(_identity(row)), width),
         plain(""),
-        *_hint_lines(found, width),
-        *section("PROCESSES", known.processes, _process_line, width),
+        *_hint_lines(hints_found, width),
+        *section("PROCESSES", data.processes, _process_line, width),
         *fact_lines([*_figures(row.info, row.gpu), *_limits(row.info), *_unsupported(row.info)], width),
         plain(""),
-        *(section("NVLINKS", known.links, _link_line, width) if known.links else ()),
-        *section("EVENTS, newest first", known.events, event_line, width),
+        *(section("NVLINKS", data.links, _link_line, width) if data.links else ()),
+        *section("EVENTS, newest first", data.events, event_line, width),
     )
 
 
@@ -200,10 +200,10 @@ def _unsupported(info: GpuInfo | None) -> Iterator[Fact]:
         yield Fact("not available", clean(f"{', '.join(sorted(names))}: {reason}"), "muted")
 
 
-def _hint_lines(found: Sequence[Hint], width: int) -> Iterator[Line]:
+def _hint_lines(hint_list: Sequence[Hint], width: int) -> Iterator[Line]:
     """What each hint says and its counter behind it, or below it where they do not fit into one line."""
-    yield Line((Span("HINTS", "accent"), Span(f" {len(found)}", "muted")))
-    for hint in found:
+    yield Line((Span("HINTS", "accent"), Span(f" {len(hint_list)}", "muted")))
+    for hint in hint_list:
         key = PageItem("fact", hint.counter)
         mark = Span(f"{GLYPHS['warning']} ", "warning") if hint.severity == "warning" else Span("· ", "unknown")
         text, counter = clean(hint.text), Span(f"   {clean(hint.counter)}", "muted")
@@ -220,9 +220,9 @@ def _hint_lines(found: Sequence[Hint], width: int) -> Iterator[Line]:
 def _process_line(process: GpuProcess, width: int) -> Line:
     rank = "rank –" if process.rank is None else f"rank {process.rank}"
     guess = " (by its GPU)" if process.rank_source == "device" else ""
-    said = f"{format.size_compact(process.mem_used_bytes):>6}  SM {_pct(process.sm_pct):>5}  {process.type}"
+    figures = f"{format.size_compact(process.mem_used_bytes):>6}  SM {_pct(process.sm_pct):>5}  {process.type}"
     name = Span(fit(_word(process.comm), 16), "muted")
-    spans = (Span(f"{process.pid:>7}  "), name, Span(f" {said}"),
+    spans = (Span(f"{process.pid:>7}  "), name, Span(f" {figures}"),
              Span(f"  {rank}{guess}", "text" if process.rank is not None else "muted"),
              Span(f"  {clean(process.job or '')}", "muted"))  # fmt: skip
     return Line(cut(spans, width), PageItem("fact", process.pid))

@@ -18,9 +18,9 @@ _MOST_SHOWN: Final = 8
 
 
 def side_by_side(
-    one: tuple[StackStep, ...],
+    left_path: tuple[StackStep, ...],
     one_ranks: Sequence[int],
-    other: tuple[StackStep, ...],
+    right_path: tuple[StackStep, ...],
     other_ranks: Sequence[int],
     width: int,
 ) -> list[str]:
@@ -28,7 +28,7 @@ def side_by_side(
     half = max(10, (width - 3) // 2)
     lines = [f"{fit(f'[{fold_numbers(one_ranks)}]', half)}   {fit(f'[{fold_numbers(other_ranks)}]', half)}"]
     same = True
-    for left, right in zip_longest(one, other):
+    for left, right in zip_longest(left_path, right_path):
         same = same and left is not None and right is not None and _name(left) == _name(right)
         lines.append(f"{fit(_text(left), half)} {'=' if same else '│'} {fit(_text(right), half)}".rstrip())
     return lines
@@ -69,9 +69,9 @@ def _place(group: StackGroup | None) -> Hashable:
     return (group.calls, group.cls) if group is not None else None
 
 
-def _places(found: Fold) -> dict[int, StackGroup]:
+def _places(fold: Fold) -> dict[int, StackGroup]:
     """Where each rank stands."""
-    return {rank: group for group in found.groups if group.role == "rank" for rank in group.ranks}
+    return {rank: group for group in fold.groups if group.role == "rank" for rank in group.ranks}
 
 
 def _leaf(group: StackGroup | None) -> str:

@@ -30,7 +30,7 @@ class StackTree:
     paths: Mapping[Hashable, tuple[StackStep, ...]] = field(default_factory=dict)
 
 
-def tree_of(found: Fold, culprits: Sequence[int]) -> StackTree:
+def tree_of(fold: Fold, culprits: Sequence[int]) -> StackTree:
     """The calls of all ranks and of what is below them; branches that only culprits are in stand out."""
     ranks: dict[Hashable, tuple[int, ...]] = {}
     paths: dict[Hashable, tuple[StackStep, ...]] = {}
@@ -39,7 +39,7 @@ def tree_of(found: Fold, culprits: Sequence[int]) -> StackTree:
     def grow(forks: Sequence[Fork], above: tuple[Hashable, ...], path: tuple[StackStep, ...]) -> tuple[TreeNode, ...]:
         grown = []
         for fork in forks:
-            apart = fork.step.lines if found.shape != PLAIN or not fork.branches else ()  # what siblings may differ in
+            apart = fork.step.lines if fold.shape != PLAIN or not fork.branches else ()  # what siblings may differ in
             key = (*above, fork.step.function, fork.step.file, fork.cls, apart, fork.step.values)
             ranks[key], paths[key] = fork.ranks, (*path, fork.step)
             style = "failed" if blamed and blamed.issuperset(fork.ranks) and fork.ranks else "text"
@@ -53,22 +53,22 @@ def tree_of(found: Fold, culprits: Sequence[int]) -> StackTree:
         return tuple(grown)
 
     roots: list[TreeNode] = []
-    roles = ["rank", *sorted({group.role for group in found.groups} - {"rank"})]
+    roles = ["rank", *sorted({group.role for group in fold.groups} - {"rank"})]
     for role in roles:
-        branches = [*grow(found.trees.get(role, ()), (role,), ()), *_unread(found, role, ranks)]
+        branches = [*grow(fold.trees.get(role, ()), (role,), ()), *_unread(fold, role, ranks)]
         if role == "rank":
             roots += branches
         elif branches:
-            inside = tuple(sorted({rank for group in found.groups if group.role == role for rank in group.ranks}))
+            inside = tuple(sorted({rank for group in fold.groups if group.role == role for rank in group.ranks}))
             ranks[(role,)] = inside
             title = (Span(_TITLES.get(role, clean(role).replace("_", " ")), "accent"),)
             roots.append(TreeNode((role,), title, fold_numbers(inside), "", tuple(branches)))
     return StackTree(tuple(roots), ranks, paths)
 
 
-def _unread(found: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> Iterator[TreeNode]:
+def _unread(fold: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> Iterator[TreeNode]:
     """Groups without a stack, with the reason and the remedy."""
-    for group in found.groups:
+    for group in fold.groups:
         if group.role == role and not group.path:
             key = (role, group.status, group.reason, group.cls)
             ranks[key] = group.ranks
@@ -116,7 +116,9 @@ def thread_lines(stacks: Sequence[Stack], rank: int, width: int) -> tuple[Line, 
         last[key] = max(last.get(key, 0), stack.sample)
     lines: list[Line] = []
     for role, pid in sorted(last, key=lambda key: (key[0] != "rank", key)):
-        threads = [one for one in own if (one.role, one.pid) == (role, pid) and one.sample == last[(role, pid)]]
+        threads = [
+            thread for thread in own if (thread.role, thread.pid) == (role, pid) and thread.sample == last[(role, pid)]
+        ]
         lines += [plain("")] if lines else []
         lines += _process_lines(threads[0], width)
         for stack in sorted(threads, key=_main_first):
@@ -160,12 +162,12 @@ def _thread_lines(stack: Stack, width: int) -> Iterator[Line]:
     for local in stack.locals or ():
         named.setdefault(local.frame, []).append(local)
     count = len(stack.frames)
-    for at, frame in enumerate(stack.frames):
-        if _OUTER <= at < count - _INNER:
-            if at == _OUTER:
+    for index, frame in enumerate(stack.frames):
+        if _OUTER <= index < count - _INNER:
+            if index == _OUTER:
                 yield plain(f"    … {count - _OUTER - _INNER} calls …", "muted")
             continue
-        yield from _frame_lines(frame, named.get(at, ()), width, is_leaf=at == count - 1)
+        yield from _frame_lines(frame, named.get(index, ()), width, is_leaf=index == count - 1)
 
 
 def _frame_lines(frame: StackFrame, named: Sequence[Local], width: int, *, is_leaf: bool) -> Iterator[Line]:

@@ -110,7 +110,7 @@ class HangView(View):
     def _chosen(self, frame: ScreenSnapshot) -> JobDiagnosis | None:
         """The job whose stacks are drawn: the one that was chosen, else the worst."""
         ordered = worst_first(frame.hang)
-        return next((one for one in ordered if one.job == self._job), ordered[0] if ordered else None)
+        return next((diagnosis for diagnosis in ordered if diagnosis.job == self._job), ordered[0] if ordered else None)
 
     def _grow_tree(self, seen: JobDiagnosis | None) -> None:
         if seen is self._of:
@@ -136,14 +136,14 @@ class HangView(View):
         if seen is None or seen.fold is None:
             self._tree_panel.head("STACKS")
             return
-        found = seen.fold
-        groups = sum(group.role == "rank" for group in found.groups)
-        shape = shape_words(found.shape)
-        left = ", ".join((plural(len(found.ranks), "rank"), plural(groups, "group"), *shape))
+        fold = seen.fold
+        groups = sum(group.role == "rank" for group in fold.groups)
+        shape = shape_words(fold.shape)
+        left = ", ".join((plural(len(fold.ranks), "rank"), plural(groups, "group"), *shape))
         right = [f"capture {seen.number} of {seen.captures}"]
         if not shape:  # there is no room for both
-            right += [f"spread {found.spread_ns / 1e6:.1f} ms"] if found.spread_ns is not None else []
-            right += [f"took {found.took_ns / 1e9:.1f} s"] if found.took_ns is not None else []
+            right += [f"spread {fold.spread_ns / 1e6:.1f} ms"] if fold.spread_ns is not None else []
+            right += [f"took {fold.took_ns / 1e9:.1f} s"] if fold.took_ns is not None else []
         right += [f"{seen.incomplete} stacks missing"] if seen.incomplete else []
         spans = (Span("  ".join(right), "warning" if seen.incomplete else "muted"),)
         self._tree_panel.head("STACKS", (Span(left, "muted"),), spans if self.size.width >= 80 else ())
@@ -186,7 +186,7 @@ class HangView(View):
 
     def _walk(self, by: int) -> None:
         parts = self._parts()
-        here = next((at for at, part in enumerate(parts) if part.has_focus), 0)
+        here = next((index for index, part in enumerate(parts) if part.has_focus), 0)
         self._go(parts[(here + by) % len(parts)])
 
     def _go(self, part: LineView) -> None:
@@ -205,7 +205,7 @@ class HangView(View):
             self.notify("mark cleared", timeout=2, markup=False)
             return True
         parts = self._parts()
-        here = next((at for at, part in enumerate(parts) if part.has_focus), 0)
+        here = next((index for index, part in enumerate(parts) if part.has_focus), 0)
         if here == 0:
             return False
         self._go(parts[here - 1])
@@ -311,5 +311,5 @@ class HangView(View):
 
 
 def _rows_of(frame: ScreenSnapshot, job: str) -> Mapping[int, RankListRow]:
-    found = next((one for one in frame.jobs.jobs if one.job == job), None)
-    return {row.number: row for row in found.rows if row.number is not None} if found else {}
+    summary = next((candidate for candidate in frame.jobs.jobs if candidate.job == job), None)
+    return {row.number: row for row in summary.rows if row.number is not None} if summary else {}

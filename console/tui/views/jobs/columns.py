@@ -38,8 +38,8 @@ def _exit(row: JobRow) -> int | None:
 
 
 FIELDS: dict[str, ColumnField[JobRow]] = {
-    found.key: found
-    for found in (
+    column.key: column
+    for column in (
         ColumnField("state", "state", state_text, _severity, lambda row, _: row.status),
         ColumnField("job", "job", lambda row: clean(row.name), lambda row: natural(row.name), _style),
         ColumnField("age", "started", lambda row: _age(row), _began, _style),

@@ -98,10 +98,10 @@ class LogRows(Sequence[LogLine]):
     def __len__(self) -> int:
         return len(self._log.lines)
 
-    def __getitem__(self, at):  # type: ignore[no-untyped-def]  # rows are asked for one by one or in one slice
-        if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
-        place = at if at >= 0 else len(self) + at
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # rows are asked for one by one or in one slice
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        place = index if index >= 0 else len(self) + index
         return LogLine(self._log.first + place, *self._log.lines[place])
 
 
@@ -124,12 +124,12 @@ class LogFilter:
         if self._passes is None:
             self._gone = log.first
             return log.rows
-        lost = next((at for at, line in enumerate(self._passing) if line.number >= log.first), len(self._passing))
+        lost = next((index for index, line in enumerate(self._passing) if line.number >= log.first), len(self._passing))
         if lost:
             self._gone += lost
             del self._passing[:lost]
         rows, begin = log.rows, max(self._end, log.first) - log.first
-        self._passing += filter(self._passes, (rows[at] for at in range(begin, len(rows))))
+        self._passing += filter(self._passes, (rows[index] for index in range(begin, len(rows))))
         self._end = log.end
         return self._passing
 

@@ -83,8 +83,8 @@ class JobRow(PlainRow):
             return None
         if not self.started.is_over:
             return max(0, self.now - self.started.ordered.created)
-        known = [line.now for line in self.started.lines if line.now]
-        ran = [now.ended - now.started for now in known if now.started is not None and now.ended is not None]
+        states = [line.now for line in self.started.lines if line.now]
+        ran = [now.ended - now.started for now in states if now.started is not None and now.ended is not None]
         return max([0, *ran]) if ran else None
 
     @property
@@ -111,9 +111,9 @@ def ending(exit_code: int | None, signal: int | None, reason: str | None) -> str
     return "; ".join(filter(None, (reason, how))) or "ended"
 
 
-def job_rows(started: Sequence[JobStatus], found: JobsSummary, now: int) -> list[JobRow]:
+def job_rows(started: Sequence[JobStatus], discovered: JobsSummary, now: int) -> list[JobRow]:
     """The jobs that gconsole started, the newest first; then those that it only found."""
-    left = {summary.job: summary for summary in found.jobs}
+    left = {summary.job: summary for summary in discovered.jobs}
     rows = []
     for view in started:
         name = view.ordered.job
@@ -132,10 +132,10 @@ def state_text(row: JobRow) -> str:
 
 def ranks_text(row: JobRow) -> str:
     """`8/8`: found of those there should be; of a job that is over nobody expects any."""
-    found = row.ranks.found if row.ranks else None
+    discovered = row.ranks.found if row.ranks else None
     if row.started is not None and row.started.is_over:
         return format.count(row.world_size)
-    return format.seen(found, row.world_size)
+    return format.seen(discovered, row.world_size)
 
 
 def span_of(row: JobRow) -> Span:

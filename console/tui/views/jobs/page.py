@@ -198,8 +198,8 @@ class JobPage(DetailPage[str]):
         if self._log is None:
             return ()
         lines = list(self._sieve.update(self._log))
-        told = f"Lines: {KIND.counted(len(lines))} of {format.count(self._log.end)} read"
-        return [ExportTable(told, KIND, lines, list(FIELDS))] if lines else ()
+        what = f"Lines: {KIND.counted(len(lines))} of {format.count(self._log.end)} read"
+        return [ExportTable(what, KIND, lines, list(FIELDS))] if lines else ()
 
     def detail_provider(self) -> DetailProvider | None:
         return None

@@ -78,9 +78,9 @@ def _progress(row: JobRow) -> Iterator[Fact]:
 
 def _parts(row: JobRow) -> list[_Part]:
     by_node: dict[str, list[RankListRow]] = {}
-    for one in row.ranks.rows if row.ranks else ():
-        if one.rank is not None and one.state != "exited":
-            by_node.setdefault(one.rank.node, []).append(one)
+    for rank in row.ranks.rows if row.ranks else ():
+        if rank.rank is not None and rank.state != "exited":
+            by_node.setdefault(rank.rank.node, []).append(rank)
     if row.started is None:
         return [_Part(node, _worst(rows), "found", _ranks(rows), rows, "") for node, rows in by_node.items()]
     per_node = row.started.ordered.procs_per_node
@@ -114,12 +114,12 @@ def _node_line(part: _Part, width: int) -> Line:
     for row in part.rows:
         counts[row.state] = counts.get(row.state, 0) + 1
     steps = [row.stat.step for row in part.rows if row.stat and row.stat.step is not None]
-    at = f"step {format.count(min(steps))}" + (f"–{format.count(max(steps))}" if len(set(steps)) > 1 else "") \
+    progress = f"step {format.count(min(steps))}" + (f"–{format.count(max(steps))}" if len(set(steps)) > 1 else "") \
         if steps else ""  # fmt: skip
     spans = [
         Span(f"{GLYPHS[part.status]} ", part.status), Span(fit(clean(part.node), 12), "strong"),
         Span(f" {state_word(part.word):<12}", part.status), Span(f"rank {part.ranks:<8}", "muted"),
-        *([Span(f" {at:<14}")] if at else []), *state_spans(counts),
+        *([Span(f" {progress:<14}")] if progress else []), *state_spans(counts),
         *([Span(f" {clean(part.why)}", part.status)] if part.why else []),
     ]  # fmt: skip
     return Line(cut(spans, width), PageItem("node", part.node))

@@ -81,9 +81,9 @@ class JobsView(PagedListView[JobRow, str]):
 
     def all_rows(self, frame: ScreenSnapshot) -> Sequence[JobRow]:
         made_of = (frame.started, frame.jobs, frame.now // 1_000_000_000)
-        known, rows = self._rows
-        if len(known) != 3 or any(a is not b for a, b in zip(known[:2], made_of[:2], strict=True)) \
-                or known[2] != made_of[2]:  # fmt: skip
+        made_before, rows = self._rows
+        if len(made_before) != 3 or any(a is not b for a, b in zip(made_before[:2], made_of[:2], strict=True)) \
+                or made_before[2] != made_of[2]:  # fmt: skip
             rows = job_rows(frame.started, frame.jobs, frame.now)
             self._rows = (made_of, rows)
         return rows

@@ -48,8 +48,8 @@ def _of_node(name: str) -> Callable[[NodeRow], Any]:
 
 
 FIELDS: dict[str, ColumnField[NodeRow]] = {
-    found.key: found
-    for found in (
+    column.key: column
+    for column in (
         column_field(
             "state", "state", lambda row: row.summary, state_text, lambda row, _: row.summary.status, _severity
         ),

@@ -20,8 +20,8 @@ def _gpus(name: str) -> Callable[[RowInContext[NodeRow]], Value]:
     """The figure of each of its GPUs that has one."""
 
     def read(entry: RowInContext[NodeRow]) -> Value:
-        found = (getattr(now.gpu, name) for now in entry.context.gpus.of(entry.row.key) if now.gpu)
-        return tuple(float(value) for value in found if value is not None)
+        figures = (getattr(now.gpu, name) for now in entry.context.gpus.of(entry.row.key) if now.gpu)
+        return tuple(float(value) for value in figures if value is not None)
 
     return read
 

@@ -35,8 +35,8 @@ class NodeRow(PlainRow):
 
     @property
     def version(self) -> tuple[object, ...]:
-        known = (self.node, self.host, self.cost)
-        seen = tuple(record and (record.agent, record.seq) for record in known)
+        records = (self.node, self.host, self.cost)
+        seen = tuple(record and (record.agent, record.seq) for record in records)
         summary = self.summary
         return (self.key, state_text(summary), summary.reason, self.tags, self.gpus, self.ranks, seen)
 

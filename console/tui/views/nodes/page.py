@@ -67,14 +67,14 @@ class NodePage(DetailPage[str]):
             self._write(frame, self.key)
 
     def _write(self, frame: ScreenSnapshot, name: str) -> None:
-        known = _known(frame, name)
-        if known is None:
+        data = _known(frame, name)
+        if data is None:
             self._title.show((_EDGE, Span(name, "strong"), Span(" node was removed ", "muted")))
             return
-        said = Span(f" {state_text(known.summary)} ", known.summary.status)
-        self._title.show((_EDGE, Span(name, "accent"), said), (Span(" Esc", "key"), Span(" back ─", "muted")))
+        state = Span(f" {state_text(data.summary)} ", data.summary.status)
+        self._title.show((_EDGE, Span(name, "accent"), state), (Span(" Esc", "key"), Span(" back ─", "muted")))
         width = (self.size.width // 2 if self._is_wide else self.size.width) - _BESIDE
-        facts, lists = facts_lines(known, width), list_lines(known, width)
+        facts, lists = facts_lines(data, width), list_lines(data, width)
         self.facts.show(facts if self._is_wide else (*facts, Line(), *lists))
         self._lists.show(lists if self._is_wide else ())
 

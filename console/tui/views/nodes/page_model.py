@@ -35,19 +35,19 @@ class NodePageData:
     events: Sequence[tuple[int, Record]] = ()  # with their numbers, newest first
 
 
-def facts_lines(known: NodePageData, width: int) -> tuple[Line, ...]:
+def facts_lines(data: NodePageData, width: int) -> tuple[Line, ...]:
     """Who the node is, why it is not here and what to try, what it does, what works on it and what does not."""
-    return fact_lines([*node_detail(known.summary, known.node).facts, *_more(known.node)], width)
+    return fact_lines([*node_detail(data.summary, data.node).facts, *_more(data.node)], width)
 
 
-def list_lines(known: NodePageData, width: int) -> tuple[Line, ...]:
+def list_lines(data: NodePageData, width: int) -> tuple[Line, ...]:
     """Its GPUs, ranks, processes and events, a line each; nothing is counted of a node that has not spoken."""
-    rows = [EventRow(number, record, known.now) for number, record in known.events]
-    spoken = known.node is not None and known.node.cost is not None
+    rows = [EventRow(number, record, data.now) for number, record in data.events]
+    spoken = data.node is not None and data.node.cost is not None
     return (
-        *(section("GPUs", known.gpus, _gpu_line, width) if known.gpus else ()),
-        *(section("RANKS", known.ranks, _rank_line, width) if known.ranks or spoken else ()),
-        *(section("PROCESSES", known.processes, _process_line, width) if known.processes or spoken else ()),
+        *(section("GPUs", data.gpus, _gpu_line, width) if data.gpus else ()),
+        *(section("RANKS", data.ranks, _rank_line, width) if data.ranks or spoken else ()),
+        *(section("PROCESSES", data.processes, _process_line, width) if data.processes or spoken else ()),
         *section("EVENTS, newest first", rows, event_line, width),
     )
 
@@ -85,10 +85,10 @@ def _gpu_line(gpu: GpuNow, width: int) -> Line:
     if now:
         parts += [f"{format.percent(now.util_pct):>4} %", f"{format.size_compact(now.mem_used_bytes):>5}",
                   f"{format.whole(now.power_w):>4} W", f"{format.whole(now.temp_c):>3} °C"]  # fmt: skip
-    said = "  ".join(parts) + "  "
+    figures = "  ".join(parts) + "  "
     sim = [Span("SIM ", "warning")] if now and now.simulated else []
     record = gpu.info or gpu.gpu
-    spans = (Span(said), *sim, Span(name, "muted"))
+    spans = (Span(figures), *sim, Span(name, "muted"))
     return Line(cut(spans, width), PageItem("gpu", record.uuid if record else index))
 
 

@@ -66,11 +66,11 @@ def _facts(word: str, reason: str, nodes: Sequence[NodeSummary]) -> str:
     return reason or word
 
 
-def _trouble_lines(status: Status, said: str, try_: str, nodes: Sequence[NodeSummary], width: int) -> list[Line]:
+def _trouble_lines(status: Status, text: str, try_: str, nodes: Sequence[NodeSummary], width: int) -> list[Line]:
     """What happened and what to try, each over as many lines as it needs, because who reads it has to act on it."""
     names = fit(folded(tuple(node.name for node in nodes)), min(28, max(10, width // 3))).rstrip()
     head = (glyph(status), Span(" "), Span(names, "strong"), Span("  "))
-    lines = _paragraph(head, said, status, width)
+    lines = _paragraph(head, text, status, width)
     if try_:
         lines += _paragraph((Span("  try ", "muted"),), try_, "text", width)
     return [Line(spans, nodes[0].name) for spans in lines]
@@ -96,17 +96,17 @@ def job_lines(jobs: JobsSummary, settled: bool, width: int) -> tuple[Line, ...]:
 
 
 def _job_lines(job: JobSummary, width: int) -> list[Line]:
-    found = Span(format.seen(job.found, job.world_size), "text" if job.is_complete else "warning")
-    room = width - width_of(found.text) - 4
+    count = Span(format.seen(job.found, job.world_size), "text" if job.is_complete else "warning")
+    room = width - width_of(count.text) - 4
     title = fit(job.title, min(width_of(job.title), max(8, room - _LEAST_BAR)))
     bar = share_bar(job, max(_LEAST_BAR, min(_BAR_CELLS, room - width_of(title))))
-    lines = [Line((Span(title, "strong"), Span("  "), found, Span("  "), *bar), job.job)]
+    lines = [Line((Span(title, "strong"), Span("  "), count, Span("  "), *bar), job.job)]
     lines += [Line(spans, job.job) for spans in _wrapped(state_spans(job.counts), width)]
     if job.step is not None:
         lines.append(Line(cut((Span("  "), *_step_spans(job)), width), job.job))
     for reason, ranks in job.missing:
-        said = (glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"), Span(clean(reason), "muted"))
-        lines.append(Line(cut((Span("  "), *said), width), job.job))
+        missing = (glyph("unknown"), Span(f" rank {fold_ranks(ranks)} ", "text"), Span(clean(reason), "muted"))
+        lines.append(Line(cut((Span("  "), *missing), width), job.job))
     for conflict in job.conflicts:
         lines.append(Line(cut((Span("  "), glyph("warning"), Span(f" {conflict}", "warning")), width), job.job))
     return lines
@@ -117,8 +117,8 @@ def _wrapped(spans: Sequence[Span], width: int) -> list[tuple[Span, ...]]:
     lines: list[tuple[Span, ...]] = []
     line: list[Span] = [Span("  ")]
     used = 2
-    for at in range(0, len(spans), 3):  # glyph and count, name, the gap after it
-        piece = spans[at : at + 2]
+    for index in range(0, len(spans), 3):  # glyph and count, name, the gap after it
+        piece = spans[index : index + 2]
         size = sum(width_of(span.text) for span in piece)
         if used > 2 and used + 2 + size > width:
             lines.append(tuple(line))

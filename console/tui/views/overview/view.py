@@ -108,12 +108,12 @@ class OverviewView(View):
         basis = (
             frame.gpus.version(node.name), host, self._metric.name, self._peers, node.status, node.word, node.reason,
         )  # fmt: skip
-        known = self._rows.get(node.name)
-        if known is None or known[0] != basis:
+        cached = self._rows.get(node.name)
+        if cached is None or cached[0] != basis:
             gpus = frame.gpus.of(node.name)
             row = heat_row(node, gpus, self._metric, self._peers) if frame.gpus else host_row(node, now)
-            known = self._rows[node.name] = (basis, row)
-        return known[1]
+            cached = self._rows[node.name] = (basis, row)
+        return cached[1]
 
     def _head(self, frame: ScreenSnapshot) -> None:
         if not frame.gpus and not any(row.cells for _, row in self._rows.values()):
@@ -213,12 +213,12 @@ class OverviewView(View):
         ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
         rows = gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, None)
         columns = ("node", "gpu", "util", "mem", "power", "temp")
-        found = [ExportTable(f"GPUs: {KIND.counted(len(rows))}, by node", KIND, rows, columns)]
+        tables = [ExportTable(f"GPUs: {KIND.counted(len(rows))}, by node", KIND, rows, columns)]
         chosen = self._heat.selected
         under = [row for row in rows if chosen is not None and row.summary.name == chosen[0]]
         if chosen is not None and under:
-            found.append(ExportTable(f"Selected: {KIND.counted(len(under))} of {chosen[0]}", KIND, under, columns))
-        return found
+            tables.append(ExportTable(f"Selected: {KIND.counted(len(under))} of {chosen[0]}", KIND, under, columns))
+        return tables
 
     @property
     def selected_node(self) -> str | None:
@@ -252,8 +252,8 @@ def _job_detail(frame: ScreenSnapshot, key: object) -> detail.Detail | None:
 
 
 def _finding_detail(frame: ScreenSnapshot, key: object) -> detail.Detail | None:
-    found = (finding for finding in frame.findings if (finding.id, finding.culprits) == key)
-    return next((detail.finding_detail(finding) for finding in found), None)
+    findings = (finding for finding in frame.findings if (finding.id, finding.culprits) == key)
+    return next((detail.finding_detail(finding) for finding in findings), None)
 
 
 def _gpu_detail(frame: ScreenSnapshot, name: str, place: int) -> detail.Detail | None:

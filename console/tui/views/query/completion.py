@@ -39,7 +39,7 @@ def complete(text: str, cursor: int, names: Mapping[str, Sequence[str]]) -> SqlC
         candidates = [*_SQL, *names]
     else:
         candidates = [*columns, *_SQL, *names]
-    found = [each for each in dict.fromkeys(candidates) if each.casefold().startswith(begun)]
-    if found == [text[start:cursor]]:
-        found = []
-    return SqlCompletion(start, cursor, tuple(found))
+    options = [each for each in dict.fromkeys(candidates) if each.casefold().startswith(begun)]
+    if options == [text[start:cursor]]:
+        options = []
+    return SqlCompletion(start, cursor, tuple(options))

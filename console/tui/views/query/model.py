@@ -62,9 +62,9 @@ class QueryResult:
     def numeric(self) -> tuple[int, ...]:
         """The places of columns that have figures."""
         return tuple(
-            at for at in range(len(self.columns))
-            if any(_is_figure(row.values[at]) for row in self.rows)
-            and all(row.values[at] is None or _is_figure(row.values[at]) for row in self.rows)
+            index for index in range(len(self.columns))
+            if any(_is_figure(row.values[index]) for row in self.rows)
+            and all(row.values[index] is None or _is_figure(row.values[index]) for row in self.rows)
         )  # fmt: skip
 
     def drawings(self) -> tuple[ResultFormat, ...]:
@@ -76,32 +76,32 @@ class QueryResult:
             ways.append("heat")
         return tuple(ways)
 
-    def width_of(self, at: int) -> int:
+    def width_of(self, index: int) -> int:
         """Cells that a column needs."""
-        longest = max((width_of(cell(row.values[at])) for row in self.rows[:500]), default=0)
-        return min(_WIDEST, max(longest, width_of(self.title(at))))
+        longest = max((width_of(cell(row.values[index])) for row in self.rows[:500]), default=0)
+        return min(_WIDEST, max(longest, width_of(self.title(index))))
 
-    def title(self, at: int) -> str:
+    def title(self, index: int) -> str:
         """A column's name, with its unit where the name does not say it."""
-        name, unit = clean(self.columns[at]), self.units[at]
+        name, unit = clean(self.columns[index]), self.units[index]
         return f"{name} {unit}" if unit in ("°C",) or (unit == "ns" and not name.endswith("_ns")) else name
 
     def export_tables(self, selected: ResultRow | None) -> list[ExportTable]:
         """What of it can be saved."""
         if not self.rows:
             return []
-        told = f"{len(self.rows)} rows{' (truncated)' if self.truncated else ''}"
-        found = [ExportTable(f"Result: {told}", self.kind, self.rows, self.columns)]
+        rows = f"{len(self.rows)} rows{' (truncated)' if self.truncated else ''}"
+        tables = [ExportTable(f"Result: {rows}", self.kind, self.rows, self.columns)]
         if selected is not None:
-            found.append(ExportTable("Selected: 1 row", self.kind, [selected], self.columns))
-        return found
+            tables.append(ExportTable("Selected: 1 row", self.kind, [selected], self.columns))
+        return tables
 
     @cached_property
     def kind(self) -> ListKind[ResultRow]:
         """How its rows are written when they leave the console."""
         return ListKind(
             noun="answer", sort=self.columns[0] if self.columns else "",
-            fields={name: _field(name, at) for at, name in enumerate(self.columns)},
+            fields={name: _field(name, index) for index, name in enumerate(self.columns)},
             vocabulary=Vocabulary((), lambda entry: ()), groupings=(Grouping("none", None),),
             row_state=lambda row: None, as_object=lambda row: dict(zip(self.columns, row.values, strict=True)),
         )  # fmt: skip
@@ -127,9 +127,9 @@ def _compact(value: Any) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode() if not isinstance(value, str) else value
 
 
-def _field(name: str, at: int) -> ColumnField[ResultRow]:
+def _field(name: str, index: int) -> ColumnField[ResultRow]:
     return ColumnField(
-        name, name, lambda row: cell(row.values[at]), lambda row: row.values[at], lambda row, text: "text"
+        name, name, lambda row: cell(row.values[index]), lambda row: row.values[index], lambda row, text: "text"
     )
 
 
@@ -151,19 +151,21 @@ def chart_lines(answer: QueryResult, how: ResultFormat, width: int, height: int)
 
 def _curve(answer: QueryResult, width: int, height: int) -> list[Line]:
     """The last column of figures, row by row; below it the first column's values at both ends."""
-    at = answer.numeric[-1]
-    values = np.array([np.nan if row.values[at] is None else float(row.values[at]) for row in answer.rows])
-    known = values[~np.isnan(values)]
-    least = float(known.min()) if known.size else 0.0
-    plot = Plot(answer.title(at), "", values, low=min(0.0, least))
+    index = answer.numeric[-1]
+    values = np.array([np.nan if row.values[index] is None else float(row.values[index]) for row in answer.rows])
+    numbers = values[~np.isnan(values)]
+    least = float(numbers.min()) if numbers.size else 0.0
+    plot = Plot(answer.title(index), "", values, low=min(0.0, least))
     curve, room = max(3, height - 4), max(1, width - 9)
-    lines = [_heading(answer, at, plot)]
+    lines = [_heading(answer, index, plot)]
     labels = {0: plot.top, curve - 1: plot.low}
     for y, dots in enumerate(braille(_stretched(values, 2 * room), room, curve, plot.low, plot.top)):
         label = short(labels[y]) if y in labels else ""
         lines.append(Line((Span(f"{label:>6} ", "muted"), Span("┤" if label else "│", "rule"), Span(dots, "accent"))))
     lines.append(Line((Span(" " * 7), Span("└" + "─" * room, "rule"))))
-    first, last = (cell(answer.rows[end].values[0]) if at else f"row {end % len(answer.rows) + 1}" for end in (0, -1))
+    first, last = (
+        cell(answer.rows[end].values[0]) if index else f"row {end % len(answer.rows) + 1}" for end in (0, -1)
+    )
     gap = max(1, room - width_of(first) - width_of(last))
     return [*lines, plain(" " * 8 + first + " " * gap + last, "muted")]
 
@@ -176,8 +178,8 @@ def _stretched(values: np.ndarray[Any, np.dtype[np.float64]], columns: int) -> n
     return stretched
 
 
-def _heading(answer: QueryResult, at: int, plot: Plot) -> Line:
-    spans = [Span(answer.title(at), "strong")]
+def _heading(answer: QueryResult, index: int, plot: Plot) -> Line:
+    spans = [Span(answer.title(index), "strong")]
     for name, value in zip(("min", "avg", "max"), plot.summary(), strict=True):
         spans += [Span(f"  {name} ", "muted"), Span(short(value))]
     return Line(tuple(spans))
@@ -185,22 +187,22 @@ def _heading(answer: QueryResult, at: int, plot: Plot) -> Line:
 
 def _bars(answer: QueryResult, width: int) -> list[Line]:
     """A bar a row, beside what its other columns say."""
-    at = answer.numeric[-1]
-    known = [row.values[at] for row in answer.rows if row.values[at] is not None]
-    most = max(map(abs, known), default=0) or 1
-    labels = [_label(row, at) for row in answer.rows]
+    index = answer.numeric[-1]
+    numbers = [row.values[index] for row in answer.rows if row.values[index] is not None]
+    most = max(map(abs, numbers), default=0) or 1
+    labels = [_label(row, index) for row in answer.rows]
     label = min(_LABEL, max(map(width_of, labels)))
     room = max(1, width - label - 12)
-    lines = [plain(answer.title(at), "strong")]
+    lines = [plain(answer.title(index), "strong")]
     for row, text in zip(answer.rows, labels, strict=True):
-        value = row.values[at]
+        value = row.values[index]
         bar = "" if value is None else _bar(abs(value) / most, room)
         lines.append(Line((Span(fit(text, label) + " "), Span(bar, "accent"), Span(f" {cell(value)}", "muted"))))
     return lines
 
 
-def _label(row: ResultRow, at: int) -> str:
-    others = [cell(value) for place, value in enumerate(row.values) if place != at]
+def _label(row: ResultRow, index: int) -> str:
+    others = [cell(value) for place, value in enumerate(row.values) if place != index]
     return " ".join(others) if others else str(row.key + 1)
 
 
@@ -211,19 +213,19 @@ def _bar(share: float, room: int) -> str:
 
 def _heat(answer: QueryResult, width: int) -> list[Line]:
     """The first column down, the second across, the last figure as a shade; two cells each where there is room."""
-    at = answer.numeric[-1]
+    index = answer.numeric[-1]
     down = list(dict.fromkeys(row.values[0] for row in answer.rows if _can_be_key(row.values[0])))
     across = list(dict.fromkeys(row.values[1] for row in answer.rows if _can_be_key(row.values[1])))
-    found = {tuple(row.values[:2]): row.values[at] for row in answer.rows if all(map(_can_be_key, row.values[:2]))}
-    known = [value for value in found.values() if value is not None]
-    least, most = (min(known), max(known)) if known else (0, 0)
+    values = {tuple(row.values[:2]): row.values[index] for row in answer.rows if all(map(_can_be_key, row.values[:2]))}
+    numbers = [value for value in values.values() if value is not None]
+    least, most = (min(numbers), max(numbers)) if numbers else (0, 0)
     label = min(_LABEL, max([0, *(width_of(cell(each)) for each in down)]))
     shown = across[: max(1, width - label - 2)]
     size = 2 if 2 * len(shown) <= width - label - 2 else 1
     scale = f"{_SHADES[1]} {short(least)}  …  {_SHADES[-1]} {short(most)}"
-    lines = [Line((Span(answer.title(at), "strong"), Span(f"  {scale}", "muted")))]
+    lines = [Line((Span(answer.title(index), "strong"), Span(f"  {scale}", "muted")))]
     for each in down:
-        cells = "".join(_shade(found.get((each, other)), least, most) * size for other in shown)
+        cells = "".join(_shade(values.get((each, other)), least, most) * size for other in shown)
         lines.append(Line((Span(f"{fit(cell(each), label)} "), Span(cells, "accent"))))
     first, last = cell(shown[0]), cell(shown[-1])
     gap = max(1, size * len(shown) - width_of(first) - width_of(last))
@@ -245,7 +247,7 @@ def _shade(value: float | None, least: float, most: float) -> str:
 
 def rows_of(rows: Sequence[Sequence[Any]]) -> tuple[ResultRow, ...]:
     """The rows of a grid."""
-    return tuple(ResultRow(at, tuple(values)) for at, values in enumerate(rows))
+    return tuple(ResultRow(index, tuple(values)) for index, values in enumerate(rows))
 
 
 __all__ = ["QueryResult", "ResultFormat", "ResultRow", "cell", "chart_lines", "rows_of"]

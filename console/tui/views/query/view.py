@@ -60,7 +60,7 @@ class QueryView(View):
     """The editor, a line that tells how the question went, and the answer."""
 
     scope = "query"
-    BINDINGS = bindings([*in_scope("query"), *(one for one in in_scope("lines") if one.call in ("left", "right"))])
+    BINDINGS = bindings([*in_scope("query"), *(key for key in in_scope("lines") if key.call in ("left", "right"))])
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -244,14 +244,14 @@ class QueryView(View):
 
 def _row_detail(answer: QueryResult, row: ResultRow) -> Detail:
     """Everything in one row, each text in full."""
-    facts = tuple(Fact(answer.title(at), cell(value)) for at, value in enumerate(row.values))
+    facts = tuple(Fact(answer.title(index), cell(value)) for index, value in enumerate(row.values))
     return Detail(f"row {format.count(row.key + 1)}", "ok", facts)
 
 
 def _mistake(text: str, width: int) -> list[Line]:
     """What is wrong, its first line loud; the place that is pointed at stays under its word."""
     lines = [part for line in text.splitlines() for part in (wrap(clean(line), width) if line.strip("^ ") else [line])]
-    return [plain(f"  {line}", "text" if at else "failed") for at, line in enumerate(lines)]
+    return [plain(f"  {line}", "text" if index else "failed") for index, line in enumerate(lines)]
 
 
 def _examples() -> list[Line]:
@@ -263,17 +263,17 @@ def _examples() -> list[Line]:
 
 def _columns(answer: QueryResult, first: int) -> tuple[GridColumn[ResultRow], ...]:
     """The columns from `first` on; the last go where there is no room."""
-    return tuple(_column(answer, at, drop=at - first) for at in range(first, len(answer.columns)))
+    return tuple(_column(answer, index, drop=index - first) for index in range(first, len(answer.columns)))
 
 
-def _column(answer: QueryResult, at: int, drop: int) -> GridColumn[ResultRow]:
-    is_last = at == len(answer.columns) - 1
+def _column(answer: QueryResult, index: int, drop: int) -> GridColumn[ResultRow]:
+    is_last = index == len(answer.columns) - 1
 
     def span(row: ResultRow) -> Span:
-        value = row.values[at]
+        value = row.values[index]
         return Span(cell(value), "unknown" if value is None else "text")
 
     return GridColumn(
-        f"{at}:{answer.columns[at]}", answer.title(at), answer.width_of(at), span, drop=drop,
-        grow=200 if is_last else 0, align="right" if at in answer.numeric else "left",
+        f"{index}:{answer.columns[index]}", answer.title(index), answer.width_of(index), span, drop=drop,
+        grow=200 if is_last else 0, align="right" if index in answer.numeric else "left",
     )  # fmt: skip

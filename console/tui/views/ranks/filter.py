@@ -24,8 +24,8 @@ def _gpu_of(entry: RowInContext[RankListRow]) -> Gpu | None:
     rank = entry.row.rank
     if rank is None or not rank.gpu:
         return None
-    found = (now.gpu for now in entry.context.gpus.of(rank.node) if now.gpu)
-    return next((gpu for gpu in found if rank.gpu in (str(gpu.index), gpu.uuid)), None)
+    gpus = (now.gpu for now in entry.context.gpus.of(rank.node) if now.gpu)
+    return next((gpu for gpu in gpus if rank.gpu in (str(gpu.index), gpu.uuid)), None)
 
 
 def _rank(name: str) -> Callable[[RowInContext[RankListRow]], Value]:

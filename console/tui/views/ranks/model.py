@@ -69,8 +69,8 @@ def _gpu_text(value: str | None) -> str:
 
 
 FIELDS: dict[str, ColumnField[RankListRow]] = {
-    found.key: found
-    for found in (
+    column.key: column
+    for column in (
         column_field("rank", "rank", lambda row: row.number, format.integer, _style),
         ColumnField("state", "state", _state_text, lambda row: _severity(row.state), lambda row, _: row.status),
         column_field("node", "node", _of_rank("node"), text_or_unknown, _style, natural),
@@ -141,13 +141,13 @@ def rank_rows(
 
     `steady` remembers the order from one call to the next, so that jitter moves no row.
     """
-    found = [row for job in jobs.jobs for row in job.rows if passes is None or passes(row)]
+    passing = [row for job in jobs.jobs for row in job.rows if passes is None or passes(row)]
     sort = arrangement.sort if arrangement.sort in kind.fields else kind.sort
     if sort != kind.sort or arrangement.reverse:  # they come in the order of their numbers
         steady = steady or SteadyOrder(lambda: 0.0)
-        found = steady.sorted(found, kind.fields[sort].order, kind.fields[sort].noise, arrangement.reverse)
+        passing = steady.sorted(passing, kind.fields[sort].order, kind.fields[sort].noise, arrangement.reverse)
     of_job: dict[str, list[RankListRow]] = {job.job: [] for job in jobs.jobs}
-    for row in found:
+    for row in passing:
         of_job[row.job].append(row)
     by = kind.grouping(arrangement.group)
     rows: list[Row] = []

@@ -101,9 +101,9 @@ class RanksView(ListView[RankListRow]):
         self._watched = names
         fields = [watched_field(name) for name in names if name != "step"]
         self.kind = replace(KIND, fields={**FIELDS, **{field.key: field for field in fields}})
-        at = next(at for at, one in enumerate(COLUMNS) if one.key == "step") + 1
+        step = next(step for step, existing in enumerate(COLUMNS) if existing.key == "step") + 1
         more = tuple(column(field, 8, 4, grow=4, right=True) for field in fields)
-        columns: tuple[GridColumn[Any], ...] = (*COLUMNS[:at], *more, *COLUMNS[at:])
+        columns: tuple[GridColumn[Any], ...] = (*COLUMNS[:step], *more, *COLUMNS[step:])
         self.columns = columns
         self._grid.set_columns(as_arranged(columns, self._arranged.columns, self._arranged.hidden))
 
@@ -144,4 +144,4 @@ def _command(row: RankListRow, processes: Table[ProcessKey, Process]) -> str | N
 
 
 def _job_detail(frame: ScreenSnapshot, job: str) -> detail.Detail | None:
-    return next((detail.job_detail(found) for found in frame.jobs.jobs if found.job == job), None)
+    return next((detail.job_detail(summary) for summary in frame.jobs.jobs if summary.job == job), None)

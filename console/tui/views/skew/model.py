@@ -45,8 +45,8 @@ NOTHING: Final[dict[SyncPointKind, tuple[Line, ...]]] = {
 
 def of_kind(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[JobSkew, ...]:
     """The jobs at that kind of meeting; only those at which anything could be judged."""
-    found = {"collectives": seen.collectives, "steps": seen.steps, "captures": seen.captures}[kind]
-    return tuple(one for one in found if one.judged)
+    by_kind = {"collectives": seen.collectives, "steps": seen.steps, "captures": seen.captures}[kind]
+    return tuple(skew for skew in by_kind if skew.judged)
 
 
 def of_job(seen: SkewSnapshot, job: str) -> SkewSnapshot:
@@ -54,7 +54,7 @@ def of_job(seen: SkewSnapshot, job: str) -> SkewSnapshot:
     if not job:
         return seen
     collectives, steps, captures = (
-        tuple(one for one in several if one.job == job) for several in (seen.collectives, seen.steps, seen.captures)
+        tuple(skew for skew in several if skew.job == job) for several in (seen.collectives, seen.steps, seen.captures)
     )
     return replace(seen, collectives=collectives, steps=steps, captures=captures)
 
@@ -68,9 +68,9 @@ def job_spans(job: str) -> tuple[Span, ...]:
 
 def head_spans(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[Span, ...]:
     """`at collectives · 240 judged · 12 unresolved · 3 incomplete`, and where steps come from."""
-    found = of_kind(seen, kind)
-    judged, unresolved = sum(len(one.judged) for one in found), sum(one.unresolved for one in found)
-    incomplete = sum(one.incomplete for one in found)
+    skews = of_kind(seen, kind)
+    judged, unresolved = sum(len(skew.judged) for skew in skews), sum(skew.unresolved for skew in skews)
+    incomplete = sum(skew.incomplete for skew in skews)
     spans = [Span(f"  {kind}", "text")]
     if kind == "steps" and seen.steps_by:
         spans.append(Span(f" (by {seen.steps_by})", "muted"))
@@ -93,26 +93,26 @@ def millis(ns: float | None, *, signed: bool = False) -> str:
     return f"{ms:{'+' if signed else ''}.{digits}f}"
 
 
-def lanes(found: Sequence[JobSkew]) -> tuple[Lane, ...]:
+def lanes(skews: Sequence[JobSkew]) -> tuple[Lane, ...]:
     """A lane a rank: its median lateness after the first, late ranks at the top; grey where it is below the bound."""
-    several = len(found) > 1
-    ranks = [rank for one in found for rank in one.ranks]
-    ranks.sort(key=lambda one: (not one.is_culprit, not one.is_resolved, -one.median_ns, one.job, one.rank))
+    several = len(skews) > 1
+    ranks = [rank for skew in skews for rank in skew.ranks]
+    ranks.sort(key=lambda skew: (not skew.is_culprit, not skew.is_resolved, -skew.median_ns, skew.job, skew.rank))
     return tuple(
         Lane(
-            one.key, f"{clean(one.job) + ' ' if several else ''}{one.rank} {clean(one.node)}",
-            f"{millis(one.median_ns)} ±{millis(one.bound_ns)}", one.median_ns / 1e6,
-            one.bound_ns / 1e6, status_of(one),
+            skew.key, f"{clean(skew.job) + ' ' if several else ''}{skew.rank} {clean(skew.node)}",
+            f"{millis(skew.median_ns)} ±{millis(skew.bound_ns)}", skew.median_ns / 1e6,
+            skew.bound_ns / 1e6, status_of(skew),
         )
-        for one in ranks
+        for skew in ranks
     )  # fmt: skip
 
 
-def status_of(one: RankSkew) -> Status:
+def status_of(rank: RankSkew) -> Status:
     """Red who is last beyond chance, grey what the clocks cannot tell."""
-    if one.is_culprit:
+    if rank.is_culprit:
         return "failed"
-    return "ok" if one.is_resolved else "unknown"
+    return "ok" if rank.is_resolved else "unknown"
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -121,12 +121,12 @@ def status_of(one: RankSkew) -> Status:
 def table_lines(seen: SkewSnapshot, kind: SyncPointKind, width: int) -> tuple[Line, ...]:
     """Culprits, what they have in common, the histogram, ranks out of step."""
     lines: list[Line] = []
-    for one in of_kind(seen, kind):
+    for skew in of_kind(seen, kind):
         lines += [plain("")] if lines else []
-        lines += _culprit_lines(one, seen, width)
-        lines += _share_lines("by node", one.by_node, width)
-        lines += _share_lines("by process group", one.by_group, width) if kind == "collectives" else []
-        lines += _histogram_lines(one, width)
+        lines += _culprit_lines(skew, seen, width)
+        lines += _share_lines("by node", skew.by_node, width)
+        lines += _share_lines("by process group", skew.by_group, width) if kind == "collectives" else []
+        lines += _histogram_lines(skew, width)
     for desync in seen.desyncs:
         what = "steps" if desync.what == "step" else f"collectives of {clean(desync.what)}"
         text = f"rank {fold_numbers(desync.behind)} is {desync.others - desync.at} {what} behind"
@@ -134,47 +134,47 @@ def table_lines(seen: SkewSnapshot, kind: SyncPointKind, width: int) -> tuple[Li
     return tuple(lines)
 
 
-def _culprit_lines(one: JobSkew, seen: SkewSnapshot, width: int) -> list[Line]:
-    lines = [Line(cut((Span("STRAGGLERS", "accent"), Span(f"  {clean(one.job)}", "muted")), width))]
-    if not one.culprits:
+def _culprit_lines(skew: JobSkew, seen: SkewSnapshot, width: int) -> list[Line]:
+    lines = [Line(cut((Span("STRAGGLERS", "accent"), Span(f"  {clean(skew.job)}", "muted")), width))]
+    if not skew.culprits:
         words = (
             "no consistent straggler (not significant)"
-            if one.resolved
+            if skew.resolved
             else "cannot tell which rank is last: lateness within clock error"
         )
         return [*lines, Line((Span(f"  {words}", "muted"),))]
-    ranks = one.culprits[:_MOST]
+    ranks = skew.culprits[:_MOST]
     node = max(4, *(width_of(clean(rank.node)) for rank in ranks))
     head = f"  rank  {'node':<{node}}  {'last at':>13}  {'late ms':>12}  {'GPU-s':>6}  {'trend ms':>8}"
     lines.append(Line(cut((Span(head, "muted"),), width)))
     for rank in ranks:
         share = "–" if rank.share_last is None else f"{100 * rank.share_last:.0f} %"
-        at = f"{rank.last}/{rank.resolved} {share:>5}"
+        last_at = f"{rank.last}/{rank.resolved} {share:>5}"
         behind = f"{millis(rank.behind_ns)} ±{millis(rank.behind_bound_ns)}"
         trend = millis(rank.trend_ns, signed=True)
         spans = (
             glyph("failed"), Span(f" {rank.rank:<4}  ", "strong"), Span(fit(clean(rank.node), node), "muted"),
-            Span(f"  {at:>13}  {behind:>12}  {rank.caused_gpu_s:>6.3g}  {trend:>8}"),
+            Span(f"  {last_at:>13}  {behind:>12}  {rank.caused_gpu_s:>6.3g}  {trend:>8}"),
         )  # fmt: skip
         lines.append(Line(cut(spans, width), rank.key))
         gpu = gpu_text(rank, seen.gpus)
         if gpu:
             lines.append(Line(cut((Span(f"  {clean(gpu)}", "warning"),), width), rank.key))
-    more = len(one.culprits) - _MOST
+    more = len(skew.culprits) - _MOST
     return [*lines, plain(f"  … and {more} more", "muted")] if more > 0 else lines
 
 
 def _share_lines(title: str, shares: Sequence[Share], width: int) -> list[Line]:
-    told = [share for share in shares if share.last]
-    if not told:
+    last = [share for share in shares if share.last]
+    if not last:
         return []
-    parts = [f"{clean(one.name)} {one.last}× {one.caused_gpu_s:.3g} GPU-s" for one in told[:_MOST_SHARES]]
-    more = f"  … {len(told) - _MOST_SHARES} more" if len(told) > _MOST_SHARES else ""
+    parts = [f"{clean(share.name)} {share.last}× {share.caused_gpu_s:.3g} GPU-s" for share in last[:_MOST_SHARES]]
+    more = f"  … {len(last) - _MOST_SHARES} more" if len(last) > _MOST_SHARES else ""
     return [Line(cut((Span(f"{title}  ", "muted"), Span("   ".join(parts)), Span(more, "muted")), width))]
 
 
-def _histogram_lines(one: JobSkew, width: int) -> list[Line]:
-    counts = one.histogram
+def _histogram_lines(skew: JobSkew, width: int) -> list[Line]:
+    counts = skew.histogram
     most = max((resolved + unresolved for _, resolved, unresolved in counts), default=0)
     if not most:
         return []
@@ -193,38 +193,38 @@ def _histogram_lines(one: JobSkew, width: int) -> list[Line]:
 
 def rank_of(seen: SkewSnapshot, kind: SyncPointKind, key: object) -> RankSkew | None:
     """The rank of a lane or a line."""
-    return next((rank for one in of_kind(seen, kind) for rank in one.ranks if rank.key == key), None)
+    return next((rank for skew in of_kind(seen, kind) for rank in skew.ranks if rank.key == key), None)
 
 
-def rank_skew_detail(one: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) -> Detail:
+def rank_skew_detail(rank: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) -> Detail:
     """Everything about one rank's lateness."""
-    gpu = gpu_text(one, seen.gpus)
-    share = "" if one.share_last is None else f" ({100 * one.share_last:.0f} %)"
-    chance = "" if one.chance is None else f"; by chance: {one.chance:.2g}"
+    gpu = gpu_text(rank, seen.gpus)
+    share = "" if rank.share_last is None else f" ({100 * rank.share_last:.0f} %)"
+    chance = "" if rank.chance is None else f"; by chance: {rank.chance:.2g}"
     facts = [
-        Fact("node", clean(one.node)), Fact("job", clean(one.job)),
-        Fact("lateness", f"{millis(one.median_ns)} ± {millis(one.bound_ns)} ms after the first (median)"),
-        Fact("p99", f"{millis(one.p99_ns)} ms"),
-        Fact("vs. median", f"{millis(one.median_after_median_ns, signed=True)} ms"),
-        Fact("was last", f"at {one.last} of {one.resolved} resolved {kind}{share}{chance}"),
-        Fact("late by", f"{millis(one.behind_ns)} ± {millis(one.behind_bound_ns)} ms when it was last (median)"),
-        Fact("cost others", f"{one.caused_gpu_s:.3g} GPU-seconds of waiting"),
-        Fact("own wait", f"{one.waited_gpu_s:.3g} s"),
-        Fact("trend", f"{millis(one.trend_ns, signed=True)} ms, second half minus first"),
-        Fact("analysed", f"{one.meetings} {kind}, {one.meetings - one.resolved} within clock error"),
+        Fact("node", clean(rank.node)), Fact("job", clean(rank.job)),
+        Fact("lateness", f"{millis(rank.median_ns)} ± {millis(rank.bound_ns)} ms after the first (median)"),
+        Fact("p99", f"{millis(rank.p99_ns)} ms"),
+        Fact("vs. median", f"{millis(rank.median_after_median_ns, signed=True)} ms"),
+        Fact("was last", f"at {rank.last} of {rank.resolved} resolved {kind}{share}{chance}"),
+        Fact("late by", f"{millis(rank.behind_ns)} ± {millis(rank.behind_bound_ns)} ms when it was last (median)"),
+        Fact("cost others", f"{rank.caused_gpu_s:.3g} GPU-seconds of waiting"),
+        Fact("own wait", f"{rank.waited_gpu_s:.3g} s"),
+        Fact("trend", f"{millis(rank.trend_ns, signed=True)} ms, second half minus first"),
+        Fact("analysed", f"{rank.meetings} {kind}, {rank.meetings - rank.resolved} within clock error"),
     ]  # fmt: skip
     if gpu:
         facts.append(Fact("GPU", clean(gpu), "warning"))
     word = (
         "culprit"
-        if one.is_culprit
+        if rank.is_culprit
         else "within clock error"
-        if not one.is_resolved
+        if not rank.is_resolved
         else "late"
-        if one.last
+        if rank.last
         else "on time"
     )
-    return Detail(f"rank {one.rank}  {word}", status_of(one), tuple(facts))
+    return Detail(f"rank {rank.rank}  {word}", status_of(rank), tuple(facts))
 
 
 def as_text(seen: SkewSnapshot, kind: SyncPointKind) -> str:

@@ -93,11 +93,11 @@ class SkewView(View):
 
     def _write(self, frame: ScreenSnapshot) -> None:
         seen = of_job(frame.time.skew, self._job)
-        found = of_kind(seen, self._kind)
+        skews = of_kind(seen, self._kind)
         self._head.show((_EDGE, Span("SKEW", "accent"), *job_spans(self._job), *head_spans(seen, self._kind)))
-        self.set_class(not found, "empty")
+        self.set_class(not skews, "empty")
         self._nothing.show(NOTHING[self._kind])
-        drawn = lanes(found)
+        drawn = lanes(skews)
         self._lanes.show(drawn)
         width = (self.size.width // 2 if self._is_wide else self.size.width) - 3
         lines = table_lines(seen, self._kind, max(20, width))

@@ -38,7 +38,7 @@ def class_lines(fleet: TopologySnapshot, unfolded: Collection[str], width: int) 
         head = (Span(f"{mark} ", "muted"), Span(f"class {made.name}", "strong"), Span(f"  {count}  ", "text"),
                 Span(fold(made.nodes), "accent"), Span(f"  {clean(made.title)}", "muted"))  # fmt: skip
         lines.append(Line(cut(head, width), key))
-        lines += [Line(_difference(one, "", width), key) for one in made.differences]
+        lines += [Line(_difference(item, "", width), key) for item in made.differences]
         if made.name not in unfolded:
             for difference in made.odd:
                 where = TopologySelection("node", difference.nodes[0]) if len(difference.nodes) == 1 else key
@@ -46,8 +46,8 @@ def class_lines(fleet: TopologySnapshot, unfolded: Collection[str], width: int) 
             continue
         for node in made.nodes:
             lines.append(Line((Span("    "), Span(clean(node), "text")), TopologySelection("node", node)))
-            lines += [Line(_difference(one, "", width, "      "), TopologySelection("node", node)) for one in made.odd
-                      if node in one.nodes]  # fmt: skip
+            lines += [Line(_difference(item, "", width, "      "), TopologySelection("node", node)) for item in made.odd
+                      if node in item.nodes]  # fmt: skip
     return tuple(lines)
 
 
@@ -90,8 +90,8 @@ class CellGrid:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        return tuple(max(width_of(head), *(width_of(row[at].text) for row in self.rows))
-                     for at, head in enumerate(self.heads))  # fmt: skip
+        return tuple(max(width_of(head), *(width_of(row[index].text) for row in self.rows))
+                     for index, head in enumerate(self.heads))  # fmt: skip
 
 
 def grid(fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str]) -> CellGrid:
@@ -130,14 +130,14 @@ def pair_text(fleet: TopologySnapshot, topology: NodeTopology, row: int, column:
     """What is known of the two devices at a cell, in one line."""
     if row >= len(topology.devices) or column >= len(topology.devices):
         return ""
-    one, other = topology.devices[row], topology.devices[column]
-    if one is other:
-        return f"{one.label}  {clean(one.name or '')}"
-    word = topology.word(one.label, other.label)
-    text = f"{one.label}–{other.label}  {word}  {route_text(between([topology], one.vertex, other.vertex))}"
-    if one.info is not None and other.info is not None:
-        text += f"; {access_text(topology, one, other)}"
-        shared = fleet.group_placement.shared(topology.node, one.label, other.label)
+    device, other = topology.devices[row], topology.devices[column]
+    if device is other:
+        return f"{device.label}  {clean(device.name or '')}"
+    word = topology.word(device.label, other.label)
+    text = f"{device.label}–{other.label}  {word}  {route_text(between([topology], device.vertex, other.vertex))}"
+    if device.info is not None and other.info is not None:
+        text += f"; {access_text(topology, device, other)}"
+        shared = fleet.group_placement.shared(topology.node, device.label, other.label)
         text += f"; both in {', '.join(group.label for group in shared)}" if shared else ""
     return clean(text)
 
@@ -146,18 +146,18 @@ def pair_detail(fleet: TopologySnapshot, topology: NodeTopology, row: int, colum
     """The same with every station of the path."""
     if row >= len(topology.devices) or column >= len(topology.devices):
         return None
-    one, other = topology.devices[row], topology.devices[column]
-    if one is other:
-        return _device_detail(fleet, topology, one)
-    facts = [Fact("relation", topology.word(one.label, other.label)),
-             Fact("best path", clean(route_text(between([topology], one.vertex, other.vertex))))]  # fmt: skip
-    if one.info is not None and other.info is not None:
-        facts.append(Fact("peer access", clean(access_text(topology, one, other).removeprefix("peer access: "))))
-        shared = fleet.group_placement.shared(topology.node, one.label, other.label)
+    device, other = topology.devices[row], topology.devices[column]
+    if device is other:
+        return _device_detail(fleet, topology, device)
+    facts = [Fact("relation", topology.word(device.label, other.label)),
+             Fact("best path", clean(route_text(between([topology], device.vertex, other.vertex))))]  # fmt: skip
+    if device.info is not None and other.info is not None:
+        facts.append(Fact("peer access", clean(access_text(topology, device, other).removeprefix("peer access: "))))
+        shared = fleet.group_placement.shared(topology.node, device.label, other.label)
         facts += [Fact("both in", clean(f"{group.label}: {fleet.group_placement.span(group)}")) for group in shared]
     facts.append(Fact("", ""))
-    facts += [Fact("", clean(text), "muted" if "│" in text else "text") for text in path_lines(fleet, one, other)]
-    return Detail(f"{clean(topology.node)}  {one.label}–{other.label}", "ok", tuple(facts))
+    facts += [Fact("", clean(text), "muted" if "│" in text else "text") for text in path_lines(fleet, device, other)]
+    return Detail(f"{clean(topology.node)}  {device.label}–{other.label}", "ok", tuple(facts))
 
 
 def _device_detail(fleet: TopologySnapshot, topology: NodeTopology, device: Device) -> Detail:
@@ -199,8 +199,8 @@ def drawing_lines(
     lines += _group_lines(fleet, nodes, width)
     if pairs:
         lines += [plain(""), plain("GPU PAIRS", "accent")]
-    for subject, said in pairs:
-        lines += [Line((Span(part),)) for part in wrapped(clean(f"{subject}: {said}"), max(20, width))]
+    for subject, text in pairs:
+        lines += [Line((Span(part),)) for part in wrapped(clean(f"{subject}: {text}"), max(20, width))]
     lines += [plain(""), plain("LEGEND", "accent")]
     made = matrix(fleet, topology, nodes)
     for word, means in (*legend(made), *made.nics):
@@ -214,9 +214,9 @@ def _group_lines(fleet: TopologySnapshot, nodes: Sequence[str], width: int) -> I
     yield plain("PARALLEL GROUPS", "accent")
     lines = list(group_lines(fleet, nodes))
     room = min(24, max((width_of(clean(what)) for what, _ in lines), default=0))
-    for what, said in lines:
+    for what, text in lines:
         style = "text" if what.startswith(" ") else "strong"
-        yield Line(cut((Span(fit(clean(what), room), style), Span(f"  {clean(said)}", "muted")), width))
+        yield Line(cut((Span(fit(clean(what), room), style), Span(f"  {clean(text)}", "muted")), width))
     for line in unknown_lines(fleet):
         yield from (plain(part, "muted") for part in wrapped(clean(line), max(20, width)))
 

@@ -127,17 +127,17 @@ class TopologyView(View):
     def _draw_chosen(self, fleet: TopologySnapshot) -> None:
         """The picture of what is chosen; nothing is made anew where nothing changed within the same second."""
         chosen = self._chosen
-        found = shown(fleet, chosen)
+        drawn = shown(fleet, chosen)
         second = self._frame.now // 1_000_000_000 if self._frame else 0
         basis = (fleet, chosen, self.size, self._matrix.selected, second)
         if basis == self._drawn:
             return
         self._drawn = basis
         for part in (self._title, self._matrix, self._pair, self._below):
-            part.set_class(found is None, "-absent")
-        if found is None or chosen is None:
+            part.set_class(drawn is None, "-absent")
+        if drawn is None or chosen is None:
             return
-        topology, nodes = found
+        topology, nodes = drawn
         sim = [Span(" SIM", "warning")] if topology.simulated else []
         name = f"class {chosen.name}" if chosen.kind == "class" else chosen.name
         model = f"  drawn from {topology.node}" if chosen.kind == "class" and len(nodes) > 1 else ""
@@ -237,7 +237,7 @@ class TopologyView(View):
             return None
 
         def detail(frame: ScreenSnapshot) -> Detail | None:
-            found = shown(frame.topology.fleet, chosen)
-            return pair_detail(frame.topology.fleet, found[0], *cell) if found else None
+            drawn = shown(frame.topology.fleet, chosen)
+            return pair_detail(frame.topology.fleet, drawn[0], *cell) if drawn else None
 
         return detail
