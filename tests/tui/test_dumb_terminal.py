@@ -98,5 +98,5 @@ def test_no_color_shows_no_colour_on_a_real_terminal_and_every_glyph(terminal: T
 @pytest.mark.parametrize("terminal", [{"LANG": "C", "LC_ALL": "C"}], indirect=True)
 def test_a_console_without_a_language_still_draws_its_glyphs(terminal: Tmux) -> None:
     terminal.press("2")
-    terminal.until("rank", "No job found")
+    terminal.until("rank", "No jobs on")
     assert "Traceback" not in terminal.screen()

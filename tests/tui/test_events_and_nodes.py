@@ -50,10 +50,10 @@ class TestEvents:
         cluster = demo()
         log(cluster, *(f"line {i}" for i in range(50)))
         async with running(cluster.app(), "8", key) as pilot:
-            await shows(pilot, "G follows")
+            await shows(pilot, "G follow")
             before = [line[:70].rstrip() for line in screen(pilot.app).splitlines()[4:-1]]
             log(cluster, "line 50")
-            await shows(pilot, "1 below" if key in ("k", "up") else "below")
+            await shows(pilot, "1 newer" if key in ("k", "up") else "newer")
             assert [line[:70].rstrip() for line in screen(pilot.app).splitlines()[4:-1]] == before
             await pilot.press("G")
             await shows(pilot, "line 50")
@@ -76,7 +76,7 @@ class TestEvents:
         log(cluster, *(f"line {i}" for i in range(10_900)))
         app = cluster.app()
         async with running(app, "8", *["pageup"] * 3) as pilot:
-            await shows(pilot, "G follows")
+            await shows(pilot, "G follow")
             before = screen(app).splitlines()[5:-1]
             log(cluster, *(f"more {i}" for i in range(1_200)))
             await until(pilot, lambda: events_of(app)._frame.events.first > 0)
@@ -195,7 +195,7 @@ class TestNodes:
             nodes_of(app).open("node018")
             await shows(pilot, "node018 ● ok")
             await pilot.press("G")
-            await shows(pilot, "waiting for its turn")
+            await shows(pilot, "queued to connect")
             await pilot.press("enter")
             await shows(pilot, "console time")
             await pilot.press("escape", "k", "k", "enter")
@@ -238,7 +238,7 @@ class TestNodes:
             await shows(pilot, "node1 ✖ lost")
             await shows(pilot, "the connection ended")
             await cluster.remove_node("node1")
-            await shows(pilot, "not of this fleet any more")
+            await shows(pilot, "node was removed")
 
     async def test_R_on_a_page_reconnects_its_node(self):
         cluster = demo()

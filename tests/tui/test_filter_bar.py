@@ -67,7 +67,7 @@ class TestTyping:
     async def test_a_mistake_is_shown_under_its_place_and_the_last_filter_goes_on(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:0 stat:x")
-            await shows(pilot, "╰ no field stat; did you mean state?")
+            await shows(pilot, "╰ unknown field stat; did you mean state?")
             lines = screen(pilot.app).splitlines()
             at = next(y for y, line in enumerate(lines) if line.startswith("/ "))
             assert lines[at + 1].index("╰") == lines[at].index("stat:x")
@@ -78,10 +78,10 @@ class TestTyping:
     async def test_an_unfinished_term_is_no_mistake_until_enter(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "util:")
-            await shows(pilot, "util: % its GPU is busy")
+            await shows(pilot, "util: utilisation of its GPU in %")
             assert "╰" not in screen(pilot.app)
             await pilot.press("enter")
-            await shows(pilot, "╰ no value for util")
+            await shows(pilot, "╰ missing value for util")
 
     async def test_the_beginning_of_a_field_waits_for_the_rest_or_for_enter(self):
         async with pod().app().run_test(size=SIZE) as pilot:
@@ -98,7 +98,7 @@ class TestTyping:
     async def test_no_match_says_so_and_how_to_go_on(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "nonsense")
-            await shows(pilot, "No rank passes the filter.")
+            await shows(pilot, "No matching ranks.")
             await shows(pilot, "0 of 512 ranks")
             await pilot.press("escape")
             await shows(pilot, "▾ llama-70b")
@@ -107,7 +107,7 @@ class TestTyping:
         cluster = demo()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "state:stopped")
-            await shows(pilot, "No rank passes")
+            await shows(pilot, "No matching ranks")
             cluster.moves("demo-ring", 3, "node2", "stopped")
             await until(pilot, lambda: listed(pilot) == [3])
 

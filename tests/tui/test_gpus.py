@@ -191,7 +191,7 @@ class TestThePage:
             cluster.store.gpus.drop(("node1", "GPU-node1-0"), cluster.store.version + 1)
             cluster.later(1)
             cluster.up()
-            await shows(pilot, "has this GPU no more")
+            await shows(pilot, "GPU removed")
 
 
 class TestTheHeatMap:

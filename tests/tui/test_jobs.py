@@ -98,7 +98,7 @@ class TestThePage:
             await until(pilot, lambda: len(view._page.output.rows) == 5)
             await pilot.press("g")
             await frames(pilot)
-            assert "G follows" in screen(pilot.app)
+            assert "G follow" in screen(pilot.app)
             await pilot.press("G")
             await frames(pilot)
             assert " following " in screen(pilot.app)
@@ -158,9 +158,9 @@ class TestFromAJob:
         async with started().app().run_test(size=SIZE) as pilot:
             await opened(pilot)
             await pilot.press("4")
-            await shows(pilot, "only train-3f9a1c@10.1.0.1:29517")
+            await shows(pilot, "only job train-3f9a1c@10.1.0.1:29517")
             await pilot.press("escape")
-            await until(pilot, lambda: "only train" not in screen(pilot.app))
+            await until(pilot, lambda: "only job train" not in screen(pilot.app))
             assert pilot.app.view.id == "skew"  # type: ignore[attr-defined]
 
     async def test_x_asks_and_then_ends_it_and_shows_the_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

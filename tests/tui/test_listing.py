@@ -118,7 +118,7 @@ class TestNodes:
             await pilot.press("tab")
             await shows(pilot, "rack1  rack2  rack3  rack4")
             await pilot.press("backspace", *"x:1")
-            await shows(pilot, "╰ no field tagx; did you mean tag?")
+            await shows(pilot, "╰ unknown field tagx; did you mean tag?")
 
     async def test_escape_clears_first_and_leaves_afterwards_and_ctrl_r_recalls(self):
         async with racks().app().run_test(size=SIZE) as pilot:
@@ -133,7 +133,7 @@ class TestNodes:
     async def test_no_match_says_so(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "n", "nonsense")
-            await shows(pilot, "No node passes the filter.")
+            await shows(pilot, "No matching nodes.")
             await pilot.press("escape")
             await shows(pilot, "node001")
 
@@ -213,7 +213,7 @@ class TestEvents:
         async with cluster.app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "8", "kind:kernel")
             await pilot.press("enter")
-            await shows(pilot, "No event passes the filter.")
+            await shows(pilot, "No matching events.")
             for number in range(40):
                 cluster.say(Log(node="node1", source="kernel", text=f"line {number}"))
                 cluster.say(Log(source="agent", text="noise"))
@@ -221,7 +221,7 @@ class TestEvents:
             await shows(pilot, "following")
             assert "noise" not in screen(pilot.app)
             await pilot.press("g")
-            await shows(pilot, "G follows")
+            await shows(pilot, "G follow")
             cluster.say(Log(node="node1", source="kernel", text="line 40"))
             await shows(pilot, "41 of ")
             assert "line 40" not in screen(pilot.app)
@@ -236,7 +236,7 @@ class TestEvents:
         async with app.run_test(size=SIZE) as pilot:
             await filter_by(pilot, "8", "kind:kernel")
             await pilot.press("enter", *["pageup"] * 3)
-            await shows(pilot, "G follows")
+            await shows(pilot, "G follow")
             before = [line[:70].rstrip() for line in screen(app).splitlines()[6:-1]]
             for number in range(1_200):
                 cluster.say(Log(node="node1", source="kernel", text=f"more {number}"))
@@ -307,7 +307,7 @@ class TestEvents:
             count = len(rows(pilot))
             cluster.say(Log(node="node001", source="kernel", severity="error", text="too late"))
             await pilot.press("O", "slash", *"too", "enter")
-            await shows(pilot, "No event passes")
+            await shows(pilot, "No matching events")
             await pilot.press("escape")
             assert len(rows(pilot)) == count
             await pilot.press("space", "g")

@@ -334,7 +334,7 @@ async def test_a_question_to_a_damaged_session_says_what_its_answer_lacks(tmp_pa
     async with app.run_test(size=(140, 30)) as pilot:
         await settle(pilot)
         await asked(pilot, "SELECT count(*) AS samples FROM gpu")
-        await shows(pilot, "without what cannot be read")
+        await shows(pilot, "skipped (unreadable)")
 
 
 async def test_a_page_for_a_ticket_is_offered_while_watching(tmp_path: Path):

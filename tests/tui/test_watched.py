@@ -50,7 +50,7 @@ async def test_enter_tells_the_values_and_how_old_they_are() -> None:
         await shows(pilot, "epoch")
         await pilot.press("enter")
         await shows(pilot, "[b]x[/b]")
-        await shows(pilot, "4 s before, from its frames")
+        await shows(pilot, "4 s ago (from stack frames)")
 
 
 async def test_a_number_and_a_text_of_one_name_are_sorted_apart() -> None:

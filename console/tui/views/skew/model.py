@@ -63,7 +63,7 @@ def job_spans(job: str) -> tuple[Span, ...]:
     """`only llama-70b · Esc all jobs`."""
     if not job:
         return ()
-    return (Span("  job ", "muted"), Span(clean(job), "strong"), Span("  Esc", "key"), Span(" all jobs", "muted"))
+    return (Span("  only job ", "muted"), Span(clean(job), "strong"), Span("  Esc", "key"), Span(" all jobs", "muted"))
 
 
 def head_spans(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[Span, ...]:
