@@ -66,7 +66,7 @@ class TestEvents:
         async with running(app, "8") as pilot:
             await shows(pilot, "line 49")
             events_of(app).initial_focus().scroll_relative(y=-5, animate=False, immediate=True)
-            await shows(pilot, "below")
+            await shows(pilot, "newer")
             log(cluster, "line 50")
             await frames(pilot)
             assert "line 50" not in screen(app)

@@ -123,7 +123,7 @@ class TestThePage:
                              python="3.10", os="x", cpus=8, mem_total_bytes=1, uid=1, user="ops", pid=1,
                              sample_interval_ms=1000))  # fmt: skip
             await until(pilot, lambda: ("watch", "train-3f9a1c on node3") in cluster.asked)
-            await shows(pilot, "node3 is back")
+            await shows(pilot, "node3 reconnected")
 
     async def test_enter_on_a_node_opens_its_page(self):
         async with started().app().run_test(size=SIZE) as pilot:
