@@ -213,8 +213,8 @@ def _measured(
     """What measures the clocks once every node has been seen, and then does what was to be done at that moment."""
 
     async def first() -> None:
-        await measure(hub, fleet, clockwork.config, for_s, progress.tell)
-        await clockwork.look()
+        await measure(hub, fleet, clockwork.config, for_s, progress.show_text)
+        await clockwork.refresh()
         if then is not None:
             await then()
 

@@ -77,6 +77,6 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
     found = Live(config, console.bus, console.store, console.fleet, console.findings)
     async with console.running():
         await found.until(lambda: batch.is_settled(console.store), batch.CONNECT_S)
-        await console.findings.look()
+        await console.findings.evaluate()
         await _end_what_is_owed(found)
         yield found

@@ -55,9 +55,9 @@ class ProgressLine:
             line = f"captured {len(now.ranks) if now else 0}/{len(self._store.ranks)} ranks"
         if self._more is not None:
             line += self._more()
-        self.tell(line)
+        self.show_text(line)
 
-    def tell(self, line: str) -> None:
+    def show_text(self, line: str) -> None:
         """Say something of one's own, where that is news."""
         if self._write is not None and line != self._last:
             self._last = line
@@ -78,8 +78,8 @@ async def watch(
 
     async def look(*, at_last: bool = False) -> None:
         if findings is not None and differing is not None and (at_last or findings.is_due):
-            await findings.look(is_last=at_last)
-            await differing.look(at_last=at_last)
+            await findings.evaluate(is_last=at_last)
+            await differing.evaluate(at_last=at_last)
 
     try:
         await _watch(store, for_s, progress, look, is_over)
@@ -118,7 +118,7 @@ async def _meanwhile(work: Awaitable[None], findings: FindingTracker | None) -> 
         while not working.done():
             await asyncio.wait({working}, timeout=FOLD_S)
             if findings is not None:
-                await findings.take_in()
+                await findings.fold_pending()
     finally:
         working.cancel()
         await asyncio.wait({working})

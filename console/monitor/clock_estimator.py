@@ -1,6 +1,6 @@
-"""Turns what probes found into the fleet's clock, live: records in, windows and lines of nodes back on the hub.
+"""Live clock estimation: probe records in, clock windows and node lines published on the bus.
 
-On a replay nobody runs this: there the windows and lines are those that were recorded.
+A replay does not run it: its windows and lines are the recorded ones.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from .clock_jsonl import ClockLines, new_file
 if TYPE_CHECKING:
     from ..analysis.clock.windows import ClockFold, ClockLimits
 
-#: What has come is folded this often; from so many bins on in a thread (an edge's window takes some ms).
-LOOK_S: Final = 0.5
+#: Seconds between folds; from `MANY` bins on a fold runs in a thread (an edge's window takes some ms).
+REFRESH_S: Final = 0.5
 MANY: Final = 200
-#: Bins arrive so long after what is in them; and the first triple waits for the last node to be told.
+#: Seconds by which bins arrive after their probes, and by which the first window waits for the last node.
 TAIL_S: Final = 2.0
-#: Nodes have to listen, to be told of each other, and to be waited for until the first bins come. What they claim
-#: themselves makes a line every 10 s.
+#: Seconds until the first bins: nodes open sockets and receive their peers. Time service claims arrive every 10 s.
 BEGIN_S: Final = 15.0
 
 _KINDS = (AgentCost, ClockBins, ClockSnapshot, ClockSource, NodeState)
 
 
 class ClockEstimator:
-    """Once it is started it listens on the hub, and says windows and lines through it as soon as a window is over."""
+    """Folds probe records from `start` to `stop` and publishes windows and lines as each window closes."""
 
     def __init__(self, hub: Hub, config: ClockConfig, cluster: str) -> None:
         self.config = config
@@ -43,19 +42,19 @@ class ClockEstimator:
         self._pending: list[Published] = []
         self._fold: ClockFold | None = None
         self._task: asyncio.Task[None] | None = None
-        self._failed = self._said_any = False
+        self._failed = self._published_any = False
         self._busy = asyncio.Lock()
-        self._let_go: Callable[[], None] = lambda: None  # of the lines under way
+        self._unsubscribe_lines: Callable[[], None] = lambda: None  # of the lines under way
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Fold from now on, until `stop`; what comes of it is written to `output_dir`, too."""
-        self._unsubscribe = self._hub.subscribe(self._take)  # not before: what comes would be kept, and never folded
+        """Start folding; results are also written to `[clock] output_dir`."""
+        self._unsubscribe = self._hub.subscribe(self._append)  # not earlier: records would queue up unfolded
         self._open_lines()
-        self._task = asyncio.create_task(self._run(), name="clockwork")
+        self._task = asyncio.create_task(self._run(), name="clock estimator")
 
     def follow(self, config: ClockConfig) -> None:
-        """A newer configuration: the window under way is the first that goes by it."""
+        """Apply a changed configuration from the current window on."""
         if config.output_dir != self.config.output_dir and self._task is not None:
             self._close_lines()
             self.config = config
@@ -63,7 +62,7 @@ class ClockEstimator:
         self.config = config
 
     async def stop(self) -> None:
-        """Fold what has come; where no window was ever whole, the one under way is said as far as it goes."""
+        """Fold the rest and stop; if no window ever closed, publish the open one as it is."""
         if self._task is None:
             return
         task, self._task = self._task, None
@@ -71,11 +70,11 @@ class ClockEstimator:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         self._unsubscribe()
-        await self.look(is_last=True)
+        await self.refresh(is_last=True)
         self._close_lines()
 
-    async def look(self, *, is_last: bool = False) -> None:
-        """Fold all that has come so far, and say what that closed."""
+    async def refresh(self, *, is_last: bool = False) -> None:
+        """Fold the records so far and publish the windows they close."""
         async with self._busy:
             records, self._pending = self._pending, []
             try:
@@ -84,17 +83,17 @@ class ClockEstimator:
                 else:
                     said = await asyncio.to_thread(self._folded, records, is_last)
             except Exception:  # noqa: BLE001 - a fault of ours must be seen, and must not end the watch
-                self._say_failure(traceback.format_exc(limit=-3))
+                self._publish_failure(traceback.format_exc(limit=-3))
                 return
             if said:
                 self._hub.say(*said)
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
-            await self.look()
+            await asyncio.sleep(REFRESH_S)
+            await self.refresh()
 
-    def _take(self, records: Sequence[Published]) -> None:
+    def _append(self, records: Sequence[Published]) -> None:
         self._pending += [record for record in records if isinstance(record, _KINDS)]
 
     def _folded(self, records: Sequence[Published], is_last: bool) -> list[ClockWindow | ClockNode]:
@@ -107,9 +106,9 @@ class ClockEstimator:
         for record in records:
             if isinstance(record, NodeState) and record.state == "removed":
                 self._fold.forget(record.node)
-        if is_last and not said and not self._said_any:
+        if is_last and not said and not self._published_any:
             said = self._fold.finish()
-        self._said_any = self._said_any or any(isinstance(one, ClockWindow) for one in said)
+        self._published_any = self._published_any or any(isinstance(one, ClockWindow) for one in said)
         return said
 
     def _new_fold(self) -> ClockFold:
@@ -133,49 +132,51 @@ class ClockEstimator:
             text = f"clock.output_dir: {self.config.output_dir}: {error.strerror or error}"
             self._hub.say(Log(source="console", severity="error", text=text))
             return
-        self._let_go = self._hub.subscribe(self._lines)
+        self._unsubscribe_lines = self._hub.subscribe(self._lines)
 
     def _close_lines(self) -> None:
         lines, self._lines = self._lines, None
         if lines is None:
             return
-        self._let_go()
+        self._unsubscribe_lines()
         lines.close()
         if lines.failure is not None:
             text = f"clock.output_dir: {lines.failure.strerror}; lines after that are missing"
             self._hub.say(Log(source="console", severity="error", text=text))
 
-    def _say_failure(self, story: str) -> None:
+    def _publish_failure(self, trace: str) -> None:
         if not self._failed:
             self._failed = True
-            text = f"the clocks of the fleet could not be computed: {story[-1500:]}"
+            text = f"the clocks of the fleet could not be computed: {trace[-1500:]}"
             self._hub.say(Log(source="console", severity="error", text=text))
 
 
-async def measure(hub: Hub, control: Control, config: ClockConfig, for_s: float, tell: Callable[[str], None]) -> None:
-    """Probe without pause for `for_s` seconds, and for one whole window at least; `tell` hears how far that is.
+async def measure(
+    hub: Hub, control: Control, config: ClockConfig, for_s: float, progress: Callable[[str], None]
+) -> None:
+    """Probe continuously for `for_s` seconds and at least one window; `progress` receives a line of text.
 
-    Where no probes come (one node, or `[clock]` forbids them) it takes as long as the nodes' own claims need.
+    Without probes (one node, or `[clock]` forbids them) it lasts until time service claims have arrived.
     """
-    came = _Came()
-    unsubscribe = hub.subscribe(came)
+    probed = _ProbedEdges()
+    unsubscribe = hub.subscribe(probed)
     control.want_clocks("measure", True)
     try:
         began = time.monotonic()
-        long_s = max(for_s, float(config.probe_window_s)) + TAIL_S
+        limit_s = max(for_s, float(config.probe_window_s)) + TAIL_S
         while True:
-            gone_s = time.monotonic() - (began if came.first_s is None else came.first_s)
-            if gone_s >= (BEGIN_S if came.first_s is None else long_s):
+            elapsed_s = time.monotonic() - (began if probed.first_s is None else probed.first_s)
+            if elapsed_s >= (BEGIN_S if probed.first_s is None else limit_s):
                 return
-            tell(f"clocks: {len(came.edges)} edges probed")
+            progress(f"clocks: {len(probed.edges)} edges probed")
             await asyncio.sleep(0.1)
     finally:
         control.want_clocks("measure", False)
         unsubscribe()
 
 
-class _Came:
-    """Which edges have had bins, and when the first came."""
+class _ProbedEdges:
+    """Edges with bins so far, and the arrival of the first one (monotonic seconds)."""
 
     def __init__(self) -> None:
         self.first_s: float | None = None

@@ -1,4 +1,4 @@
-"""What is wrong with the fleet's clocks and with who is late on them: two sources of findings, read from the store."""
+"""Finding sources for clocks and for skew, read from the store."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .skew import NO_SKEW, prepare_skew
 if TYPE_CHECKING:
     from ..config.sections import ClockConfig, SkewConfig
 
-#: From so many entries of collectives on a look is made in a thread.
+#: Collective entries from which on skew is computed in a thread.
 MANY: Final = 2_000
 
 
 class ClockFindings:
-    """A source of findings (`Findings`): what the newest lines, windows and claims say is wrong with a clock."""
+    """Findings from the newest clock lines, windows and time service claims."""
 
     name = "clocks"
 
@@ -27,8 +27,8 @@ class ClockFindings:
         self._book = store.clocks
         self.config = config  # may be replaced by a newer one
 
-    async def found(self, *, is_last: bool) -> list[FindingDraft]:
-        """What is wrong now."""
+    async def evaluate(self, *, is_last: bool) -> list[FindingDraft]:
+        """Clock findings now."""
         book = self._book
         lines = [book.nodes[node][-1] for node in book.nodes]
         windows = [book.windows[key][-1] for key in book.windows]
@@ -37,10 +37,10 @@ class ClockFindings:
 
 
 class SkewFindings:
-    """A source of findings (`Findings`): who is late. It asks again when a capture, a step or a window has come.
+    """Findings about late ranks, recomputed when a capture, a step or a clock window arrives.
 
-    At the end it asks once more, and judges steps, too, of jobs whose collectives nobody recorded: of thousands of
-    ranks that is too much work to do each second.
+    Steps of jobs without recorded collectives are analysed only at the last evaluation: for thousands of ranks that is
+    too much work for every second.
     """
 
     name = "skew"
@@ -58,7 +58,7 @@ class SkewFindings:
         """Apply a changed configuration."""
         self._config = config
 
-    async def found(self, *, is_last: bool) -> list[FindingDraft]:
+    async def evaluate(self, *, is_last: bool) -> list[FindingDraft]:
         """Findings about late ranks now."""
         if not len(self._store.captures) and not self._store.steps.changed_since(-1):
             return []

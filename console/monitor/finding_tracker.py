@@ -1,7 +1,7 @@
-"""Findings over time: what the analyses find now becomes `finding` records, first seen, still true, or cleared.
+"""Lifecycle of findings: drafts of the analyses become `finding` records that open, change and clear.
 
-One call, `look`, from the frame clock of the screen and from the loop of batch alike; at most once a second, and in a
-thread where the fleet is large. On a replay nobody calls it: there the findings are those that were recorded.
+The screen's frame clock and the batch loop call `evaluate`, at most once a second; large fleets are evaluated in a
+thread. A replay does not call it: its findings are the recorded ones.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from ..analysis import health
 from ..analysis.finding import FindingDraft
@@ -28,32 +30,31 @@ Analysis = Callable[[HealthState, "HealthConfig"], Iterable[FindingDraft]]
 
 
 class FindingSource(Protocol):
-    """Somebody who folds records in a way of their own, and is asked at each look, after the analyses."""
+    """An analysis with a state of its own, evaluated after `ANALYSES`."""
 
     @property
     def name(self) -> str: ...
 
-    async def found(self, *, is_last: bool) -> Sequence[FindingDraft]:
-        """All that is wrong now. `is_last`: nobody will ask again, so what is under way is to be closed."""
+    async def evaluate(self, *, is_last: bool) -> Sequence[FindingDraft]:
+        """All findings that hold now. `is_last`: no evaluation follows, so open windows are closed."""
         ...
 
 
-#: Every analysis that is asked at each look, by name; one line each. One that has its own moment (a capture) is told
-#: with `Findings.put` instead.
+#: Every analysis of the health state, by name. One with a moment of its own (a capture) calls `report` instead.
 ANALYSES: Final[dict[str, Analysis]] = {
     "health": health.health_findings,
 }
 EVERY_S: Final = 1.0
-#: A look that took long is followed by a pause of so many times that: 4,096 GPUs take 90 ms.
+#: Pause after an evaluation, as a multiple of its duration: 4,096 GPUs take 90 ms.
 PAUSE: Final = 20
-#: A finding whose words changed is said again at most this often; a change of severity or confidence at once.
+#: Seconds between records of one finding whose text changed; a new severity or confidence is published at once.
 AGAIN_S: Final = 60.0
-#: So many are kept open; the rest is counted, with a word.
+#: Open findings at most; further ones are dropped with a warning.
 MOST_OPEN: Final = 8_192
-#: From this many records a look on, it is made in a thread.
+#: Records per evaluation from which on it runs in a thread.
 MANY: Final = 1_000
-#: So many wait for a look; more are folded as they come: after a laptop slept, all that was said meanwhile comes at
-#: once, and a process keeps the most memory that it ever took.
+#: Records that may wait for an evaluation; more are folded on arrival, because a backlog (a laptop that slept) would
+#: raise the process's peak memory for good.
 MOST_WAITING: Final = 256
 
 _Key = tuple[str, tuple[str, ...]]
@@ -61,18 +62,18 @@ _Key = tuple[str, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Open:
-    """A finding that is true, as it was found and as it was last said."""
+    """A finding that holds: its newest draft, and the record published last."""
 
-    found: FindingDraft
-    said: Finding
-    said_at_s: float
+    draft: FindingDraft
+    published: Finding
+    published_s: float  # monotonic
     source: str
-    absent_s: float | None = None  # since when it is no longer found, monotonic
-    absent_ns: int = 0  # the same on the console's clock
+    absent_s: float | None = None  # since when its source no longer reports it, monotonic
+    absent_ns: int = 0  # the same, CLOCK_REALTIME
 
 
 class FindingTracker:
-    """Listens on the hub, and says through it what is found. `clock` is monotonic, in seconds."""
+    """Receives records from the bus and publishes findings to it. `clock` is monotonic, in seconds."""
 
     def __init__(
         self, hub: Hub, limits: HealthConfig, clock: Callable[[], float] = time.monotonic,
@@ -81,41 +82,41 @@ class FindingTracker:
         self._hub, self._limits, self._clock, self._sources = hub, limits, clock, tuple(sources)
         self._facts = HealthState(limits.window_s, limits.busy_pct)
         self._pending: list[Published] = []
-        self._came = 0  # records since the last look
+        self._received = 0  # records since the last evaluation
         self._open: dict[_Key, _Open] = {}
         self._throttle = Throttle(EVERY_S, PAUSE, clock)
-        self._judging = threading.Lock()  # a look that was cancelled may still be at it
-        self._failed: set[str] = set()  # analyses whose failure was said
+        self._evaluating = threading.Lock()  # a cancelled evaluation may still run in its thread
+        self._failed: set[str] = set()  # analyses whose failure was published
         self._is_full = False
-        hub.subscribe(self._take)
+        hub.subscribe(self._append)
 
     @property
     def is_due(self) -> bool:
-        """Whether the last look is a second ago, and over."""
+        """Whether the last evaluation has ended and is a second ago."""
         return self._throttle.is_due
 
-    async def look(self, *, is_last: bool = False) -> None:
-        """Ask every analysis about all that has come so far, and say what is new, different or over."""
+    async def evaluate(self, *, is_last: bool = False) -> None:
+        """Run every analysis on the records so far; publish findings that opened, changed or cleared."""
         if self._throttle.is_busy:
             return
         records, self._pending = self._pending, []
-        came, self._came = self._came, 0
+        received, self._received = self._received, 0
         with self._throttle.running():
-            if came < MANY:
-                results = self._judge(records)
+            if received < MANY:
+                results = self._run_analyses(records)
             else:
-                results = await asyncio.to_thread(self._judge, records)
+                results = await asyncio.to_thread(self._run_analyses, records)
             for source in self._sources:
-                results[source.name] = await self._asked(source, is_last)
+                results[source.name] = await self._run_source(source, is_last)
         for name, result in results.items():
             if isinstance(result, str):
-                self._say_failure(name, result)
+                self._publish_failure(name, result)
             else:
-                self.put(name, result)
+                self.report(name, result)
         self._clear_absent()
 
-    async def take_in(self) -> None:
-        """Fold what has come so far, and ask nobody: where no look is due for long it would pile up."""
+    async def fold_pending(self) -> None:
+        """Fold the records so far without an evaluation, so that none pile up during long work."""
         if self._throttle.is_busy:
             return
         records, self._pending = self._pending, []
@@ -125,104 +126,99 @@ class FindingTracker:
             else:
                 await asyncio.to_thread(self._fold, records)
 
-    def put(self, source: str, found: Iterable[FindingDraft]) -> None:
-        """What is true now according to one source; what that source no longer says is cleared after a while."""
+    def report(self, source: str, drafts: Iterable[FindingDraft]) -> None:
+        """Replace the findings of one source; those it no longer reports are cleared after `[health] clear_s`."""
         now_s, now_ns = self._clock(), time.time_ns()
-        current = {(one.id, one.culprits): one for one in found}
-        news = [self._seen(source, key, one, now_s, now_ns) for key, one in current.items()]
-        gone = [key for key, one in self._open.items() if one.source == source and key not in current]
+        current = {(draft.id, draft.culprits): draft for draft in drafts}
+        news = [self._present(source, key, draft, now_s, now_ns) for key, draft in current.items()]
+        gone = [key for key, entry in self._open.items() if entry.source == source and key not in current]
         news += [self._absent(key, now_s, now_ns) for key in gone]
         records = [record for record in news if record is not None]
         if records:
             self._hub.say(*records)
 
-    def told_by(self, source: str) -> list[FindingDraft]:
-        """What that source says is true now."""
-        return [one.found for one in self._open.values() if one.source == source and one.absent_s is None]
+    def reported_by(self, source: str) -> list[FindingDraft]:
+        """Findings that this source reports now."""
+        return [entry.draft for entry in self._open.values() if entry.source == source and entry.absent_s is None]
 
     def failed(self, name: str, error: Exception) -> None:
-        """An analysis that has its own moment failed: that is said, once."""
-        self._say_failure(name, "".join(traceback.format_exception(error, limit=-3)))
+        """Publish, once, that an analysis with a moment of its own failed."""
+        self._publish_failure(name, "".join(traceback.format_exception(error, limit=-3)))
 
-    # -- listening and asking ------------------------------------------------------------------------------------------
+    # -- records and analyses ------------------------------------------------------------------------------------------
 
-    def _take(self, records: Sequence[Published]) -> None:
+    def _append(self, records: Sequence[Published]) -> None:
         self._pending += records
-        self._came += len(records)
+        self._received += len(records)
         if len(self._pending) < MOST_WAITING or self._throttle.is_busy:
             return
-        if self._judging.acquire(blocking=False):  # else one that was cancelled is still at what came before
+        if self._evaluating.acquire(blocking=False):  # else a cancelled evaluation still folds
             pending, self._pending = self._pending, []
             try:
                 self._facts.add(pending)
             finally:
-                self._judging.release()
+                self._evaluating.release()
 
     def _fold(self, records: Sequence[Published]) -> None:
-        with self._judging:
+        with self._evaluating:
             self._facts.add(records)
 
-    def _judge(self, records: Sequence[Published]) -> dict[str, list[FindingDraft] | str]:
-        """Each analysis's findings, or the story of its failure: one that fails stops no other."""
+    def _run_analyses(self, records: Sequence[Published]) -> dict[str, list[FindingDraft] | str]:
+        """Drafts of each analysis, or its traceback: a failing analysis stops no other."""
         results: dict[str, list[FindingDraft] | str] = {}
-        with self._judging:
+        with self._evaluating:
             self._facts.add(records)
             for name, analysis in ANALYSES.items():
                 try:
                     results[name] = list(analysis(self._facts, self._limits))
-                except Exception:  # noqa: BLE001 - as the docstring says; it is told as an error
+                except Exception:  # noqa: BLE001 - published as an error
                     results[name] = traceback.format_exc(limit=-3)
         return results
 
     @staticmethod
-    async def _asked(source: FindingSource, is_last: bool) -> list[FindingDraft] | str:
+    async def _run_source(source: FindingSource, is_last: bool) -> list[FindingDraft] | str:
         try:
-            return list(await source.found(is_last=is_last))
-        except Exception:  # noqa: BLE001 - one that fails stops no other; it is told as an error
+            return list(await source.evaluate(is_last=is_last))
+        except Exception:  # noqa: BLE001 - a failing source stops no other; published as an error
             return traceback.format_exc(limit=-3)
 
-    def _say_failure(self, name: str, story: str) -> None:
+    def _publish_failure(self, name: str, trace: str) -> None:
         if name not in self._failed:
             self._failed.add(name)
-            self._hub.say(Log(source="console", severity="error", text=f"the analysis {name} failed: {story[-1500:]}"))
+            self._hub.say(Log(source="console", severity="error", text=f"the analysis {name} failed: {trace[-1500:]}"))
 
     # -- one finding ---------------------------------------------------------------------------------------------------
 
-    def _seen(self, source: str, key: _Key, found: FindingDraft, now_s: float, now_ns: int) -> Finding | Log | None:
-        known = self._open.get(key)
-        if known is None:
+    def _present(self, source: str, key: _Key, draft: FindingDraft, now_s: float, now_ns: int) -> Finding | Log | None:
+        entry = self._open.get(key)
+        if entry is None:
             if len(self._open) >= MOST_OPEN:
                 return self._full()
-            record = _finding(found, now_ns)
-            self._open[key] = _Open(found, record, now_s, source)
+            record = _finding(draft, now_ns)
+            self._open[key] = _Open(draft, record, now_s, source)
             return record
-        known.found, known.absent_s = found, None
-        said = known.said
-        graver = (said.severity, said.confidence) != (found.severity, found.confidence)
-        if not graver and (said.text == found.text or now_s - known.said_at_s < AGAIN_S):
+        entry.draft, entry.absent_s = draft, None
+        published = entry.published
+        is_regraded = (published.severity, published.confidence) != (draft.severity, draft.confidence)
+        if not is_regraded and (published.text == draft.text or now_s - entry.published_s < AGAIN_S):
             return None
-        known.said, known.said_at_s = _finding(found, said.first_seen), now_s
-        return known.said
+        entry.published, entry.published_s = _finding(draft, published.first_seen), now_s
+        return entry.published
 
     def _absent(self, key: _Key, now_s: float, now_ns: int) -> Finding | None:
-        """Clear a finding that has been absent for `clear_s`; one that comes and goes stays one finding."""
-        known = self._open[key]
-        if known.absent_s is None:
-            known.absent_s, known.absent_ns = now_s, now_ns
-        if now_s - known.absent_s < self._limits.clear_s:
+        """Clear a finding that has been absent for `clear_s`; one that flaps stays one finding."""
+        entry = self._open[key]
+        if entry.absent_s is None:
+            entry.absent_s, entry.absent_ns = now_s, now_ns
+        if now_s - entry.absent_s < self._limits.clear_s:
             return None
         del self._open[key]
-        said = known.said
-        return Finding(
-            id=said.id, severity=said.severity, confidence=said.confidence, culprits=said.culprits,
-            victims=said.victims, text=said.text, evidence=said.evidence, first_seen=said.first_seen,
-            cleared_at=known.absent_ns,
-        )  # fmt: skip
+        return msgspec.structs.replace(entry.published, cleared_at=entry.absent_ns)
 
     def _clear_absent(self) -> None:
-        """Clear what its source took back and has not spoken of since: a verdict is told once a capture."""
+        """Clear findings whose source withdrew them and does not report regularly: a verdict comes once a capture."""
         now_s, now_ns = self._clock(), time.time_ns()
-        absent = [key for key, one in self._open.items() if one.absent_s is not None]
+        absent = [key for key, entry in self._open.items() if entry.absent_s is not None]
         cleared = [record for key in absent if (record := self._absent(key, now_s, now_ns)) is not None]
         if cleared:
             self._hub.say(*cleared)
@@ -231,12 +227,12 @@ class FindingTracker:
         if self._is_full:
             return None
         self._is_full = True
-        text = f"more than {MOST_OPEN} findings are open; those beyond are not kept"
+        text = f"more than {MOST_OPEN} findings are open; further ones are dropped"
         return Log(source="console", severity="warning", text=text)
 
 
-def _finding(found: FindingDraft, first_seen: int) -> Finding:
+def _finding(draft: FindingDraft, first_seen: int) -> Finding:
     return Finding(
-        id=found.id, severity=found.severity, confidence=found.confidence, culprits=found.culprits,
-        victims=found.victims, text=found.text, evidence=found.evidence, first_seen=first_seen,
+        id=draft.id, severity=draft.severity, confidence=draft.confidence, culprits=draft.culprits,
+        victims=draft.victims, text=draft.text, evidence=draft.evidence, first_seen=first_seen,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Skew of what a store knows: the common clock, who is late on it, what speaks against it; live and in replay alike."""
+"""Skew of the jobs in a store on the common clock: lateness, violations, desyncs; live and in replay alike."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from ..analysis.skew import (
 )
 from ..analysis.skew.culprits import RankKey
 from ..analysis.skew.findings import RankGpu
-from ..analysis.skew.sync_points import capture_sync_points as capture_meetings
-from ..analysis.skew.sync_points import first_of_periods
+from ..analysis.skew.sync_points import capture_sync_points, first_of_periods
 from ..core.store import Store
 from ..records import GpuInfo
 
 
 def clock_of(store: Store) -> CommonClock:
-    """The conversion of node time to common time, of all windows and snapshots that the store has."""
+    """The conversion from node time to cluster time, from the store's clock lines and snapshots."""
     book = store.clocks
     return CommonClock(
         {node: tuple(book.nodes[node]) for node in book.nodes},
@@ -41,7 +40,7 @@ def clock_of(store: Store) -> CommonClock:
 
 @dataclass(frozen=True)
 class SkewSnapshot:
-    """Everything about lateness that a store knows. `steps_by` says where steps come from; None: there are none."""
+    """Lateness of all jobs in a store. `steps_by` names the source of the steps; None without steps."""
 
     collectives: tuple[JobSkew, ...]
     steps: tuple[JobSkew, ...]
@@ -53,27 +52,29 @@ class SkewSnapshot:
 
     @property
     def primary(self) -> tuple[JobSkew, ...]:
-        """Each job by its collectives, or by its steps where no collective could be judged."""
-        told = {(collective.job, collective.attempt) for collective in self.collectives if collective.judged}
-        return (*self.collectives, *(step for step in self.steps if (step.job, step.attempt) not in told))
+        """Each job by its collectives, or by its steps where no collective could be analysed."""
+        covered = {(collective.job, collective.attempt) for collective in self.collectives if collective.judged}
+        return (*self.collectives, *(step for step in self.steps if (step.job, step.attempt) not in covered))
 
 
 NO_SKEW: Final = SkewSnapshot((), (), None, (), (), (), {})
 
 
 def skew_of(store: Store) -> SkewSnapshot:
-    """Skew, of what the store knows now."""
+    """Skew of the store's current records."""
     return prepare_skew(store)()
 
 
 def prepare_skew(store: Store, *, steps: bool = True) -> Callable[[], SkewSnapshot]:
-    """The work, on copies of what the store has: any thread may do it. Without `steps` no lateness at steps is told."""
+    """Copy what the computation needs; the returned function may run in any thread. Without `steps`, no step skew."""
     clock = clock_of(store)
     entries = [entry for capture in store.captures.values() for entry in capture.collectives]
     statuses = [status for capture in store.captures.values() for status in capture.groups]
     newest = {capture.id for capture in store.captures.values()[-1:]}
     stacks = [stack for capture in store.captures.values() for stack in capture.stacks]
-    walks = {key: StepProgress(one.node, one.step, one.seen, one.gained) for key, one in store.steps.ranks().items()}
+    walks = {
+        key: StepProgress(rank.node, rank.step, rank.seen, rank.gained) for key, rank in store.steps.ranks().items()
+    }
     gpus, world_sizes = gpus_of(store), _world_sizes(store)
 
     def work() -> SkewSnapshot:
@@ -82,10 +83,10 @@ def prepare_skew(store: Store, *, steps: bool = True) -> Callable[[], SkewSnapsh
         behind = list(desyncs_of_steps(walks))
         last = [entry for entry in entries if entry.capture in newest]
         for job, attempt in jobs_in(last, ()):
-            own = [one for one in last if (one.job, one.attempt) == (job, attempt)]
-            said = [one for one in statuses if one.capture in newest and (one.job, one.attempt) == (job, attempt)]
-            behind += desyncs(job, attempt, groups_of(own, said, None))
-        read = capture_meetings(stacks, clock)
+            own = [entry for entry in last if (entry.job, entry.attempt) == (job, attempt)]
+            groups = [s for s in statuses if s.capture in newest and (s.job, s.attempt) == (job, attempt)]
+            behind += desyncs(job, attempt, groups_of(own, groups, None))
+        read = capture_sync_points(stacks, clock)
         return SkewSnapshot(
             tuple(skew_by_job(met)),
             tuple(skew_by_job(stepped)),
@@ -107,23 +108,23 @@ def _steps(watched: list[SyncPoint], met: list[SyncPoint]) -> tuple[list[SyncPoi
 
 
 def _world_sizes(store: Store) -> dict[tuple[str, int], int]:
-    """How many ranks each attempt of a job has, as they say themselves."""
-    found: dict[tuple[str, int], int] = {}
+    """World size of each (job, attempt), as its ranks report it."""
+    sizes: dict[tuple[str, int], int] = {}
     for now in store.ranks.values():
         key = (now.rank.job, now.rank.attempt)
-        found[key] = max(found.get(key, 0), now.rank.world_size or 0)
-    return {key: size for key, size in found.items() if size}
+        sizes[key] = max(sizes.get(key, 0), now.rank.world_size or 0)
+    return {key: size for key, size in sizes.items() if size}
 
 
 def gpus_of(store: Store) -> dict[RankKey, RankGpu]:
-    """What the GPU of each rank did last, of ranks that use exactly one."""
-    found: dict[RankKey, list[tuple[str, str]]] = {}
+    """Newest figures of each rank's GPU, for ranks that use exactly one."""
+    uses_by_rank: dict[RankKey, list[tuple[str, str]]] = {}
     for process in store.gpu_processes.values():
         if process.job is not None and process.rank is not None:
             key = (process.job, process.attempt or 0, process.rank)
-            found.setdefault(key, []).append((process.node, process.uuid))
+            uses_by_rank.setdefault(key, []).append((process.node, process.uuid))
     gpus = {}
-    for key, uses in found.items():
+    for key, uses in uses_by_rank.items():
         now = store.gpus.get(uses[0]) if len(set(uses)) == 1 else None
         if now is not None and now.gpu is not None:
             info: GpuInfo | None = now.info

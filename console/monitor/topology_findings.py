@@ -1,4 +1,4 @@
-"""The differences between nodes as findings, while records arrive: on a screen, in batch, and in a browser alike."""
+"""Findings about nodes whose topology differs from their class."""
 
 from __future__ import annotations
 
@@ -14,62 +14,61 @@ from ..core.store import Store
 from .finding_tracker import FindingTracker
 from .topology import TopologyFold
 
-#: A difference is told once it has lasted so long. A node that arrives says what it has bit by bit, and of an NVLink
-#: that goes down the figures (`nvlink_down`, every 10 s) have the first word.
+#: Seconds a difference must last: a new node reports its devices one by one, and `nvlink_down` (every 10 s) goes first.
 LASTS_S: Final = 15.0
-#: Until every node has been seen nobody knows what most of them have; one that keeps everybody waiting, so long.
-PATIENCE_S: Final = 45.0
+#: Seconds to wait until every node has reported; without all of them the majority is unknown.
+SETTLE_S: Final = 45.0
 
 
 class TopologyFindings:
-    """`look` folds what changed and says what differs. The fold is shared with whoever draws it."""
+    """Updates the shared topology fold and reports differences that last."""
 
     def __init__(
         self, store: Store, fold: TopologyFold, findings: FindingTracker, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._fold, self._findings, self._clock = store, fold, findings, clock
         self._began_s: float | None = None
-        self._basis: tuple[object, ...] = ()  # what the differences were made of
+        self._basis: tuple[object, ...] = ()  # inputs of the current differences
         self._now: tuple[FindingDraft, ...] = ()
         self._since: dict[tuple[tuple[str, ...], str], float] = {}  # (culprits, text): since when it differs
-        self._told: tuple[FindingDraft, ...] = ()
+        self._reported: tuple[FindingDraft, ...] = ()
 
-    async def look(self, *, at_last: bool = False) -> None:
-        """Say what has differed for a while and is told by nobody else; `at_last` everything, for nothing follows."""
+    async def evaluate(self, *, at_last: bool = False) -> None:
+        """Report lasting differences that no health finding covers; `at_last` all of them."""
         try:
             self._fold.note()
             if self._fold.has_news or at_last:
                 await self._fold.fold()
             self._compare()
             if at_last or self._has_settled():
-                self._told = self._lasting(at_last)
-        except Exception as error:  # noqa: BLE001 - one analysis that fails stops no other; it is told as an error
+                self._reported = self._lasting(at_last)
+        except Exception as error:  # noqa: BLE001 - a failing analysis stops no other; published as an error
             self._findings.failed("topology", error)
-        self._findings.put("topology", self._told)
+        self._findings.report("topology", self._reported)
 
     def _compare(self) -> None:
-        """The differences of now, where the nodes or what is told of them have changed."""
-        known = [found for found in self._findings.told_by("health") if found.id in _ASKED]
+        """Recompute the differences if the classes or the reported health findings changed."""
+        covered = [finding for finding in self._findings.reported_by("health") if finding.id in _COVERING]
         classes: tuple[NodeClass, ...] = self._fold.fleet.classes
-        basis = (classes, {(found.id, found.culprits, found.parts) for found in known})
+        basis = (classes, {(finding.id, finding.culprits, finding.parts) for finding in covered})
         if self._basis and basis[0] is self._basis[0] and basis[1] == self._basis[1]:
             return
         self._basis = basis
-        self._now = differences_found(classes, ReportedFindings(known, self._fold.fleet.nodes))
+        self._now = differences_found(classes, ReportedFindings(covered, self._fold.fleet.nodes))
 
     def _lasting(self, at_last: bool) -> tuple[FindingDraft, ...]:
         now_s = self._clock()
-        self._since = {(one.culprits, one.text): self._since.get((one.culprits, one.text), now_s) for one in self._now}
-        return tuple(one for one in self._now if at_last or now_s - self._since[one.culprits, one.text] >= LASTS_S)
+        self._since = {(now.culprits, now.text): self._since.get((now.culprits, now.text), now_s) for now in self._now}
+        return tuple(now for now in self._now if at_last or now_s - self._since[now.culprits, now.text] >= LASTS_S)
 
     def _has_settled(self) -> bool:
         if self._began_s is None:
             self._began_s = self._clock()
-        if self._clock() - self._began_s > PATIENCE_S:
+        if self._clock() - self._began_s > SETTLE_S:
             return True
         nodes = self._store.nodes.values()
         return all(now.cost or (now.state and now.state.state in ("failed", "lost")) for now in nodes)
 
 
-#: The findings that may say the same as a difference.
-_ASKED: Final = ("nvlink_down", "pcie_degraded", "version_skew", "nic_down")
+#: Health findings that may report the same as a difference.
+_COVERING: Final = ("nvlink_down", "pcie_degraded", "version_skew", "nic_down")

@@ -85,8 +85,8 @@ class _Console:
         return float(self.second)
 
     async def look(self) -> None:
-        await self.findings.look()
-        await self._differing.look()
+        await self.findings.evaluate()
+        await self._differing.evaluate()
         if self._watch is not None:
             self._watch.build()
 

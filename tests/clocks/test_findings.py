@@ -45,7 +45,7 @@ class Watched:
         self.hub.say(*said)
 
     async def ids(self) -> set[str]:
-        await self.findings.look(is_last=True)
+        await self.findings.evaluate(is_last=True)
         return {finding.id for finding in self.store.findings.values()}
 
 
@@ -83,7 +83,7 @@ async def test_without_records_of_collectives_steps_are_judged_at_the_end() -> N
     watched = Watched(max_ms=100.0)
     watched.probe(NODES)
     watched.hub.publish(steps({2: 0.2}))
-    await watched.findings.look()
+    await watched.findings.evaluate()
     assert len(watched.store.findings) == 0
     assert await watched.ids() == {"straggler"}
     [found] = watched.store.findings.values()

@@ -18,7 +18,7 @@ from gconsole.monitor import topology
 from gconsole.monitor import topology_findings as module
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.monitor.topology import TopologyFold
-from gconsole.monitor.topology_findings import LASTS_S, PATIENCE_S, TopologyFindings
+from gconsole.monitor.topology_findings import LASTS_S, SETTLE_S, TopologyFindings
 from gconsole.records import Log, NodeState
 
 ALIKE = [f"node{number}" for number in range(1, 6)]
@@ -48,7 +48,7 @@ class Fleet:
     async def look(self, after=0.0, **more):
         """The texts of the findings that are open then."""
         self.now += after
-        await self.differing.look(**more)
+        await self.differing.evaluate(**more)
         return [finding.text for finding in self.store.findings.values() if finding.cleared_at is None]
 
 
@@ -85,7 +85,7 @@ async def test_nothing_is_compared_while_most_nodes_are_on_their_way_unless_they
 
     assert await fleet.look() == []
     assert await fleet.look(after=LASTS_S) == []
-    await fleet.look(after=PATIENCE_S)
+    await fleet.look(after=SETTLE_S)
     assert len(await fleet.look(after=LASTS_S)) == 1
 
 
@@ -100,11 +100,11 @@ async def test_what_the_health_analysis_tells_meanwhile_is_left_to_it(fleet):
     fleet.tell(*ALIKE)
     fleet.tell("node9", down=["mlx5_1"])
     await fleet.look()
-    fleet.findings.put("health", [FindingDraft("nic_down", "error", "certain", ("node9:mlx5_1",), "down")])
+    fleet.findings.report("health", [FindingDraft("nic_down", "error", "certain", ("node9:mlx5_1",), "down")])
 
     assert await fleet.look(after=LASTS_S) == ["down"]
-    fleet.findings.put("health", [])
-    fleet.findings.put("health", [])
+    fleet.findings.report("health", [])
+    fleet.findings.report("health", [])
     await fleet.look()
     assert await fleet.look(after=LASTS_S) == [TEXT]
 

@@ -33,7 +33,7 @@ class Said:
         """Let time pass, tell what is true now, give what was said about it."""
         self.now += after
         before = len(self.records)
-        self.findings.put(source, found)
+        self.findings.report(source, found)
         return self.records[before:]
 
 
@@ -82,10 +82,10 @@ async def test_what_a_source_took_back_is_cleared_although_the_source_says_nothi
     assert said.put(source="verdict") == []
 
     said.now += 9
-    await said.findings.look()
+    await said.findings.evaluate()
     assert [finding.cleared_at for finding in said.store.findings.values()] == [None]
     said.now += 1
-    await said.findings.look()
+    await said.findings.evaluate()
     assert [finding.cleared_at is not None for finding in said.store.findings.values()] == [True]
 
 
@@ -119,7 +119,7 @@ async def test_a_look_turns_records_into_findings_at_most_once_a_second():
     said.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
 
     assert said.findings.is_due
-    await said.findings.look()
+    await said.findings.evaluate()
     assert not said.findings.is_due
     assert [finding.id for finding in said.store.findings.values()] == ["gpu_lost"]
     said.now += 1.0
@@ -130,7 +130,7 @@ async def test_a_large_fleet_is_looked_at_in_a_thread_and_gives_the_same():
     said = Said()
     said.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1) for i in range(MANY)])
 
-    await said.findings.look()
+    await said.findings.evaluate()
 
     assert len(said.store.findings) == MANY
 
@@ -141,7 +141,7 @@ async def test_what_comes_all_at_once_is_folded_as_it_comes_and_gives_the_same()
         said.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1)])
         assert len(said.findings._pending) < MOST_WAITING
 
-    await said.findings.look()
+    await said.findings.evaluate()
 
     assert len(said.store.findings) == 3 * MOST_WAITING
 
@@ -154,7 +154,7 @@ async def test_an_analysis_that_fails_is_told_once_and_stops_no_other(monkeypatc
     said = Said()
     said.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
     for _ in range(3):
-        await said.findings.look()
+        await said.findings.evaluate()
 
     logs = [record for record in said.records if isinstance(record, Log)]
     assert ["no such figure" in log.text for log in logs] == [True]

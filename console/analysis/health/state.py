@@ -98,7 +98,7 @@ class ClockHealth:
     set_by_ns: int = 0
     set_at: int | None = None  # console time, ns; None: it was not set while it was watched
 
-    def take(self, tick: AgentCost) -> None:
+    def append(self, tick: AgentCost) -> None:
         """The next tick of the same agent."""
         ahead_ns = tick.t - tick.mono
         moved_ns = ahead_ns - self.ahead_ns
@@ -275,7 +275,7 @@ class HealthState:
         if of.clock is None or of.clock.agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
             of.clock = ClockHealth(record.agent, record.mono, record.t - record.mono)
         else:
-            of.clock.take(record)
+            of.clock.append(record)
 
     def _rank(self, record: Rank) -> None:
         versions = self._of(record.node).nccl

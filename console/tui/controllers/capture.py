@@ -164,7 +164,7 @@ class CaptureController(Controller):
             verdicts = [job.judged.verdict for job in self.seen]
             if not self.runner.is_diagnosis:  # an undecided single capture is not a finding
                 verdicts = [verdict for verdict in verdicts if verdict.state != "undecided"]
-            self._findings.put("verdict", filter(None, map(verdict_finding, verdicts)))
+            self._findings.report("verdict", filter(None, map(verdict_finding, verdicts)))
 
     def change_fold(self, wanted: CaptureViewRequested) -> None:
         """Show another capture, or fold it in another way."""

@@ -120,8 +120,8 @@ class FrameController(Controller):
     async def _evaluate_findings(self) -> None:
         """Also while the display is paused, and in every view."""
         if self._findings is not None and self._topology is not None:
-            await self._findings.look()
-            await self._topology.look()
+            await self._findings.evaluate()
+            await self._topology.evaluate()
 
     def draw(self) -> None:
         """Take a snapshot and show what changed; while paused only header and footer are redrawn."""

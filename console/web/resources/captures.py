@@ -93,7 +93,7 @@ async def diagnose_jobs(served: Served, asked: Asked[DiagnosisAsked]) -> Diagnos
 
 def tell(served: Served, verdicts: Iterable[Verdict]) -> None:
     """Verdicts become findings, as they do on the screen."""
-    served.findings.put("verdict", filter(None, map(verdict_finding, verdicts)))
+    served.findings.report("verdict", filter(None, map(verdict_finding, verdicts)))
 
 
 def _is_busy() -> Refused:
