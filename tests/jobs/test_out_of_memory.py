@@ -57,7 +57,7 @@ def test_the_kernels_word_is_told_of_a_rank_that_took_too_much_memory(rig: Rig, 
                     break
             assert "node2  failed by SIGKILL" in status, status
             assert "its last line: loading the model" in status
-            assert "the kernel's OOM killer ended 1 process(es) of its cgroup" in status
+            assert "the OOM killer ended 1 process(es) of the job's cgroup" in status
             assert f"{job}  partial" in status, "the other rank waits for it"
         finally:
             assert run("stop", hosts, job, "--yes").status == 0

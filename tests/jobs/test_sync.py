@@ -50,4 +50,4 @@ def test_a_node_where_the_folder_has_no_place_is_left_out_of_the_plan(rig: Rig, 
     done = run("plan", hosts, "--nodes", 1, "--sync", tmp_path / "code", "--workdir", place, "--launcher", "env", "--",
                "true")  # fmt: skip
     assert done.status == 0
-    assert f"– node1: {place} is no folder" in done.stdout
+    assert f"– node1: {place} is not a folder" in done.stdout
