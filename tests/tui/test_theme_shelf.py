@@ -80,7 +80,7 @@ class TestTheFolder:
         save(folder / "a.toml", MINE)
         save(folder / "b.toml", MINE)
         (said,) = ThemeCatalog(folder).scan().complaints
-        assert said == "theme b.toml: a.toml is called 'mine' already; give it another name"
+        assert said == "theme b.toml: name 'mine' is already used by a.toml; choose another one"
 
     @pytest.mark.parametrize(
         ("data", "told"),
@@ -108,7 +108,7 @@ class TestTheFolder:
         shelf.scan()
         save(folder / "mine.toml", "name = 'mi")
         (said,) = shelf.scan().complaints
-        assert said.endswith("it stays as it was before")
+        assert said.endswith("its theme is unchanged")
         assert names(shelf)[-1] == "mine"
 
     def test_text_that_cannot_be_read_is_told_and_drawn_all_the_same(self, folder: Path):
@@ -139,7 +139,7 @@ class TestTheChoice:
 
     def test_a_place_that_cannot_be_written_is_told(self, tmp_path: Path):
         (tmp_path / "file").write_text("")
-        assert "not remembered" in ThemeCatalog(memory=tmp_path / "file" / "theme").remember("light")
+        assert "not saved" in ThemeCatalog(memory=tmp_path / "file" / "theme").remember("light")
 
 
 class TestOnTheScreen:

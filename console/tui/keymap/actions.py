@@ -1,7 +1,7 @@
-"""Every action in one table: its binding id, keys, words. Footer, `?`, palette and bindings are made from it.
+"""Every action in one table: binding id, keys, label, help. Footer, `?`, palette and bindings are derived from it.
 
 A key belongs to a scope: `app` works everywhere, the others where such a view or widget has the focus. Ids are stable:
-a person's own keymap and the tests name them.
+users' keymaps and the tests name them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from textual.binding import Binding, BindingType
 
 @dataclass(frozen=True)
 class Action:
-    """Something a person can do. `call` is Textual's name for it; no `keys` means that only the palette has it."""
+    """A bindable action. `call` is Textual's `namespace.action`; without `keys` it is only in the palette."""
 
     id: str
     keys: str
     call: str
-    label: str  # in the footer: one word or two
+    label: str  # in the footer: one or two words
     help: str  # in `?` and the palette: a phrase
     footer: bool = False
     palette: bool = True
-    shown_key: str = ""  # in the footer, where the key's own name is not what people press
+    shown_key: str = ""  # in the footer, instead of the key's name
     priority: bool = False  # works in every dialog, too
 
     @property
@@ -167,16 +167,16 @@ ACTIONS: Final[tuple[Action, ...]] = (
 )  # fmt: skip
 
 
-#: Keys that mean the same for everybody: no action gets one of them that has it not here.
+#: Keys that cannot be rebound: only the actions that have them here may use them.
 FIXED: Final = ("q", "ctrl+c", "ctrl+z", "o", "b", "tab", "shift+tab", "escape", "enter")
-#: Scopes of what stands over a view or in the place of one: there the view's keys mean nothing.
+#: Scopes in which the keys of views do not work.
 _APART: Final = (
     "filter", "sql", "columns", "dialog", "prompt", "export", "confirm", "progress", "gallery",
     "replay", "diff",
 )  # fmt: skip
-#: Scopes of views that are no lists: there the keys of lists mean nothing.
+#: Scopes of views without a list, in which the keys of lists do not work.
 NO_LISTS: Final = ("overview", "hang", "topology", "skew", "query")
-#: What also works there, beside what works in every dialog.
+#: Actions of other scopes that work there, too.
 _ALSO: Final = {
     "columns": ("lines.down", "lines.up", "lines.top", "lines.bottom"),
     "dialog": ("app.reconnect",),
@@ -199,40 +199,40 @@ def bindings(actions: Iterable[Action]) -> list[BindingType]:
 
 
 def no_key(id: str) -> str:
-    """What an action without a key is bound to: a key that no keyboard has. Textual's keymap only moves bindings."""
+    """The impossible key of an action without a key: Textual's keymap can only change existing bindings."""
     return f"no-key-of-{id}"
 
 
 def keys_of(action: Action, keymap: Mapping[str, str]) -> list[str]:
-    """The keys of an action where a person's own may stand in the place of the table's."""
+    """The keys of an action: the user's, else the table's."""
     return [key for key in keymap.get(action.id, action.keys).split(",") if key]
 
 
 def is_typed_into(action: Action) -> bool:
-    """Whether it works where text is typed: there a letter is a letter."""
+    """Whether it works in an input, where character keys insert text."""
     return action.scope in ("filter", "sql", "prompt", "export")
 
 
 def places(actions: Sequence[Action]) -> list[list[Action]]:
-    """Which actions work at the same time: a key may mean only one of them."""
+    """Groups of actions that are active together, in which every key must be unique."""
     everywhere = [action for action in actions if action.scope == "app"]
     over_all = [action for action in everywhere if action.priority]
     scopes = list(dict.fromkeys(action.scope for action in actions))
     own = {scope: [action for action in actions if action.scope == scope] for scope in scopes}
     views = [scope for scope in scopes if scope not in (*_APART, "app", "list", "lines")]
     lines, lists = own.get("lines", []), own.get("list", [])
-    found = [[*own[scope], *(() if scope in NO_LISTS else lists), *lines, *everywhere] for scope in views]
-    found.append([*lists, *lines, *everywhere])
+    groups = [[*own[scope], *(() if scope in NO_LISTS else lists), *lines, *everywhere] for scope in views]
+    groups.append([*lists, *lines, *everywhere])
     apart = []
     for scope in scopes:
         if scope in _APART and scope != "gallery":
             also = [action for action in actions if action.id in _ALSO.get(scope, ())]
             apart.append([*own[scope], *also, *over_all])
-    return [*found, *apart, own.get("gallery", [])]  # the gallery is an app of its own
+    return [*groups, *apart, own.get("gallery", [])]  # the gallery is an app of its own
 
 
 def key_names(keys: str) -> str:
-    """Keys as people read them: "j,down" → "j ↓"."""
+    """Display names of keys: "j,down" → "j ↓"."""
     names = {
         "down": "↓", "up": "↑", "left": "←", "right": "→", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home",
         "end": "End", "enter": "Enter", "escape": "Esc", "space": "Space", "question_mark": "?", "colon": ":",
