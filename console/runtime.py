@@ -91,7 +91,7 @@ class Console:
         self.fleet = Fleet(fleet_config, self.bus, prompt, self.recorder, left=resume, allow_run=allow_run)
         self.fleet.followers.append(self._follow)
         self.recorder.bridge = self.fleet
-        self.bus.say(_console_record(config))
+        self.bus.publish_own(_console_record(config))
 
     async def start(self) -> None:
         """Begin to connect to every node; returns at once."""

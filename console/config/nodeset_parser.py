@@ -124,7 +124,7 @@ def _term(operator: str, text: str) -> Term:
     if re.search(r"\s", literal):
         raise BadNodeSet(f'{quoted(text)} holds a space; names are separated by ","')
     if "/" in literal:
-        raise BadNodeSet(f'{quoted(text)} holds "/", which no node name has')
+        raise BadNodeSet(f'{quoted(text)} contains "/", which a node name cannot contain')
     if literals[0].startswith("-"):
         raise BadNodeSet(f'{quoted(text)} begins with "-"; a name begins with a letter, a digit or "_"')
     if literals[0].startswith("@") and not _GROUP.fullmatch(re.sub(r"\[[^\]]*\]", "0", text)):

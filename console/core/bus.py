@@ -25,29 +25,29 @@ class Hub:
     """
 
     def __init__(self, console_id: str | None = None, seq: int = 0) -> None:
-        """A console that goes on where a crashed one stopped takes its id, and the number of its last record."""
+        """A console that resumes a crashed one takes its id, and the number of its last record."""
         self.console_id = console_id or secrets.token_hex(8)
         self._sinks: list[Sink] = []
         self._seq = seq
-        #: Of an agent's records up to a number: the last that is kept safely. A recorder takes the place of this.
+        #: The last of an agent's records up to a number that is safely on disk; replaced by a recorder.
         self.kept: Callable[[str, int], int] = _all_of_them
 
-    def go_on_as(self, console_id: str, seq: int) -> None:
-        """From now on the console's own records are those of this one, behind its record `seq`."""
+    def adopt_identity(self, console_id: str, seq: int) -> None:
+        """Publish own records under this console id from now on, numbered after `seq`."""
         self.console_id, self._seq = console_id, seq
 
     def subscribe(self, sink: Sink) -> Callable[[], None]:
-        """Add a sink; the answer removes it again."""
+        """Add a sink; returns a function that removes it."""
         self._sinks.append(sink)
         return lambda: self._sinks.remove(sink)
 
     def publish(self, records: Sequence[Published]) -> None:
-        """Records as they arrived, already stamped."""
+        """Publish records of agents, already stamped."""
         for sink in tuple(self._sinks):  # a copy: a sink may end its own subscription
             sink(records)
 
-    def say(self, *records: Record) -> None:
-        """Facts of the console's own, stamped here."""
+    def publish_own(self, *records: Record) -> None:
+        """Stamp and publish the console's own records."""
         for record in records:
             self._seq += 1
             record.agent = self.console_id

@@ -29,13 +29,24 @@ class ExamReply(Protocol):
     """A node's answer to `Nodes.examine`: the agent's list of checks in `value`, or a `failure`."""
 
     @property
-    def node(self) -> str: ...
+    def node(self) -> str:
+        """Name of the node."""
+        ...
+
     @property
-    def value(self) -> Any: ...
+    def value(self) -> Any:
+        """The answer; None where there is a failure."""
+        ...
+
     @property
-    def failure(self) -> Failure | None: ...
+    def failure(self) -> Failure | None:
+        """Why there is no answer."""
+        ...
+
     @property
-    def rtt_ns(self) -> int | None: ...
+    def rtt_ns(self) -> int | None:
+        """Shortest round trip through the agent; None where it was not measured."""
+        ...
 
 
 class Nodes(Protocol):

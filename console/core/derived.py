@@ -17,7 +17,9 @@ class Versioned(Protocol):
     """A store, or whatever counts its changes."""
 
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        """Grows with every change."""
+        ...
 
 
 class Throttle:

@@ -41,6 +41,7 @@ class SyncFolder(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
+        """Total size of the files."""
         return sum(file.bytes for file in self.files)
 
 

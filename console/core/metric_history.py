@@ -74,6 +74,7 @@ class Series:
 
     @property
     def capacity(self) -> int:
+        """Rows allocated."""
         return len(self._newest)
 
     def __len__(self) -> int:
@@ -251,6 +252,7 @@ class MetricHistory:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all series."""
         return sum(series.nbytes for series in self.series.values())
 
     @property

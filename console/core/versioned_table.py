@@ -1,11 +1,11 @@
-"""Current entries by key, and what changed since when: the part of the store that a screen asks many times a second."""
+"""A table of current entries that answers which keys changed since a version."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
-#: So many of the newest removals, at least, are remembered; on a busy node processes come and go for ever.
+#: Removals remembered at least; on a busy node processes start and end all the time.
 REMOVALS_KEPT = 4096
 
 K = TypeVar("K", bound=Hashable)
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class Table(Generic[K, V]):
-    """Current entries by key, each with the store's version at its last change; removals are remembered as changes.
+    """Current entries by key, each with the store's version of its last change; removals count as changes.
 
     Versions must not decrease from one call to the next.
     """
@@ -35,30 +35,35 @@ class Table(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
+        """The entry, or None."""
         return self._entries.get(key)
 
     def values(self) -> list[V]:
+        """All entries, oldest first."""
         return list(self._entries.values())
 
     def items(self) -> list[tuple[K, V]]:
+        """All keys and entries, oldest first."""
         return list(self._entries.items())
 
     def take_missing(self, other: Table[K, V], version: int) -> None:
-        """Take over the entries of another table whose keys this one does not have."""
+        """Add the entries of another table whose keys this one lacks."""
         for key, value in other.items():
             if key not in self._entries:
                 self.put(key, value, version)
 
     def put(self, key: K, value: V, version: int) -> None:
+        """Add or replace an entry."""
         self._entries[key] = value
         self.touch(key, version)
 
     def touch(self, key: K, version: int) -> None:
-        """The entry changed in place."""
+        """Mark an entry as changed in place."""
         self._changed.pop(key, None)
         self._changed[key] = version
 
     def drop(self, key: K, version: int) -> None:
+        """Remove an entry, if it exists."""
         if self._entries.pop(key, None) is not None:
             self.touch(key, version)
             if len(self._changed) - len(self._entries) > 2 * REMOVALS_KEPT:
@@ -70,20 +75,19 @@ class Table(Generic[K, V]):
         return next(reversed(self._changed.values()), -1)
 
     def changed_since(self, version: int) -> list[K]:
-        """Keys that changed (or went) after that version, the latest first; the cost is that of the changes.
+        """Keys that changed or were removed after a version, newest first, in time proportional to their number.
 
-        Who asks for the first time (a version below any other) gets every entry. Removals older than the newest
-        `REMOVALS_KEPT` may be missing: for somebody who asks every frame they are long told.
+        -1 gives every entry. Removals older than the newest `REMOVALS_KEPT` may be missing.
         """
-        found = []
+        keys = []
         for key in reversed(self._changed):
             if self._changed[key] <= version:
                 break
-            found.append(key)
-        return found
+            keys.append(key)
+        return keys
 
     def copied(self) -> Table[K, V]:
-        """The entries of this moment, in a table of their own."""
+        """A shallow copy."""
         copy: Table[K, V] = Table()
         copy._entries, copy._changed = dict(self._entries), dict(self._changed)
         return copy

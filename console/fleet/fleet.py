@@ -90,7 +90,7 @@ class Fleet:
 
     async def remove_node(self, node: str) -> None:
         await self.links.pop(node).stop()
-        self.hub.say(NodeState(node=node, state="removed"))
+        self.hub.publish_own(NodeState(node=node, state="removed"))
 
     async def reconnect(self, node: str) -> None:
         link = self.links[node]
@@ -136,7 +136,7 @@ class Fleet:
     async def go_on_as(self, left: CrashedRecording) -> None:
         nodes = [link.node for link in self.links.values() if link.node.agent.linger_s > 0]
         self._left, self._met = left, set()
-        self.hub.go_on_as(left.console_id, left.seq)
+        self.hub.adopt_identity(left.console_id, left.seq)
         await asyncio.gather(*(self.links.pop(node.name).stop() for node in nodes))
         for node in nodes:
             self.add_node(node)
@@ -146,7 +146,7 @@ class Fleet:
         return await asyncio.gather(*(request_reply(link, "doctor", {}, DOCTOR_S) for link in links))
 
     async def mark(self, text: str) -> None:
-        self.hub.say(Mark(text=text))
+        self.hub.publish_own(Mark(text=text))
 
     def refusal(self, change: Change) -> ReadOnly | None:
         return refusal(self._console, change, explicit=self._allow_run)
@@ -158,7 +158,7 @@ class Fleet:
         done = await capture.capture(self.links.values(), self.staging, order, self.config.hang)
         for node, failure in done.failures.items():
             text = f"no stacks of {node}: {failure.text}"
-            self.hub.say(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))
+            self.hub.publish_own(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))
         return done
 
     def want_clocks(self, who: str, wanted: bool) -> None:

@@ -242,7 +242,7 @@ class NodeLink:
         more = f" (and {self._unsaid} more of the kind)" if self._unsaid else ""
         text, self._unsaid = text + more, 0
         name = self.node.name
-        self._hub.say(Log(node=name, source="console", severity="warning", text=f"{name}: {text}"))
+        self._hub.publish_own(Log(node=name, source="console", severity="warning", text=f"{name}: {text}"))
 
     def _opening(self) -> Frame:
         offer = {binaries.PSUTIL: self._assets.offer(binaries.PSUTIL)}
@@ -286,7 +286,7 @@ class NodeLink:
         self.state = state
         failure = self._failure.as_failure() if self._failure and state in ("failed", "lost") else None
         retry_at = time.time_ns() + int(retry_in_s * 1e9) if retry_in_s is not None else None
-        self._hub.say(
+        self._hub.publish_own(
             NodeState(
                 node=self.node.name,
                 state=state,

@@ -94,7 +94,7 @@ class RecordReceiver:
         unsaid = self._unsaid.get((source, reason))
         if unsaid is None and self._words.consume():
             gap = Gap(node=self._node, source=source, reason=reason, count=count, first_seq=first, last_seq=last)
-            self._hub.say(gap)
+            self._hub.publish_own(gap)
         elif unsaid is not None:
             unsaid.count = (unsaid.count or 0) + count
         elif len(self._unsaid) < _MOST_REASONS:
@@ -105,4 +105,4 @@ class RecordReceiver:
 
     def _say_unsaid(self) -> None:
         while self._unsaid and self._words.consume():
-            self._hub.say(self._unsaid.pop(next(iter(self._unsaid))))
+            self._hub.publish_own(self._unsaid.pop(next(iter(self._unsaid))))

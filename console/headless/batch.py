@@ -93,9 +93,9 @@ async def watch(
         progress.show()
         await control.stop()
         if isinstance(order, Diagnosis):
-            hub.say(*verdict_findings(store))
+            hub.publish_own(*verdict_findings(store))
         if store.console:
-            hub.say(msgspec.structs.replace(store.console, state="ended"))
+            hub.publish_own(msgspec.structs.replace(store.console, state="ended"))
 
 
 async def _watch(
@@ -146,7 +146,7 @@ async def _capture(
         capturing.cancel()
     await capturing
     if not len(store.captures):
-        hub.say(Log(source="console", severity="warning", text="no rank was found, so there are no stacks"))
+        hub.publish_own(Log(source="console", severity="warning", text="no rank was found, so there are no stacks"))
 
 
 def verdict_findings(store: Store) -> list[Finding]:
@@ -178,7 +178,7 @@ def fail_unsettled(store: Store, hub: Hub) -> None:
     failure = Failure("timeout", "still connecting when the time was up", "give it longer: --for")
     for now in store.nodes.values():
         if now.state and now.state.state in ("expected", "connecting"):
-            hub.say(
+            hub.publish_own(
                 NodeState(node=now.name, state="failed", error=failure, attempt=now.state.attempt, tags=now.state.tags)
             )
 

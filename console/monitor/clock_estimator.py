@@ -86,7 +86,7 @@ class ClockEstimator:
                 self._publish_failure(traceback.format_exc(limit=-3))
                 return
             if said:
-                self._hub.say(*said)
+                self._hub.publish_own(*said)
 
     async def _run(self) -> None:
         while True:
@@ -130,7 +130,7 @@ class ClockEstimator:
             self._lines = new_file(self.config.output_dir, self._cluster)
         except OSError as error:
             text = f"clock.output_dir: {self.config.output_dir}: {error.strerror or error}"
-            self._hub.say(Log(source="console", severity="error", text=text))
+            self._hub.publish_own(Log(source="console", severity="error", text=text))
             return
         self._unsubscribe_lines = self._hub.subscribe(self._lines)
 
@@ -142,13 +142,13 @@ class ClockEstimator:
         lines.close()
         if lines.failure is not None:
             text = f"clock.output_dir: {lines.failure.strerror}; lines after that are missing"
-            self._hub.say(Log(source="console", severity="error", text=text))
+            self._hub.publish_own(Log(source="console", severity="error", text=text))
 
     def _publish_failure(self, trace: str) -> None:
         if not self._failed:
             self._failed = True
             text = f"the clocks of the fleet could not be computed: {trace[-1500:]}"
-            self._hub.say(Log(source="console", severity="error", text=text))
+            self._hub.publish_own(Log(source="console", severity="error", text=text))
 
 
 async def measure(

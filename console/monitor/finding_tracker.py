@@ -135,7 +135,7 @@ class FindingTracker:
         news += [self._absent(key, now_s, now_ns) for key in gone]
         records = [record for record in news if record is not None]
         if records:
-            self._hub.say(*records)
+            self._hub.publish_own(*records)
 
     def reported_by(self, source: str) -> list[FindingDraft]:
         """Findings that this source reports now."""
@@ -185,7 +185,8 @@ class FindingTracker:
     def _publish_failure(self, name: str, trace: str) -> None:
         if name not in self._failed:
             self._failed.add(name)
-            self._hub.say(Log(source="console", severity="error", text=f"the analysis {name} failed: {trace[-1500:]}"))
+            text = f"the analysis {name} failed: {trace[-1500:]}"
+            self._hub.publish_own(Log(source="console", severity="error", text=text))
 
     # -- one finding ---------------------------------------------------------------------------------------------------
 
@@ -221,7 +222,7 @@ class FindingTracker:
         absent = [key for key, entry in self._open.items() if entry.absent_s is not None]
         cleared = [record for key in absent if (record := self._absent(key, now_s, now_ns)) is not None]
         if cleared:
-            self._hub.say(*cleared)
+            self._hub.publish_own(*cleared)
 
     def _full(self) -> Log | None:
         if self._is_full:

@@ -85,7 +85,9 @@ def _endpoint(served: Served, operation: AnyOperation) -> Endpoint:
             return Response(status_code=400)  # to nobody
         except Exception as error:  # noqa: BLE001 - told as an error of ours; one request ends no console
             story = "".join(traceback.format_exception(error, limit=-4))
-            served.hub.say(Log(source="console", severity="error", text=f"{request.url.path} failed: {story[-1500:]}"))
+            served.hub.publish_own(
+                Log(source="console", severity="error", text=f"{request.url.path} failed: {story[-1500:]}")
+            )
             return problem_answer(refused(500, "internal", f"an error in gconsole: {type(error).__name__}",
                                           "details are in the log of this console"))  # fmt: skip
 

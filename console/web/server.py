@@ -32,7 +32,7 @@ class _Told(logging.Handler):
         self._hub = hub
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._hub.say(Log(source="console", severity="error", text=f"http: {self.format(record)[-1500:]}"))
+        self._hub.publish_own(Log(source="console", severity="error", text=f"http: {self.format(record)[-1500:]}"))
 
 
 class _Server(uvicorn.Server):

@@ -138,4 +138,4 @@ async def _told(spoken: Spoken, hours: Sequence[float], folder: Path, has_screen
 def _replaced(hub: Hub, at: int) -> None:
     """What the console says of a node whose agent has gone, and which has another."""
     for state in ("lost", "connecting", "ok"):
-        hub.say(NodeState(node=f"node{at}", state=state))
+        hub.publish_own(NodeState(node=f"node{at}", state=state))

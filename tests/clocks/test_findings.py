@@ -39,10 +39,10 @@ class Watched:
             records += probed(nodes, regular(len(nodes), 1), window, 1.0 + 4 * window, path=lambda _a, _b: VETH)
         records.sort(key=lambda record: record.rx)
         self.hub.publish(records)  # type: ignore[arg-type]
-        self.hub.say(*(NodeState(node=node.name, state="ok") for node in nodes))
+        self.hub.publish_own(*(NodeState(node=node.name, state="ok") for node in nodes))
         said = [*fold.add(records), *fold.finish()]
         assert all(isinstance(one, ClockNode | ClockWindow) for one in said)
-        self.hub.say(*said)
+        self.hub.publish_own(*said)
 
     async def ids(self) -> set[str]:
         await self.findings.evaluate(is_last=True)

@@ -29,7 +29,7 @@ async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
     hub.subscribe(store.apply)
     findings = FindingTracker(hub, HealthConfig(clear_s=0))
     app = ConsoleApp(store, Cluster("n1"), cluster="pod", expected_nodes=["n1", "n2"], findings=findings)
-    hub.say(NodeState(node="n1", state="ok"), NodeState(node="n2", state="ok"))
+    hub.publish_own(NodeState(node="n1", state="ok"), NodeState(node="n2", state="ok"))
     async with app.run_test(size=(120, 40)) as pilot:
         hub.publish([a_node("n1"), a_node("n2"), GpuInfo(node="n2", index=3, uuid="u", lost="GPU is lost")])
         await until(pilot, lambda: "n2:gpu3: the driver cannot reach" in screen(app))

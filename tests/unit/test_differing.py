@@ -43,7 +43,7 @@ class Fleet:
             for record in (*facts.gpus, *facts.links, *facts.nics):
                 record.node = name
             self.hub.publish([*facts.gpus, *facts.links, *facts.nics])
-            self.hub.say(NodeState(node=name, state=state))
+            self.hub.publish_own(NodeState(node=name, state=state))
 
     async def look(self, after=0.0, **more):
         """The texts of the findings that are open then."""
@@ -81,7 +81,7 @@ async def test_what_a_node_says_bit_by_bit_is_no_difference(fleet):
 async def test_nothing_is_compared_while_most_nodes_are_on_their_way_unless_they_take_too_long(fleet):
     fleet.tell("node1")
     fleet.tell("node9", down=["mlx5_1"])
-    fleet.hub.say(NodeState(node="node2", state="connecting"))
+    fleet.hub.publish_own(NodeState(node="node2", state="connecting"))
 
     assert await fleet.look() == []
     assert await fleet.look(after=LASTS_S) == []

@@ -26,7 +26,7 @@ class Watching:
         self.hub, self.store = Hub(), Store()
         self.hub.subscribe(self.store.apply)
         self.findings = FindingTracker(self.hub, HealthConfig())
-        self.hub.say(NodeState(node="node1", state="failed"))
+        self.hub.publish_own(NodeState(node="node1", state="failed"))
 
     async def watch(self, before) -> None:
         async def stop() -> None:

@@ -1,4 +1,4 @@
-"""The latest captures, with every stack whole: the part of the store that holds `stack`, `collective`, `pg_status`."""
+"""The newest captures: records of kinds `stack`, `collective` and `pg_status`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ...records import Collective, PgStatus, Stack, StackFrame
 from ...records.kinds import SPECS
 from ..versioned_table import Table
 
-#: So many captures are kept; a person compares a few, and a recording has them all.
+#: Captures kept; people compare a few, and a recording has them all.
 CAPTURES: Final = 16
-#: So many records are kept in all captures together: 4,096 ranks × 4 threads × 3 samples five times over.
+#: Stack records of all captures together.
 STACKS: Final = SPECS[Stack].kept_total or 0
-#: So many records of operations and groups are kept in all captures together: 1,024 ranks × 512 once.
+#: Collective and group records of all captures together.
 FLIGHT: Final = SPECS[Collective].kept_total or 0
 
 
 @dataclass(slots=True)
 class CaptureNow:
-    """All that has arrived of one capture. `stacks` have their frames, also those that travelled only once."""
+    """Everything received of one capture. `stacks` have their frames, also those that were sent only once."""
 
     id: str
     started_rx: int  # console time of its first record, ns
@@ -39,7 +39,7 @@ class CaptureNow:
 
 
 class CaptureTable:
-    """Captures by id, oldest first; `table` tells what changed. Of too many the oldest go."""
+    """Captures by id, oldest first; beyond the limits the oldest are dropped."""
 
     def __init__(self) -> None:
         self.table: Table[str, CaptureNow] = Table()
@@ -50,13 +50,15 @@ class CaptureTable:
         return len(self.table)
 
     def values(self) -> list[CaptureNow]:
+        """All captures, oldest first."""
         return self.table.values()
 
     def get(self, id_: str) -> CaptureNow | None:
+        """The capture, or None."""
         return self.table.get(id_)
 
     def add(self, record: Stack, version: int) -> None:
-        """Fold one record; frames that an earlier one of its agent had are put in their place."""
+        """Add a stack, with the frames that an earlier record of its agent carried."""
         capture = self._capture(record, version)
         if record.role == "rank":
             capture.ranks.add((record.node, record.pid))
@@ -68,7 +70,7 @@ class CaptureTable:
         capture.stacks.append(self._whole(capture, record))
 
     def add_flight(self, record: Collective | PgStatus, version: int) -> None:
-        """Fold one record of what a communication library said."""
+        """Add a record of a communication library."""
         capture = self._capture(record, version)
         self._make_room(capture, version)
         if self._held_flight >= FLIGHT:

@@ -1,7 +1,7 @@
-"""What the store knows of clocks: the newest windows and lines, and what they were drawn with beside the probes.
+"""Clock state: the newest windows and per-node results, snapshots, time services and probing cost.
 
-Bins of probes are not kept: they are the largest thing that nodes say (thirty a second and node at default), and
-whoever makes windows of them (`clockwork`) has them from the hub.
+Probe bins are not kept: they are the largest stream of a node (30 a second by default), and the clock estimator
+receives them from the bus.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from ...records import ClockCost, ClockNode, ClockSnapshot, ClockSource, ClockWi
 from ...records.kinds import SPECS, identity
 from ..versioned_table import Table
 
-#: Windows and lines of one node or edge that are kept: an hour of background windows. Nodes that come and go are
-#: compared with others each time: an edge without a window among the last is forgotten.
+#: Windows per edge and results per node: an hour of background windows. An edge without a window among the node's last
+#: ones is dropped, because nodes are paired anew as the fleet changes.
 KEPT_WINDOWS: Final = SPECS[ClockWindow].kept_each or 0
-#: Snapshots of one node are kept as far back as its lines reach, and 12 min at least: one a second at most.
+#: Snapshots per node, one a second at most; kept as far back as its results reach, and 12 min at least.
 KEPT_SNAPSHOTS: Final = SPECS[ClockSnapshot].kept_each or 0
 KEPT_SNAPSHOTS_NS: Final = 720_000_000_000
-#: No node has more GPUs; an agent that says so says it in vain.
+#: GPUs per node; records of more are ignored.
 MOST_GPUS: Final = 64
 
-#: An edge as it is probed: (node, dst).
+#: A probed edge: (node, dst).
 EdgeKey = tuple[str, str]
 
 
 class ClockTables:
-    """Snapshots, claims, costs, and the console's own results; bounded, whatever the nodes say."""
+    """Snapshots, time services, costs and results, bounded per node."""
 
     def __init__(self) -> None:
         self.snapshots: Table[str, deque[ClockSnapshot]] = Table()
@@ -39,6 +39,7 @@ class ClockTables:
         self._near: dict[str, _Near] = {}
 
     def add_snapshot(self, record: ClockSnapshot, version: int) -> None:
+        """Keep the newest snapshots of the node, as far back as its lines reach."""
         kept = self.snapshots.get(record.node)
         if kept is None or kept[-1].agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
             kept = deque(maxlen=KEPT_SNAPSHOTS)
@@ -52,16 +53,20 @@ class ClockTables:
         self.snapshots.put(record.node, kept, version)
 
     def add_source(self, record: ClockSource, version: int) -> None:
+        """Replace the node's time service status."""
         self.sources.put(record.node, record, version)
 
     def add_gpu(self, record: GpuClock, version: int) -> None:
+        """Replace the reading of one GPU timer."""
         if record.index < MOST_GPUS:
             self.gpus.put(identity(record), record, version)
 
     def add_cost(self, record: ClockCost, version: int) -> None:
+        """Replace the node's probing cost."""
         self.costs.put(record.node, record, version)
 
     def add_window(self, record: ClockWindow, version: int) -> None:
+        """Keep the newest windows of the edge."""
         key: EdgeKey = identity(record)
         kept = self.windows.get(key) or deque(maxlen=KEPT_WINDOWS)
         kept.append(record)
@@ -72,7 +77,7 @@ class ClockTables:
             self._forget_windows(near, version)
 
     def _forget_windows(self, near: _Near, version: int) -> None:
-        """Those from before all that the node remembers, and edges that have no other."""
+        """Drop windows older than the node's last ones, and edges without any."""
         for key in tuple(near.edges):
             kept = self.windows.get(key)
             while kept and kept[0].rx < near.since:
@@ -82,12 +87,13 @@ class ClockTables:
                 near.edges.remove(key)
 
     def add_node(self, record: ClockNode, version: int) -> None:
+        """Keep the newest results of the node."""
         kept = self.nodes.get(record.node) or deque(maxlen=KEPT_WINDOWS)
         kept.append(record)
         self.nodes.put(record.node, kept, version)
 
     def forget(self, node: str, version: int) -> None:
-        """A node is no longer of this fleet."""
+        """Drop everything about a node that was removed."""
         self.snapshots.drop(node, version)
         self.sources.drop(node, version)
         self.costs.drop(node, version)
@@ -101,7 +107,7 @@ class ClockTables:
 
 
 class _Near:
-    """The edges that one node probes, and when its last `KEPT_WINDOWS` windows came."""
+    """The edges that one node probes, and when its last `KEPT_WINDOWS` windows arrived."""
 
     def __init__(self) -> None:
         self.edges: set[EdgeKey] = set()
@@ -109,7 +115,7 @@ class _Near:
         self._window_id: int | None = None
 
     def is_next(self, record: ClockWindow) -> bool:
-        """Whether another window has begun with this."""
+        """True for the first result of a window."""
         if record.window_id == self._window_id:
             return False
         self._window_id = record.window_id
@@ -118,5 +124,5 @@ class _Near:
 
     @property
     def since(self) -> int:
-        """When the oldest of these windows came; 0 while they are fewer."""
+        """Arrival of the oldest of these windows, ns; 0 while there are fewer."""
         return self._came[0] if len(self._came) == KEPT_WINDOWS else 0

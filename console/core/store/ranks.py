@@ -1,4 +1,4 @@
-"""Ranks, those that ended among them, and since when each stands still: the part of the store that holds `rank`."""
+"""Ranks, including ended ones, and since when each has made no progress."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from .retention import RetainedEntries
 
 #: Ranks that have ended are kept with their reason; a job that restarts all night must not fill the memory.
 ENDED_RANKS: Final = SPECS[Rank].kept_total or 0
-#: States in which a rank's process does nothing.
+#: States without CPU activity.
 STILL: Final = ("idle", "stopped", "uninterruptible")
-#: What the other threads of a rank whose main thread sleeps may take of a core: those of gloo and of the store tick on,
-#: and the kernel accounts whole ticks of 10 ms.
+#: CPU percent of background threads (gloo, the TCP store) in an idle rank; the kernel accounts whole ticks of 10 ms.
 BACKGROUND_PCT: Final = 5.0
 
 
 class RankTable:
-    """Ranks by process; `table` tells what changed."""
+    """Ranks by process."""
 
     def __init__(self) -> None:
         self.table: Table[ProcessKey, RankNow] = Table()
         self._ended = RetainedEntries(self.table, ENDED_RANKS, lambda now: is_gone(now.rank))
 
     def add(self, record: Rank, version: int) -> None:
-        """Fold what is known of a rank; one that was taken for a rank by mistake goes."""
+        """Add or update a rank; a withdrawn one is dropped."""
         key = key_of(record)
         now = self.table.get(key)
         if record.status == "withdrawn":
@@ -41,7 +40,7 @@ class RankTable:
             self._ended.add(key, version)
 
     def add_stat(self, record: RankStat, version: int) -> bool:
-        """Fold its figures; False for a process that is no rank."""
+        """Update a rank's figures; False for a process that is not a rank."""
         key = key_of(record)
         now = self.table.get(key)
         if now is None:
@@ -52,16 +51,16 @@ class RankTable:
         return True
 
     def take_past(self, other: RankTable, version: int) -> None:
-        """Since when each stands still, and its last figures where this one has none, as the other knows it."""
+        """Take idle times from another table, and last figures where this one has none."""
         for key, now in self.table.items():
-            known = other.table.get(key)
-            if known is not None:
-                now.stat = now.stat or known.stat
-                now.still_since, now.broken, now.disturbed = known.still_since, known.broken, known.disturbed
+            past = other.table.get(key)
+            if past is not None:
+                now.stat = now.stat or past.stat
+                now.still_since, now.broken, now.disturbed = past.still_since, past.broken, past.disturbed
                 self.table.touch(key, version)
 
     def disturb(self, record: Stack) -> None:
-        """The agent stopped the process while it read its stack: what that moved was no movement of the rank's own."""
+        """Ignore progress that the agent itself caused when it paused the process to read its stack."""
         now = self.table.get(key_of(record))
         if now is not None and record.mode == "blocking" and record.began is not None and record.ended is not None:
             now.disturbed = record.ended
@@ -70,12 +69,12 @@ class RankTable:
 
 
 def key_of(record: Rank | RankStat | Stack) -> ProcessKey:
-    """The process that a record is about."""
+    """The process of a record."""
     return (record.node, record.pid, record.start_ticks)
 
 
 def _watch(now: RankNow, record: RankStat) -> None:
-    """Whether the rank still stands still. What the agent's own reading did to it is no movement."""
+    """Update since when the rank is idle; activity caused by the agent's own reads does not count."""
     sleeps = record.proc_state == "S" and record.ctx_switches_s == 0.0 and (record.cpu_pct or 0.0) < BACKGROUND_PCT
     if record.state in STILL or sleeps:
         now.still_since = now.still_since or record.mono

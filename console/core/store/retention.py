@@ -1,4 +1,4 @@
-"""What is over and still kept, for whoever asks why: so many, and then the oldest go."""
+"""Ended entities that are kept for their reason, up to a limit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ V = TypeVar("V")
 
 
 class RetainedEntries(Generic[K, V]):
-    """At most `most` entries of `table` that are over; what goes on after it was over is no past any more."""
+    """Keeps at most `most` ended entries of `table`; an entry that becomes active again no longer counts."""
 
     def __init__(self, table: Table[K, V], most: int, is_over: Callable[[V], bool]) -> None:
         self._table, self._most, self._is_over = table, most, is_over
         self._keys: deque[K] = deque()  # oldest first
 
     def add(self, key: K, version: int) -> None:
-        """The entry of that key is over now."""
+        """The entry of that key has ended."""
         self._keys.append(key)
         if len(self._keys) > self._most:
             self._drop(self._keys.popleft(), version)

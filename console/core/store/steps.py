@@ -1,4 +1,4 @@
-"""What the store knows of steps: when each rank was seen to reach one, of a variable that is watched."""
+"""Step progress: when each rank was seen to reach a step, from a watched variable."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 from ...records import RankStat
 
-#: So many steps of a rank are kept, of all ranks together about so many, and of each at least so many: who is late is
-#: seen in a few, and what is kept of thousands of ranks is folded again and again.
+#: Steps kept per rank at most, of all ranks together about, and per rank at least: a few show who is late, and those of
+#: thousands of ranks are folded again and again.
 KEPT: Final = 256
 KEPT_IN_ALL: Final = 65_536
 KEPT_AT_LEAST: Final = 16
-#: Ranks of one node whose steps are kept, those of attempts that are over among them; the oldest go. A node can invent
-#: any number, and what it invents must neither fill the memory nor take the place of others.
+#: Ranks per node whose steps are kept, ended attempts included; the oldest are dropped. A node that invents ranks must
+#: not fill the memory or displace those of other nodes.
 MOST_RANKS: Final = 1_024
 
 #: (job, attempt, rank)
@@ -43,12 +43,12 @@ class RankSteps:
 
 
 class StepTable:
-    """The fold of `rank_stat` records that have a step; a rank whose process is a new one begins anew."""
+    """Steps by rank, from `rank_stat` records; a rank with a new process starts again."""
 
     def __init__(self) -> None:
         self._ranks: dict[RankKey, RankSteps] = {}
         self._kept: dict[RankKey, deque[StepSeen]] = {}
-        self._of_node: dict[str, dict[RankKey, None]] = {}  # whose word is what is kept of a rank; the oldest first
+        self._of_node: dict[str, dict[RankKey, None]] = {}  # node that reported a rank last; oldest first
         self._changed = -1
 
     def changed_since(self, version: int) -> bool:
@@ -56,39 +56,39 @@ class StepTable:
         return self._changed > version
 
     def touch(self, version: int) -> None:
-        """All of it is news to whoever looks since before that version of the store."""
+        """Mark all steps as changed at a version of the store."""
         self._changed = version
 
     def add(self, record: RankStat, version: int) -> None:
-        """Remember when a rank reached a step; a record without one says nothing."""
+        """Record when a rank reached a step; a record without one is ignored."""
         if record.step is None or record.rank is None:
             return
         key = (record.job, record.attempt, record.rank)
         process = (record.pid, record.start_ticks)
-        known, read = self._ranks.get(key), _read_at(record)
-        if known is not None and known.process == process and read == known.read:
-            return  # told again, not read again
+        before, read = self._ranks.get(key), _read_at(record)
+        if before is not None and before.process == process and read == before.read:
+            return  # sent again, not read again
         gained = None
-        if known is None or known.process != process or read < known.read:
+        if before is None or before.process != process or read < before.read:
             self._kept[key] = deque()
         else:
-            gained = max(0, record.step - known.step)
+            gained = max(0, record.step - before.step)
             if gained:
-                self._kept[key].append(StepSeen(record.step, known.read, read))
+                self._kept[key].append(StepSeen(record.step, before.read, read))
                 self._forget(self._kept[key])
         self._changed = version
         self._ranks[key] = RankSteps(record.node, process, record.step, read, gained)
-        if known is None or known.node != record.node:
-            self._is_told_by(record.node, key, known)
+        if before is None or before.node != record.node:
+            self._set_reporter(record.node, key, before)
 
-    def _is_told_by(self, node: str, key: RankKey, before: RankSteps | None) -> None:
+    def _set_reporter(self, node: str, key: RankKey, before: RankSteps | None) -> None:
         if before is not None:
             self._of_node[before.node].pop(key, None)
-        told = self._of_node.setdefault(node, {})
-        told[key] = None
-        if len(told) > MOST_RANKS:
-            oldest = next(iter(told))
-            del told[oldest], self._ranks[oldest], self._kept[oldest]
+        keys = self._of_node.setdefault(node, {})
+        keys[key] = None
+        if len(keys) > MOST_RANKS:
+            oldest = next(iter(keys))
+            del keys[oldest], self._ranks[oldest], self._kept[oldest]
 
     def _forget(self, kept: deque[StepSeen]) -> None:
         room = min(KEPT, max(KEPT_AT_LEAST, KEPT_IN_ALL // len(self._ranks)))
@@ -96,10 +96,10 @@ class StepTable:
             kept.popleft()
 
     def ranks(self) -> dict[RankKey, RankSteps]:
-        """Every rank with a step, as it is now."""
+        """Every rank with a step."""
         return {
-            key: RankSteps(one.node, one.process, one.step, one.read, one.gained, tuple(self._kept[key]))
-            for key, one in self._ranks.items()
+            key: RankSteps(rank.node, rank.process, rank.step, rank.read, rank.gained, tuple(self._kept[key]))
+            for key, rank in self._ranks.items()
         }
 
 

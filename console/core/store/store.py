@@ -1,6 +1,6 @@
-"""What is true now, and what was: every record folded into current tables, bounded history and a list of events.
+"""The store: folds every record into current tables, bounded history and a list of events.
 
-One writer (the hub), any number of readers that ask "what changed since version N". Nothing here knows a screen.
+One writer (the bus), any number of readers that ask what changed since a version. Independent of any screen.
 """
 
 from __future__ import annotations
@@ -65,19 +65,20 @@ R = TypeVar("R", bound=Record)
 
 #: Findings that have cleared are kept for the report; one that opens and clears for days must not fill the memory.
 CLEARED_FINDINGS: Final = SPECS[Finding].kept_total or 0
-#: So many unknown kinds are counted by name, the rest as one.
+#: Unknown kinds counted by name; the rest are counted as one.
 UNKNOWN_KINDS: Final = 100
 
 
 @dataclass
 class Counts:
-    """What could not be folded."""
+    """Records that could not be folded."""
 
     unknown_kinds: dict[str, int] = field(default_factory=dict)  # "…" holds those beyond the first `UNKNOWN_KINDS`
 
     def unknown(self, kind: str) -> None:
-        known = kind in self.unknown_kinds or len(self.unknown_kinds) < UNKNOWN_KINDS
-        name = kind if known else "…"
+        """Count a record of an unknown kind."""
+        is_named = kind in self.unknown_kinds or len(self.unknown_kinds) < UNKNOWN_KINDS
+        name = kind if is_named else "…"
         self.unknown_kinds[name] = self.unknown_kinds.get(name, 0) + 1
 
 
@@ -87,7 +88,7 @@ class Store:
     def __init__(
         self, history_bytes: int | None = None, is_kept: Callable[[Record], bool] = lambda event: True
     ) -> None:
-        """`is_kept`: what of all that happens has a place among the events; that is memory where nobody reads them."""
+        """`is_kept`: which events are kept; fewer save memory where nothing reads them."""
         self.version = 0
         self._is_kept = is_kept
         self.nodes: Table[str, NodeNow] = Table()
@@ -125,11 +126,11 @@ class Store:
 
     @property
     def history(self) -> MetricHistory | None:
-        """Figures over time; None where nobody draws curves."""
+        """Metrics over time; None where they are not kept."""
         return self._curves.history if self._curves is not None else None
 
     def apply(self, records: Sequence[Record | RawRecord]) -> None:
-        """Fold a batch; subscribe this to the hub."""
+        """Fold a batch of records; a sink of the bus."""
         self.version += 1
         for record in records:
             if isinstance(record, RawRecord):
@@ -145,31 +146,28 @@ class Store:
 
     def events_since(self, version: int) -> list[Record]:
         """Events of the batches after that version, oldest first."""
-        found = []
-        for at, record in reversed(self.events):
-            if at <= version:
+        records = []
+        for changed, record in reversed(self.events):
+            if changed <= version:
                 break
-            found.append(record)
-        return found[::-1]
+            records.append(record)
+        return records[::-1]
 
     def take_past(self, other: Store) -> None:
-        """Take over what another store, of the same instant, knows of the time before: curves, steps, stillness.
-
-        Of things that this one has heard nothing of lately, the last that the other has.
-        """
+        """Take history, steps, idle times and missing entities from another store of the same instant."""
         self.version += 1
         self._curves, self.steps = other._curves, other.steps
         self.steps.touch(self.version)
         self._ranks.take_past(other._ranks, self.version)
         for name, now in self.nodes.items():
-            known = other.nodes.get(name)
-            if known is not None and (now.host is None or now.cost is None):
-                now.host, now.cost = now.host or known.host, now.cost or known.cost
+            past = other.nodes.get(name)
+            if past is not None and (now.host is None or now.cost is None):
+                now.host, now.cost = now.host or past.host, now.cost or past.cost
                 self.nodes.touch(name, self.version)
-        for key, card in self.gpus.items():
-            known_card = other.gpus.get(key)
-            if known_card is not None and (card.gpu is None or card.digest is None):
-                card.gpu, card.digest = card.gpu or known_card.gpu, card.digest or known_card.digest
+        for key, gpu in self.gpus.items():
+            past_gpu = other.gpus.get(key)
+            if past_gpu is not None and (gpu.gpu is None or gpu.digest is None):
+                gpu.gpu, gpu.digest = gpu.gpu or past_gpu.gpu, gpu.digest or past_gpu.digest
                 self.gpus.touch(key, self.version)
         for capture, _ in self.captures.table.items():  # what it says depends on how long ranks had stood still
             self.captures.table.touch(capture, self.version)
@@ -313,7 +311,7 @@ class Store:
             self._curves.remember(family, key, record)
 
     def _drop_facts(self, node: str) -> None:
-        """A new agent says everything anew: what only its predecessor said of this node is gone."""
+        """Drop what only the node's previous agent reported; its successor reports everything again."""
         tables: tuple[Table[Any, Any], ...] = (
             self.processes,
             self.ranks,

@@ -94,7 +94,7 @@ class ProbeSession:
                 refusals.setdefault((f"its answer is none: {error}", ""), []).append(node)
         for (text, try_), nodes in refusals.items():
             text = f"{fold(nodes)} cannot take part in UDP probes of the clocks: {text}"
-            self._hub.say(Log(source="console", severity="warning", text=text, try_=try_))
+            self._hub.publish_own(Log(source="console", severity="warning", text=text, try_=try_))
         return ports
 
     def _name_peers(self, ports: Mapping[str, ProbePort]) -> None:

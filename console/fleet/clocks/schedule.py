@@ -92,7 +92,7 @@ class ProbeSchedule:
                 await self._once()
             except Exception as error:  # noqa: BLE001 - a fault of ours must be seen, and must not end the clocks
                 text = f"the clocks cannot be probed: {type(error).__name__}: {error}"
-                self._hub.say(Log(source="console", severity="error", text=text, try_="please report this"))
+                self._hub.publish_own(Log(source="console", severity="error", text=text, try_="please report this"))
                 await self._pause(EVERY_S)
 
     async def _once(self) -> None:
@@ -187,4 +187,4 @@ class ProbeSchedule:
             text = f"UDP blocked {named}{more}: clocks are compared over SSH there, with a wide bound"
             try_ = "allow UDP between the nodes, or set [clock] interface to their data network"
             severity: Severity = "warning" if self._continuous else "info"  # in the background nobody has asked
-            self._hub.say(Log(source="console", severity=severity, text=text, try_=try_))
+            self._hub.publish_own(Log(source="console", severity=severity, text=text, try_=try_))

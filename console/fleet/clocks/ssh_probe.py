@@ -138,4 +138,6 @@ class SshProbe:
 
     def _say(self, cadence_us: int) -> None:
         filled, self._filling = self._filling, {}
-        self._hub.say(*(one.said(edge, self._bin_ms, cadence_us) for edge, one in filled.items() if one.exchanges))
+        self._hub.publish_own(
+            *(one.said(edge, self._bin_ms, cadence_us) for edge, one in filled.items() if one.exchanges)
+        )

@@ -66,7 +66,7 @@ class Staging:
             self._warn(link, f"a binary could not be brought to {link.node.name}: {type(error).__name__}: {error}")
 
     def _warn(self, link: NodeLink, text: str, try_: str = "") -> None:
-        self._hub.say(Log(node=link.node.name, source="console", severity="warning", text=text, try_=try_))
+        self._hub.publish_own(Log(node=link.node.name, source="console", severity="warning", text=text, try_=try_))
 
     async def _stage(self, link: NodeLink) -> None:
         agent = link.agent_id

@@ -90,7 +90,7 @@ class Recorder:
                 recording.offer(self._number, records)
             self._retain_in_time()
         while self._words:
-            self._hub.say(self._words.popleft())
+            self._hub.publish_own(self._words.popleft())
         for name in [name for name, one in self._running.items() if one.is_asked_to_end and name not in self._leaving]:
             self._end_soon(name)
 
@@ -290,7 +290,7 @@ class Recorder:
                     self._words.append(gap)
 
     def _say(self, *texts: str) -> None:
-        self._hub.say(*(Log(source="console", text=text) for text in texts))
+        self._hub.publish_own(*(Log(source="console", text=text) for text in texts))
 
 
 def _who(name: str) -> str:

@@ -110,7 +110,7 @@ async def stop_job(served: Served, asked: Asked[StopAsked]) -> JobStopped:
     permit(served, Change.STOP_JOB)
     view = started_job(served, asked.name)
     nodes = [line.node for line in view.lines if line.node in served.store.nodes]
-    served.hub.say(Log(source="console", text=f"the job {asked.name} is being stopped over HTTP"))
+    served.hub.publish_own(Log(source="console", text=f"the job {asked.name} is being stopped over HTTP"))
     answers = await served.control.stop_job(asked.name, nodes, asked.what.grace_s)
     told = [_stopped(line.node, answers.get(line.node), line.why) for line in view.lines]
     away = tuple(node for node in nodes if is_away(answers.get(node)))
@@ -125,7 +125,9 @@ def _kept(served: Served, job: str, away: tuple[str, ...]) -> list[str]:
         PendingStops.of_cluster(served.config.cluster).set(job, away)
     except OSError as error:
         text = f"the order to stop {job} on {', '.join(away)} is not kept: {error.strerror or error}"
-        served.hub.say(Log(source="console", severity="warning", text=text, try_="ask again once they are back"))
+        served.hub.publish_own(
+            Log(source="console", severity="warning", text=text, try_="ask again once they are back")
+        )
         return []
     return list(away)
 

@@ -100,7 +100,7 @@ async def start_job(served: Served, asked: Asked[JobAsked]) -> JobStarted:
                 status=409, name="not_started", text=f"{found.job} was not started; {left}",
                 try_="GET /jobs" if unknown else "", nodes=dict(failures),
             ))  # fmt: skip
-        served.hub.say(Log(source="console", text=f"the job {found.job} was started over HTTP"))
+        served.hub.publish_own(Log(source="console", text=f"the job {found.job} was started over HTTP"))
         await served.until(
             lambda: (view := job_status(served.store, found.job)) is not None and not view.unseen, _TOLD_S
         )

@@ -53,7 +53,7 @@ def refusal(target: str = "hosts.toml") -> str:
         ('nodes = ["a"]\n', 'hosts.toml:1: nodes: must be [[nodes]] entries, is ["a"]'),
         ("nodes = 7\n", "hosts.toml:1: nodes: must be [[nodes]] entries, is 7"),
         ("", 'hosts.toml: nodes: no nodes; add [[nodes]] with hosts = "node[01-04]"'),
-        (f"{NODES}[[nodes]]\nport = 1\n", "hosts.toml:3: nodes.hosts: is missing; add hosts: "
+        (f"{NODES}[[nodes]]\nport = 1\n", "hosts.toml:3: nodes.hosts: is missing; add "
          'hosts = "node[01-04]"'),
         (f'{NODES}[[nodes]]\nport = 1\nhost = "b"\n', "hosts.toml:5: nodes.host: unknown key (did you mean hosts?)"),
         (f"{NODES}max_connecting = 4\n",

@@ -37,7 +37,7 @@ async def test_after_a_loss_it_is_swept_once_for_all_that_were_lost(no_collector
     left = weakref.ref(Part())
     assert left() is not None, "nothing has freed it"
     for node in ("n1", "n2"):
-        hub.say(NodeState(node=node, state="lost", error=Failure("lost", "it is gone"), attempt=1, retry_at=1))
+        hub.publish_own(NodeState(node=node, state="lost", error=Failure("lost", "it is gone"), attempt=1, retry_at=1))
     async with asyncio.timeout(20):
         while left() is not None:  # noqa: ASYNC110 - a weak reference has no event
             await asyncio.sleep(0.01)
@@ -48,7 +48,7 @@ async def test_after_a_loss_it_is_swept_once_for_all_that_were_lost(no_collector
 async def test_a_node_that_is_only_silent_leaves_nothing(no_collector: None) -> None:
     hub = Hub()
     fleet = Fleet(Config(cluster="c", nodes=()), hub)
-    hub.say(NodeState(node="n1", state="lost", error=Failure("lost", "no word for 3 s"), attempt=1))
+    hub.publish_own(NodeState(node="n1", state="lost", error=Failure("lost", "no word for 3 s"), attempt=1))
     assert fleet._sweep._timer is None
     await fleet.stop()
 

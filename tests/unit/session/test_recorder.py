@@ -74,7 +74,7 @@ async def test_what_a_recording_does_not_select_holds_up_no_acknowledgement(tmp_
 
 async def test_a_recording_that_begins_late_holds_what_was_known_already(tmp_path):
     world = World(tmp_path)
-    world.hub.say(ConsoleRecord(cluster="pod", version="1"), NodeState(node="node1", state="ok"))
+    world.hub.publish_own(ConsoleRecord(cluster="pod", version="1"), NodeState(node="node1", state="ok"))
     card = GpuInfo(node="node1", agent="agent1", seq=2, index=0, uuid="GPU-1")
     world.hub.publish([a_node(), card, *gpus(1, first=3)])
     world.hub.publish([a_node("node2", "agent2")])
@@ -100,7 +100,7 @@ async def test_a_fleet_of_which_more_is_known_than_may_wait_begins_complete(tmp_
 async def test_marks_and_the_console_itself_are_recorded(tmp_path):
     world = World(tmp_path)
     await world.recorder.start("one")
-    world.hub.say(Mark(text="loss went up here"))
+    world.hub.publish_own(Mark(text="loss went up here"))
     await world.recorder.close()
     assert [record.text for record in world.records("one") if isinstance(record, Mark)] == ["loss went up here"]
     assert [record.text for record in world.records("one") if isinstance(record, Log)][-1] == "recording one ends"
@@ -164,13 +164,13 @@ class Nodes:
 
     async def go_on_as(self, left):
         self.world.hub.publish(gpus(1, agent="agent2", first=9))  # the last word of the agent that has to go
-        self.world.hub.go_on_as(left.console_id, left.seq)
+        self.world.hub.adopt_identity(left.console_id, left.seq)
 
 
 async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_that_its_agents_wait_for(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
-    world.hub.say(ConsoleRecord(cluster="pod", version="1"))
+    world.hub.publish_own(ConsoleRecord(cluster="pod", version="1"))
     world.hub.publish([a_node(agent="agent2", rx=90 * SECOND), *gpus(3, agent="agent2", first=2)])
     Nodes(world)
     assert await world.recorder.start("night")
@@ -229,7 +229,7 @@ async def test_of_an_agent_that_ended_the_ticks_are_counted_that_its_node_missed
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
     await world.recorder.start("night")
-    world.hub.say(NodeState(node="node1", state="expected"))  # the console's own word is no word of the node
+    world.hub.publish_own(NodeState(node="node1", state="expected"))  # the console's own word is no word of the node
     world.hub.publish([a_node(agent="agent9", rx=(4 + 60) * SECOND)])
     await world.recorder.close()
     (gap,) = [record for record in world.records("night") if isinstance(record, Gap)]
@@ -241,8 +241,8 @@ async def test_a_session_to_be_shared_names_no_host_and_no_user_anywhere(tmp_pat
     world = World(tmp_path, hosts=("node1", "10.9.8.7"))
     await world.recorder.start("shared", select(nodes=("node1",), anonymous=True))
     world.hub.publish([a_node(user="alice"), *gpus(1, first=2)])
-    world.hub.say(Log(node="node1", source="console", text="node1 (10.9.8.7): alice may not log in"))
-    world.hub.say(Log(node="node2", source="console", text="not chosen"))
+    world.hub.publish_own(Log(node="node1", source="console", text="node1 (10.9.8.7): alice may not log in"))
+    world.hub.publish_own(Log(node="node2", source="console", text="not chosen"))
     await world.recorder.close()
     session = named("shared", tmp_path)
     written = b"".join(record.text.encode() for record in world.records("shared") if isinstance(record, Log))
@@ -339,7 +339,7 @@ async def test_a_session_names_of_each_node_the_agent_that_spoke_last_and_its_co
         one = a_node(agent=f"agent{number}")
         one.rx = number * SECOND
         world.hub.publish([one])
-        world.hub.say(NodeState(node="node1", state="ok"))
+        world.hub.publish_own(NodeState(node="node1", state="ok"))
     world.hub.publish([a_node("node2", "other")])
     await world.recorder.close()
     session = named("one", tmp_path)
