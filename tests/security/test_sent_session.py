@@ -244,3 +244,15 @@ def test_no_file_of_a_compaction_comes_near_to_the_limits(sound: Session) -> Non
             meta.serialized_size < parquet_guard.MAX_FOOTER_BYTES / 20
             and meta.num_columns < parquet_guard.MAX_COLUMNS / 4
         )
+
+
+def test_a_file_that_ends_the_database_of_its_reader_harms_no_other_session(sound: Session, tmp_path: Path) -> None:
+    """DuckDB gives a database up after an error that it calls internal: another one has to take its place."""
+    sent = Sent(tmp_path, sound)
+    found = Path(__file__).parents[1] / "fuzz" / "found" / "parquet" / "a-count-that-ends-the-database"
+    shutil.copy(found, sent.file)
+    sent.tell(rows=39)
+    for _ in range(2):
+        with pytest.raises(SessionError, match="its Parquet is damaged"):
+            list(reader.records(sent.session.path))
+        assert list(reader.records(sound.path))

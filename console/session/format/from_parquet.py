@@ -22,7 +22,7 @@ from .manifest import Part
 from .parquet_guard import checked_paths
 from .reader import Choice
 from .table_schema import TABLES, columns_of, formatted_lines, literal, quoted
-from .to_parquet import connect
+from .to_parquet import connect, shared_cursor
 
 #: Rows that become records at once.
 _ROWS: Final = 1024
@@ -44,10 +44,13 @@ def records(folder: Path, parts: Sequence[Part], choice: Choice) -> Iterator[Pub
     tables: dict[str, list[Path]] = {}
     for part, path in zip(wanted, checked_paths(folder, wanted), strict=True):
         tables.setdefault(part.table, []).append(path)
-    streams = [_table(table, files, choice) for table, files in sorted(tables.items())]
-    for record in heapq.merge(*streams, key=_arrival):
-        if choice.takes(record):
-            yield record
+    if not tables:
+        return
+    with connect(_MEMORY, threads=1) as connection:  # of its own: a damaged file can end a database for all its readers
+        streams = [_table(connection, table, files, choice) for table, files in sorted(tables.items())]
+        for record in heapq.merge(*streams, key=_arrival):
+            if choice.takes(record):
+                yield record
 
 
 def span(folder: Path, parts: Sequence[Part]) -> tuple[int, int] | None:
@@ -60,7 +63,9 @@ def _arrival(record: Published) -> tuple[int, str, int]:
     return record.rx, record.agent, record.seq
 
 
-def _table(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Published]:
+def _table(
+    connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], choice: Choice
+) -> Iterator[Published]:
     """Yield the records of one table by arrival; files whose times overlap are sorted together."""
     spans = sorted((*found, path) for path in files if (found := _span(path)) is not None)
     group: list[Path] = []
@@ -71,17 +76,12 @@ def _table(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Publis
         if choice.from_rx is not None and last < choice.from_rx:
             continue
         if group and first > until:
-            yield from _group(table, group, choice)
+            yield from _group(connection, table, group)
             group = []
         group.append(path)
         until = max(until, last)
     if group:
-        yield from _group(table, group, choice)
-
-
-@cache
-def _connection() -> duckdb.DuckDBPyConnection:
-    return connect(_MEMORY, threads=1)
+        yield from _group(connection, table, group)
 
 
 @cache
@@ -90,7 +90,7 @@ def _span(path: Path) -> tuple[int, int] | None:
     _types_in([path], "it has no column rx")
     query = f"SELECT min(rx), max(rx), count(*), count(rx) FROM (SELECT rx + 0 AS rx FROM {_read([path])})"
     with bounded_memory():
-        first, last, rows, known = _connection().cursor().execute(query).fetchall()[0]
+        first, last, rows, known = shared_cursor(_MEMORY).execute(query).fetchall()[0]
     if rows != known:
         raise duckdb.InvalidInputException("it does not say when its rows arrived")
     return (first, last) if rows else None
@@ -104,14 +104,14 @@ def _read(files: Sequence[Path]) -> str:
 def _types_in(files: Sequence[Path], otherwise: str) -> dict[str, str]:
     """Return the columns of these files with their types. Raises duckdb.Error where there is no integer `rx`."""
     with bounded_memory():
-        rows = _connection().cursor().execute(f"DESCRIBE SELECT * FROM {_read(files)}").fetchall()
+        rows = shared_cursor(_MEMORY).execute(f"DESCRIBE SELECT * FROM {_read(files)}").fetchall()
     found = {str(row[0]): str(row[1]) for row in rows}
     if found.get("rx") != "BIGINT":
         raise duckdb.InvalidInputException(otherwise)
     return found
 
 
-def _group(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Published]:
+def _group(connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> Iterator[Published]:
     if table not in TABLES:
         raise duckdb.InvalidInputException(f"{table[:80]} is not a kind of record that this version knows")
     found: dict[str, str] = {}
@@ -120,7 +120,7 @@ def _group(table: str, files: Sequence[Path], choice: Choice) -> Iterator[Publis
     for begin, end in _windows(files):
         within = f"rx >= {begin}" + ("" if end is None else f" AND rx < {end}")
         rows = f"(SELECT * FROM {_read(files)} WHERE {within} ORDER BY rx, agent, seq)"
-        yield from _decoded(formatted_lines(table, found, rows))
+        yield from _decoded(connection, formatted_lines(table, found, rows))
 
 
 def _checked_types(table: str, path: Path) -> dict[str, str]:
@@ -139,7 +139,7 @@ def _checked_types(table: str, path: Path) -> dict[str, str]:
 def _expected_types(table: str) -> dict[str, str]:
     """Return the types of a table's columns as DuckDB writes them."""
     columns = ", ".join(f"NULL::{column.type} AS {quoted(column.name)}" for column in columns_of(table))
-    return {str(row[0]): str(row[1]) for row in _connection().cursor().execute(f"DESCRIBE SELECT {columns}").fetchall()}
+    return {str(row[0]): str(row[1]) for row in shared_cursor(_MEMORY).execute(f"DESCRIBE SELECT {columns}").fetchall()}
 
 
 def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int | None]]:
@@ -150,13 +150,13 @@ def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int | None]]:
     query = f"""SELECT DISTINCT rx FROM (SELECT rx, row_number() OVER (ORDER BY rx) AS place FROM {_read(files)})
                 WHERE place % {_WINDOW_ROWS} = 1 ORDER BY rx"""
     with bounded_memory():
-        begins = [row[0] for row in _connection().cursor().execute(query).fetchall()]
+        begins = [row[0] for row in shared_cursor(_MEMORY).execute(query).fetchall()]
     yield from zip(begins, [*begins[1:], None], strict=True)
 
 
-def _decoded(query: str) -> Iterator[Published]:
+def _decoded(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Published]:
     with bounded_memory():
-        rows = _connection().cursor().execute(query)
+        rows = connection.cursor().execute(query)
     while True:
         with bounded_memory():
             lines = rows.fetchmany(_ROWS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,7 @@ from ..query.limits import bounded_memory
 from .layout import SessionError, inside
 from .manifest import Part
 from .table_schema import literal
-from .to_parquet import connect
+from .to_parquet import shared_cursor
 
 #: Bytes. A file of 60 columns has a footer of 20,000.
 MAX_FOOTER_BYTES: Final = 4 << 20
@@ -81,7 +80,7 @@ def _check_footers(paths: Sequence[Path], parts: Sequence[Part]) -> None:
         ) USING (file_name)
     """
     with bounded_memory():
-        found = {row[0]: row[1:] for row in _connection().cursor().execute(query).fetchall()}
+        found = {row[0]: row[1:] for row in shared_cursor(_MEMORY).execute(query).fetchall()}
     for path, part in zip(paths, parts, strict=True):
         rows, columns, total, least, depth = found[str(path)]
         if columns > MAX_COLUMNS:
@@ -94,8 +93,3 @@ def _check_footers(paths: Sequence[Path], parts: Sequence[Part]) -> None:
 
 def _damaged(path: Path, what: str) -> SessionError:
     return SessionError(f"{path}: its Parquet is damaged: {what}: not written by compaction")
-
-
-@cache
-def _connection() -> duckdb.DuckDBPyConnection:
-    return connect(_MEMORY, threads=1)

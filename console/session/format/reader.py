@@ -130,7 +130,8 @@ def _called_damaged(session: Session) -> Iterator[None]:
     try:
         yield
     except from_parquet.Broken as error:
-        raise Damaged(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
+        what = str(error).partition("\n")[0]
+        raise Damaged(f"{session.path}: its Parquet is damaged: {what}; there are no segments of it") from error
 
 
 def part(path: Path, begin: int, end: int, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[Published]:

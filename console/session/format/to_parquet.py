@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,25 @@ CONFIG: Final[dict[str, Any]] = {
 def connect(memory: str = _MEMORY, **config: Any) -> duckdb.DuckDBPyConnection:
     """Open an in-memory DuckDB with bounded memory, which spills nothing to disk and loads no extension."""
     return duckdb.connect(":memory:", config={**CONFIG, "memory_limit": memory, **config})
+
+
+def shared_cursor(memory: str) -> duckdb.DuckDBPyConnection:
+    """Return a cursor on this process's connection with that memory limit, for short queries of files.
+
+    A damaged file can invalidate a whole database (duckdb.FatalException); then a new one takes its place.
+    """
+    try:
+        cursor = _shared(memory).cursor()
+        cursor.execute("SELECT 1")
+    except duckdb.Error:
+        _shared.cache_clear()
+        cursor = _shared(memory).cursor()
+    return cursor
+
+
+@cache
+def _shared(memory: str) -> duckdb.DuckDBPyConnection:
+    return connect(memory, threads=1)
 
 
 def write_file(

@@ -154,7 +154,8 @@ def _take_in_parquet(session: Session, step: Step, meta: Meta, found: Findings) 
     try:
         span = from_parquet.span(session.parquet_folder, step.parts)
     except (*from_parquet.Broken, OSError) as error:
-        raise SessionError(f"{session.path}: its Parquet is damaged: {error}; there are no segments of it") from error
+        what = str(error).partition("\n")[0]
+        raise SessionError(f"{session.path}: its Parquet is damaged: {what}; there are no segments of it") from error
     kinds = Counter[str]()
     for part in step.parts:
         kinds[part.table] += part.rows
