@@ -7,11 +7,12 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 p
 PY     := $(VENV)/bin/python
 ARGS   ?=
 
-.PHONY: help demo test full bench faults soak fuzz lint clean
+.PHONY: help demo quick test full bench faults soak fuzz lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a cluster on this machine with a job on it, in the console (q quits)"
+	@echo "make quick   lint, and the tests that fit into a minute; run it before each commit"
 	@echo "make test    lint, types, import rules and all tests that fit CI"
 	@echo "make full    make test and the long tests"
 	@echo "make bench   the measurements; writes tests/bench/RESULTS.md"
@@ -34,6 +35,9 @@ demo: $(VENV)/.run
 
 test: lint
 	@$(PY) tests/run.py $(ARGS)
+
+quick: lint
+	@$(PY) tests/run.py --quick $(ARGS)
 
 full: lint
 	@$(PY) tests/run.py --full $(ARGS)

@@ -1,10 +1,11 @@
-"""Runs the test groups one after the other, prints each group's time, and counts what was skipped, by reason.
+"""Runs the test groups, and prints each group's time, its skips by reason, and the ten slowest tests.
 
-The groups are folders, in the order in which a failure is cheapest to find. `--full` adds what CI has no time for.
+Groups are folders, ordered by how early they find a failure. `--quick` runs what fits into a minute, `--full` adds what
+CI has no time for.
 
-What fails is run a second time, alone: real servers and jobs share their cores with whatever else the machine does.
-A test that passes only then is named as `unsteady`, which is a fault of that test and to be mended, but it does not
-hold up everybody's work; when many fail, something is broken, and nothing is tried again.
+Failed tests run a second time, alone, because real servers and jobs share the cores with everything else. A test that
+passes only then is listed as `unsteady`: a defect of that test, but no reason to fail the run. After more than `FEW`
+failures in a group nothing is repeated.
 """
 
 from __future__ import annotations
@@ -42,12 +43,19 @@ class Outcome:
     failed: int = 0
     names: list[str] = field(default_factory=list)  # of those that passed
     unsteady: list[str] = field(default_factory=list)  # of those that passed at their second run only
+    durations: list[tuple[float, str]] = field(default_factory=list)  # seconds, test
     skipped: collections.Counter[str] = field(default_factory=collections.Counter)
 
 
-def run_group(name: str, full: bool, args: list[str]) -> Outcome:
+#: Tier → which tests of a group it runs.
+TIERS = {"quick": "not slow and not full", "test": "not full", "full": "full or not full"}
+#: What `make quick` runs: logic, and the boundaries that need neither a cluster nor a job.
+QUICK = ("unit",)
+
+
+def run_group(name: str, tier: str, args: list[str]) -> Outcome:
     """Run one folder of tests, and again what failed in it, if that is little."""
-    args = ["-m", "full or not full" if full else "not full", *args]
+    args = ["-m", TIERS[tier], *args]
     with TemporaryDirectory() as scratch:
         workers = ["-n", str(os.cpu_count() or 1)] if name in PARALLEL else []
         outcome = run_pytest(name, Path(scratch), [*workers, *args])
@@ -78,6 +86,7 @@ def run_pytest(name: str, scratch: Path, args: list[str]) -> Outcome:
 def count(report: Path, outcome: Outcome) -> None:
     """Add what a junit report says."""
     for case in ET.parse(report).getroot().iter("testcase"):
+        outcome.durations.append((float(case.get("time") or 0.0), f"{case.get('classname')}::{case.get('name')}"))
         skipped = case.find("skipped")
         if skipped is not None:
             outcome.skipped[re.sub(r"^Skipped: ", "", skipped.get("message") or "no reason given")] += 1
@@ -90,11 +99,14 @@ def count(report: Path, outcome: Outcome) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--full", action="store_true")
+    tier = parser.add_mutually_exclusive_group()
+    tier.add_argument("--quick", dest="tier", action="store_const", const="quick", default="test")
+    tier.add_argument("--full", dest="tier", action="store_const", const="full")
     parser.add_argument("--group", action="append", choices=GROUPS, help="only this group; repeatable")
     options, args = parser.parse_known_args()
     present = [group for group in GROUPS if list((ROOT / "tests" / group).rglob("test_*.py"))]
-    outcomes = [run_group(name, options.full, args) for name in present if name in (options.group or GROUPS)]
+    wanted = options.group or (QUICK if options.tier == "quick" else GROUPS)
+    outcomes = [run_group(name, options.tier, args) for name in present if name in wanted]
     print()
     for outcome in outcomes:
         passed = outcome.passed + len(outcome.unsteady)
@@ -104,6 +116,9 @@ def main() -> int:
             print(f"{'':10s}   skipped {number}: {reason}")
         for test in outcome.unsteady:
             print(f"{'':10s}   unsteady, failed at first and passed alone: {test}")
+    print("\nslowest tests:")
+    for seconds, test in sorted((row for outcome in outcomes for row in outcome.durations), reverse=True)[:10]:
+        print(f"  {seconds:6.1f} s  {test}")
     passed = sum(outcome.passed + len(outcome.unsteady) for outcome in outcomes)
     failed = sum(outcome.failed for outcome in outcomes)
     skipped = sum(sum(outcome.skipped.values()) for outcome in outcomes)

@@ -135,6 +135,7 @@ def enough(records: list[Record]) -> bool:
     return set(kinds) >= EXPECTED and kinds.count("agent_cost") > 1 and kinds.count("rank_stat") > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_everything_an_agent_says_is_what_the_records_promise(version):
     tap, records, pid = await listen(the_python(version))

@@ -37,6 +37,7 @@ class Watching:
         await batch.watch(self.store, self.hub, control, 0.0, progress, before=before, findings=self.findings)
 
 
+@pytest.mark.slow
 async def test_what_comes_while_clocks_are_measured_for_hours_does_not_pile_up():
     watching = Watching()
     told, last = AgentCost(node="node1", sample_interval_ms=1000), AgentCost(node="node1", sample_interval_ms=1000)

@@ -115,6 +115,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     made.end()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="what a process takes is read from /proc")
 def test_two_hundred_connections_leave_nothing_in_an_agent_that_lingers(agent: Agent) -> None:
     agent.meet(until_seq=60)  # every sampler has started, and has told of itself

@@ -99,6 +99,7 @@ def live_through(day: list, console: Console) -> None:
     console.drain()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(DAYS)
 def test_within_the_limit_nothing_is_lost_or_doubled_whatever_happens(day):
@@ -110,6 +111,7 @@ def test_within_the_limit_nothing_is_lost_or_doubled_whatever_happens(day):
     assert not console.lost
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(DAYS)
 def test_what_does_not_fit_is_counted_once_and_nothing_is_both_lost_and_received(day):

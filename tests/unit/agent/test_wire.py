@@ -27,6 +27,7 @@ FRAMES = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(FRAMES.filter(lambda frame: "\\ud" not in json.dumps(frame)))
 def test_what_is_encoded_comes_back_as_one_line(frame):

@@ -3,6 +3,8 @@
 import gc
 from collections import deque
 
+import pytest
+
 from gconsole.analysis.clock.node_bounds import Flags, Settled
 
 
@@ -17,6 +19,7 @@ def test_an_edge_that_is_contradicted_in_two_of_three_windows_is_flagged_also_wi
     assert flags.add(settled(edge), [edge, other]) == {edge}
 
 
+@pytest.mark.slow
 def test_edges_of_nodes_that_come_and_go_do_not_pile_up():
     flags = Flags()
 

@@ -225,6 +225,7 @@ class _Any:
     text = "a link"
 
 
+@pytest.mark.slow
 @given(graphs())
 def test_no_path_is_wider_and_none_as_wide_is_shorter(drawn):
     graph, (start, end, *rest) = drawn

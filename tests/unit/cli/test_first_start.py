@@ -54,6 +54,7 @@ def test_a_person_in_a_terminal_reads_the_same_and_can_scroll_back_to_it(tmp_pat
     assert b"\x1b[?1049h" not in said
 
 
+@pytest.mark.slow
 def test_a_hosts_toml_that_is_there_is_what_it_opens(tmp_path: Path) -> None:
     (tmp_path / "hosts.toml").write_text(SMALLEST)
     done = run(tmp_path)

@@ -35,6 +35,7 @@ def diagnose(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "said"),
     [("text", "[0-2]"), ("json", '"ranks": ['), ("folded", "rank [0-2];MainThread;"), ("speedscope", '"$schema"'),
@@ -48,17 +49,20 @@ def test_every_form_is_alone_on_stdout(dumps: Path, form: str, said: str) -> Non
         json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_summary_is_folded_as_asked(dumps: Path) -> None:
     done = diagnose(dumps, "--granularity", "line", "--threads", "all")
     assert "4 ranks, 2 groups, all threads, by line" in done.stdout
 
 
+@pytest.mark.slow
 def test_report_and_stacks_do_not_share_stdout(dumps: Path) -> None:
     done = diagnose(dumps, "--format", "dot", "-o", "-")
     assert done.returncode == 2
     assert "--format has stdout for itself" in done.stderr
 
 
+@pytest.mark.slow
 def test_format_without_a_capture_is_a_mistake() -> None:
     command = [sys.executable, "-m", "gconsole", "batch", "node1", "--format", "dot"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)

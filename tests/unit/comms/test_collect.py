@@ -120,6 +120,7 @@ def test_a_worker_server_is_found_by_its_thread_and_asked(node, tmp_path, kind):
     assert [one.retired for one in of(records, "Collective")] == [True, True, False]
 
 
+@pytest.mark.slow
 def test_no_other_socket_of_a_rank_is_touched(node, tmp_path):
     """A rank listens for its peers; a stranger's connection there may break its job."""
     code = (
@@ -143,6 +144,7 @@ def test_a_socket_with_a_path_too_long_for_an_address_is_reached_by_its_folder(n
     assert of(node.read(), "PgStatus")[0].status == "ok"
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_said_within_its_time(node, tmp_path):
     node.rank("slow", tmp_path / "w.sock", "none")
     began = time.monotonic()

@@ -186,6 +186,7 @@ ANYTHING = st.recursive(
 FIELDS = st.sampled_from([*an_entry(1), "frames", "duration_ms", "pg_name", "seq_id"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(FIELDS, ANYTHING) | ANYTHING, max_size=4), ANYTHING, ANYTHING, ANYTHING)
 @settings(max_examples=300, deadline=None)
 def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, status, version):
@@ -196,6 +197,7 @@ def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, st
     assert fits(said)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_a_damaged_json_is_records_or_a_reason(data):

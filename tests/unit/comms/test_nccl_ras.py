@@ -129,6 +129,7 @@ TABLES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(TABLES, max_size=3) | TABLES)
 @settings(max_examples=300, deadline=None)
 def test_whatever_the_communicators_are_they_become_records_or_reasons(communicators):

@@ -22,6 +22,7 @@ def test_what_torch_wrote_is_read_as_pickle_reads_it(path):
     assert loads(data) == pickle.loads(data)
 
 
+@pytest.mark.slow
 @given(PLAIN, st.sampled_from([2, 3, 4, 5]))
 @settings(max_examples=200, deadline=None)
 def test_any_plain_value_comes_back(value, protocol):

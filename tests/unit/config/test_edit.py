@@ -194,6 +194,7 @@ entries = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(entries, min_size=1, max_size=4), comments, st.data())
 def test_any_hosts_can_be_removed_and_every_comment_outside_of_lost_entries_stays(tmp_path_factory, drawn, tail, data):
     lines, every = ["[ssh]", "port = 1"], []

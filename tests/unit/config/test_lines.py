@@ -106,6 +106,7 @@ pairs = st.tuples(st.lists(names, min_size=1, max_size=2).map(".".join), values)
 documents = st.lists(st.tuples(blanks, st.one_of(headers, pairs)).map("".join), max_size=12).map("\n".join)
 
 
+@pytest.mark.slow
 @given(documents)
 def test_every_key_of_any_document_is_found_on_a_line_that_names_it(text):
     try:

@@ -227,6 +227,7 @@ operands = st.one_of(
 texts = st.lists(operands, min_size=1, max_size=3).map(",".join)
 
 
+@pytest.mark.slow
 @given(texts)
 def test_a_plain_set_means_what_clustershell_means_by_it(text):
     try:
@@ -239,6 +240,7 @@ def test_a_plain_set_means_what_clustershell_means_by_it(text):
 host_names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,12}(:[1-9][0-9]{0,3})?", fullmatch=True)
 
 
+@pytest.mark.slow
 @given(st.sets(host_names, min_size=1, max_size=40))
 def test_expanding_what_was_folded_gives_the_same_names(given_names):
     assert set(names(fold(given_names))) == given_names

@@ -118,6 +118,7 @@ def login(node: NodeConfig, **changes: object) -> asyncssh.connect:
 # -- it comes up -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_fleet_sees_every_rank_with_its_node_and_pid_and_all_of_them_move() -> None:
     with demo_cluster(nodes=2, ranks=4, gpus=2) as demo:
         config = demo.config
@@ -137,6 +138,7 @@ async def test_a_fleet_sees_every_rank_with_its_node_and_pid_and_all_of_them_mov
             await until(lambda: len(store.gpus) == 4)
 
 
+@pytest.mark.slow
 def test_two_demos_at_once_keep_to_themselves() -> None:
     with demo_cluster(nodes=1, ranks=2, gpus=0) as first, demo_cluster(nodes=1, ranks=2, gpus=0) as second:
         one, other = first.config, second.config
@@ -146,6 +148,7 @@ def test_two_demos_at_once_keep_to_themselves() -> None:
         assert folder(one) != folder(other)
 
 
+@pytest.mark.slow
 def test_the_job_steps_and_waits_for_a_stopped_rank() -> None:
     with demo_cluster(nodes=1, ranks=3, gpus=0) as demo:
         config = demo.config
@@ -193,6 +196,7 @@ async def test_what_runs_on_a_node_ends_with_its_connection_and_so_do_its_childr
 # -- nothing is left -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_after_a_demo_whose_console_did_not_even_say_goodbye() -> None:
     with demo_cluster(nodes=2, ranks=4, gpus=1) as demo:
         config = demo.config
@@ -240,6 +244,7 @@ with demo_cluster(nodes=2, ranks=2, gpus=1) as demo:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_nothing_is_left_after_a_console_that_was_killed(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", CONSOLE], stdout=subprocess.PIPE, text=True) as console:
@@ -253,6 +258,7 @@ def test_nothing_is_left_after_a_console_that_was_killed(number: signal.Signals)
         wait_until(lambda: not Path(path).parent.exists())
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_after_a_cluster_that_was_killed() -> None:
     with demo_cluster(nodes=2, ranks=2, gpus=1) as demo:
         config = demo.config
@@ -264,6 +270,7 @@ async def test_nothing_is_left_after_a_cluster_that_was_killed() -> None:
     assert not folder(config).exists()
 
 
+@pytest.mark.slow
 def test_a_machine_that_cannot_do_it_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "full"))
     (tmp_path / "full").mkdir()

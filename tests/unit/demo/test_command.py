@@ -36,6 +36,7 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(args: list[str]) 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
 def test_the_report_of_a_demo_has_every_node_and_rank(tmp_path: Path) -> None:
     done = run("--nodes", "2", "--ranks", "4", "--gpus", "1", "--batch", "-o", str(tmp_path / "report.json"))
@@ -47,6 +48,7 @@ def test_the_report_of_a_demo_has_every_node_and_rank(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
@@ -80,6 +82,7 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
 def test_a_demo_can_be_captured(tmp_path: Path) -> None:
     done = run("--nodes", "2", "--ranks", "4", "--batch", "--capture", "--samples", "1", "-o", str(tmp_path / "r.json"))

@@ -47,6 +47,7 @@ def test_there_is_a_truth_for_every_hang() -> None:
     assert set(TRUTH) == set(HANGS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hang", HANGS)
 def test_the_demo_is_judged_rightly(demos: dict[str, tuple[subprocess.Popen[str], Path]], hang: str) -> None:
     demo, path = demos[hang]
@@ -62,12 +63,14 @@ def test_the_demo_is_judged_rightly(demos: dict[str, tuple[subprocess.Popen[str]
     assert verdict["summary"] in said
 
 
+@pytest.mark.slow
 def test_a_demo_that_works_is_said_to_move() -> None:
     done = subprocess.run([*GCONSOLE, "--diagnose"], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "● moving" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [

@@ -23,6 +23,7 @@ def test_few_nodes_are_compared_each_with_each_from_one_end(count):
     assert not asked or max(asked.values()) <= count // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [8, 9, 33, 512])
 @pytest.mark.parametrize("peers", [4, 6, 8])
 def test_many_nodes_lie_on_rings_through_all_of_them(count, peers):

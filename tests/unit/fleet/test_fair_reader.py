@@ -121,6 +121,7 @@ async def test_whoever_says_too_much_is_held_back_until_its_share_is_enough_agai
     await until(lambda: ear.holds == [True, False])
 
 
+@pytest.mark.slow
 async def test_that_more_comes_than_is_heard_is_said_once_and_again_after_a_calm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -252,6 +252,7 @@ async def test_an_sshd_answers_what_it_is_asked_beside_its_commands(jump_host: J
     assert keepalive.round_trip_s is not None
 
 
+@pytest.mark.slow
 async def test_a_bastion_whose_connection_is_owed_for_while_it_answers_is_given_up(jump_host: JumpHost) -> None:
     class Dead:
         def unacked(self, silent_s: float) -> Unacked:

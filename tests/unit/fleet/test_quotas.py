@@ -128,6 +128,7 @@ def test_a_record_of_an_unknown_kind_is_not_longer_than_those_of_known_ones():
     assert node.say_unknown("x" * 512) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bytes_of_each", [10, 8 << 10])
 def test_a_flood_of_unknown_kinds_is_not_all_kept_and_every_one_is_counted(bytes_of_each: int):
     node, said, text = Node(), 2 * quotas.UNKNOWN_BURST, "x" * bytes_of_each

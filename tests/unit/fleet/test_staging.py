@@ -8,6 +8,8 @@ import warnings
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from gconsole.core.bus import Hub
 from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.deploy.staging import Staging
@@ -39,6 +41,7 @@ class _Node:
         return []
 
 
+@pytest.mark.slow
 def test_a_node_whose_agents_come_and_go_leaves_nothing_of_those_that_went() -> None:
     node = _Node()
 

@@ -150,6 +150,7 @@ async def test_a_name_that_leads_elsewhere_now_is_followed_however_late_it_says_
         assert made.getpeername() == server.getsockname()
 
 
+@pytest.mark.slow
 async def test_a_login_that_fails_says_whether_anything_answered_at_all(
     server: socket.socket, closed: tuple[str, int], tmp_path: Path
 ) -> None:

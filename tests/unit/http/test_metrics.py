@@ -107,6 +107,7 @@ def test_two_processes_that_claim_one_rank_make_one_series() -> None:
     assert len(read(store)["gconsole_rank_step"].samples) == 1
 
 
+@pytest.mark.slow
 def test_jobs_that_come_by_the_thousand_do_not_fill_prometheus() -> None:
     store = everything()
     store.apply([

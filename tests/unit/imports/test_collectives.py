@@ -82,6 +82,7 @@ def test_logs_know_a_rank_by_its_number_in_the_largest_communicator(tmp_path):
     assert "Init lines are not in it" in str(got.problems[0])
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(RECORDED.glob("*.*"))), st.data())
 @settings(max_examples=100, deadline=None)
 def test_whatever_a_file_holds_there_are_records_or_a_named_problem(tmp_path_factory, path, data):
@@ -95,6 +96,7 @@ def test_whatever_a_file_holds_there_are_records_or_a_named_problem(tmp_path_fac
     assert all(str(broken) in str(problem) for problem in got.problems)
 
 
+@pytest.mark.slow
 def test_a_folder_of_recorders_dumps_alone_is_diagnosed_by_the_command(tmp_path):
     for rank in range(3):
         shutil.copyfile(RECORDED / f"missing.{rank}.pickle", tmp_path / f"nccl_trace_rank_{rank}")

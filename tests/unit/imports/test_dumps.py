@@ -112,6 +112,7 @@ def test_a_folder_without_a_dump_is_refused(tmp_path: Path) -> None:
         records_of(tmp_path)
 
 
+@pytest.mark.slow
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_whatever_a_file_says_is_a_dump_or_refused(text: str) -> None:
     try:

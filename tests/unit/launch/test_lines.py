@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def test_launchers_are_named_by_their_nodes():
     assert folded({"node1": ["bad"], "node2": ["bad"]}, 4) == ["[node[1-2]] bad"]
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.integers(0, 5), st.lists(st.sampled_from("abc"), max_size=8)))
 def test_nothing_is_lost_nothing_doubled_and_every_rank_keeps_its_order(lines):
     told = folded(lines, 6)

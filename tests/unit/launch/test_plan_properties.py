@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from builders import a_node, answers
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ def the_fleet(drawn):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @given(nodes_of_any_sort, st.integers(1, 10), st.integers(0, 8), st.integers(1, 4))
 def test_a_plan_gives_what_was_asked_for_and_a_refusal_means_that_too_few_nodes_can(drawn, wanted, gpus, procs):
     nodes = the_fleet(drawn)
@@ -53,6 +55,7 @@ def test_a_plan_gives_what_was_asked_for_and_a_refusal_means_that_too_few_nodes_
     assert len({(order.master_addr, order.master_port) for order in found.orders.values()}) == 1
 
 
+@pytest.mark.slow
 @given(nodes_of_any_sort, st.integers(1, 10), st.integers(1, 8))
 def test_every_change_that_a_refusal_suggests_makes_a_plan(drawn, wanted, gpus):
     nodes = the_fleet(drawn)

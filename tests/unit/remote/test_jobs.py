@@ -156,6 +156,7 @@ def test_a_stopped_process_is_ended_too(agent, tmp_path):
     assert requests.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
 
 
+@pytest.mark.slow
 def test_what_a_command_leaves_running_is_ended_with_it(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "setsid sleep 600 & exit 0"))
     assert over(agent)["state"] == "completed"
@@ -257,6 +258,7 @@ def test_long_output_comes_in_pieces_that_lose_nothing():
     assert b"\n".join(pieces).split(b"\n") == lines
 
 
+@pytest.mark.slow
 def test_the_supervisor_runs_on_the_oldest_python(tmp_path):
     spec = a_spec(tmp_path, "echo hello; exit 3")
     (tmp_path / "spec.json").write_text(json.dumps(spec))

@@ -30,6 +30,7 @@ int main(void) {
 """
 
 
+@pytest.mark.slow
 @needs_gcc
 @pytest.mark.parametrize(
     ("how", "sees"),

@@ -51,6 +51,7 @@ _THREAD = st.fixed_dictionaries({
 })  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(_THREAD | _ANY, max_size=3) | _ANY)
 @settings(max_examples=300, deadline=None)
 def test_whatever_py_spy_says_is_threads_or_told(said):

@@ -68,6 +68,7 @@ def old_py_spy(tmp_path):
     return Blobs(str(path))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_python_that_py_spy_does_not_know_is_read_by_the_pystack_of_its_environment(ranks, environment, old_py_spy):
     ranks.start([str(environment / "bin/python"), "-c", LOOP])

@@ -236,6 +236,7 @@ def test_the_agent_is_no_rank_though_it_was_started_from_one(job):
     assert not [line for line in run.stdout.splitlines() if json.loads(line)[0] in ("rank", "process")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interpreter", interpreters())
 def test_the_samplers_run_on_every_interpreter_and_say_what_the_console_understands(job, interpreter):
     process = job.python("import os\nos.environ['LOCAL_RANK'] = '1'", env={**RANK, "RANK": "1"})

@@ -137,6 +137,7 @@ def test_only_the_jobs_that_were_asked_for_are_read(ranks):
     assert capture(ranks.seen(), jobs=["another"])[0]["processes"] == 0
 
 
+@pytest.mark.slow
 def test_a_capture_begins_at_the_instant_that_was_asked_for(ranks):
     for _ in range(8):
         ranks.python(SLEEP)

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pytest
 from liveranks import PY_SPY, SLEEP, Blobs, a_slow_py_spy, capture, main_thread
 
 from gconsole_remote.stacks import capture as stacks
@@ -39,6 +40,7 @@ def living_of(group):
     return found
 
 
+@pytest.mark.slow
 def test_a_capture_ends_by_its_deadline_with_what_it_has(ranks, tmp_path):
     for _ in range(4):
         ranks.python(SLEEP)

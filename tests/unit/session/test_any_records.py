@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_made import any_record
@@ -22,6 +23,7 @@ ANY_RECORD = st.sampled_from(sorted(KINDS)).flatmap(any_record)
 ROUGH = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @ROUGH
 @given(batches=st.lists(st.lists(ANY_RECORD, min_size=1, max_size=4), max_size=4), segment_bytes=st.integers(1, 4096))
 def test_any_record_goes_through_a_recording_and_comes_back_in_the_order_of_arrival(
@@ -48,6 +50,7 @@ def test_any_record_goes_through_a_recording_and_comes_back_in_the_order_of_arri
     assert found.records == session.read().records
 
 
+@pytest.mark.slow
 @ROUGH
 @given(data=st.data())
 def test_however_a_segment_is_cut_and_flipped_only_whole_records_that_were_written_come_out(data, tmp_path_factory):

@@ -44,6 +44,7 @@ def stat(node, mono, seq):
                     state="idle")  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compacted", [False, True])
 def test_it_is_the_models_own_and_the_bound_is_nowhere_smaller(tmp_path, compacted):
     chance = random.Random(1)
@@ -64,6 +65,7 @@ def test_it_is_the_models_own_and_the_bound_is_nowhere_smaller(tmp_path, compact
         assert own.bound_ns <= bound_ns <= 3 * own.bound_ns + 10_000
 
 
+@pytest.mark.slow
 def test_a_record_that_no_line_reaches_has_neither(tmp_path):
     far = 50 * SECOND + 2 * BEYOND_NS
     records = [*windows("n0"), stat("n0", far, 90), stat("n9", SECOND, 91), gpu(92, node="n9")]
@@ -73,6 +75,7 @@ def test_a_record_that_no_line_reaches_has_neither(tmp_path):
     assert ask(path, "SELECT t_cluster FROM gpu") == [(None,)]
 
 
+@pytest.mark.slow
 def test_after_a_reboot_the_line_is_the_new_one(tmp_path):
     old, new = windows("n0", begin=900 * SECOND), windows("n0", begin=5 * SECOND)
     for n, record in enumerate(new):
@@ -125,6 +128,7 @@ def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
     assert "n1" in [packet.track_descriptor.name for packet in trace.packet], "not called a clock of its own"
 
 
+@pytest.mark.slow
 def test_a_console_that_watches_has_it_too():
     from gconsole.core.store import Store
     from gconsole.session.format.table_schema import TABLES

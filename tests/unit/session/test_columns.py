@@ -20,6 +20,7 @@ def written(path, table, records, **how):
     return pq.read_table(path, partitioning=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

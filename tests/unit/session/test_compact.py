@@ -41,6 +41,7 @@ def many(count=3000):
     return [gpu(n, uuid=f"GPU-{n % 8}", at=n // 8, util_pct=float(n % 101), power_w=n / 8) for n in range(1, count)]
 
 
+@pytest.mark.slow
 def test_every_record_is_in_parquet_once(tmp_path):
     unknown = decode(b'{"kind":"quark","node":"n1","agent":"a","seq":3,"rx":%d}' % START)
     session = a_session(tmp_path, [*many(), *a_job(), Mark(text="=1+2", rx=START), unknown])
@@ -71,6 +72,7 @@ def test_compacting_again_does_nothing(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in session.parquet_folder.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_step_left_is_removed_and_done_again(tmp_path, monkeypatch):
     session = a_session(tmp_path, many())
     written = compacting.write_atomically
@@ -101,6 +103,7 @@ compact.compact(Session(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_instant_it_goes_on_and_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("gconsole.session.format.segments.SegmentWriter.__init__.__defaults__", (1,), raising=False)
     monkeypatch.setattr("gconsole.session.manage.create.FRAME_RECORDS", 500)
@@ -164,6 +167,7 @@ def test_dask_reads_the_folder_as_it_stands(tmp_path):
     assert frame.groupby("uuid")["power_w"].max().compute().to_dict() == pytest.approx(expected.to_dict())
 
 
+@pytest.mark.slow
 def test_what_the_readme_shows_of_other_tools_works(tmp_path, capsys):
     pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
     session = a_session(tmp_path, many())

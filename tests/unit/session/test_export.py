@@ -56,6 +56,7 @@ def run(*args):
 # -- json --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_session_goes_into_one_file_and_comes_back_byte_for_byte(data, tmp_path_factory):

@@ -35,6 +35,7 @@ def in_order(records):
     return sorted(map(encode, records))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_comes_out_of_parquet_is_what_was_recorded_byte_for_byte(data, tmp_path_factory):
@@ -54,6 +55,7 @@ def test_a_record_of_the_last_instant_that_there_is_comes_back(tmp_path):
     assert [one.rx for one in reader.records(session.path)] == [2**63 - 1]
 
 
+@pytest.mark.slow
 def test_records_come_in_the_order_of_their_arrival_whatever_their_kind(tmp_path):
     told = [gpu(2 * n, at=n) if n % 2 else RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle", seq=n, rx=n)
             for n in range(5000)]  # fmt: skip
@@ -76,6 +78,7 @@ def test_records_of_unknown_kinds_come_back_as_they_came(tmp_path):
     assert json.loads(encode(record)) == json.loads(encode(raw))
 
 
+@pytest.mark.slow
 def test_a_question_has_the_same_answer_of_segments_of_parquet_and_of_both(tmp_path):
     question = "SELECT rank, count(*) AS n, avg(util_pct) AS u FROM gpu_by_rank GROUP BY rank ORDER BY rank"
     answers = []

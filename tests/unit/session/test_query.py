@@ -9,6 +9,7 @@ from gconsole.session.manage.compact import compact
 # -- what it answers ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_segments_and_parquet_and_a_file_of_records_answer_alike(tmp_path, asked):
     records = [*a_job(), *a_hang()]
     segments = a_session(tmp_path, records, "segments")

@@ -63,6 +63,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", REFUSED)
 def test_nothing_but_the_records_can_be_read_and_nothing_written(tmp_path, asked, sql):
     ask = asked(a_session(tmp_path, [gpu(1)]).path)
@@ -132,6 +133,7 @@ def test_a_question_can_be_cancelled_from_another_thread(tmp_path, asked):
     assert ask("SELECT 1") == [(1,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     ["SELECT repeat('x', 4200000000), repeat('y', 4200000000)", "SELECT range(4200000000)",

@@ -21,6 +21,7 @@ from gconsole.records import Mark
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_table_json_csv_and_parquet(tmp_path):
     path = a_session(tmp_path, a_job()).path
     sql = "SELECT node, sum(seq) AS total, max(grown) AS grown FROM gpu GROUP BY node ORDER BY node"
@@ -101,6 +102,7 @@ def test_a_torn_tail_is_said_and_the_rest_answered(tmp_path):
     assert "cut off" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_questions_of_the_readme_work(tmp_path):
     """Those that others' documents show, or call future: all nodes, latest step, memory, backtrace, collectives."""
     path = a_session(tmp_path, [*a_job(), *a_hang()]).path
@@ -128,6 +130,7 @@ def test_a_recorded_hang_of_the_lab_answers_too(tmp_path):
 HEAVY = {"duckdb", "pyarrow", "pandas", "matplotlib", "textual", "asyncssh"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     ["from gconsole.cli.main import gconsole; gconsole(['--help'], standalone_mode=False)",
@@ -157,6 +160,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_a_question_and_nothing_is_left_behind(tmp_path, number):
     path, scratch = a_session(tmp_path / "sessions", [gpu(1)]).path, tmp_path / "scratch"
@@ -178,6 +182,7 @@ def test_ctrl_c_ends_a_question_and_nothing_is_left_behind(tmp_path, number):
 # -- forms of the answer -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_columns_of_one_name_are_told_apart_in_every_form(tmp_path):
     path = a_session(tmp_path, a_job()).path
     sql = "SELECT g.node, r.node, r.rank AS node_1 FROM gpu g JOIN rank r ON r.rank = 3 AND g.uuid = 'GPU-0' LIMIT 1"

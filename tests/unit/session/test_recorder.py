@@ -314,6 +314,7 @@ async def test_while_a_session_keeps_clocks_they_are_probed_without_pause(tmp_pa
     await world.recorder.close()
 
 
+@pytest.mark.slow
 async def test_a_recorder_remembers_nothing_of_the_agents_whose_place_others_took(tmp_path):
     world = World(tmp_path)
     await world.recorder.start("one")

@@ -43,6 +43,7 @@ def a_stat(state: str = "moving") -> RankStat:
     return RankStat(node="good", job="j", rank=0, pid=1, start_ticks=1, state=state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", LONG.values(), ids=LONG)
 def test_a_long_text_is_looked_through_in_a_time_that_grows_with_it(made: str) -> None:
     program = (

@@ -196,6 +196,7 @@ def shown(player):
     return player.begin, player.end, [event.what for event in player.events], known(player.store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", [0, 30, 399, 400, 610, 850, 10_000])
 def test_with_an_index_without_one_and_without_segments_a_jump_shows_the_same(
     blocks_of_a_minute, session, tmp_path, second

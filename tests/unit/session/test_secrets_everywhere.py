@@ -137,6 +137,7 @@ def everything_of(session: Session, folder: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anonymous", [False, True])
 def test_no_planted_secret_is_in_anything_that_is_written(tmp_path, anonymous):
     session = recorded(tmp_path / "sessions", anonymous=anonymous)

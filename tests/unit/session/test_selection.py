@@ -71,6 +71,7 @@ def test_a_word_that_is_none_is_refused_with_those_that_are():
         select(metrics=("gpux",))
 
 
+@pytest.mark.slow
 def test_of_processes_that_are_long_gone_no_rate_is_remembered():
     selected = Selected(select(every_s=10.0))
 

@@ -33,6 +33,7 @@ def test_each_gpu_has_its_mean_median_tail_most_and_time_at_zero(tmp_path):
     assert (second["zero_s"], second["energy_j"], second["p95_power_w"]) == (None, None, None), "unknown, not 0"
 
 
+@pytest.mark.slow
 def test_by_rank_and_by_node_gather_the_gpus_of_each(tmp_path):
     path = a_session(tmp_path, a_job()).path
 
@@ -44,6 +45,7 @@ def test_by_rank_and_by_node_gather_the_gpus_of_each(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "magic"), [(".pdf", b"%PDF"), (".png", b"\x89PNG"), (".svg", b"<?xml")])
 def test_pictures_are_drawn_in_three_forms(tmp_path, suffix, magic):
     path, picture = a_session(tmp_path, a_job()).path, tmp_path / f"night{suffix}"
@@ -64,6 +66,7 @@ def late_collectives(count=30):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_who_was_late_at_collectives_is_drawn(tmp_path):
     session, picture = a_session(tmp_path, late_collectives()), tmp_path / "night.svg"
 
@@ -74,6 +77,7 @@ def test_who_was_late_at_collectives_is_drawn(tmp_path):
     assert b"skew" in picture.read_bytes(), "the picture says of what it is"
 
 
+@pytest.mark.slow
 def test_a_long_session_is_told_in_slices_and_each_thing_once(tmp_path, monkeypatch):
     samples = [gpu(n + 1, uuid=f"GPU-{n % 5}", node=f"n{n % 5}", at=n // 5, util_pct=float(n)) for n in range(500)]
     path = a_session(tmp_path, samples).path
