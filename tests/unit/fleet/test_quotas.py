@@ -116,7 +116,7 @@ def a_process(pid: int, cmdline: str = "") -> Process:
 def test_a_record_is_not_longer_than_its_kind_can_be():
     node = Node()
     assert node.say(a_process(1, "x" * quotas.MOST_OF_RECORD)) is None
-    assert "bytes" in node.gaps[0].reason
+    assert "KiB" in node.gaps[0].reason
     assert node.say(a_process(1, "x" * 512)) is not None
     assert node.say(Log(source="job", text="x" * quotas.MOST_OF_RECORD)) is not None
 

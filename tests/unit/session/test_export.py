@@ -433,7 +433,7 @@ def test_a_page_has_the_verdict_and_the_stacks_of_a_recorded_hang(tmp_path):
     page.feed((tmp_path / "hang.html").read_text())
 
     assert "rank_missing" in page.text and "asynchronous.py:11" in page.text
-    assert re.search(r"rank 2 .*time\.sleep\(36000\)", page.text)
+    assert re.search(r"rank 2 [^\n]*asynchronous\.py:11[^\n]*\n\s*11 │ time\.sleep\(36000\)", page.text)
 
 
 def test_a_long_session_is_drawn_from_a_bounded_table():
