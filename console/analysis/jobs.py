@@ -117,14 +117,14 @@ def _job(
     ranks = sorted(ranks, key=_order)
     rows = tuple(_row(rank, newest, doing, unreachable) for rank in ranks if rank.status != "exited")
     live = [row for row in rows if row.attempt == newest and row.status == "present"]
-    found = sorted({row.rank for row in live if row.rank is not None and row.node not in unreachable})
+    ranks_found = sorted({row.rank for row in live if row.rank is not None and row.node not in unreachable})
     present = [rank for rank in ranks if rank.attempt == newest]
     return JobSummary(
         job=name,
         attempt=newest,
         world_size=world_size,
-        ranks_found=tuple(found),
-        ranks_missing=_missing(world_size, frozenset(found), present, unreachable),
+        ranks_found=tuple(ranks_found),
+        ranks_missing=_missing(world_size, frozenset(ranks_found), present, unreachable),
         rows=rows,
         states=dict(sorted(Counter(row.state for row in rows if row.attempt == newest).items())),
         conflicts=_conflicts(live),
@@ -178,8 +178,8 @@ def _world_sizes(by_job: Mapping[str, Sequence[Rank]]) -> dict[str, int | None]:
 
 def _world_size(ranks: Iterable[Rank]) -> int | None:
     """What most ranks say; of two sizes said equally often the larger, which hides nobody."""
-    said = Counter(rank.world_size for rank in ranks if rank.world_size is not None)
-    return max(said, key=lambda size: (said[size], size)) if said else None
+    sizes = Counter(rank.world_size for rank in ranks if rank.world_size is not None)
+    return max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
 
 
 def _conflicts(live: Sequence[RankSummary]) -> tuple[Conflict, ...]:
@@ -193,7 +193,7 @@ def _conflicts(live: Sequence[RankSummary]) -> tuple[Conflict, ...]:
 
 
 def _missing(
-    world_size: int | None, found: frozenset[int], ranks: Sequence[Rank], unreachable: Mapping[str, NodeState]
+    world_size: int | None, ranks_found: frozenset[int], ranks: Sequence[Rank], unreachable: Mapping[str, NodeState]
 ) -> tuple[MissingRank, ...]:
     unnumbered = [rank for rank in ranks if rank.status == "no_permission" and rank.rank is None]
     if world_size is None:
@@ -205,7 +205,7 @@ def _missing(
     never_seen = _never_seen(unnumbered, unreachable)
     missing = []
     for number in range(world_size):
-        if number in found:
+        if number in ranks_found:
             continue
         why, reason = _last_seen(by_number.get(number, ()), unreachable) or never_seen
         missing.append(MissingRank(number, why, reason))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gconsole.analysis.clock import ClusterTime, CommonClock
+from gconsole.analysis.clock import ClusterInstant, CommonClock
 from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.records import ClockNode, ClockSnapshot, ClockWindow, Record
 
@@ -82,7 +82,7 @@ def common_at(told: Told, nodes: Sequence[Node], second: float) -> int:
     return mono + epoch_of(told)
 
 
-def stamped(told: Told, node: Node, second: float, clock: str) -> ClusterTime | None:
+def stamped(told: Told, node: Node, second: float, clock: str) -> ClusterInstant | None:
     """What the product says of an instant that the node stamped with one of its clocks."""
     if clock == "real":
         instant = EPOCH + int(second * SECOND) + node.real_off_ns

@@ -268,7 +268,7 @@ def test_a_rank_that_others_left_behind_at_a_collective_is_out_of_step() -> None
     last = {0: 9, 1: 9, 2: 4, 3: 9}
     records = [entry(rank, seq) for rank, done in last.items() for seq in range(done + 1)]
     [found] = desyncs("llama", 0, groups_of(records, [status(rank, done) for rank, done in last.items()], 4))
-    assert (found.behind, found.at, found.others) == ((2,), 4, 9)
+    assert (found.behind, found.furthest, found.others) == ((2,), 4, 9)
     [told] = skew_findings((), (), [found], 10.0)
     assert (told.id, told.culprits) == ("desync", ("rank 2",))
     assert told.evidence == ("collective.collective_seq_id rank 2 4",)
@@ -317,7 +317,7 @@ def test_without_a_step_variable_the_pattern_of_collectives_makes_steps(good_clo
 def test_a_rank_two_steps_behind_is_out_of_step() -> None:
     walks = {("llama", 0, rank): StepProgress("n", 100 if rank != 3 else 98) for rank in range(8)}
     [found] = desyncs_of_steps(walks)
-    assert (found.behind, found.at, found.others) == ((3,), 98, 100)
+    assert (found.behind, found.furthest, found.others) == ((3,), 98, 100)
     assert [one.id for one in skew_findings((), (), [found], 10.0)] == ["desync"]
     walks["llama", 0, 3] = StepProgress("n", 99)
     assert desyncs_of_steps(walks) == []

@@ -76,10 +76,13 @@ def check_every_arrival(seen: SkewSnapshot, truth: Truth) -> int:
     """No two arrivals are further from where they truly were than their bounds; how many pairs there were."""
     pairs = 0
     for one in (arrivals for skew in seen.collectives for lateness in skew.judged
-                for arrivals in combinations(lateness.meeting.arrivals, 2)):  # fmt: skip
+                for arrivals in combinations(lateness.sync_point.arrivals, 2)):  # fmt: skip
         near, far = one
         true = truth.real(far.node, far.stamp) - truth.real(near.node, near.stamp)
-        error, bound = abs(far.at.ns - near.at.ns - true), far.at.bound_ns + near.at.bound_ns + READING_NS
+        error, bound = (
+            abs(far.instant.ns - near.instant.ns - true),
+            far.instant.bound_ns + near.instant.bound_ns + READING_NS,
+        )
         assert error <= bound, (near, far, true)
         pairs += 1
     return pairs

@@ -1,13 +1,11 @@
-"""One clock for the cluster, with a bound: from what probes measured to the line of each node.
+"""Cluster clock with error bounds, from probe records to a linear clock model per node. Pure: records in, findings out.
 
-In this order: `samples` (a window of one edge as arrays), `region` (all lines that its stamps allow) and `fit` (the
-best of them), `edge` (both together), `mesh` and `constraints` (all edges against each other), `settle` (a window of
-the fleet), `claims` (what the nodes' own time services say), `windows` (the fold of records into windows and lines),
-`readings` and `line` (the conversion that everybody uses), `found` (what is wrong with a clock). Pure: records in,
-records and findings out.
+Pipeline: `samples` (one edge window as arrays), `feasible_region` and `estimators` (possible lines, best line), `edge`,
+`intervals` and `network_fit` (all edges against each other), `node_bounds` (one window of all nodes), `time_services`
+(NTP/PTP claims), `windows` (fold of records), `readings` and `model` (clock conversion), `findings`.
 """
 
-from .model import ClusterTime, CommonClock
+from .model import ClusterInstant, CommonClock
 from .readings import NodeClock
 
-__all__ = ["ClusterTime", "CommonClock", "NodeClock"]
+__all__ = ["ClusterInstant", "CommonClock", "NodeClock"]

@@ -1,4 +1,4 @@
-"""A line for every node of one window: measured where that is best, else claimed, else said to be unknown."""
+"""Clock line of every node for one window: measured if that has the smallest bound, else claimed, else unknown."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .edge import EdgeWindow
 from .node_bounds import EdgeKey, NodeAt, Settled
 from .time_services import Claim, ClaimedLine, claimed_line
 
-#: From these on a node is warned of.
+#: Thresholds of the node warnings.
 STEP_NS: Final = 20_000
 SLEW_PPM: Final = 100.0
 RATE_PPM: Final = 100.0
 LOSS_PCT: Final = 1.0
 MISSED_PCT: Final = 5.0
-#: A node with so many flagged edges is itself what is wrong.
+#: A node with this many flagged edges is itself inconsistent.
 FLAGGED_EDGES: Final = 3
 
 _WORST_STAMPS: Final[tuple[Stamps, ...]] = ("ssh", "user", "kernel_rx")
@@ -28,7 +28,7 @@ _WORST_STAMPS: Final[tuple[Stamps, ...]] = ("ssh", "user", "kernel_rx")
 
 @dataclass(frozen=True, slots=True)
 class ClockMesh:
-    """All that is known at the end of one window."""
+    """Inputs of the node lines at the end of one window."""
 
     window_id: int
     reference: str
@@ -57,7 +57,7 @@ class _Line:
 
 
 def node_lines(fleet: ClockMesh, method: str, max_bound_ns: int) -> list[ClockNode]:
-    """The line of every node that said anything of its clocks, the reference first."""
+    """Clock lines of all nodes with clock records, the reference first."""
     ends = {name for edge in fleet.edges for name in (edge.src, edge.dst)}
     names = sorted({*ends, *fleet.claims, fleet.reference}, key=lambda name: (name != fleet.reference, name))
     by_node: dict[str, list[EdgeWindow]] = {}
@@ -68,10 +68,9 @@ def node_lines(fleet: ClockMesh, method: str, max_bound_ns: int) -> list[ClockNo
 
 
 def _from_reference(lines: list[ClockNode]) -> list[ClockNode]:
-    """The same, with offsets from the CLOCK_REALTIME of the reference, which stands first.
+    """Lines with offsets relative to the CLOCK_REALTIME of the reference (the first line).
 
-    Against MONOTONIC_RAW, which is the common clock, everybody's CLOCK_REALTIME is slewed by tens of ppm: what is left
-    without that of the reference is how far the nodes' clocks are apart.
+    Relative to MONOTONIC_RAW, the common clock, every CLOCK_REALTIME is slewed by tens of ppm, which is not node skew.
     """
     own = lines[0].offset_ns
     offsets = (None if own is None or line.offset_ns is None else line.offset_ns - own for line in lines)
@@ -130,11 +129,11 @@ def _status(fleet: ClockMesh, name: str, edges: Sequence[EdgeWindow], line: _Lin
 
 
 def _chosen(fleet: ClockMesh, name: str, edges: Sequence[EdgeWindow], method: str) -> _Line | None:
-    """The line with the smallest bound, of those that the configuration allows; a claim must not contradict probes."""
+    """Line with the smallest bound that the configured method allows; a claim must not contradict probes."""
     if name == fleet.reference:
         return _of_reference(fleet, edges)
-    at = fleet.settled.nodes.get(name) if fleet.settled else None
-    measured = _measured(fleet, at, edges) if at is not None else None
+    node_at = fleet.settled.nodes.get(name) if fleet.settled else None
+    measured = _measured(fleet, node_at, edges) if node_at is not None else None
     claimed = _claimed(fleet, name)
     if method in ("probe", "ssh"):
         return measured
@@ -151,7 +150,7 @@ def _chosen(fleet: ClockMesh, name: str, edges: Sequence[EdgeWindow], method: st
 
 
 def _of_reference(fleet: ClockMesh, edges: Sequence[EdgeWindow]) -> _Line | None:
-    """The common clock is the reference's own: nothing to be wrong about."""
+    """The common clock is the reference's own, so its bound is 0."""
     if fleet.settled is not None and fleet.reference in fleet.settled.nodes:
         mono = fleet.settled.nodes[fleet.reference].mono
     elif fleet.reference in fleet.claims:
@@ -168,10 +167,17 @@ def _way(edges: Sequence[EdgeWindow]) -> ClockMethod:
     return "ssh" if all(edge.method == "ssh" for edge in sound) else "probe"
 
 
-def _measured(fleet: ClockMesh, at: NodeAt, edges: Sequence[EdgeWindow]) -> _Line:
+def _measured(fleet: ClockMesh, node_at: NodeAt, edges: Sequence[EdgeWindow]) -> _Line:
     assert fleet.settled is not None
     common = fleet.settled.nodes[fleet.reference].mono + fleet.epoch
-    return _Line(at.mono, common, 1.0 / (1.0 + at.rate), int(at.bound_ns) + 1, _way(edges), at.rate_bound * 1e6)
+    return _Line(
+        node_at.mono,
+        common,
+        1.0 / (1.0 + node_at.rate),
+        int(node_at.bound_ns) + 1,
+        _way(edges),
+        node_at.rate_bound * 1e6,
+    )
 
 
 def _claimed(fleet: ClockMesh, name: str) -> _Line | None:

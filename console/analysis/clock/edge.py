@@ -1,4 +1,4 @@
-"""One edge in one window: its line, and how far that can be wrong."""
+"""One edge in one window: fitted line and its error bound."""
 
 from __future__ import annotations
 
@@ -14,32 +14,28 @@ from .estimators import Line, best_line
 from .feasible_region import Region, region
 from .samples import Samples, samples
 
-#: A window with fewer bins than this in one direction makes no line.
+#: Minimum bins per direction for a fit.
 LEAST_BINS: Final = 10
-#: How far a clock that runs evenly by all appearances bends within a window of 4 s, ns (of a wander of 2 us in 30 s); a
-#: bend grows with the square of the time.
+#: Clock wander within a 4 s window, ns (from 2 us in 30 s); grows with the square of the time.
 WANDER_NS: Final = 300.0
 _WANDER_OVER_NS: Final = 4e9
-#: How far a stamp of CLOCK_REALTIME is off once it is MONOTONIC_RAW: the bracket of the read of both (210 ns, median of
-#: the best of five), at either end.
+#: Error of converting CLOCK_REALTIME to MONOTONIC_RAW, ns: 210 ns read bracket (median, best of five) at either end.
 READ_NS: Final = 2 * 210.0
-#: One bin of so many is calmer than what shows the noise of stamps; and of the thousands of stamps of a window the
-#: extreme ones, which make the bound, are so many times as far off. (Synthetic stamps with a normal error of 0.85 us,
-#: on a way of 2.5 us: 120 windows, no miss, without this 9; of 1 us: 1 miss, without this 23.)
+#: Stamp noise is the 1/CALM quantile of the bins' mismatch, times EXTREME because the extreme stamps set the bound.
+#: (Synthetic stamps, normal error 0.85 us, path 2.5 us: 0 of 120 bounds violated, 9 without; path 1 us: 1, 23 without.)
 CALM: Final = 10
 EXTREME: Final = 3.0
-#: From this share of replies on that were back before they can have left, and this many, stamps are not to be trusted.
-#: (The kernel's own are early by some 0.4 us once in a long while.)
+#: Minimum share and count of non-causal replies for `noncausal`. (Kernel stamps are rarely early by about 0.4 us.)
 NONCAUSAL_SHARE: Final = 0.005
 NONCAUSAL: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeWindow:
-    """How far the clock of `dst` is ahead of that of `src`, both MONOTONIC_RAW, over one window.
+    """Offset of the clock of `dst` from that of `src` (both MONOTONIC_RAW) over one window.
 
-    The line is y0 + offset + slope * (t - x0) at an instant `t` of `src`. It and the region are None where the status
-    is not `ok`, except that `noncausal` keeps the line, which then has no bound.
+    The line is y0 + offset + slope * (t - x0) at an instant `t` of `src`. Line and region are None unless the status is
+    `ok`; `noncausal` keeps the line, without a bound.
     """
 
     src: str
@@ -53,22 +49,20 @@ class EdgeWindow:
     line: Line | None = None
     region: Region | None = None
     repeat_ns: float | None = None
-    r_squared: float | None = None  # nothing about accuracy: a biased path has 1.0
+    r_squared: float | None = None  # fit quality, not accuracy: a biased path has 1.0
     min_rtt_ns: int | None = None
     sent: int = 0
     kept: int = 0
     noncausal: int = 0
-    missed_pct: float = 0.0  # triples that the node was too busy to send
+    missed_pct: float = 0.0  # probes not sent because the node was busy
 
     @property
     def lost(self) -> int:
+        """Probes without a usable reply."""
         return max(0, self.sent - self.kept - self.noncausal)
 
     def at(self, t: int) -> tuple[float, float, float]:
-        """Least possible, best, and greatest possible offset beyond `y0` at an instant of `src`.
-
-        Raises `ValueError` in a window without a bound.
-        """
+        """Minimum, best and maximum offset beyond `y0` (ns) at instant `t` of `src`; ValueError without a bound."""
         if self.line is None or self.region is None:
             raise ValueError(f"the window of {self.src} to {self.dst} has no bound ({self.status})")
         x = float(t - self.x0)
@@ -78,7 +72,7 @@ class EdgeWindow:
 
     @property
     def bound_ns(self) -> float | None:
-        """The error of the line at the middle of the window is at most this, if the clocks run evenly."""
+        """Maximum error of the line at the middle of the window, ns."""
         if self.region is None:
             return None
         low, best, high = self.at(self.x0)
@@ -86,7 +80,7 @@ class EdgeWindow:
 
     @property
     def slope_bound(self) -> float | None:
-        """The error of the slope is at most this, ns per ns."""
+        """Maximum error of the slope, ns per ns."""
         if self.region is None or self.line is None:
             return None
         slopes = self.region.slopes
@@ -94,12 +88,12 @@ class EdgeWindow:
 
 
 def edge_window(records: Sequence[ClockBins]) -> EdgeWindow:
-    """The line of one edge over the window that these records cover; they are of one edge, method and agent."""
+    """Fit the window covered by `records`, which are of one edge, method and agent."""
     points = samples(records)
     counts = {
-        "sent": sum(one.sent for record in records for one in record.bins),
-        "kept": sum(max(0, one.got - one.noncausal) for record in records for one in record.bins),
-        "noncausal": sum(one.noncausal for record in records for one in record.bins),
+        "sent": sum(bin_.sent for record in records for bin_ in record.bins),
+        "kept": sum(max(0, bin_.got - bin_.noncausal) for record in records for bin_ in record.bins),
+        "noncausal": sum(bin_.noncausal for record in records for bin_ in record.bins),
     }
     ticks = sum(record.ticks for record in records)
     missed_pct = 100.0 * sum(record.missed for record in records) / ticks if ticks else 0.0
@@ -124,17 +118,16 @@ def edge_window(records: Sequence[ClockBins]) -> EdgeWindow:
 
 
 def slack_ns(width_ns: int) -> float:
-    """How far any point of a window of that width may be off: the clocks bend, and reading them takes time."""
+    """Maximum error of a point in a window of that width, ns: clock wander plus read time."""
     return WANDER_NS * max(1.0, width_ns / _WANDER_OVER_NS) ** 2 + READ_NS
 
 
 def noise_ns(records: Sequence[ClockBins]) -> float:
-    """How far single stamps are off by themselves, at most, ns: by how much two packets change their distance.
+    """Maximum error of single stamps, ns: change of the packet spacing, in the bins with the least path jitter.
 
-    Ways change it, too, stamps alone do in the calmest bins. Pairs are not left out for it: rejecting them was measured
-    to make lines worse, because through jitter an even spacing is coincidence.
+    Pairs are not rejected by spacing: that made fits worse, because under jitter an even spacing is coincidence.
     """
-    changes = sorted(one.mismatch_ns for record in records for one in record.bins if one.mismatch_ns is not None)
+    changes = sorted(bin_.mismatch_ns for record in records for bin_ in record.bins if bin_.mismatch_ns is not None)
     return EXTREME * changes[len(changes) // CALM] if changes else 0.0
 
 

@@ -1,8 +1,7 @@
-"""One line through a window's points: the best guess, which the region of what is possible then bounds.
+"""Best line through a window's points; the feasible region bounds its error.
 
-Three estimators that fail differently, and their median: a quantile line through the fastest of each bin, the middle of
-the widest strip between the clouds, least squares over the fastest exchanges. None is best everywhere; their median was
-within 2 of the best in every scenario that was measured.
+Median of three estimators: quantile regression over the fastest of each bin, middle of the widest strip between the two
+clouds, least squares over the fastest exchanges. The median was within a factor of 2 of the best in every scenario.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import numpy as np
 from .feasible_region import MOST_SLOPE, Region
 from .samples import Bools, Floats, Samples
 
-#: Which quantile the first line is: a little above the floor, because one lucky stamp is not the floor.
+#: Quantile of the regression: above the minimum, so that one outlier does not set the floor.
 TAU: Final = 0.15
 ROUNDS: Final = 20
-#: Of all exchanges the share of the fastest that least squares looks at, and at least how many.
+#: Share and minimum number of the fastest exchanges used by least squares.
 FASTEST: Final = 0.05
 LEAST_FASTEST: Final = 20
-#: Into how many interleaved parts a window is cut to see whether it repeats.
+#: Interleaved sub-samples for repeatability.
 PARTS: Final = 4
 
 #: Slope (ns per ns) and offset (ns) at x = 0.
@@ -29,10 +28,10 @@ Line = tuple[float, float]
 
 
 def best_line(points: Samples, possible: Region | None, got: int) -> tuple[Line, float | None]:
-    """The line in whose favour two of the three estimators are, at either end of the window; and how it repeats.
+    """Median line of the estimators at both ends of the window, and its repeatability (ns).
 
-    `got` is how many exchanges the window had. Without a region there are two estimators, and their mean. How it
-    repeats is the largest deviation of four interleaved sub-samples at the middle, ns: not how accurate it is.
+    `got`: exchanges of the window. Without a region: mean of two estimators. Repeatability is the largest deviation of
+    the interleaved sub-samples at the middle; it is not accuracy.
     """
     masks, ways = points.parts(PARTS), len(points.forward)
     both = masks[:, :ways].any(axis=1) & masks[:, ways:].any(axis=1)
@@ -55,10 +54,10 @@ def _ends(points: Samples) -> tuple[float, float]:
 
 
 def quantile_lines(forward: Floats, backward: Floats, masks: Bools) -> Floats:
-    """A common slope and a floor for each direction, by pinball loss; the offset is halfway between the floors.
+    """Common slope and one floor per direction, by pinball loss; the offset is halfway between the floors.
 
-    One row (slope, offset) for each row of `masks`, which says of all points, forward ones first, which count.
-    Iteratively reweighted least squares on three unknowns. Raises `ValueError` without points in both directions.
+    One row (slope, offset) per row of `masks`, which selects points (forward first). Iteratively reweighted least
+    squares with three unknowns. Raises ValueError without points in both directions.
     """
     x = np.concatenate([forward[:, 0], backward[:, 0]]) / 1e9
     y = np.concatenate([forward[:, 1], backward[:, 1]])

@@ -1,9 +1,8 @@
-"""Every straight line that a window's stamps allow: what bounds the offset, whatever the paths are like.
+"""Feasible region of a window: every line that its stamps allow, which bounds the offset for any path asymmetry.
 
-A probe cannot arrive before it was sent, so each forward point lies above the true offset and each backward point below
-it. Over one window two clocks drift apart evenly (wander is allowed for by `slack`), so the truth is one of the lines
-that lie under all forward and above all backward points. Nothing is assumed of the paths: they may be as asymmetric as
-they like.
+A probe cannot arrive before it was sent, so forward points lie above the true offset and backward points below it. Over
+one window the drift is linear (`slack` covers wander), so the true line lies under all forward and above all backward
+points.
 """
 
 from __future__ import annotations
@@ -15,24 +14,20 @@ import numpy as np
 
 from .samples import Floats
 
-#: No two clocks in working order drift apart faster (a crystal is good to 50 ppm; NTP slews at most 500, on another
-#: clock than the one that is used here).
+#: Maximum drift between two healthy clocks (a crystal is within 50 ppm; NTP does not slew MONOTONIC_RAW).
 MOST_SLOPE: Final = 200e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """All pairs (slope, offset at x = 0) that are possible: a convex polygon, by the slopes of its corners.
-
-    `x` is in ns from the window's middle, `y` in ns, slopes are ns per ns.
-    """
+    """Convex polygon of possible (slope, offset at x = 0), by the slopes of its corners; ns and ns per ns."""
 
     slopes: Floats  # rising
     highest: Floats  # greatest possible offset at x = 0 with that slope
     lowest: Floats
 
     def interval(self, x: float) -> tuple[float, float]:
-        """The least and the greatest offset that are possible at `x`, inside the window or beyond it."""
+        """Minimum and maximum offset at `x` (ns from the window's middle, also outside the window)."""
         return float((self.lowest + self.slopes * x).min()), float((self.highest + self.slopes * x).max())
 
     @property
@@ -43,10 +38,7 @@ class Region:
 
 
 def region(forward: Floats, backward: Floats, slack: float) -> Region | None:
-    """The lines that are possible, each point being wrong by up to `slack` ns; None where there is none.
-
-    With none, somebody's stamps are not causal or a clock was set within the window.
-    """
+    """Possible lines if each point may be off by `slack` ns; None: stamps are not causal or a clock was stepped."""
     if not len(forward) or not len(backward):
         return None
     above, below = lower_hull(forward), lower_hull(backward * (1.0, -1.0)) * (1.0, -1.0)
@@ -56,7 +48,7 @@ def region(forward: Floats, backward: Floats, slack: float) -> Region | None:
     possible = gap >= 0
     if not possible.any():
         return None
-    # Between two neighbouring slopes the gap is straight: it ends where it crosses zero.
+    # Between two neighbouring slopes the gap is linear: it ends where it crosses zero.
     crossing = np.flatnonzero(possible[1:] != possible[:-1])
     left, right = slopes[crossing], slopes[crossing + 1]
     ends = left + (right - left) * gap[crossing] / (gap[crossing] - gap[crossing + 1])
@@ -66,7 +58,7 @@ def region(forward: Floats, backward: Floats, slack: float) -> Region | None:
 
 
 def lower_hull(points: Floats) -> Floats:
-    """The corners of the convex hull's lower side, by rising x (Andrew's monotone chain)."""
+    """Lower convex hull, by rising x (Andrew's monotone chain)."""
     hull: list[tuple[float, float]] = []
     for x, y in points[np.lexsort((points[:, 1], points[:, 0]))].tolist():
         while len(hull) > 1:

@@ -1,8 +1,7 @@
-"""What all edges together make certain: the tightest interval for each node, and proof where edges cannot all be true.
+"""Difference constraints of all edges: tightest offset interval per node, and negative cycles (inconsistent edges).
 
-Each edge says low <= offset of far - offset of near <= high. Chains of such statements are shortest paths (Bellman and
-Ford): the greatest offset that a node can have is the shortest way from the reference, the least that of the way back.
-A loop whose lengths add up to less than zero has no solution at all: one of its edges is wrong, without statistics.
+Each edge states low <= offset[far] - offset[near] <= high. The maximum offset of a node is the shortest path from the
+reference, the minimum that of the reverse path (Bellman-Ford). A negative cycle proves that one of its edges is wrong.
 """
 
 from __future__ import annotations
@@ -25,13 +24,14 @@ class Constraints:
     high: Floats
 
     def without(self, edges: set[int]) -> Constraints:
+        """The constraints less the edges with these indices."""
         kept = np.array([edge for edge in range(len(self.near)) if edge not in edges], dtype=np.intp)
         return Constraints(self.n, self.near[kept], self.far[kept], self.low[kept], self.high[kept])
 
 
 @dataclass(frozen=True, slots=True)
 class Arcs:
-    """The same as directed lengths: offset[head] <= offset[tail] + length; sorted by head. `edge` is whose they are."""
+    """Directed lengths, sorted by head: offset[head] <= offset[tail] + length. `edge` is the index of the edge."""
 
     n: int
     tail: Ints
@@ -55,10 +55,7 @@ def arcs(given: Constraints) -> Arcs:
 
 
 def distances(ways: Arcs, start: int) -> Floats:
-    """The greatest offset of each node beyond that of `start`, ns; infinite where nothing bounds it.
-
-    Raises `ValueError` where a loop makes the constraints impossible.
-    """
+    """Maximum offset of each node relative to `start`, ns; infinite if unbounded. ValueError on a negative cycle."""
     distance = np.full(ways.n, np.inf)
     distance[start] = 0.0
     heads, first = np.unique(ways.head, return_index=True)
@@ -88,17 +85,14 @@ def all_distances(ways: Arcs) -> Floats:
 
 
 def intervals(given: Constraints, reference: int) -> tuple[Floats, Floats]:
-    """The least and the greatest offset of each node, ns beyond the reference's; infinite where unbounded.
-
-    Raises `ValueError` where the constraints contradict each other.
-    """
+    """Minimum and maximum offset of each node relative to the reference, ns; ValueError on a negative cycle."""
     forth = arcs(given)
     back = arcs(Constraints(given.n, given.far, given.near, given.low, given.high))
     return -distances(back, reference), distances(forth, reference)
 
 
 def impossible_loop(given: Constraints) -> tuple[int, ...]:
-    """The edges of one loop that cannot all be true; empty where all can."""
+    """Edges of one negative cycle; empty if the constraints are consistent."""
     ways = arcs(given)
     distance = np.zeros(ways.n)  # as from a node beside all others: finds every loop
     came_by = np.full(ways.n, -1, dtype=np.intp)

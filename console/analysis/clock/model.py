@@ -1,4 +1,4 @@
-"""From a node's clock to the common clock: straight between windows, in integers, with a bound that grows with age."""
+"""Conversion from node clocks to the common clock: piecewise linear, integer ns, with error bounds."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from typing import Final
 from ...records import ClockNode, ClockSnapshot
 from .readings import NodeClock, Readings
 
-#: By how much the bound grows with the time since the last window: a clock in order (0.3 ppm was measured of a wander
-#: of 2 us in 30 s), and one that its node was warned of.
+#: Growth of the bound with the time since the last window: healthy clock (0.3 ppm measured), clock with warnings.
 GROWS: Final = 0.5e-6
 GROWS_WARNED: Final = 200e-6
-#: Rates are carried as integers of this many parts.
+#: Fixed-point denominator of rates.
 _PARTS: Final = 10**15
-#: Windows further back say nothing about the rate now, ns.
+#: Maximum age of windows used for the rate, ns.
 _REMEMBERED: Final = 600_000_000_000
-#: A window whose bound is so many times that of the one before may be worth less than that one's line, carried on.
+#: Ratio of bounds from which extrapolating the previous window may be better than using the new one.
 _MUCH_WIDER: Final = 2
-#: Warnings after which a line is not to be trusted beyond its window.
+#: Warnings after which a line is not extrapolated with its own rate bound.
 _SHAKEN: Final = frozenset({"step", "noncausal", "rate", "inconsistent"})
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterTime:
-    """An instant on the common clock, ns, and how far off it can be."""
+class ClusterInstant:
+    """Instant on the common clock and its error bound, ns."""
 
     ns: int
     bound_ns: int
@@ -43,7 +42,7 @@ class _Knot:
 
 
 class NodeTimeline:
-    """One node's line, through the middles of its windows."""
+    """Clock model of one node: piecewise linear through the middles of its windows."""
 
     def __init__(self, lines: Iterable[ClockNode]) -> None:
         self._knots: list[_Knot] = []
@@ -51,21 +50,21 @@ class NodeTimeline:
         for line in lines:
             self._add(line)
 
-    def common(self, mono: int) -> ClusterTime | None:
-        """When an instant of MONOTONIC_RAW was on the common clock; None before the node had a line."""
+    def common(self, mono: int) -> ClusterInstant | None:
+        """Convert MONOTONIC_RAW (ns) to the common clock; None without a line."""
         if not self._knots:
             return None
-        found = bisect_right(self._knots, mono, key=lambda knot: knot.mono)
-        if found == 0:
+        index = bisect_right(self._knots, mono, key=lambda knot: knot.mono)
+        if index == 0:
             return self._beyond(0, mono)
-        if found == len(self._knots):
-            return self._beyond(found - 1, mono)
-        near, far = self._knots[found - 1], self._knots[found]
+        if index == len(self._knots):
+            return self._beyond(index - 1, mono)
+        near, far = self._knots[index - 1], self._knots[index]
         gone, width = mono - near.mono, far.mono - near.mono
         common = near.common + gone * (far.common - near.common) // width
         bound = near.bound_ns + (far.bound_ns - near.bound_ns) * gone // width
         grows = GROWS_WARNED if near.is_shaken or far.is_shaken else GROWS
-        return ClusterTime(common, bound + 1 + int(min(gone, width - gone) * grows))
+        return ClusterInstant(common, bound + 1 + int(min(gone, width - gone) * grows))
 
     def _add(self, line: ClockNode) -> None:
         if line.at_common is None or line.alpha is None or line.bound_ns is None:
@@ -76,27 +75,23 @@ class NodeTimeline:
         if self._knots and line.bound_ns > _MUCH_WIDER * self._knots[-1].bound_ns:
             before = self._beyond(len(self._knots) - 1, line.at_mono)
             if before.bound_ns <= line.bound_ns:
-                return  # what was known before is still better, as old as it is
+                return  # the extrapolation has the smaller bound
         own = GROWS_WARNED if line.drift_bound_ppm is None else line.drift_bound_ppm * 1e-6
         shaken = not _SHAKEN.isdisjoint(line.warnings) or line.status == "inconsistent"
         self._rates.pop(len(self._knots), None)
         self._knots.append(_Knot(line.at_mono, line.at_common, line.bound_ns, line.alpha - 1.0, own, shaken))
 
-    def _beyond(self, index: int, mono: int) -> ClusterTime:
+    def _beyond(self, index: int, mono: int) -> ClusterInstant:
         knot = self._knots[index]
         if index not in self._rates:
             self._rates[index] = self._rate(index)
         rate, rate_bound = self._rates[index]
         gone = mono - knot.mono
         grows = GROWS_WARNED if knot.is_shaken else rate_bound + GROWS
-        return ClusterTime(knot.common + gone + gone * rate // _PARTS, knot.bound_ns + 1 + int(abs(gone) * grows))
+        return ClusterInstant(knot.common + gone + gone * rate // _PARTS, knot.bound_ns + 1 + int(abs(gone) * grows))
 
     def _rate(self, index: int) -> tuple[int, float]:
-        """The rate at the first or the last window, in `_PARTS`, and how far off it can be.
-
-        That window's own, narrowed by the other windows: the rate between two is known as well as their bounds allow
-        over the time between them.
-        """
+        """Rate at the first or last window (in `_PARTS`) and its bound: its own, narrowed by the other windows."""
         knot = self._knots[index]
         low, high = knot.rate - knot.rate_bound, knot.rate + knot.rate_bound
         for other in self._knots[1:] if index == 0 else reversed(self._knots[:index]):
@@ -106,32 +101,35 @@ class NodeTimeline:
             secant = (knot.common - other.common - gone) / gone
             off = (knot.bound_ns + other.bound_ns) / abs(gone) + GROWS
             if secant - off > high or secant + off < low:
-                break  # it ran otherwise then
+                break  # the rate was different then
             low, high = max(low, secant - off), min(high, secant + off)
         rate = min(max(knot.rate, low), high)
         return round(rate * _PARTS), max(high - rate, rate - low)
 
 
 class CommonClock:
-    """The one conversion of node time to common time, which every view, export and query uses.
+    """Conversion of node time to common time for views, exports and queries; recorded stamps are never rewritten.
 
-    Stamps are never rewritten: whoever compares nodes asks here. A difference of two instants of different nodes is
-    known to the sum of their bounds; of one node, to what its own readings are worth.
+    The error of a difference between two nodes is at most the sum of their bounds.
     """
 
     def __init__(
         self, lines: Mapping[str, Iterable[ClockNode]], snapshots: Mapping[str, Iterable[ClockSnapshot]]
     ) -> None:
         self._given = lines, snapshots
-        self._lines: dict[str, NodeTimeline] = {}  # made for those that are asked for: there may be hundreds
+        self._lines: dict[str, NodeTimeline] = {}  # built on first use
         self._readings: dict[str, Readings] = {}
 
-    def to_cluster(self, node: str, instant: int, clock: NodeClock = "raw") -> ClusterTime | None:
-        """When an instant of a node's clock was on the common clock; None where nothing ties that node to it."""
+    def to_cluster(self, node: str, instant: int, clock: NodeClock = "raw") -> ClusterInstant | None:
+        """Convert an instant of a node's clock (ns) to the common clock; None if the node has no line."""
         if node not in self._lines:
             lines, snapshots = self._given
             self._lines[node] = NodeTimeline(lines.get(node, ()))
             self._readings[node] = Readings(snapshots.get(node, ()))
         reading = self._readings[node].raw(instant, clock)
-        at = None if reading is None else self._lines[node].common(reading.raw)
-        return None if at is None or reading is None else ClusterTime(at.ns, at.bound_ns + reading.bound_ns)
+        instant_common = None if reading is None else self._lines[node].common(reading.raw)
+        return (
+            None
+            if instant_common is None or reading is None
+            else ClusterInstant(instant_common.ns, instant_common.bound_ns + reading.bound_ns)
+        )

@@ -1,4 +1,4 @@
-"""All edges at one instant: the offsets that contradict them least, and what each edge says against the others."""
+"""Robust least-squares fit of node offsets to all edges at one instant, and each edge's residual."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from .samples import Bools, Floats, Ints
 
 ROUNDS: Final = 20
-#: The scale of honest residuals is never taken to be less, ns: below it everything agrees.
+#: Minimum residual scale, ns.
 LEAST_SCALE_NS: Final = 500.0
-#: A residual beyond so many scales loses weight; beyond so many, and this many ns, the others contradict the edge.
+#: A residual above DOUBTED scales loses weight; above CONTRADICTED scales and CONTRADICTED_NS the edge is contradicted.
 DOUBTED: Final = 1.5
 CONTRADICTED: Final = 6.0
 CONTRADICTED_NS: Final = 5_000.0
@@ -21,7 +21,7 @@ CONTRADICTED_NS: Final = 5_000.0
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Edges between nodes 0 to `n` - 1: `far[i]` is ahead of `near[i]` by `offset[i]` ns, give or take `bound[i]`."""
+    """Edges between nodes 0 to `n` - 1: `far[i]` is ahead of `near[i]` by `offset[i]` ± `bound[i]` ns."""
 
     n: int
     near: Ints
@@ -30,7 +30,7 @@ class Mesh:
     bound: Floats
 
     def component(self, start: int) -> Bools:
-        """Which nodes can be reached from one over edges."""
+        """Mask of the nodes reachable from `start`."""
         reached = np.zeros(self.n, dtype=np.bool_)
         reached[start] = True
         while True:
@@ -43,24 +43,21 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Offsets relative to the reference, ns (NaN where it cannot be reached), and each edge's residual, ns."""
+    """Offsets relative to the reference, ns (NaN if unreachable), and each edge's residual, ns."""
 
     offset: Floats
-    residual: Floats  # what the edge says minus what the whole mesh says
-    scale: float  # of honest residuals, ns
+    residual: Floats  # edge offset minus fitted offset
+    scale: float  # robust standard deviation of the residuals, ns
 
     @property
     def contradicted(self) -> Bools:
-        """Edges that the others contradict. An edge in no loop is never among them: nothing can contradict it."""
+        """Mask of edges contradicted by the others; an edge in no loop never is."""
         limit = max(CONTRADICTED * self.scale, CONTRADICTED_NS)
         return np.abs(np.nan_to_num(self.residual)) > limit
 
 
 def solve(mesh: Mesh, reference: int) -> Solution:
-    """Robust weighted least squares: few edges that lie do not move the others' answer.
-
-    Weights are 1 / bound^2, and less for an edge whose residual is large beside the others'.
-    """
+    """Robust weighted least squares: weights 1 / bound^2, reduced for large residuals."""
     reached = mesh.component(reference)
     used = reached[mesh.near]
     sub = Mesh(mesh.n, mesh.near[used], mesh.far[used], mesh.offset[used], mesh.bound[used])
@@ -116,12 +113,12 @@ def _least_squares(mesh: Mesh, weight: Floats, reference: int, start: Floats) ->
 
 
 def bridges(n: int, near: Sequence[int], far: Sequence[int]) -> set[int]:
-    """The edges that no loop passes: without one of them the graph falls apart. By number of the edge."""
+    """Indices of the edges that are in no loop (graph bridges)."""
     beside: list[list[tuple[int, int]]] = [[] for _ in range(n)]
     for edge, (a, b) in enumerate(zip(near, far, strict=True)):
         beside[a].append((b, edge))
         beside[b].append((a, edge))
-    order, low, found, count = [-1] * n, [0] * n, set(), 0
+    order, low, bridge_edges, count = [-1] * n, [0] * n, set(), 0
     for root in range(n):
         if order[root] >= 0:
             continue
@@ -145,5 +142,5 @@ def bridges(n: int, near: Sequence[int], far: Sequence[int]) -> set[int]:
                     parent = trail[-1][0]
                     low[parent] = min(low[parent], low[node])
                     if low[node] > order[parent]:
-                        found.add(came_by)
-    return found
+                        bridge_edges.add(came_by)
+    return bridge_edges

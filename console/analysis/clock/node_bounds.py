@@ -1,4 +1,4 @@
-"""One window of the whole fleet: from the lines of its edges to a line for each node."""
+"""One window of all nodes: from edge lines to a clock offset, rate and bound per node."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from .intervals import Constraints, all_distances, arcs, impossible_loop, interv
 from .network_fit import Mesh, Solution, bridges, solve
 from .samples import Floats, Ints
 
-#: An edge is flagged once this many of the last windows contradicted the mesh.
+#: An edge is flagged if this many of the last OF_WINDOWS windows contradicted the fit.
 FLAGGED: Final = 2
 OF_WINDOWS: Final = 3
-#: An edge that is in none of so many windows is forgotten: where nodes come and go, others are compared each time.
+#: Windows after which an absent edge is dropped.
 FORGOTTEN_AFTER: Final = 12
 
-#: An edge: (node that asks, node that answers).
+#: (probing node, responding node)
 EdgeKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAt:
-    """What one node's clock read at the instant for which the fleet was solved."""
+    """One node's clock at the instant of the solution."""
 
     mono: int
     bound_ns: float
-    rate: float  # of its clock in that of the reference, less 1
+    rate: float  # relative to the reference, less 1
     rate_bound: float
-    low: float  # the interval about `mono`, ns: certain, if its edges are
+    low: float  # interval around `mono`, ns
     high: float
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The fleet at one instant. Nodes that no sound edge ties to the reference are not in `nodes`."""
+    """Solution of one window; nodes not connected to the reference by usable edges are not in `nodes`."""
 
     reference: str
     nodes: Mapping[str, NodeAt]
-    residual_ns: Mapping[EdgeKey, float]  # only of edges that a loop passes
-    inconsistent: frozenset[EdgeKey]  # edges that cannot be true beside the others; proven
-    contradicted: frozenset[EdgeKey]  # edges that the others contradict; by statistics
+    residual_ns: Mapping[EdgeKey, float]  # only of edges in loops
+    inconsistent: frozenset[EdgeKey]  # edges of negative cycles: proven
+    contradicted: frozenset[EdgeKey]  # large residuals: statistical
     bridges: frozenset[EdgeKey]
 
 
 @dataclass
 class Flags:
-    """Which edges are flagged: one window may be bad luck, two of three are not."""
+    """Flagged edges: contradicted in FLAGGED of the last OF_WINDOWS windows."""
 
-    _past: dict[EdgeKey, tuple[int, deque[bool]]] = field(default_factory=dict)  # the last window it was in, and how
+    _past: dict[EdgeKey, tuple[int, deque[bool]]] = field(default_factory=dict)  # last window, recent results
     _number: int = 0  # of windows
 
     def add(self, settled: Settled, edges: Sequence[EdgeKey]) -> frozenset[EdgeKey]:
-        """What is flagged after this window."""
+        """Add a window; returns the flagged edges."""
         flagged = set(settled.inconsistent)
         self._number += 1
         for key in edges:
@@ -66,13 +66,13 @@ class Flags:
             if sum(past) >= FLAGGED:
                 flagged.add(key)
         oldest = self._number - FORGOTTEN_AFTER
-        self._past = {key: one for key, one in self._past.items() if one[0] > oldest}
+        self._past = {key: entry for key, entry in self._past.items() if entry[0] > oldest}
         return frozenset(flagged)
 
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """Sound edges between numbered nodes, at one instant: offsets about `mono`, which is near the truth."""
+    """Usable edges between numbered nodes at one instant; offsets are relative to the estimates `mono`."""
 
     names: list[str]
     edges: list[EdgeWindow]
@@ -93,10 +93,10 @@ class _Graph:
 
 
 def settle(edges: Sequence[EdgeWindow], reference: str | None) -> Settled | None:
-    """All nodes' clocks at one instant of the reference's; None without a sound edge.
+    """Solve all nodes' clocks at one instant of the reference; None without a usable edge.
 
-    The reference is kept while it has a sound edge; else it becomes the node of the largest connected part whose bounds
-    to all others are smallest together.
+    The reference is kept while it has a usable edge; else it is the node of the largest connected component with the
+    smallest sum of bounds.
     """
     sound = [edge for edge in edges if edge.region is not None]
     if not sound:
@@ -110,8 +110,8 @@ def settle(edges: Sequence[EdgeWindow], reference: str | None) -> Settled | None
         if not left:
             return None
         whole = _graph(_largest(left, reference), reference)
-    known = whole.names.index(reference) if reference in whole.names else _central(whole.constraints)
-    return _solved(whole, known, inconsistent)
+    index = whole.names.index(reference) if reference in whole.names else _central(whole.constraints)
+    return _solved(whole, index, inconsistent)
 
 
 def _solved(graph: _Graph, reference: int, inconsistent: frozenset[EdgeKey]) -> Settled:
@@ -121,11 +121,11 @@ def _solved(graph: _Graph, reference: int, inconsistent: frozenset[EdgeKey]) -> 
     crossing = bridges(len(graph.names), graph.near.tolist(), graph.far.tolist())
     nodes = {}
     for number, name in enumerate(graph.names):
-        at = min(max(float(solution.offset[number]), float(low[number])), float(high[number]))
-        mono = graph.mono[number] + round(at)
+        offset = min(max(float(solution.offset[number]), float(low[number])), float(high[number]))
+        mono = graph.mono[number] + round(offset)
         nodes[name] = NodeAt(
-            mono=mono, low=float(low[number]) - at, high=float(high[number]) - at,
-            bound_ns=max(float(high[number]) - at, at - float(low[number])),
+            mono=mono, low=float(low[number]) - offset, high=float(high[number]) - offset,
+            bound_ns=max(float(high[number]) - offset, offset - float(low[number])),
             rate=float(rates[number]),
             rate_bound=max(float(rate_high[number] - rates[number]), float(rates[number] - rate_low[number])),
         )  # fmt: skip
@@ -143,35 +143,35 @@ def _solved(graph: _Graph, reference: int, inconsistent: frozenset[EdgeKey]) -> 
 
 
 def _is_odd(graph: _Graph, number: int, solution: Solution) -> bool:
-    """Whether a residual says something: an edge over SSH is crooked by nature, and within its bound in order."""
+    """Whether a large residual counts: SSH edges are asymmetric by nature, so only beyond their bound."""
     if graph.edges[number].method == "udp":
         return True
     return abs(float(solution.residual[number])) > (float(graph.high[number]) - float(graph.low[number])) / 2
 
 
 def _rates(graph: _Graph, reference: int) -> tuple[Floats, Floats, Floats]:
-    """Each node's rate relative to the reference's, and the least and greatest possible; ns per ns.
+    """Rate, minimum and maximum rate of each node relative to the reference, ns per ns.
 
-    Rates of neighbours add up like offsets do (the product of two is 1e-10 at most).
+    Rates are added like offsets (the product of two is at most 1e-10).
     """
     regions = [edge.region for edge in graph.edges if edge.region is not None]
     slope = np.array([edge.line[0] for edge in graph.edges if edge.line is not None])
     low = np.array([float(region.slopes[0]) for region in regions])
     high = np.array([float(region.slopes[-1]) for region in regions])
     slope = np.clip(slope, low, high)
-    n, scale = len(graph.names), 1e12  # in ps per s, so that what is small for ns is small here
+    n, scale = len(graph.names), 1e12  # ps per s, the magnitude that the fit's thresholds assume
     solution = solve(Mesh(n, graph.near, graph.far, slope * scale, (high - low) / 2 * scale), reference)
     given = Constraints(n, graph.near, graph.far, low * scale, high * scale)
     try:
         least, most = intervals(given, reference)
-    except ValueError:  # clocks that bend: no rate of one node fits all its edges
+    except ValueError:  # clock wander: no single rate fits all edges of a node
         wide = np.full(n, 200e-6 * scale)
         least, most = solution.offset - wide, solution.offset + wide
     return np.clip(solution.offset, least, most) / scale, least / scale, most / scale
 
 
 def _impossible(given: Constraints, residual: Floats) -> set[int]:
-    """Edges without which the rest has a solution: of each impossible loop the one that the mesh contradicts most."""
+    """Edges to drop for consistency: of each negative cycle the one with the largest residual."""
     wrong: set[int] = set()
     numbers = np.arange(len(given.near))
     while True:
@@ -183,7 +183,7 @@ def _impossible(given: Constraints, residual: Floats) -> set[int]:
 
 
 def _central(given: Constraints) -> int:
-    """The node whose bounds to all others are smallest together."""
+    """Node with the smallest sum of bounds to all others."""
     distance = all_distances(arcs(given))
     return int(np.argmin((distance + distance.T).sum(axis=1)))
 
@@ -193,7 +193,7 @@ def _key(edge: EdgeWindow) -> EdgeKey:
 
 
 def _largest(edges: Sequence[EdgeWindow], reference: str | None) -> list[EdgeWindow]:
-    """The edges of the part that the reference is in, else of the largest part."""
+    """Edges of the connected component of the reference, else of the largest one."""
     part: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -215,7 +215,7 @@ def _largest(edges: Sequence[EdgeWindow], reference: str | None) -> list[EdgeWin
 
 
 def _graph(edges: Sequence[EdgeWindow], reference: str | None) -> _Graph:
-    """The edges, each evaluated at one and the same instant: the middle of the window on the first node's clock."""
+    """The edges evaluated at one instant: the middle of the window on the first node's clock."""
     beside: dict[str, list[tuple[str, EdgeWindow]]] = {}
     for edge in edges:
         beside.setdefault(edge.src, []).append((edge.dst, edge))
@@ -223,7 +223,7 @@ def _graph(edges: Sequence[EdgeWindow], reference: str | None) -> _Graph:
     start = reference if reference in beside else max(sorted(beside), key=lambda name: len(beside[name]))
     assert start is not None
     names, mono = [start], {start: _middle(start, [edge for _, edge in beside[start]])}
-    for name in names:  # grows while it is walked: breadth first
+    for name in names:  # grows during iteration: breadth first
         for other, edge in beside[name]:
             if other not in mono:
                 mono[other] = _across(edge, name, mono[name])
@@ -247,7 +247,7 @@ def _middle(name: str, edges: Sequence[EdgeWindow]) -> int:
 
 
 def _across(edge: EdgeWindow, name: str, mono: int) -> int:
-    """What the other end's clock read when this end's read `mono`."""
+    """Clock of the other end when this end's clock is `mono`."""
     if edge.src == name:
         return mono + edge.y0 + round(edge.at(mono)[1])
     near = mono - edge.y0

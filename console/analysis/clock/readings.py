@@ -1,4 +1,4 @@
-"""A node's own clocks against each other: from any of them to MONOTONIC_RAW, in integers."""
+"""Conversion between the clocks of one node and its MONOTONIC_RAW, in integer ns."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import Final, Literal
 
 from ...records import ClockSnapshot
 
-#: Which clock of its node an instant was read from. Flight Recorder, Kineto and CUPTI stamp with `real`; `mono` of a
-#: record of ours is `raw`.
+#: Source clock of an instant. Flight Recorder, Kineto and CUPTI use `real`; `mono` of a gconsole record is `raw`.
 NodeClock = Literal["raw", "real", "monotonic", "boot"]
 
-#: How much the rate of a disciplined clock changes while nobody looks, as a share of the time since somebody did.
+#: Rate change of a disciplined clock between snapshots, as a share of the elapsed time.
 UNSEEN: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """An instant on MONOTONIC_RAW of a node, and how far off that can be, ns."""
+    """Instant on a node's MONOTONIC_RAW and its error bound, ns."""
 
     raw: int
     bound_ns: int
 
 
 class Readings:
-    """The snapshots of one node, oldest first. After a reboot a new one begins."""
+    """Clock snapshots of one node and boot, sorted by time."""
 
     def __init__(self, snapshots: Iterable[ClockSnapshot]) -> None:
         self._snapshots = list(
@@ -37,21 +36,20 @@ class Readings:
         return bool(self._snapshots)
 
     def raw(self, instant: int, clock: NodeClock) -> ClockReading | None:
-        """When that was on MONOTONIC_RAW; None without a snapshot.
+        """Convert an instant to MONOTONIC_RAW; None without a snapshot.
 
-        Straight between two snapshots. Where the clock was stepped between them the step is part of the bound, and so
-        is what its rate may have changed by; beyond the ends it runs as it last did.
+        Linear between two snapshots, extrapolated beyond the ends; steps and rate changes widen the bound.
         """
         if clock == "raw":
             return ClockReading(instant, 0)
         if not self._snapshots:
             return None
-        found = bisect_right(self._snapshots, instant, key=lambda snapshot: int(getattr(snapshot, clock)))
-        before = self._snapshots[max(0, found - 1)]
+        index = bisect_right(self._snapshots, instant, key=lambda snapshot: int(getattr(snapshot, clock)))
+        before = self._snapshots[max(0, index - 1)]
         if len(self._snapshots) == 1:
             gone = instant - int(getattr(before, clock))
             return ClockReading(before.raw + gone, before.width_ns // 2 + _unseen(gone))
-        left = min(max(0, found - 1), len(self._snapshots) - 2)
+        left = min(max(0, index - 1), len(self._snapshots) - 2)
         near, far = self._snapshots[left], self._snapshots[left + 1]
         near_at, far_at = int(getattr(near, clock)), int(getattr(far, clock))
         step = abs(far.step_ns) if clock == "real" else 0
@@ -65,17 +63,21 @@ class Readings:
         return ClockReading(raw, width + step + _unseen(gone) + self._bend(left, gone))
 
     def real(self, raw: int) -> int | None:
-        """CLOCK_REALTIME at an instant of MONOTONIC_RAW, by the nearest snapshot; None without one."""
+        """CLOCK_REALTIME at an instant of MONOTONIC_RAW, from the preceding snapshot; None without a snapshot."""
         if not self._snapshots:
             return None
-        found = bisect_right(self._snapshots, raw, key=lambda snapshot: snapshot.raw)
-        near = self._snapshots[max(0, found - 1)]
+        index = bisect_right(self._snapshots, raw, key=lambda snapshot: snapshot.raw)
+        near = self._snapshots[max(0, index - 1)]
         return near.real + raw - near.raw
 
     def _bend(self, segment: int, away: int) -> int:
-        """How far the clock may be from the straight line of a segment, `away` ns from its nearer end."""
+        """Maximum deviation from a segment's line, `away` ns from its nearer end."""
         own = self._rate(segment)
-        others = [self._rate(one) for one in (segment - 1, segment + 1) if 0 <= one < len(self._snapshots) - 1]
+        others = [
+            self._rate(neighbour)
+            for neighbour in (segment - 1, segment + 1)
+            if 0 <= neighbour < len(self._snapshots) - 1
+        ]
         return int(max((abs(own - other) for other in others), default=UNSEEN) * away)
 
     def _rate(self, segment: int) -> float:

@@ -1,4 +1,4 @@
-"""What one edge measured in one window, as arrays about an origin: exact, whatever the clocks read."""
+"""Measurements of one edge in one window, as float arrays relative to an integer origin."""
 
 from __future__ import annotations
 
@@ -16,47 +16,44 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.intp]
 
-#: Stamps further than this from the middle of their window are no stamps of that window, ns.
+#: Stamps further than this from the middle of the window are discarded, ns.
 FAR_NS: Final = 120_000_000_000
 
-#: x, y, number of the bin.
+#: x, y, bin index
 _Point = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """A window's points: `x` ns after `x0` on the asking node's clock; the other's clock is `y0` + `y` ns ahead."""
+    """Points of a window: at `x` ns after `x0` on the probing node's clock, the other clock is `y0` + `y` ns ahead."""
 
     x0: int  # the middle of the window
     y0: int
     width_ns: int
     forward: Floats  # (n, 2): upper bounds of the offset
     backward: Floats  # (n, 2): lower bounds
-    fastest: Floats  # (n, 3): x, the offset if both ways took equally long, round trip
-    forward_bin: Ints  # the number of the bin that a point is of, for sub-samples
+    fastest: Floats  # (n, 3): x, offset for a symmetric path, round trip
+    forward_bin: Ints  # bin index of each point, for sub-samples
     backward_bin: Ints
 
     @property
     def bins(self) -> int:
-        """In how many bins the direction with less data has any."""
+        """Bins with data, in the direction that has fewer."""
         return min(len(self.forward), len(self.backward))
 
     @property
     def least_rtt_ns(self) -> int | None:
+        """Minimum round-trip time."""
         return int(self.fastest[:, 2].min()) if len(self.fastest) else None
 
     def parts(self, parts: int) -> Bools:
-        """Which points, forward ones first, are of the whole, and of each of so many interleaved sub-samples."""
+        """Masks (forward points first): row 0 all points, then one row per interleaved sub-sample."""
         number = np.concatenate([self.forward_bin, self.backward_bin]) % parts
         return np.concatenate([np.ones((1, len(number)), dtype=np.bool_), number == np.arange(parts)[:, None]])
 
 
 def samples(records: Sequence[ClockBins]) -> Samples:
-    """The points of a window, which is what these records cover.
-
-    Stamps that cannot belong to it (of another day, at the far end of 64 bits) and round trips below zero are left out:
-    a stamp is what a stranger's node says.
-    """
+    """Points of the window covered by `records`; implausible stamps and negative round trips are dropped."""
     first, last = min(record.base for record in records), max(_end(record) for record in records)
     x0 = (first + last) // 2
     y0 = int(median(record.ahead for record in records))
@@ -67,11 +64,11 @@ def samples(records: Sequence[ClockBins]) -> Samples:
 
 
 def numbered(records: Sequence[ClockBins]) -> Iterator[tuple[int, ClockBins, ClockBin]]:
-    """All bins of a window, numbered, each with the record that it is in."""
+    """(index, record, bin) for all bins of a window."""
     number = 0
-    for record in sorted(records, key=lambda one: one.base):
-        for one in record.bins:
-            yield number, record, one
+    for record in sorted(records, key=lambda bin_: bin_.base):
+        for bin_ in record.bins:
+            yield number, record, bin_
             number += 1
 
 
@@ -80,28 +77,28 @@ def _end(record: ClockBins) -> int:
 
 
 def _forward(records: Sequence[ClockBins], x0: int, y0: int) -> Iterator[_Point]:
-    for number, record, one in numbered(records):
-        if one.forward is not None:
-            yield record.base + one.forward.at - x0, record.ahead + one.forward.ahead - y0, number
+    for number, record, bin_ in numbered(records):
+        if bin_.forward is not None:
+            yield record.base + bin_.forward.at - x0, record.ahead + bin_.forward.ahead - y0, number
 
 
 def _backward(records: Sequence[ClockBins], x0: int, y0: int) -> Iterator[_Point]:
-    for number, record, one in numbered(records):
-        if one.backward is not None:
-            yield record.base + one.backward.at - x0, record.ahead + one.backward.ahead - y0, number
+    for number, record, bin_ in numbered(records):
+        if bin_.backward is not None:
+            yield record.base + bin_.backward.at - x0, record.ahead + bin_.backward.ahead - y0, number
 
 
 def _fastest(records: Sequence[ClockBins], x0: int, y0: int) -> Iterator[tuple[float, float, int]]:
-    """Of each exchange its middle, and the offset there if both ways took equally long: (t2 - t1 + t3 - t4) / 2."""
-    for _, record, one in numbered(records):
-        for best in one.best:
+    """Middle of each exchange, and the offset there for a symmetric path: (t2 - t1 + t3 - t4) / 2."""
+    for _, record, bin_ in numbered(records):
+        for best in bin_.best:
             x = record.base + best.t1 - x0 + (best.turn + best.rtt) / 2
             y = record.ahead + best.ahead - y0 - best.rtt / 2
             if best.rtt >= 0 and abs(x) < FAR_NS and abs(y) < FAR_NS:
                 yield x, y, best.rtt
 
 
-def _points(found: Iterable[_Point]) -> tuple[Floats, Ints]:
-    kept = [(x, y, number) for x, y, number in found if abs(x) < FAR_NS and abs(y) < FAR_NS]
+def _points(points: Iterable[_Point]) -> tuple[Floats, Ints]:
+    kept = [(x, y, number) for x, y, number in points if abs(x) < FAR_NS and abs(y) < FAR_NS]
     xy = np.array([(x, y) for x, y, _ in kept], dtype=np.float64).reshape(-1, 2)
     return xy, np.array([number for _, _, number in kept], dtype=np.intp)

@@ -1,7 +1,6 @@
-"""What the nodes' own time services claim, as lines to the common clock: used where nothing better was measured.
+"""Clock lines from the error bounds that NTP/PTP services report; used without a better measurement.
 
-A service that says "within 40 us of UTC" on two nodes says that their CLOCK_REALTIME differ by 80 us at most. That is a
-claim, not a measurement; the bound says as much, and a claim that a measurement contradicts is not used.
+Two nodes within 40 us of UTC differ by at most 80 us. These are claims: one that contradicts a measurement is not used.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from ...records.clock import ClockMethod
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A node's CLOCK_REALTIME at one instant, and how far from UTC its own service says it is."""
+    """A node's CLOCK_REALTIME at one instant, with the distance from UTC that its time service reports."""
 
     mono: int
     real: int
-    bound_ns: int | None  # None: nothing is claimed
+    bound_ns: int | None  # None: not reported
     slew: float  # CLOCK_REALTIME against MONOTONIC_RAW, less 1
     method: ClockMethod
 
 
-def claim(snapshot: ClockSnapshot, source: ClockSource | None, at: int | None = None) -> Claim:
-    """What a node claims, at an instant of its MONOTONIC_RAW, by its last snapshot (None: at that snapshot)."""
-    mono = snapshot.raw if at is None else at
+def claim(snapshot: ClockSnapshot, source: ClockSource | None, at_mono: int | None = None) -> Claim:
+    """Claim of a node at `at_mono` of its MONOTONIC_RAW (default: at the snapshot)."""
+    mono = snapshot.raw if at_mono is None else at_mono
     slew = (snapshot.slew_ppm or 0.0) * 1e-6
     gone = mono - snapshot.raw
     real = snapshot.real + gone + int(gone * slew)
@@ -37,16 +36,16 @@ def claim(snapshot: ClockSnapshot, source: ClockSource | None, at: int | None = 
 
 
 def best_reference(claims: Mapping[str, Claim]) -> str | None:
-    """The node with the smallest claimed bound; without any claim the first by name, None without nodes."""
-    known = {name: one.bound_ns for name, one in claims.items() if one.bound_ns is not None}
-    if known:
-        return min(sorted(known), key=lambda name: known[name])
+    """Node with the smallest claimed bound, else the first by name; None without nodes."""
+    bounds = {name: node_claim.bound_ns for name, node_claim in claims.items() if node_claim.bound_ns is not None}
+    if bounds:
+        return min(sorted(bounds), key=lambda name: bounds[name])
     return min(claims, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedLine:
-    """common = at_common + (mono - at_mono) * alpha, with the bound that both ends' claims add up to."""
+    """common = at_common + (mono - at_mono) * alpha, within the sum of both claims' bounds."""
 
     at_mono: int
     at_common: int
@@ -56,7 +55,7 @@ class ClaimedLine:
 
 
 def claimed_line(own: Claim, reference: Claim, reference_common: int) -> ClaimedLine:
-    """A node's line, when the reference's `mono` of its claim is `reference_common` on the common clock."""
+    """Line of a node; the reference's claim is at `reference_common` on the common clock."""
     bound_ns = None
     if own.bound_ns is not None and reference.bound_ns is not None:
         bound_ns = own.bound_ns + reference.bound_ns

@@ -1,4 +1,4 @@
-"""The fold: clock records in, a window's result for each edge and each node out; the same live, in batch, in tests."""
+"""Fold of clock records into one result per edge, node and window."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .time_services import Claim, best_reference, claim
 
 Method = Literal["auto", "probe", "ssh", "ntp", "ptp", "system"]
 
-#: Without probes for so long the fleet's lines are drawn from what the nodes claim, this often, ns.
+#: ns without probes after which node lines come from time services, and the interval of those lines.
 UNPROBED_NS: Final = 180_000_000_000
 CLAIMED_EVERY_NS: Final = 10_000_000_000
-#: A node that has said nothing of its clocks for so long has no line, ns.
+#: ns without clock snapshots after which a node has no line.
 SILENT_NS: Final = 60_000_000_000
 _SNAPSHOTS: Final = 64
-#: Records of one edge in one window; an honest node sends one a second. Each is compared with all others of its edge.
+#: Maximum records of one edge per window (normally one per second); bounds the quadratic comparison.
 _MOST_OF_EDGE: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
 class ClockLimits:
-    """What the configuration says of clocks."""
+    """Clock settings of the configuration."""
 
     window_ns: int = 4_000_000_000
     max_bound_ns: int = 100_000
@@ -35,21 +35,20 @@ class ClockLimits:
 
 
 class ClockFold:
-    """Give it all records; it answers with what each closed window says. Other kinds of records are ignored.
+    """Fold of records into the results of closed windows; other kinds of records are ignored.
 
-    A window of the fleet begins with the first bins after the last one and lasts `window_ns` on the console's clock, by
-    arrival: the nodes' clocks are what is to be found out. `finish` closes one that is under way.
+    A window starts with the first bins after the previous one and lasts `window_ns` by arrival on the console's clock.
     """
 
     def __init__(self, limits: ClockLimits) -> None:
-        self.limits = limits  # may be replaced: the window under way is the first that goes by it
+        self.limits = limits  # may be replaced; applies to the open window
         self._bins: dict[EdgeKey, list[ClockBins]] = {}
         self._opened: int | None = None  # rx of the first bins of the window under way
         self._closed = 0  # rx at which the last window was closed
         self._probed = 0  # rx of the last bins
         self._snapshots: dict[str, deque[ClockSnapshot]] = {}
         self._sources: dict[str, ClockSource] = {}
-        self._blocked: set[EdgeKey] = set()  # edges on which UDP never got an answer
+        self._blocked: set[EdgeKey] = set()  # edges without any UDP reply
         self._flags = Flags()
         self._number = 0
         self._reference: str | None = None
@@ -57,27 +56,27 @@ class ClockFold:
         self._last: dict[str, ClockNode] = {}
 
     def add(self, records: Iterable[object]) -> list[ClockWindow | ClockNode]:
-        """Fold records in the order of their arrival; what the windows that this closed say."""
-        said: list[ClockWindow | ClockNode] = []
+        """Fold records in order of arrival; returns the results of the windows that this closed."""
+        results: list[ClockWindow | ClockNode] = []
         for record in records:
             if isinstance(record, ClockBins):
-                said += self._elapsed(record.rx)
-                self._take(record)
+                results += self._elapsed(record.rx)
+                self._add_bins(record)
             elif isinstance(record, ClockSnapshot):
-                said += self._elapsed(record.rx)
+                results += self._elapsed(record.rx)
                 self._snapshot(record)
-            elif isinstance(record, AgentCost):  # each node's every second, also when the probes are over
-                said += self._elapsed(record.rx)
+            elif isinstance(record, AgentCost):  # every second per node, also after the last probe
+                results += self._elapsed(record.rx)
             elif isinstance(record, ClockSource):
                 self._sources[record.node] = record
-        return said
+        return results
 
     def finish(self) -> list[ClockWindow | ClockNode]:
-        """Close the window under way; nothing if there is none."""
+        """Close the open window, if any."""
         return self._close(self._closed) if self._bins else []
 
     def forget(self, node: str) -> None:
-        """A node is no longer of the fleet."""
+        """Drop a removed node."""
         self._snapshots.pop(node, None)
         self._sources.pop(node, None)
         self._last.pop(node, None)
@@ -85,15 +84,15 @@ class ClockFold:
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
-    def _take(self, record: ClockBins) -> None:
+    def _add_bins(self, record: ClockBins) -> None:
         if self._opened is None:
             self._opened = record.rx
         self._probed = record.rx
         kept = self._bins.setdefault((record.node, record.dst), [])
-        # of another incarnation by the same method: perhaps before a reboot (bins over SSH are the console's own word)
-        stale = [one for one in kept if one.method == record.method and one.agent != record.agent]
-        for one in stale:
-            kept.remove(one)
+        # from another agent run, perhaps before a reboot
+        stale = [earlier for earlier in kept if earlier.method == record.method and earlier.agent != record.agent]
+        for earlier in stale:
+            kept.remove(earlier)
         if len(kept) < _MOST_OF_EDGE:
             kept.append(record)
 
@@ -117,26 +116,26 @@ class ClockFold:
     def _close(self, rx: int) -> list[ClockWindow | ClockNode]:
         bins, self._bins, self._opened, self._closed = self._bins, {}, None, rx
         windows = [self._edge(key, records) for key, records in bins.items()]
-        told = [window for window in windows if window is not None]
-        settled = settle(told, self._reference)
+        edges = [window for window in windows if window is not None]
+        settled = settle(edges, self._reference)
         claims = self._claims(settled, rx)
-        if not told and (bins or not claims):  # the tail of a burst of probes: the lines before it are better
+        if not edges and (bins or not claims):  # tail of a probe burst: the previous lines are better
             return []
         self._number += 1
-        flagged = self._flags.add(settled, [(one.src, one.dst) for one in told]) if settled else frozenset()
+        flagged = self._flags.add(settled, [(edge.src, edge.dst) for edge in edges]) if settled else frozenset()
         reference = self._anchor(settled, claims)
-        said: list[ClockWindow | ClockNode] = [self._window(one, settled, flagged) for one in told]
+        results: list[ClockWindow | ClockNode] = [self._window(edge, settled, flagged) for edge in edges]
         if reference is not None and self._epoch is not None:
             fleet = ClockMesh(
-                self._number, reference, self._epoch, settled, tuple(told), flagged, claims, self._recent(rx)
+                self._number, reference, self._epoch, settled, tuple(edges), flagged, claims, self._recent(rx)
             )
             lines = node_lines(fleet, self.limits.method, self.limits.max_bound_ns)
             self._last.update((line.node, line) for line in lines)
-            said += lines
-        return said
+            results += lines
+        return results
 
     def _edge(self, key: EdgeKey, records: Sequence[ClockBins]) -> EdgeWindow | None:
-        """The window of an edge, by the method that did best; None for the tail of a burst of probes."""
+        """Window of an edge by the method with the smallest bound; None for the tail of a probe burst."""
         windows = [
             edge_window(
                 sorted((record for record in records if record.method == method), key=lambda record: record.base)
@@ -147,24 +146,26 @@ class ClockFold:
         for window in windows:
             if window.method == "udp":
                 (self._blocked.add if window.status == "no_answer" else self._blocked.discard)(key)
-        wanted = [one for one in windows if self.limits.method != "ssh" or one.method == "ssh"]
-        return min(wanted, key=lambda one: float("inf") if one.bound_ns is None else one.bound_ns, default=None)
+        wanted = [window for window in windows if self.limits.method != "ssh" or window.method == "ssh"]
+        return min(
+            wanted, key=lambda window: float("inf") if window.bound_ns is None else window.bound_ns, default=None
+        )
 
     def _claims(self, settled: Settled | None, rx: int) -> dict[str, Claim]:
         claims = {}
         for node, snapshots in self._snapshots.items():
             if rx - snapshots[-1].rx <= SILENT_NS:
-                at = settled.nodes[node].mono if settled and node in settled.nodes else None
-                claims[node] = claim(snapshots[-1], self._sources.get(node), at)
+                mono = settled.nodes[node].mono if settled and node in settled.nodes else None
+                claims[node] = claim(snapshots[-1], self._sources.get(node), mono)
         return claims
 
     def _recent(self, rx: int) -> Mapping[str, Sequence[ClockSnapshot]]:
-        """The snapshots since the last window or so."""
+        """Snapshots of the last two windows."""
         since = rx - 2 * max(self.limits.window_ns, CLAIMED_EVERY_NS)
-        return {node: [one for one in kept if one.rx >= since] for node, kept in self._snapshots.items()}
+        return {node: [snapshot for snapshot in kept if snapshot.rx >= since] for node, kept in self._snapshots.items()}
 
     def _anchor(self, settled: Settled | None, claims: Mapping[str, Claim]) -> str | None:
-        """The reference of this window. A new one carries the common clock on from where its own line had it."""
+        """Reference of this window; a new reference continues the common clock from its own line."""
         reference = settled.reference if settled else self._reference
         if reference is None or (settled is None and reference not in claims):
             reference = best_reference(claims) or reference
@@ -177,34 +178,34 @@ class ClockFold:
     def _carried(self, reference: str, mono: int | None, claims: Mapping[str, Claim]) -> int | None:
         line = self._last.get(reference)
         if line is not None and line.at_common is not None and line.alpha is not None:
-            at = line.at_mono if mono is None else mono
-            gone = at - line.at_mono
-            return line.at_common + gone + int(gone * (line.alpha - 1.0)) - at
+            instant = line.at_mono if mono is None else mono
+            gone = instant - line.at_mono
+            return line.at_common + gone + int(gone * (line.alpha - 1.0)) - instant
         own = claims.get(reference)
         return own.real - own.mono if own is not None else 0
 
-    def _window(self, one: EdgeWindow, settled: Settled | None, flagged: frozenset[EdgeKey]) -> ClockWindow:
-        key = (one.src, one.dst)
+    def _window(self, edge: EdgeWindow, settled: Settled | None, flagged: frozenset[EdgeKey]) -> ClockWindow:
+        key = (edge.src, edge.dst)
         residual = settled.residual_ns.get(key) if settled else None
-        slope, offset = one.line or (None, None)
+        slope, offset = edge.line or (None, None)
         return ClockWindow(
-            node=one.src, window_id=self._number, dst=one.dst, centre=one.x0, width_ns=one.width_ns,
+            node=edge.src, window_id=self._number, dst=edge.dst, centre=edge.x0, width_ns=edge.width_ns,
             alpha=None if slope is None else 1.0 + slope,
-            beta_ns=None if offset is None else one.y0 + round(offset),
-            bound_ns=_up(one.bound_ns), repeat_ns=_up(one.repeat_ns), pairs=one.sent, kept=one.kept, lost=one.lost,
-            min_rtt_ns=one.min_rtt_ns, residual_ns=None if residual is None else round(residual),
-            flagged=key in flagged, method=one.method, stamps=one.stamps, status=self._status(one),
+            beta_ns=None if offset is None else edge.y0 + round(offset),
+            bound_ns=_up(edge.bound_ns), repeat_ns=_up(edge.repeat_ns), pairs=edge.sent, kept=edge.kept, lost=edge.lost,
+            min_rtt_ns=edge.min_rtt_ns, residual_ns=None if residual is None else round(residual),
+            flagged=key in flagged, method=edge.method, stamps=edge.stamps, status=self._status(edge),
             udp_blocked=key in self._blocked,
         )  # fmt: skip
 
-    def _status(self, one: EdgeWindow) -> Literal["ok", "few", "noncausal", "step", "no_answer"]:
-        """`step` where no line is possible and a clock was set meanwhile."""
-        if one.status != "noncausal":
-            return one.status
-        half = one.width_ns // 2
+    def _status(self, edge: EdgeWindow) -> Literal["ok", "few", "noncausal", "step", "no_answer"]:
+        """Status of the window: `step` if it is non-causal because a clock was stepped."""
+        if edge.status != "noncausal":
+            return edge.status
+        half = edge.width_ns // 2
         stepped = any(
             snapshot.step_ns and abs(snapshot.raw - middle) <= half
-            for node, middle in ((one.src, one.x0), (one.dst, one.x0 + one.y0))
+            for node, middle in ((edge.src, edge.x0), (edge.dst, edge.x0 + edge.y0))
             for snapshot in self._snapshots.get(node, ())
         )
         return "step" if stepped else "noncausal"

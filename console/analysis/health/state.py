@@ -160,10 +160,10 @@ class HealthState:
     # -- one fold a kind -----------------------------------------------------------------------------------------------
 
     def _of(self, name: str) -> NodeHealth:
-        found = self.nodes.get(name)
-        if found is None:
-            found = self.nodes[name] = NodeHealth(name)
-        return found
+        health = self.nodes.get(name)
+        if health is None:
+            health = self.nodes[name] = NodeHealth(name)
+        return health
 
     def _node_state(self, record: NodeState) -> None:
         if record.state == "removed":
@@ -189,10 +189,10 @@ class HealthState:
 
     def _gpu_facts(self, node: str, uuid: str) -> GpuHealth:
         gpus = self._of(node).gpus
-        found = gpus.get(uuid)
-        if found is None:
-            found = gpus[uuid] = GpuHealth(node, uuid, Window(self._window_s))
-        return found
+        health = gpus.get(uuid)
+        if health is None:
+            health = gpus[uuid] = GpuHealth(node, uuid, Window(self._window_s))
+        return health
 
     def _gpu_info(self, record: GpuInfo) -> None:
         if record.parent is not None and record.lost is not None:
@@ -303,5 +303,5 @@ def _of_work(record: Gpu, passed: float) -> dict[str, float]:
 
 
 def _count_in(xids: dict[Any, Xid], key: Any, record: GpuEvent) -> None:
-    known = xids.get(key)
-    xids[key] = Xid(record, known.count + 1 if known else 1)
+    earlier = xids.get(key)
+    xids[key] = Xid(record, earlier.count + 1 if earlier else 1)

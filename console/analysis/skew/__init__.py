@@ -1,8 +1,7 @@
-"""Who comes late, how often, and what it costs the others: on the common clock, with the error of every figure.
+"""Straggler analysis on the common clock: which ranks arrive late, how often, at what cost, with error bounds.
 
-`sync_points` puts what ranks recorded side by side, `lateness` judges one meeting, `ranking` many of them, `steps` and
-`checks` look at ranks that are not where the others are and at the clock itself, `found` says what is worth a finding.
-What is closer together than the clocks are good for is `unresolved`: nobody is ranked by noise.
+`sync_points` aligns the ranks' records, `lateness` evaluates one sync point, `culprits` aggregates them, `steps` and
+`consistency` detect desynchronised ranks and clock violations. Differences within the clock error are `unresolved`.
 """
 
 from .consistency import Desync, Violation, desyncs, desyncs_of_steps, violations

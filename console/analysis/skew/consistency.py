@@ -1,5 +1,4 @@
-"""What cannot be: a collective that ends before all have begun it, which counts against the clock; and ranks that are
-not where the others are, which counts against them."""
+"""Consistency checks: collectives that end before all ranks entered (clock error), and desynchronised ranks."""
 
 from __future__ import annotations
 
@@ -8,19 +7,19 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
 
-from ..clock import ClusterTime
+from ..clock import ClusterInstant
 from ..collectives.align import ProcessGroup
 from .culprits import RankKey
 from .steps import StepProgress
 from .sync_points import Arrival, SyncPoint
 
-#: Steps are read one after the other: so many may lie between two ranks that go at the same pace.
+#: Minimum lag in steps: ranks are read one after the other, so smaller differences are normal.
 STEPS_APART: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rank that knew a collective was over before another had entered it, beyond both bounds: the clock is wrong."""
+    """A rank left a collective before another entered it, beyond both error bounds: a clock is wrong."""
 
     sync_point: SyncPoint
     left: Arrival
@@ -28,85 +27,89 @@ class Violation:
     early_ns: int  # by how much, beyond the bounds
 
 
-def violations(meetings: Iterable[SyncPoint]) -> list[Violation]:
-    """At most one of each meeting, the worst: shown against the clock, never hidden."""
-    found = []
-    for sync_point in meetings:
+def violations(sync_points: Iterable[SyncPoint]) -> list[Violation]:
+    """The worst violation of each sync point."""
+    violations_found = []
+    for sync_point in sync_points:
         over = [(arrival, arrival.left) for arrival in sync_point.arrivals if arrival.left is not None]
         if not sync_point.is_binding or not over:
             continue
         pairs = [
-            (other.at.ns - left.ns - _bound(one, left, other), one, other)
-            for one, left in over
-            for other in _latest(sync_point, one)
+            (other.instant.ns - left.ns - _bound(leaver, left, other), leaver, other)
+            for leaver, left in over
+            for other in _latest(sync_point, leaver)
         ]
-        early, one, other = max(pairs, key=lambda pair: pair[0], default=(0, None, None))
-        if early > 0 and one is not None and other is not None:
-            found.append(Violation(sync_point, one, other, early))
-    return found
+        early, leaver, other = max(pairs, key=lambda pair: pair[0], default=(0, None, None))
+        if early > 0 and leaver is not None and other is not None:
+            violations_found.append(Violation(sync_point, leaver, other, early))
+    return violations_found
 
 
-def _latest(sync_point: SyncPoint, one: Arrival) -> list[Arrival]:
-    """The other that surely came last; with unequal bounds that need not be the last by its stamp."""
-    others = [other for other in sync_point.arrivals if other.rank != one.rank]
-    return [max(others, key=lambda other: other.at.ns - other.at.bound_ns)] if others else []
+def _latest(sync_point: SyncPoint, leaver: Arrival) -> list[Arrival]:
+    """The other arrival with the latest lower bound, which need not have the latest stamp."""
+    others = [other for other in sync_point.arrivals if other.rank != leaver.rank]
+    return [max(others, key=lambda other: other.instant.ns - other.instant.bound_ns)] if others else []
 
 
-def _bound(one: Arrival, left: ClusterTime, other: Arrival) -> int:
-    return 0 if one.node == other.node else left.bound_ns + other.at.bound_ns
+def _bound(leaver: Arrival, left: ClusterInstant, other: Arrival) -> int:
+    return 0 if leaver.node == other.node else left.bound_ns + other.instant.bound_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Desync:
-    """Ranks that are behind the others, by steps or by collectives of a group."""
+    """Ranks that lag behind the others by steps, or by collectives of a group."""
 
     job: str
     attempt: int
     what: str  # "step", or the process group
     behind: tuple[int, ...]
-    at: int  # the furthest that any of them is
-    others: int  # the median of all
+    furthest: int  # position of the foremost of them
+    others: int  # median of all
     evidence: tuple[str, ...]
 
 
-def desyncs_of_steps(walks: Mapping[RankKey, StepProgress]) -> list[Desync]:
-    """Ranks that are two steps or more behind the median of their job, at their last readings.
+def desyncs_of_steps(progress: Mapping[RankKey, StepProgress]) -> list[Desync]:
+    """Ranks two or more steps behind the median of their job, at their last readings.
 
-    Ranks are not read at the same instant: what any of them gains between two readings is no lag, either. One that was
-    read only once may have been read long before the others, so nothing is said of it.
+    Ranks are read at different instants, so the steps gained between two readings are added to the threshold, and a
+    rank that was read only once is skipped.
     """
     jobs: dict[tuple[str, int], dict[int, StepProgress]] = {}
-    for (job, attempt, rank), walk in walks.items():
-        if walk.gained is not None:
-            jobs.setdefault((job, attempt), {})[rank] = walk
-    found = []
+    for (job, attempt, rank), rank_progress in progress.items():
+        if rank_progress.gained is not None:
+            jobs.setdefault((job, attempt), {})[rank] = rank_progress
+    desynced = []
     for (job, attempt), own in sorted(jobs.items()):
-        steps = {rank: walk.step for rank, walk in own.items()}
+        steps = {rank: rank_progress.step for rank, rank_progress in own.items()}
         middle = median_low(sorted(steps.values()))
-        apart = STEPS_APART + max(walk.gained or 0 for walk in own.values())
+        apart = STEPS_APART + max(rank_progress.gained or 0 for rank_progress in own.values())
         behind = tuple(sorted(rank for rank, step in steps.items() if middle - step >= apart))
         if behind and len(behind) < len(steps) / 2:
-            at = max(steps[rank] for rank in behind)
+            furthest = max(steps[rank] for rank in behind)
             evidence = tuple(f"rank_stat.step rank {rank} {steps[rank]}" for rank in behind[:8])
-            found.append(Desync(job, attempt, "step", behind, at, middle, evidence))
-    return found
+            desynced.append(Desync(job, attempt, "step", behind, furthest, middle, evidence))
+    return desynced
 
 
 def desyncs(job: str, attempt: int, groups: Iterable[ProcessGroup]) -> list[Desync]:
-    """Ranks that have not entered a collective which others, read no later, have completed: they do something else.
+    """Ranks that have not entered a collective that others, read no later, have completed.
 
-    A rank that is merely late keeps the others from completing, and is no desync.
+    A late rank is not a desync: it prevents the others from completing.
     """
-    found = []
+    desynced = []
     for group in groups:
-        known = [member for member in group.members.values() if member.read_at is not None]
-        if len(known) < 2:
+        readable = [member for member in group.members.values() if member.read_at is not None]
+        if len(readable) < 2:
             continue
-        front = max(known, key=lambda member: member.completed)
-        behind = [one for one in known if one.last < front.completed - 1 and (one.read_at or 0) >= (front.read_at or 0)]
-        if behind and len(behind) < len(known):
-            evidence = tuple(f"collective.collective_seq_id rank {one.rank} {one.last}" for one in behind[:8])
-            ranks = tuple(sorted(one.rank for one in behind))
-            at = max(one.last for one in behind)
-            found.append(Desync(job, attempt, group.title, ranks, at, front.completed, evidence))
-    return found
+        front = max(readable, key=lambda member: member.completed)
+        behind = [
+            member
+            for member in readable
+            if member.last < front.completed - 1 and (member.read_at or 0) >= (front.read_at or 0)
+        ]
+        if behind and len(behind) < len(readable):
+            evidence = tuple(f"collective.collective_seq_id rank {member.rank} {member.last}" for member in behind[:8])
+            ranks = tuple(sorted(member.rank for member in behind))
+            furthest = max(member.last for member in behind)
+            desynced.append(Desync(job, attempt, group.title, ranks, furthest, front.completed, evidence))
+    return desynced

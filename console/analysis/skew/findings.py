@@ -1,4 +1,4 @@
-"""What of all this is worth a finding: somebody who is late by more than is allowed, and ranks that are elsewhere."""
+"""Skew findings: stragglers, desynchronised ranks, clock violations."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..finding import FindingDraft
 from .consistency import Desync, Violation
 from .culprits import JobSkew, RankKey, RankSkew
 
-#: A GPU whose clock is below the median of its peers' by this share is named beside its late rank.
+#: Share of the peers' median SM clock below which a straggler's GPU is named.
 SLOW_CLOCK: Final = 0.95
-#: What an arrival is read from.
+#: Record field of an arrival, by kind of sync point.
 _EVIDENCE: Final = {
     "collective": "collective.time_created_ns", "step": "rank_stat.step", "capture": "stack.began",
 }  # fmt: skip
-#: Victims are named up to so many.
+#: Maximum number of victims listed.
 MOST_NAMED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RankGpu:
-    """What the GPU of a rank did last; None is unknown."""
+    """Latest figures of a rank's GPU; None is unknown."""
 
     name: str  # node019:gpu4
     sm_clock_mhz: float | None
@@ -32,18 +32,18 @@ class RankGpu:
 
 
 def skew_findings(
-    found: Sequence[JobSkew], broken: Sequence[Violation], apart: Iterable[Desync], max_ms: float,
+    skews: Sequence[JobSkew], broken: Sequence[Violation], apart: Iterable[Desync], max_ms: float,
     gpus: Mapping[RankKey, RankGpu] | None = None,
 ) -> Iterator[FindingDraft]:  # fmt: skip
-    """`straggler` for who is last beyond chance and by more than `max_ms`, `desync`, and `clock_violated`."""
-    for one in found:
-        for rank in one.culprits:
+    """`straggler` (significantly often last, by more than `max_ms`), `desync` and `clock_violated`."""
+    for skew in skews:
+        for rank in skew.culprits:
             if rank.behind_ns is not None and rank.behind_ns > max_ms * 1e6:
-                yield _straggler(one, rank, gpus or {})
+                yield _straggler(skew, rank, gpus or {})
     for desync in apart:
         yield _desync(desync)
     if broken:
-        yield _violated(broken, sum(len(one.judged) for one in found))
+        yield _violated(broken, sum(len(skew.judged) for skew in skews))
 
 
 def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> FindingDraft:
@@ -59,7 +59,7 @@ def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -
     )
     evidence = (
         f"{_EVIDENCE[kind]} rank {rank.rank}: {behind:.3f} ± {bound:.3f} ms behind, last {rank.last} of "
-        f"{rank.resolved}, by chance {rank.chance or 0.0:.1g}",
+        f"{rank.resolved}, p = {rank.chance or 0.0:.1g}",
         *((f"gpu.sm_clock_mhz {gpu}",) if gpu else ()),
     )
     return FindingDraft(
@@ -69,32 +69,33 @@ def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -
 
 
 def gpu_text(rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> str:
-    """How the late rank's GPU differs from its peers'; empty where it does not, or nobody knows."""
+    """How the GPU of a late rank is slower than its peers; empty if it is not, or unknown."""
     own = gpus.get(rank.key)
     peers = [gpu for key, gpu in gpus.items() if key[:2] == rank.key[:2] and key != rank.key]
     clocks = [gpu.sm_clock_mhz for gpu in peers if gpu.sm_clock_mhz is not None]
     if own is None or own.sm_clock_mhz is None or not clocks or own.sm_clock_mhz >= SLOW_CLOCK * median(clocks):
         return ""
     watts = [gpu.power_w for gpu in peers if gpu.power_w is not None]
-    power = f", {own.power_w:.0f} W, theirs {median(watts):.0f} W" if own.power_w is not None and watts else ""
+    power = f", {own.power_w:.0f} W, peers {median(watts):.0f} W" if own.power_w is not None and watts else ""
     return f"{own.name} runs at {own.sm_clock_mhz:.0f} MHz, its peers at {median(clocks):.0f} MHz{power}"
 
 
-def _desync(one: Desync) -> FindingDraft:
-    what = "steps" if one.what == "step" else f"collectives of {one.what}"
-    by = one.others - one.at
-    text = f"rank {fold_numbers(one.behind)} is {by} {what} behind the others ({one.at}, they are at {one.others})"
+def _desync(desync: Desync) -> FindingDraft:
+    what = "steps" if desync.what == "step" else f"collectives of {desync.what}"
+    by = desync.others - desync.furthest
+    where = f"at {desync.furthest}, others at {desync.others}"
+    text = f"rank {fold_numbers(desync.behind)} is {by} {what} behind the others ({where})"
     return FindingDraft(
-        "desync", "warning", "certain", tuple(f"rank {rank}" for rank in one.behind), text, one.evidence
+        "desync", "warning", "certain", tuple(f"rank {rank}" for rank in desync.behind), text, desync.evidence
     )
 
 
 def _violated(broken: Sequence[Violation], judged: int) -> FindingDraft:
-    worst = max(broken, key=lambda one: one.early_ns)
+    worst = max(broken, key=lambda violation: violation.early_ns)
     nodes = tuple(sorted({worst.left.node, worst.entered.node}))
     text = (
         f"{len(broken)} of {judged} collectives ended on one rank before they began on another, by up to "
-        f"{worst.early_ns / 1e3:.1f} µs beyond the bounds: the clock of {' or '.join(nodes)} is not as it is said to be"
+        f"{worst.early_ns / 1e3:.1f} µs beyond the error bounds: the clock of {' or '.join(nodes)} is wrong"
     )
     evidence = (
         f"collective.time_discovered_completed_ns rank {worst.left.rank} {worst.sync_point.title}",

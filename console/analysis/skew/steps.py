@@ -1,4 +1,4 @@
-"""Steps as meetings: of a variable that is watched, as exactly as it is read."""
+"""Sync points from a watched step variable, limited by its sample period."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..clock import ClusterTime, CommonClock
+from ..clock import ClusterInstant, CommonClock
 from .culprits import RankKey
 from .sync_points import Arrival, SyncPoint
 
 
 class StepReading(Protocol):
-    """A rank was first seen at a step at `mono`, and was seen before it at `before` (MONOTONIC_RAW of its node, ns)."""
+    """First reading of a step by one rank."""
 
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """Step number."""
+
     @property
-    def before(self) -> int: ...
+    def before(self) -> int:
+        """Previous reading, MONOTONIC_RAW of the node, ns."""
+
     @property
-    def mono(self) -> int: ...
+    def mono(self) -> int:
+        """This reading, MONOTONIC_RAW of the node, ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """One rank's steps, its step at the last reading, and by how much that was more than at the one before, if any."""
+    """Step readings of one rank, its last step, and the steps gained since the previous reading."""
 
     node: str
     step: int
@@ -34,29 +39,28 @@ class StepProgress:
 
 
 def step_sync_points(walks: Mapping[RankKey, StepProgress], clock: CommonClock) -> list[SyncPoint]:
-    """The steps that at least two ranks were seen to reach; each arrival is in the middle between two readings.
+    """Steps reached by at least two ranks; an arrival is the middle between two readings, ± half their distance.
 
-    Half the time between the readings is part of its bound: steps are told apart only where ranks differ by more than
-    a sample period. A rank that passed several steps between two readings arrives at the newest of them only.
+    A rank that passed several steps between two readings arrives at the newest of them only.
     """
     arrivals: dict[tuple[str, int, int], list[Arrival]] = defaultdict(list)
     sizes: dict[tuple[str, int], int] = defaultdict(int)
     for (job, attempt, rank), walk in walks.items():
         sizes[job, attempt] += 1
         for seen in walk.seen:
-            at = _between(clock, walk.node, seen)
-            if at is not None:
-                arrivals[job, attempt, seen.step].append(Arrival(rank, walk.node, at))
+            instant = _between(clock, walk.node, seen)
+            if instant is not None:
+                arrivals[job, attempt, seen.step].append(Arrival(rank, walk.node, instant))
     return [
         SyncPoint(
-            "step", job, attempt, "", "step", step, tuple(sorted(found, key=lambda one: one.at.ns)),
-            len(found) == sizes[job, attempt],
+            "step", job, attempt, "", "step", step, tuple(sorted(reached, key=lambda arrival: arrival.instant.ns)),
+            len(reached) == sizes[job, attempt],
         )
-        for (job, attempt, step), found in sorted(arrivals.items())
-        if len(found) > 1
+        for (job, attempt, step), reached in sorted(arrivals.items())
+        if len(reached) > 1
     ]  # fmt: skip
 
 
-def _between(clock: CommonClock, node: str, seen: StepReading) -> ClusterTime | None:
-    at = clock.to_cluster(node, (seen.before + seen.mono) // 2)
-    return None if at is None else ClusterTime(at.ns, at.bound_ns + (seen.mono - seen.before) // 2)
+def _between(clock: CommonClock, node: str, seen: StepReading) -> ClusterInstant | None:
+    instant = clock.to_cluster(node, (seen.before + seen.mono) // 2)
+    return None if instant is None else ClusterInstant(instant.ns, instant.bound_ns + (seen.mono - seen.before) // 2)

@@ -1,7 +1,4 @@
-"""A capture, folded: which ranks stand at the same place, as a tree of calls from the outermost inward (after STAT).
-
-No verdict is made here, and a small group is not called wrong: it is only shown.
-"""
+"""Folded capture: ranks grouped by call path, as a tree from the outermost call inward (after STAT). No verdicts."""
 
 from __future__ import annotations
 
@@ -12,20 +9,18 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from ...records import Stack, StackStatus
 from ...text.secrets import value_without_secrets
-from .capture_timing import spread_ns, took_ns
 from .frame_models import FrameClass, Model
 from .frames import Call, CallPath, Reader, class_of
 from .threads import blocking_thread, main_of
 
-#: Threads that are folded: of each process the main one; the one that holds it up, for which the main one waits; all.
+#: Folded threads per process: the main one; the one that blocks the process; all.
 Threads = Literal["main", "blocking", "all"]
 THREADS: Final[tuple[Threads, ...]] = get_args(Threads)
-#: By what calls are told apart: by function, and by line where the job's own innermost one stands; by the line of every
-#: call; by the variables that were asked for, too.
+#: Calls are grouped by function (and the line of the innermost user call); by all lines; by requested locals, too.
 Granularity = Literal["function", "line", "locals"]
 GRANULARITIES: Final[tuple[Granularity, ...]] = get_args(Granularity)
 
-#: The variables of one call: names and values.
+#: (name, value) of the variables of one call.
 Values = tuple[tuple[str, str], ...]
 
 #: (job, attempt)
@@ -35,38 +30,38 @@ _Process = tuple[str, int, int]  # node, pid, start_ticks
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How captures are folded."""
+    """Folding options."""
 
     threads: Threads = "main"
     granularity: Granularity = "function"
 
 
-#: As they are folded unless somebody asks for more.
+#: Default options.
 PLAIN: Final = Shape()
 
 
 @dataclass(frozen=True, slots=True)
 class StackStep:
-    """One call on the way to where a group stands."""
+    """One call on the path of a group."""
 
     function: str
-    file: str  # the last part of its path
-    lines: tuple[int, ...]  # where the ranks stand in it; several where they differ
-    values: Values = ()  # its variables, where ranks are told apart by them
+    file: str  # base name
+    lines: tuple[int, ...]  # current lines of the ranks
+    values: Values = ()  # its variables, if grouped by them
 
 
 @dataclass(frozen=True, slots=True)
 class StackGroup:
-    """Processes that stand at the same place and do the same: one equivalence class."""
+    """Equivalence class of processes with the same call path and activity."""
 
     role: str
     cls: FrameClass
-    path: tuple[StackStep, ...]  # outermost first; empty where no stack was read
-    calls: tuple[Call, ...]  # the same, as it is compared
+    path: tuple[StackStep, ...]  # outermost first; empty without a stack
+    calls: tuple[Call, ...]  # the path in comparable form
     ranks: tuple[int, ...]
-    processes: int  # more than ranks where a rank has several such workers, or its number is unknown
+    processes: int  # more than ranks if a rank has several workers, or its number is unknown
     nodes: tuple[str, ...]
-    unchanged: tuple[int, ...]  # ranks whose stacks were the same in all samples, of at least two
+    unchanged: tuple[int, ...]  # ranks with identical stacks in all samples, of at least two
     status: StackStatus
     reason: str | None
     try_: str
@@ -74,7 +69,7 @@ class StackGroup:
 
 @dataclass(slots=True)
 class StackBranch:
-    """A call in the tree, and the ranks below it. `cls` is that of the group that ends here."""
+    """A call in the tree and the ranks below it; `cls` is that of the group that ends here."""
 
     step: StackStep
     cls: FrameClass | None
@@ -93,8 +88,8 @@ class Fold:
     samples: int
     groups: tuple[StackGroup, ...]  # ranks before workers, large before small
     trees: dict[str, tuple[StackBranch, ...]]  # by role
-    spread_ns: int | None  # of the instants at which /proc was read, in the worst sample; on the nodes' own clocks
-    took_ns: int | None  # from the instant that was asked for to the end of the last read
+    spread_ns: int | None  # of the /proc reads in the worst sample, on the nodes' own clocks
+    took_ns: int | None  # from the requested instant to the end of the last read
     shape: Shape = PLAIN
 
 
@@ -104,7 +99,7 @@ def jobs_of(stacks: Iterable[Stack]) -> list[JobKey]:
 
 
 def fold(stacks: Sequence[Stack], job: JobKey, models: Sequence[Model] = (), shape: Shape = PLAIN) -> Fold:
-    """Fold what a capture read of one job. `models` are asked before the built-in ones."""
+    """Fold the stacks of one job; `models` take precedence over the built-in ones."""
     own = [stack for stack in stacks if (stack.job, stack.attempt) == job and not stack.native]
     reads = _reads(own)
     reader = Reader(models)
@@ -116,10 +111,10 @@ def fold(stacks: Sequence[Stack], job: JobKey, models: Sequence[Model] = (), sha
         main = main_of(last)
         for stack in _chosen(main, last, shape.threads, reader):
             trace = reader.trace(stack.frames) if stack.frames else None
-            # another thread's stack says nothing of what the kernel said of the main one
+            # the kernel state is that of the main thread only
             cls = class_of(stack, trace, active) if stack is main else (trace and trace.cls) or "unknown"
             _gather(gathered, _key(stack, trace, cls, shape.granularity), stack, trace, unchanged)
-    groups = sorted((_group(key, found) for key, found in gathered.items()), key=_order)
+    groups = sorted((_group(key, members) for key, members in gathered.items()), key=_order)
     return Fold(
         job=job[0],
         attempt=job[1],
@@ -138,20 +133,20 @@ def fold(stacks: Sequence[Stack], job: JobKey, models: Sequence[Model] = (), sha
 
 
 class _Key(NamedTuple):
-    """What is the same in all of a group."""
+    """Properties shared by all processes of a group."""
 
     role: str
     cls: FrameClass
     calls: tuple[Call, ...]
-    values: tuple[Values, ...]  # of each call; () where variables do not count
+    values: tuple[Values, ...]  # per call; () unless grouped by locals
     status: StackStatus
-    reason: str  # "" where there is a stack
+    reason: str  # "" with a stack
     try_: str
 
 
 @dataclass(slots=True)
 class _Gathered:
-    """What a group is made of."""
+    """Accumulated members of a group."""
 
     ranks: set[int] = field(default_factory=set)
     processes: set[_Process] = field(default_factory=set)
@@ -161,14 +156,14 @@ class _Gathered:
 
 
 def _reads(stacks: Iterable[Stack]) -> dict[_Process, dict[int, list[Stack]]]:
-    found: dict[_Process, dict[int, list[Stack]]] = defaultdict(lambda: defaultdict(list))
+    reads: dict[_Process, dict[int, list[Stack]]] = defaultdict(lambda: defaultdict(list))
     for stack in stacks:
-        found[(stack.node, stack.pid, stack.start_ticks)][stack.sample].append(stack)
-    return found
+        reads[(stack.node, stack.pid, stack.start_ticks)][stack.sample].append(stack)
+    return reads
 
 
 def _last(samples: dict[int, list[Stack]]) -> list[Stack]:
-    """The last sample, unless it was not in time and an earlier one was."""
+    """The last readable sample, else the last one."""
     newest = samples[max(samples)]
     if newest[0].status in ("timed_out", "unreadable"):
         readable = [number for number, stacks in samples.items() if stacks[0].status == "ok"]
@@ -177,20 +172,20 @@ def _last(samples: dict[int, list[Stack]]) -> list[Stack]:
 
 
 def _chosen(main: Stack, threads: Sequence[Stack], wanted: Threads, reader: Reader) -> Sequence[Stack]:
-    """Those threads of a process that are folded."""
+    """Threads of a process to fold."""
     if wanted == "all":
         return threads
     return [main if wanted == "main" else blocking_thread(main, threads, reader)]
 
 
 def _is_unchanged(samples: dict[int, list[Stack]]) -> bool:
-    """Whether a process was read at least twice and all its threads stood where they had stood."""
+    """Whether a process was read at least twice with identical stacks in all threads."""
     seen = [
-        sorted(((stack.thread_id or 0, stack.frames) for stack in stacks), key=lambda one: one[0])
+        sorted(((stack.thread_id or 0, stack.frames) for stack in stacks), key=lambda entry: entry[0])
         for stacks in samples.values()
         if stacks[0].status == "ok"
     ]
-    return len(seen) > 1 and all(one == seen[0] for one in seen[1:])
+    return len(seen) > 1 and all(entry == seen[0] for entry in seen[1:])
 
 
 def _key(stack: Stack, trace: CallPath | None, cls: FrameClass, granularity: Granularity) -> _Key:
@@ -204,47 +199,48 @@ def _key(stack: Stack, trace: CallPath | None, cls: FrameClass, granularity: Gra
 
 
 def _values(stack: Stack, trace: CallPath) -> tuple[Values, ...]:
-    """The variables of each call that the trace has."""
+    """Variables of each call of the trace, secrets redacted."""
     named: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for local in stack.locals or ():
         named[local.frame].append((local.name, value_without_secrets(local.name, local.value)))
-    return tuple(tuple(sorted(named.get(at, ()))) for at in trace.places)
+    return tuple(tuple(sorted(named.get(place, ()))) for place in trace.places)
 
 
 def _gather(gathered: dict[_Key, _Gathered], key: _Key, stack: Stack, trace: CallPath | None, unchanged: bool) -> None:
-    found = gathered.get(key)
-    if found is None:
-        found = gathered[key] = _Gathered()
+    members = gathered.get(key)
+    if members is None:
+        members = gathered[key] = _Gathered()
     if stack.rank is not None:
-        found.ranks.add(stack.rank)
+        members.ranks.add(stack.rank)
         if unchanged:
-            found.unchanged.add(stack.rank)
-    found.processes.add((stack.node, stack.pid, stack.start_ticks))
-    found.nodes.add(stack.node)
+            members.unchanged.add(stack.rank)
+    members.processes.add((stack.node, stack.pid, stack.start_ticks))
+    members.nodes.add(stack.node)
     if trace:
-        found.traces[id(trace)] = trace
+        members.traces[id(trace)] = trace
 
 
-def _group(key: _Key, found: _Gathered) -> StackGroup:
+def _group(key: _Key, members: _Gathered) -> StackGroup:
+    paths = members.traces.values()
     return StackGroup(
         role=key.role, cls=key.cls, calls=key.calls,
         path=tuple(
-            _step(found.traces.values(), at, key.values[at] if key.values else ()) for at in range(len(key.calls))
+            _step(paths, depth, key.values[depth] if key.values else ()) for depth in range(len(key.calls))
         ),
-        ranks=tuple(sorted(found.ranks)), processes=len(found.processes), nodes=tuple(sorted(found.nodes)),
-        unchanged=tuple(sorted(found.unchanged)), status=key.status, reason=key.reason or None, try_=key.try_,
+        ranks=tuple(sorted(members.ranks)), processes=len(members.processes), nodes=tuple(sorted(members.nodes)),
+        unchanged=tuple(sorted(members.unchanged)), status=key.status, reason=key.reason or None, try_=key.try_,
     )  # fmt: skip
 
 
-def _step(traces: Iterable[CallPath], at: int, values: Values) -> StackStep:
-    frames = [trace.frames[at] for trace in traces]
+def _step(traces: Iterable[CallPath], depth: int, values: Values) -> StackStep:
+    frames = [trace.frames[depth] for trace in traces]
     name = max((frame.function for frame in frames), key=fullest)
     file = min(frame.file.rsplit("/", 1)[-1] for frame in frames)
     return StackStep(name, file, tuple(sorted({frame.line for frame in frames})), values)
 
 
 def fullest(function: str) -> tuple[int, str]:
-    """Of a bare and a qualified name the qualified one is greater."""
+    """Sort key that prefers qualified to bare names."""
     return len(function), function
 
 
@@ -260,7 +256,7 @@ def _ranks(stacks: Iterable[Stack]) -> tuple[int, ...]:
 
 
 def _trees(groups: Sequence[StackGroup]) -> dict[str, tuple[StackBranch, ...]]:
-    """A tree a role. Groups without a stack are in none."""
+    """One tree per role, of the groups with stacks."""
     by_role: dict[str, list[StackGroup]] = defaultdict(list)
     for group in groups:
         if group.path:
@@ -269,13 +265,13 @@ def _trees(groups: Sequence[StackGroup]) -> dict[str, tuple[StackBranch, ...]]:
 
 
 def _branches(groups: Sequence[StackGroup], depth: int) -> list[StackBranch]:
-    """The branches at one depth. A group that ends at a call where others go on, or do something else, has its own."""
+    """Branches at one depth; a group that ends at a call where others continue has its own."""
     apart: dict[tuple[Call, Values, FrameClass | None], list[StackGroup]] = defaultdict(list)
     for group in groups:
         if len(group.calls) > depth:
             cls = group.cls if len(group.calls) == depth + 1 else None
             apart[group.calls[depth], group.path[depth].values, cls].append(group)
-    found = []
+    branches = []
     for (_, values, cls), inside in apart.items():
         steps = [group.path[depth] for group in inside]
         step = StackStep(
@@ -285,9 +281,38 @@ def _branches(groups: Sequence[StackGroup], depth: int) -> list[StackBranch]:
             values,
         )
         ranks = tuple(sorted({rank for group in inside for rank in group.ranks}))
-        found.append(StackBranch(step, cls, ranks, _branches(inside, depth + 1) if cls is None else []))
-    return sorted(found, key=_size)
+        branches.append(StackBranch(step, cls, ranks, _branches(inside, depth + 1) if cls is None else []))
+    return sorted(branches, key=_size)
 
 
 def _size(branch: StackBranch) -> tuple[int, tuple[int, ...], str, Values, str]:
     return (-len(branch.ranks), branch.ranks, branch.step.function, branch.step.values, branch.cls or "")
+
+
+# -- timing of the capture --------------------------------------------------------------------------------------------
+
+
+def spread_ns(stacks: Sequence[Stack]) -> int | None:
+    """Spread of the /proc reads relative to the requested instant, in the worst sample; node clocks, ns."""
+    late: dict[tuple[int, int], list[int]] = defaultdict(list)
+    starts = _starts(stacks)
+    for stack in stacks:
+        if stack.looked is not None and stack.at is not None:
+            late[(stack.sample, stack.at - starts[stack.node])].append(stack.looked - stack.at)
+    return max((max(delays) - min(delays) for delays in late.values()), default=None)
+
+
+def took_ns(stacks: Sequence[Stack]) -> int | None:
+    """Time from the requested instant to the end of the last read, ns."""
+    starts = _starts(stacks)
+    ends = (stack.ended - starts[stack.node] for stack in stacks if stack.ended and stack.node in starts)
+    return max(ends, default=None)
+
+
+def _starts(stacks: Sequence[Stack]) -> dict[str, int]:
+    """First requested instant, on each node's clock."""
+    starts: dict[str, int] = {}
+    for stack in stacks:
+        if stack.at is not None:
+            starts[stack.node] = min(stack.at, starts.get(stack.node, stack.at))
+    return starts

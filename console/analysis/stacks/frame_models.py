@@ -1,7 +1,4 @@
-"""Which calls mean what: the classes of frames, and the built-in models of the frameworks that people train with.
-
-A model is data. Whoever runs a framework of their own gives models of their own, which are asked first.
-"""
+"""Frame classes, and the built-in models of training frameworks that map calls to them; users can add models."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ FrameClass = Literal[
 
 @dataclass(frozen=True)
 class Model:
-    """Calls that mean a class: `file` is searched in the path of the file, `function` is the whole bare name.
+    """Maps calls to a class: `file` is searched in the file's path, `function` must match the whole bare name.
 
-    Where several fit, the call nearest to the leaf decides; a `weak` one only where no other fits. With `waits` it
-    means the class only while nothing of the process runs; else it is computing.
+    The match nearest to the leaf wins; `weak` models apply only without another match. With `waits` the class holds
+    only while no thread of the process runs; else it is `compute`.
     """
 
     cls: FrameClass
@@ -93,7 +90,7 @@ MODELS: Final[tuple[Model, ...]] = (
 
 
 class BadModel(ValueError):
-    """A text that is no model; the message says why."""
+    """Invalid frame model."""
 
 
 def parse_model(text: str) -> Model:
@@ -101,10 +98,10 @@ def parse_model(text: str) -> Model:
     cls, _, rest = text.partition(" ")
     function, _, file = rest.partition(" ")
     if cls not in get_args(FrameClass):
-        raise BadModel(f"{cls!r} is no class; there are {', '.join(get_args(FrameClass))}")
+        raise BadModel(f"{cls!r} is not a frame class; use one of {', '.join(get_args(FrameClass))}")
     for pattern in (function, file):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise BadModel(f"{pattern!r} is no regular expression: {error}") from error
+            raise BadModel(f"{pattern!r} is not a valid regular expression: {error}") from error
     return Model(cast(FrameClass, cls), file, function)

@@ -1,4 +1,4 @@
-"""What a stack is doing: frames made comparable, cut at the call into a framework, and given a class."""
+"""Normalises stacks into comparable call paths, cut at the call into a framework, and classifies them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .frame_models import MODELS, FrameClass, Model
 
 _Compiled = tuple[Model, re.Pattern[str], re.Pattern[str]]
 
-#: Calls that say nothing: wrappers, and what starts a program or a thread.
+#: Calls without information: wrappers, program and thread start.
 _DROPPED = re.compile(
     r"(?:(^|/)torch/distributed/c10d_logger\.py:wrapper"
     r"|(^|/)torch/utils/_contextlib\.py:(decorate_context|generator_context)"
@@ -22,11 +22,11 @@ _DROPPED = re.compile(
     r"|(^|/)threading\.py:(_bootstrap|_bootstrap_inner)"
     r"|(^|/)multiprocessing/process\.py:run)$"
 )
-#: A worker that was forked carries the stack of whoever forked it: it begins behind this call.
+#: The stack of a forked worker contains that of its parent up to this call.
 _FORKED = re.compile(r"(^|/)multiprocessing/process\.py:_bootstrap$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/(.*)|/lib/python3?[.\d]*t?/(.*)|^(<frozen [^>]*>)$")
 
-#: System calls, and functions of the kernel, that tell what a call out of Python is waiting for.
+#: Classes by system call and by kernel wait channel, for calls out of Python.
 _CALLS: Final[dict[str, FrameClass]] = {
     "nanosleep": "sleep", "clock_nanosleep": "sleep", "wait4": "subprocess", "waitid": "subprocess",
     "pread64": "file_io", "pwrite64": "file_io", "fsync": "file_io", "openat": "file_io", "newfstatat": "file_io",
@@ -43,42 +43,42 @@ _WCHANS: Final[dict[str, FrameClass]] = {
 
 
 class Call(NamedTuple):
-    """One frame as ranks are compared by it. `line` is 0 where it does not tell them apart."""
+    """One frame in comparable form; `line` is 0 if it is not compared."""
 
-    function: str  # the bare name: whether it is qualified depends on the version of Python
-    file: str  # a path below the library's root, or the last two parts of one of the job's own
+    function: str  # bare name: qualification depends on the version of Python
+    file: str  # path below the library root, or the last two parts for user code
     line: int
 
 
-#: Of a deep recursion so many calls are kept at each end; between them stands one that says so.
+#: Calls kept at each end of a deep recursion; a placeholder stands for the rest.
 _OUTERMOST, _INNERMOST = 64, 128
 _GAP: Final = Call("… a recursion …", "", 0)
 
 
 class CallPath(NamedTuple):
-    """A stack, cut: outermost first, beside each call the frame it stands for. `cls` is None where no model fits."""
+    """A normalised stack, outermost first, with the frame of each call; `cls` is None without a matching model."""
 
     calls: tuple[Call, ...]
     frames: tuple[StackFrame, ...]
     cls: FrameClass | None
-    waits: bool  # the class holds only while nothing of the process runs
-    in_user: bool  # the leaf is the job's own code: what it called is no Python
-    site: int  # of the job's own innermost call, else of the innermost of all; -1 of an empty stack
-    places: tuple[int, ...]  # of each call in the whole stack; -1 of one that stands for several
+    waits: bool  # the class holds only while no thread of the process runs
+    in_user: bool  # the leaf is user code, which called something other than Python
+    site: int  # index of the innermost user call, else of the innermost call; -1: empty stack
+    places: tuple[int, ...]  # index of each call in the original stack; -1: placeholder
 
 
-class _Known(NamedTuple):
+class _FrameFacts(NamedTuple):
     function: str
     file: str
     library: bool
     dropped: bool
-    forked: bool  # what is outside of it belongs to the parent
+    forked: bool  # outer frames belong to the parent
     strong: Model | None
     weak: Model | None
 
 
 def _shortened(trace: CallPath) -> CallPath:
-    """Of a recursion the outermost and the innermost calls, and the site; ranks differ in how deep they are in it."""
+    """Shorten a deep recursion to its ends and the site, because ranks differ in depth."""
     count = len(trace.calls)
     if count <= _OUTERMOST + _INNERMOST:
         return trace
@@ -96,79 +96,79 @@ def _shortened(trace: CallPath) -> CallPath:
 
 
 class Reader:
-    """Makes traces of stacks; each distinct frame, and each distinct stack, is looked at once."""
+    """Converts stacks to call paths, cached per distinct frame and stack."""
 
     def __init__(self, models: Sequence[Model] = ()) -> None:
         compiled = [(model, re.compile(model.file), re.compile(model.function)) for model in (*models, *MODELS)]
-        self._strong = [one for one in compiled if not one[0].weak]
-        self._weak = [one for one in compiled if one[0].weak]
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._strong = [entry for entry in compiled if not entry[0].weak]
+        self._weak = [entry for entry in compiled if entry[0].weak]
+        self._facts: dict[tuple[str, str], _FrameFacts] = {}
         self._traces: dict[tuple[StackFrame, ...], CallPath] = {}
 
     def trace(self, frames: tuple[StackFrame, ...]) -> CallPath:
-        """The trace of a stack, outermost frame first."""
-        found = self._traces.get(frames)
-        if found is None:
-            found = self._traces[frames] = self._make(frames)
-        return found
+        """Call path of a stack (outermost frame first)."""
+        path = self._traces.get(frames)
+        if path is None:
+            path = self._traces[frames] = self._make(frames)
+        return path
 
     def _make(self, frames: tuple[StackFrame, ...]) -> CallPath:
-        looked = [(frame, self._look(frame)) for frame in frames]
-        first = max((at + 1 for at, (_, known) in enumerate(looked) if known.forked), default=0)
-        places = [at for at in range(first, len(looked)) if not looked[at][1].dropped]
-        kept = [looked[at] for at in places]
-        at, model = self._decide(kept)
-        kept = kept[: at + 1] if model else kept
+        described = [(frame, self._describe(frame)) for frame in frames]
+        first = max((index + 1 for index, (_, facts) in enumerate(described) if facts.forked), default=0)
+        places = [index for index in range(first, len(described)) if not described[index][1].dropped]
+        kept = [described[index] for index in places]
+        index, model = self._decide(kept)
+        kept = kept[: index + 1] if model else kept
         in_user = model is None and bool(kept) and not kept[-1][1].library
-        users = [i for i, (_, known) in enumerate(kept) if not known.library and known.strong is None]
+        users = [i for i, (_, facts) in enumerate(kept) if not facts.library and facts.strong is None]
         site = users[-1] if users else len(kept) - 1
         calls = tuple(
-            Call(known.function, known.file, frame.line if i == site else 0) for i, (frame, known) in enumerate(kept)
+            Call(facts.function, facts.file, frame.line if i == site else 0) for i, (frame, facts) in enumerate(kept)
         )
         return _shortened(CallPath(
             calls, tuple(frame for frame, _ in kept), model.cls if model else None, bool(model and model.waits),
             in_user, site, tuple(places[: len(kept)]),
         ))  # fmt: skip
 
-    def _decide(self, kept: list[tuple[StackFrame, _Known]]) -> tuple[int, Model | None]:
-        """Where the stack is cut, and what it means: from the leaf to the job's own innermost call."""
+    def _decide(self, kept: list[tuple[StackFrame, _FrameFacts]]) -> tuple[int, Model | None]:
+        """(cut index, model), searched from the leaf to the innermost user call."""
         weak: tuple[int, Model | None] = (len(kept), None)
-        for at in range(len(kept) - 1, -1, -1):
-            known = kept[at][1]
-            if known.strong is not None:
-                return self._outermost(kept, at)
-            if known.weak is not None:
-                weak = (at, known.weak)  # the outermost of them: what the job called
-            if not known.library:
+        for index in range(len(kept) - 1, -1, -1):
+            facts = kept[index][1]
+            if facts.strong is not None:
+                return self._outermost(kept, index)
+            if facts.weak is not None:
+                weak = (index, facts.weak)  # the outermost weak match: the call of the user code
+            if not facts.library:
                 break
         return weak
 
-    def _outermost(self, kept: list[tuple[StackFrame, _Known]], at: int) -> tuple[int, Model]:
-        """A barrier within new_group is group setup: of calls within one file the first counts."""
-        file, model = kept[at][1].file, kept[at][1].strong
+    def _outermost(self, kept: list[tuple[StackFrame, _FrameFacts]], index: int) -> tuple[int, Model]:
+        """The outermost match within one file: a barrier within new_group is group setup."""
+        file, model = kept[index][1].file, kept[index][1].strong
         assert model is not None
-        for outer in range(at - 1, -1, -1):
-            known = kept[outer][1]
-            if known.file != file:
+        for outer in range(index - 1, -1, -1):
+            facts = kept[outer][1]
+            if facts.file != file:
                 break
-            if known.strong is not None:
-                at, model = outer, known.strong
-        return at, model
+            if facts.strong is not None:
+                index, model = outer, facts.strong
+        return index, model
 
-    def _look(self, frame: StackFrame) -> _Known:
+    def _describe(self, frame: StackFrame) -> _FrameFacts:
         key = (frame.function, frame.file)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._learn(*key)
-        return known
+        facts = self._facts.get(key)
+        if facts is None:
+            facts = self._facts[key] = self._classify(*key)
+        return facts
 
-    def _learn(self, function: str, file: str) -> _Known:
+    def _classify(self, function: str, file: str) -> _FrameFacts:
         bare = function.rsplit(".", 1)[-1]
         library = _LIBRARY.search(file)
         short = (
             next(part for part in library.groups() if part is not None) if library else "/".join(file.split("/")[-2:])
         )
-        return _Known(
+        return _FrameFacts(
             bare, short, library is not None, _DROPPED.search(f"{short}:{bare}") is not None,
             _FORKED.search(f"{short}:{bare}") is not None,
             _first(self._strong, short, file, bare), _first(self._weak, short, file, bare),
@@ -176,7 +176,7 @@ class Reader:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is of an installed package or of Python itself, and not of the job."""
+    """Whether a file belongs to an installed package or to Python itself."""
     return _LIBRARY.search(file) is not None
 
 
@@ -188,10 +188,9 @@ def _first(models: list[_Compiled], short: str, file: str, bare: str) -> Model |
 
 
 def class_of(stack: Stack, trace: CallPath | None, is_active: bool) -> FrameClass:
-    """What a process is doing, from its main thread's trace and what the kernel said of it.
+    """Class of a process, from its main thread's trace and kernel state; `is_active`: any of its threads ran.
 
-    `is_active`: whether any of its threads ran. A call out of the job's own code into something that is no Python and
-    waits on a futex or a poll may be a lock or an asynchronous collective: that is `unknown` here.
+    A native call from user code that waits on a futex or poll may be a lock or an asynchronous collective: `unknown`.
     """
     if stack.status == "gone":
         return "dead"
@@ -207,7 +206,7 @@ def class_of(stack: Stack, trace: CallPath | None, is_active: bool) -> FrameClas
 
 
 def class_within(stack: Stack, trace: CallPath, runs: bool) -> FrameClass:
-    """What a process is doing that is neither stopped nor uninterruptible; `runs`: whether it has the processor."""
+    """Class of a process that is neither stopped nor in D state; `runs`: it is on a CPU."""
     if trace.cls is not None:
         return "compute" if trace.waits and runs else trace.cls
     if runs:

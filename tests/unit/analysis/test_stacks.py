@@ -138,7 +138,7 @@ def test_models_of_ones_own_are_asked_first():
 def test_a_model_is_written_as_class_function_and_file():
     assert parse_model(r"p2p send_.* (^|/)x\.py$") == Model("p2p", r"(^|/)x\.py$", "send_.*")
     assert parse_model("collective my_reduce").file == ""
-    with pytest.raises(BadModel, match="no class"):
+    with pytest.raises(BadModel, match="not a frame class"):
         parse_model("colective f")
     with pytest.raises(BadModel, match="regular expression"):
         parse_model("p2p ((")

@@ -129,7 +129,7 @@ def table_lines(seen: SkewSnapshot, kind: SyncPointKind, width: int) -> tuple[Li
         lines += _histogram_lines(skew, width)
     for desync in seen.desyncs:
         what = "steps" if desync.what == "step" else f"collectives of {clean(desync.what)}"
-        text = f"rank {fold_numbers(desync.behind)} is {desync.others - desync.at} {what} behind"
+        text = f"rank {fold_numbers(desync.behind)} is {desync.others - desync.furthest} {what} behind"
         lines.append(Line((glyph("warning"), Span(f" desync  {text}", "text"))))
     return tuple(lines)
 

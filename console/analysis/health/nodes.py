@@ -1,4 +1,4 @@
-"""Version skew between the nodes of a cluster."""
+"""Node checks: clock steps (from the two timestamps of every tick, without probes) and version skew."""
 
 from __future__ import annotations
 
@@ -18,6 +18,23 @@ COMPARED: Final = {
 }  # fmt: skip
 #: Nodes that a text lists by name.
 _NAMED: Final = 4
+
+
+def clock_step(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
+    """Nodes whose CLOCK_REALTIME was stepped by 100 ms or more within the last `window_s` seconds.
+
+    Probes find smaller steps, under the same id.
+    """
+    for name, node in facts.nodes.items():
+        clock = node.clock
+        if clock is not None and clock.set_at is not None and facts.newest - clock.set_at <= limits.window_s * 1e9:
+            by = f"{clock.set_by_ns / 1e9:+,.3f} s"
+            yield FindingDraft(
+                "clock_step", "warning", "certain", (name,),
+                f"{name}: CLOCK_REALTIME was stepped by {by} (set, or machine suspended); timestamps of"
+                " logs and jobs step, too",
+                (f"agent_cost.t {name} {by} against agent_cost.mono",),
+            )  # fmt: skip
 
 
 def version_skew(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
