@@ -225,7 +225,7 @@ class TestGrouping:
         async with running(demo().app(), "2", "b", "g") as pilot:
             await until(pilot, lambda: ranks(pilot).selected_node == "node1")
             await pilot.press("enter")
-            await shows(pilot, "8/8 found")
+            await shows(pilot, "8/8 discovered")
 
 
 class TestCopying:

@@ -127,7 +127,7 @@ class TestOverview:
 
     async def test_enter_on_a_job_and_on_a_finding_tells_of_them(self):
         async with running(pod().app(), "shift+tab", "enter") as pilot:
-            await shows(pilot, "496/512 found")
+            await shows(pilot, "496/512 discovered")
             await pilot.press("q", "tab", "tab", "enter")
             await shows(pilot, "confidence")
 
@@ -166,7 +166,7 @@ class TestRanks:
 
     async def test_enter_on_a_group_tells_of_its_job(self):
         async with running(demo().app(), "2", "g", "enter") as pilot:
-            await shows(pilot, "8/8 found")
+            await shows(pilot, "8/8 discovered")
 
     async def test_missing_ranks_are_rows_with_their_reason(self):
         async with running(pod().app(), "2", "o", "g", size=(120, 40)) as pilot:
