@@ -7,19 +7,19 @@ import contextlib
 import random
 import time
 
-from ..transport.reachability import Knock
+from ..transport.reachability import ReachabilityProbe
 
 FIRST_S, MOST_S = 1.0, 60.0
 #: How often it is looked whether a node that did not answer does again. While it answers, each pause is twice the one
 #: before: sshd (9.8 and newer, PerSourcePenalties) counts a second against whoever leaves without a login, and refuses
 #: them once fifteen have come together.
-KNOCK_EVERY_S = 0.5
+PROBE_INTERVAL_S = 0.5
 
 
 class Backoff:
     """The waits of one link. `again` ends the present one: a person wants it."""
 
-    def __init__(self, knock: Knock) -> None:
+    def __init__(self, knock: ReachabilityProbe) -> None:
         self.again = asyncio.Event()
         self._knock = knock
         self._most_s = FIRST_S
@@ -50,11 +50,11 @@ class Backoff:
         self.again.clear()
 
     async def _comes_back(self, was_away: bool) -> None:
-        pause_s, began = KNOCK_EVERY_S, time.monotonic()
+        pause_s, began = PROBE_INTERVAL_S, time.monotonic()
         while (answers := await self._knock()) is not None:
             if answers and was_away:
                 self.again.set()
             was_away = not answers
-            pause_s = pause_s * 2 if answers else KNOCK_EVERY_S
+            pause_s = pause_s * 2 if answers else PROBE_INTERVAL_S
             await asyncio.sleep(max(0.0, began + pause_s - time.monotonic()))
             began = time.monotonic()

@@ -29,7 +29,7 @@ PING_S = 1.0
 SILENT_S = 2.2
 #: Silence after which the connection is given up and made anew, where it is not known to be dead before.
 DEAD_S = 10.0
-FORGOTTEN = "the node answers, but no more on this connection: something on the way has forgotten it"
+HALF_OPEN_TEXT = "the node answers, but no more on this connection: something on the way has forgotten it"
 #: The longest a first attempt can take: connect, login, session, hello, first tick.
 FIRST_WORD_S = 90.0
 #: How long an agent may take to end when it is told to.
@@ -205,7 +205,7 @@ class NodeLink:
                         await talk.ended.wait()
                         return
                 self._judge(talk.silent_s())
-                monitor.rise()
+                monitor.watch()
         finally:
             await monitor.close()
 
@@ -300,6 +300,6 @@ class NodeLink:
 
 def _forgotten() -> errors.Lost:
     """The node answers beside this connection, so that another need not wait."""
-    failure = errors.Lost(FORGOTTEN)
+    failure = errors.Lost(HALF_OPEN_TEXT)
     failure.was_away = True
     return failure

@@ -1,6 +1,6 @@
-"""Why a node cannot be had: one type a reason, each with a short stable name and a thing to try.
+"""Connection errors: one type per cause, each with a stable name and what to try.
 
-Code matches on the type; people read `text` and `try_`; reports carry `name`.
+Code matches on the type; users read `text` and `try_`; reports carry `name`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from ..records import Failure
 
 
 class FleetError(Exception):
-    """A node, or a way to it, failed. `retry` says whether trying again by itself makes sense.
+    """A node or the path to it failed. `retry`: whether automatic reconnects make sense.
 
-    `was_away`: nothing at all answered there, or on that connection. So if something does now, trying again need not
-    wait.
+    `was_away`: the node did not respond at all, so reconnect as soon as it does, without back-off.
     """
 
     name: ClassVar[str] = "error"
@@ -27,101 +26,124 @@ class FleetError(Exception):
         self.was_away = False
 
     def as_failure(self) -> Failure:
+        """Return the error as a `Failure` record."""
         return Failure(self.name, self.text, self.try_)
 
 
 class Dns(FleetError):
+    """The host name does not resolve."""
+
     name = "dns"
 
 
 class ConnectionRefused(FleetError):
+    """The host refused the connection or is unreachable."""
+
     name = "refused"
 
 
 class Timeout(FleetError):
+    """No response within the time limit."""
+
     name = "timeout"
 
 
 class Throttled(FleetError):
-    """The server closed the connection before it said who it is: MaxStartups or PerSourcePenalties."""
+    """The server closed the connection before its banner: MaxStartups or PerSourcePenalties."""
 
     name = "throttled"
 
 
 class HostKeyUnknown(FleetError):
+    """The host key is not in known_hosts."""
+
     name = "host_key_unknown"
     retry = False
 
 
 class HostKeyChanged(FleetError):
+    """The host key differs from known_hosts, is revoked, or its certificate is not trusted."""
+
     name = "host_key_changed"
     retry = False
 
 
 class Auth(FleetError):
+    """Authentication failed."""
+
     name = "auth"
     retry = False
 
 
 class AuthInteractive(FleetError):
-    """Somebody would have to type something, and nobody is there."""
+    """Authentication needs typed input that is not available."""
 
     name = "auth_interactive"
     retry = False
 
 
 class NoPython(FleetError):
+    """The node has no usable Python interpreter."""
+
     name = "no_python"
     retry = False
 
 
 class PythonTooOld(FleetError):
+    """The node's Python is older than the agent supports."""
+
     name = "python_too_old"
     retry = False
 
 
 class BundleRejected(FleetError):
+    """The agent's code arrived damaged."""
+
     name = "bundle_rejected"
 
 
 class AgentCrashed(FleetError):
+    """The agent exited unexpectedly or violated the protocol."""
+
     name = "agent_crashed"
 
 
 class NoPermission(FleetError):
+    """Permission denied by sudo or the site's scheduler."""
+
     name = "no_permission"
     retry = False
 
 
 class Lost(FleetError):
-    """The connection was there and is gone."""
+    """An established connection was lost."""
 
     name = "lost"
 
 
 class SshConfigInvalid(FleetError):
-    """The user's ssh configuration, or a setting of ours for it, does not work."""
+    """Invalid ssh configuration, the user's or in hosts.toml."""
 
     name = "ssh_config"
     retry = False
 
 
 class SiteCommand(FleetError):
-    """The site's own command that leads to the node cannot be run here."""
+    """The site's command that reaches the node (srun, kubectl) is not available here."""
 
     name = "site_command"
     retry = False
 
 
 class JobEnded(FleetError):
-    """The site's job or pod through which a node is reached is gone, or has that node no more."""
+    """The job or pod through which the node is reached has ended or no longer includes it."""
 
     name = "job_ended"
     retry = False
 
 
 class AgentRefused(FleetError):
-    """The agent could not do what it was asked; its own stable word for why is `reason`."""
+    """The agent refused a request; `reason` is its stable error name."""
 
     name = "agent_refused"
 
@@ -131,12 +153,12 @@ class AgentRefused(FleetError):
 
 
 class NoDescriptors(FleetError):
-    """The console's own process may open nothing more."""
+    """The console has no free file descriptors."""
 
     name = "no_descriptors"
 
 
 class Internal(FleetError):
-    """A fault of the console's own; shown at the node where it happened."""
+    """A bug in the console; shown at the affected node."""
 
     name = "internal"

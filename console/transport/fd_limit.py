@@ -1,4 +1,4 @@
-"""File descriptors: every connection takes a few, and without any nothing else works as it says it does."""
+"""File descriptor limit: each connection takes a few descriptors."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from .errors import NoDescriptors
 
 
 def raise_limit(nodes: int) -> None:
-    """A connection takes a few descriptors; the usual soft limit of 1,024 (256 on macOS) is small for a fleet."""
+    """Raise the soft limit for `nodes` connections; the default (1,024; 256 on macOS) is too small for a fleet."""
     wanted = 256 + 4 * nodes
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit of its own; connections then say so
+        with contextlib.suppress(
+            ValueError, OSError
+        ):  # macOS has a lower limit; connections then fail with NoDescriptors
             resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
 
 
 def require_some() -> None:
-    """Raises NoDescriptors where there is none left.
+    """Raise NoDescriptors where none is left.
 
-    Asked before a connection is made: without one, even the name of this user is "not found", and what would be said
-    were the last thing that went wrong for it.
+    Checked before connecting: otherwise an unrelated error shows first (even the user name lookup fails).
     """
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
@@ -33,6 +34,6 @@ def require_some() -> None:
             raise
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         raise NoDescriptors(
-            f"this console has no file descriptor left for another connection (its limit is {limit})",
-            "ulimit -n, before it is started; each node takes three",
+            f"no file descriptor left for another connection (limit {limit})",
+            "raise the limit with ulimit -n before starting; each node takes three",
         ) from error

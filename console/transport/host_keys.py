@@ -1,4 +1,4 @@
-"""Host keys: read once per set of files, always checked, written only when `accept-new` was asked for."""
+"""Host key verification: known_hosts is read once per set of files and written only for `accept-new`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import errors
 
 
 class KnownHosts:
-    """The entries of one set of known_hosts files, shared by every connection that uses them."""
+    """The entries of one set of known_hosts files, shared by all connections that use them."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)
@@ -30,7 +30,7 @@ class KnownHosts:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise errors.SshConfigInvalid(f"known_hosts cannot be read: {error}", f"check {path}") from error
+                raise errors.SshConfigInvalid(f"cannot read known_hosts: {error}", f"check {path}") from error
             for line in text.splitlines():
                 self._load_line(line)
 
@@ -38,44 +38,43 @@ class KnownHosts:
         try:
             self._entries.load(line)
         except ValueError:
-            return  # a line OpenSSH would skip as well (a key type or a format of another version)
+            return  # OpenSSH skips such lines too (unknown key type or format)
 
     def match(self, host: str, addr: str, port: int | None) -> tuple[Sequence[Any], ...]:
-        """The keys of a host, authorities for it, keys that are revoked there, and four more sorts: asyncssh's order.
+        """The known, CA and revoked keys of a host and four more lists, in asyncssh's order.
 
-        Where nothing is known of a port asyncssh takes what is known of the host, and forgets what is revoked there.
+        For a port without entries asyncssh falls back to the host's entries but drops its revoked keys: added here.
         """
         port = None if port == 22 else port
-        found = self._entries.match(host, addr, port)
+        matches = self._entries.match(host, addr, port)
         if port is None:
-            return tuple(found)
+            return tuple(matches)
         names = [f"[{name}]:{port}" for name in (host, addr) if name]
         revoked = [key for name in names for key in self._entries.match(name, "", None)[2]]
-        return (*found[:2], [*found[2], *revoked], *found[3:])
+        return (*matches[:2], [*matches[2], *revoked], *matches[3:])
 
     def fingerprints(self, host: str, addr: str, port: int) -> list[str]:
-        """SHA-256 fingerprints of the keys known for a host, each once (name and address may have a line each)."""
+        """SHA-256 fingerprints of the keys known for a host, without duplicates."""
         return list(dict.fromkeys(key.get_fingerprint() for key in self.match(host, addr, port)[0]))
 
     def is_known(self, host: str, addr: str, port: int) -> bool:
-        """Whether any key or authority is known for a host: then no other key is ever accepted."""
+        """Whether any key or CA is known for a host: no other key is accepted then."""
         keys, authorities, *_ = self.match(host, addr, port)
         return bool(keys or authorities)
 
     def algorithms(self, host: str, addr: str, port: int) -> list[str]:
-        """The kinds of host keys that are asked for, the best first; certificates only where an authority is known.
+        """Host key algorithms to offer: those of known keys, then the rest; certificates only with a known CA.
 
-        What is known comes before the rest, and the rest is asked for all the same: a server that has nothing of what
-        is known would hang up without a word, and so it shows a key that can be named, and is refused.
+        The rest is offered so that a server with other keys presents one, whose fingerprint the error can show.
         """
         keys, authorities, *_ = self.match(host, addr, port)
         certificates = get_default_certificate_algs() if authorities else []
-        known = [algorithm for key in keys for algorithm in key.sig_algorithms]
-        wanted = dict.fromkeys([*certificates, *known, *get_default_public_key_algs()])
+        expected = [algorithm for key in keys for algorithm in key.sig_algorithms]
+        wanted = dict.fromkeys([*certificates, *expected, *get_default_public_key_algs()])
         return [algorithm.decode() for algorithm in wanted]
 
     def accept(self, host: str, port: int, key: asyncssh.SSHKey) -> None:
-        """Append a host's key to the first file: locked, 0600, never through a link. Raises SshConfig."""
+        """Append a host's key to the first file: locked, mode 0600, symlinks refused. Raises SshConfigInvalid."""
         name = host if port == 22 else f"[{host}]:{port}"
         line = f"{name} {' '.join(key.export_public_key('openssh').decode().split()[:2])}\n"
         path = self.paths[0]
@@ -88,20 +87,20 @@ class KnownHosts:
                 ends_whole = size == 0 or os.pread(fd, 1, size - 1) == b"\n"
                 file.write(line.encode() if ends_whole else b"\n" + line.encode())
         except OSError as error:
-            text = f"the new host key of {host} could not be kept: {error}"
+            text = f"cannot save the host key of {host}: {error}"
             raise errors.SshConfigInvalid(text, f"check {path}") from error
         self._entries.load(line)
 
 
 class HostKeyCheck:
-    """One connection's verdict on the key it was shown; asyncssh asks only where no known key matched."""
+    """Host key verification of one connection; asyncssh calls it only where no known key matched."""
 
-    def __init__(self, known: KnownHosts, node: str, host: str, accept_new: bool) -> None:
-        self.known, self.node, self.host, self.accept_new = known, node, host, accept_new
+    def __init__(self, known_hosts: KnownHosts, node: str, host: str, accept_new: bool) -> None:
+        self.known, self.node, self.host, self.accept_new = known_hosts, node, host, accept_new
         self.failure: errors.FleetError | None = None
 
     def judge(self, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
-        """True where the key may be trusted from now on; otherwise `failure` says why not."""
+        """Whether the key is trusted; otherwise sets `failure`."""
         shown = key.get_fingerprint()
         if self.known.is_known(self.host, addr, port):
             before = ", ".join(self.known.fingerprints(self.host, addr, port)) or "a certificate authority's"
@@ -113,14 +112,15 @@ class HostKeyCheck:
                 self.failure = error
         else:
             self.failure = errors.HostKeyUnknown(
-                f"the host key is in no known_hosts file (it shows {shown})",
-                f'compare the fingerprint, then connect once with ssh {self.node}; or host_key_policy = "accept-new"',
+                f"host key is not in known_hosts (offered {shown})",
+                f'verify the fingerprint, then run: ssh {self.node}; or set host_key_policy = "accept-new"',
             )
         return self.failure is None
 
     def changed(self, before: str, shown: str, port: int) -> errors.FleetError:
+        """The error for a key that differs from known_hosts."""
         name = self.host if port == 22 else f"[{self.host}]:{port}"
         return errors.HostKeyChanged(
-            f"the host key is not the one in known_hosts (was {before}, is {shown})",
-            f"if {self.node} was reinstalled, remove its line with: ssh-keygen -R '{name}' -f {self.known.paths[0]}",
+            f"host key changed (known_hosts has {before}, host offers {shown})",
+            f"if {self.node} was reinstalled, run: ssh-keygen -R '{name}' -f {self.known.paths[0]}",
         )

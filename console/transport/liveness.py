@@ -1,6 +1,6 @@
-"""What lies below one SSH connection, and what shows whether it still works: our own TCP, or a tunnel in another.
+"""The TCP path below one SSH connection: direct, or a tunnel through a jump host.
 
-Of what another program makes (ProxyCommand) neither is known: such a connection has no way here.
+A ProxyCommand's connection cannot be inspected; it has no path here.
 """
 
 from __future__ import annotations
@@ -12,120 +12,123 @@ from typing import Protocol
 
 import asyncssh
 
-from .reachability import Address, Knock, answers
+from .reachability import Address, ReachabilityProbe, answers
 from .tcp_info import Unacked, unacked_on
 
-#: Linux' least time until TCP sends again what is not acknowledged; each further time takes twice as long (RFC 6298).
-RTO_S = 0.2
+#: Seconds. Linux' minimum TCP retransmission timeout; it doubles each time (RFC 6298).
+MIN_RTO_S = 0.2
 
 
 class ConnectionPath(Protocol):
-    """Below one connection."""
+    """The TCP path below one SSH connection."""
 
     def unacked(self, silent_s: float) -> Unacked | None:
-        """What the far side has not acknowledged, on a connection that has been silent so long; None: not known."""
+        """Unacknowledged data on a connection silent for `silent_s`; None if unknown."""
 
     async def answers(self) -> bool | None:
-        """Whether the far side takes another connection that goes the same way; None: not known."""
+        """Whether the far side accepts another connection over the same path; None if unknown."""
 
 
 class DirectPath:
-    """A TCP connection of this machine's: its kernel tells."""
+    """A TCP connection of this machine, inspected through TCP_INFO."""
 
     def __init__(self, connected: socket.socket, address: Address) -> None:
         self._socket, self._address = connected, address
 
     def unacked(self, silent_s: float) -> Unacked | None:
+        """Unacknowledged data, from TCP_INFO."""
         return unacked_on(self._socket)
 
     async def answers(self) -> bool:
+        """Whether the address accepts a TCP connection."""
         return await answers(self._address)
 
 
 class Keepalive:
-    """The sshd at the far end of a connection, asked whether it hears: it answers whatever its commands do or do not.
+    """SSH keepalives on a connection: sshd answers them whatever its commands do.
 
-    The question is OpenSSH's own keepalive; a server that does not know it has to refuse it, which is an answer as
-    well (RFC 4254, section 4).
+    Uses OpenSSH's keepalive request; servers that do not know it must still reply with a failure (RFC 4254, section 4).
     """
 
     def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
         self._connection = connection
-        self._asked: float | None = None  # since when an answer is waited for
-        self.heard = time.monotonic()
-        self.round_trip_s: float | None = None  # the shortest
+        self._pending_since: float | None = None  # monotonic time of the outstanding request
+        self.last_reply = time.monotonic()
+        self.round_trip_s: float | None = None  # minimum
 
     @property
-    def waits(self) -> bool:
-        """Whether an answer is missing."""
-        return self._asked is not None
+    def is_pending(self) -> bool:
+        """Whether a reply is outstanding."""
+        return self._pending_since is not None
 
     def silent_s(self) -> float:
-        """How long an answer has been missing; 0 also of a server that has never given one."""
-        return 0.0 if self._asked is None or self.round_trip_s is None else time.monotonic() - self._asked
+        """Seconds a reply has been outstanding; 0 if the server has never replied."""
+        return (
+            0.0 if self._pending_since is None or self.round_trip_s is None else time.monotonic() - self._pending_since
+        )
 
     def send(self) -> None:
-        """Ask, unless an answer is still missing."""
-        if self._asked is None:
-            self._asked = time.monotonic()
-            self._connection.create_task(self._ask(self._asked))  # whose failure would end the connection
+        """Send a keepalive unless one is outstanding."""
+        if self._pending_since is None:
+            self._pending_since = time.monotonic()
+            self._connection.create_task(self._request(self._pending_since))  # a failure ends the connection
 
-    async def _ask(self, asked: float) -> None:
-        # asyncssh sends the same by itself (set_keepalive), but tells nobody of the answer
+    async def _request(self, sent: float) -> None:
+        # asyncssh's own keepalives (set_keepalive) do not report the reply
         await self._connection._make_global_request(b"keepalive@openssh.com")
-        self._asked, self.heard = None, time.monotonic()
-        took_s = self.heard - asked
-        self.round_trip_s = took_s if self.round_trip_s is None else min(self.round_trip_s, took_s)
+        self._pending_since, self.last_reply = None, time.monotonic()
+        rtt_s = self.last_reply - sent
+        self.round_trip_s = rtt_s if self.round_trip_s is None else min(self.round_trip_s, rtt_s)
 
 
 class TunnelPath:
-    """A connection through a jump host, whose TCP to the far side is out of sight.
+    """A connection through a jump host, whose TCP to the far side is not visible here.
 
-    What is owed there is concluded from an `Keepalive` that stays out. A program that is stopped or slow owes nothing.
+    Unacknowledged data is inferred from an outstanding `Keepalive`; sshd replies even if the agent is stopped or slow.
     """
 
-    def __init__(self, keepalive: Keepalive, knock: Knock) -> None:
-        """`knock` is the jump host's, at the far side."""
-        self._keepalive, self._knock = keepalive, knock
-        self._answers_since: float | None = None
-        keepalive.send()  # so that its round trip is known before there is any monitor
+    def __init__(self, keepalive: Keepalive, probe: ReachabilityProbe) -> None:
+        """`probe` tests the far side from the jump host."""
+        self._keepalive, self._probe = keepalive, probe
+        self._reachable_since: float | None = None
+        keepalive.send()  # measure the round trip before monitoring starts
 
     def unacked(self, silent_s: float) -> Unacked | None:
-        """Nothing at first: then it is asked, and what is missing later is owed."""
-        waits, now = self._keepalive.waits, time.monotonic()
+        """Send a keepalive first; report unacknowledged data while its reply is outstanding."""
+        is_pending, now = self._keepalive.is_pending, time.monotonic()
         self._keepalive.send()
-        if not waits:
-            self._answers_since = None
+        if not is_pending:
+            self._reachable_since = None
             return Unacked(0, 0)
         if self._keepalive.round_trip_s is None:
             return None
-        unheard_s = min(silent_s, now - self._keepalive.heard)
-        answering_s = 0.0 if self._answers_since is None else now - self._answers_since
-        return Unacked(1, least_tries(unheard_s, answering_s, self._keepalive.round_trip_s))
+        unanswered_s = min(silent_s, now - self._keepalive.last_reply)
+        reachable_s = 0.0 if self._reachable_since is None else now - self._reachable_since
+        return Unacked(1, min_retransmits(unanswered_s, reachable_s, self._keepalive.round_trip_s))
 
     async def answers(self) -> bool | None:
-        began = time.monotonic()
-        answered = await self._knock()
-        if not answered:
-            self._answers_since = None
-        elif self._answers_since is None:
-            self._answers_since = began
-        return answered
+        """Whether the far side is reachable from the jump host."""
+        started = time.monotonic()
+        is_reachable = await self._probe()
+        if not is_reachable:
+            self._reachable_since = None
+        elif self._reachable_since is None:
+            self._reachable_since = started
+        return is_reachable
 
 
-def least_tries(unheard_s: float, answering_s: float, round_trip_s: float) -> int:
-    """How often TCP has at the least sent again what was lost on a connection not heard of for `unheard_s`.
+def min_retransmits(unanswered_s: float, reachable_s: float, round_trip_s: float) -> int:
+    """The minimum number of TCP retransmissions on a connection without replies for `unanswered_s`.
 
-    Of that time the far side has been taking other connections for the last `answering_s`. Between two tries passes as
-    much time as since the first sending, so that also of those `answering_s` it is known how many tries lie in them.
-    A try of the last `round_trip_s` is not counted: its answer may be on its way.
+    The far side has been reachable for the last `reachable_s`. The interval doubles with each retransmission, so the
+    number within `reachable_s` is known. The last `round_trip_s` does not count: a reply may be in flight.
     """
-    answering_s = max(0.0, answering_s - round_trip_s)
-    before_s = max(0.0, unheard_s - round_trip_s - answering_s)
-    patience_s = RTO_S + round_trip_s
-    return _doublings(before_s, patience_s) + _doublings(answering_s, before_s + patience_s)
+    reachable_s = max(0.0, reachable_s - round_trip_s)
+    before_s = max(0.0, unanswered_s - round_trip_s - reachable_s)
+    first_s = MIN_RTO_S + round_trip_s
+    return _doublings(before_s, first_s) + _doublings(reachable_s, before_s + first_s)
 
 
-def _doublings(within_s: float, first_s: float) -> int:
-    """How many steps fit, of which the first takes that long, and each further one twice as long as the one before."""
-    return int(math.log2(within_s / first_s + 1))
+def _doublings(total_s: float, first_s: float) -> int:
+    """How many steps fit into `total_s` if the first takes `first_s` and each next one twice as long."""
+    return int(math.log2(total_s / first_s + 1))

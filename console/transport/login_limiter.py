@@ -1,4 +1,4 @@
-"""How many logins may be under way at once: over all, and at each jump host; reconnects wait here too."""
+"""Limits concurrent logins, overall and per jump host; reconnects queue here too."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-#: sshd's MaxStartups begins to drop unauthenticated connections at ten; a jump host sees those of every target.
-PER_BASTION = 8
+#: sshd's MaxStartups drops unauthenticated connections from ten on; a jump host counts those of every target.
+PER_JUMP_HOST = 8
 
 
 class LoginSlot:
-    """A place at the gate: one of each of these."""
+    """One slot: a permit of each given semaphore."""
 
     def __init__(self, *semaphores: asyncio.Semaphore) -> None:
         self._semaphores = semaphores
-        self._held: list[asyncio.Semaphore] = []
-        self._left = False
+        self._acquired: list[asyncio.Semaphore] = []
+        self._is_done = False
 
     async def acquire(self) -> None:
-        """Wait until it is free; after `leave` nothing is kept."""
+        """Wait for all permits; after `leave` they are released at once."""
         try:
             for semaphore in self._semaphores:
                 await semaphore.acquire()
-                self._held.append(semaphore)
+                self._acquired.append(semaphore)
         except asyncio.CancelledError:
-            self._give()
+            self._release()
             raise
-        if self._left:  # the handshake ended while somebody typed
-            self._give()
+        if self._is_done:  # the handshake ended while a prompt was open
+            self._release()
 
     def leave(self) -> None:
-        """The handshake is over."""
-        self._left = True
-        self._give()
+        """Release the slot: the handshake is over."""
+        self._is_done = True
+        self._release()
 
-    def _give(self) -> None:
-        while self._held:
-            self._held.pop().release()
+    def _release(self) -> None:
+        while self._acquired:
+            self._acquired.pop().release()
 
     @asynccontextmanager
-    async def lent(self) -> AsyncIterator[None]:
-        """Let others have it for a while: a person is typing. After a failure it is not taken again."""
-        self._give()
+    async def paused(self) -> AsyncIterator[None]:
+        """Release the slot while a prompt is open; after a failure it is not acquired again."""
+        self._release()
         yield
         await self.acquire()
 
 
 class LoginLimiter:
-    """At most `limit` handshakes in flight, at most `PER_BASTION` behind one jump host."""
+    """At most `limit` handshakes at once, at most `PER_JUMP_HOST` behind one jump host."""
 
     def __init__(self, limit: int) -> None:
         self._all = asyncio.Semaphore(limit)
@@ -56,11 +56,11 @@ class LoginLimiter:
 
     @asynccontextmanager
     async def enter(self, jump_host: str | None = None) -> AsyncIterator[LoginSlot]:
-        """Hold a place for the time of one handshake."""
-        behind = [self._jump_hosts.setdefault(jump_host, asyncio.Semaphore(PER_BASTION))] if jump_host else []
-        place = LoginSlot(*behind, self._all)
+        """Hold a slot for one handshake."""
+        jump_slots = [self._jump_hosts.setdefault(jump_host, asyncio.Semaphore(PER_JUMP_HOST))] if jump_host else []
+        slot = LoginSlot(*jump_slots, self._all)
         try:
-            await place.acquire()
-            yield place
+            await slot.acquire()
+            yield slot
         finally:
-            place.leave()
+            slot.leave()

@@ -1,4 +1,4 @@
-"""How long a login may take: until a deadline that stands still while a person types."""
+"""Login timeout, paused while a prompt is open."""
 
 from __future__ import annotations
 
@@ -10,40 +10,37 @@ from .login_limiter import LoginSlot
 
 
 class LoginTimeout:
-    """The time of one handshake and its place at the gate; `typing` gives both back for as long as somebody types.
+    """Timeout and login slot of one handshake; `prompting` pauses the timeout and releases the slot."""
 
-    So a person may take their time, and the logins of other nodes need not wait for them.
-    """
-
-    def __init__(self, limit_s: float, place: LoginSlot) -> None:
+    def __init__(self, limit_s: float, slot: LoginSlot) -> None:
         self._limit_s = limit_s
-        self._place = place
+        self._slot = slot
         self._timeout = asyncio.timeout(limit_s)
-        self._under_way = False
+        self._is_running = False
 
     @asynccontextmanager
     async def handshake(self) -> AsyncIterator[None]:
-        """Raises TimeoutError when it has taken `limit_s` seconds, those of `typing` not counted."""
+        """Raise TimeoutError after `limit_s` seconds, not counting `prompting`."""
         async with self._timeout:
-            self._under_way = True
+            self._is_running = True
             try:
                 yield
             finally:
-                self._under_way = False
+                self._is_running = False
 
     @asynccontextmanager
-    async def typing(self) -> AsyncIterator[None]:
-        """The clock stands still, and somebody else may have the place."""
+    async def prompting(self) -> AsyncIterator[None]:
+        """Pause the timeout and release the slot while a prompt is open."""
         loop = asyncio.get_running_loop()
-        due = self._timeout.when()
-        left_s = self._limit_s if due is None else due - loop.time()
+        deadline = self._timeout.when()
+        remaining_s = self._limit_s if deadline is None else deadline - loop.time()
         self._reschedule(None)
         try:
-            async with self._place.lent():
+            async with self._slot.paused():
                 yield
         finally:
-            self._reschedule(loop.time() + left_s)
+            self._reschedule(loop.time() + remaining_s)
 
-    def _reschedule(self, due: float | None) -> None:
-        if self._under_way and not self._timeout.expired():
-            self._timeout.reschedule(due)
+    def _reschedule(self, deadline: float | None) -> None:
+        if self._is_running and not self._timeout.expired():
+            self._timeout.reschedule(deadline)

@@ -1,4 +1,4 @@
-"""Transports that are a subprocess here: this machine itself, and the user's own `ssh`."""
+"""Transports by subprocess: the local machine, and the user's own `ssh`."""
 
 from __future__ import annotations
 
@@ -39,48 +39,52 @@ class _Pipes(asyncio.SubprocessProtocol):
         self._receiver.on_end(self._transport.get_returncode(), exc)
 
 
-#: A process that is told to end has this long before it is killed: an agent removes its traces, ssh tells its server.
+#: Seconds between SIGTERM and SIGKILL: an agent removes its files, ssh notifies its server.
 END_S = 2.0
 
 
 class SubprocessChannel:
-    """The standard input of a subprocess; closing it ends the whole process group."""
+    """Standard input of a subprocess; closing it terminates the process group."""
 
     def __init__(self, process: asyncio.SubprocessTransport) -> None:
         self._process = process
         self._stdin = cast(asyncio.WriteTransport, process.get_pipe_transport(0))
 
     def write(self, data: bytes) -> None:
+        """Queue bytes; no effect once closed."""
         if not self._stdin.is_closing():
             self._stdin.write(data)
 
     def pause(self) -> None:
+        """Stop reading from the process."""
         for pipe in self._pipes():
             pipe.pause_reading()
 
     def resume(self) -> None:
+        """Resume reading."""
         for pipe in self._pipes():
             pipe.resume_reading()
 
     def unacked(self, silent_s: float) -> None:
-        """The connection, if there is one, is another program's."""
+        """Unknown: the connection belongs to another program."""
 
     async def answers(self) -> None:
-        """Likewise."""
+        """Unknown: the connection belongs to another program."""
 
     def _pipes(self) -> list[asyncio.ReadTransport]:
-        found = [cast(asyncio.ReadTransport, self._process.get_pipe_transport(fd)) for fd in (1, 2)]
-        return [pipe for pipe in found if pipe is not None and not pipe.is_closing()]
+        pipes = [cast(asyncio.ReadTransport, self._process.get_pipe_transport(fd)) for fd in (1, 2)]
+        return [pipe for pipe in pipes if pipe is not None and not pipe.is_closing()]
 
     def close(self) -> None:
+        """Terminate the process group, then kill it after `END_S`."""
         if self._process.get_returncode() is not None:
             self._process.close()
             return
         self._stdin.close()
         self._signal(signal.SIGTERM)
-        asyncio.get_running_loop().call_later(END_S, self._end)
+        asyncio.get_running_loop().call_later(END_S, self._kill)
 
-    def _end(self) -> None:
+    def _kill(self) -> None:
         self._signal(signal.SIGKILL)
         self._process.close()
 
@@ -97,15 +101,18 @@ async def _start(argv: list[str], receiver: Receiver, env: dict[str, str] | None
 
 
 class SubprocessTransport:
-    """What transports by a program have in common: nothing is shared, nothing is asked, nothing is known beforehand."""
+    """Base of subprocess transports: no shared connections, no prompts, no reachability probe."""
 
     async def answers(self, node: NodeConfig) -> bool | None:
+        """Unknown without a login."""
         return None
 
     def forget_refused_prompts(self) -> None:
+        """No prompts here."""
         pass
 
     async def close(self) -> None:
+        """Nothing is shared."""
         pass
 
 
@@ -113,88 +120,89 @@ class LocalTransport(SubprocessTransport):
     """This machine, without SSH."""
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        """Run the command in a local shell."""
         env = dict(os.environ)
-        if node.process_filter:  # what sshd's SetEnv does for other nodes: the agent carries its node's own mark
+        if node.process_filter:  # as sshd's SetEnv does: the agent must carry the mark
             env[node.process_filter[0]] = node.process_filter[1]
         return await _start(["/bin/sh", "-c", command], receiver, env)
 
 
-#: The failure of the program between, by its exit status and its words; None where the far side ended.
+#: The failure of the intermediate program, from exit status and standard error; None where the far side ended.
 Explain = Callable[[int | None, str], errors.FleetError | None]
 
 
-async def start_behind(
-    gate: LoginLimiter, jump: str | None, argv: list[str], receiver: Receiver, explain: Explain
+async def start_limited(
+    limiter: LoginLimiter, jump: str | None, argv: list[str], receiver: Receiver, explain: Explain
 ) -> Channel:
-    """Start a program that leads to a node, in its turn at the gate. Raises OSError."""
-    place = gate.enter(jump)
-    await place.__aenter__()
+    """Start a program that connects to a node, under the login limiter. Raises OSError."""
+    slot = limiter.enter(jump)
+    await slot.__aenter__()
     try:
-        return await _start(argv, _UntilItSpeaks(receiver, place, explain))
+        return await _start(argv, _LoginReceiver(receiver, slot, explain))
     except BaseException:
-        await place.__aexit__(None, None, None)
+        await slot.__aexit__(None, None, None)
         raise
 
 
-class _UntilItSpeaks:
-    """A receiver in front of another, which holds a place at the gate until the far side has said something.
+class _LoginReceiver:
+    """Holds a login slot until the first byte from the far side or the end; forwards to another receiver.
 
-    Such programs do not tell when they are through; the first byte of the agent, or the end, does. What one said before
-    it ended is handed to `explain` with its exit status: the failure behind it, or None where it was not its own.
+    Standard error before that goes to `explain` with the exit status; None means the far side ended, not the program.
     """
 
-    def __init__(self, receiver: Receiver, place: AbstractAsyncContextManager[object], explain: Explain) -> None:
+    def __init__(self, receiver: Receiver, slot: AbstractAsyncContextManager[object], explain: Explain) -> None:
         self._receiver, self._explain = receiver, explain
-        self._place: AbstractAsyncContextManager[object] | None = place
-        self._leaving: asyncio.Task[bool | None] | None = None
-        self._said = b""  # on standard error, before the first byte of the agent: by the program itself
+        self._slot: AbstractAsyncContextManager[object] | None = slot
+        self._release_task: asyncio.Task[bool | None] | None = None
+        self._stderr = b""  # standard error of the program before the agent's first byte
 
     def on_bytes(self, data: bytes) -> None:
-        self._leave()
+        self._release()
         self._receiver.on_bytes(data)
 
     def on_error_bytes(self, data: bytes) -> None:
-        if self._place is not None:
-            self._said = (self._said + data)[-8192:]
+        if self._slot is not None:
+            self._stderr = (self._stderr + data)[-8192:]
         self._receiver.on_error_bytes(data)
 
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
-        if error is None and self._place is not None:
-            error = self._explain(exit_status, self._said.decode("utf-8", "replace"))
-        self._leave()
+        if error is None and self._slot is not None:
+            error = self._explain(exit_status, self._stderr.decode("utf-8", "replace"))
+        self._release()
         self._receiver.on_end(exit_status, error)
 
-    def _leave(self) -> None:
-        if self._place is not None:
-            self._leaving = asyncio.ensure_future(self._place.__aexit__(None, None, None))
-            self._place = None
+    def _release(self) -> None:
+        if self._slot is not None:
+            self._release_task = asyncio.ensure_future(self._slot.__aexit__(None, None, None))
+            self._slot = None
 
 
 class OpensshTransport(SubprocessTransport):
-    """The user's own `ssh`: ControlMaster, GSSAPI, hardware tokens, whatever their configuration says."""
+    """The user's own `ssh`: supports ControlMaster, GSSAPI and hardware tokens."""
 
-    def __init__(self, gate: LoginLimiter) -> None:
-        self._gate = gate
+    def __init__(self, limiter: LoginLimiter) -> None:
+        self._limiter = limiter
         self._resolver = Resolver()
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        """Run the command through `ssh`."""
         try:
             argv = ssh_argv(node, command, accept_new=await self._accepts_new(node))
-            return await start_behind(self._gate, node.ssh.jump, argv, receiver, openssh_errors.failure_of)
+            return await start_limited(self._limiter, node.ssh.jump, argv, receiver, openssh_errors.failure_of)
         except FileNotFoundError as error:
             raise errors.SshConfigInvalid(
-                'transport = "openssh" needs the `ssh` program, and this machine has none',
+                'transport = "openssh" needs the `ssh` program, which is not installed here',
                 'install OpenSSH\'s client, or use transport = "asyncssh"',
             ) from error
 
     async def _accepts_new(self, node: NodeConfig) -> bool:
-        """Whether `ssh` may keep a key: only of a host of which nothing is known.
+        """Whether `ssh` may save a host key: only for a host without any known key.
 
-        To ssh a key of another type is new, and so is one without a certificate where an authority is known.
+        ssh treats a key of another type as new, and one without a certificate where a CA is known.
         """
         if node.ssh.host_key_policy != "accept-new":
             return False
-        from .host_keys import KnownHosts  # it loads asyncssh, which this transport else does without
+        from .host_keys import KnownHosts  # lazy: loads asyncssh
 
         resolved = with_ours(await self._resolver.resolve(node.host), node.ssh, node.address)
         host = resolved.host_key_alias or resolved.hostname
@@ -202,7 +210,7 @@ class OpensshTransport(SubprocessTransport):
 
 
 def ssh_argv(node: NodeConfig, command: str, *, accept_new: bool) -> list[str]:
-    """The `ssh` command line for a node: our settings as options, everything else as the user's configuration says."""
+    """The `ssh` command line for a node: our settings as options, the rest from the user's configuration."""
     ssh = node.ssh
     checking = "accept-new" if accept_new else "yes"
     options = {
@@ -216,7 +224,7 @@ def ssh_argv(node: NodeConfig, command: str, *, accept_new: bool) -> list[str]:
         "User": ssh.user,
         "Port": str(ssh.port) if ssh.port else None,
         "HostName": node.address,
-        "ClearAllForwardings": "yes",  # the user's LocalForward is for their shell; here its port would be taken
+        "ClearAllForwardings": "yes",  # a LocalForward port may be in use already
         "UserKnownHostsFile": str(Path(ssh.known_hosts).expanduser()) if ssh.known_hosts else None,
         "IdentityFile": str(Path(ssh.identity_file).expanduser()) if ssh.identity_file else None,
         "ProxyJump": ssh.jump,
@@ -229,6 +237,6 @@ def ssh_argv(node: NodeConfig, command: str, *, accept_new: bool) -> list[str]:
 
 
 def _quoted(value: str) -> str:
-    """A value as ssh_config(5) reads it: quotes keep spaces, and a percent sign would begin a token."""
+    """Quote a value for ssh_config(5): quotes keep spaces, percent signs are escaped."""
     text = value.replace("%", "%%")
     return f'"{text}"' if any(letter.isspace() for letter in text) else text

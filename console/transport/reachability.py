@@ -1,4 +1,4 @@
-"""Whether anything answers at an address: a TCP handshake that is closed at once. No login, no name looked up."""
+"""Reachability probe: a TCP handshake, closed at once, without login or name lookup."""
 
 from __future__ import annotations
 
@@ -7,65 +7,69 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-Address = tuple[str, int]  # numeric, with its zone where it is of one link only (fe80::1%2), and its port
-#: Whether something answers where the node was last reached; None where that cannot be known without a login.
-Knock = Callable[[], Awaitable[bool | None]]
+Address = tuple[str, int]  # numeric host, with the zone if link-local (fe80::1%2), and port
+#: Whether the node is reachable at its last address; None if that is unknown without a login.
+ReachabilityProbe = Callable[[], Awaitable[bool | None]]
 
-#: A handshake within this is an answer; a longer way than that is looked at by the next attempt.
-PATIENCE_S = 1.0
-#: A first packet that got lost is sent again so soon; the kernel's own would go after the patience is over.
-AGAIN_S = 0.5
+#: Seconds. Timeout of one probe; the next attempt covers longer round trips.
+PROBE_TIMEOUT_S = 1.0
+#: Seconds. A second SYN in case the first was lost; the kernel would resend it only after the timeout.
+SYN_RETRY_S = 0.5
 
 
-def address_of(told: tuple[Any, ...]) -> Address:
-    """What a socket or a resolver tells of an address: (host, port), of IPv6 (host, port, flow, zone)."""
-    host, port, *more = told
+def address_of(sockaddr: tuple[Any, ...]) -> Address:
+    """The Address of a socket address: (host, port) for IPv4, (host, port, flow, scope id) for IPv6."""
+    host, port, *more = sockaddr
     zone = more[1] if len(more) == 2 else 0
     return (f"{host}%{zone}" if zone and "%" not in host else str(host)), int(port)
 
 
 async def answers(address: Address) -> bool:
-    """Whether the kernel behind `address` accepts a connection."""
-    knocks = {asyncio.create_task(_knock(address, 0.0)), asyncio.create_task(_knock(address, AGAIN_S))}
+    """Whether `address` accepts a TCP connection."""
+    attempts = {
+        asyncio.create_task(_try_connect(address, 0.0)),
+        asyncio.create_task(_try_connect(address, SYN_RETRY_S)),
+    }
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            for knock in asyncio.as_completed(knocks):
-                return await knock
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            for attempt in asyncio.as_completed(attempts):
+                return await attempt
     except (OSError, TimeoutError):
         return False
     finally:
-        for knock in knocks:
-            knock.cancel()
-        await asyncio.gather(*knocks, return_exceptions=True)
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
     return False
 
 
-async def _knock(address: Address, after_s: float) -> bool:
-    """True; raises OSError where it is refused."""
-    await asyncio.sleep(after_s)
+async def _try_connect(address: Address, delay_s: float) -> bool:
+    """Connect after a delay and return True. Raises OSError if refused."""
+    await asyncio.sleep(delay_s)
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as knocking:
-        knocking.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(knocking, address)
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
     return True
 
 
 class LastAddresses:
-    """Where each node was reached last, of those that are reached directly."""
+    """The last address of each node that was reached directly."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Address] = {}
+        self._addresses: dict[str, Address] = {}
 
     def note(self, node: str, peer: object) -> None:
-        """`peer` is a socket's peer name, or nothing."""
+        """Store a node's address from its socket's peer name, if any."""
         match peer:
             case (str(host), int(port), *more):
-                self._known[node] = address_of((host, port, *more))
+                self._addresses[node] = address_of((host, port, *more))
 
     def of(self, node: str) -> Address | None:
-        return self._known.get(node)
+        """The last address of a node, or None."""
+        return self._addresses.get(node)
 
     async def answer(self, node: str) -> bool | None:
-        """Whether it answers there; None where it was never reached."""
-        address = self._known.get(node)
+        """Whether the last address is reachable; None if there is none."""
+        address = self._addresses.get(node)
         return None if address is None else await answers(address)

@@ -1,8 +1,8 @@
-"""Short commands without input, and what they say. Whoever stops waiting leaves nothing of them behind.
+"""Runs short commands without input; cancelling the wait kills them.
 
-asyncio's own subprocesses are not for that: one that is cancelled while it starts waits for ever (Python 3.11 to 3.13
-wake nobody whose pipes were not connected yet), and one that is cancelled later is closed by the garbage collector,
-which finds the loop gone and says so on the user's terminal.
+asyncio's subprocesses are not used: one cancelled while it starts waits for ever (Python 3.11 to 3.13 do not wake
+waiters of unconnected pipes), and one cancelled later warns on the terminal when it is garbage-collected after the loop
+closed.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import os
 import subprocess
 from typing import IO
 
-#: How often it is looked whether a command that has closed its outputs is over, in seconds.
-_LOOK_S = 0.005
+#: Seconds between two polls for the exit of a command that has closed its outputs.
+_POLL_S = 0.005
 
 
 async def output(*argv: str) -> tuple[int, str, str]:
-    """The exit status, standard output and standard error of a command; it is killed when the wait is cancelled."""
+    """Return exit status, standard output and standard error of a command; killed on cancellation."""
     process = subprocess.Popen(  # noqa: ASYNC220 - it returns once the command runs, in a millisecond
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None and process.stderr is not None
     try:
-        out, err = await asyncio.gather(_until_end(process.stdout), _until_end(process.stderr))
-        while process.poll() is None:  # noqa: ASYNC110 - nobody tells of its end but the kernel, when asked
-            await asyncio.sleep(_LOOK_S)
+        out, err = await asyncio.gather(_read_all(process.stdout), _read_all(process.stderr))
+        while process.poll() is None:  # noqa: ASYNC110 - only waitpid reports the exit
+            await asyncio.sleep(_POLL_S)
     finally:
         process.kill()
         process.wait()
@@ -34,11 +34,11 @@ async def output(*argv: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-async def _until_end(pipe: IO[bytes]) -> str:
-    """All that comes through a pipe."""
+async def _read_all(pipe: IO[bytes]) -> str:
+    """Read a pipe to its end."""
     loop, fd = asyncio.get_running_loop(), pipe.fileno()
     os.set_blocking(fd, False)
-    said, ended = bytearray(), loop.create_future()
+    received, ended = bytearray(), loop.create_future()
 
     def read() -> None:
         try:
@@ -46,7 +46,7 @@ async def _until_end(pipe: IO[bytes]) -> str:
         except BlockingIOError:
             return
         if data:
-            said.extend(data)
+            received.extend(data)
         elif not ended.done():
             ended.set_result(None)
 
@@ -55,4 +55,4 @@ async def _until_end(pipe: IO[bytes]) -> str:
         await ended
     finally:
         loop.remove_reader(fd)
-    return said.decode(errors="replace")
+    return received.decode(errors="replace")

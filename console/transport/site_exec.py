@@ -1,4 +1,4 @@
-"""Transports by the site's own engine: a step of a Slurm job, a process in a pod."""
+"""Transports by the site's engine: a step of a Slurm job, a process in a pod."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..config.model import NodeConfig
 from ..schedulers import kubernetes, slurm
 from . import errors
 from .login_limiter import LoginLimiter
-from .openssh import SubprocessTransport, start_behind
+from .openssh import SubprocessTransport, start_limited
 from .transport import Channel, Receiver
 
-#: What srun and kubectl say of a job, a pod or themselves, and what it means.
+#: Error texts of srun and kubectl, the error type, and what to try.
 _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
     (r"Invalid job id|already completing or completed|Job (has )?expired", errors.JobEnded,
      "squeue --me lists yours"),
@@ -21,26 +21,27 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
     (r"not in job|Requested node configuration|Invalid node name", errors.JobEnded, "the job has other nodes now"),
     (r"\(Forbidden\)|Unauthorized", errors.NoPermission, "ask for the verb create on pods/exec in that namespace"),
     (r"Access/permission denied|Invalid account|Invalid user id", errors.NoPermission,
-     "only who owns a job, or an operator, may add a step to it"),
+     "only the job's owner or an operator may add a step"),
     (r"Unable to contact slurm controller|Unable to connect to the server|was refused|i/o timeout|no such host",
      errors.ConnectionRefused, "does the command work by hand?"),
 )  # fmt: skip
 
 
 class SiteExecTransport(SubprocessTransport):
-    """Runs the agent by `srun` or `kubectl`, as `NodeConfig.engine` says."""
+    """Runs the agent through `srun` or `kubectl`, as `NodeConfig.engine` says."""
 
-    def __init__(self, gate: LoginLimiter) -> None:
-        self._gate = gate
+    def __init__(self, limiter: LoginLimiter) -> None:
+        self._limiter = limiter
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        """Start the command as a job step or in a pod."""
         assert node.engine is not None
         argv = argv_of(node.engine, node.name, command)
         try:
-            return await start_behind(self._gate, None, argv, receiver, failure_of)
+            return await start_limited(self._limiter, None, argv, receiver, failure_of)
         except FileNotFoundError as error:
             raise errors.SiteCommand(
-                f"this machine has no `{argv[0]}` any more", "run gconsole where the site's own commands are"
+                f"`{argv[0]}` is not installed here", "run gconsole where the site's commands are available"
             ) from error
 
 
@@ -51,11 +52,11 @@ def argv_of(engine: Engine, node: str, command: str) -> list[str]:
     return kubernetes.argv(engine, command)
 
 
-def failure_of(exit_status: int | None, said: str) -> errors.FleetError | None:
-    """The failure of the engine, where its words tell one; else it was the agent that ended."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def failure_of(exit_status: int | None, stderr: str) -> errors.FleetError | None:
+    """The engine's own failure, or None if the agent ended."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     for pattern, kind, try_ in _MEANINGS:
         for line in lines:
             if re.search(pattern, line):
-                return kind(f"the site says: {line}", try_)
+                return kind(f"scheduler: {line}", try_)
     return None

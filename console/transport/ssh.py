@@ -1,4 +1,4 @@
-"""The default transport: asyncssh, configured as OpenSSH would be, one shared connection per jump host."""
+"""The default transport: asyncssh with OpenSSH's configuration, one shared connection per jump host."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from .tcp_connect import reach
 from .tcp_info import Unacked
 from .transport import Channel, Receiver
 
-#: From the request of a session to its start: a shell's rc files and PAM run in between.
+#: Seconds from session request to start; shell rc files and PAM run in between.
 SESSION_TIMEOUT_S = 20.0
 KEEPALIVE_S, KEEPALIVE_COUNT = 15, 3
-#: First what one call into OpenSSL does; asyncssh builds chacha20-poly1305, its own first choice, from four a packet.
+#: AES-GCM first: one OpenSSL call per packet; asyncssh's own first choice, chacha20-poly1305, needs four.
 CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 
 
 class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown asyncssh (see pyproject.toml)
-    """Answers what a handshake asks: is this host key good, is anybody there to type."""
+    """Handshake callbacks: host key verification and prompts."""
 
     def __init__(
-        self, check: HostKeyCheck, ask: Prompt | None, who: str, user: str | None, patience: LoginTimeout
+        self, check: HostKeyCheck, ask: Prompt | None, name: str, user: str | None, login_timeout: LoginTimeout
     ) -> None:
-        self.check, self.ask, self.who = check, ask, who
+        self.check, self.ask, self.name = check, ask, name
         self.wanted_typing = False
-        self.unanswered = False  # somebody was there to type, and did not
-        self._login = f"{user}@{who}" if user else who
-        self._patience = patience
+        self.unanswered = False  # a prompt was shown and dismissed
+        self._login = f"{user}@{name}" if user else name
+        self._login_timeout = login_timeout
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         return self.check.judge(addr, port, key)
@@ -57,7 +57,7 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
     async def kbdint_challenge_received(self, name, instructions, lang, prompts):  # type: ignore[no-untyped-def]
         answers = []
         for prompt, _ in prompts:
-            answer = await self._typed(prompt.strip() or instructions)
+            answer = await self._prompt(prompt.strip() or instructions)
             if answer is None:
                 return None
             answers.append(answer)
@@ -65,13 +65,13 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
 
     async def password_auth_requested(self) -> str | None:
         self.wanted_typing = True
-        return await self._typed(f"Password for {self._login}")
+        return await self._prompt(f"Password for {self._login}")
 
-    async def _typed(self, prompt: str) -> str | None:
-        """What a person answers; the time it takes them is not the handshake's."""
+    async def _prompt(self, prompt: str) -> str | None:
+        """The user's answer; the login timeout is paused meanwhile."""
         if self.ask is None or self.unanswered:
             return None
-        async with self._patience.typing():
+        async with self._login_timeout.prompting():
             answer = await self.ask(self._login, prompt)
         self.unanswered = answer is None
         return answer
@@ -98,19 +98,19 @@ class _Session(asyncssh.SSHClientSession[bytes]):  # type: ignore[misc]
 
 
 class _SshChannel:
-    """A session channel and the connection that only it uses."""
+    """A session channel and its connection."""
 
     def __init__(
         self,
         connection: asyncssh.SSHClientConnection,
         channel: asyncssh.SSHClientChannel[bytes],
-        way: ConnectionPath | None,
+        path: ConnectionPath | None,
     ) -> None:
-        self._connection, self._channel, self._path = connection, channel, way
+        self._connection, self._channel, self._path = connection, channel, path
 
     def write(self, data: bytes) -> None:
         if not self._channel.is_closing():
-            with contextlib.suppress(BrokenPipeError):  # it closed between the two lines; on_end tells
+            with contextlib.suppress(BrokenPipeError):  # closed concurrently; on_end reports it
                 self._channel.write(data)
 
     def pause(self) -> None:
@@ -130,26 +130,27 @@ class _SshChannel:
 
 
 class AsyncsshTransport:
-    """SSH in this process. `ask` is given where a person can type a passphrase or a second factor."""
+    """SSH in this process; `ask` prompts for passphrases and second factors where a user is present."""
 
-    def __init__(self, gate: LoginLimiter, ask: Prompt | None = None) -> None:
-        self._gate = gate
+    def __init__(self, limiter: LoginLimiter, ask: Prompt | None = None) -> None:
+        self._limiter = limiter
         self._ask = ask
         self._resolver = Resolver()
         self._ring = KeyRing(ask)
-        self._known: dict[tuple[Path, ...], KnownHosts] = {}
+        self._hosts_by_paths: dict[tuple[Path, ...], KnownHosts] = {}
         self._jump_hosts: dict[str, asyncio.Task[JumpHost]] = {}
         self._addresses = LastAddresses()
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
+        """Log in and start the command."""
         resolved = with_ours(await self._resolver.resolve(node.host), node.ssh, node.address)
         jump = resolved.proxy_jump
         jump_host = await self._jump_host(jump, node.ssh) if jump else None
-        identities = await self._ring.identities(resolved)  # may ask for a passphrase, so not while others wait for us
-        async with self._gate.enter(jump) as place:
-            known = self._addresses.of(node.name)
-            connection = await self._connect(node.name, resolved, node.ssh, jump_host, identities, place, known)
-        way = _path(connection, Keepalive(connection), resolved, jump_host)
+        identities = await self._ring.identities(resolved)  # may prompt, so not while holding a login slot
+        async with self._limiter.enter(jump) as slot:
+            last_address = self._addresses.of(node.name)
+            connection = await self._connect(node.name, resolved, node.ssh, jump_host, identities, slot, last_address)
+        path = _path(connection, Keepalive(connection), resolved, jump_host)
         if jump_host is not None:
             jump_host.carry(loses_records=node.agent.linger_s <= 0)
         elif not resolved.proxy_command:
@@ -164,21 +165,24 @@ class AsyncsshTransport:
             if isinstance(error, TimeoutError):
                 raise errors.Timeout(
                     f"logged in, but no session started within {SESSION_TIMEOUT_S:g} s",
-                    f"try: ssh {node.name} true; look at its shell start-up files, its home, its MaxSessions",
+                    f"try: ssh {node.name} true; check shell start-up files, home and MaxSessions",
                 ) from error
-            raise errors.Lost(f"logged in, but no session: {error}", f"try: ssh {node.name} true") from error
+            raise errors.Lost(f"logged in, but the session failed: {error}", f"try: ssh {node.name} true") from error
         except asyncio.CancelledError:
             connection.abort()
             raise
-        return _SshChannel(connection, channel, way)
+        return _SshChannel(connection, channel, path)
 
     async def answers(self, node: NodeConfig) -> bool | None:
+        """Whether the node's last address is reachable."""
         return await self._addresses.answer(node.name)
 
     def forget_refused_prompts(self) -> None:
+        """Allow dismissed prompts again."""
         self._ring.forget_refused_prompts()
 
     async def close(self) -> None:
+        """Close jump hosts and ssh-agent connections."""
         for task in tuple(self._jump_hosts.values()):
             if task.done() and not task.cancelled() and task.exception() is None:
                 await task.result().close()
@@ -188,52 +192,52 @@ class AsyncsshTransport:
         await self._ring.close()
 
     async def _jump_host(self, jump: str, ssh: SshConfig) -> JumpHost:
-        """The one connection to a jump host (or to the last of a chain), opened by whoever needs it first."""
+        """The shared connection to a jump host (or the last of a chain), opened on first use."""
         task = self._jump_hosts.get(jump)
         if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().is_over)):
-            task = self._jump_hosts[jump] = asyncio.create_task(self._open_bastion(jump, ssh))
+            task = self._jump_hosts[jump] = asyncio.create_task(self._open_jump_host(jump, ssh))
         try:
             return await asyncio.shield(task)
         except errors.FleetError as error:
-            raise type(error)(f"at the jump host {jump}: {error.text}", error.try_) from error
+            raise type(error)(f"jump host {jump}: {error.text}", error.try_) from error
 
-    async def _open_bastion(self, jump: str, ssh: SshConfig) -> JumpHost:
-        *before, last = jump.split(",")
+    async def _open_jump_host(self, jump: str, ssh: SshConfig) -> JumpHost:
+        *hops, last = jump.split(",")
         user, _, host_port = last.strip().rpartition("@")
         host, _, port = host_port.partition(":")
         own = msgspec.structs.replace(ssh, user=user or None, port=int(port) if port else None, jump=None)
         resolved = with_ours(await self._resolver.resolve(host), own, None)
-        through = ",".join(before) or resolved.proxy_jump
-        tunnel = await self._jump_host(through, ssh) if through else None
+        next_jump = ",".join(hops) or resolved.proxy_jump
+        tunnel = await self._jump_host(next_jump, ssh) if next_jump else None
         identities = await self._ring.identities(resolved)
-        async with self._gate.enter() as place:
-            connection = await self._connect(host, resolved, ssh, tunnel, identities, place)
+        async with self._limiter.enter() as slot:
+            connection = await self._connect(host, resolved, ssh, tunnel, identities, slot)
         keepalive = Keepalive(connection)
         return JumpHost(connection, keepalive, _path(connection, keepalive, resolved, tunnel))
 
     async def _connect(
         self, name: str, resolved: ResolvedHost, ssh: SshConfig, tunnel: JumpHost | None,
-        identities: Identities, place: LoginSlot, known: Address | None = None,
+        identities: Identities, slot: LoginSlot, last_address: Address | None = None,
     ) -> asyncssh.SSHClientConnection:  # fmt: skip
-        """`known`: where it was reached before."""
-        _require_a_name()
+        """Connect and authenticate; `last_address`: where the node was last reached."""
+        _require_user_name()
         hosts = self._known_hosts(resolved)
         host = resolved.host_key_alias or resolved.hostname
         accept_new = ssh.host_key_policy == "accept-new" or resolved.accept_new
         check = HostKeyCheck(hosts, name, host, accept_new)
-        patience = LoginTimeout(ssh.connect_timeout_s, place)
-        client = _Client(check, self._ask, name, resolved.user, patience)
-        below: socket.socket | None = None
+        login_timeout = LoginTimeout(ssh.connect_timeout_s, slot)
+        client = _Client(check, self._ask, name, resolved.user, login_timeout)
+        sock: socket.socket | None = None
         try:
-            async with patience.handshake():  # asyncssh's own limits would count the time that a person types
+            async with login_timeout.handshake():  # asyncssh's own timeouts would count prompts
                 if tunnel is None and not resolved.proxy_command:
-                    below = await reach(resolved.hostname, resolved.port, known)
-                address = below.getpeername()[0] if below else ""  # of one behind others only they know it
+                    sock = await reach(resolved.hostname, resolved.port, last_address)
+                address = sock.getpeername()[0] if sock else ""  # unknown behind a jump host
                 return await asyncssh.connect(
                     resolved.hostname,
                     resolved.port,
                     config=None,
-                    sock=below,
+                    sock=sock,
                     tunnel=tunnel.connection if tunnel else (),
                     proxy_command=(resolved.proxy_command or ()) if tunnel is None else (),
                     client_factory=lambda: client,
@@ -252,20 +256,20 @@ class AsyncsshTransport:
                     compression_algs=None,
                 )
         except BaseException as error:
-            if below is not None:
-                below.close()  # asyncssh closes what it took over, and nothing where it refused before
+            if sock is not None:
+                sock.close()  # asyncssh closes the socket only after taking it over
             if isinstance(error, (OSError, asyncssh.Error, ValueError)):
                 failure = explain(error, name, resolved, check, client, identities)
                 is_direct = tunnel is None and not resolved.proxy_command
-                failure.was_away = is_direct and below is None and not isinstance(error, socket.gaierror)
+                failure.was_away = is_direct and sock is None and not isinstance(error, socket.gaierror)
                 raise failure from error
             raise
 
     def _known_hosts(self, resolved: ResolvedHost) -> KnownHosts:
         paths = resolved.known_hosts()
-        if paths not in self._known:
-            self._known[paths] = KnownHosts(paths)
-        return self._known[paths]
+        if paths not in self._hosts_by_paths:
+            self._hosts_by_paths[paths] = KnownHosts(paths)
+        return self._hosts_by_paths[paths]
 
 
 def _path(
@@ -274,17 +278,17 @@ def _path(
     if tunnel is not None:
         return TunnelPath(keepalive, lambda: tunnel.probe(resolved.hostname, resolved.port))
     connected, peer = connection.get_extra_info("socket"), connection.get_extra_info("peername")
-    if resolved.proxy_command or connected is None or not peer:  # without them it has ended already
+    if resolved.proxy_command or connected is None or not peer:  # without them the connection has ended
         return None
     return DirectPath(connected, address_of(peer))
 
 
-def _require_a_name() -> None:
-    """asyncssh asks for the local user's name even where it does not need it, and a container's uid may have none."""
+def _require_user_name() -> None:
+    """Raise SshConfigInvalid if the uid has no user name: asyncssh needs one; containers may lack it."""
     try:
         getpass.getuser()
     except (KeyError, OSError) as error:
         raise errors.SshConfigInvalid(
-            f"this account (uid {os.getuid()}) has no name here",
-            "set USER in the environment, or name it in /etc/passwd",
+            f"uid {os.getuid()} has no user name",
+            "set USER in the environment, or add it to /etc/passwd",
         ) from error

@@ -1,7 +1,7 @@
-"""What OpenSSH itself would do for a host: `ssh -G`, read into types.
+"""OpenSSH's effective configuration for a host (`ssh -G`), parsed.
 
-asyncssh's own parser rejects legal configuration (trailing comments, `5s`, missing identity files) and skips
-StrictHostKeyChecking without a word, so the user's configuration is never given to it.
+asyncssh's own parser rejects valid configuration (trailing comments, `5s`, missing identity files) and silently ignores
+StrictHostKeyChecking, so it never sees the user's configuration.
 """
 
 from __future__ import annotations
@@ -22,78 +22,86 @@ from ..config.sections import SshConfig
 from . import errors
 from .run_command import output
 
-#: The key under which a known_hosts file of hosts.toml stands beside OpenSSH's own keys.
+#: Key of hosts.toml's known_hosts file beside OpenSSH's own keys.
 OUR_KNOWN_HOSTS = "gconsole known_hosts"
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @dataclass(frozen=True)
 class ResolvedHost:
-    """The effective client configuration for one host; keys are OpenSSH's, in lower case."""
+    """Effective client configuration of one host; keys are OpenSSH's, in lower case."""
 
     name: str
     values: Mapping[str, list[str]]
 
     def first(self, key: str) -> str | None:
-        """The value of a keyword, or None where it is absent or `none`."""
+        """The first value of a keyword; None if absent or `none`."""
         values = self.values.get(key)
         return values[0] if values and values[0].lower() != "none" else None
 
     @property
     def hostname(self) -> str:
+        """Host name to connect to."""
         return self.first("hostname") or self.name
 
     @property
     def port(self) -> int:
+        """Port to connect to."""
         return int(self.first("port") or 22)
 
     @property
     def user(self) -> str | None:
+        """User to log in as; None for the local user."""
         return self.first("user")
 
     @property
     def host_key_alias(self) -> str | None:
+        """Name under which known_hosts lists the host."""
         return self.first("hostkeyalias")
 
     @property
     def proxy_jump(self) -> str | None:
+        """Jump hosts, comma-separated."""
         return self.first("proxyjump")
 
     @property
     def proxy_command(self) -> tuple[str, ...] | None:
-        """The program that stands in for the connection, as OpenSSH starts it; `ssh -G` leaves tokens as written."""
+        """The ProxyCommand as OpenSSH starts it; `ssh -G` leaves its tokens unexpanded."""
         command = self.first("proxycommand")
         return ("/bin/sh", "-c", f"exec {self._expanded(command)}") if command else None
 
     @property
     def accept_new(self) -> bool:
+        """Whether unknown host keys are accepted and saved."""
         return self.first("stricthostkeychecking") in ("accept-new",)
 
     @property
     def identities_only(self) -> bool:
+        """Whether only configured keys are offered."""
         return self.first("identitiesonly") == "yes"
 
     @cached_property
     def identity_files(self) -> tuple[Path, ...]:
-        """Identity files that exist, as OpenSSH skips the others."""
+        """Existing identity files; OpenSSH skips the others."""
         return self._existing("identityfile")
 
     @cached_property
     def certificate_files(self) -> tuple[Path, ...]:
+        """Existing certificate files."""
         return self._existing("certificatefile")
 
     @property
     def identity_agent(self) -> str:
-        """Socket of the agent to ask; "" where none is to be asked."""
+        """Socket of the ssh-agent; empty if none is to be used."""
         value = (self.values.get("identityagent") or ["SSH_AUTH_SOCK"])[0]
         if value == "SSH_AUTH_SOCK" or value.startswith("$"):
             return os.environ.get(value.strip("${}"), "")
         return "" if value.lower() == "none" else str(Path(self._expanded(value)).expanduser())
 
     def known_hosts(self) -> tuple[Path, ...]:
-        """The user's and the system's known_hosts files, in the order they are read."""
+        """The user's and the system's known_hosts files, in reading order."""
         names = " ".join(self.values.get("userknownhostsfile", []) + self.values.get("globalknownhostsfile", []))
-        ours = self.values.get(OUR_KNOWN_HOSTS, [])  # a name of its own: it may hold a space, which separates theirs
+        ours = self.values.get(OUR_KNOWN_HOSTS, [])  # separate key: this path may contain spaces
         paths = tuple(Path(name).expanduser() for name in ours or names.split() if name.lower() != "none")
         return paths or (Path("~/.ssh/known_hosts").expanduser(),)
 
@@ -103,7 +111,7 @@ class ResolvedHost:
         return tuple(path for path in paths if path.is_file())
 
     def _expanded(self, text: str) -> str:
-        """`text` with the tokens of ssh_config(5) and `${VARIABLES}` replaced; one that is unknown stays as it is."""
+        """Expand ssh_config(5) tokens and `${VARIABLES}`; unknown ones stay."""
         here = platform.node()
         tokens = {
             "%": "%", "d": str(Path.home()), "h": self.hostname, "i": str(os.getuid()),
@@ -115,7 +123,7 @@ class ResolvedHost:
 
 
 def with_ours(resolved: ResolvedHost, ssh: SshConfig, address: str | None) -> ResolvedHost:
-    """hosts.toml over what the user's ssh configuration says."""
+    """Apply hosts.toml on top of the user's ssh configuration."""
     ours = {
         "hostname": address,
         "port": str(ssh.port) if ssh.port else None,
@@ -129,12 +137,12 @@ def with_ours(resolved: ResolvedHost, ssh: SshConfig, address: str | None) -> Re
     if ssh.identity_file:
         values["identitiesonly"] = ["yes"]
     if ssh.jump:
-        values.pop("proxycommand", None)  # of the two OpenSSH takes what comes first, and ours does
+        values.pop("proxycommand", None)  # OpenSSH uses the first of the two; ours comes first
     return dataclasses.replace(resolved, values=values)
 
 
 def seconds(text: str) -> float:
-    """OpenSSH's time format (`90`, `5s`, `1m30s`) in seconds. Raises ValueError."""
+    """Parse OpenSSH's time format (`90`, `5s`, `1m30s`) to seconds. Raises ValueError."""
     parts = re.findall(r"(\d+)([smhdwSMHDW]?)", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"not a time: {text!r}")
@@ -142,7 +150,7 @@ def seconds(text: str) -> float:
 
 
 def parse(name: str, output: str) -> ResolvedHost:
-    """What `ssh -G` printed."""
+    """Parse the output of `ssh -G`."""
     values: dict[str, list[str]] = {}
     for line in output.splitlines():
         key, _, value = line.partition(" ")
@@ -152,21 +160,21 @@ def parse(name: str, output: str) -> ResolvedHost:
 
 
 class Resolver:
-    """Asks `ssh -G` once a host name. Without an `ssh` program the defaults of OpenSSH are assumed."""
+    """Runs `ssh -G` once per host name; without an `ssh` program OpenSSH's defaults apply."""
 
     def __init__(self) -> None:
         self._answers: dict[str, asyncio.Task[ResolvedHost]] = {}
         self._ssh = shutil.which("ssh")
-        self._running = asyncio.Semaphore(8)  # a process each: a laptop should not start a thousand at once
+        self._running = asyncio.Semaphore(8)  # bounds concurrent processes
 
     async def resolve(self, name: str) -> ResolvedHost:
-        """The configuration for `name`, a host name or an alias. Raises SshConfig where OpenSSH rejects it."""
+        """The configuration of a host name or alias. Raises SshConfigInvalid where OpenSSH rejects it."""
         if name not in self._answers:
             self._answers[name] = asyncio.create_task(self._ask(name))
         try:
             return await asyncio.shield(self._answers[name])
         except errors.FleetError:
-            self._answers.pop(name, None)  # the user may mend the file and try again
+            self._answers.pop(name, None)  # the user may fix the file and retry
             raise
 
     async def _ask(self, name: str) -> ResolvedHost:
@@ -183,7 +191,7 @@ class Resolver:
 
 
 def default(name: str) -> ResolvedHost:
-    """What OpenSSH does without any configuration."""
+    """OpenSSH's defaults, without any configuration file."""
     keys = [f"~/.ssh/id_{kind}" for kind in ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk")]
     files = ["~/.ssh/known_hosts ~/.ssh/known_hosts2"]
     return ResolvedHost(name, {"hostname": [name], "identityfile": keys, "userknownhostsfile": files})

@@ -1,4 +1,4 @@
-"""The keys a login may use: from the agent, from files; each loaded once and shared by all connections."""
+"""Login keys from the ssh-agent and from files, loaded once and shared by all connections."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import asyncssh
 
 from .ssh_config import ResolvedHost
 
-#: Asks the person for a secret: (who wants it, what is asked) → the answer, or None where nobody is there.
+#: Prompts for a secret: (account, prompt) → the answer, or None if dismissed or non-interactive.
 Prompt = Callable[[str, str], Awaitable[str | None]]
-#: A passphrase is asked for so often; a key that stays closed is not asked for again before a person reconnects.
+#: Passphrase attempts per key; a key that stays locked is asked for again only after a manual reconnect.
 _TRIES = 3
 
 
 @dataclass
 class Identities:
-    """Keys to offer, best first, and the key files that could not be opened without a passphrase."""
+    """Keys to offer, preferred first, and the key files that need a passphrase."""
 
     keys: list[asyncssh.SSHKeyPair] = field(default_factory=list)
     locked: list[Path] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)  # key files that are no keys, with the reason
+    broken: list[str] = field(default_factory=list)  # unreadable key files, with the reason
 
 
 class KeyRing:
-    """Loads identities in OpenSSH's order: the agent's keys that match a configured file, its others, then files.
+    """Loads identities in OpenSSH's order: agent keys that match a configured file, other agent keys, then files.
 
     A key with a certificate (`CertificateFile`, or one beside the key) is offered with it first, then alone.
     """
@@ -39,7 +39,7 @@ class KeyRing:
         self._files: dict[Path, asyncio.Task[asyncssh.SSHKey | None]] = {}
 
     async def identities(self, resolved: ResolvedHost) -> Identities:
-        """What may be offered to one host."""
+        """The keys to offer to a host."""
         files = resolved.identity_files
         beside = (Path(f"{path}-cert.pub") for path in files)
         certificates = _certificates([*resolved.certificate_files, *(path for path in beside if path.is_file())])
@@ -47,7 +47,9 @@ class KeyRing:
         wanted = [public for public in map(_public_part, files) if public]
         matching = [key for key in agent_keys if key.key_public_data in wanted]
         others = [] if resolved.identities_only else [key for key in agent_keys if key not in matching]
-        found = Identities(keys=[pair for key in matching + others for pair in _with_certificates(key, certificates)])
+        identities = Identities(
+            keys=[pair for key in matching + others for pair in _with_certificates(key, certificates)]
+        )
         held = {key.key_public_data for key in agent_keys}
         for path in files:
             if _public_part(path) in held:
@@ -55,14 +57,14 @@ class KeyRing:
             try:
                 key = await self._file_key(path)
             except (asyncssh.KeyImportError, OSError) as error:
-                found.broken.append(f"{path}: {error}")
+                identities.broken.append(f"{path}: {error}")
                 continue
             if key is None:
-                found.locked.append(path)
+                identities.locked.append(path)
             elif key.public_data not in held:
                 [pair] = asyncssh.load_keypairs([key])
-                found.keys.extend(_with_certificates(pair, certificates))
-        return found
+                identities.keys.extend(_with_certificates(pair, certificates))
+        return identities
 
     async def _agent_keys(self, socket: str) -> list[asyncssh.SSHKeyPair]:
         if not socket:
@@ -72,7 +74,7 @@ class KeyRing:
         return list((await asyncio.shield(self._agents[socket]))[1])
 
     async def _file_key(self, path: Path) -> asyncssh.SSHKey | None:
-        """The key in a file; None for an encrypted one whose passphrase nobody gave."""
+        """The key in a file; None if encrypted and no passphrase was given."""
         if path not in self._files:
             self._files[path] = asyncio.create_task(self._load(path))
         return await asyncio.shield(self._files[path])
@@ -93,16 +95,17 @@ class KeyRing:
             try:
                 return asyncssh.read_private_key(path, passphrase)
             except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError):
-                prompt = f"That did not open it. Passphrase for {path}"
+                prompt = f"Wrong passphrase. Passphrase for {path}"
         return None
 
     def forget_refused_prompts(self) -> None:
-        """What nobody would open before may be asked for again: a person wants another attempt."""
+        """Allow dismissed passphrase prompts again: the user wants another attempt."""
         for path, task in list(self._files.items()):
             if task.done() and not task.cancelled() and task.exception() is None and task.result() is None:
                 del self._files[path]
 
     async def close(self) -> None:
+        """Cancel open prompts and close ssh-agent connections."""
         for asking in self._files.values():
             asking.cancel()
         for task in self._agents.values():
@@ -112,7 +115,7 @@ class KeyRing:
 
 
 async def _open_agent(socket: str) -> tuple[asyncssh.SSHAgentClient | None, list[asyncssh.SSHKeyPair]]:
-    """The agent and its keys; an agent that is not there has none, which is what OpenSSH makes of it too."""
+    """The ssh-agent and its keys; none if it is unreachable, as in OpenSSH."""
     try:
         agent = await asyncssh.connect_agent(socket)
         return agent, list(await agent.get_keys())
@@ -121,14 +124,14 @@ async def _open_agent(socket: str) -> tuple[asyncssh.SSHAgentClient | None, list
 
 
 def _certificates(paths: Sequence[Path]) -> list[asyncssh.SSHCertificate]:
-    """The certificates that can be read; OpenSSH passes over the others too."""
-    found = []
+    """The readable certificates; OpenSSH skips the others too."""
+    certificates = []
     for path in paths:
         try:
-            found.append(asyncssh.read_certificate(path))
+            certificates.append(asyncssh.read_certificate(path))
         except (OSError, asyncssh.KeyImportError):
             continue
-    return found
+    return certificates
 
 
 def _with_certificates(
@@ -145,12 +148,12 @@ def _with_certificates(
 
 
 def _is_locked(error: Exception) -> bool:
-    """asyncssh has one type for a missing passphrase of PKCS keys and another for OpenSSH's own format."""
+    """Whether a passphrase is missing: asyncssh raises different types for PKCS and OpenSSH formats."""
     return isinstance(error, asyncssh.KeyEncryptionError) or "assphrase" in str(error)
 
 
 def _public_part(path: Path) -> bytes | None:
-    """The public key that lies beside a private one, as the agent names it."""
+    """The public key beside a private key file, as the ssh-agent identifies it."""
     try:
         public: bytes = asyncssh.read_public_key(f"{path}.pub").public_data
         return public

@@ -1,4 +1,4 @@
-"""The TCP connection below a login: where a name leads, and a first packet that is sent again soon enough."""
+"""The TCP connection below a login: name resolution and fast retry of lost SYNs."""
 
 from __future__ import annotations
 
@@ -10,65 +10,64 @@ from typing import Any
 
 from .reachability import Address, address_of
 
-#: A first packet that got lost is sent again so soon, from another port. The kernel's own go after 1, 3, 7 and 15 s
-#: (tcp(7), RFC 6298): a link that came back in between would be found that much later.
-AGAIN_S = 1.0
-#: A name server that says nothing for so long is waited for no more alone, where a node was reached before.
-NAME_S = 0.5
+#: Seconds until a second SYN from another port. The kernel resends after 1, 3, 7 and 15 s (tcp(7), RFC 6298),
+#: which would delay recovery.
+SYN_RETRY_S = 1.0
+#: Seconds to wait for DNS before the last known address is tried too.
+DNS_WAIT_S = 0.5
 
 
-async def reach(host: str, port: int, known: Address | None) -> socket.socket:
-    """A connection to wherever the name leads. Raises OSError, of it socket.gaierror where it leads nowhere.
+async def reach(host: str, port: int, last_address: Address | None) -> socket.socket:
+    """Connect to the resolved name. Raises OSError; socket.gaierror if it does not resolve.
 
-    `known` is where the node was reached before; it stands in for a name that is gone or late. That the same node is
-    there its host key has to show, as ever.
+    `last_address` replaces a name that fails or is slow to resolve; the host key still identifies the node.
     """
-    looking = asyncio.ensure_future(_look_up(host, port))
+    lookup = asyncio.ensure_future(_resolve(host, port))
     try:
-        if known is not None:
-            await asyncio.wait({looking}, timeout=NAME_S)
-            if not looking.done() or _has_failed(looking):
-                return await _reach_known(known, looking)
-        return await dial(await looking)
+        if last_address is not None:
+            await asyncio.wait({lookup}, timeout=DNS_WAIT_S)
+            if not lookup.done() or _has_failed(lookup):
+                return await _reach_last(last_address, lookup)
+        return await dial(await lookup)
     finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
+        lookup.cancel()
+        await asyncio.gather(lookup, return_exceptions=True)
 
 
-async def _reach_known(known: Address, looking: asyncio.Future[list[Address]]) -> socket.socket:
-    """At the known address, until the name says better."""
-    trying = asyncio.create_task(dial([known]))
-    both: set[asyncio.Future[Any]] = {trying, looking}
+async def _reach_last(last_address: Address, lookup: asyncio.Future[list[Address]]) -> socket.socket:
+    """Connect to the last address unless the name resolves first."""
+    attempt = asyncio.create_task(dial([last_address]))
+    pending: set[asyncio.Future[Any]] = {attempt, lookup}
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if _has_failed(looking):
-            await asyncio.wait({trying})
+        await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        if _has_failed(lookup):
+            await asyncio.wait({attempt})
     except asyncio.CancelledError:
-        await _let_go([trying])
+        await _cancel([attempt])
         raise
-    if trying.done() and (trying.exception() is None or _has_failed(looking)):
-        return trying.result()
-    await _let_go([trying])
-    return await dial(await looking)
+    if attempt.done() and (attempt.exception() is None or _has_failed(lookup)):
+        return attempt.result()
+    await _cancel([attempt])
+    return await dial(await lookup)
 
 
-def _has_failed(looking: asyncio.Future[list[Address]]) -> bool:
-    return looking.done() and looking.exception() is not None
+def _has_failed(lookup: asyncio.Future[list[Address]]) -> bool:
+    return lookup.done() and lookup.exception() is not None
 
 
-async def _look_up(host: str, port: int) -> list[Address]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(address_of(one[4]) for one in found))
+async def _resolve(host: str, port: int) -> list[Address]:
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(address_of(info[4]) for info in infos))
 
 
 async def dial(addresses: list[Address]) -> socket.socket:
-    """The first connection that comes about to any of them, tried in turn, each while those before may still succeed.
+    """The first connection established to any of `addresses`, attempted in turn and in parallel.
 
-    Raises the OSError of the first address once all of them have failed.
+    Raises the OSError of the first address once all have failed.
     """
     if not addresses:
-        raise socket.gaierror(socket.EAI_NONAME, "the name has no address")
-    tries: dict[asyncio.Task[socket.socket], Address] = {}
+        raise socket.gaierror(socket.EAI_NONAME, "the name has no addresses")
+    attempts: dict[asyncio.Task[socket.socket], Address] = {}
     errors: dict[Address, OSError] = {}
     try:
         for address in itertools.cycle(addresses):
@@ -76,35 +75,35 @@ async def dial(addresses: list[Address]) -> socket.socket:
                 break
             if address in errors:
                 continue
-            tries[asyncio.create_task(_try(address))] = address
-            done, _ = await asyncio.wait(tries, timeout=AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                where = tries.pop(one)
+            attempts[asyncio.create_task(_try(address))] = address
+            done, _ = await asyncio.wait(attempts, timeout=SYN_RETRY_S, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                target = attempts.pop(attempt)
                 try:
-                    return one.result()
+                    return attempt.result()
                 except OSError as error:
-                    errors[where] = error
+                    errors[target] = error
     finally:
-        await _let_go(tries)
+        await _cancel(attempts)
     raise errors[addresses[0]]
 
 
 async def _try(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    connecting = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        connecting.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(connecting, address)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
     except BaseException:
-        connecting.close()
+        sock.close()
         raise
-    return connecting
+    return sock
 
 
-async def _let_go(tries: Iterable[asyncio.Task[socket.socket]]) -> None:
-    """End the tries that nobody needs any more, also one that has just succeeded."""
-    for one in tries:
-        one.cancel()
-    for ended in await asyncio.gather(*tries, return_exceptions=True):
-        if isinstance(ended, socket.socket):
-            ended.close()
+async def _cancel(attempts: Iterable[asyncio.Task[socket.socket]]) -> None:
+    """Cancel attempts, closing one that has just succeeded."""
+    for attempt in attempts:
+        attempt.cancel()
+    for result in await asyncio.gather(*attempts, return_exceptions=True):
+        if isinstance(result, socket.socket):
+            result.close()

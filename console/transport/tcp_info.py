@@ -1,4 +1,4 @@
-"""What this machine's kernel knows of one TCP connection: whether the far kernel acknowledges what was sent."""
+"""TCP_INFO: whether the peer's kernel acknowledges sent data."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ _RETRANSMITS_AT, _UNACKED_AT, _BYTES = 2, 24, 28
 
 @dataclass(frozen=True)
 class Unacked:
-    """What the far kernel has not acknowledged.
+    """Sent data that the peer's kernel has not acknowledged.
 
-    One whose program is stopped or slow acknowledges all the same: what is owed says something of the way, and of the
-    connection, and nothing of the program.
+    A stopped or slow program's kernel still acknowledges: this describes the path, not the program.
     """
 
-    segments: int  # sent, and not acknowledged
-    retransmits: int  # how often the oldest of them was sent again, its time-outs since the last acknowledgement
+    segments: int  # sent but not acknowledged
+    retransmits: int  # retransmission timeouts of the oldest since the last acknowledgement
 
 
 def unacked_on(connected: socket.socket) -> Unacked | None:
-    """None where that cannot be known: no TCP, not Linux, closed meanwhile."""
+    """Unacknowledged data of a socket; None if unknown (not TCP, not Linux, or closed)."""
     if sys.platform != "linux" or connected.family not in (socket.AF_INET, socket.AF_INET6):
         return None
     try:

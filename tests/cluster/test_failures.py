@@ -18,12 +18,12 @@ KINDS = {
     "noexec_cache": (None, ""),
     "no_python": ("no_python", "python3"),
     "old_python": ("python_too_old", ""),
-    "hang_login": ("timeout", "no answer"),
+    "hang_login": ("timeout", "no response"),
     "hang_shell": ("timeout", "agent did not speak"),
     "throttle": ("throttled", "closed the connection"),
-    "refuse": ("refused", "nothing listens"),
+    "refuse": ("refused", "connection refused by"),
     "wrong_key": ("auth", "key refused"),
-    "password_only": ("auth_interactive", "nobody is here to type"),
+    "password_only": ("auth_interactive", "not available here"),
 }
 
 

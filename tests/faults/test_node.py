@@ -18,7 +18,7 @@ ENDED = "lost .* s ago"
 
 def test_an_sshd_that_is_restarted_costs_no_record(world: World) -> None:
     node = world.rig.nodes[0]
-    words = "connection ended|nothing listens|no word for"
+    words = "connection ended|connection refused by|no word for"
     with world.fault("sshd restarted, its sessions ended", node, words) as fault:
         fault.strike()
         node.stop_sshd(sessions=True)

@@ -30,7 +30,7 @@ VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
 EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat",
             "clock_snapshot", "clock_source", "gpu_clock"}  # fmt: skip
 MARK = "GCONSOLE_CONTRACT"
-PATIENCE_S = 20.0
+PROBE_TIMEOUT_S = 20.0
 WORK = """
 def train():
     step, loss, secret = 0, 0.5, "nobody asked for this"
@@ -100,7 +100,7 @@ def a_rank(token: str) -> Iterator[subprocess.Popen]:
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(PROBE_TIMEOUT_S):
         while not condition():  # noqa: ASYNC110 - the condition is about another process
             await asyncio.sleep(0.02)
 

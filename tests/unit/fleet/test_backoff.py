@@ -37,7 +37,7 @@ def test_the_wait_is_anything_up_to_a_bound_that_doubles_from_one_second_to_sixt
 
 
 async def test_a_node_that_answers_again_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "KNOCK_EVERY_S", 0.01)
+    monkeypatch.setattr(backoff, "PROBE_INTERVAL_S", 0.01)
     seen: Iterator[bool] = iter([False, False, True])
 
     async def probe() -> bool | None:
@@ -56,7 +56,7 @@ async def test_a_node_that_came_back_while_the_last_attempt_failed_is_not_waited
 
 
 async def test_a_node_that_answers_all_the_while_waits_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "KNOCK_EVERY_S", 0.01)
+    monkeypatch.setattr(backoff, "PROBE_INTERVAL_S", 0.01)
     knocks = 0
 
     async def probe() -> bool | None:

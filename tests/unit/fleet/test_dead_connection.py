@@ -70,13 +70,13 @@ class Line:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_connection, "LOOK_S", 0.01)
+    monkeypatch.setattr(dead_connection, "SAMPLE_INTERVAL_S", 0.01)
 
 
 async def test_a_forgotten_connection_is_given_up() -> None:
     line = Line(Unacked(3, 4))
     monitor = line.monitor()
-    monitor.rise()
+    monitor.watch()
     async with asyncio.timeout(20):
         await line.given_up.wait()
     await monitor.close()
@@ -92,7 +92,7 @@ async def test_how_long_an_answer_takes_does_not_make_one_more_look_necessary() 
     monitor = LivenessMonitor(
         lambda: 3600.0, lambda: line.unacked, ever_quicker, line.given_up.set, shown_s=2.0, loses_records=False
     )
-    monitor.rise()
+    monitor.watch()
     async with asyncio.timeout(20):
         await line.given_up.wait()
     await monitor.close()
@@ -104,7 +104,7 @@ async def test_a_node_is_not_knocked_at_where_nothing_is_to_be_learned(owed: Una
     line = Line(owed)
     monitor = line.monitor()
     for _ in range(5):
-        monitor.rise()
+        monitor.watch()
         await asyncio.sleep(0.02)
     await monitor.close()
     assert (line.knocks, line.given_up.is_set()) == (0, False)
@@ -113,15 +113,15 @@ async def test_a_node_is_not_knocked_at_where_nothing_is_to_be_learned(owed: Una
 async def test_a_connection_that_speaks_again_is_no_longer_looked_at() -> None:
     line = Line(Unacked(3, 4), answers=False)
     monitor = line.monitor()
-    monitor.rise()
+    monitor.watch()
     async with asyncio.timeout(20):
         while not line.knocks:  # noqa: ASYNC110 - counted in a function that is called, no event
             await asyncio.sleep(0.01)
         line.silent_s = 0.0
-        while not monitor._looking.done():  # noqa: ASYNC110 - likewise
+        while not monitor._task.done():  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.01)
-    monitor.rise()
-    assert monitor._looking is None, "it rises again with the next silence"
+    monitor.watch()
+    assert monitor._task is None, "it rises again with the next silence"
     await monitor.close()
 
 
@@ -134,12 +134,12 @@ async def test_what_goes_wrong_while_it_looks_is_told_to_whoever_asks_for_it() -
     monitor = LivenessMonitor(
         lambda: 3600.0, lambda: line.unacked, broken, line.given_up.set, shown_s=2.0, loses_records=False
     )
-    monitor.rise()
+    monitor.watch()
     async with asyncio.timeout(20):
-        while not monitor._looking.done():  # noqa: ASYNC110 - the task's end, which nobody awaits here
+        while not monitor._task.done():  # noqa: ASYNC110 - the task's end, which nobody awaits here
             await asyncio.sleep(0.01)
     with pytest.raises(ValueError, match="a fault of ours"):
-        monitor.rise()
+        monitor.watch()
 
 
 def test_the_kernel_tells_what_is_owed_on_a_tcp_connection_and_on_no_other() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from gconsole.transport import jump_host as jump_host_module
 from gconsole.transport import liveness, ssh
-from gconsole.transport.dead_connection import LOOK_S, LivenessSample, is_dead
+from gconsole.transport.dead_connection import SAMPLE_INTERVAL_S, LivenessSample, is_dead
 from gconsole.transport.jump_host import JumpHost
-from gconsole.transport.liveness import Keepalive, TunnelPath, least_tries
+from gconsole.transport.liveness import Keepalive, TunnelPath, min_retransmits
 from gconsole.transport.ssh_config import ResolvedHost
 from gconsole.transport.tcp_info import Unacked
 
@@ -33,7 +33,7 @@ LAN_S = 0.001
 def test_tries_are_counted_that_must_have_been_made(
     unheard_s: float, answering_s: float, round_trip_s: float, tries: int
 ) -> None:
-    assert least_tries(unheard_s, answering_s, round_trip_s) == tries
+    assert min_retransmits(unheard_s, answering_s, round_trip_s) == tries
 
 
 class Ended:
@@ -108,9 +108,9 @@ async def given_up_after(
     clock.now += 1.2
     for number in range(18):
         sshd.answers = hears[min(number, len(hears) - 1)]
-        if sshd.answers and keepalive.waits:
+        if sshd.answers and keepalive.is_pending:
             sshd.asked.close()  # what was missing has come after all
-            keepalive._asked, keepalive.heard = None, clock.now
+            keepalive._pending_since, keepalive.last_reply = None, clock.now
         found.append(answers[min(number, len(answers) - 1)])
         owed = way.unacked(clock.now - began)
         if owed and (owed.segments or looks):
@@ -119,7 +119,7 @@ async def given_up_after(
             looks.append(LivenessSample(bool(answered), owed.retransmits if owed else 0))
         if is_dead(looks, loses_records=loses_records):
             return round(clock.now - began, 1)
-        clock.now += LOOK_S
+        clock.now += SAMPLE_INTERVAL_S
     return None
 
 
@@ -218,7 +218,7 @@ async def test_a_node_behind_a_bastion_answers_once_its_server_has_said_a_word(j
 async def test_of_a_node_that_says_nothing_a_bastion_holds_one_connection_and_tells_nothing(
     jump_host: JumpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jump_host_module, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(jump_host_module, "PROBE_TIMEOUT_S", 0.05)
     node = Node(b"")
     async with node as port:
         assert not any([await jump_host.probe("127.0.0.1", port) for _ in range(4)])
@@ -231,13 +231,13 @@ async def test_of_a_node_that_says_nothing_a_bastion_holds_one_connection_and_te
 async def test_a_word_that_came_too_late_is_no_answer_to_the_next_knock(
     jump_host: JumpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jump_host_module, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(jump_host_module, "PROBE_TIMEOUT_S", 0.05)
     node = Node(b"")
     async with node as port, asyncio.timeout(20):
         while not node.writers:
             assert not await jump_host.probe("127.0.0.1", port)
         node.writers[0].write(b"SSH-2.0-x\r\n")
-        while jump_host._visits:  # noqa: ASYNC110 - likewise
+        while jump_host._banner_checks:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.01)
     assert not await jump_host.probe("127.0.0.1", port), "nothing listens there any more"
 
@@ -245,9 +245,9 @@ async def test_a_word_that_came_too_late_is_no_answer_to_the_next_knock(
 async def test_an_sshd_answers_what_it_is_asked_beside_its_commands(jump_host: JumpHost) -> None:
     keepalive = Keepalive(jump_host.connection)
     keepalive.send()
-    assert keepalive.waits
+    assert keepalive.is_pending
     async with asyncio.timeout(20):
-        while keepalive.waits:  # noqa: ASYNC110 - the answer has no event of its own
+        while keepalive.is_pending:  # noqa: ASYNC110 - the answer has no event of its own
             await asyncio.sleep(0.01)
     assert keepalive.round_trip_s is not None
 
@@ -267,7 +267,7 @@ async def test_a_bastion_whose_connection_is_owed_for_while_it_answers_is_given_
             await asyncio.sleep(0.01)
     dead = JumpHost(jump_host.connection, keepalive, Dead())
     assert not dead.is_over
-    keepalive._asked = 0.0  # since the machine's start
+    keepalive._pending_since = 0.0  # since the machine's start
     async with asyncio.timeout(20):
         await jump_host.connection.wait_closed()
     assert dead.is_over

@@ -89,7 +89,7 @@ async def test_a_server_that_heard_nothing_of_the_first_tries_is_reached_by_a_la
     server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the queue of a listener is full the kernel drops first packets without a word, as a cut link does."""
-    monkeypatch.setattr(tcp_connect, "AGAIN_S", 0.05)
+    monkeypatch.setattr(tcp_connect, "SYN_RETRY_S", 0.05)
     with socket.create_connection(server.getsockname()):  # it fills the queue
         dialled = asyncio.create_task(dial([server.getsockname()]))
         done, _ = await asyncio.wait({dialled}, timeout=0.3)
@@ -115,7 +115,7 @@ class Resolver:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp_connect, "NAME_S", 0.05)
+    monkeypatch.setattr(tcp_connect, "DNS_WAIT_S", 0.05)
 
 
 def resolver(monkeypatch: pytest.MonkeyPatch, address: tuple[str, int] | None, *, is_late: bool) -> Resolver:
