@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 p
 PY     := $(VENV)/bin/python
 ARGS   ?=
 
-.PHONY: help demo quick test full bench faults soak fuzz lint clean
+.PHONY: help demo quick test full bench faults soak fuzz lint docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make quick   lint, and the tests that fit into a minute; run it before each commit"
 	@echo "make test    lint, types, import rules and all tests that fit CI"
 	@echo "make full    make test and the long tests"
+	@echo "make docs    the documentation as a site, in build/site"
 	@echo "make bench   the measurements; writes tests/bench/RESULTS.md"
 	@echo "make fuzz    every way in for bytes, a minute each; ARGS=\"--seconds 600 link\""
 	@echo "make faults  everything that can break, again and again; writes tests/faults/RESULTS.md"
@@ -44,6 +45,13 @@ full: lint
 
 lint: $(VENV)/.test
 	@$(PY) tests/lint.py
+
+$(VENV)/.docs: $(VENV)/.run
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet $(ARGS)
 
 bench: $(VENV)/.test
 	@$(PY) -m tests.bench $(ARGS)

@@ -133,18 +133,18 @@ async def test_a_blocked_edge_has_a_row_with_its_wide_bound(rig: Rig, hosts: Pat
     assert rows[0].removeprefix("UDP blocked ") in edge
 
 
-def readme_one_liners() -> list[str]:
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+def guide_one_liners() -> list[str]:
+    text = (Path(__file__).parents[2] / "docs/guide/clocks.md").read_text()
     return [line for line in text.splitlines() if line.startswith("jq ") and "clocks-" in line]
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-def test_the_readmes_lines_of_jq_work_on_what_is_written(hosts: Path, tmp_path: Path) -> None:
+def test_the_guides_lines_of_jq_work_on_what_is_written(hosts: Path, tmp_path: Path) -> None:
     if shutil.which("jq") is None:
         pytest.skip("no jq on this machine")
     folder = tmp_path / "clocks"
     gconsole("clocks", hosts, "--for", "4s", "--set", f"clock.output_dir={folder}")
-    lines = readme_one_liners()
+    lines = guide_one_liners()
     assert len(lines) == 3
 
     said = [

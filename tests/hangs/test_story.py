@@ -1,4 +1,4 @@
-"""A hang is recorded, its console killed, and what is left goes all the way: by the commands that the README shows."""
+"""A hang is recorded, its console killed, and what is left goes all the way: by the commands of the tutorial."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ BIN = Path(sys.executable).parent
 
 
 def shown() -> dict[str, str]:
-    """The commands of the README's story, without their comments, by what they do."""
-    text = (ROOT / "README.md").read_text()
-    (block,) = [found for found in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "kill -9" in found]
-    lines = [re.sub(r"\s+#.*", "", line) for line in block.strip().splitlines()]
+    """The commands of the tutorial's second part, without their comments, by what they do."""
+    text = (ROOT / "docs/first-hang.md").read_text()
+    story = text.partition("## Record, crash and recover")[2].partition("\n## ")[0]
+    assert "kill -9" in story
+    blocks = re.findall(r"```sh\n(.*?)```", story, re.DOTALL)
+    lines = [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.strip().splitlines()]
     names = ("folder", "watch", "recover", "replay", "diagnose", "query", "perfetto", "html", "compact", "duckdb")
     assert len(lines) == len(names), lines
     return dict(zip(names, lines, strict=True))

@@ -1,4 +1,4 @@
-"""A newcomer's first job, by exactly the commands of the README: started, broken, blamed, stopped from elsewhere."""
+"""A newcomer's first job, by the commands of the guide to jobs: started, broken, blamed, stopped from elsewhere."""
 
 import json
 import re
@@ -10,15 +10,15 @@ from program import batch
 from rig import Rig
 from starting import TRAIN, processes_of, run, the_jobs, until
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs/guide/jobs.md"
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
-def of_the_readme(words: str) -> list[str]:
-    """The command of the story that begins so, as it stands in the README, without what it starts."""
-    story = README.read_text().partition("A first job, broken and blamed")[2].partition("\n**")[0]
+def of_the_guide(words: str) -> list[str]:
+    """The command of the story that begins so, as it stands in the guide, without what it starts."""
+    story = GUIDE.read_text().partition("## Start, break and stop a first job")[2].partition("\n## ")[0]
     found = re.search(rf"^gconsole {re.escape(words)}\b.*$", story, re.MULTILINE)
-    assert found, f"the README's story has no line with {words!r}"
+    assert found, f"the guide's story has no line with {words!r}"
     return found[0].partition("#")[0].partition(" -- ")[0].split()
 
 
@@ -29,7 +29,7 @@ def test_a_newcomer_starts_a_job_breaks_it_is_told_who_holds_it_and_stops_it(rig
     (code / "train.py").write_text(TRAIN)
 
     # one command starts it on four nodes, and the folder comes along
-    command = of_the_readme("run start")
+    command = of_the_guide("run start")
     options = [{"hosts.toml": hosts, "~/llama": code}.get(word, word) for word in command[2:]]
     done = run(*options, "--yes", "--json", "--env", "OMP_NUM_THREADS=1", "--", find_torch_python(), "train.py",
                100_000, -1, "well")  # fmt: skip
@@ -37,20 +37,20 @@ def test_a_newcomer_starts_a_job_breaks_it_is_told_who_holds_it_and_stops_it(rig
     plan = json.loads(done.stdout)["plan"]
     job = plan["job"]
     assert len(plan["orders"]) == 4
-    of_the_readme("run logs")
+    of_the_guide("run logs")
     until(lambda: "[0-7] step 3 sum 8" in run("logs", hosts, job).stdout)
 
     # it is broken, on the node of rank 5
     ranks = "grep -lsxz RANK=5 /proc/[0-9]*/environ"
     rig.nodes[2].output(["sh", "-c", f"for p in $({ranks}); do kill -STOP $(basename ${{p%/environ}}); done"])
     try:
-        found = batch(hosts, *of_the_readme("batch")[3:], deadline_s=150.0)
+        found = batch(hosts, *of_the_guide("batch")[3:], deadline_s=150.0)
         [verdict] = [one for one in found.report["verdicts"] if one["job"].startswith(job)]
         assert (found.status, verdict["kind"], verdict["confidence"]) == (1, "rank_stopped", "certain"), found.stderr
         assert "5" in str(verdict["culprits"])
     finally:
         # from another terminal: nothing is left
-        of_the_readme("run stop")
+        of_the_guide("run stop")
         stopped = run("stop", hosts, job, "--yes", "--grace", "2s")
     assert stopped.status == 0, stopped.stdout + stopped.stderr
     assert stopped.stdout.count("nothing left") == 4

@@ -168,11 +168,11 @@ def test_dask_reads_the_folder_as_it_stands(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_readme_shows_of_other_tools_works(tmp_path, capsys):
+def test_what_the_guide_shows_of_other_tools_works(tmp_path, capsys):
     pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
     session = a_session(tmp_path, many())
     compact(session)
-    text = (Path(__file__).parents[3] / "README.md").read_text()
+    text = (Path(__file__).parents[3] / "docs/guide/export.md").read_text()
     (shown,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "duckdb" in block]
 
     exec(re.sub(r"(?m)^folder = .*$", f"folder = {str(session.parquet_folder / 'gpu')!r}", shown), {})

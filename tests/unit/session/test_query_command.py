@@ -103,10 +103,10 @@ def test_a_torn_tail_is_said_and_the_rest_answered(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_questions_of_the_readme_work(tmp_path):
+def test_the_queries_of_the_guide_work(tmp_path):
     """Those that others' documents show, or call future: all nodes, latest step, memory, backtrace, collectives."""
     path = a_session(tmp_path, [*a_job(), *a_hang()]).path
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/guide/sql.md").read_text()
     questions = re.findall(r'^gconsole query night "([^"]+)"', text, re.MULTILINE)
 
     answered = {sql: run(path, sql, "--format", "json") for sql in questions}

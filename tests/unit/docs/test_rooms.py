@@ -1,0 +1,77 @@
+"""The table of rooms in docs/architecture.md lists every package, and is right about which ones do I/O."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "architecture.md"
+#: Folders whose siblings have one row together.
+TOGETHER = "console/tui/views/"
+#: Modules and methods that reach a file, a socket, a process or a terminal.
+MODULES = {
+    "asyncssh", "duckdb", "fcntl", "mmap", "pty", "pynvml", "select", "selectors", "shutil", "socket", "subprocess",
+    "tempfile", "termios", "uvicorn",
+}  # fmt: skip
+CALLS = {
+    "create_subprocess_exec", "exists", "is_dir", "is_file", "listdir", "mkdir", "read_bytes", "read_text", "readlink",
+    "scandir", "unlink", "write_bytes", "write_text",
+}  # fmt: skip
+
+
+def packages() -> dict[str, list[Path]]:
+    """Python files by package folder, as the table names it."""
+    files: dict[str, list[Path]] = {}
+    for top in ("console", "remote"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            folder = path.parent.relative_to(ROOT).as_posix() + "/"
+            if folder in ("console/", "remote/") or "__pycache__" in folder:
+                continue
+            if folder.startswith(TOGETHER) and folder != TOGETHER:
+                folder = f"{TOGETHER}NAME/"
+            files.setdefault(folder, []).append(path)
+    return files
+
+
+def rooms() -> dict[str, str]:
+    """The rows of the page: folder → what it says of I/O."""
+    rows = re.findall(r"^\| `((?:console|remote)/[\w/]+/)` \| [^|]+ \| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE)
+    return {folder: io.strip() for folder, io in rows}
+
+
+def reaches_out(path: Path) -> bool:
+    """True where the module imports or calls something that does I/O."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import) and {name.name.partition(".")[0] for name in node.names} & MODULES:
+            return True
+        if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] in MODULES:
+            return True
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", "")
+            mode = node.args[0] if node.args else None
+            opens = name == "open" and isinstance(mode, ast.Constant) and str(mode.value)[:1] in "rwax"
+            if name in CALLS or opens or getattr(node.func, "id", "") == "open":
+                return True
+    return False
+
+
+def test_every_package_has_a_row_and_every_row_a_package() -> None:
+    assert sorted(rooms()) == sorted(packages())
+
+
+def test_rooms_without_io_reach_no_file_socket_or_process() -> None:
+    named_no = {folder for folder, io in rooms().items() if io == "no"}
+    offenders = {
+        folder: [path.name for path in files if reaches_out(path)]
+        for folder, files in packages().items()
+        if folder in named_no
+    }
+    assert {folder: names for folder, names in offenders.items() if names} == {}
+
+
+def test_rooms_with_io_do_some() -> None:
+    named = {folder for folder, io in rooms().items() if io != "no" and "through" not in io}
+    idle = [folder for folder, files in packages().items() if folder in named and not any(map(reaches_out, files))]
+    assert idle == []
