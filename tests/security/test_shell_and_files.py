@@ -107,21 +107,24 @@ def test_a_new_file_is_for_nobody_else_and_never_what_a_link_points_to(write, tm
     assert not (tmp_path / "nowhere").exists()
 
 
-#: Modules of the console that open a file for writing by themselves, and why they may.
+#: Modules of the console that open a file for writing themselves, and why they may.
 WRITERS = {
-    "files.py": "the one place",
-    "config/write.py": "hosts.toml is a person's own document, with the mode that they gave it",
-    "cli/crash.py": "0600, new",
-    "fleet/hostkeys.py": "known_hosts: appended to, locked, 0600, no link",
-    "session/segments.py": "a segment: appended to, 0600, no link",
-    "session/retention.py": "the list of what was removed, in the folder of sessions",
-    "session/recovery.py": "a segment: its torn end is cut",
-    "session/layout.py": "the lock of a session, and its folder, synced",
-    "session/compact.py": "the lock of what is made Parquet",
-    "session/pseudonyms.py": "the key behind pseudonyms: 0600, there only once it is whole",
-    "tui/leaving.py": "/dev/null",
+    "text/atomic_files.py": "the one place",
+    "text/logs.py": "the log: appended to, 0600, no link",
+    "config/starter_file.py": "hosts.toml is the user's own document, with the mode of their umask; new",
+    "transport/host_keys.py": "known_hosts: appended to, locked, 0600, no link",
+    "session/format/segments.py": "a segment: appended to, 0600, no link",
+    "session/format/layout.py": "the lock of a session, and its folder, synced",
+    "session/format/pseudonyms.py": "the key behind pseudonyms: 0600, there only once it is whole",
+    "session/manage/retention.py": "the list of deleted sessions, in the folder of sessions",
+    "session/manage/compact.py": "the lock of a compaction",
+    "session/record/repair.py": "a segment: its torn end is cut",
+    "session/query/sources.py": "scratch tables of a query, in a folder of its own, 0700",
+    "session/query/output.py": "scratch file of a query, in a folder of its own, 0700",
+    "session/query/worker.py": "result of a query, in a folder of its own, 0700",
+    "tui/controllers/shutdown.py": "/dev/null",
     "demo/cluster.py": "in a folder of its own, 0700",
-    "demo/recorder.py": "in the demo's folder",
+    "demo/flight_recorder.py": "in the demo's folder",
 }
 
 
