@@ -15,7 +15,7 @@ help:
 	@echo "make quick   lint, and the tests that fit into a minute; run it before each commit"
 	@echo "make test    lint, types, import rules and all tests that fit CI"
 	@echo "make full    make test and the long tests"
-	@echo "make docs    the documentation as a site, in build/site"
+	@echo "make docs    the documentation as a site in build/site, and the manual page build/gconsole.1"
 	@echo "make bench   the measurements; writes tests/bench/RESULTS.md"
 	@echo "make fuzz    every way in for bytes, a minute each; ARGS=\"--seconds 600 link\""
 	@echo "make faults  everything that can break, again and again; writes tests/faults/RESULTS.md"
@@ -52,6 +52,7 @@ $(VENV)/.docs: $(VENV)/.run
 
 docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet $(ARGS)
+	@$(PY) tools/reference.py man build/gconsole.1
 
 bench: $(VENV)/.test
 	@$(PY) -m tests.bench $(ARGS)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ def cli_page() -> str:
     for name, command, context in commands():
         parts.append(f"## {name}\n\n{_paragraphs(command.help or '')}\n\n```text\n{_usage(command, context)}\n```\n")
         rows = [option.get_help_record(context) for option in command.get_params(context)]
-        options = [row for row in rows if row is not None and not row[0].startswith(("-h,", "-v,", "--log-file"))]
+        options = [row for row in rows if row and row[1] and not re.search(r"--(help|verbose|log-file)\b", row[0])]
         if options:
             parts.append(_table(("option", "meaning"), ((f"`{flag}`", text) for flag, text in options)))
     return "\n".join(parts)
@@ -165,13 +166,13 @@ def man_page() -> str:
                 r"gconsole \- diagnose hung or slow distributed training jobs over SSH",
                 ".SH SYNOPSIS",
             ]
-            lines += [_roff(_usage(command, context)), ".SH DESCRIPTION", _roff(_plain(command.help or ""))]
+            lines += [_roff(_usage(command, context)), ".SH DESCRIPTION", _roff_help(command.help or "")]
             lines.append(".SH COMMANDS")
             continue
-        lines += [f".SS {_roff(_usage(command, context))}", _roff(_plain(command.help or ""))]
+        lines += [f".SS {_roff(_usage(command, context))}", _roff_help(command.help or "")]
         for option in command.get_params(context):
             row = option.get_help_record(context)
-            if row is not None:
+            if row is not None and row[1]:
                 lines += [".TP", f".B {_roff(row[0])}", _roff(row[1])]
     lines.append(".SH EXIT STATUS")
     for code, meaning in EXIT_CODES:
@@ -196,18 +197,22 @@ def _help_of(action: Any) -> str:
     return _sentence(getattr(action, "help", None) or getattr(action, "tells", ""))
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"^\s*\x08\s*$", "", text, flags=re.MULTILINE).strip()
+def _roff_help(help_text: str) -> str:
+    """The help of a command in roff; paragraphs that click must not wrap are not filled."""
+    paragraphs = []
+    for block in re.split(r"\n\n+", inspect.cleandoc(help_text)):
+        is_fixed = block.startswith("\b")
+        text = _roff(block[1:].strip("\n") if is_fixed else block)
+        paragraphs.append(f".nf\n{text}\n.fi" if is_fixed else text)
+    return "\n.PP\n".join(paragraphs)
 
 
 def _paragraphs(help_text: str) -> str:
     """The help of a command as Markdown; paragraphs that click must not wrap become code."""
     blocks = []
-    for block in re.split(r"\n\s*\n", help_text.strip()):
+    for block in re.split(r"\n\n+", inspect.cleandoc(help_text)):
         if block.startswith("\b"):
-            blocks.append(
-                "```console\n" + "\n".join(line.strip() for line in block[1:].strip("\n").split("\n")) + "\n```"
-            )
+            blocks.append("```text\n" + "\n".join(line.strip() for line in block[1:].strip("\n").split("\n")) + "\n```")
         else:
             blocks.append(re.sub(r"\s+", " ", block))
     return "\n\n".join(blocks)

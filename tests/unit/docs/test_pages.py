@@ -91,6 +91,14 @@ def test_every_option_is_listed_with_its_command() -> None:
                 assert re.search(rf"`[^`\n]*{re.escape(option.opts[-1])}\b", sections[name]), (name, option.opts)
 
 
+def test_the_manual_page_has_every_command_and_exit_code() -> None:
+    text = reference().man_page().replace("\\-", "-")
+    usages = [usage.split(" [OPTIONS]")[0] for usage in re.findall(r"^\.SS (.*)$", text, re.MULTILINE)]
+    assert {"gconsole", *usages} == set(command_names(gconsole, "gconsole"))
+    for code, _ in reference().EXIT_CODES:
+        assert f"\n.B {code}\n" in text
+
+
 def test_every_configuration_key_has_a_place_in_the_reference() -> None:
     text = pages()["reference/hosts-toml.md"]
     sections = {part.partition("\n")[0].strip("[]"): part for part in text.split("\n## ")[1:]}
