@@ -185,7 +185,7 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
     ),
     FindingKind(
         "clock_step",
-        "a node's clock was stepped while it was watched",
+        "a node's clock was stepped",
         "A time service or a person set the clock, or the machine was suspended.",
         "Configure the time service to slew instead of step while jobs run.",
     ),
@@ -221,7 +221,7 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
     ),
     FindingKind(
         "clock_island",
-        "no probe and no time service ties a node to the reference clock",
+        "a node is connected to the reference clock by neither a probe nor a time service",
         "UDP is blocked towards it, and it has no time service.",
         "Allow UDP between the nodes, or start a time service.",
     ),

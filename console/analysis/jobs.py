@@ -1,4 +1,4 @@
-"""Which jobs run, which of their ranks are there, and why the others are not."""
+"""Running jobs, their ranks, and why expected ranks are missing."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from typing import Final, Literal
 
 from ..records import NodeState, Rank, RankStat, RankState, RankStatus, Watched
 
-#: Why a rank of the expected 0..world_size-1 is not seen alive; closed.
+#: Why a rank of the expected 0..world_size-1 is missing.
 Why = Literal["exited", "no_permission", "node_lost", "unreachable", "not_found"]
 
-#: So many names stand in a reason; the rest is a number.
+#: Names listed in a reason; the rest is counted.
 NAMED: Final = 4
-#: So many ranks are told to be missing, of all jobs together: 16,384 nodes with eight GPUs. A rank may say that there
-#: are any number of others; a size beyond what is left of these is not believed, those of the largest jobs first.
+#: Maximum missing ranks over all jobs (16,384 nodes × 8 GPUs): bounds implausible world sizes, largest jobs first.
 MOST_MISSING: Final = 131_072
 
 
 @dataclass(frozen=True, slots=True)
 class RankSummary:
-    """One process that is a rank, alive as far as anybody knows. `state` is unknown where its node is lost."""
+    """One process that is a rank; `state` is unknown if its node is lost."""
 
     job: str
     attempt: int
-    rank: int | None  # None: it may not be read, and nothing else tells its number
+    rank: int | None  # None: no permission to read it
     local_rank: int | None
     node: str
     pid: int
@@ -36,12 +35,12 @@ class RankSummary:
     source: str
     status: RankStatus
     reason: str | None
-    watched: Mapping[str, Watched] | None = None  # variables of its code, by name; None where none was read
+    watched: Mapping[str, Watched] | None = None  # watched variables by name; None if none were read
 
 
 @dataclass(frozen=True, slots=True)
 class MissingRank:
-    """A rank nobody sees. `rank` is None for a process that is one, but nobody can say which."""
+    """An expected rank without a live process; `rank` is None for a rank process whose number is unknown."""
 
     rank: int | None
     why: Why
@@ -50,7 +49,7 @@ class MissingRank:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Several live processes claim one rank of one attempt; all are in the table, and a person must judge."""
+    """Several live processes claim one rank of one attempt."""
 
     attempt: int
     rank: int
@@ -58,17 +57,18 @@ class Conflict:
 
     @property
     def text(self) -> str:
+        """The conflict as a sentence."""
         who = ", ".join(f"{node} pid {pid}" for node, pid in self.claimants)
         return f"rank {self.rank} is claimed by {len(self.claimants)} processes: {who}"
 
 
 @dataclass(frozen=True, slots=True)
-class JobSummary:
-    """One job at its newest attempt; rows of older attempts are there too, as leftovers with status `stale`."""
+class JobRanks:
+    """One job at its newest attempt; processes of older attempts are included with status `stale`."""
 
     job: str
     attempt: int  # the newest
-    world_size: int | None  # None where no rank says; then only processes known to be unread are called missing
+    world_size: int | None  # None: unknown; then only unreadable processes are missing
     ranks_found: tuple[int, ...]
     ranks_missing: tuple[MissingRank, ...]
     rows: tuple[RankSummary, ...]
@@ -80,18 +80,19 @@ class JobSummary:
 class JobTable:
     """All jobs, by name."""
 
-    jobs: tuple[JobSummary, ...]
+    jobs: tuple[JobRanks, ...]
 
     @property
     def rows(self) -> tuple[RankSummary, ...]:
+        """Ranks of all jobs."""
         return tuple(row for job in self.jobs for row in job.rows)
 
 
 def job_table(ranks: Iterable[Rank], stats: Iterable[RankStat], nodes: Iterable[NodeState]) -> JobTable:
-    """Fold current records into jobs. Of several records of one process, or one node, the last one counts.
+    """Fold current records into jobs; the last record of a process or node counts.
 
-    A rank is *found* where a live process on a reachable node says it is that rank of the newest attempt. A guess about
-    a process that may not be read finds nobody. The same records in another order of processes give the same table.
+    A rank is *found* if a live process on a reachable node reports it in the newest attempt; unreadable processes do
+    not count. The result does not depend on the order of processes.
     """
     current = {(rank.node, rank.pid, rank.start_ticks): rank for rank in ranks}
     doing = {(stat.node, stat.pid, stat.start_ticks): stat for stat in stats}
@@ -112,14 +113,14 @@ def _job(
     world_size: int | None,
     doing: Mapping[tuple[str, int, int], RankStat],
     unreachable: Mapping[str, NodeState],
-) -> JobSummary:
+) -> JobRanks:
     newest = _newest(ranks)
     ranks = sorted(ranks, key=_order)
     rows = tuple(_row(rank, newest, doing, unreachable) for rank in ranks if rank.status != "exited")
     live = [row for row in rows if row.attempt == newest and row.status == "present"]
     ranks_found = sorted({row.rank for row in live if row.rank is not None and row.node not in unreachable})
     present = [rank for rank in ranks if rank.attempt == newest]
-    return JobSummary(
+    return JobRanks(
         job=name,
         attempt=newest,
         world_size=world_size,
@@ -139,7 +140,7 @@ def _row(
     rank: Rank, newest: int, doing: Mapping[tuple[str, int, int], RankStat], unreachable: Mapping[str, NodeState]
 ) -> RankSummary:
     stat = None if rank.node in unreachable else doing.get((rank.node, rank.pid, rank.start_ticks))
-    # the agent sees only its own node: elsewhere the job may have moved on
+    # the agent does not know newer attempts on other nodes
     is_leftover = rank.status == "present" and rank.attempt < newest
     return RankSummary(
         job=rank.job,
@@ -164,7 +165,7 @@ def _newest(ranks: Iterable[Rank]) -> int:
 
 
 def _world_sizes(by_job: Mapping[str, Sequence[Rank]]) -> dict[str, int | None]:
-    """How many ranks each job has, as far as that can be believed."""
+    """World size of each job; None if unknown or implausible."""
     left, sizes = MOST_MISSING, dict[str, int | None]()
     for name in sorted(by_job, key=lambda name: (-len(by_job[name]), name)):
         newest = _newest(by_job[name])
@@ -177,7 +178,7 @@ def _world_sizes(by_job: Mapping[str, Sequence[Rank]]) -> dict[str, int | None]:
 
 
 def _world_size(ranks: Iterable[Rank]) -> int | None:
-    """What most ranks say; of two sizes said equally often the larger, which hides nobody."""
+    """Most frequent reported size; on a tie the larger one, which hides no rank."""
     sizes = Counter(rank.world_size for rank in ranks if rank.world_size is not None)
     return max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
 
@@ -213,7 +214,7 @@ def _missing(
 
 
 def _last_seen(records: Sequence[Rank], unreachable: Mapping[str, NodeState]) -> tuple[Why, str] | None:
-    """Why a rank that has been seen is not seen now; what may still be alive before what is certainly dead."""
+    """Why a rank with records is missing; possibly alive before certainly dead."""
     for rank in records:
         if rank.status == "present" and rank.node in unreachable:
             if unreachable[rank.node].state == "lost":
@@ -222,9 +223,9 @@ def _last_seen(records: Sequence[Rank], unreachable: Mapping[str, NodeState]) ->
     for rank in records:
         if rank.status == "no_permission":
             return "no_permission", _denied([rank])
-    for rank in reversed(records):  # of several deaths any is true; the last in order is the same each time
+    for rank in reversed(records):  # the last one, for a deterministic result
         if rank.status == "exited":
-            return "exited", f"exited: {rank.reason or 'nobody saw how'} ({rank.node} pid {rank.pid})"
+            return "exited", f"exited: {rank.reason or 'exit status unknown'} ({rank.node} pid {rank.pid})"
     return None
 
 
@@ -237,11 +238,11 @@ def _never_seen(unnumbered: Sequence[Rank], unreachable: Mapping[str, NodeState]
 
 
 def _denied(ranks: Sequence[Rank]) -> str:
-    reason = ranks[0].reason or "it may not be read"
+    reason = ranks[0].reason or "process not readable"
     if len(ranks) == 1:
         return f"no permission: {reason} ({ranks[0].node})"
     nodes = _some(sorted({rank.node for rank in ranks}))
-    return f"no permission: {len(ranks)} processes on {nodes} could be it, such as: {reason}"
+    return f"no permission: {len(ranks)} unreadable processes on {nodes} may be this rank: {reason}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from ..analysis.collectives.communication import jobs_in
 from ..analysis.collectives.evidence import evidence_of as collectives_evidence
 from ..analysis.finding import FindingDraft
 from ..analysis.hang import CollectiveEvidence, Evidence, Judgement, Still, Verdict, diagnose_job
-from ..analysis.jobs import JobSummary, JobTable, job_table
+from ..analysis.jobs import JobRanks, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
 from ..core.store import CaptureNow, Store
 from ..records import Severity, Stack
@@ -75,7 +75,7 @@ def _evidence(store: Store) -> list[Evidence]:
     return [evidence_of(store, job, stacks) for job in jobs_of(store).jobs]
 
 
-def evidence_of(store: Store, job: JobSummary, stacks: Sequence[Stack]) -> Evidence:
+def evidence_of(store: Store, job: JobRanks, stacks: Sequence[Stack]) -> Evidence:
     """The evidence on one job. `stacks` are those of all captures."""
     ranks = {key: now for key in store.ranks if (now := store.ranks[key]).rank.job == job.job}
     still = {
@@ -95,7 +95,7 @@ def evidence_of(store: Store, job: JobSummary, stacks: Sequence[Stack]) -> Evide
     )
 
 
-def collective_evidence(store: Store, job: JobSummary) -> tuple[CollectiveEvidence, ...]:
+def collective_evidence(store: Store, job: JobRanks) -> tuple[CollectiveEvidence, ...]:
     """Collective evidence on a job, from the newest capture that has any."""
     least_s = store.console.min_frozen_s if store.console else LEAST_WAIT_S
     newest = newest_communication(store, (job.job, job.attempt), least_s)

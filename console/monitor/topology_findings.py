@@ -9,7 +9,7 @@ from typing import Final
 from ..analysis.finding import FindingDraft
 from ..analysis.topology.classes import NodeClass
 from ..analysis.topology.dedup import ReportedFindings
-from ..analysis.topology.findings import differences_found
+from ..analysis.topology.findings import difference_findings
 from ..core.store import Store
 from .finding_tracker import FindingTracker
 from .topology import TopologyFold
@@ -54,7 +54,7 @@ class TopologyFindings:
         if self._basis and basis[0] is self._basis[0] and basis[1] == self._basis[1]:
             return
         self._basis = basis
-        self._now = differences_found(classes, ReportedFindings(covered, self._fold.fleet.nodes))
+        self._now = difference_findings(classes, ReportedFindings(covered, self._fold.fleet.nodes))
 
     def _lasting(self, at_last: bool) -> tuple[FindingDraft, ...]:
         now_s = self._clock()

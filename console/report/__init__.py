@@ -1,7 +1,4 @@
-"""The report of a headless run: `document.py` is the whole, one file a part of it, `codes.py` the exit code it means.
-
-What a person reads of captures and collectives is beside their part. Everything here is told by the store alone.
-"""
+"""Report of a headless run: `document` is the whole, one module per part, `exit_codes` derives the exit code."""
 
 from ..text.format import iso
 from .document import SCHEMA, Report, make_report, to_json

@@ -1,4 +1,4 @@
-"""Captures in a headless run: their part of the report, and what a person reads of them."""
+"""Captures in the report, as JSON lines and as text."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ from ..text.secrets import value_without_secrets
 
 
 class StepLine(msgspec.Struct, omit_defaults=True):
+    """One call of a stack path."""
+
     function: str
     file: str
-    lines: list[int]  # several where the ranks stand at different lines of it
-    values: dict[str, str] = {}  # its variables, where ranks are told apart by them
+    lines: list[int]  # current lines of the ranks
+    values: dict[str, str] = {}  # its variables, if grouped by them
 
 
 class StackGroupLine(msgspec.Struct):
-    """Processes that stand at the same place and do the same."""
+    """Processes with the same call path and activity."""
 
     role: str
     class_: str = msgspec.field(name="class")
     ranks: list[int]
     processes: int
     nodes: list[str]
-    path: list[StepLine]  # outermost first; empty where no stack was read
-    unchanged: list[int]  # ranks whose stacks were the same in all samples
+    path: list[StepLine]  # outermost first; empty without a stack
+    unchanged: list[int]  # ranks with identical stacks in all samples
     status: str
     reason: str | None
     try_: str = msgspec.field(name="try")
 
 
 class LocalLine(msgspec.Struct):
-    """One variable that was asked for, as it was in the newest sample."""
+    """One requested variable in the newest sample."""
 
     rank: int | None
     role: str
@@ -49,7 +51,7 @@ class LocalLine(msgspec.Struct):
 
 
 class CaptureLine(msgspec.Struct):
-    """One job in one capture. `spread_ns` is of the instants at which /proc was read, on the nodes' own clocks."""
+    """One job in one capture; `spread_ns` is the spread of the /proc reads on the nodes' own clocks."""
 
     capture: str
     job: str
@@ -64,28 +66,28 @@ class CaptureLine(msgspec.Struct):
 
 
 def capture_lines(store: Store) -> list[CaptureLine]:
-    """Every capture that is kept, oldest first, a line a job."""
+    """One line per kept capture and job, oldest first."""
     return lines_of(store.captures.values(), hang_models(store))
 
 
 def lines_of(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN) -> list[CaptureLine]:
-    """These captures, a line a job."""
-    return [_line(capture, found, _locals(capture, found)) for capture, found in _folds(captures, models, shape)]
+    """One line per capture and job."""
+    return [_line(capture, folded, _locals(capture, folded)) for capture, folded in _folds(captures, models, shape)]
 
 
 def capture_text(store: Store, shape: Shape = PLAIN) -> str:
-    """The trees of each job in the newest of its captures that has all its ranks; empty where there is none."""
+    """Stack trees of each job in its newest complete capture; "" without captures."""
     return text_of(store.captures.values(), hang_models(store), shape)
 
 
 def text_of(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN) -> str:
-    """The trees of each job in the newest of these captures that has all its ranks."""
+    """Stack trees of each job in the newest complete one of these captures."""
     parts = []
-    for capture, found in newest_of(captures, models, shape):
-        name = found.job + (f" attempt {found.attempt}" if found.attempt else "")
-        parts.append(f"capture {capture.id}  {name}\n{to_text(found)}")
+    for capture, folded in newest_of(captures, models, shape):
+        name = folded.job + (f" attempt {folded.attempt}" if folded.attempt else "")
+        parts.append(f"capture {capture.id}  {name}\n{to_text(folded)}")
         if capture.lost or capture.dropped:
-            lost = f"{capture.lost} stacks did not arrive, {capture.dropped} were too many to keep"
+            lost = f"{capture.lost} stacks lost, {capture.dropped} dropped (too many)"
             parts.append(f"  ▲ incomplete: {lost}")
     return "\n\n".join(parts)
 
@@ -93,17 +95,17 @@ def text_of(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shap
 def newest_of(
     captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN
 ) -> list[tuple[CaptureNow, Fold]]:
-    """Each job in the newest of these captures that has all its ranks, folded."""
+    """Each job folded in the newest of these captures with the most ranks."""
     newest: dict[JobKey, tuple[CaptureNow, Fold]] = {}
-    for capture, found in _folds(captures, models, shape):
-        before = newest.get((found.job, found.attempt))
-        if before is None or len(found.ranks) >= len(before[1].ranks):
-            newest[found.job, found.attempt] = (capture, found)
+    for capture, folded in _folds(captures, models, shape):
+        before = newest.get((folded.job, folded.attempt))
+        if before is None or len(folded.ranks) >= len(before[1].ranks):
+            newest[folded.job, folded.attempt] = (capture, folded)
     return list(newest.values())
 
 
 def is_partial(line: CaptureLine) -> bool:
-    """Whether a rank has no stack."""
+    """Whether any rank has no stack."""
     return line.read != line.ranks or any(group.role == "rank" and group.status != "ok" for group in line.groups)
 
 
@@ -113,19 +115,21 @@ def _folds(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape
             yield capture, fold(capture.stacks, job, models, shape)
 
 
-def _locals(capture: CaptureNow, found: Fold) -> list[LocalLine]:
+def _locals(capture: CaptureNow, folded: Fold) -> list[LocalLine]:
     own = [
-        stack for stack in capture.stacks if (stack.job, stack.attempt) == (found.job, found.attempt) and stack.locals
+        stack for stack in capture.stacks if (stack.job, stack.attempt) == (folded.job, folded.attempt) and stack.locals
     ]
     newest: dict[tuple[str, int], int] = {}
-    for one in own:
-        newest[one.node, one.pid] = max(one.sample, newest.get((one.node, one.pid), 0))
+    for stack in own:
+        newest[stack.node, stack.pid] = max(stack.sample, newest.get((stack.node, stack.pid), 0))
     return sorted(
         (
-            LocalLine(one.rank, one.role, one.thread_name, frames[local.frame].function, local.name, _value(local))
-            for one in own
-            if one.sample == newest[one.node, one.pid] and (frames := one.frames)
-            for local in one.locals or ()
+            LocalLine(
+                stack.rank, stack.role, stack.thread_name, frames[local.frame].function, local.name, _value(local)
+            )
+            for stack in own
+            if stack.sample == newest[stack.node, stack.pid] and (frames := stack.frames)
+            for local in stack.locals or ()
             if local.frame < len(frames)
         ),
         key=lambda line: (line.rank is None, line.rank or 0, line.role, line.thread or "", line.function, line.name),
@@ -136,11 +140,11 @@ def _value(local: Local) -> str:
     return value_without_secrets(local.name, local.value)
 
 
-def _line(capture: CaptureNow, found: Fold, variables: list[LocalLine]) -> CaptureLine:
+def _line(capture: CaptureNow, folded: Fold, variables: list[LocalLine]) -> CaptureLine:
     return CaptureLine(
-        capture=capture.id, job=found.job, attempt=found.attempt, ranks=list(found.ranks), read=list(found.read),
-        samples=found.samples, spread_ns=found.spread_ns, took_ns=found.took_ns,
-        groups=[_group_line(group) for group in found.groups], locals=variables,
+        capture=capture.id, job=folded.job, attempt=folded.attempt, ranks=list(folded.ranks), read=list(folded.read),
+        samples=folded.samples, spread_ns=folded.spread_ns, took_ns=folded.took_ns,
+        groups=[_group_line(group) for group in folded.groups], locals=variables,
     )  # fmt: skip
 
 

@@ -94,18 +94,18 @@ def clocks_text(store: Store) -> str:
     if not line.nodes and not line.edges:
         return ""
     services = {service.node: service for service in line.services}
-    parts = [f"clocks: common clock = {line.reference or 'none'}; offsets of CLOCK_REALTIME, ± is a bound, in µs"]
+    parts = [f"clocks: reference {line.reference or 'none'}; offsets of CLOCK_REALTIME in µs, ± is the error bound"]
     parts += table(
         [_node_cells(node, services.get(node.node)) for node in line.nodes],
-        header=("node", "offset", "±", "drift ppm", "±", "repeat", "by", "its own service", ""),
+        header=("node", "offset", "±", "drift ppm", "±", "repeatability", "method", "time sync", ""),
         align="<>>>>>",
         indent="  ",
     )
     if line.edges:
         parts += ["", "edges: offset of MONOTONIC_RAW, far minus near"]
         parts += table(
-            [_edge_cells(one) for one in line.edges],
-            header=("edge", "offset", "±", "least rtt", "kept", "lost", "by", "stamps", ""),
+            [_edge_cells(edge) for edge in line.edges],
+            header=("edge", "offset", "±", "min rtt", "kept", "lost", "method", "stamps", ""),
             align="<>>>>>",
             indent="  ",
         )
@@ -126,60 +126,60 @@ def clocks_text(store: Store) -> str:
             )
             for gpu in line.gpus
         ]
-        parts += table(rows, header=("gpu", "ahead", "±", "moves by", "drift ppm"), align="<>>>>", indent="  ")
+        parts += table(rows, header=("gpu", "ahead", "±", "step", "drift ppm"), align="<>>>>", indent="  ")
     if line.cost:
-        worst = max(line.cost, key=lambda one: one.cpu_pct)
+        worst = max(line.cost, key=lambda edge: edge.cpu_pct)
         parts.append(
-            f"probing cost at most {worst.cpu_pct:.1f} % of a core ({worst.node}), "
-            f"{byte_rate(max(one.records_bytes_s for one in line.cost))} of records a node"
+            f"max probing cost {worst.cpu_pct:.1f} % of a core ({worst.node}), "
+            f"{byte_rate(max(edge.records_bytes_s for edge in line.cost))} of records per node"
         )
     return "\n".join(map(printable, parts))
 
 
-def _node_cells(one: ClockNodeLine, service: ServiceLine | None) -> tuple[str, ...]:
-    method = one.method if one.stamps is None else f"{one.method} {one.stamps}"
-    words = ("" if one.status == "ok" else f"{one.status} ") + " ".join(one.warnings)
+def _node_cells(node: ClockNodeLine, service: ServiceLine | None) -> tuple[str, ...]:
+    method = node.method if node.stamps is None else f"{node.method} {node.stamps}"
+    words = ("" if node.status == "ok" else f"{node.status} ") + " ".join(node.warnings)
     return (
-        one.node + (" *" if one.node == one.reference else ""),
-        _us(one.offset_ns, True),
-        _us(one.bound_ns),
-        _ppm(one.drift_ppm),
-        _ppm(one.drift_bound_ppm),
-        _us(one.repeat_ns),
+        node.node + (" *" if node.node == node.reference else ""),
+        _us(node.offset_ns, True),
+        _us(node.bound_ns),
+        _ppm(node.drift_ppm),
+        _ppm(node.drift_bound_ppm),
+        _us(node.repeat_ns),
         method,
         _service(service),
         words.strip(),
     )
 
 
-def _edge_cells(one: ClockWindowLine) -> tuple[str, ...]:
-    words = ("" if one.status == "ok" else one.status) + (" flagged" if one.flagged else "")
+def _edge_cells(edge: ClockWindowLine) -> tuple[str, ...]:
+    words = ("" if edge.status == "ok" else edge.status) + (" flagged" if edge.flagged else "")
     return (
-        f"{one.src} → {one.dst}",
-        _us(one.beta_ns, True),
-        _us(one.bound_ns),
-        _us(one.min_rtt_ns),
-        str(one.kept),
-        str(one.lost),
-        one.method,
-        one.stamps,
+        f"{edge.src} → {edge.dst}",
+        _us(edge.beta_ns, True),
+        _us(edge.bound_ns),
+        _us(edge.min_rtt_ns),
+        str(edge.kept),
+        str(edge.lost),
+        edge.method,
+        edge.stamps,
         words.strip(),
     )
 
 
-def _service(one: ServiceLine | None) -> str:
-    if one is None or one.daemon is None:
+def _service(service: ServiceLine | None) -> str:
+    if service is None or service.daemon is None:
         return "–"
-    if one.synced is None:
-        return f"{one.daemon}: says nothing"
-    if not one.synced:
-        return f"{one.daemon}: no source"
-    bound = "" if one.bound_ns is None else f" ± {_us(one.bound_ns)}"
-    return f"{one.daemon}: {_us(one.offset_ns, True)}{bound}"
+    if service.synced is None:
+        return f"{service.daemon}: not reported"
+    if not service.synced:
+        return f"{service.daemon}: no source"
+    bound = "" if service.bound_ns is None else f" ± {_us(service.bound_ns)}"
+    return f"{service.daemon}: {_us(service.offset_ns, True)}{bound}"
 
 
 def _us(ns: int | None, signed: bool = False) -> str:
-    """Nanoseconds as µs with a digit behind the point where that says something; – for unknown."""
+    """Nanoseconds as µs, with one decimal below 1000 µs; – for unknown."""
     if ns is None:
         return "–"
     us = ns / 1000

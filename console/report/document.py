@@ -1,4 +1,4 @@
-"""The whole report, and its JSON: what a pipeline reads. A pure fold of the store, so live and replay say the same."""
+"""The whole report and its JSON: a pure fold of the store, so live and replay reports are equal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Report(msgspec.Struct):
 
     schema: str
     cluster: str
-    simulated: bool  # true where any node's data is
+    simulated: bool  # whether any node's data is
     started_at: str | None
     started_at_ns: int
     ended_at: str | None
@@ -52,13 +52,13 @@ class Report(msgspec.Struct):
     collectives: CollectivesLine
     clocks: ClocksLine
     skew: SkewLine
-    verdicts: list[Verdict]  # of every job, where there is a capture
+    verdicts: list[Verdict]  # of every job with a capture
     findings: list[FindingLine]
     agent_cost: list[CostLine]
 
 
 def make_report(store: Store) -> Report:
-    """Everything the store knows that a pipeline may ask."""
+    """Report of the store."""
     table = jobs_of(store)
     nodes = sorted(store.nodes.values(), key=lambda now: natural(now.name))
     return Report(

@@ -1,4 +1,4 @@
-"""The exit codes of headless commands, told by the report."""
+"""Exit codes of headless commands, derived from the report."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def _counts(line: FindingLine, fail_on: Sequence[str]) -> bool:
 
 
 def unknown_words(fail_on: Sequence[str]) -> list[str]:
-    """What of `--fail-on` is neither a severity nor the id of a finding."""
+    """Words of `--fail-on` that are neither a severity nor a finding id."""
     return [word for word in fail_on if word not in RANKING and word not in IDS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..analysis.jobs import JobSummary, RankSummary
+from ..analysis.jobs import JobRanks, RankSummary
 from ..records import Watched
 
 
@@ -42,7 +42,7 @@ class RankLine(msgspec.Struct):
     watched: dict[str, Watched] | None  # [watch] locals by name; None where none was read
 
 
-def job_line(job: JobSummary) -> JobLine:
+def job_line(job: JobRanks) -> JobLine:
     """A job in the report."""
     return JobLine(
         job=job.job,

@@ -166,39 +166,41 @@ def _sync_point(lateness: Lateness) -> SyncPointLine:
 
 
 def clock_text(line: ClocksLine) -> str:
-    """A line for the fleet and one for each node without a line; empty where nothing is known."""
+    """One line for all clocks and one per node without a bound; empty without a reference."""
     if line.reference is None:
         return ""
-    known = [(node.bound_ns, node.node) for node in line.nodes if node.bound_ns is not None]
-    worst, where = max(known, default=(0, ""))
-    head = f"clocks  common clock = {line.reference}  {len(known)}/{len(line.nodes)} nodes known"
-    lines = [head + (f", worst to ±{worst / 1e3:.1f} µs ({where})" if where else "")]
+    bounded = [(node.bound_ns, node.node) for node in line.nodes if node.bound_ns is not None]
+    worst, where = max(bounded, default=(0, ""))
+    head = f"clocks  reference {line.reference}  {len(bounded)}/{len(line.nodes)} nodes with an error bound"
+    lines = [head + (f", worst ±{worst / 1e3:.1f} µs ({where})" if where else "")]
     lines += [f"  ◌ {node.node}: {node.status}" for node in line.nodes if node.bound_ns is None]
     return "\n".join(map(printable, lines))
 
 
 def skew_text(line: SkewLine) -> str:
-    """A line a job and one for each of the worst ranks; empty where no collective could be judged."""
+    """One line per job and per worst rank; empty without analysed collectives."""
     lines = []
     for of in line.unresolved:
         job = f"{of.job}" + (f" attempt {of.attempt}" if of.attempt else "")
         lines.append(
-            f"skew  {job}  {of.judged} collectives judged, {of.unresolved} unresolved, {of.incomplete} incomplete"
+            f"skew  {job}  collectives: {of.judged} analysed, {of.unresolved} within clock error, "
+            f"{of.incomplete} incomplete"
         )
         own = [culprit for culprit in line.culprits if (culprit.job, culprit.attempt) == (of.job, of.attempt)]
-        lines += [f"  ▲ {_culprit_text(one)}" for one in own[:MAX_RANKS]]
+        lines += [f"  ▲ {_culprit_text(culprit)}" for culprit in own[:MAX_RANKS]]
         if len(own) > MAX_RANKS:
-            nodes = fold(sorted({one.node for one in own[MAX_RANKS:]}))
+            nodes = fold(sorted({culprit.node for culprit in own[MAX_RANKS:]}))
             lines.append(f"  … and {len(own) - MAX_RANKS} more ranks on {nodes}")
-    lines += [f"  ✖ {len(line.violations)} collectives ended before they began: the clock is wrong somewhere"] * bool(
+    lines += [f"  ✖ {len(line.violations)} collectives ended before they began: a clock is wrong"] * bool(
         line.violations
     )
     return "\n".join(map(printable, lines))
 
 
-def _culprit_text(one: RankSkewLine) -> str:
-    behind, bound = (one.behind_ns or 0) / 1e6, (one.behind_bound_ns or 0) / 1e6
+def _culprit_text(rank: RankSkewLine) -> str:
+    behind, bound = (rank.behind_ns or 0) / 1e6, (rank.behind_bound_ns or 0) / 1e6
     return (
-        f"rank {one.rank} on {one.node}: last at {one.last} of {one.resolved}, {behind:.3g} ± {bound:.2g} ms behind, "
-        f"{one.caused_gpu_s:.3g} GPU-seconds of waiting"
+        f"rank {rank.rank} on {rank.node}: last at {rank.last} of {rank.resolved}, "
+        f"{behind:.3g} ± {bound:.2g} ms behind, "
+        f"{rank.caused_gpu_s:.3g} GPU-seconds of waiting"
     )

@@ -1,4 +1,4 @@
-"""The topology for Graphviz: `dot -Tsvg`."""
+"""Graphviz output of the topology: `dot -Tsvg`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ graph topology {
   node [shape=box, fontname="Helvetica", fontsize=10, style="rounded,filled", fillcolor=white];
   edge [fontname="Helvetica", fontsize=8, color=gray40];
 """
-_LOOKS = {
+_STYLES = {
     "gpu": 'fillcolor="#d5e8d4"', "nic": 'fillcolor="#dae8fc"', "pci": "shape=ellipse", "root": "shape=ellipse",
     "numa": 'shape=folder, fillcolor="#f5f5f5"',
 }  # fmt: skip
 
 
 def to_dot(fleet: TopologySnapshot, node: str | None = None) -> str:
-    """One cluster a class (drawn from its first node), or one node."""
+    """One cluster per class (its first node), or one node."""
     lines = [_HEAD.rstrip()]
     if node is not None:
         lines += _cluster(fleet, node, node, 0)
@@ -48,13 +48,13 @@ def _cluster(fleet: TopologySnapshot, node: str, title: str, number: int) -> Ite
                 continue
             seen.add(frozenset((gpu.label, other)))
             if other not in {device.label for device in topology.gpus}:
-                look = 'shape=hexagon, fillcolor="#fff2cc"'
+                style = 'shape=hexagon, fillcolor="#fff2cc"'
                 title = topology.switch_title if other == NVSWITCH else other
-                yield f"    {_name(number, other)} [label={quoted_for_dot(title)}, {look}];"
+                yield f"    {_name(number, other)} [label={quoted_for_dot(title)}, {style}];"
             label = f"{bandwidth.text}" if bandwidth else "NVLink"
             straight = other in {device.label for device in topology.gpus}
-            look = 'color="#76b900", penwidth=3' + (", constraint=false" if straight else "")
-            yield f"    {_name(number, other)} -- {_name(number, gpu.label)} [label={quoted_for_dot(label)}, {look}];"
+            style = 'color="#76b900", penwidth=3' + (", constraint=false" if straight else "")
+            yield f"    {_name(number, other)} -- {_name(number, gpu.label)} [label={quoted_for_dot(label)}, {style}];"
     yield "  }"
 
 
@@ -67,9 +67,9 @@ def _branches(
         if branch.device is not None:
             ranks = fleet.ranks_text([node], label) if branch.device.info else ""
             groups = fleet.group_placement.text([node], branch.title) if ranks else ""
-            said = (label, branch.device.name, f"rank {ranks}" if ranks else "", groups)
-            label = "\n".join(line for line in said if line)
-        yield f"    {own} [label={quoted_for_dot(label)}, {_LOOKS[branch.vertex.kind]}];"
+            parts = (label, branch.device.name, f"rank {ranks}" if ranks else "", groups)
+            label = "\n".join(line for line in parts if line)
+        yield f"    {own} [label={quoted_for_dot(label)}, {_STYLES[branch.vertex.kind]}];"
         if above is not None:
             carried = f"{branch.link.text}\n{format.bandwidth(branch.link.bytes_s)}" if branch.link else ""
             yield f"    {own} -- {above} [label={quoted_for_dot(carried)}];"

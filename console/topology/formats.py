@@ -1,4 +1,4 @@
-"""Every form in which a topology leaves the console, by the ending of its file."""
+"""Output formats of the topology."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .snapshot import TopologySnapshot
 from .svg import to_svg
 from .text import to_text
 
-#: Name → what writes it, of a whole fleet or of one node.
+#: Format → writer, for all nodes or one node.
 FORMATS: Final[Mapping[str, Callable[[TopologySnapshot, str | None], str]]] = {
     "text": to_text, "dot": to_dot, "json": to_json, "svg": to_svg,
 }  # fmt: skip
-#: The ending of a file in that form.
+#: Format → file extension.
 ENDINGS: Final[Mapping[str, str]] = {"text": "txt", "dot": "dot", "json": "json", "svg": "svg"}

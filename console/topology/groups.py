@@ -1,4 +1,4 @@
-"""The parallel groups of jobs (tensor, data, pipeline …) over nodes and GPUs: which GPUs they join, and by what."""
+"""Parallel groups of jobs (tensor, data, pipeline …) mapped to nodes and GPUs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from ..core.store import Store
     from .snapshot import TopologySnapshot
 
-#: What is said where no group is known.
-NONE_KNOWN: Final = "none is known: a capture reads them from the ranks' Flight Recorder or from NCCL's log"
-#: The group of all ranks is in every line, and says nothing there.
+#: Text without a known group.
+NONE_KNOWN: Final = "none known; run a capture to read them from the ranks' Flight Recorder or the NCCL log"
+#: The group of all ranks, omitted because it is everywhere.
 _EVERYBODY: Final = "default_pg"
-#: What stands for a group that nobody has described.
+#: Descriptions of groups without a description.
 _UNDESCRIBED: Final = ("", "undefined")
-#: The words of the matrix, nearest first; NVLink goes before all of them, and what nobody knows comes last.
+#: Matrix words, nearest first; NVLink is nearer than all, unknown words are last.
 _WORDS: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "?")
-#: So many groups of one kind are named on their own.
+#: Maximum groups of one kind listed individually.
 MOST: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelGroup:
-    """One process group. `kind` is what its like have in common (`tp`), `label` how it is called here (`tp 3`)."""
+    """One process group; `kind` such as `tp`, `label` such as `tp 3`."""
 
     job: str
     kind: str
@@ -46,14 +46,14 @@ class ParallelGroup:
 
 @dataclass(frozen=True)
 class CapturedGroups:
-    """What communication libraries said in one capture: copies of lists, to be read in any thread."""
+    """Collectives and group statuses of one capture, copied for use in any thread."""
 
     collectives: Sequence[Collective]
     statuses: Sequence[PgStatus]
 
 
 def captured_of(store: Store) -> tuple[CapturedGroups, ...]:
-    """The captures in which any of them said anything, the newest first."""
+    """Captures with collectives or groups, newest first."""
     captures = reversed(store.captures.values())
     return tuple(
         CapturedGroups(list(capture.collectives), list(capture.groups))
@@ -63,47 +63,49 @@ def captured_of(store: Store) -> tuple[CapturedGroups, ...]:
 
 
 def parallel_groups(captured: Iterable[CapturedGroups], ranks: Sequence[Rank]) -> tuple[ParallelGroup, ...]:
-    """The groups of every job, as the newest capture of its newest attempt tells them; those of one kind together."""
-    found: dict[str, tuple[JobKey, CapturedGroups]] = {}
+    """Groups of every job from the newest capture of its newest attempt, ordered by kind."""
+    newest: dict[str, tuple[JobKey, CapturedGroups]] = {}
     wanted = {rank.job for rank in ranks if rank.status == "present"}
     for capture in captured:
-        said: tuple[Sequence[Collective | PgStatus], ...] = (capture.statuses, capture.collectives)
-        for job in sorted({(record.job, record.attempt) for records in said for record in records}, reverse=True):
-            if job[0] not in found or found[job[0]][0][1] < job[1]:
-                found[job[0]] = job, capture
-        if wanted and wanted <= found.keys():
-            break  # in older ones only jobs that are over could be found
+        entries: tuple[Sequence[Collective | PgStatus], ...] = (capture.statuses, capture.collectives)
+        for job in sorted({(record.job, record.attempt) for records in entries for record in records}, reverse=True):
+            if job[0] not in newest or newest[job[0]][0][1] < job[1]:
+                newest[job[0]] = job, capture
+        if wanted and wanted <= newest.keys():
+            break  # older captures could only add finished jobs
     groups: list[ParallelGroup] = []
-    for name in sorted(found, key=natural):
-        job, capture = found[name]
+    for name in sorted(newest, key=natural):
+        job, capture = newest[name]
         groups += _named(name, memberships(capture.collectives, capture.statuses, job, ranks))
     return tuple(groups)
 
 
-def _named(job: str, found: Sequence[Membership]) -> Iterator[ParallelGroup]:
+def _named(job: str, members: Sequence[Membership]) -> Iterator[ParallelGroup]:
     kinds: dict[str, list[Membership]] = {}
-    for one in found:
-        kinds.setdefault(_kind(one), []).append(one)
+    for membership in members:
+        kinds.setdefault(_kind(membership), []).append(membership)
     for kind in sorted(kinds, key=lambda kind: (kind == _EVERYBODY, natural(kind))):
-        alike = sorted(kinds[kind], key=lambda one: (one.ranks, natural(one.name)))
-        for number, one in enumerate(alike):
-            own = one.desc if one.desc not in _UNDESCRIBED and one.desc != kind else ""
+        alike = sorted(kinds[kind], key=lambda membership: (membership.ranks, natural(membership.name)))
+        for number, membership in enumerate(alike):
+            own = membership.desc if membership.desc not in _UNDESCRIBED and membership.desc != kind else ""
             label = own or (f"{kind} {number}" if len(alike) > 1 else kind)
-            yield ParallelGroup(job, kind, label, one.name, one.desc, one.ranks, one.is_whole)
+            yield ParallelGroup(
+                job, kind, label, membership.name, membership.desc, membership.ranks, membership.is_whole
+            )
 
 
-def _kind(one: Membership) -> str:
-    """`dp` for `dp_17`; groups that nobody has described are of one kind."""
-    if one.desc in _UNDESCRIBED:
+def _kind(membership: Membership) -> str:
+    """`dp` for `dp_17`; `group` without a description."""
+    if membership.desc in _UNDESCRIBED:
         return "group"
-    return re.sub(r"[\s_:.-]*\d+$", "", one.desc) or one.desc
+    return re.sub(r"[\s_:.-]*\d+$", "", membership.desc) or membership.desc
 
 
 # -- over the GPUs -----------------------------------------------------------------------------------------------------
 
 
 class GroupPlacement:
-    """Groups over the GPUs on which their ranks are."""
+    """Maps groups to the GPUs of their ranks."""
 
     def __init__(self, fleet: TopologySnapshot) -> None:
         self._fleet = fleet
@@ -120,30 +122,30 @@ class GroupPlacement:
                 self._on.setdefault(place, []).append(group)
 
     def places(self, group: ParallelGroup) -> list[tuple[str, str]]:
-        """(node, GPU) of the members that are on a known one."""
+        """(node, GPU label) of the members with a known GPU."""
         return [self._where[group.job, rank] for rank in group.ranks if (group.job, rank) in self._where]
 
     def on(self, node: str, label: str) -> Sequence[ParallelGroup]:
-        """The groups of the ranks on one GPU."""
+        """Groups of the ranks on one GPU."""
         return self._on.get((node, label), ())
 
     def text(self, nodes: Iterable[str], label: str) -> str:
-        """`tp 0 · dp 3` for the groups on that GPU of these nodes; `tp ×64` where they are many."""
-        found = dict.fromkeys(group for node in nodes for group in self.on(node, label))
+        """`tp 0 · dp 3` for the groups on that GPU of these nodes; `tp ×64` for several of a kind."""
+        groups = dict.fromkeys(group for node in nodes for group in self.on(node, label))
         kinds: dict[str, list[ParallelGroup]] = {}
-        for group in found:
+        for group in groups:
             if group.kind != _EVERYBODY:
                 kinds.setdefault(group.kind, []).append(group)
         return " · ".join(alike[0].label if len(alike) == 1 else f"{kind} ×{len(alike)}"
                           for kind, alike in kinds.items())  # fmt: skip
 
-    def shared(self, node: str, one: str, other: str) -> list[ParallelGroup]:
-        """The groups that have a rank on either of two GPUs of a node, but for that of all ranks."""
+    def shared(self, node: str, label: str, other: str) -> list[ParallelGroup]:
+        """Groups with ranks on both GPUs of a node, except the group of all ranks."""
         theirs = set(self.on(node, other))
-        return [group for group in self.on(node, one) if group in theirs and group.kind != _EVERYBODY]
+        return [group for group in self.on(node, label) if group in theirs and group.kind != _EVERYBODY]
 
     def span(self, group: ParallelGroup) -> str:
-        """Where it lies: `node1 GPU0-7, NV18`, or `64 nodes node[001-064]`; what is not known is said."""
+        """Location: `node1 GPU0-7, NV18`, or `64 nodes node[001-064]`, with the ranks on unknown GPUs."""
         places = self.places(group)
         absent = len(group.ranks) - len(places)
         rest = f"; {absent} of {len(group.ranks)} on no known GPU" if absent else ""
@@ -161,23 +163,23 @@ class GroupPlacement:
         return f"{len(gpus)} nodes {fold(list(gpus))}{each}{rest}"
 
     def nodes(self, group: ParallelGroup) -> tuple[str, ...]:
-        """The nodes that it lies on."""
+        """Nodes of its GPUs."""
         return tuple(sorted({node for node, _ in self.places(group)}, key=natural))
 
     def relation(self, group: ParallelGroup) -> str | None:
-        """The farthest relation of any two of its GPUs where they are on one node: NV18, SYS; else None."""
+        """Farthest relation between its GPUs (NV18, SYS) if all are on one node; else None."""
         places = dict.fromkeys(self.places(group))
         nodes = {node for node, _ in places}
         return self._farthest(nodes.pop(), [label for _, label in places]) or None if len(nodes) == 1 else None
 
     def _farthest(self, node: str, labels: Sequence[str]) -> str:
         topology = self._fleet.nodes[node]
-        words = [topology.word(one, other) for one, other in combinations(labels, 2)]
+        words = [topology.word(label, other) for label, other in combinations(labels, 2)]
         return max(words, key=_distance, default="")
 
 
 def _distance(word: str) -> tuple[int, int]:
-    """Farther is more; of NVLinks the fewer are the farther."""
+    """Sort key of a relation, by distance; fewer NVLinks are farther."""
     if word.startswith("NV"):
         count = word.removeprefix("NV")
         return 0, -int(count) if count.isdecimal() else 0
@@ -188,7 +190,7 @@ def _distance(word: str) -> tuple[int, int]:
 
 
 def group_lines(fleet: TopologySnapshot, nodes: Sequence[str] | None = None) -> Iterator[tuple[str, str]]:
-    """(what, in words): a line a kind, then one a group of it; with `nodes` only groups that have a rank there."""
+    """(label, text) per kind, then per group; with `nodes` only groups with ranks there."""
     group_placement = fleet.group_placement
     mine = set(nodes) if nodes is not None else None
     kinds: dict[tuple[str, str], list[ParallelGroup]] = {}
@@ -215,8 +217,8 @@ def _kind_text(group_placement: GroupPlacement, alike: Sequence[ParallelGroup]) 
     spans = Counter(len(group_placement.nodes(group)) for group in alike)
     where = [(f"over {count} nodes" if count > 1 else "within one node" if count else "on no known GPU", often)
              for count, often in sorted(spans.items())]  # fmt: skip
-    told = f"each {where[0][0]}" if len(where) == 1 else ", ".join(f"{often} {place}" for place, often in where)
-    return f"{len(alike)} groups of {size}; {told}"
+    spread = f"each {where[0][0]}" if len(where) == 1 else ", ".join(f"{often} {place}" for place, often in where)
+    return f"{len(alike)} groups of {size}; {spread}"
 
 
 def _ranks(count: int) -> str:
@@ -224,18 +226,18 @@ def _ranks(count: int) -> str:
 
 
 def _who(group: ParallelGroup) -> str:
-    """`[0-7]`, with the group's own name where it has another one, and a word where members may be missing."""
+    """`[0-7]`, with the group's own name if it differs, and `at least` if members may be missing."""
     more = "" if group.is_whole else " at least"
     name = f' "{group.name}"' if group.name and group.name != group.label else ""
     return f"[{fold_ranks(group.ranks)}]{more}{name}"
 
 
 def unknown_lines(fleet: TopologySnapshot) -> Iterator[str]:
-    """What is not known of the groups, and how to come to know it."""
-    known = {group.job for group in fleet.groups}
+    """Jobs without known groups, and how to get them."""
+    covered = {group.job for group in fleet.groups}
     jobs = sorted({job for on in fleet.ranks.values() for job, _ in on.ranks}, key=natural)
-    lacking = [job for job in jobs if job not in known]
-    if not jobs and not known:
-        yield f"{NONE_KNOWN}; no rank is known here either"
+    lacking = [job for job in jobs if job not in covered]
+    if not jobs and not covered:
+        yield f"{NONE_KNOWN}; no ranks known either"
     elif lacking:
         yield NONE_KNOWN if len(lacking) == len(jobs) else printable(f"{', '.join(lacking)}: {NONE_KNOWN}")

@@ -1,4 +1,4 @@
-"""The topology as JSON: what `gconsole topo --format json` writes, and the classes that the report has, too."""
+"""JSON output of the topology (`gconsole topo --format json`), and the classes in the report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def class_lines(classes: tuple[NodeClass, ...]) -> list[ClassLine]:
 
 
 def document(fleet: TopologySnapshot, node: str | None = None) -> TopologyDocument:
-    """Everything, or one node and its class."""
+    """Document of all nodes, or of one node and its class."""
     nodes = [fleet.nodes[node]] if node is not None else list(fleet.nodes.values())
     names = {topology.node for topology in nodes}
     classes = tuple(made for made in fleet.classes if names & set(made.nodes))
@@ -82,9 +82,9 @@ def _link_lines(fleet: TopologySnapshot, topology: NodeTopology) -> Iterator[Top
     for link in topology.links:
         if link.type == "nvlink" and link.a.id in devices:
             traffic = fleet.figures.nvlinks(devices[link.a.id].vertex, link.links)
-            known = "up" not in link.unsupported
+            is_known = "up" not in link.unsupported
             yield _line(topology.node, "nvlink", labels[link.a.id], labels.get(link.b.id) or link.b.id or link.b.kind,
-                        of_nvlinks([link]), traffic, up=bool(link.up) if known else None,
+                        of_nvlinks([link]), traffic, up=bool(link.up) if is_known else None,
                         unsupported=link.unsupported)  # fmt: skip
         elif link.type == "pcie" and link.a.id in devices:
             device = devices[link.a.id]
@@ -96,12 +96,12 @@ def _link_lines(fleet: TopologySnapshot, topology: NodeTopology) -> Iterator[Top
             up = None if port.state is None else port.state in UP_STATES
             traffic = fleet.figures.port(topology.node, port.device, port.port)
             yield _line(topology.node, "network", nic.label, network_of(port).id, of_port(port), traffic, up=up)
-    for one, other in combinations(topology.gpus, 2):
-        yield _pair(topology, one, other)
+    for gpu, other in combinations(topology.gpus, 2):
+        yield _pair(topology, gpu, other)
 
 
 def _group_lines(fleet: TopologySnapshot, names: Collection[str] | None) -> Iterator[ParallelGroupLine]:
-    """The groups, those of some nodes only where these are named."""
+    """Groups of all nodes, or those with ranks on the nodes `names`."""
     for group in fleet.groups:
         nodes = fleet.group_placement.nodes(group)
         if names is None or set(nodes) & set(names):
@@ -121,9 +121,9 @@ def _line(
     return line
 
 
-def _pair(topology: NodeTopology, one: Device, other: Device) -> TopologyLink:
-    access, route = peer_access(topology, one, other), between([topology], one.vertex, other.vertex)
-    line = TopologyLink(topology.node, "pair", one.label, other.label, topology.word(one.label, other.label))
+def _pair(topology: NodeTopology, gpu: Device, other: Device) -> TopologyLink:
+    access, route = peer_access(topology, gpu, other), between([topology], gpu.vertex, other.vertex)
+    line = TopologyLink(topology.node, "pair", gpu.label, other.label, topology.word(gpu.label, other.label))
     line.peer_access, line.why = access.allowed, access.why
     if route is not None:
         line.bandwidth_bytes_s, line.at_most = route.bytes_s, route.is_bound

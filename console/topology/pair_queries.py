@@ -1,4 +1,4 @@
-"""What any two GPUs can do together: peer access, and the best path with what it carries."""
+"""Peer access and best path of GPU pairs as text."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from .snapshot import TopologySnapshot
 
 
 def pair_lines(topology: NodeTopology) -> Iterator[tuple[str, str]]:
-    """(`GPU4–GPU0-3`, what holds for them): pairs for which the same holds are told together."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for one, other in combinations(topology.gpus, 2):
-        route = between([topology], one.vertex, other.vertex)
-        said = f"{access_text(topology, one, other)}; {route_text(route)}"
-        found.setdefault(said, []).append((one.label, other.label))
-    for said, pairs in found.items():
-        yield _pairs_text(pairs), said
+    """(`GPU4–GPU0-3`, text); pairs with the same text are folded."""
+    by_text: dict[str, list[tuple[str, str]]] = {}
+    for gpu, other in combinations(topology.gpus, 2):
+        route = between([topology], gpu.vertex, other.vertex)
+        text = f"{access_text(topology, gpu, other)}; {route_text(route)}"
+        by_text.setdefault(text, []).append((gpu.label, other.label))
+    for text, pairs in by_text.items():
+        yield _pairs_text(pairs), text
 
 
 def _pairs_text(pairs: Sequence[tuple[str, str]]) -> str:
-    """`GPU0-3,5 with each other` where these are all their pairs, else `GPU4–GPU0-3 GPU5–GPU6`."""
+    """`GPU0-3,5 with each other` if these are all their pairs, else `GPU4–GPU0-3 GPU5–GPU6`."""
     labels = sorted({label for pair in pairs for label in pair}, key=natural)
     if len(labels) > 2 and len(pairs) == len(labels) * (len(labels) - 1) // 2:
         return f"{labels_folded(labels)} with each other"
     return " ".join(subject for subject, _ in folded_pairs(pairs))
 
 
-def access_text(topology: NodeTopology, one: Device, other: Device) -> str:
+def access_text(topology: NodeTopology, gpu: Device, other: Device) -> str:
     """`peer access: read, write and atomics over NVLink`."""
-    access = peer_access(topology, one, other)
+    access = peer_access(topology, gpu, other)
     word = {True: "", False: "no; ", None: "unknown; "}[access.allowed]
     return f"peer access: {word}{access.why}"
 
 
 def route_text(route: Route | None) -> str:
-    """`478 GB/s over NVSwitch (18 × 26.6 GB/s)`; the stations are those at which something is shared."""
+    """`478 GB/s over NVSwitch (18 × 26.6 GB/s)`, with the shared intermediate vertices."""
     if route is None:
-        return "no path is known"
+        return "no known path"
     inner = [stop for stop in route.stops[1:-1] if stop.kind not in ("root", "cpu")]
     stations = ["PCIe" if stop.kind == "pci" else vertex_text(stop) for stop in inner]
-    over = [name for at, name in enumerate(stations) if at == 0 or stations[at - 1] != name]
-    way = f" over {', '.join(over)}" if over else " straight"
+    over = [name for index, name in enumerate(stations) if index == 0 or stations[index - 1] != name]
+    way = f" over {', '.join(over)}" if over else " direct"
     if route.bytes_s is None:
-        return f"path{way}; what it carries is unknown"
+        return f"path{way}; bandwidth unknown"
     most = "at most " if route.is_bound else ""
     return f"{most}{format.bandwidth(route.bytes_s)}{way} ({route.narrowest})"
 
 
 def vertex_text(vertex: Vertex) -> str:
-    """A station as people call it."""
+    """Display name of a vertex."""
     if vertex.kind == "numa":
         return f"NUMA node {vertex.id}".strip()
     if vertex.kind in ("switch", "network"):
@@ -66,7 +66,7 @@ def vertex_text(vertex: Vertex) -> str:
 
 
 def path_text(fleet: TopologySnapshot, start: Device, end: Device) -> str:
-    """The best path between two GPUs of any nodes, a line a station, and whether one may touch the other's memory."""
+    """Best path between two GPUs of any nodes, one line per vertex, and peer access."""
     route = between(fleet.nodes.values(), start.vertex, end.vertex)
     lines = [f"{_place(start)} to {_place(end)}: {route_text(route)}"]
     lines += [f"  {line}" for line in path_lines(fleet, start, end)]
@@ -76,18 +76,18 @@ def path_text(fleet: TopologySnapshot, start: Device, end: Device) -> str:
         access = remote_access(start, end)
         lines.append(f"peer access: {'' if access.allowed else 'no; '}{access.why}")
     if route is not None and any(stop.kind == "network" for stop in route.stops):
-        lines.append("that ports of one network reach each other is an assumption: no node tells it")
+        lines.append("assumes that all ports of one network can reach each other")
     return "\n".join(map(printable, lines))
 
 
 def path_lines(fleet: TopologySnapshot, start: Device, end: Device) -> list[str]:
-    """The stations of the best path, and between them, after a bar, the links."""
+    """Vertices of the best path, and between them, after a bar, the links."""
     route = between(fleet.nodes.values(), start.vertex, end.vertex)
     lines = []
-    for at, stop in enumerate(route.stops if route else ()):
+    for index, stop in enumerate(route.stops if route else ()):
         lines.append(_stop(stop, start, end))
-        if route is not None and at < route.hops:
-            edge = _graph_edge(fleet, stop, route.stops[at + 1])
+        if route is not None and index < route.hops:
+            edge = _graph_edge(fleet, stop, route.stops[index + 1])
             lines += [f"  │ {edge}"] if edge else []
     return lines
 
@@ -103,9 +103,9 @@ def _stop(stop: Vertex, start: Device, end: Device) -> str:
     return vertex_text(stop)
 
 
-def _graph_edge(fleet: TopologySnapshot, one: Vertex, other: Vertex) -> str:
-    node = one.node or other.node
-    data = fleet.nodes[node].graph.get_edge_data(one, other)
+def _graph_edge(fleet: TopologySnapshot, near: Vertex, far: Vertex) -> str:
+    node = near.node or far.node
+    data = fleet.nodes[node].graph.get_edge_data(near, far)
     bandwidth = data["bandwidth"] if data else None
     if bandwidth is not None:
         return f"{bandwidth.text}, {format.bandwidth(bandwidth.bytes_s)} ({bandwidth.source})"
@@ -113,13 +113,13 @@ def _graph_edge(fleet: TopologySnapshot, one: Vertex, other: Vertex) -> str:
 
 
 def find_gpu(fleet: TopologySnapshot, name: str) -> Device:
-    """The GPU that `node1:3` or `node1:gpu3` means. Raises LookupError, with what to write instead."""
+    """GPU named `node1:3` or `node1:gpu3`; LookupError with a hint if not found."""
     node, _, number = name.rpartition(":")
     topology = fleet.nodes.get(node)
     if topology is None:
-        raise LookupError(f"{name!r}: no node {node!r} here told of its topology; write NODE:GPU, e.g. node1:0")
+        raise LookupError(f"{name!r}: no topology reported by node {node!r}; use NODE:GPU, e.g. node1:0")
     label = f"GPU{number.lower().removeprefix('gpu')}"
-    found: Sequence[Device] = [gpu for gpu in topology.gpus if gpu.label == label]
-    if not found:
+    gpus: Sequence[Device] = [gpu for gpu in topology.gpus if gpu.label == label]
+    if not gpus:
         raise LookupError(f"{name!r}: {node} has {', '.join(gpu.label for gpu in topology.gpus) or 'no GPU'}")
-    return found[0]
+    return gpus[0]

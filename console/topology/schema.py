@@ -1,4 +1,4 @@
-"""What the topology is written as: the structs of its JSON, which are its documentation in `gconsole schema`."""
+"""JSON schema of the topology, documented in `gconsole schema`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SCHEMA: Final = "gconsole.topology/1"
 
 
 class DifferenceLine(msgspec.Struct):
-    """In what some nodes differ: `subject` is `value` there and `usual` in `than` (a class, or the rest of theirs)."""
+    """A difference: `subject` is `value` on `nodes` and `usual` in `than` (a class, or the rest of their own)."""
 
     nodes: tuple[str, ...]
     subject: str  # GPU4–GPU5, GPU3 PCIe width, driver
@@ -21,7 +21,7 @@ class DifferenceLine(msgspec.Struct):
 
 
 class ClassLine(msgspec.Struct):
-    """Nodes of one shape. The matrix is that of `nvidia-smi topo -m`: a row and a column for each label."""
+    """Nodes with identical topology; the matrix is that of `nvidia-smi topo -m`, a row and a column per label."""
 
     name: str  # A is the largest class
     nodes: tuple[str, ...]
@@ -33,7 +33,7 @@ class ClassLine(msgspec.Struct):
 
 
 class DeviceLine(msgspec.Struct):
-    """A GPU or a network card at its place."""
+    """A GPU or NIC."""
 
     label: str
     kind: str  # gpu, nic
@@ -45,8 +45,8 @@ class DeviceLine(msgspec.Struct):
     pcie_gen: int | None
     pcie_width: int | None
     nearest_nics: list[str]  # of a GPU: their labels
-    ranks: list[int]  # of a GPU: those that use it, as far as anybody knows
-    ranks_presumed: bool  # nothing but the local rank says that it is this GPU
+    ranks: list[int]  # of a GPU: known ranks that use it
+    ranks_presumed: bool  # derived from the local rank only
     groups: list[str]  # of a GPU: the labels of the parallel groups of these ranks
 
 
@@ -63,9 +63,9 @@ class TopologyNode(msgspec.Struct):
 class TopologyLink(msgspec.Struct):
     """One edge, or the relation of two devices of a node.
 
-    `type`: nvlink (a GPU and a switch, a CPU or a GPU), pcie (a device and its NUMA node), network (a card and the
-    network its port is in), pair (two GPUs: their relation, and the best path between them). Bandwidths are of one
-    direction; `bandwidth_source` is driver, nominal or port, `at_most` says that a part of the path is unknown.
+    `type`: nvlink (GPU to switch, CPU or GPU), pcie (device to NUMA node), network (NIC to the network of its port),
+    pair (two GPUs: relation and best path). Bandwidths are per direction; `bandwidth_source`: driver, nominal or port;
+    `at_most`: part of the path is unknown.
     """
 
     node: str
@@ -83,21 +83,21 @@ class TopologyLink(msgspec.Struct):
     via: tuple[str, ...] = ()  # pcie: the bridges between; pair: the stations of the path
     peer_access: bool | None = None  # pair
     why: str | None = None
-    unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # what could not be asked, and why
+    unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # unavailable fields, and why
 
 
 class ParallelGroupLine(msgspec.Struct):
-    """A process group of a job as its newest capture tells it, over the nodes. Empty where no capture told of any."""
+    """A process group of a job from its newest capture, mapped to nodes."""
 
     job: str
-    kind: str  # what its like have in common: tp, dp; `group` where nobody has described it
-    label: str  # how it is called here: tp 3
+    kind: str  # tp, dp; `group` without a description
+    label: str  # tp 3
     name: str  # PyTorch's own, the same on all ranks
     desc: str
     ranks: tuple[int, ...]
     is_whole: bool  # whether those are all
-    nodes: tuple[str, ...]  # those on whose GPUs its ranks are, as far as anybody knows
-    relation: str | None  # on one node: the farthest of any two of its GPUs, as in the matrix
+    nodes: tuple[str, ...]  # known nodes of its ranks
+    relation: str | None  # within one node: the farthest between its GPUs, as in the matrix
 
 
 class TopologyDocument(msgspec.Struct):

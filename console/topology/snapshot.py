@@ -1,4 +1,4 @@
-"""The topology of every node the store knows, the classes they form, and what runs on it now."""
+"""Topology snapshot of all nodes: node topologies, classes, ranks on GPUs, groups and current traffic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .groups import GroupPlacement, ParallelGroup, captured_of, parallel_groups
 
 
 class Traffic(NamedTuple):
-    """Bytes a second that were measured last, in and out; None where nobody measures them."""
+    """Last measured bytes/s in and out; None if not measured."""
 
     rx_bytes_s: float | None = None
     tx_bytes_s: float | None = None
@@ -25,7 +25,7 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OnGpu:
-    """The ranks that use a GPU, as (job, rank). `presumed`: nothing but their local rank says that it is this one."""
+    """(job, rank) pairs on a GPU; `presumed`: derived from the local rank only."""
 
     ranks: tuple[tuple[str, int], ...] = ()
     presumed: bool = False
@@ -33,37 +33,39 @@ class OnGpu:
 
 @dataclass(frozen=True)
 class Figures:
-    """Where what was measured last is looked up. The tables are the store's: they change under the reader."""
+    """Last measured figures; live tables of the store, which change while they are read."""
 
     gpus: Table[GpuKey, GpuNow] = field(default_factory=Table)
     links: Table[GpuPartKey, GpuLink] = field(default_factory=Table)
     nics: Table[NicKey, Nic] = field(default_factory=Table)
 
     def still(self) -> Figures:
-        """The figures of this moment."""
+        """A copy of the current figures."""
         gpus: Table[GpuKey, GpuNow] = Table()
         for key in self.gpus:
             gpus.put(key, replace(self.gpus[key]), 0)
         return Figures(gpus, self.links.copied(), self.nics.copied())
 
     def nvlink(self, gpu: Vertex) -> Traffic:
-        """Over all NVLinks of a GPU."""
+        """Traffic over all NVLinks of a GPU."""
         now = self._gpu(gpu)
         return Traffic(now.nvlink_rx_bytes_s, now.nvlink_tx_bytes_s) if now else Traffic()
 
     def pcie(self, gpu: Vertex) -> Traffic:
+        """PCIe traffic of a GPU."""
         now = self._gpu(gpu)
         return Traffic(now.pcie_rx_bytes_s, now.pcie_tx_bytes_s) if now else Traffic()
 
     def port(self, node: str, device: str, port: int) -> Traffic:
+        """Traffic of a network port."""
         now = self.nics.get((node, device, port))
         return Traffic(now.rx_bytes_s, now.tx_bytes_s) if now else Traffic()
 
     def nvlinks(self, gpu: Vertex, numbers: Sequence[int]) -> Traffic:
-        """Over these NVLinks together, where every one of them is measured."""
+        """Traffic over these NVLinks; None unless all are measured."""
         each = [self.links.get((gpu.node, gpu.id, number)) for number in numbers]
-        rx = [one.rx_bytes_s if one else None for one in each]
-        tx = [one.tx_bytes_s if one else None for one in each]
+        rx = [link.rx_bytes_s if link else None for link in each]
+        tx = [link.tx_bytes_s if link else None for link in each]
         return Traffic(_total(rx), _total(tx))
 
     def _gpu(self, vertex: Vertex) -> Gpu | None:
@@ -72,13 +74,13 @@ class Figures:
 
 
 def _total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) if measured and len(measured) == len(values) else None
 
 
 @dataclass(frozen=True, eq=False)
 class TopologySnapshot:
-    """Everything a topology is drawn from; a newer one is another one, whatever is in it."""
+    """Input of all topology outputs; compared by identity."""
 
     nodes: Mapping[str, NodeTopology]
     classes: tuple[NodeClass, ...]
@@ -88,11 +90,12 @@ class TopologySnapshot:
 
     @property
     def simulated(self) -> bool:
+        """Whether any node is simulated."""
         return any(topology.simulated for topology in self.nodes.values())
 
     @cached_property
     def group_placement(self) -> GroupPlacement:
-        """The parallel groups over the GPUs."""
+        """Parallel groups mapped to GPUs."""
         return GroupPlacement(self)
 
     @cached_property
@@ -102,30 +105,31 @@ class TopologySnapshot:
 
     @cached_property
     def _jobs(self) -> frozenset[str]:
-        """The jobs whose ranks are on GPUs; where there is one only, its name says nothing."""
+        """Jobs with ranks on GPUs."""
         return frozenset(job for on in self.ranks.values() for job, _ in on.ranks)
 
     def class_of(self, node: str) -> NodeClass | None:
+        """Class of a node."""
         return next((made for made in self.classes if node in made.nodes), None)
 
     def ranks_text(self, nodes: Iterable[str], label: str) -> str:
-        """The ranks on that GPU of these nodes: `0`, `0,8,16,…504`; a question mark where that is presumed."""
-        found: list[tuple[str, int]] = []
+        """Ranks on that GPU of these nodes: `0`, `0,8,16,…504`, with a question mark if presumed."""
+        users: list[tuple[str, int]] = []
         presumed = False
         for node in nodes:
             on = self._by_label.get((node, label))
             if on is not None:
-                found += on.ranks
+                users += on.ranks
                 presumed |= on.presumed
-        jobs = sorted({job for job, _ in found}, key=natural)
-        parts = [_some(sorted(rank for name, rank in found if name == job)) for job in jobs]
+        jobs = sorted({job for job, _ in users}, key=natural)
+        parts = [_some(sorted(rank for name, rank in users if name == job)) for job in jobs]
         if len(self._jobs) > 1:
             parts = [f"{job}:{part}" for job, part in zip(jobs, parts, strict=True)]
         return " ".join(parts) + ("?" if presumed and parts else "")
 
 
 def _some(ranks: list[int]) -> str:
-    """At most a handful of numbers: the first ones and the last."""
+    """Folded ranks; of many ranges only the first three ranks and the last."""
     folded = fold_ranks(ranks)
     if folded.count(",") <= 3:
         return folded
@@ -133,7 +137,7 @@ def _some(ranks: list[int]) -> str:
 
 
 def gather(store: Store) -> TopologySnapshot:
-    """The topology of everything the store knows."""
+    """Topology snapshot of the store."""
     nodes = {node: node_topology(facts) for node, facts in facts_of(store).items()}
     users = users_of(store)
     groups = parallel_groups(captured_of(store), users.ranks)
@@ -141,12 +145,12 @@ def gather(store: Store) -> TopologySnapshot:
 
 
 def figures_of(store: Store) -> Figures:
-    """What is measured, as the store goes on to learn it."""
+    """Live figures of the store."""
     return Figures(store.gpus, store.gpu_links, store.nics)
 
 
 def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, TopologyFacts]:
-    """What these nodes (all, without any) said of their topology."""
+    """Topology records per node (default: all nodes)."""
     gpus: dict[str, list[GpuInfo]] = {}
     links: dict[str, list[Link]] = {}
     nics: dict[str, list[Nic]] = {}
@@ -165,7 +169,7 @@ def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, To
 
 @dataclass(frozen=True)
 class Users:
-    """Who says which rank uses which GPU: copies of lists, so that they can be folded in any thread."""
+    """Records that map ranks to GPUs, copied for use in any thread."""
 
     processes: Sequence[GpuProcess]
     ranks: Sequence[Rank]
@@ -173,21 +177,21 @@ class Users:
 
 
 def users_of(store: Store) -> Users:
-    """What the store knows of them now."""
+    """Current GPU users of the store."""
     infos = [now.info for now in store.gpus.values() if now.info is not None]
     wholes = {(info.node, info.uuid): info.parent for info in infos if info.parent is not None}
     return Users(store.gpu_processes.values(), [now.rank for now in store.ranks.values()], wholes)
 
 
 def ranks_on(nodes: Mapping[str, NodeTopology], users: Users) -> dict[Vertex, OnGpu]:
-    """Which ranks use which GPU: as the driver lists their processes, else as their environment says, else presumed."""
-    told: dict[Vertex, set[tuple[str, int]]] = {}
+    """Ranks per GPU: from the driver's processes, else the environment, else presumed from the local rank."""
+    confirmed: dict[Vertex, set[tuple[str, int]]] = {}
     settled: set[tuple[str, str, int]] = set()  # (node, job, rank)
     for process in users.processes:
         if process.rank is not None:
             uuid = users.wholes.get((process.node, process.uuid), process.uuid)
             job = process.job or ""
-            told.setdefault(Vertex(process.node, "gpu", uuid), set()).add((job, process.rank))
+            confirmed.setdefault(Vertex(process.node, "gpu", uuid), set()).add((job, process.rank))
             settled.add((process.node, job, process.rank))
     presumed: dict[Vertex, set[tuple[str, int]]] = {}
     for rank in users.ranks:
@@ -198,17 +202,17 @@ def ranks_on(nodes: Mapping[str, NodeTopology], users: Users) -> dict[Vertex, On
             continue
         named = _named(topology, rank.gpu)
         if named is not None:
-            told.setdefault(named.vertex, set()).add((rank.job, rank.rank))
+            confirmed.setdefault(named.vertex, set()).add((rank.job, rank.rank))
         elif rank.gpu is None and rank.local_rank is not None:
             guess = _named(topology, str(rank.local_rank))
             if guess is not None:
                 presumed.setdefault(guess.vertex, set()).add((rank.job, rank.rank))
     return {
-        vertex: OnGpu(tuple(sorted(told.get(vertex, set()) | presumed.get(vertex, set()))), vertex in presumed)
-        for vertex in {**told, **presumed}
+        vertex: OnGpu(tuple(sorted(confirmed.get(vertex, set()) | presumed.get(vertex, set()))), vertex in presumed)
+        for vertex in {**confirmed, **presumed}
     }
 
 
 def _named(topology: NodeTopology, name: str | None) -> Device | None:
-    """The GPU that an index or a uuid means."""
+    """GPU by index or uuid."""
     return next((gpu for gpu in topology.gpus if gpu.info and name in (gpu.info.uuid, str(gpu.info.index))), None)

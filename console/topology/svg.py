@@ -1,4 +1,4 @@
-"""The topology as an SVG of our own, without Graphviz: a node's tree lying on its NUMA nodes, NVLink above it."""
+"""SVG output of the topology, without Graphviz: PCIe tree above the NUMA nodes, NVLink on top."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Placed:
 
 
 def to_svg(fleet: TopologySnapshot, node: str | None = None) -> str:
-    """A picture of every class (of its first node), one below the other, or of one node."""
+    """One picture per class (its first node), stacked vertically, or one node."""
     if node is not None:
         pictures = [(fleet.nodes[node].node, node)]
     else:
@@ -53,20 +53,20 @@ def _picture(fleet: TopologySnapshot, node: str, title: str) -> tuple[list[str],
     """(elements, width, height) of one node."""
     topology = fleet.nodes[node]
     placed, columns = _place(pci_tree(topology))
-    depth = max((one.row for one in _all(placed)), default=0)
+    depth = max((item.row for item in _all(placed)), default=0)
     has_links = any(nvlinks_of(topology, gpu) for gpu in topology.gpus)
     top = _TITLE + (_ROW if has_links else 0)
     sim = "   SIM" if topology.simulated else ""
     lines = [f'<text class="title" x="{_MARGIN}" y="26">{_text(title + sim)}</text>']
-    for one in placed:
-        lines += _branch_lines(fleet, node, one, top, depth)
+    for item in placed:
+        lines += _branch_lines(fleet, node, item, top, depth)
     lines += _nvlink_lines(fleet, node, placed, top)
     width = max(2 * _MARGIN + columns * _CELL, 9.0 * len(title))
     return lines, width, top + (depth + 1) * _ROW + _MARGIN
 
 
 def _place(roots: Sequence[TopologyBranch]) -> tuple[list[_Placed], int]:
-    """Leaves side by side in the top row, everything else below the middle of what it holds."""
+    """Layout: leaves side by side in the top row, parents centred below their children; and the column count."""
     column = 0
 
     def lay(branch: TopologyBranch) -> _Placed:
@@ -78,28 +78,28 @@ def _place(roots: Sequence[TopologyBranch]) -> tuple[list[_Placed], int]:
         return _Placed(branch, (children[0].x + children[-1].x) / 2, 1 + max(child.row for child in children), children)
 
     placed = [lay(root) for root in roots]
-    lowest = max((one.row for one in placed), default=0)
-    for one in placed:
-        one.row = lowest  # NUMA nodes stand on one line
+    lowest = max((item.row for item in placed), default=0)
+    for item in placed:
+        item.row = lowest  # align the NUMA nodes
     return placed, column
 
 
 def _all(placed: Sequence[_Placed]) -> Iterator[_Placed]:
-    for one in placed:
-        yield one
-        yield from _all(one.children)
+    for item in placed:
+        yield item
+        yield from _all(item.children)
 
 
-def _branch_lines(fleet: TopologySnapshot, node: str, one: _Placed, top: float, depth: int) -> Iterator[str]:
-    y = top + one.row * _ROW
-    for child in one.children:
+def _branch_lines(fleet: TopologySnapshot, node: str, item: _Placed, top: float, depth: int) -> Iterator[str]:
+    y = top + item.row * _ROW
+    for child in item.children:
         above = top + child.row * _ROW + _BOX_H
-        yield f'<line x1="{child.x:g}" y1="{above:g}" x2="{one.x:g}" y2="{y:g}"/>'
+        yield f'<line x1="{child.x:g}" y1="{above:g}" x2="{item.x:g}" y2="{y:g}"/>'
         if child.branch.link is not None:
             text = f"{child.branch.link.text} {format.bandwidth(child.branch.link.bytes_s)}"
             yield _label(child.x, above + 12, text, "link")
         yield from _branch_lines(fleet, node, child, top, depth)
-    yield from _box(fleet, node, one.branch, one.x, y)
+    yield from _box(fleet, node, item.branch, item.x, y)
 
 
 def _box(fleet: TopologySnapshot, node: str, branch: TopologyBranch, x: float, y: float) -> Iterator[str]:
@@ -119,32 +119,32 @@ def _box(fleet: TopologySnapshot, node: str, branch: TopologyBranch, x: float, y
         texts = [name.rpartition(" ")[0], name.rpartition(" ")[2], rest] if kind != "numa" else [name, rest]
     yield (f'<rect class="{kind_class}" x="{x - _BOX_W / 2:g}" y="{y:g}" width="{_BOX_W}" height="{_BOX_H}">'
            f"<title>{_text(' '.join(filter(None, texts)))}</title></rect>")  # fmt: skip
-    for at, text in enumerate(texts[:3]):
-        yield _label(x, y + 15 + 13 * at, text if len(text) <= 17 else text[:16] + "…", "small" if at else "")
+    for index, text in enumerate(texts[:3]):
+        yield _label(x, y + 15 + 13 * index, text if len(text) <= 17 else text[:16] + "…", "small" if index else "")
 
 
 def _nvlink_lines(fleet: TopologySnapshot, node: str, placed: Sequence[_Placed], top: float) -> Iterator[str]:
-    """A bar for the NVSwitches with a line to each GPU; an arc between GPUs that are connected straight."""
+    """A bar for the NVSwitches with a line to each GPU; arcs between directly connected GPUs."""
     topology = fleet.nodes[node]
-    at = {one.branch.device.label: one.x for one in _all(placed) if one.branch.device}
+    x_of = {item.branch.device.label: item.x for item in _all(placed) if item.branch.device}
     y = top - 0.6 * _ROW
     ends = {gpu.label: nvlinks_of(topology, gpu) for gpu in topology.gpus}
-    attached = [(label, bandwidth) for label, links in ends.items() for name, bandwidth in links if name not in at]
+    attached = [(label, bandwidth) for label, links in ends.items() for name, bandwidth in links if name not in x_of]
     if attached:
-        left, right = (edge(at[label] for label, _ in attached) for edge in (min, max))
+        left, right = (edge(x_of[label] for label, _ in attached) for edge in (min, max))
         yield (f'<rect class="switch" x="{left - _BOX_W / 2:g}" y="{y - 16:g}" width="{right - left + _BOX_W:g}" '
                'height="20"/>')  # fmt: skip
-        names = sorted({name for links in ends.values() for name, _ in links if name not in at})
+        names = sorted({name for links in ends.values() for name, _ in links if name not in x_of})
         titles = [topology.switch_title if name == NVSWITCH else name for name in names]
         yield _label((left + right) / 2, y - 2, ", ".join(titles))
     for label, bandwidth in attached:
-        yield f'<line class="nvlink" x1="{at[label]:g}" y1="{y + 4:g}" x2="{at[label]:g}" y2="{top:g}"/>'
-        yield _label(at[label], y + 18, bandwidth.text if bandwidth else "NVLink", "link")
+        yield f'<line class="nvlink" x1="{x_of[label]:g}" y1="{y + 4:g}" x2="{x_of[label]:g}" y2="{top:g}"/>'
+        yield _label(x_of[label], y + 18, bandwidth.text if bandwidth else "NVLink", "link")
     for label, links in ends.items():
         for other, bandwidth in links:
-            if other in at and at[label] < at[other]:
-                middle, high = (at[label] + at[other]) / 2, top - min(60.0, (at[other] - at[label]) / 3)
-                curve = f"M {at[label]:g} {top:g} Q {middle:g} {high - 10:g} {at[other]:g} {top:g}"
+            if other in x_of and x_of[label] < x_of[other]:
+                middle, high = (x_of[label] + x_of[other]) / 2, top - min(60.0, (x_of[other] - x_of[label]) / 3)
+                curve = f"M {x_of[label]:g} {top:g} Q {middle:g} {high - 10:g} {x_of[other]:g} {top:g}"
                 yield f'<path class="nvlink" d="{curve}"/>'
                 yield _label(middle, high - 2, bandwidth.text if bandwidth else "NVLink", "link")
 

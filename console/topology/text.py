@@ -1,4 +1,4 @@
-"""The topology as text: what `gconsole topo` prints."""
+"""Text output of the topology (`gconsole topo`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .tree import SOURCES, drawing
 
 
 def to_text(fleet: TopologySnapshot, node: str | None = None) -> str:
-    """Every class with its matrix, or one node with its matrix and its drawing."""
+    """Every class with its matrix, or one node with its matrix and PCIe tree."""
     lines = list(_of_node(fleet, node) if node is not None else _of_classes(fleet))
-    return "\n".join(lines or ["no topology: no node told of a GPU or a network card"])
+    return "\n".join(lines or ["no topology: no GPUs or NICs reported"])
 
 
 def _of_classes(fleet: TopologySnapshot) -> Iterator[str]:
@@ -66,7 +66,7 @@ def headline(fleet: TopologySnapshot, made: NodeClass) -> str:
 
 
 def difference_lines(made: NodeClass, node: str | None = None) -> Iterator[str]:
-    """In what the class differs from the one it is compared with, and single nodes (or that node) from it."""
+    """Differences of the class, and of single nodes (or only `node`) within it."""
     for difference in made.differences:
         yield printable(f"▲ {difference.phrase}" if node else f"▲ {difference.text}")
     for difference in made.odd:
@@ -89,7 +89,7 @@ def _group_lines(fleet: TopologySnapshot, nodes: Sequence[str] | None) -> Iterat
 
 
 def _legend_lines(shown: list[TopologyMatrix]) -> Iterator[str]:
-    found = {line: None for made in shown for line in legend(made)}
-    if found:
+    entries = {line: None for made in shown for line in legend(made)}
+    if entries:
         yield "Legend:"
-        yield from table(list(found), indent="  ")
+        yield from table(list(entries), indent="  ")

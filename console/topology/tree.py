@@ -1,4 +1,4 @@
-"""One node drawn as the tree it is: NUMA nodes, host bridges, PCIe switches, and at the leaves GPUs and cards."""
+"""PCIe tree of one node: NUMA nodes, host bridges, PCIe switches, GPUs and NICs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..text import format
 from ..text.nodeset_fold import natural
 from .snapshot import TopologySnapshot, Traffic
 
-#: Where the bandwidths of a drawing come from.
+#: Sources of the bandwidths.
 SOURCES: Final = (
-    "GB/s in one direction: PCIe nominal for its generation and lanes, NVLink as the driver states it unless it says "
-    "nominal, a network port at the rate it has negotiated; (now …) is what was measured last"
+    "GB/s in one direction: PCIe nominal by generation and lanes, NVLink reported by the driver unless marked nominal, "
+    "network ports at the negotiated rate; (now …): last measurement"
 )
 
 
 @dataclass
 class TopologyBranch:
-    """A device, or a bridge that several devices share; `link` is what leads to what is above it."""
+    """A device, or a bridge shared by several devices; `link` leads to its parent."""
 
     vertex: Vertex
     title: str
@@ -33,7 +33,7 @@ class TopologyBranch:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One line of the drawing: its lines to the left, what stands there, and what is known of it."""
+    """One line of the drawing: tree lines, title, facts."""
 
     indent: str
     title: str
@@ -42,37 +42,37 @@ class Drawn:
 
 
 def pci_tree(topology: NodeTopology) -> list[TopologyBranch]:
-    """A branch a NUMA node. A chain of bridges with one thing below it is left out: only what is shared is shown."""
+    """One branch per NUMA node; bridges with a single child are omitted."""
     roots: dict[str, TopologyBranch] = {}
     for device in topology.devices:
         numa = device.numa or ""
         cpus = f"  CPUs {device.cpus}" if device.cpus else ""
         title = f"NUMA node {numa}{cpus}" if numa else "NUMA node unknown"
-        at = roots.setdefault(numa, TopologyBranch(Vertex(topology.node, "numa", numa), title))
+        branch = roots.setdefault(numa, TopologyBranch(Vertex(topology.node, "numa", numa), title))
         via = device.place.via if device.place else ()
         for address in reversed(via):
             kind, name = ("root", "host bridge") if address == via[-1] else ("pci", "PCIe switch")
             vertex = Vertex(topology.node, kind, address)  # type: ignore[arg-type]
-            found = next((child for child in at.children if child.vertex == vertex), None)
-            if found is None:
-                found = TopologyBranch(vertex, f"{name} {address}", link=uplink(device.place) if device.place else None)
-                at.children.append(found)
-            at = found
+            below = next((child for child in branch.children if child.vertex == vertex), None)
+            if below is None:
+                below = TopologyBranch(vertex, f"{name} {address}", link=uplink(device.place) if device.place else None)
+                branch.children.append(below)
+            branch = below
         own = own_link(device.place) if device.place else None
-        at.children.append(TopologyBranch(device.vertex, device.label, device, own))
+        branch.children.append(TopologyBranch(device.vertex, device.label, device, own))
     for root in roots.values():
         root.children = [_shortened(child) for child in root.children]
     return [roots[numa] for numa in sorted(roots, key=natural)]
 
 
 def _shortened(branch: TopologyBranch) -> TopologyBranch:
-    """Without bridges that lead to one thing only. Chains are short: a bus number has eight bits."""
+    """The branch without bridges that have a single child; recursion depth is bounded by 8-bit bus numbers."""
     branch.children = [_shortened(child) for child in branch.children]
     return branch.children[0] if branch.device is None and len(branch.children) == 1 else branch
 
 
 def drawing(fleet: TopologySnapshot, node: str) -> Iterator[Drawn]:
-    """The lines that show one node."""
+    """Lines of the tree of one node."""
     topology = fleet.nodes[node]
     if topology.switches:
         yield Drawn("", topology.switch_title, ", ".join(filter(None, topology.switches)))
@@ -117,14 +117,14 @@ def _device_facts(fleet: TopologySnapshot, topology: NodeTopology, device: Devic
 
 
 def nvlinks_of(topology: NodeTopology, gpu: Device) -> list[tuple[str, Bandwidth | None]]:
-    """What a GPU's NVLinks lead to, and what they carry together: ("NVSwitch", …), ("GPU1", …)."""
+    """Peers of a GPU's NVLinks with the total bandwidth: ("NVSwitch", …), ("GPU1", …)."""
     labels = {device.vertex.id: device.label for device in topology.gpus}
     ends: dict[str, list[Link]] = {}
     for link in topology.links:
         if link.type == "nvlink" and gpu.vertex.id in (link.a.id, link.b.id) and link.up:
             far = link.b if link.a.id == gpu.vertex.id else link.a
             if far.kind == "gpu" and link.a.id != gpu.vertex.id:
-                continue  # each GPU tells its own side
+                continue  # each GPU reports its own side
             name = {"switch": "NVSwitch", "cpu": "CPU"}.get(far.kind) or labels.get(far.id) or "unknown"
             ends.setdefault(name, []).append(link)
     return [(name, of_nvlinks(links)) for name, links in sorted(ends.items(), key=lambda item: natural(item[0]))]

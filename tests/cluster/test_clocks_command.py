@@ -48,10 +48,10 @@ def test_the_tables_name_the_common_clock_every_node_and_every_edge(hosts: Path)
 
     assert run.status == 0, run.stderr
     head, *lines = run.stdout.splitlines()
-    assert head.startswith("clocks: common clock = node")
+    assert head.startswith("clocks: reference node")
     assert [line.split()[0] for line in lines[1:5]] == NAMES
     assert sum(" → " in line for line in lines) == 6
-    assert any(line.startswith("probing cost at most") for line in lines)
+    assert any(line.startswith("max probing cost") for line in lines)
     assert "clocks: 6 edges probed" in run.stderr
 
 

@@ -79,7 +79,7 @@ def test_a_node_is_drawn_from_records_with_what_any_two_of_its_gpus_can_do(seen)
     assert "▲ GPU4–GPU5 PIX, class A NV18" in odd.stdout
     assert "18 NVLinks down" in odd.stdout
     assert "peer access: read, write and atomics over NVLink; 478 GB/s over NVSwitch (18 × 26.6 GB/s)" in odd.stdout
-    assert "peer access: no; no read and no write: the chipset between them does not support it" in slow.stdout
+    assert "peer access: no; no read and no write: not supported by the chipset" in slow.stdout
 
 
 def test_the_json_goes_to_a_file_and_the_report_has_the_same_classes(seen, tmp_path):

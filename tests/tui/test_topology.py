@@ -206,14 +206,14 @@ class TestView:
         async with cluster.app().run_test(size=(200, 60)) as pilot:
             await opened(pilot)
             await shows(pilot, "PARALLEL GROUPS")
-            await shows(pilot, "none is known: a capture reads them")
+            await shows(pilot, "none known; run a capture to read them")
             cluster.say(*(
                 PgStatus(node="node001", capture="c", source="worker_server", job="llama-70b", rank=rank,
                          process_group=(str(rank // 4), "tp"), ranks=tuple(range(rank // 4 * 4, rank // 4 * 4 + 4)))
                 for rank in range(48)
             ))  # fmt: skip
             await shows(pilot, "12 groups of 4 ranks; each within one node")
-            assert "none is known" not in screen(pilot.app)
+            assert "none known" not in screen(pilot.app)
             await pilot.press("tab", "l")
             await shows(pilot, "tp ×5")
             await shows(pilot, "both in tp 0")

@@ -120,7 +120,7 @@ async def test_many_nodes_are_folded_in_a_thread_and_give_the_same(fleet):
 async def test_nothing_is_compared_anew_where_no_node_said_anything_else(fleet, monkeypatch):
     fleet.tell(*ALIKE, "node9")
     await fleet.look()
-    monkeypatch.setattr(module, "differences_found", None)  # calling it would fail, and be told
+    monkeypatch.setattr(module, "difference_findings", None)  # calling it would fail, and be told
 
     await fleet.look(after=1.0)
 
@@ -128,7 +128,7 @@ async def test_nothing_is_compared_anew_where_no_node_said_anything_else(fleet, 
 
 
 async def test_a_comparison_that_fails_is_told_once_and_ends_nothing(fleet, monkeypatch):
-    monkeypatch.setattr(module, "differences_found", None)
+    monkeypatch.setattr(module, "difference_findings", None)
     fleet.tell(*ALIKE)
     for _ in range(3):
         await fleet.look(after=1.0)

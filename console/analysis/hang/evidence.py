@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...records import Rank, Stack
-from ..jobs import JobSummary
+from ..jobs import JobRanks
 from ..stacks.frame_models import Model
 
 #: A process, unique over time: (node, pid, start_ticks).
@@ -59,7 +59,7 @@ class CollectiveEvidence:
 class Evidence:
     """All data on one job, at its newest attempt."""
 
-    job: JobSummary
+    job: JobRanks
     ranks: tuple[Rank, ...]  # current records of its processes, including exited ones
     stacks: tuple[Stack, ...]  # of all retained captures, with their frames
     still: Mapping[ProcessKey, Still]

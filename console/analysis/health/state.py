@@ -1,7 +1,7 @@
-"""What is known now of nodes, GPUs and ports, with the recent past that a judgement needs: a fold over records.
+"""State of nodes, GPUs and ports for the health checks: a fold over records with the recent past.
 
-Apart from the store because it belongs to the thread in which findings are made, and because it remembers what no
-screen shows: what happened within the last minute, since when a GPU has been busy, whether a port was ever up.
+Separate from the store: it belongs to the analysis thread and keeps history that no view shows (sums of the last
+window, busy since, port ever up).
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import Any, Final
 from ...records import AgentCost, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess, Nic, Node, NodeState, Rank
 from .window import Window
 
-#: Reasons for low clocks that are a fault of cooling or supply; a power limit, or clocks that somebody set, are none.
+#: Throttle reasons that indicate a cooling or power supply fault; power caps and application clocks do not.
 HELD_BY: Final = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
-#: What a port that works is called: an Ethernet interface by the kernel, an RDMA port by its driver.
+#: States of a working port: Ethernet (kernel), RDMA (driver).
 _UP: Final = ("up", "active")
-#: A clock that moved so far between two ticks, and by more than a service may slew it meanwhile (adjtimex(2)), jumped.
-#: Services set it from 128 ms on (ntpd; RFC 5905 calls it STEPT).
+#: Minimum clock step between two ticks, ns, beyond the maximum slew (adjtimex(2)). ntpd steps from 128 ms (RFC 5905).
 _STEP_NS: Final = 100_000_000
 _SLEWED: Final = 500e-6
 
 
 @dataclass(slots=True)
 class Xid:
-    """One XID of one GPU: its last event, and how often it came."""
+    """One XID of one GPU: last event and count."""
 
     event: GpuEvent
     count: int = 1
@@ -33,11 +32,11 @@ class Xid:
 
 @dataclass(slots=True)
 class GpuHealth:
-    """One GPU, or one MIG device. Sums of `window`, in seconds, of its node's clock:
+    """One GPU or MIG device. Sums of `window`, in seconds of the node's clock:
 
-    `seen`; of these `busy`, and of these `held.REASON`; `power` and `clock` are W and MHz times seconds of work,
-    `powered` and `clocked` the seconds of work in which they were known; `memory` is bytes times seconds, `sized` the
-    seconds in which it was known. Its peak is `memory`, in bytes. `grown.COUNTER` is what a counter gained.
+    `seen`, of these `busy`, of these `held.REASON`; `power` and `clock`: W and MHz × busy seconds, known for `powered`
+    and `clocked` seconds; `memory`: bytes × seconds, known for `sized` seconds, its peak in bytes; `grown.COUNTER`:
+    counter increments.
     """
 
     node: str
@@ -45,27 +44,28 @@ class GpuHealth:
     window: Window
     info: GpuInfo | None = None
     gpu: Gpu | None = None
-    at_s: float | None = None  # of the last figures, on the node's own clock
-    busy_since_s: float | None = None  # since when every look found it busy
+    at_s: float | None = None  # of the last sample, on the node's clock
+    busy_since_s: float | None = None  # start of the current run of busy samples
     links: dict[int, GpuLink] = field(default_factory=dict)
-    links_up: set[int] = field(default_factory=set)  # that were seen up at some time
+    links_up: set[int] = field(default_factory=set)  # that were up at some time
     processes: dict[int, GpuProcess] = field(default_factory=dict)
     xids: dict[int, Xid] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """As findings name it: node019:gpu4, or node019:gpu4/mig1."""
-        known = self.info or self.gpu
+        """Name in findings: node019:gpu4, or node019:gpu4/mig1."""
+        record = self.info or self.gpu
         part = f"/mig{self.info.mig_index}" if self.info and self.info.mig_index is not None else ""
-        return f"{self.node}:gpu{known.index if known else '?'}{part}"
+        return f"{self.node}:gpu{record.index if record else '?'}{part}"
 
     @property
     def is_simulated(self) -> bool:
+        """Whether its figures are simulated."""
         return bool((self.info and self.info.simulated) or (self.gpu and self.gpu.simulated))
 
     @property
     def ranks(self) -> set[tuple[str, int, int]]:
-        """(job, attempt, rank) of those who use it."""
+        """(job, attempt, rank) of its users."""
         return {
             (process.job, process.attempt or 0, process.rank)
             for process in self.processes.values()
@@ -83,31 +83,32 @@ class NicHealth:
 
     @property
     def name(self) -> str:
+        """Name in findings: node019:mlx5_0, or node019:mlx5_0/2 for another port than 1."""
         port = f"/{self.nic.port}" if self.nic.rdma and self.nic.port != 1 else ""
         return f"{self.nic.node}:{self.nic.device}{port}"
 
 
 @dataclass(slots=True)
 class ClockHealth:
-    """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which nobody sets, and which stands in a suspend."""
+    """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which is never set and stops during suspend."""
 
     agent: str
-    mono: int  # of the last tick that was believed, ns
+    mono: int  # of the last accepted tick, ns
     ahead_ns: int  # REALTIME minus RAW then
-    doubted_ns: int | None = None  # the same where it moved far at one tick: whoever read it may have been held up
+    suspect_ns: int | None = None  # the same after a large change at a single tick, which may be a delayed read
     set_by_ns: int = 0
-    set_at: int | None = None  # console time, ns; None: it was not set while it was watched
+    set_at: int | None = None  # console time, ns; None: not stepped
 
     def append(self, tick: AgentCost) -> None:
-        """The next tick of the same agent."""
+        """Add the next tick of the same agent."""
         ahead_ns = tick.t - tick.mono
         moved_ns = ahead_ns - self.ahead_ns
         if abs(moved_ns) >= _STEP_NS + (tick.mono - self.mono) * _SLEWED:
-            if self.doubted_ns is None or abs(ahead_ns - self.doubted_ns) >= _STEP_NS:
-                self.doubted_ns = ahead_ns
+            if self.suspect_ns is None or abs(ahead_ns - self.suspect_ns) >= _STEP_NS:
+                self.suspect_ns = ahead_ns
                 return
             self.set_by_ns, self.set_at = moved_ns, tick.rx
-        self.mono, self.ahead_ns, self.doubted_ns = tick.mono, ahead_ns, None
+        self.mono, self.ahead_ns, self.suspect_ns = tick.mono, ahead_ns, None
 
 
 @dataclass(slots=True)
@@ -119,8 +120,8 @@ class NodeHealth:
     state: NodeState | None = None
     gpus: dict[str, GpuHealth] = field(default_factory=dict)
     nics: dict[tuple[str, int], NicHealth] = field(default_factory=dict)
-    unopened: dict[int, GpuEvent] = field(default_factory=dict)  # GPUs that the driver lists and cannot open
-    xids_elsewhere: dict[tuple[str, int], Xid] = field(default_factory=dict)  # at PCI addresses that are no known GPU
+    unopened: dict[int, GpuEvent] = field(default_factory=dict)  # GPUs that the driver lists but cannot open
+    xids_elsewhere: dict[tuple[str, int], Xid] = field(default_factory=dict)  # at PCI addresses without a known GPU
     nccl: dict[tuple[int, int], str] = field(default_factory=dict)  # of the ranks, by (pid, start_ticks)
     clock: ClockHealth | None = None
 
@@ -139,7 +140,7 @@ class HealthState:
         }  # fmt: skip
 
     def add(self, records: Iterable[Any]) -> None:
-        """Fold records in the order in which they came; kinds that say nothing about health are passed over."""
+        """Fold records in order of arrival; kinds without health data are ignored."""
         for record in records:
             fold = self._folds.get(type(record))
             if fold is not None:
@@ -147,17 +148,17 @@ class HealthState:
                 fold(record)
 
     def gpus(self) -> Iterator[GpuHealth]:
-        """Every GPU that its driver still reaches, without the MIG devices."""
+        """GPUs that the driver can access, without MIG devices."""
         for gpu in self.all_gpus():
             if gpu.info is None or (gpu.info.lost is None and gpu.info.parent is None):
                 yield gpu
 
     def all_gpus(self) -> Iterator[GpuHealth]:
-        """Every GPU and MIG device, also those that are lost."""
+        """All GPUs and MIG devices, including lost ones."""
         for node in self.nodes.values():
             yield from node.gpus.values()
 
-    # -- one fold a kind -----------------------------------------------------------------------------------------------
+    # -- one fold per kind ---------------------------------------------------------------------------------------------
 
     def _of(self, name: str) -> NodeHealth:
         health = self.nodes.get(name)
@@ -172,7 +173,7 @@ class HealthState:
             self._of(record.node).state = record
 
     def _node(self, record: Node) -> None:
-        """A new agent says everything anew. XIDs stay, unless the node has been started again since."""
+        """Reset for a new agent run, which reports everything again; XIDs are kept unless the node rebooted."""
         of = self._of(record.node)
         before, of.node = of.node, record
         if before is None or before.agent == record.agent:
@@ -196,7 +197,7 @@ class HealthState:
 
     def _gpu_info(self, record: GpuInfo) -> None:
         if record.parent is not None and record.lost is not None:
-            self._of(record.node).gpus.pop(record.uuid, None)  # a MIG device that was removed: by intent, for good
+            self._of(record.node).gpus.pop(record.uuid, None)  # a removed MIG device
             return
         self._gpu_facts(record.node, record.uuid).info = record
         self._of(record.node).unopened.pop(record.index, None)
@@ -206,7 +207,7 @@ class HealthState:
         at_s = record.mono / 1e9
         passed = at_s - of.at_s if of.at_s is not None else 0.0
         if not 0 < passed <= self._window_s:
-            passed = 0.0  # the first look, or a hole: nobody knows what was in it
+            passed = 0.0  # first sample, or a gap
         of.gpu, of.at_s = record, at_s
         busy = self._is_busy(record)
         if not busy:
@@ -258,7 +259,7 @@ class HealthState:
         elif record.event == "lost" and not record.uuid and record.index is not None:
             of.unopened[record.index] = record
         elif record.event == "back":
-            self._gpu_facts(record.node, record.uuid).xids.clear()  # somebody has reset it
+            self._gpu_facts(record.node, record.uuid).xids.clear()  # GPU was reset
 
     def _nic(self, record: Nic) -> None:
         nics = self._of(record.node).nics
@@ -287,7 +288,7 @@ class HealthState:
 
 
 def _of_work(record: Gpu, passed: float) -> dict[str, float]:
-    """What goes into the window of a GPU that worked for `passed` seconds."""
+    """Window sums of a GPU that was busy for `passed` seconds."""
     sums = {"busy": passed}
     if record.power_w is not None:
         sums["power"], sums["powered"] = record.power_w * passed, passed
@@ -295,7 +296,7 @@ def _of_work(record: Gpu, passed: float) -> dict[str, float]:
         sums["clock"], sums["clocked"] = record.sm_clock_mhz * passed, passed
     for reason in HELD_BY:
         share = record.clocks_event_share_pct.get(reason)
-        if share is None:  # no counter of it: what holds at the look is taken for all the time before
+        if share is None:  # no counter: the sampled state is assumed for the whole interval
             share = 100.0 if reason in record.clocks_event_reasons else 0.0
         if share:
             sums[f"held.{reason}"] = share / 100 * passed

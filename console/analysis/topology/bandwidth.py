@@ -1,4 +1,4 @@
-"""How many bytes a second a link carries in one direction, and where that number comes from."""
+"""Bandwidth of a link in one direction, and the source of the figure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final, Literal
 from ...records import Link, Nic
 from ...text.format import bandwidth, port_speed
 
-#: driver: what it states of its own link; nominal: of the generation; port: the rate that the port has negotiated.
+#: driver: reported for the link; nominal: by generation; port: negotiated rate of the port.
 Source = Literal["driver", "nominal", "port"]
 
 #: One NVLink, one direction, bytes/s, per generation (NVIDIA's product briefs: P100, V100, A100, H100, B200).
 NVLINK_BYTES_S: Final[dict[int, float]] = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
-#: One lane, one direction, bytes/s, per generation: transfers a second, times the share that its encoding leaves
-#: (8b/10b, 128b/130b, and 242 of 256 bytes of a flit), over eight bits. Packet headers take another few percent.
+#: One lane, one direction, bytes/s, per generation: transfers/s × encoding (8b/10b, 128b/130b, 242/256 flit) / 8 bits.
+#: Packet headers take another few percent.
 PCIE_LANE_BYTES_S: Final[dict[int, float]] = {
     1: 2.5e9 * 8 / 10 / 8, 2: 5e9 * 8 / 10 / 8,
     3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8, 6: 64e9 * 242 / 256 / 8,
@@ -24,7 +24,7 @@ PCIE_LANE_BYTES_S: Final[dict[int, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """Bytes a second in one direction; `text` is what they are made of (`18 × 26.6 GB/s`, `PCIe 5 x16`)."""
+    """Bytes/s in one direction; `text` is the composition (`18 × 26.6 GB/s`, `PCIe 5 x16`)."""
 
     bytes_s: float
     source: Source
@@ -32,10 +32,7 @@ class Bandwidth:
 
 
 def of_nvlinks(edges: Sequence[Link]) -> Bandwidth | None:
-    """All NVLinks of these edges that are up, together: a GPU spreads its traffic over all of them.
-
-    None where none is up, or where neither speed nor generation of one is known.
-    """
+    """Sum over all active NVLinks of these edges; None if none is up, or a speed is unknown."""
     edges = [edge for edge in edges if edge.up]
     count = sum(len(edge.up) for edge in edges)
     if edges and all(edge.speed_bytes_s for edge in edges):
@@ -48,24 +45,24 @@ def of_nvlinks(edges: Sequence[Link]) -> Bandwidth | None:
 
 
 def of_pcie(gen: int | None, width: int | None) -> Bandwidth | None:
-    """A PCIe link of that generation and that many lanes."""
+    """PCIe link by generation and lanes."""
     lane = PCIE_LANE_BYTES_S.get(gen or 0)
     return Bandwidth(lane * width, "nominal", f"PCIe {gen} x{width}") if lane and width else None
 
 
 def own_link(link: Link) -> Bandwidth | None:
-    """A device's own PCIe link: of a GPU at the generation it can do, for an idle one lowers it and raises it again."""
+    """A device's own PCIe link; for GPUs at the maximum generation, because an idle GPU lowers it."""
     gen = (link.gen_max or link.gen) if link.a.kind == "gpu" else (link.gen or link.gen_max)
     return of_pcie(gen, link.width or link.width_max)
 
 
 def uplink(link: Link) -> Bandwidth | None:
-    """The narrowest of the links between a device's own and its root port, which it may share with others."""
+    """Narrowest link between a device's own link and its root port, possibly shared."""
     return of_pcie(link.uplink_gen, link.uplink_width)
 
 
 def of_port(nic: Nic) -> Bandwidth | None:
-    """A network port at the rate it has negotiated."""
+    """Negotiated rate of a network port."""
     if not nic.rate_bytes_s:
         return None
     return Bandwidth(nic.rate_bytes_s, "port", port_speed(nic.rate_bytes_s))

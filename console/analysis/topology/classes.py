@@ -1,8 +1,7 @@
-"""Which nodes are alike, and in what the others differ.
+"""Classes of nodes with identical topology, and the differences of the others.
 
-Nodes of one shape (their devices, and how every two of them are related) are one class; the largest is class A. What
-may differ within a class (PCIe width, driver, VBIOS, limits, the state of a port) is compared with what most have of
-all nodes with the same devices: one that has lost an NVLink is a class by itself, and still one of them.
+Nodes with the same devices and pairwise relations form a class; the largest is class A. Traits that may vary within a
+class (PCIe width, driver, VBIOS, limits, port state) are compared with the majority of all nodes with these devices.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from ...text.format import port_speed
 from ...text.nodeset_fold import fold, fold_numbers, natural
 from .node import Device, NodeTopology
 
-#: What a difference is about.
+#: Subject area of a difference.
 Aspect = Literal["devices", "relation", "numa", "pcie", "driver", "vbios", "limit", "mode", "nic"]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing in which nodes differ: `subject` is `value` there, and `usual` in what they are compared with."""
+    """One difference: `subject` is `value` on `nodes`, and `usual` on the nodes they are compared with."""
 
     nodes: tuple[str, ...]
     aspect: Aspect
@@ -30,9 +29,9 @@ class Difference:
     value: str
     usual: str
     than: str  # class A; the rest
-    devices: tuple[str, ...] = ()  # labels, where it is about some; of a relation the first one with each other one
-    trait: str = ""  # of a device or a node, by name: PCIe width, state, driver
-    is_minority: bool = True  # fewer nodes than those they are compared with: else nobody can say which are meant
+    devices: tuple[str, ...] = ()  # device labels; of a relation: the first with each of the others
+    trait: str = ""  # name of a device or node trait: PCIe width, state, driver
+    is_minority: bool = True  # fewer nodes than they are compared with; else it is unclear which are wrong
 
     @property
     def text(self) -> str:
@@ -41,15 +40,13 @@ class Difference:
 
     @property
     def phrase(self) -> str:
+        """`GPU4–GPU5 PHB, class A NV18`."""
         return f"{self.subject} {self.value}, {self.than} {self.usual}"
 
 
 @dataclass(frozen=True)
 class NodeClass:
-    """Nodes of one shape. `differences` tell it from the class that it is compared with.
-
-    `odd` tells single nodes of it from most nodes with the same devices.
-    """
+    """Nodes with identical topology, its `differences` from the nearest class, and `odd` traits of single nodes."""
 
     name: str
     nodes: tuple[str, ...]
@@ -74,41 +71,41 @@ class _Shape(NamedTuple):
 
 
 def classes_of(nodes: Iterable[NodeTopology]) -> tuple[NodeClass, ...]:
-    """The classes, largest first. The order of the nodes plays no role; nodes without any device are in no class."""
+    """Classes, largest first, independent of node order; nodes without devices are skipped."""
     shapes: dict[_Shape, list[NodeTopology]] = {}
     for topology in sorted(nodes, key=lambda topology: natural(topology.node)):
         if topology.devices:
             shapes.setdefault(_shape(topology), []).append(topology)
     ordered = sorted(shapes.values(), key=lambda alike: (-len(alike), natural(alike[0].node)))
     odd = _odd_by_node(shapes)
-    found: list[NodeClass] = []
+    classes: list[NodeClass] = []
     for number, alike in enumerate(ordered):
         names = tuple(topology.node for topology in alike)
         made = NodeClass(_letters(number), names, alike[0], odd=tuple(_of_nodes(odd, names)))
-        nearest = _nearest(made, found)
+        nearest = _nearest(made, classes)
         if nearest is not None:
             is_minority = len(nearest.nodes) > len(made.nodes)
             differences = (replace(difference, is_minority=is_minority) for difference in _differences(made, nearest))
             made = replace(made, differences=tuple(differences))
-        found.append(made)
-    return tuple(found)
+        classes.append(made)
+    return tuple(classes)
 
 
 def _odd_by_node(shapes: Mapping[_Shape, list[NodeTopology]]) -> dict[str, list[Difference]]:
-    """What is odd about each node among all nodes with the same devices, whatever their relations."""
+    """Odd traits of each node among all nodes with the same devices, whatever their relations."""
     kin: dict[tuple[object, ...], list[NodeTopology]] = {}
     for shape, alike in shapes.items():
         kin.setdefault((shape.gpus, shape.nics), []).extend(alike)
-    found: dict[str, list[Difference]] = {}
+    by_node: dict[str, list[Difference]] = {}
     for those in kin.values():
         for difference in _odd(sorted(those, key=lambda topology: natural(topology.node))):
             for node in difference.nodes:
-                found.setdefault(node, []).append(difference)
-    return found
+                by_node.setdefault(node, []).append(difference)
+    return by_node
 
 
 def _of_nodes(odd: Mapping[str, Sequence[Difference]], names: Sequence[str]) -> Iterator[Difference]:
-    """Every difference that some of these nodes have, of these nodes alone."""
+    """Differences restricted to these nodes."""
     mine = set(names)
     for difference in dict.fromkeys(difference for name in names for difference in odd.get(name, ())):
         nodes = tuple(node for node in difference.nodes if node in mine)
@@ -135,7 +132,7 @@ def _letters(number: int) -> str:
 
 
 def _nearest(made: NodeClass, larger: Sequence[NodeClass]) -> NodeClass | None:
-    """The class to compare with: one with the same GPUs, or else of the same model, or else the largest."""
+    """Class to compare with: same GPUs, else a common GPU model, else the largest."""
     mine = [gpu.name for gpu in made.model.gpus]
     theirs = [(other, [gpu.name for gpu in other.model.gpus]) for other in larger]
     same = [other for other, names in theirs if names == mine]
@@ -152,18 +149,18 @@ def _differences(made: NodeClass, other: NodeClass) -> Iterator[Difference]:
     if gpus != usual:
         yield Difference(made.nodes, "devices", "has", gpus + _absent(mine, theirs), f"has {usual}", than)
         if len(mine.gpus) != len(theirs.gpus):
-            return  # numbers have shifted: one by one they cannot be compared
+            return  # indices are shifted and not comparable
     if len(mine.nics) != len(theirs.nics):
         lacking = [nic.name for nic in theirs.nics if nic.name not in {own.name for own in mine.nics}]
         note = f" (without {', '.join(str(name) for name in lacking)})" if lacking else ""
         yield Difference(made.nodes, "devices", "has", f"{len(mine.nics)} NICs{note}", f"has {len(theirs.nics)}", than)
-    labels = [device.label for device in mine.devices if device.label in {one.label for one in theirs.devices}]
+    labels = [device.label for device in mine.devices if device.label in {other.label for other in theirs.devices}]
     pairs: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for at, one in enumerate(labels):
-        for two in labels[at + 1 :]:
-            words = mine.word(one, two), theirs.word(one, two)
+    for index, first in enumerate(labels):
+        for second in labels[index + 1 :]:
+            words = mine.word(first, second), theirs.word(first, second)
             if words[0] != words[1]:
-                pairs.setdefault(words, []).append((one, two))
+                pairs.setdefault(words, []).append((first, second))
     for (word, usual), those in pairs.items():
         for subject, devices in folded_pairs(those):
             yield Difference(made.nodes, "relation", subject, word, usual, than, devices)
@@ -180,16 +177,16 @@ def _counted(topology: NodeTopology) -> str:
 
 
 def _absent(mine: NodeTopology, theirs: NodeTopology) -> str:
-    """Where a GPU is missing, if both nodes number their slots alike."""
+    """PCI addresses of missing GPUs, if both nodes use the same addresses."""
     if {gpu.name for gpu in mine.gpus} != {gpu.name for gpu in theirs.gpus}:
         return ""
-    here, there = ({gpu.info.pci_bus_id for gpu in one.gpus if gpu.info} for one in (mine, theirs))
+    here, there = ({gpu.info.pci_bus_id for gpu in node.gpus if gpu.info} for node in (mine, theirs))
     missing = sorted(str(address) for address in there - here)
     return f" (none at {', '.join(missing)})" if missing and here < there else ""
 
 
 def folded_pairs(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Pairs that share a device as one: `GPU4–GPU0-3,5-7`."""
+    """Fold pairs that share a device: `GPU4–GPU0-3,5-7`."""
     left = list(pairs)
     while left:
         counts = Counter(label for pair in left for label in pair)
@@ -198,23 +195,23 @@ def folded_pairs(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[
         if len(shared) == 1:
             yield "–".join(shared[0]), shared[0]
         else:
-            others = [one if two == best else two for one, two in shared]
+            others = [first if second == best else second for first, second in shared]
             yield pairs_subject((best, *others)), (best, *others)
         left = [pair for pair in left if best not in pair]
 
 
 def pairs_subject(devices: Sequence[str]) -> str:
-    """`GPU4–GPU0-3,5` for the first of these devices with each other one."""
+    """`GPU4–GPU0-3,5`: the first device with each of the others."""
     return f"{devices[0]}–{labels_folded(devices[1:])}"
 
 
 def trait_subject(devices: Sequence[str], trait: str) -> str:
-    """`GPU0-3 PCIe width`; the trait alone where it is that of a node."""
+    """`GPU0-3 PCIe width`; the trait alone for a node trait."""
     return f"{labels_folded(devices)} {trait}" if devices else trait
 
 
 def labels_folded(labels: Iterable[str]) -> str:
-    """`GPU0-3,5,NIC1` for labels of devices."""
+    """Fold device labels: `GPU0-3,5,NIC1`."""
     numbers: dict[str, list[int]] = {}
     for label in labels:
         kind = label.rstrip("0123456789")
@@ -226,7 +223,7 @@ def labels_folded(labels: Iterable[str]) -> str:
 
 
 class _Trait(NamedTuple):
-    """Something that nodes with the same devices are expected to have in common; `device` is "" for the whole node."""
+    """A property expected to be equal on nodes with the same devices; `device` is "" for the whole node."""
 
     device: str
     aspect: Aspect
@@ -234,8 +231,8 @@ class _Trait(NamedTuple):
 
 
 def _odd(alike: Sequence[NodeTopology]) -> Iterator[Difference]:
-    """Every node that has something else than most of these; where two values are as frequent, the smaller text."""
-    groups: dict[tuple[tuple[_Trait, str], ...], list[str]] = {}  # nodes that have all in common, of which most do
+    """Deviations from the most frequent value of each trait; on a tie the smaller text is the usual one."""
+    groups: dict[tuple[tuple[_Trait, str], ...], list[str]] = {}  # nodes by identical traits
     for topology in alike:
         groups.setdefault(tuple(_traits(topology).items()), []).append(topology.node)
     values: dict[_Trait, Counter[str]] = {}
@@ -243,14 +240,14 @@ def _odd(alike: Sequence[NodeTopology]) -> Iterator[Difference]:
         for trait, value in traits:
             values.setdefault(trait, Counter())[value] += len(nodes)
     usual = {trait: min(seen, key=lambda value: (-seen[value], value)) for trait, seen in values.items()}
-    # (aspect, name, value, usual) → device → its nodes; then devices with the same nodes are told together
-    told: dict[tuple[Aspect, str, str, str], dict[str, list[str]]] = {}
+    # (aspect, name, value, usual) → device → its nodes; devices with the same nodes are then folded
+    deviations: dict[tuple[Aspect, str, str, str], dict[str, list[str]]] = {}
     for traits, nodes in groups.items():
         for trait, value in traits:
             if value != usual[trait]:
                 key = (trait.aspect, trait.name, value, usual[trait])
-                told.setdefault(key, {}).setdefault(trait.device, []).extend(nodes)
-    for (aspect, name, value, most), devices in told.items():
+                deviations.setdefault(key, {}).setdefault(trait.device, []).extend(nodes)
+    for (aspect, name, value, most), devices in deviations.items():
         together: dict[tuple[str, ...], list[str]] = {}
         for device, names in devices.items():
             together.setdefault(tuple(sorted(names, key=natural)), []).append(device)
@@ -261,15 +258,15 @@ def _odd(alike: Sequence[NodeTopology]) -> Iterator[Difference]:
 
 
 def _traits(topology: NodeTopology) -> Mapping[_Trait, str]:
-    found: dict[_Trait, str] = {}
+    traits: dict[_Trait, str] = {}
     drivers = {gpu.info.driver for gpu in topology.gpus if gpu.info and gpu.info.driver}
     if len(drivers) == 1:
-        found[_Trait("", "driver", "driver")] = drivers.pop()
+        traits[_Trait("", "driver", "driver")] = drivers.pop()
     for gpu in topology.gpus:
-        found.update({trait: value for trait, value in _gpu_traits(gpu) if value is not None})
+        traits.update({trait: value for trait, value in _gpu_traits(gpu) if value is not None})
     for nic in topology.nics:
-        found.update({trait: value for trait, value in _nic_traits(nic) if value is not None})
-    return found
+        traits.update({trait: value for trait, value in _nic_traits(nic) if value is not None})
+    return traits
 
 
 def _gpu_traits(gpu: Device) -> Iterator[tuple[_Trait, str | None]]:
@@ -278,7 +275,7 @@ def _gpu_traits(gpu: Device) -> Iterator[tuple[_Trait, str | None]]:
         return
     most = (gpu.place.gen_max if gpu.place else None) or info.pcie_gen_max
     yield _Trait(gpu.label, "pcie", "PCIe width"), None if gpu.width is None else f"x{gpu.width}"
-    yield _Trait(gpu.label, "pcie", "PCIe generation at most"), _text(most)
+    yield _Trait(gpu.label, "pcie", "max PCIe generation"), _text(most)
     yield _Trait(gpu.label, "vbios", "VBIOS"), info.vbios
     yield _Trait(gpu.label, "limit", "SM clock limit"), _text(info.max_sm_clock_mhz, " MHz")
     yield _Trait(gpu.label, "limit", "memory clock limit"), _text(info.max_mem_clock_mhz, " MHz")

@@ -1,4 +1,4 @@
-"""The differences of nodes as findings."""
+"""Topology differences as findings."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from ..finding import FindingDraft
 from .classes import Aspect, Difference, NodeClass
 from .dedup import ReportedFindings
 
-#: The id of all of them.
+#: Finding id.
 DIFFERS: Final = "topology_differs"
-#: The record that a difference is read from.
+#: Source record field of each aspect.
 _RECORD: dict[Aspect, str] = {
     "devices": "gpu_info", "relation": "link", "numa": "link.b", "pcie": "link.width", "driver": "gpu_info.driver",
     "vbios": "gpu_info.vbios", "limit": "gpu_info", "mode": "gpu_info", "nic": "nic",
 }  # fmt: skip
 
 
-def differences_found(classes: Sequence[NodeClass], told: ReportedFindings | None = None) -> tuple[FindingDraft, ...]:
-    """Every difference as a finding, those of the same culprits as one; without what is `told` already.
+def difference_findings(
+    classes: Sequence[NodeClass], reported: ReportedFindings | None = None
+) -> tuple[FindingDraft, ...]:
+    """One finding per set of culprits, without `reported` differences.
 
-    A machine of another kind is no fault, and is told as information; so is a difference without a majority on the
-    other side.
+    Severity is info for nodes with other GPU models, and for differences without a majority to compare with.
     """
-    told = told or ReportedFindings()
-    said: dict[tuple[str, ...], list[tuple[Difference, NodeClass]]] = {}
+    reported = reported or ReportedFindings()
+    by_culprits: dict[tuple[str, ...], list[tuple[Difference, NodeClass]]] = {}
     for made in classes:
         for whole in (*made.differences, *made.odd):
-            for difference in told.untold(whole):
-                said.setdefault(_culprits(difference, made), []).append((difference, made))
-    return tuple(_found(culprits, those, classes) for culprits, those in said.items())
+            for difference in reported.unreported(whole):
+                by_culprits.setdefault(_culprits(difference, made), []).append((difference, made))
+    return tuple(_finding(culprits, those, classes) for culprits, those in by_culprits.items())
 
 
-def _found(
+def _finding(
     culprits: tuple[str, ...], those: Sequence[tuple[Difference, NodeClass]], classes: Sequence[NodeClass]
 ) -> FindingDraft:
     sim = "SIM " if any(made.model.simulated for _, made in those) else ""
-    is_fault = any(one[0].is_minority and not _is_foreign(*one, classes) for one in those)
+    is_fault = any(entry[0].is_minority and not _is_foreign(*entry, classes) for entry in those)
     return FindingDraft(
         id=DIFFERS,
         severity="warning" if is_fault else "info",
@@ -50,18 +51,18 @@ def _found(
 
 
 def _compared(difference: Difference, classes: Sequence[NodeClass]) -> NodeClass | None:
-    """The class that it is compared with; None for the rest of its own."""
+    """Class that it is compared with; None: its own."""
     return next((made for made in classes if difference.than == f"class {made.name}"), None)
 
 
 def _is_foreign(difference: Difference, made: NodeClass, classes: Sequence[NodeClass]) -> bool:
-    """Whether it is a machine of another kind: with other GPUs, not with fewer."""
+    """Whether the nodes have other GPU models than the class they are compared with."""
     other = _compared(difference, classes)
     return other is not None and {gpu.name for gpu in other.model.gpus} != {gpu.name for gpu in made.model.gpus}
 
 
 def _culprits(difference: Difference, made: NodeClass) -> tuple[str, ...]:
-    """The devices where the difference is one of theirs, else the nodes."""
+    """Devices of a device trait, else the nodes."""
     if not difference.devices or difference.aspect in ("relation", "devices"):
         return difference.nodes
     names = {device.label: f"gpu{device.info.index}" if device.info else device.name for device in made.model.devices}

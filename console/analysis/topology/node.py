@@ -1,7 +1,6 @@
-"""One node's topology: its devices, how every two of them are related, and the graph of its links.
+"""One node's topology from `link`, `gpu_info` and `nic` records: devices, pairwise relations, and the link graph.
 
-What nodes say (`link`, `gpu_info`, `nic`) is put together here and nothing is guessed: a relation that neither the
-driver nor the kernel tells is unknown. Paths are in `routes.py`, the comparison of nodes in `topology_classes.py`.
+Nothing is guessed: a relation that neither driver nor kernel reports is unknown.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from ...records import End, GpuInfo, Link, Nic
 from ...text.nodeset_fold import natural
 from .bandwidth import Bandwidth, of_nvlinks, of_port, own_link, uplink
 
-#: A relation that nobody tells.
+#: Unknown relation.
 UNKNOWN: Final = "?"
 #: All NVSwitches of a node, as one vertex.
 NVSWITCH: Final = "NVSwitch"
-#: The states of a port that carries traffic.
+#: States of an active port.
 UP_STATES: Final = ("active", "up")
 
 
 class Vertex(NamedTuple):
-    """One thing of the graph. `node` is "" for what nodes share: a network, an NVLink fabric."""
+    """Vertex of the link graph; `node` is "" for shared networks and NVLink fabrics."""
 
     node: str
     kind: Literal["gpu", "nic", "switch", "cpu", "pci", "root", "numa", "network", "fabric", "unknown"]
@@ -35,36 +34,37 @@ class Vertex(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU or a network card at its place. `label` is its name in the matrix: GPU0, NIC1."""
+    """A GPU or NIC; `label` is its name in the matrix: GPU0, NIC1."""
 
     vertex: Vertex
     label: str
-    name: str | None  # of a GPU its model, of a card its device
-    place: Link | None  # its way to the CPU
+    name: str | None  # GPU model or NIC device
+    place: Link | None  # PCIe link towards the CPU
     info: GpuInfo | None = None
     ports: tuple[Nic, ...] = ()
 
     @property
     def numa(self) -> str | None:
-        """The number of its NUMA node."""
+        """NUMA node number."""
         if self.place is not None and self.place.b.id:
             return self.place.b.id
         return str(self.info.numa_node) if self.info and self.info.numa_node is not None else None
 
     @property
     def cpus(self) -> str | None:
+        """CPU affinity list."""
         return (self.info.cpu_affinity if self.info else None) or (self.place.cpus if self.place else None)
 
     @property
     def width(self) -> int | None:
-        """PCIe lanes it has now."""
-        known = self.place.width if self.place else None
-        return known if known is not None else self.info.pcie_width if self.info else None
+        """Current PCIe lanes."""
+        width = self.place.width if self.place else None
+        return width if width is not None else self.info.pcie_width if self.info else None
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyFacts:
-    """All that one node said of its topology; MIG devices are parts of their GPU and play no role here."""
+    """Topology records of one node; MIG devices are ignored."""
 
     node: str
     gpus: Sequence[GpuInfo] = ()
@@ -74,7 +74,7 @@ class TopologyFacts:
 
 @dataclass(frozen=True, eq=False)
 class NodeTopology:
-    """`words` holds the relation of every two devices, by their labels in the order of `devices`."""
+    """Topology of one node; `words` has the relation of every pair of labels, in the order of `devices`."""
 
     node: str
     gpus: tuple[Device, ...]
@@ -82,38 +82,39 @@ class NodeTopology:
     links: tuple[Link, ...]
     words: Mapping[tuple[str, str], str]
     simulated: bool = False
-    switches: tuple[str, ...] = ()  # addresses of the NVSwitches; "" where the driver keeps them to itself
+    switches: tuple[str, ...] = ()  # PCI addresses of the NVSwitches; "" if not reported
     _peers: Mapping[frozenset[str], Link] = field(default_factory=dict)
 
     @property
     def devices(self) -> tuple[Device, ...]:
+        """GPUs, then NICs."""
         return (*self.gpus, *self.nics)
 
     @property
     def switch_title(self) -> str:
-        """`NVSwitch ×4`; without a number where the driver keeps their addresses to itself."""
+        """`NVSwitch ×4`; without a count if the addresses are not reported."""
         return f"{NVSWITCH} ×{len(self.switches)}" if all(self.switches) else NVSWITCH
 
     @cached_property
     def graph(self) -> Any:
-        """The links as an nx.Graph of `Vertex`, made when somebody asks for a path.
+        """Link graph (nx.Graph of `Vertex`), built lazily.
 
-        An edge has `width` (bytes/s; inf within a switch or a CPU, None where unknown), `bandwidth` and `type`.
+        Edge data: `width` (bytes/s; inf within a switch or CPU, None if unknown), `bandwidth`, `type`.
         """
         return _graph(self.node, self.devices, self.links)
 
-    def word(self, one: str, other: str) -> str:
-        """How two devices are related, in the words of nvidia-smi: NV18, PIX, PXB, PHB, NODE, SYS, X, or ?."""
-        if one == other:
+    def word(self, label: str, other: str) -> str:
+        """Relation of two devices as in nvidia-smi: NV18, PIX, PXB, PHB, NODE, SYS, X, or ?."""
+        if label == other:
             return "X"
-        return self.words.get((one, other)) or self.words.get((other, one)) or UNKNOWN
+        return self.words.get((label, other)) or self.words.get((other, label)) or UNKNOWN
 
-    def peer(self, one: Device, other: Device) -> Link | None:
-        """What the driver says of these two GPUs."""
-        return self._peers.get(frozenset((one.vertex.id, other.vertex.id)))
+    def peer(self, gpu: Device, other: Device) -> Link | None:
+        """Peer record of two GPUs."""
+        return self._peers.get(frozenset((gpu.vertex.id, other.vertex.id)))
 
     def nearest_nics(self, gpu: Device) -> tuple[Device, ...]:
-        """The cards nearest to a GPU; none where their relation is not known."""
+        """NICs nearest to a GPU; empty if the relations are unknown."""
         ranked = [(_NEARNESS.index(word), nic) for nic in self.nics if (word := self.word(gpu.label, nic.label)) in
                   _NEARNESS]  # fmt: skip
         best = min((rank for rank, _ in ranked), default=0)
@@ -124,7 +125,7 @@ _NEARNESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
 def node_topology(facts: TopologyFacts) -> NodeTopology:
-    """Put together what a node said. The order in which it said it plays no role."""
+    """Build the topology of a node; independent of record order."""
     links = tuple(sorted(facts.links, key=lambda link: (link.type, link.a, link.b)))
     places = {link.a: link for link in links if link.type == "pcie"}
     gpus = tuple(_gpu_devices(facts, places))
@@ -135,12 +136,12 @@ def node_topology(facts: TopologyFacts) -> NodeTopology:
             nvlinks.setdefault(link.a.id, []).append(link)
     peers = {frozenset((link.a.id, link.b.id)): link for link in links if link.type == "peer"}
     words = {}
-    for one, other in combinations((*gpus, *nics), 2):
+    for device, other in combinations((*gpus, *nics), 2):
         word = None
-        if one.info is not None and other.info is not None:
-            peer = peers.get(frozenset((one.vertex.id, other.vertex.id)))
-            word = _bonded(nvlinks, one, other) or (peer.ancestor if peer else None)
-        words[one.label, other.label] = word or _ancestor(one.place, other.place) or UNKNOWN
+        if device.info is not None and other.info is not None:
+            peer = peers.get(frozenset((device.vertex.id, other.vertex.id)))
+            word = _bonded(nvlinks, device, other) or (peer.ancestor if peer else None)
+        words[device.label, other.label] = word or _ancestor(device.place, other.place) or UNKNOWN
     return NodeTopology(
         facts.node, gpus, nics, links, words,
         simulated=any(link.simulated for link in links),
@@ -157,11 +158,11 @@ def _gpu_devices(facts: TopologyFacts, places: Mapping[End, Link]) -> Iterator[D
 
 
 def _nic_devices(facts: TopologyFacts, places: Mapping[End, Link]) -> Iterator[Device]:
-    """RDMA cards; plain Ethernet where there are none, for then a job's traffic goes there."""
+    """RDMA NICs; without any, Ethernet, which then carries the job's traffic."""
     ports: dict[str, list[Nic]] = {}
     for nic in facts.nics:
         ports.setdefault(nic.device, []).append(nic)
-    if any(link.simulated for link in facts.links):  # cards of the machine below have nothing to do with such GPUs
+    if any(link.simulated for link in facts.links):  # real NICs are unrelated to simulated GPUs
         ports = {name: mine for name, mine in ports.items() if End("nic", name) in places}
     rdma = {device for device, mine in ports.items() if any(port.rdma for port in mine)}
     for number, name in enumerate(sorted(rdma or ports, key=natural)):
@@ -169,11 +170,11 @@ def _nic_devices(facts: TopologyFacts, places: Mapping[End, Link]) -> Iterator[D
         yield Device(Vertex(facts.node, "nic", name), f"NIC{number}", name, places.get(End("nic", name)), ports=mine)
 
 
-def _bonded(nvlinks: Mapping[str, Sequence[Link]], one: Device, other: Device) -> str | None:
-    """NV and the number of NVLinks that two GPUs have together, directly or through the same switches."""
-    mine, theirs = nvlinks.get(one.vertex.id, ()), nvlinks.get(other.vertex.id, ())
+def _bonded(nvlinks: Mapping[str, Sequence[Link]], gpu: Device, other: Device) -> str | None:
+    """NV# of two GPUs connected directly or through common switches."""
+    mine, theirs = nvlinks.get(gpu.vertex.id, ()), nvlinks.get(other.vertex.id, ())
     direct = [link for link in mine if link.b == End("gpu", other.vertex.id)]
-    direct = direct or [link for link in theirs if link.b == End("gpu", one.vertex.id)]
+    direct = direct or [link for link in theirs if link.b == End("gpu", gpu.vertex.id)]
     if direct:
         return _count(direct, direct)
     ours = [link for link in mine if link.b.kind == "switch"]
@@ -190,46 +191,46 @@ def _count(mine: Sequence[Link], theirs: Sequence[Link]) -> str | None:
     return f"NV{up}" if up else None
 
 
-def _ancestor(one: Link | None, other: Link | None) -> str | None:
-    """The nearest thing above both, from the bridges above each; the words are those of `nvidia-smi topo`.
+def _ancestor(link: Link | None, other: Link | None) -> str | None:
+    """Nearest common ancestor, in the words of `nvidia-smi topo`.
 
-    A PCIe switch shows as two bridges in a row, so that devices behind one of them meet at their first or second.
+    A PCIe switch shows as two bridges in a row, so devices behind one switch share their first or second bridge.
     """
-    if one is None or other is None or not one.via or not other.via:
+    if link is None or other is None or not link.via or not other.via:
         return None
-    for mine, address in enumerate(one.via):
+    for mine, address in enumerate(link.via):
         if address not in other.via:
             continue
-        if mine == len(one.via) - 1:
+        if mine == len(link.via) - 1:
             return "PHB"
         return "PIX" if max(mine, other.via.index(address)) <= 1 else "PXB"
-    if one.b.id and other.b.id and one.b.id != other.b.id:
+    if link.b.id and other.b.id and link.b.id != other.b.id:
         return "SYS"
-    return "NODE" if one.b.id == other.b.id else None
+    return "NODE" if link.b.id == other.b.id else None
 
 
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
 def _graph(node: str, devices: Sequence[Device], links: Iterable[Link]) -> Any:
-    import networkx as nx  # 75 ms, which whoever draws no topology need not wait for
+    import networkx as nx  # lazy: the import takes 75 ms
 
     graph = nx.Graph()
     graph.add_nodes_from(device.vertex for device in devices)
-    known = {device.vertex for device in devices}
+    vertices = {device.vertex for device in devices}
     bonded: dict[tuple[Vertex, Vertex], list[Link]] = {}
     for link in links:
-        one = Vertex(node, link.a.kind, link.a.id)
-        if link.type == "nvlink" and link.up and one in known:
-            # traffic is spread over all NVSwitches of a node: for paths they are one
-            other = Vertex(node, link.b.kind, link.b.id if link.b.kind != "switch" else NVSWITCH)
-            bonded.setdefault((one, other), []).append(link)
-        elif link.type == "pcie" and link.via and one in known:
-            _climb(graph, node, one, link)
+        near = Vertex(node, link.a.kind, link.a.id)
+        if link.type == "nvlink" and link.up and near in vertices:
+            # traffic is spread over all NVSwitches of a node, so they are one vertex
+            far = Vertex(node, link.b.kind, link.b.id if link.b.kind != "switch" else NVSWITCH)
+            bonded.setdefault((near, far), []).append(link)
+        elif link.type == "pcie" and link.via and near in vertices:
+            _climb(graph, node, near, link)
         elif link.type == "numa":
-            _join(graph, one, Vertex(node, "numa", link.b.id), "numa", None)
-    for (one, other), mine in bonded.items():
-        _join(graph, one, other, "nvlink", of_nvlinks(mine))
+            _join(graph, near, Vertex(node, "numa", link.b.id), "numa", None)
+    for (near, far), mine in bonded.items():
+        _join(graph, near, far, "nvlink", of_nvlinks(mine))
     for device in devices:
         for port in device.ports:
             if port.state in UP_STATES:
@@ -242,7 +243,7 @@ def _graph(node: str, devices: Sequence[Device], links: Iterable[Link]) -> Any:
 
 
 def _climb(graph: Any, node: str, device: Vertex, link: Link) -> None:
-    """From a device over its bridges to its NUMA node; what is no link (within a root complex) has no bound."""
+    """Add the path from a device over its bridges to its NUMA node; hops within a root complex are unbounded."""
     *bridges, root = link.via
     below, width = device, own_link(link)
     for address in bridges:
@@ -257,28 +258,25 @@ def _climb(graph: Any, node: str, device: Vertex, link: Link) -> None:
     graph.add_edge(top, Vertex(node, "numa", link.b.id), type="pcie", width=math.inf, bandwidth=None)
 
 
-def _join(graph: Any, one: Vertex, other: Vertex, kind: str, bandwidth: Bandwidth | None) -> None:
-    """An edge; of two that say the same, the wider stays (two ports of one card into one network)."""
+def _join(graph: Any, near: Vertex, far: Vertex, kind: str, bandwidth: Bandwidth | None) -> None:
+    """Add an edge; of parallel edges the wider one is kept (two ports of one NIC in one network)."""
     width = bandwidth.bytes_s if bandwidth else None
-    before = graph.get_edge_data(one, other)
+    before = graph.get_edge_data(near, far)
     if before is None or (width or 0.0) > (before["width"] or 0.0):
-        graph.add_edge(one, other, type=kind, width=width, bandwidth=bandwidth)
+        graph.add_edge(near, far, type=kind, width=width, bandwidth=bandwidth)
 
 
 def network_of(port: Nic) -> Vertex:
-    """The network that a port is taken to be in: all ports of one link layer, of InfiniBand those of one subnet.
-
-    Nothing on a node tells who can reach whom; that they all do is an assumption, and is written where it is used.
-    """
+    """Assumed network of a port: one per link layer, for InfiniBand one per subnet. Reachability is not reported."""
     layer = port.link_layer or "unknown"
     subnet = ":".join((port.gid or "").split(":")[:4]) if layer == "InfiniBand" else ""
     if subnet.startswith("fe80"):
-        subnet = ""  # the prefix of a subnet that nobody has given one
+        subnet = ""  # default prefix
     return Vertex("", "network", f"{layer} {subnet}".strip())
 
 
 def fabric_of(info: GpuInfo) -> Vertex | None:
-    """The NVLink fabric that reaches beyond the node; a fabric without an id is the node's own switches."""
+    """Multi-node NVLink fabric; None without a cluster id (the node's own switches)."""
     if info.fabric_state != "completed" or not info.fabric_cluster or not info.fabric_cluster.strip("0-"):
         return None
     return Vertex("", "fabric", f"{info.fabric_cluster}/{info.fabric_clique}")

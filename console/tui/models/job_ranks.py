@@ -112,7 +112,7 @@ def fold_jobs(records: Records, nodes: Sequence[NodeState], ages: Mapping[str, s
     return JobsSummary(tuple(_summary(job, records, lost, ages) for job in table.jobs), tuple(sorted(names)))
 
 
-def _summary(job: analysis.JobSummary, records: Records, lost: set[str], ages: Mapping[str, str]) -> JobSummary:
+def _summary(job: analysis.JobRanks, records: Records, lost: set[str], ages: Mapping[str, str]) -> JobSummary:
     rows = [_row(row, records, lost, ages) for row in job.rows]
     shown = {row.number for row in rows if row.attempt == job.attempt}
     rows += [

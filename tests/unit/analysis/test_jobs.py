@@ -103,7 +103,7 @@ def test_unread_processes_without_a_number_explain_all_that_are_missing():
 
     assert [one.rank for one in job.ranks_missing] == [2, 3]
     assert {one.reason for one in job.ranks_missing} == {
-        "no permission: 2 processes on n1, n2 could be it, such as: alice's; use sudo"
+        "no permission: 2 unreadable processes on n1, n2 may be this rank: alice's; use sudo"
     }
 
 

@@ -258,7 +258,7 @@ def test_peer_access_says_yes_over_what_and_no_why():
 
     assert peer_access(fast, *fast.gpus[:2]).why == "read, write and atomics over NVLink"
     assert peer_access(slow, *slow.gpus[:2]).allowed is False
-    assert "no read and no write: the chipset between them does not support it" in peer_access(slow, *slow.gpus[:2]).why
+    assert "no read and no write: not supported by the chipset" in peer_access(slow, *slow.gpus[:2]).why
 
 
 def test_a_status_that_was_not_told_is_not_taken_for_a_yes():

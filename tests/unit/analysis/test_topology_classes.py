@@ -12,7 +12,7 @@ from machines import hgx, hgx_facts, pcie_facts, uuid
 from gconsole.analysis.finding import FindingDraft
 from gconsole.analysis.topology.classes import classes_of, folded_pairs, labels_folded
 from gconsole.analysis.topology.dedup import ReportedFindings
-from gconsole.analysis.topology.findings import differences_found
+from gconsole.analysis.topology.findings import difference_findings
 from gconsole.analysis.topology.node import TopologyFacts, node_topology
 
 
@@ -161,7 +161,7 @@ def test_labels_of_several_kinds_fold_apart():
 
 
 def test_every_difference_is_a_finding_that_blames_the_node_or_its_device():
-    found = differences_found(classes_of([*ALIKE, hgx("node044", dead=[4]), with_width("node010", 3, 8)]))
+    found = difference_findings(classes_of([*ALIKE, hgx("node044", dead=[4]), with_width("node010", 3, 8)]))
 
     assert [(one.id, one.severity, one.confidence, one.culprits) for one in found] == [
         ("topology_differs", "warning", "certain", ("node010:gpu3",)),
@@ -175,7 +175,7 @@ def test_every_difference_is_a_finding_that_blames_the_node_or_its_device():
 def test_no_two_findings_have_the_same_culprits():
     facts = hgx_facts("node020", dead=[2])
     gpus = [msgspec.structs.replace(info, driver="550.1") for info in facts.gpus]
-    found = differences_found(
+    found = difference_findings(
         classes_of([*NODES, node_topology(TopologyFacts("node020", gpus, facts.links, facts.nics))])
     )
 
@@ -183,13 +183,13 @@ def test_no_two_findings_have_the_same_culprits():
 
 
 def test_without_a_majority_nobody_is_sure_which_one_is_meant():
-    (found,) = differences_found(classes_of([hgx("node1"), hgx("node2", down=["mlx5_0"])]))
+    (found,) = difference_findings(classes_of([hgx("node1"), hgx("node2", down=["mlx5_0"])]))
 
     assert (found.severity, found.confidence) == ("info", "possible")
 
 
 def test_another_kind_of_machine_is_information_and_no_fault():
-    (found,) = differences_found(classes_of([*ALIKE, node_topology(pcie_facts("slow1"))]))
+    (found,) = difference_findings(classes_of([*ALIKE, node_topology(pcie_facts("slow1"))]))
 
     assert found.severity == "info"
 
@@ -200,7 +200,7 @@ def test_a_finding_about_simulated_nodes_says_so():
                  for name, facts in ((f"node{number}", hgx_facts(f"node{number}", dead=[4] if number == 3 else []))
                                      for number in range(4))]  # fmt: skip
 
-    (found,) = differences_found(classes_of(simulated))
+    (found,) = difference_findings(classes_of(simulated))
 
     assert found.text.startswith("SIM node3: GPU4–GPU0-3 SYS")
     assert all(line.startswith("SIM link node3: ") for line in found.evidence)
@@ -212,7 +212,7 @@ def test_a_finding_about_simulated_nodes_says_so():
 def untold(nodes, *known):
     """The texts of the findings that are left beside those of the health analysis."""
     told = ReportedFindings(known, {topology.node: topology for topology in nodes})
-    return [found.text for found in differences_found(classes_of(nodes), told)]
+    return [found.text for found in difference_findings(classes_of(nodes), told)]
 
 
 def nvlink_down(gpu, *links):

@@ -135,10 +135,10 @@ def test_a_path_from_node_to_node_names_every_station_and_what_is_only_assumed()
     head = "node001 GPU0 to node044 GPU7: 50 GB/s over PCIe, node001:mlx5_0, InfiniBand, node044:mlx5_3"
     assert text.startswith(head)
     assert "│ 400 Gb/s, 50 GB/s (port)" in text
-    assert "assumption" in text
+    assert "assumes that all ports of one network can reach each other" in text
 
 
-@pytest.mark.parametrize(("name", "said"), [("node9:0", "no node 'node9'"), ("slow1:7", "GPU0, GPU1, GPU2, GPU3"),
+@pytest.mark.parametrize(("name", "said"), [("node9:0", "by node 'node9'"), ("slow1:7", "GPU0, GPU1, GPU2, GPU3"),
                                             ("nonsense", "NODE:GPU")])  # fmt: skip
 def test_a_gpu_that_is_not_there_is_refused_with_what_to_write(name: str, said: str):
     with pytest.raises(LookupError, match=said):
@@ -155,7 +155,7 @@ def test_switches_that_keep_their_addresses_to_themselves_are_not_counted():
 
 
 def test_without_any_device_the_text_says_so():
-    assert to_text(fleet_of()) == "no topology: no node told of a GPU or a network card"
+    assert to_text(fleet_of()) == "no topology: no GPUs or NICs reported"
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_the_schema_explains_every_field_of_it():
 
     definitions = json.loads(done.output)["$defs"]
     assert set(definitions["TopologyDocument"]["properties"]) == {"schema", "classes", "nodes", "links", "groups"}
-    assert "Bandwidths are of one" in definitions["TopologyLink"]["description"]
+    assert "Bandwidths are per direction" in definitions["TopologyLink"]["description"]
 
 
 def test_the_report_has_the_classes():

@@ -137,10 +137,10 @@ def test_members_that_are_on_no_known_gpu_are_counted():
 
 
 def test_without_a_group_the_text_says_how_to_come_to_know_them():
-    assert "none is known: a capture reads them" in to_text(gather(a_pod()))
+    assert "none known; run a capture to read them" in to_text(gather(a_pod()))
     two = a_pod(*mesh())
     two.apply([Rank(node="n0", job="eval", rank=0, gpu="0", pid=99, start_ticks=1, source="environ")])
-    assert "  eval: none is known: a capture reads them" in to_text(gather(two))
+    assert "  eval: none known; run a capture to read them" in to_text(gather(two))
 
 
 def test_the_newest_capture_of_a_job_counts():
