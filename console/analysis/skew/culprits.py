@@ -84,7 +84,7 @@ class JobSkew:
     @property
     def resolved(self) -> int:
         """Sync points with a last rank."""
-        return sum(sync_lateness.is_resolved for sync_lateness in self.judged)
+        return sum(point.is_resolved for point in self.judged)
 
     @property
     def unresolved(self) -> int:
@@ -100,11 +100,9 @@ class JobSkew:
     def histogram(self) -> tuple[tuple[int, int, int], ...]:
         """Histogram of the last rank's lateness: (upper end in ns, resolved, unresolved), without empty ends."""
         counts = [[0, 0] for _ in BINS_NS]
-        for sync_lateness in self.judged:
-            bin_ = next(
-                (number for number, end in enumerate(BINS_NS) if sync_lateness.behind_ns <= end), len(BINS_NS) - 1
-            )
-            counts[bin_][0 if sync_lateness.is_resolved else 1] += 1
+        for point in self.judged:
+            bin_ = next((number for number, end in enumerate(BINS_NS) if point.behind_ns <= end), len(BINS_NS) - 1)
+            counts[bin_][0 if point.is_resolved else 1] += 1
         used = [number for number, count in enumerate(counts) if any(count)]
         span = range(used[0], used[-1] + 1) if used else range(0)
         return tuple((BINS_NS[number], counts[number][0], counts[number][1]) for number in span)
@@ -120,19 +118,19 @@ def skew_by_job(sync_points: Iterable[SyncPoint]) -> list[JobSkew]:
 
 def _skew(job: str, attempt: int, sync_points: Sequence[SyncPoint]) -> JobSkew:
     ordered = sorted(sync_points, key=lambda sync_point: sync_point.arrivals[0].instant.ns)
-    judged = tuple(lateness(point) for point in ordered if point.is_whole)
+    analysed = tuple(lateness(point) for point in ordered if point.is_whole)
     by_rank: dict[int, list[tuple[Lateness, RankLateness]]] = defaultdict(list)
-    for point in judged:
+    for point in analysed:
         for late in point.ranks:
             by_rank[late.rank].append((point, late))
     ranks = [_rank(job, attempt, rank, own, len(by_rank)) for rank, own in by_rank.items()]
     ranks.sort(key=lambda point: (not point.is_culprit, -point.caused_gpu_s, -point.median_ns, point.rank))
     nodes = {rank: own[-1][1].node for rank, own in by_rank.items()}
-    groups = {point.sync_point.group for point in judged}
+    groups = {point.sync_point.group for point in analysed}
     return JobSkew(
-        job, attempt, tuple(ranks), judged, sum(not point.is_whole for point in ordered),
-        _shares(judged, {rank: (node,) for rank, node in nodes.items()}),
-        tuple(_group_share(group, judged) for group in sorted(groups)),
+        job, attempt, tuple(ranks), analysed, sum(not point.is_whole for point in ordered),
+        _shares(analysed, {rank: (node,) for rank, node in nodes.items()}),
+        tuple(_group_share(group, analysed) for group in sorted(groups)),
     )  # fmt: skip
 
 
@@ -163,7 +161,7 @@ def _rank(job: str, attempt: int, rank: int, own: Sequence[tuple[Lateness, RankL
 
 def _chance(resolved: Sequence[Lateness], last: int) -> float:
     """P-value of being last at `last` of these sync points if all ranks were alike (binomial)."""
-    share = sum(len(sync_lateness.last) / len(sync_lateness.ranks) for sync_lateness in resolved) / len(resolved)
+    share = sum(len(point.last) / len(point.ranks) for point in resolved) / len(resolved)
     return binomial_tail(len(resolved), last, share)
 
 
@@ -180,14 +178,14 @@ def binomial_tail(trials: int, least: int, share: float) -> float:
     return min(1.0, sum(exp(log_term) for log_term in logs))
 
 
-def _shares(judged: Sequence[Lateness], names: Mapping[int, Sequence[str]]) -> tuple[Share, ...]:
+def _shares(analysed: Sequence[Lateness], names: Mapping[int, Sequence[str]]) -> tuple[Share, ...]:
     last: dict[str, int] = defaultdict(int)
     caused: dict[str, float] = defaultdict(float)
     ranks: dict[str, int] = defaultdict(int)
     for own in names.values():
         for name in own:
             ranks[name] += 1
-    for point in judged:
+    for point in analysed:
         for name in {name for rank in point.last for name in names.get(rank, ())}:
             last[name] += 1
         for rank in point.last:
@@ -197,12 +195,12 @@ def _shares(judged: Sequence[Lateness], names: Mapping[int, Sequence[str]]) -> t
     return tuple(sorted(shares, key=lambda point: (-point.caused_gpu_s, -point.last, point.name)))
 
 
-def _group_share(group: str, judged: Sequence[Lateness]) -> Share:
-    own = [sync_lateness for sync_lateness in judged if sync_lateness.sync_point.group == group]
-    members = {late.rank for sync_lateness in own for late in sync_lateness.ranks}
+def _group_share(group: str, analysed: Sequence[Lateness]) -> Share:
+    own = [point for point in analysed if point.sync_point.group == group]
+    members = {late.rank for point in own for late in point.ranks}
     return Share(
         group,
         len(members),
-        sum(sync_lateness.is_resolved for sync_lateness in own),
-        sum(sync_lateness.caused_ns for sync_lateness in own) / 1e9,
+        sum(point.is_resolved for point in own),
+        sum(point.caused_ns for point in own) / 1e9,
     )

@@ -90,11 +90,11 @@ def _desync(desync: Desync) -> FindingDraft:
     )
 
 
-def _violated(broken: Sequence[Violation], judged: int) -> FindingDraft:
+def _violated(broken: Sequence[Violation], analysed: int) -> FindingDraft:
     worst = max(broken, key=lambda violation: violation.early_ns)
     nodes = tuple(sorted({worst.left.node, worst.entered.node}))
     text = (
-        f"{len(broken)} of {judged} collectives ended on one rank before they began on another, by up to "
+        f"{len(broken)} of {analysed} collectives ended on one rank before they began on another, by up to "
         f"{worst.early_ns / 1e3:.1f} µs beyond the error bounds: the clock of {' or '.join(nodes)} is wrong"
     )
     evidence = (

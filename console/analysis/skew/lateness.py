@@ -75,13 +75,9 @@ def lateness(sync_point: SyncPoint) -> Lateness:
 
 def apart_bound(arrival: Arrival, other: Arrival) -> int:
     """Error bound of the difference of two arrivals, ns; on one node only the read error."""
-    return (
-        0
-        if arrival is other
-        else SAME_NODE_NS
-        if arrival.node == other.node
-        else arrival.instant.bound_ns + other.instant.bound_ns
-    )
+    if arrival is other:
+        return 0
+    return SAME_NODE_NS if arrival.node == other.node else arrival.instant.bound_ns + other.instant.bound_ns
 
 
 #: Maximum difference of two reads of one node's clock at the same instant, ns.

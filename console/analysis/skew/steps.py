@@ -38,19 +38,19 @@ class StepProgress:
     gained: int | None = 0
 
 
-def step_sync_points(walks: Mapping[RankKey, StepProgress], clock: CommonClock) -> list[SyncPoint]:
+def step_sync_points(progress: Mapping[RankKey, StepProgress], clock: CommonClock) -> list[SyncPoint]:
     """Steps reached by at least two ranks; an arrival is the middle between two readings, ± half their distance.
 
     A rank that passed several steps between two readings arrives at the newest of them only.
     """
     arrivals: dict[tuple[str, int, int], list[Arrival]] = defaultdict(list)
     sizes: dict[tuple[str, int], int] = defaultdict(int)
-    for (job, attempt, rank), walk in walks.items():
+    for (job, attempt, rank), rank_progress in progress.items():
         sizes[job, attempt] += 1
-        for seen in walk.seen:
-            instant = _between(clock, walk.node, seen)
+        for seen in rank_progress.seen:
+            instant = _between(clock, rank_progress.node, seen)
             if instant is not None:
-                arrivals[job, attempt, seen.step].append(Arrival(rank, walk.node, instant))
+                arrivals[job, attempt, seen.step].append(Arrival(rank, rank_progress.node, instant))
     return [
         SyncPoint(
             "step", job, attempt, "", "step", step, tuple(sorted(reached, key=lambda arrival: arrival.instant.ns)),
