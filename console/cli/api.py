@@ -1,4 +1,4 @@
-"""`gconsole api TARGET`: what a console knows and can do, over HTTP."""
+"""`gconsole api TARGET`: the HTTP API."""
 
 from __future__ import annotations
 
@@ -20,32 +20,41 @@ if TYPE_CHECKING:
 
 @click.command()
 @target
-@click.option("--listen", default="127.0.0.1:8091", show_default=True, metavar="HOST:PORT", help="Port 0 is any.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:8091",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address to listen on. Port 0 = pick a free port.",
+)
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where the token is (0600); one that is not there is made.  [default: a new one, printed]",
+    help="File with the access token (mode 0600), created if missing.  [default: print a new token]",
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate chain (PEM).")
-@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key (PEM).")
-@click.option("--allow-run", is_flag=True, help="Clients may start and stop jobs, whatever [console] read_only says.")
+@click.option(
+    "--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Private key of the certificate (PEM)."
+)
+@click.option("--allow-run", is_flag=True, help="Allow clients to start and stop jobs, overriding [console] read_only.")
 @click.option(
     "--rate",
     "rate_s",
     type=click.IntRange(1, 100_000),
     default=100,
     show_default=True,
-    help="Requests a second of one address.",
+    help="Rate limit per client address, requests/s.",
 )
-@click.option("--for", "for_s", type=DurationType(), default=math.inf, help="Serve this long; without it until Ctrl-C.")
+@click.option("--for", "for_s", type=DurationType(), default=math.inf, help="Duration.  [default: until Ctrl-C]")
 def api(
     target: str, overrides: tuple[str, ...], listen: str, token_file: Path | None, tls_cert: Path | None,
     tls_key: Path | None, allow_run: bool, rate_s: int, for_s: float,
 ) -> int:  # fmt: skip
-    """Answer scripts, dashboards and Prometheus: nodes, GPUs, ranks, jobs, findings, captures, recordings.
+    """Serve an HTTP API for scripts, dashboards and Prometheus.
 
-    Every request carries a token. Anything but this machine itself needs TLS files.
+    Resources: nodes, GPUs, ranks, jobs, findings, captures, recordings. Every request needs the token. Listening on a
+    non-loopback address requires TLS.
 
     \b
     gconsole api hosts.toml
@@ -64,14 +73,14 @@ def api(
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.UsageError(f"{error.filename}: {error.strerror}") from error
-    told = token if token_file is None else f"in {token_file}"
-    return asyncio.run(_serve(config, where, token, told, allow_run, rate_s, for_s))
+    token_text = token if token_file is None else f"in {token_file}"
+    return asyncio.run(_serve(config, where, token, token_text, allow_run, rate_s, for_s))
 
 
 async def _serve(
-    config: Config, listen: Listen, token: str, told: str, allow_run: bool, rate_s: int, for_s: float
+    config: Config, listen: Listen, token: str, token_text: str, allow_run: bool, rate_s: int, for_s: float
 ) -> int:
-    """Watch the fleet and answer, until the time is up or somebody ends it; an exit code."""
+    """Serve until `for_s` seconds have passed or a signal arrives; returns the exit code."""
     from ..core.store import Store
     from ..headless import batch
     from ..runtime import Console, sessions_folder_of
@@ -85,7 +94,7 @@ async def _serve(
     from .live import on_signals
 
     try:
-        at = opened(listen)
+        server_socket = opened(listen)
     except OSError as error:
         click.echo(f"gconsole: cannot listen on {listen.host}:{listen.port}: {error.strerror}; try another --listen",
                    err=True)  # fmt: skip
@@ -96,9 +105,9 @@ async def _serve(
     served = Served(config, hub, store, fleet, findings, sessions_folder_of(config))
     door = Door(token, names_of(listen), listen.is_loopback, listen.scheme)
     app = make_app(served, described(OPERATIONS), door, rate_s)
-    async with serving(app, served, listen, at):
+    async with serving(app, served, listen, server_socket):
         await console.start()
-        say(listen.url(at.getsockname()[1]), told)
+        _print_address(listen.url(server_socket.getsockname()[1]), token_text)
         watching = asyncio.create_task(
             batch.watch(store, hub, fleet, for_s, batch.ProgressLine(store, None), findings=findings), name="watch"
         )
@@ -110,12 +119,11 @@ async def _serve(
     try:
         await watching
     except asyncio.CancelledError:
-        pass  # its own end has been: nodes told, connections closed
+        pass  # its own cleanup has run
     await console.stop()
     return EXIT_OK
 
 
-def say(address: str, token: str) -> None:
-    """Where it answers, and what to say to it: once, on stdout."""
-    click.echo(f"{address}\ntoken: {token}\n\nit tells of itself at {address}/docs; Ctrl-C ends it")
+def _print_address(address: str, token: str) -> None:
+    click.echo(f"{address}\ntoken: {token}\n\nAPI documentation: {address}/docs. Press Ctrl-C to stop.")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`gconsole batch`: the console without a screen."""
+"""`gconsole batch`: headless run with summary, report and exit code."""
 
 from __future__ import annotations
 
@@ -11,50 +11,46 @@ from .options import DurationType, capture_order, capturing, stack_format, wante
 
 @click.command()
 @click.argument("target", metavar="TARGET", required=False)
-@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
+@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a config value.")
 @click.option(
     "--for",
     "for_s",
     type=DurationType(),
     default="0s",
     show_default=True,
-    help="Watch this long; 0s ends when every node has sent its first full tick or failed.",
+    help="Duration; 0s = stop after the first full sample.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - is stdout.")
-@click.option("--quiet", is_flag=True, help="No progress and no summary.")
-@click.option(
-    "--records", type=click.Path(dir_okay=False, path_type=Path), help="Also write every record, a line each."
-)
-@click.option("--record", "session", metavar="NAME", help="Also record all of it, as a session of that name.")
+@click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - = stdout.")
+@click.option("--quiet", is_flag=True, help="Suppress progress and summary.")
+@click.option("--records", type=click.Path(dir_okay=False, path_type=Path), help="Also write all records as NDJSON.")
+@click.option("--record", "session", metavar="NAME", help="Also record a session with this name.")
 @click.option(
     "--from",
     "source",
     type=click.Path(path_type=Path),
-    help="Read such a file, or a session, instead of watching nodes.",
+    help="Read a recording (session or NDJSON file) instead of live nodes.",
 )
 @click.option(
     "--fail-on",
     default="error",
     show_default=True,
     metavar="SEVERITY|ID,…",
-    help="Findings that make the exit code 1: at or above a severity, or by id.",
+    help="Exit with code 1 on findings at or above this severity, or with these ids.",
 )
-@click.option("--clocks", is_flag=True, help="Probe the nodes' clocks against each other meanwhile.")
-@click.option(
-    "--skew", is_flag=True, help="Say who is late: --clocks, and at the end one capture (unless more is asked for)."
-)
+@click.option("--clocks", is_flag=True, help="Also measure clock offset between nodes.")
+@click.option("--skew", is_flag=True, help="Report late ranks; implies --clocks and one capture (or --diagnose).")
 @click.option(
     "--metrics",
     metavar="FAMILY,…",
     default="",
-    help="Stream samples to stdout as they come, a line of JSON each: gpu (with gpu_link each 10 s, and"
-    " gpu_digest each second below 1000 ms), nic, host, rank (rank_stat).",
+    help="Stream samples to stdout as NDJSON: gpu (with gpu_link every 10 s, and gpu_digest every second"
+    " for sample intervals below 1000 ms), nic, host, rank (rank_stat).",
 )
 @click.option(
     "--flight-pipe",
     is_flag=True,
-    help="With a capture, make ranks write their Flight Recorder's dump, by its pipe: work for the job;"
-    " needs --set console.read_only=false.",
+    help="With a capture, trigger a Flight Recorder dump on every rank through its pipe. Adds work to the job;"
+    " requires --set console.read_only=false.",
 )
 @stack_format
 @capturing
@@ -82,7 +78,7 @@ def batch(
     threads: str,
     granularity: str,
 ) -> int:
-    """Watch without a screen: progress on stderr, a summary on stdout, a report with -o, an exit code.
+    """Run headless: progress on stderr, summary on stdout, report with -o, exit code.
 
     \b
     gconsole batch hosts.toml --for 10s -o report.json
@@ -96,24 +92,24 @@ def batch(
     gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
     """
     if (target is None) == (source is None):
-        raise click.UsageError("give either a TARGET or --from SESSION|FILE")
+        raise click.UsageError("specify either TARGET or --from SESSION|FILE")
     if skew and source is not None:
-        raise click.UsageError("--skew needs nodes; who is late in a file is told without it")
+        raise click.UsageError("--skew requires live nodes; --from reports recorded skew by default")
     capture, clocks = capture or (skew and not diagnose), clocks or skew
     order = capture_order(capture, diagnose, samples, every, native, names, flight_pipe)
     if source is not None and (capture or samples is not None or native is not None or names is not None):
-        raise click.UsageError("--capture needs nodes; the captures of a file are shown without it")
+        raise click.UsageError("--capture requires live nodes; --from shows recorded captures by default")
     if source is not None and session is not None:
-        raise click.UsageError("--record needs nodes; there is nothing to record in a file")
+        raise click.UsageError("--record requires live nodes")
     wanted = _fail_on(fail_on)
     families = _families(metrics)
     if clocks and source is not None:
-        raise click.UsageError("--clocks needs nodes; the clocks of a file are shown without it")
+        raise click.UsageError("--clocks requires live nodes; --from shows recorded clock data by default")
     stacks = wanted_stacks(form, threads, granularity, output)
     if form is not None and (families or (source is None and order is None)):
-        raise click.UsageError("--format belongs to --capture, --diagnose or --from, without --metrics")
+        raise click.UsageError("--format requires --capture, --diagnose or --from, and conflicts with --metrics")
     if families and output == "-":
-        raise click.UsageError("--metrics has stdout for itself; write the report to a file: -o FILE")
+        raise click.UsageError("--metrics writes to stdout; write the report to a file: -o FILE")
     if source is not None:
         from .offline import run_from_file
 
@@ -123,7 +119,7 @@ def batch(
     from ..config.read_only import Change, refusal
     from .live import run_batch
     from .options import load_target
-    from .recording import Tape
+    from .recording import HeadlessRecording
 
     config = load_target(target or "", overrides)
     refused = refusal(config.console, Change.FLIGHT_PIPE) if flight_pipe else None
@@ -139,7 +135,7 @@ def batch(
         order=order,
         metrics=families,
         clocks=clocks,
-        tape=Tape(session, None) if session is not None else None,
+        recording=HeadlessRecording(session, None) if session is not None else None,
         stacks=stacks,
     )
 
@@ -149,20 +145,20 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _fail_on(text: str) -> tuple[str, ...]:
-    """Severities and ids of findings. Raises UsageError for a word that is neither."""
+    """Severities and finding ids from a comma-separated list. Raises UsageError for unknown words."""
     from ..analysis.finding_catalog import IDS
     from ..report import unknown_words
 
     words = _words(text)
     unknown = unknown_words(words)
     if unknown or not words:
-        what = f"{', '.join(unknown)}: no severity and no id of a finding" if unknown else "nothing is named"
-        raise click.UsageError(f"--fail-on: {what}; there are error, warning, info, and {', '.join(sorted(IDS))}")
+        what = f"unknown severity or finding id: {', '.join(unknown)}" if unknown else "empty list"
+        raise click.UsageError(f"--fail-on: {what}; use error, warning, info, or {', '.join(sorted(IDS))}")
     return words
 
 
 def _families(text: str) -> tuple[str, ...]:
-    """Families of samples. Raises UsageError for one that is none."""
+    """Metric families from a comma-separated list. Raises UsageError for unknown families."""
     from ..session.metrics_stream import METRIC_FAMILIES
 
     words = _words(text)

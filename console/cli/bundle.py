@@ -1,4 +1,4 @@
-"""`gconsole bundle`: binaries for nodes of other architectures, and for sites without internet."""
+"""`gconsole bundle`: psutil and py-spy wheels for other architectures and air-gapped sites."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import click
 @click.option(
     "--wheels",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Take the wheels from this folder instead of the package index (for air-gapped sites).",
+    help="Read wheels from this folder instead of the package index (for air-gapped sites).",
 )
-@click.option("--list", "only_list", is_flag=True, help="Only say what is there.")
+@click.option("--list", "only_list", is_flag=True, help="List cached wheels without fetching.")
 def bundle(wheels: Path | None, only_list: bool) -> int:
-    """Fetch psutil and py-spy for x86_64 and aarch64 nodes into the console's own cache.
+    """Fetch psutil and py-spy for x86_64 and aarch64 nodes into the local cache.
 
-    A console on Linux serves nodes of its own architecture without this.
+    Not needed if console and nodes run Linux on the same architecture.
     """
     from ..fleet.deploy import wheel_cache
 

@@ -1,4 +1,4 @@
-"""`gconsole clean`: leave nothing on the nodes."""
+"""`gconsole clean`: remove caches and leftover agents from the nodes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .options import load_target, target
 
 @click.command()
 @target
-@click.option("--force", is_flag=True, help="Also end agents of your own that are still running there.")
+@click.option("--force", is_flag=True, help="Also stop agents of your user that are still running.")
 def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
-    """Remove what gconsole left on the nodes: the cache folder with its binaries, and agents that linger.
+    """Remove gconsole's files from the nodes: the cache folder with its binaries, and leftover agents.
 
-    A cache that an agent of another console uses is kept, and that console is named; --force ends such agents first,
-    where they run under your own user.
+    A cache in use by another console's agent is kept, and that console is listed; --force first stops such agents if
+    they run as your user.
     """
     from ..fleet.survey import survey
     from ..headless import clean as traces

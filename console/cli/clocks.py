@@ -1,4 +1,4 @@
-"""`gconsole clocks`: how far the nodes' clocks are apart, with bounds."""
+"""`gconsole clocks`: clock offsets between nodes, with error bounds."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from .options import DurationType, load_target
 
 @click.command()
 @click.argument("target", metavar="TARGET")
-@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
+@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a config value.")
 @click.option(
     "--for",
     "for_s",
     type=DurationType(),
     default="12s",
     show_default=True,
-    help="Probe this long, and for one whole window ([clock] probe_window_s) at least.",
+    help="Duration; at least one full window ([clock] probe_window_s).",
 )
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each window of an edge and of a node.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print NDJSON: one line per window of each edge and node.")
+@click.option("--quiet", is_flag=True, help="Suppress progress.")
 def clocks(target: str, overrides: tuple[str, ...], for_s: float, as_json: bool, quiet: bool) -> int:
-    """Probe the clocks of all nodes, and print every node's offset, drift and bound, and every edge's.
+    """Measure clock offset between nodes and print offset, drift and error bound per node and edge.
 
-    Nodes open a UDP socket for so long, and answer none but each other. Exit codes: 0 every node has a line, 3 some
-    have none, 4 none has.
+    Nodes open a UDP socket for the duration and answer only each other. Exit codes: 0 all nodes measured, 3 some
+    nodes not measured, 4 no node measured.
 
     \b
     gconsole clocks hosts.toml

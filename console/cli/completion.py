@@ -1,4 +1,4 @@
-"""`gconsole completion SHELL`: the script that completes commands, options and files in a shell."""
+"""`gconsole completion SHELL`: shell completion scripts."""
 
 from __future__ import annotations
 

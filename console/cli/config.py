@@ -1,4 +1,4 @@
-"""`gconsole config`: what is in effect and why, and a file to start from."""
+"""`gconsole config`: the effective configuration and a starter file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from . import options
 
 @click.group()
 def config() -> None:
-    """Show the configuration, or write a hosts.toml to start from."""
+    """Show the effective configuration, or write a starter hosts.toml."""
 
 
 @config.command()
 @options.target
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(target: str, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Print every effective value of TARGET (a file or a node set) and where it came from."""
+    """Print every effective config value of TARGET (file or node set) and its source."""
     from ..config.show import config_data, config_text
 
     loaded = options.load_target(target, overrides)
@@ -26,7 +26,7 @@ def show(target: str, overrides: tuple[str, ...], as_json: bool) -> None:
 
 @config.command()
 def keys() -> None:
-    """Print every action and its keys, as a commented keys.toml.
+    """Print all actions and key bindings as a commented keys.toml.
 
     \b
     gconsole config keys > ~/.config/gconsole/keys.toml
@@ -34,16 +34,16 @@ def keys() -> None:
     from ..tui.keymap.file import keys_path, keys_text
     from ..tui.keymap.hints import every_action
 
-    click.echo(f"# This file belongs to {keys_path()}", nl=True)
+    click.echo(f"# Save as {keys_path()}")
     click.echo(keys_text(every_action()), nl=False)
 
 
 @config.command()
 @click.argument("path", default="hosts.toml")
-@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(path: str, force: bool) -> None:
     """Write a commented hosts.toml to PATH."""
     from ..config import starter_file
 
     starter_file.init(path, overwrite=force)
-    click.echo(f"{path} is written; change its hosts, then: gconsole {path}")
+    click.echo(f"Wrote {path}. Edit hosts, then run: gconsole {path}")

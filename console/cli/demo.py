@@ -1,4 +1,4 @@
-"""`gconsole demo`: everything, tried on this machine."""
+"""`gconsole demo`: a simulated cluster on this machine."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ if TYPE_CHECKING:
     from ..core.control import CaptureRequest
     from ..monitor.diagnose import Diagnosis
 
-#: On a screen the job is first seen to move, seconds.
+#: Seconds. In the TUI the job makes visible progress before it hangs.
 HANG_AFTER_S = 10.0
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="Nodes, each an SSH server.")
-@click.option("--ranks", type=click.IntRange(1, 256), default=8, show_default=True, help="Ranks of the job, in total.")
+@click.option(
+    "--nodes", type=click.IntRange(1, 64), default=4, show_default=True, help="Number of nodes; each is an SSH server."
+)
+@click.option("--ranks", type=click.IntRange(1, 256), default=8, show_default=True, help="Total number of ranks.")
 @click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="Simulated GPUs per node.")
-@click.option("--batch", is_flag=True, help="Without a screen, as `gconsole batch` does.")
-@click.option("--for", "for_s", type=DurationType(), help="With --batch: watch this long; without it, one full tick.")
-@click.option("-o", "--output", metavar="FILE", help="With --batch: write the report as JSON; - is stdout.")
-@click.option("--hang", type=click.Choice(HANGS), help="Let the job hang: at once with --batch, else after 10 s.")
+@click.option("--batch", is_flag=True, help="Run headless, like `gconsole batch`.")
+@click.option("--for", "for_s", type=DurationType(), help="With --batch: duration.  [default: one full sample]")
+@click.option("-o", "--output", metavar="FILE", help="With --batch: write the report as JSON; - = stdout.")
+@click.option(
+    "--hang", type=click.Choice(HANGS), help="Make the job hang: immediately with --batch, otherwise after 10 s."
+)
 @capturing
 def demo(
     nodes: int,
@@ -47,10 +51,10 @@ def demo(
     native: bool | None,
     names: str | None,
 ) -> int:
-    """A cluster on this machine with a job on it, to try everything.
+    """Try gconsole on a local demo cluster with a running job.
 
-    Nodes are SSH servers on loopback ports, reached with throw-away keys; the job is a real one, a ring of plain Python
-    processes. Needs neither root nor a GPU nor torch, and leaves nothing behind.
+    Nodes are SSH servers on loopback ports with temporary keys; the job is a real ring all-reduce in plain Python.
+    Requires neither root, GPU nor torch, and cleans up completely.
 
     \b
     gconsole demo
@@ -59,17 +63,17 @@ def demo(
     gconsole demo --batch --hang dataloader --diagnose
     """
     if not batch and (for_s is not None or output is not None or capture or diagnose):
-        raise click.UsageError("--for, -o, --capture and --diagnose belong to --batch")
+        raise click.UsageError("--for, -o, --capture and --diagnose require --batch")
     if hang and ranks < 3:
-        raise click.UsageError("--hang needs at least 3 ranks: of two nobody could tell who is right")
+        raise click.UsageError("--hang requires at least 3 ranks: with 2, the culprit is ambiguous")
     if not batch and not os.environ.get("TEXTUAL_DRIVER"):  # before anything is started
-        from .screen import refuse_a_terminal_that_cannot_draw
+        from .screen import require_terminal
 
-        refuse_a_terminal_that_cannot_draw("gconsole demo --batch")
+        require_terminal("gconsole demo --batch")
     order = capture_order(capture, diagnose, samples, every, native, names)
     from ..demo import DemoError, demo_cluster
 
-    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C does, also before anybody else listens to them
+    for number in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C, also during start-up
         signal.signal(number, signal.default_int_handler)
     try:
         with demo_cluster(nodes, ranks, gpus, hang or "") as cluster:

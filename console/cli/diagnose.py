@@ -1,4 +1,4 @@
-"""`gconsole diagnose`: who holds a job, told from what was written down before."""
+"""`gconsole diagnose`: hang analysis of recordings and py-spy dumps."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .options import stack_format, wanted_stacks
 
 @click.command()
 @click.argument("source", metavar="SESSION|RECORDS|FOLDER", type=click.Path(path_type=Path))
-@click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - is stdout.")
-@click.option("--quiet", is_flag=True, help="No summary.")
+@click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - = stdout.")
+@click.option("--quiet", is_flag=True, help="Suppress the summary.")
 @click.option(
     "--model",
     "models",
     metavar="'CLASS FUNCTION [FILE]'",
     multiple=True,
-    help="What calls of your own framework mean, as [hang] models has it; for a folder. Repeatable.",
+    help="Frame model for your framework's calls, in the format of [hang] models; folders only. Repeatable.",
 )
 @stack_format
 @click.option(
@@ -26,18 +26,18 @@ from .options import stack_format, wanted_stacks
     default="error",
     show_default=True,
     metavar="SEVERITY|ID,…",
-    help="Findings that make the exit code 1: at or above a severity, or by id.",
+    help="Exit with code 1 on findings at or above this severity, or with these ids.",
 )
 def diagnose(
     source: Path, output: str | None, quiet: bool, models: tuple[str, ...], fail_on: str, form: str | None,
     threads: str, granularity: str,
 ) -> int:  # fmt: skip
-    """Judge a hang from a recorded session, a file of records, or a folder of dumps that somebody sent.
+    """Find the blocking rank from a session, an NDJSON recording, or a folder of dumps.
 
-    A folder holds what `py-spy dump` wrote of each rank, as text or JSON, one file a process; the rank is told by the
-    name of its file (rank3.txt, node2.rank-3.1.json), or of its folder. Several dumps of one rank, some seconds apart,
-    can prove a hang; one cannot. It may also hold dumps of PyTorch's Flight Recorder (nccl_trace_rank_3), answers of
-    NCCL RAS, and logs of NCCL or its Inspector: what is told by them is shown, and weighed in the verdict.
+    A folder contains `py-spy dump` output of each rank (text or JSON), one file per process; the rank is taken from the
+    name of the file (rank3.txt, node2.rank-3.1.json) or of its folder. Several dumps of one rank, a few seconds apart,
+    are required to prove a hang. PyTorch Flight Recorder dumps (nccl_trace_rank_3), NCCL RAS output, and logs of NCCL
+    or NCCL Inspector in the folder are shown and included in the verdict.
 
     \b
     gconsole diagnose evening-run
@@ -53,5 +53,5 @@ def diagnose(
     if session_of(source) is None and source.is_dir():
         return run_from_folder(source, models, output=output, quiet=quiet, fail_on=wanted, stacks=stacks)
     if models:
-        raise click.UsageError("--model is for a folder; records say themselves by which models they were read")
+        raise click.UsageError("--model applies to folders only; recordings contain their models")
     return run_from_file(source, output=output, quiet=quiet, fail_on=wanted, diagnose=True, stacks=stacks)

@@ -1,4 +1,4 @@
-"""`gconsole diff`: two recorded sessions side by side."""
+"""`gconsole diff`: comparison of two recorded sessions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @sessions_folder
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead.")
-@click.option("--text", "as_text", is_flag=True, help="Text also on a terminal, instead of a screen.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--text", "as_text", is_flag=True, help="Print text even on a terminal, instead of opening the TUI.")
 def diff(a: str, b: str, folder: Path, as_json: bool, as_text: bool) -> int:
-    """What differs between the sessions A and B: nodes, versions, links, findings, and how figures were spread.
+    """Compare sessions A and B: nodes, versions, links, findings and metric distributions.
 
-    On a terminal that is a screen to look around in, elsewhere text. Exit code 1 where nodes, their facts or findings
-    differ; figures always do.
+    Opens a TUI on a terminal, prints text otherwise. Exit code 1 if nodes, their facts or findings differ; metric
+    differences do not count.
     """
 
     from ..session.format.layout import SessionError, find
@@ -37,38 +37,38 @@ def diff(a: str, b: str, folder: Path, as_json: bool, as_text: bool) -> int:
     from ..session.manage.diff_lines import comparison_text
 
     try:
-        one, other = find(a, folder), find(b, folder)
-        for session in (one, other):
+        session_a, session_b = find(a, folder), find(b, folder)
+        for session in (session_a, session_b):
             session.read()
-        on_screen = not (as_json or as_text) and _is_at_a_terminal()
-        found = _shown(one, other) if on_screen else compare_sessions(one, other)
+        on_screen = not (as_json or as_text) and _is_interactive()
+        comparison = _run_app(session_a, session_b) if on_screen else compare_sessions(session_a, session_b)
     except (SessionError, OSError) as error:
         raise click.UsageError(printable(str(error))) from error
-    if found is None:
+    if comparison is None:
         return EXIT_INTERRUPTED
     if as_json:
-        click.echo(pretty(found))
+        click.echo(pretty(comparison))
     elif not on_screen:
-        click.echo(comparison_text(found))
-    return 1 if found.is_different else 0
+        click.echo(comparison_text(comparison))
+    return 1 if comparison.is_different else 0
 
 
-def _is_at_a_terminal() -> bool:
-    """Somebody looks at what is printed, on a terminal that can be drawn on."""
+def _is_interactive() -> bool:
+    """Whether all streams are a terminal with cursor control."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return all(stream.isatty() for stream in streams) and os.environ.get("TERM") not in (None, "dumb", "unknown")
 
 
-def _shown(one: Session, other: Session) -> Comparison | None:
-    """On the screen, until the person leaves; None where that was before it was read."""
+def _run_app(a: Session, b: Session) -> Comparison | None:
+    """Run the TUI; None if the user quits before the comparison is complete."""
     from ..session.format.layout import SessionError
     from ..tui.diff_app import DiffApp
     from ..tui.diff_screen import diff_of
     from ..tui.theme.catalog import ThemeCatalog
-    from .screen import ask_the_terminal_for_its_size
+    from .screen import clear_inherited_size
 
-    ask_the_terminal_for_its_size()
-    app = DiffApp(diff_of(one, other), ThemeCatalog.of_this_user())
+    clear_inherited_size()
+    app = DiffApp(diff_of(a, b), ThemeCatalog.of_this_user())
     app.run()
     if app.error:
         raise SessionError(app.error)

@@ -1,4 +1,4 @@
-"""`gconsole doctor`: what works on each node."""
+"""`gconsole doctor`: node checks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .options import load_target, target
 
 @click.command()
 @target
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
-    """What works on each node, what does not, why, and what to do.
+    """Check each node and suggest fixes.
 
-    Looks at: reachability, host key and login, Python, the agent's start, /proc visibility, ptrace, sudo, psutil,
-    py-spy, NVML, the clock, the cache folder, and how long the buffer lasts.
+    Checks: reachability, host key and login, Python, agent start, /proc visibility, ptrace, sudo, psutil, py-spy,
+    NVML, clock, cache folder, and buffer capacity.
     """
     from ..fleet.survey import survey
     from ..monitor.node_exam import examine, exit_code, to_json, to_text

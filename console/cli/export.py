@@ -1,4 +1,4 @@
-"""`gconsole export`: a session, or a part of one, in the forms that other programs read."""
+"""`gconsole export`: sessions in formats of other tools."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from ..session.export.formats import Form
     from ..session.export.slice import Chosen
 
-#: As `session.forms` has them, which --help need not load.
+#: Same as `session.export.formats.FORMS`, which --help must not import.
 _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html")
 
 
 @click.command()
 @click.argument("session", metavar="SESSION|FILE")
 @click.option("--format", "how", type=click.Choice(_FORMATS), default="json", show_default=True)
-@click.option("-o", "--output", metavar="PATH", help="The file or folder to write; - is stdout.")
+@click.option("-o", "--output", metavar="PATH", help="Output file or folder; - = stdout.")
 @click.option(
     "--from",
     "begin",
     metavar="TIME",
     default="",
-    help="First instant: 90s (after the start), -5m (before the end), 50%, 14:02:30 or 2026-11-21T08:30:00.",
+    help="Start of the range: 90s (after the start), -5m (before the end), 50%, 14:02:30 or 2026-11-21T08:30:00.",
 )
-@click.option("--to", "end", metavar="TIME", default="", help="End of the range (exclusive); as --from.")
+@click.option("--to", "end", metavar="TIME", default="", help="End of the range (exclusive), same syntax as --from.")
 @click.option("--nodes", metavar="NODES", help="Only these nodes: node[1-4],gpu-a.")
-@click.option("--kinds", metavar="KIND,…", help="Only these kinds of record.")
+@click.option("--kinds", metavar="KIND,…", help="Only these record kinds.")
 @sessions_folder
 def export(
     session: str, how: str, output: str | None, begin: str, end: str, nodes: str | None, kinds: str | None, folder: Path
 ) -> int:
-    """Write a session, or a file of `batch --records`, in a form that other programs read.
+    """Convert a session or an NDJSON recording to another format.
 
     \b
     gconsole export night --format html -o night.html
-    gconsole export night --format perfetto --from -5m          the last five minutes, for ui.perfetto.dev
+    gconsole export night --format perfetto --from -5m          last 5 minutes, for ui.perfetto.dev
     gconsole export night --format parquet --kinds gpu,rank_stat -o figures/
     gconsole export night -o night.json && gconsole sessions import night.json --name again
     """
@@ -69,9 +69,9 @@ def _write(form: Form, what: Chosen, output: str) -> None:
     if form.is_folder:
         folder = Path(output)
         if output == "-":
-            raise click.UsageError(f"{form.name} is several files; name a folder: -o FOLDER")
+            raise click.UsageError(f"{form.name} writes several files; specify a folder: -o FOLDER")
         if folder.exists() and any(folder.iterdir()):
-            raise click.UsageError(f"{folder}: there is something in it; name a new folder, or empty it first")
+            raise click.UsageError(f"{folder} is not empty; specify a new or empty folder")
         make_folder(folder)
         files = form.write_folder(what, folder)
         click.echo(f"{folder}: {plural(len(files), 'file')}", err=True)
@@ -85,7 +85,7 @@ def _write(form: Form, what: Chosen, output: str) -> None:
 
 
 def session_path(session: str, folder: Path) -> Path:
-    """The file or the session that a word on the command line means. Raises UsageError."""
+    """Path of the file or session given on the command line. Raises UsageError if there is none."""
     from ..session.format.layout import SessionError, find
 
     if Path(session).is_file():
@@ -109,23 +109,25 @@ def _nodes(text: str | None) -> frozenset[str] | None:
 
 
 def _check_nodes(what: Chosen) -> None:
-    """Raises UsageError for nodes of which a closed session has nothing: an empty file would not tell why."""
-    known = {heard.node for heard in what.meta.agents.values() if heard.node}
-    if what.nodes is None or not known or what.meta.state == "recording":
+    """Raises UsageError for nodes without records in a closed session, instead of writing an empty file."""
+    recorded = {agent.node for agent in what.meta.agents.values() if agent.node}
+    if what.nodes is None or not recorded or what.meta.state == "recording":
         return
-    if strange := what.nodes - known:
+    if unknown := what.nodes - recorded:
         from ..text.nodeset_fold import fold
 
-        raise click.UsageError(f"--nodes: nothing is known of {fold(sorted(strange))}; there are {fold(sorted(known))}")
+        raise click.UsageError(
+            f"--nodes: no records of {fold(sorted(unknown))}; recorded nodes: {fold(sorted(recorded))}"
+        )
 
 
 def _kinds(text: str | None) -> frozenset[str] | None:
-    """Kinds of records. Raises UsageError for one that is none."""
+    """Record kinds from a comma-separated list. Raises UsageError for unknown kinds."""
     if text is None:
         return None
     from ..session.format.table_schema import TABLES
 
     wanted = frozenset(word.strip() for word in text.split(",") if word.strip())
     if unknown := wanted - set(TABLES):
-        raise click.UsageError(f"--kinds: no such kind: {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
+        raise click.UsageError(f"--kinds: unknown kind: {', '.join(sorted(unknown))}; use {', '.join(TABLES)}")
     return wanted

@@ -1,4 +1,4 @@
-"""`gconsole hosts`: the entries of a hosts.toml, listed and edited; comments stay where they are."""
+"""`gconsole hosts`: list and edit entries of a hosts.toml, preserving comments."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def list_entries(file: str) -> None:
 @hosts.command()
 @click.argument("file")
 @click.argument("names", metavar="HOSTS")
-@click.option("--address", help="Where the one host is reached, if its name does not say.")
-@click.option("--port", type=int, help="TCP port of its ssh server.")
-@click.option("--user", help="Login on these nodes.")
-@click.option("--tag", "tags", multiple=True, help="A word to filter by; may be repeated.")
-@click.option("--python", help="Python on these nodes.")
+@click.option("--address", help="Address of the host, if different from its name. Single host only.")
+@click.option("--port", type=int, help="SSH port.")
+@click.option("--user", help="SSH user.")
+@click.option("--tag", "tags", multiple=True, help="Tag for filtering. Repeatable.")
+@click.option("--python", help="Python interpreter on these nodes.")
 def add(
     file: str, names: str, address: str | None, port: int | None, user: str | None, tags: tuple[str, ...],
     python: str | None,
@@ -44,7 +44,7 @@ def add(
 @click.argument("file")
 @click.argument("names", metavar="HOSTS")
 def remove(file: str, names: str) -> None:
-    """Remove HOSTS from FILE, wherever in it they are named."""
+    """Remove HOSTS from all entries of FILE."""
     from ..config import edit
 
     count = edit.remove(file, names)

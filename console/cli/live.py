@@ -1,4 +1,4 @@
-"""Puts the parts together for a live run: hub, store, fleet, and either a screen or a report."""
+"""Live runs: the TUI, or headless with a report."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from ..session.ndjson import RecordWriter
 from ..text import logs
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
-from .recording import Tape
-from .screen import ask_the_terminal_for_its_size, refuse_a_terminal_that_cannot_draw, terminal_is_ours
+from .recording import HeadlessRecording
+from .screen import clear_inherited_size, is_terminal_output, require_terminal
 
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
-    """Watch a fleet in the terminal until the person quits; an exit code. Raises UsageError without a terminal.
+    """Run the TUI until the user quits; returns the exit code. Raises UsageError without a terminal.
 
-    `read` reads the configuration again, when its file has been saved. `remember`: what is arranged, for the next time.
+    `read` reloads the configuration after its file was saved. `remember`: persist the UI layout.
     """
-    if terminal_is_ours():
-        refuse_a_terminal_that_cannot_draw("gconsole batch TARGET")
-        ask_the_terminal_for_its_size()
+    if is_terminal_output():
+        require_terminal("gconsole batch TARGET")
+        clear_inherited_size()
     from ..tui.app import ConsoleApp
     from ..tui.keymap.file import keys_path, read_keys
     from ..tui.keymap.hints import every_action
@@ -84,34 +84,34 @@ def run_batch(
     metrics: tuple[str, ...] = (),
     clocks: bool = False,
     probes: bool = False,
-    tape: Tape | None = None,
+    recording: HeadlessRecording | None = None,
     stacks: StackOutput = AS_SUMMARY,
 ) -> int:
-    """Watch a fleet without a screen, capture or diagnose where that is ordered, report; an exit code.
+    """Run headless: watch, capture or diagnose per `order`, report; returns the exit code.
 
-    `before` is awaited when every node has been seen, before anything is captured. With `metrics` the samples of these
-    families go to stdout as they come, and the summary to stderr. `clocks`: probe them meanwhile, and
-    once more before it ends; `probes`: as `[clock] duty` says, without pause while a session keeps clocks. With `tape`
-    it is recorded. Where `for_s` is infinite, an interrupt is how it ends.
+    `before` is awaited after all nodes have sampled or failed, before any capture. `metrics`: families to stream to
+    stdout; the summary then goes to stderr. `clocks`: probe during the run and once more at its end; `probes`: follow
+    `[clock] duty`, continuously while a session records clocks. `recording`: the session to write. With an infinite
+    `for_s`, an interrupt is the normal end.
     """
     clocks_s = 0.0 if clocks else None
     store, interrupted = asyncio.run(
-        _watch(config, for_s, records, quiet, order, before, metrics, tape, clocks_s, probes=probes)
+        _watch(config, for_s, records, quiet, order, before, metrics, recording, clocks_s, probes=probes)
     )
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
-    if tape is not None and tape.failed:
+    if recording is not None and recording.failed:
         status = max(status, EXIT_PARTIAL)
     return EXIT_INTERRUPTED if interrupted and not math.isinf(for_s) else status
 
 
 def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> int:
-    """Probe a fleet's clocks, and print what was found; an exit code."""
+    """Probe the clocks of all nodes and print the result; returns the exit code."""
     from ..report.clocks import clocks_line, clocks_text
 
     lines = ClockLines(sys.stdout.buffer) if as_json else None
     store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet, clocks_s=for_s, clock_lines=lines))
     if not as_json:
-        click.echo(clocks_text(store) or "no clock was measured")
+        click.echo(clocks_text(store) or "no clock data")
     if interrupted:
         return EXIT_INTERRUPTED
     lined = sum(line.bound_ns is not None for line in clocks_line(store).nodes)
@@ -119,7 +119,7 @@ def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> i
 
 
 def observe(config: Config) -> Store:
-    """Look at a fleet once, until every node has sampled or failed."""
+    """Connect and wait until every node has sampled or failed once."""
     store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet=False))
     if interrupted:
         raise KeyboardInterrupt
@@ -127,37 +127,37 @@ def observe(config: Config) -> Store:
 
 
 def collect(config: Config, records: Path, for_s: float) -> tuple[Store, bool]:
-    """Watch a fleet for that long and write every record into a file; what is known, and whether it was interrupted."""
+    """Write all records of `for_s` seconds into a file. Returns the store and whether it was interrupted."""
     return asyncio.run(_watch(config, for_s, records, quiet=False))
 
 
 async def _watch(
     config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureRequest | Diagnosis | None = None,
-    before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), tape: Tape | None = None,
-    clocks_s: float | None = None, clock_lines: ClockLines | None = None, *, probes: bool = False,
+    before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (),
+    recording: HeadlessRecording | None = None, clocks_s: float | None = None,
+    clock_lines: ClockLines | None = None, *, probes: bool = False,
 ) -> tuple[Store, bool]:  # fmt: skip
-    """With `clocks_s` the clocks are probed meanwhile, and for so long at the end; without it, and without `probes`,
-    not at all."""
+    """`clocks_s`: probe clocks during the run and for this many seconds at the end."""
     probes = probes or clocks_s is not None
-    resume = tape.left_behind(config) if tape else None
+    resume = recording.find_crashed(config) if recording else None
     writer = _writer(records)
     stream = SampleStream(metrics, sys.stdout.fileno()) if metrics else None
     console = Console(
         config,
-        # For days, perhaps: events are on the disk, and no screen shows them.
+        # May run for days: events are on disk and not displayed, so only warnings are kept in memory.
         store=Store(is_kept=batch.is_warning),
         sinks=[sink for sink in (writer, stream, clock_lines) if sink is not None],
         resume=resume,
-        refold=tape.refold if tape and resume else None,
+        refold=recording.refold if recording and resume else None,
         probe_clocks=probes,
     )
     store, bus, fleet, clock_estimator = console.store, console.bus, console.fleet, console.clock_estimator
-    if tape:
-        await tape.begin(console.recorder)
+    if recording:
+        await recording.start(console.recorder)
     interrupted = on_signals()
     await console.start()
     progress = batch.ProgressLine(
-        store, None if quiet else _progress, tape.line if tape and sys.stderr.isatty() else None
+        store, None if quiet else _progress, recording.line if recording and sys.stderr.isatty() else None
     )
     if clocks_s is not None:
         fleet.want_clocks("batch", True)
@@ -165,15 +165,15 @@ async def _watch(
     watching = asyncio.create_task(
         batch.watch(
             store, bus, fleet, for_s, progress, order, before, console.findings,
-            lambda: (stream is not None and stream.is_closed) or (tape is not None and tape.is_over),
+            lambda: (stream is not None and stream.is_closed) or (recording is not None and recording.is_stopped),
         )
     )  # fmt: skip
     try:
-        await _over(watching, interrupted)
+        await _wait_until_done(watching, interrupted)
     finally:
         await clock_estimator.stop()
-    if tape:
-        await tape.end()
+    if recording:
+        await recording.stop()
     if not quiet:
         _warn(store)
     if stream:
@@ -183,8 +183,8 @@ async def _watch(
     return store, interrupted.done()
 
 
-async def _over(watching: asyncio.Task[None], interrupted: asyncio.Future[None]) -> None:
-    """The watch came to its end, or an interrupt gave it one."""
+async def _wait_until_done(watching: asyncio.Task[None], interrupted: asyncio.Future[None]) -> None:
+    """Wait until `watching` ends; an interrupt cancels it."""
     await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()
     try:
@@ -195,7 +195,7 @@ async def _over(watching: asyncio.Task[None], interrupted: asyncio.Future[None])
 
 
 def _warn(store: Store) -> None:
-    click.echo("", err=True)  # the line of progress ends
+    click.echo("", err=True)  # end the progress line
     for line in batch.warnings(store):
         click.echo(f"gconsole: {line}", err=True)
 
@@ -203,22 +203,22 @@ def _warn(store: Store) -> None:
 def _close(writer: RecordWriter) -> None:
     writer.close()
     if writer.failure:
-        click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; records after that are missing", err=True)
+        click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; later records were not written", err=True)
 
 
 def _measured(
     hub: Hub, fleet: Fleet, clockwork: ClockEstimator, for_s: float, progress: batch.ProgressLine,
     then: Callable[[], Awaitable[None]] | None,
 ) -> Callable[[], Awaitable[None]]:  # fmt: skip
-    """What measures the clocks once every node has been seen, and then does what was to be done at that moment."""
+    """A `before` hook that measures the clocks, then runs `then`."""
 
-    async def first() -> None:
+    async def measure_first() -> None:
         await measure(hub, fleet, clockwork.config, for_s, progress.show_text)
         await clockwork.refresh()
         if then is not None:
             await then()
 
-    return first
+    return measure_first
 
 
 def _writer(path: Path | None) -> RecordWriter | None:
@@ -233,7 +233,7 @@ def _writer(path: Path | None) -> RecordWriter | None:
 
 
 def on_signals() -> asyncio.Future[None]:
-    """Done once SIGINT or SIGTERM has come."""
+    """A future that completes on SIGINT or SIGTERM."""
     loop = asyncio.get_running_loop()
     interrupted: asyncio.Future[None] = loop.create_future()
 
@@ -247,7 +247,7 @@ def on_signals() -> asyncio.Future[None]:
 
 
 def _progress(line: str) -> None:
-    """On a terminal the line replaces itself; in a log each is a line of its own."""
+    """On a terminal, overwrite the previous line; otherwise print one line per update."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{line}", err=True, nl=False)
     else:

@@ -1,4 +1,4 @@
-"""`gconsole`: finds the subcommand, loads only that, and turns its errors into one line and an exit code."""
+"""The `gconsole` command: lazy subcommands, one-line errors, exit codes."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ import click
 from .. import __version__
 from .terminal import guard_terminal
 
-#: Exit codes of every headless command: findings, usage, coverage.
+#: Exit codes of all headless commands.
 EXIT_OK, EXIT_FINDING, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOTHING, EXIT_INTERNAL, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
-#: name → (module:attribute, one line of help). The module is imported when its command runs, not before.
+#: name → (module:attribute, help line). The module is imported only when its command runs.
 COMMANDS = {
-    "tui": ("tui:tui", "Watch a cluster in the terminal (what `gconsole TARGET` does)."),
-    "serve": ("serve:serve", "Watch a cluster in a browser of this machine."),
-    "api": ("api:api", "Answer scripts, dashboards and Prometheus over HTTP."),
-    "batch": ("batch:batch", "Watch without a screen: a report, a summary, an exit code."),
-    "record": ("record:record", "Record a cluster without a screen, into a session that survives a crash."),
+    "tui": ("tui:tui", "Open the TUI (default command)."),
+    "serve": ("serve:serve", "Open the TUI in a local browser."),
+    "api": ("api:api", "Serve an HTTP API and Prometheus metrics."),
+    "batch": ("batch:batch", "Run headless: print a summary, write a report, set an exit code."),
+    "record": ("record:record", "Record a crash-safe session, headless."),
     "sessions": ("sessions:sessions", "List, show, recover, verify, compact, merge and delete recorded sessions."),
-    "replay": ("replay:replay", "Watch a recorded session again: the same views, with a time line."),
-    "diff": ("diff:diff", "Two recorded sessions side by side."),
-    "diagnose": ("diagnose:diagnose", "Who holds a job, from recorded records or from py-spy dumps."),
-    "query": ("query:query", "Ask a session, a file of records or a cluster in SQL."),
-    "export": ("export:export", "Write a session as JSON, Parquet, CSV, HTML, for Perfetto or gswarm's readers."),
-    "stat": ("stat:stat", "What the GPUs, ranks and nodes of a session did, in figures and pictures."),
-    "demo": ("demo:demo", "A cluster on this machine with a job on it, to try everything."),
-    "run": ("run:run", "Start a job on the nodes, see how it goes, stop it."),
-    "ps": ("ps:ps", "Processes of the jobs on every node, folded."),
-    "topo": ("topo:topo", "The matrix of GPUs and cards of every class of nodes, as nvidia-smi topo -m."),
-    "clocks": ("clocks:clocks", "How far the nodes' clocks are apart, with bounds."),
-    "doctor": ("doctor:doctor", "What works on each node, what does not, and what to do."),
-    "clean": ("clean:clean", "Remove what gconsole left on the nodes."),
-    "config": ("config:config", "Show the effective configuration, write a starter file."),
-    "hosts": ("hosts:hosts", "List, add and remove hosts in a file, keeping its comments."),
-    "bundle": ("bundle:bundle", "Fetch the binaries for nodes of other architectures."),
-    "schema": ("schema:schema", "Print what every record means."),
+    "replay": ("replay:replay", "Replay a recorded session in the TUI."),
+    "diff": ("diff:diff", "Compare two recorded sessions."),
+    "diagnose": ("diagnose:diagnose", "Find the blocking rank from a recording or py-spy dumps."),
+    "query": ("query:query", "Run SQL over a session, an NDJSON recording or a live cluster."),
+    "export": ("export:export", "Export a session as JSON, Parquet, CSV, HTML, Perfetto, speedscope or gswarm."),
+    "stat": ("stat:stat", "Summarise GPU/rank/node metrics of a session."),
+    "demo": ("demo:demo", "Try gconsole on a local demo cluster with a running job."),
+    "run": ("run:run", "Start, monitor and stop jobs on the nodes."),
+    "ps": ("ps:ps", "List job processes on all nodes."),
+    "topo": ("topo:topo", "Show GPU/NIC topology (like nvidia-smi topo -m), grouped by identical nodes."),
+    "clocks": ("clocks:clocks", "Measure clock offset between nodes, with error bounds."),
+    "doctor": ("doctor:doctor", "Check each node and suggest fixes."),
+    "clean": ("clean:clean", "Remove gconsole's files and leftover agents from the nodes."),
+    "config": ("config:config", "Show the effective configuration, or write a starter file."),
+    "hosts": ("hosts:hosts", "List, add and remove hosts in a hosts.toml, preserving comments."),
+    "bundle": ("bundle:bundle", "Fetch binaries for nodes of other architectures."),
+    "schema": ("schema:schema", "Print the JSON schema of all record types."),
     "completion": ("completion:completion", "Print the completion script for bash, zsh or fish."),
 }
 
 _EPILOG = """\b
-TARGET is a hosts.toml; a node set: node[1-4],gpu-a or @group; or the site's: slurm:JOBID, k8s:NAMESPACE/SELECTOR.
-Exit codes: 0 fine, 1 a finding, 2 usage or configuration, 3 partial, 4 nothing reachable, 5 internal error.
-New here? gconsole demo, or gconsole config init.
+TARGET: a hosts.toml, a node set (node[1-4],gpu-a or @group), slurm:JOBID or k8s:NAMESPACE/SELECTOR.
+Exit codes: 0 ok, 1 findings, 2 usage or configuration error, 3 partial coverage, 4 no node reachable, 5 internal error.
+Getting started: gconsole demo, or gconsole config init.
 """
 
 
 def _configure_log(ctx: click.Context, option: click.Parameter, value: int | Path | None) -> None:
-    """Start logging when the last of the two options was parsed; `-v` before and after the command add up."""
+    """Configure logging after both options are parsed; `-v` before and after the command add up."""
     settings = ctx.find_root().meta
     key = f"gconsole.{option.name}"
     if isinstance(value, int):
@@ -68,13 +68,13 @@ def _configure_log(ctx: click.Context, option: click.Parameter, value: int | Pat
         raise click.FileError(str(file), error.strerror or str(error)) from error
 
 
-#: On every command: how much is logged, and where.
+#: Logging options of every command.
 _VERBOSE = click.Option(
     ["-v", "--verbose"],
     count=True,
     expose_value=False,
     callback=_configure_log,
-    help="Log more, also to stderr; -vv also what libraries log.",
+    help="Log more, also to stderr; -vv includes libraries.",
 )
 _LOG_FILE = click.Option(
     ["--log-file"],
@@ -86,12 +86,14 @@ _LOG_FILE = click.Option(
 
 
 class Commands(click.Group):
-    """Subcommands by name; a first word that is none is a TARGET for `tui`, and so is the hosts.toml of this folder."""
+    """Lazily imported subcommands. Any other first word, or ./hosts.toml by default, is the TARGET of `tui`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all subcommands, in help order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import a subcommand and add the logging options to it."""
         if name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[name][0].partition(":")
@@ -101,6 +103,7 @@ class Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without arguments, use ./hosts.toml. Raises FirstStart if it does not exist."""
         if not args and not ctx.resilient_parsing:
             from .welcome import HOSTS, FirstStart, has_hosts
 
@@ -112,11 +115,13 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Insert `tui` before a first word that is not a subcommand."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             args = ["tui", *args]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command table without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
@@ -130,17 +135,17 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="gconsole")
 def gconsole() -> None:
-    """The console for a distributed training job that misbehaves.
+    """Diagnose hung or slow distributed training jobs over SSH.
 
     \b
-    gconsole hosts.toml        watch it live
-    gconsole                   the same, with the hosts.toml of this folder
-    gconsole batch hosts.toml  the same without a screen, for CI
+    gconsole hosts.toml        open the TUI
+    gconsole                   same, using ./hosts.toml
+    gconsole batch hosts.toml  run headless, for scripts and CI
     """
 
 
 def main() -> None:
-    """The entry point. No traceback reaches the terminal: an internal error is one line and a file."""
+    """Entry point. Internal errors print one line; the traceback goes to the log file."""
     guard_terminal()
     try:
         status = gconsole.main(standalone_mode=False)
@@ -149,13 +154,13 @@ def main() -> None:
         status = EXIT_USAGE
     except click.ClickException as error:
         error.show()
-        status = EXIT_USAGE  # click's own code for a file that cannot be opened is that of a finding
+        status = EXIT_USAGE  # click exits with 1 for unreadable files, which means findings here
     except (click.Abort, KeyboardInterrupt):
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
-        status = EXIT_OK  # whoever read us has seen enough
+        status = EXIT_OK  # the reader closed the pipe
         sys.stdout = None
-    except Exception as error:  # noqa: BLE001 - the last line of defence, which tells where it wrote the story
+    except Exception as error:  # noqa: BLE001 - reported with the path of the log
         status = _explain(error)
     sys.exit(status if isinstance(status, int) else EXIT_OK)
 
@@ -180,6 +185,6 @@ def _explain(error: Exception) -> int:
     what = printable(f"{type(error).__name__}: {error}"[:2000])
     if logs.path() is None:
         click.echo(without_secrets("".join(traceback.format_exception(error))), err=True)
-    where = f"details in {logs.path()}" if logs.path() else "details above; the log file cannot be written"
-    click.echo(f"gconsole: internal error: {what}; {where} (please report it)", err=True)
+    where = f"details in {logs.path()}" if logs.path() else "details above (log file not writable)"
+    click.echo(f"gconsole: internal error: {what}; {where} (please report)", err=True)
     return EXIT_INTERNAL

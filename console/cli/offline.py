@@ -1,4 +1,4 @@
-"""The headless program on what was written down: no SSH, the same report."""
+"""Headless reports from recordings and dump folders, without SSH."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def run_from_file(
     path: Path, *, output: str | None, quiet: bool, fail_on: tuple[str, ...], diagnose: bool = False,
     metrics: tuple[str, ...] = (), stacks: StackOutput = AS_SUMMARY,
 ) -> int:  # fmt: skip
-    """Fold the records of a file and report; its findings are those that were recorded. An exit code.
+    """Report on a recording, with its recorded findings; returns the exit code.
 
-    With `diagnose` the verdicts are findings too, and with `metrics` samples of these families go to stdout.
+    `diagnose`: add verdicts to the findings. `metrics`: families to stream to stdout.
     """
     stream = SampleStream(metrics, sys.stdout.fileno(), patient=True) if metrics else None
     try:
@@ -42,7 +42,7 @@ def run_from_file(
 
 
 def folded(path: Path, *sinks: Sink) -> Store:
-    """What the records of a file, or of a session, come to; `sinks` see them, too. Raises UsageError."""
+    """The store after replaying a file or session; records also go to `sinks`. Raises UsageError."""
     hub = Hub()
     store = Store()
     for sink in (store.apply, *sinks):
@@ -52,7 +52,7 @@ def folded(path: Path, *sinks: Sink) -> Store:
         if session is None:
             play(path, hub)
         else:
-            for record in reader.lenient(session.path, _tell_of_damage):
+            for record in reader.lenient(session.path, _report_damage):
                 hub.publish([record])
     except (RecordFileError, OSError) as error:
         raise click.UsageError(str(error)) from error
@@ -60,10 +60,7 @@ def folded(path: Path, *sinks: Sink) -> Store:
 
 
 def session_of(path: Path) -> Session | None:
-    """The session that a person means by a name or by its folder; None where it is a file or another folder.
-
-    Raises UsageError for a name of nothing.
-    """
+    """The session with that name or folder; None for a file or another folder. Raises UsageError if not found."""
     is_session = (path / "session.json").is_file()
     if path.exists() and not is_session:
         return None
@@ -75,15 +72,15 @@ def session_of(path: Path) -> Session | None:
     return session
 
 
-def _tell_of_damage(damage: Damage) -> None:
-    click.echo(f"gconsole: {printable(str(damage))}; the rest is read", err=True)
+def _report_damage(damage: Damage) -> None:
+    click.echo(f"gconsole: {printable(str(damage))}; continuing with the rest", err=True)
 
 
 def run_from_folder(
     path: Path, models: tuple[str, ...], *, output: str | None, quiet: bool, fail_on: tuple[str, ...],
     stacks: StackOutput = AS_SUMMARY,
 ) -> int:  # fmt: skip
-    """Judge a folder of dumps, of stacks, collectives or both; an exit code. Raises UsageError where there is none."""
+    """Analyse a folder of stack and collective dumps; returns the exit code. Raises UsageError without any dump."""
     store = Store()
     flight = import_folder(path, JOB)
     try:
@@ -94,12 +91,12 @@ def run_from_folder(
         raise click.BadParameter(str(error), param_hint="--model") from error
     except NoDumps as error:
         if not flight.records:
-            text = f"{error}, and nothing of a Flight Recorder, of NCCL RAS, or of NCCL's logs"
+            text = f"{error}, and no Flight Recorder dumps, NCCL RAS output or NCCL logs"
             raise click.UsageError(text) from error
         read = without_stacks(path, models)
-    ours = {str(one.relative_to(path)) for one in flight.read}
+    imported = {str(file.relative_to(path)) for file in flight.read}
     for name, problem in read.refused:
-        if name not in ours:
+        if name not in imported:
             click.echo(f"gconsole: {name}: {problem}", err=True)
     for trouble in flight.problems:
         click.echo(f"gconsole: {printable(str(trouble))}", err=True)

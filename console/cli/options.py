@@ -1,4 +1,4 @@
-"""Options and parameter types that several subcommands share."""
+"""Shared command-line options and parameter types."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ if TYPE_CHECKING:
     from .output import StackOutput
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: What --format takes (`session.export`), and how stacks are folded (`analysis.stacks`); --help need not load either.
+#: Same as in `session.export` and `analysis.stacks`, which --help must not import.
 FORMATS = ("text", "json", "folded", "speedscope", "dot")
 THREADS = ("main", "blocking", "all")
 GRANULARITIES = ("function", "line", "locals")
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
-    """A duration of `text.timespec`, or a number of seconds; the value is in seconds."""
+    """A duration such as 90s, 15m or 2h, or a number of seconds; converts to seconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
         if isinstance(value, int | float):
             return float(value)
         try:
@@ -40,63 +41,63 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only f
 
 
 def target(command: F) -> F:
-    """The TARGET argument and `--set`, the flags that override any key of hosts.toml."""
+    """Add the TARGET argument and the `--set` option."""
     command = click.option(
         "--set",
         "overrides",
         metavar="SECTION.KEY=VALUE",
         multiple=True,
-        help="Override a key of hosts.toml for all nodes, e.g. --set agent.linger_s=60. Repeatable.",
+        help="Override a config value for all nodes, e.g. --set agent.linger_s=60. Repeatable.",
     )(command)
     return click.argument("target", metavar="TARGET")(command)
 
 
 def capturing(command: F) -> F:
-    """`--capture`, `--diagnose` and what belongs to them; `capture_order` makes sense of them."""
+    """Add the capture options; `capture_order` interprets them."""
     for option in (
         click.option(
             "--locals",
             "names",
             metavar="NAME,…",
-            help="Read these variables of every frame too; '*' reads all of them.",
+            help="Also capture these local variables; '*' = all.",
         ),
         click.option(
             "--native/--no-native",
             default=None,
-            help="Whether to read native calls, which stops a process for up to 4 s; "
-            "without either, of ranks that stand still.",
+            help="Include native frames (pauses a process for up to 4 s). "
+            "Default: only for ranks whose Python stack is not conclusive.",
         ),
-        click.option("--every", metavar="DURATION", type=DurationType(), help="Between samples.  [default: 300ms]"),
-        click.option("--samples", type=click.IntRange(1, 1000), help="How often each rank is read.  [default: 3]"),
-        click.option("--diagnose", is_flag=True, help="Capture until it can be said who holds the job; say it."),
-        click.option("--capture", is_flag=True, help="At the end read the stacks of all ranks, and fold them."),
+        click.option("--every", metavar="DURATION", type=DurationType(), help="Sampling interval.  [default: 300ms]"),
+        click.option("--samples", type=click.IntRange(1, 1000), help="Samples per rank.  [default: 3]"),
+        click.option("--diagnose", is_flag=True, help="Sample until the blocking rank is identified, and report it."),
+        click.option("--capture", is_flag=True, help="Capture stacks of all ranks at the end."),
     ):
         command = option(command)
     return command
 
 
 def stack_format(command: F) -> F:
-    """`--format`, `--threads` and `--granularity`; `wanted_stacks` makes sense of them."""
+    """Add the stack output options; `wanted_stacks` interprets them."""
     for option in (
         click.option(
             "--granularity",
             type=click.Choice(GRANULARITIES),
             default="function",
             show_default=True,
-            help="By what ranks are told apart in text, JSON and dot.",
+            help="Grouping of ranks in text, JSON and dot.",
         ),
         click.option(
             "--threads",
             type=click.Choice(THREADS),
             default="main",
             show_default=True,
-            help="Which thread of a process: the main one, the one that it waits for, or all.",
+            help="Threads to include: main, the one blocking main, or all.",
         ),
         click.option(
             "--format",
             "form",
             type=click.Choice(FORMATS),
-            help="Write the stacks to stdout in this form; the summary goes to stderr.",
+            help="Write stacks to stdout in this format; the summary goes to stderr.",
         ),
     ):
         command = option(command)
@@ -104,12 +105,12 @@ def stack_format(command: F) -> F:
 
 
 def wanted_stacks(form: str | None, threads: str, granularity: str, output: str | None) -> StackOutput:
-    """What those options ask for. Raises UsageError where stdout is somebody else's."""
+    """The requested stack output. Raises UsageError if stdout is already used by the report."""
     from ..analysis.stacks.fold import Granularity, Shape, Threads
     from .output import StackOutput
 
     if form is not None and output == "-":
-        raise click.UsageError("--format has stdout for itself; write the report to a file: -o FILE")
+        raise click.UsageError("--format writes to stdout; write the report to a file: -o FILE")
     return StackOutput(form, Shape(cast(Threads, threads), cast(Granularity, granularity)))
 
 
@@ -122,15 +123,15 @@ def capture_order(
     names: str | None,
     flight_pipe: bool = False,
 ) -> CaptureRequest | Diagnosis | None:
-    """What those options ask for; None for no capture. Raises UsageError."""
+    """The requested capture or diagnosis; None for neither. Raises UsageError for conflicting options."""
     if not (capture or diagnose):
         if samples is not None or every_s is not None or native is not None or names is not None:
-            raise click.UsageError("--samples, --every, --native and --locals belong to --capture or --diagnose")
+            raise click.UsageError("--samples, --every, --native and --locals require --capture or --diagnose")
         if flight_pipe:
-            raise click.UsageError("--flight-pipe belongs to --capture or --diagnose")
+            raise click.UsageError("--flight-pipe requires --capture or --diagnose")
         return None
     if native is not None and not diagnose:
-        raise click.UsageError("--native and --no-native belong to --diagnose")
+        raise click.UsageError("--native and --no-native require --diagnose")
     variables = tuple(name.strip() for name in (names or "").split(",") if name.strip())
     from ..core.control import CaptureRequest, new_capture
     from ..monitor.diagnose import Diagnosis
@@ -144,43 +145,43 @@ def capture_order(
 
 
 def sessions_folder(command: F) -> F:
-    """`--folder`, where sessions are kept; the function gets its path."""
+    """Add `--folder`, the sessions folder, as a path."""
 
-    def found(ctx: click.Context, param: click.Parameter, value: str | None) -> Path:
-        from ..session.format.layout import sessions_folder as place
+    def resolve(ctx: click.Context, param: click.Parameter, value: str | None) -> Path:
+        from ..session.format.layout import sessions_folder as resolve_folder
 
-        return place(value)
+        return resolve_folder(value)
 
     return click.option(
         "--folder",
         envvar="GCONSOLE_SESSIONS_FOLDER",
         metavar="DIR",
-        callback=found,
-        help="Where the sessions are, if not in your data folder.  [env var: GCONSOLE_SESSIONS_FOLDER]",
+        callback=resolve,
+        help="Sessions folder.  [default: user data folder; env var: GCONSOLE_SESSIONS_FOLDER]",
     )(command)
 
 
 def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False) -> Config:
-    """The configuration of a TARGET; warnings go to stderr, unless `quiet`. Raises ConfigError."""
+    """Load the configuration of TARGET; prints warnings to stderr unless `quiet`. Raises ConfigError."""
     flags = {}
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or "." not in key:
             raise click.BadParameter(f"{text!r} is not SECTION.KEY=VALUE", param_hint="--set")
         flags[key.strip()] = value.strip()
-    config = _attached(target, flags) if is_site_target(target) else load(target, flags=flags)
+    config = _attach(target, flags) if is_site_target(target) else load(target, flags=flags)
     for warning in () if quiet else config.warnings:
         click.echo(f"gconsole: {warning}", err=True)
     return config
 
 
-def _attached(target: str, flags: Mapping[str, object]) -> Config:
-    """The nodes that the site's scheduler names, each with what starts its agent. Raises ConfigError."""
+def _attach(target: str, flags: Mapping[str, object]) -> Config:
+    """Configuration with the nodes of a scheduler job and their launch engines. Raises ConfigError."""
     try:
-        found = attach(target)
+        allocation = attach(target)
     except SchedulerError as error:
         raise ConfigError("target", target, str(error)) from error
-    engines = {place.name: place.engine for place in found.places}
+    engines = {place.name: place.engine for place in allocation.places}
     config = load(",".join(engines), flags=flags, name=target)
     nodes = tuple(msgspec.structs.replace(node, engine=engines[node.name]) for node in config.nodes)
-    return msgspec.structs.replace(config, nodes=nodes, warnings=(*config.warnings, *found.warnings))
+    return msgspec.structs.replace(config, nodes=nodes, warnings=(*config.warnings, *allocation.warnings))

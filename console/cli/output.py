@@ -1,4 +1,4 @@
-"""Where the report and the summary of a headless command go."""
+"""Report and summary output of headless commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..text import atomic_files, sanitize
 
 @dataclass(frozen=True)
 class StackOutput:
-    """The form in which stacks go to stdout, None for none, and how they are folded there and in the summary."""
+    """Format of stacks on stdout (None: not written) and their folding, also in the summary."""
 
     form: str | None = None
     shape: Shape = PLAIN
@@ -38,7 +38,7 @@ def finish(
     store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ...], stdout_is_taken: bool = False,
     stacks: StackOutput = AS_SUMMARY,
 ) -> int:  # fmt: skip
-    """Write the report where it was asked for (`-` is stdout) and the summary where there is room for it."""
+    """Write the report to `output` (`-` = stdout) and the summary to stdout or stderr; returns the exit code."""
     stdout_is_taken = stdout_is_taken or output == "-" or stacks.form is not None
     made = report.make_report(store)
     data = report.to_json(made)
@@ -65,9 +65,9 @@ def finish(
 
 
 def close_stream(stream: SampleStream) -> None:
-    """Let the last samples go out; a reader that was too slow is told what it has not got."""
+    """Flush and close the stream; print a warning for failed or dropped samples."""
     stream.close()
     if stream.failure:
-        click.echo(f"gconsole: stdout: {stream.failure.strerror}; samples after that are missing", err=True)
+        click.echo(f"gconsole: stdout: {stream.failure.strerror}; later samples were not written", err=True)
     if stream.dropped:
-        click.echo(f"gconsole: {stream.dropped} samples were dropped: the reader of stdout was too slow", err=True)
+        click.echo(f"gconsole: {stream.dropped} samples dropped: reader of stdout too slow", err=True)

@@ -1,4 +1,4 @@
-"""One line on stderr that says how far a survey is."""
+"""Progress line of node surveys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 def counted(word: str) -> Callable[[int, int], None]:
-    """A callback (done, total) that shows `12/64 nodes examined` on a terminal, and nothing elsewhere."""
+    """A callback (done, total) that prints `12/64 nodes examined` on a terminal only."""
 
     def show(done: int, total: int) -> None:
         if sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""`gconsole ps`: processes of the jobs, folded over the fleet."""
+"""`gconsole ps`: job processes on all nodes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .options import load_target, target
 
 @click.command()
 @target
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ps(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Python processes, launchers and everything below a rank, equal command lines folded over nodes."""
+    """List launchers, ranks, their child processes and other Python processes, grouped by command line."""
     from ..headless import ps as processlist
     from .live import observe
 

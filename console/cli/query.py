@@ -1,4 +1,4 @@
-"""`gconsole query`: SQL over a session, a file of records, or what a cluster says in the next seconds."""
+"""`gconsole query`: SQL over a session, an NDJSON recording or a live cluster."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _FORMATS = ("table", "json", "csv", "parquet")
 @click.argument("target", metavar="SESSION|FILE|TARGET")
 @click.argument("sql", metavar='"SQL"')
 @click.option("--format", "how", type=click.Choice(_FORMATS), default="table", show_default=True)
-@click.option("-o", "--output", metavar="FILE", help="Write the answer there; - is stdout.")
+@click.option("-o", "--output", metavar="FILE", help="Output file; - = stdout.")
 @click.option(
     "--for",
     "for_s",
     type=DurationType(),
     default="10s",
     show_default=True,
-    help="Of a cluster: watch it this long, then ask.",
+    help="Live cluster: collect this long before running the query.",
 )
-@click.option("--limit", type=click.IntRange(0), default=10_000, show_default=True, help="Rows at most; 0: all.")
+@click.option("--limit", type=click.IntRange(0), default=10_000, show_default=True, help="Max rows (0 = unlimited).")
 @click.option(
     "--timeout",
     "deadline_s",
     type=DurationType(),
     default="60s",
     show_default=True,
-    help="Give up an answer after this long.",
+    help="Query timeout.",
 )
 @sessions_folder
-@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
+@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a config value.")
 def query(
     target: str,
     sql: str,
@@ -60,38 +60,38 @@ def query(
     folder: Path,
     overrides: tuple[str, ...],
 ) -> int:
-    """Ask a session, a file of `batch --records`, or a cluster (a hosts.toml, or a node set) in SQL.
+    """Run SQL over a session, an NDJSON recording, or a live cluster (hosts.toml or node set).
 
     \b
-    gconsole query night "DESCRIBE"                       every table and short view
-    gconsole query night "DESCRIBE gpu"                   its columns, their units and meanings
+    gconsole query night "DESCRIBE"                       list tables and views
+    gconsole query night "DESCRIBE gpu"                   list columns with units and descriptions
     gconsole query night "SELECT * FROM ranks_now"
     gconsole query night.ndjson "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank ORDER BY rank"
     gconsole query hosts.toml --for 10s "SELECT node, max(temp_c) FROM gpu GROUP BY node"
     gconsole query night "FROM gpu" --limit 0 --format parquet -o gpu.parquet
 
-    DuckDB's SQL, read-only: no other file, no extension, nothing is written.
+    DuckDB SQL, read-only: no access to other files, no extensions.
     """
     recorded = recorded_at(target, folder)
     if recorded is not None:
-        return _ask(recorded, sql, how, output, limit, deadline_s)
+        return _run_query(recorded, sql, how, output, limit, deadline_s)
     from ..session.format.layout import NAME_PATTERN
     from .live import collect
 
     if re.fullmatch(NAME_PATTERN, target) and not Path(target).exists():
-        click.echo(f"gconsole: no session in {folder} is called {target}: asking a node of that name", err=True)
+        click.echo(f'gconsole: no session "{target}" in {folder}; treating it as a node name', err=True)
     config = load_target(target, overrides)
     with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
         path = Path(scratch) / "records.ndjson"
         store, interrupted = collect(config, path, for_s)
-        status = _ask(path, sql, how, output, limit, deadline_s)
+        status = _run_query(path, sql, how, output, limit, deadline_s)
         if status != EXIT_OK:
             return status
         return EXIT_INTERRUPTED if interrupted else _coverage(store)
 
 
 def recorded_at(target: str, folder: Path) -> Path | None:
-    """The session or file of records that is meant; None for what is to be watched."""
+    """Path of the session or recording; None for a live target."""
     from ..session.format.layout import SessionError, find
 
     path = Path(target)
@@ -103,12 +103,12 @@ def recorded_at(target: str, folder: Path) -> Path | None:
 
 
 def _coverage(store: Store) -> int:
-    """The exit code of a question to a cluster: 3 where nodes are missing in the answer, 4 where all are."""
-    seen = [now.cost is not None for now in store.nodes.values()]
-    return EXIT_OK if all(seen) and seen else EXIT_PARTIAL if any(seen) else EXIT_NOTHING
+    """Exit code of a live query: 3 if some nodes were not reached, 4 if none was."""
+    sampled = [now.cost is not None for now in store.nodes.values()]
+    return EXIT_OK if all(sampled) and sampled else EXIT_PARTIAL if any(sampled) else EXIT_NOTHING
 
 
-def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, deadline_s: float) -> int:
+def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int, deadline_s: float) -> int:
     from ..session.format.layout import SessionError
     from ..session.ndjson import RecordFileError
     from ..session.query.engine import Database, QueryCancelled, QueryError
@@ -117,7 +117,7 @@ def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, dead
     from ..session.query.sources import RecordedSource
 
     if how == "parquet" and output is None and sys.stdout.isatty():
-        raise click.UsageError("Parquet is for a file: -o FILE")
+        raise click.UsageError("Parquet output requires a file: -o FILE")
     with (
         bounded_memory(), RecordedSource(path) as source,
         contextlib.closing(Database(source, source.scratch)) as database,
@@ -126,7 +126,7 @@ def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, dead
             with _cancelled_by_signals(source, database):
                 columns, batches = database.stream(sql, deadline_s=deadline_s)
                 rows = LimitedRows(batches, limit or None)
-                with _written(output) as out:
+                with _open_output(output) as out:
                     write(how, columns, rows, out)
         except QueryCancelled:
             return EXIT_INTERRUPTED
@@ -139,15 +139,15 @@ def _ask(path: Path, sql: str, how: Format, output: str | None, limit: int, dead
             click.echo(f"gconsole: {error.filename or path}: {error.strerror or error}", err=True)
             return EXIT_USAGE
         for damage in source.damage:
-            click.echo(f"gconsole: {path.name}: {damage}; the answer is without it", err=True)
+            click.echo(f"gconsole: {path.name}: {damage}; skipped", err=True)
         if rows.truncated:
-            click.echo(f"gconsole: only the first {limit} rows; --limit 0 gives all", err=True)
+            click.echo(f"gconsole: showing the first {limit} rows; use --limit 0 for all", err=True)
     return EXIT_OK
 
 
 @contextlib.contextmanager
 def _cancelled_by_signals(source: RecordedSource, database: Database) -> Iterator[None]:
-    """Ctrl-C ends the question, which then says so itself; and so does SIGTERM: nothing unpacked is left behind."""
+    """Cancel the query on SIGINT or SIGTERM, so that temporary files are removed."""
 
     def cancel(number: int, frame: object) -> None:
         source.cancel()
@@ -162,8 +162,8 @@ def _cancelled_by_signals(source: RecordedSource, database: Database) -> Iterato
 
 
 @contextlib.contextmanager
-def _written(output: str | None) -> Iterator[BinaryIO]:
-    """Where the answer goes: stdout, or a file that is there only once it is whole."""
+def _open_output(output: str | None) -> Iterator[BinaryIO]:
+    """Stdout, or a file that is replaced atomically on success."""
     if output in (None, "-"):
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

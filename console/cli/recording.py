@@ -1,4 +1,4 @@
-"""Recording while a headless command runs: its session begins before the fleet does, and ends after it."""
+"""Recording during a headless command."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..text.format import plural, size
 from ..text.sanitize import printable
 
 
-class Tape:
-    """One named recording, from the start of a command to its end. Raises UsageError for what prevents it."""
+class HeadlessRecording:
+    """One named recording that spans a command. Methods raise UsageError if the session cannot be written."""
 
     def __init__(self, name: str, selection: Selection | None) -> None:
         self.name, self.selection = name, selection
@@ -25,49 +25,50 @@ class Tape:
         self._recorder: Recorder | None = None
         self._session: Session | None = None
 
-    def left_behind(self, config: Config) -> CrashedRecording | None:
-        """Where a crashed console left this session: how to go on with it."""
+    def find_crashed(self, config: Config) -> CrashedRecording | None:
+        """State to resume from if a session of this name was left by a crash; None for a new session."""
         try:
             session = named(self.name, sessions_folder_of(config))
             if not session.path.is_dir():
                 return None
             selection = session.read().selection
             names = Pseudonyms(key_of_this_user(session.path.parent)) if selection.anonymous else None
-            left = resume.take_up(session, names.host if names else str)
+            crashed = resume.take_up(session, names.host if names else str)
         except (SessionError, OSError) as error:
-            raise _explained(error) from error
-        if not selection.anonymous:  # else it knows nobody by name
+            raise _usage_error(error) from error
+        if not selection.anonymous:  # pseudonymous records cannot be folded
             self._session = session
-        return left
+        return crashed
 
     def refold(self, store: Store) -> None:
-        """Tell the store what was known when the recording broke off."""
+        """Restore the store to its state at the crash."""
         if self._session is not None:
             resume.refold(self._session, store.apply)
 
-    async def begin(self, recorder: Recorder) -> None:
+    async def start(self, recorder: Recorder) -> None:
+        """Start recording."""
         self._recorder = recorder
         try:
             await recorder.start(self.name, self.selection)
         except (SessionError, OSError) as error:
-            raise _explained(error) from error
+            raise _usage_error(error) from error
 
     @property
-    def is_over(self) -> bool:
-        """Somebody ended it in another terminal."""
+    def is_stopped(self) -> bool:
+        """Whether `gconsole sessions stop` ended the recording."""
         return self._recorder is not None and not self._recorder.now()
 
     def line(self) -> str:
-        """How far it is, to stand behind the progress."""
+        """Suffix for the progress line: session name, records, bytes."""
         return "".join(f" · rec {now.name} {_figures(now)}" for now in self._recorder.now()) if self._recorder else ""
 
-    async def end(self) -> None:
-        """Close the session, and say what came of it."""
+    async def stop(self) -> None:
+        """Close the session and print its size and errors."""
         if self._recorder is None:
             return
         for now in await self._recorder.close():
             self.failed = self.failed or bool(now.trouble)
-            words = f"not all of it was written: {now.trouble}; " if now.trouble else ""
+            words = f"recording is incomplete: {now.trouble}; " if now.trouble else ""
             click.echo(f"\ngconsole: {words}recorded {now.name}: {_figures(now)}", err=True)
 
 
@@ -77,6 +78,6 @@ def _figures(now: ActiveRecording) -> str:
     )
 
 
-def _explained(error: SessionError | OSError) -> click.UsageError:
+def _usage_error(error: SessionError | OSError) -> click.UsageError:
     text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
     return click.UsageError(printable(text))

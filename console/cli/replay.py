@@ -1,4 +1,4 @@
-"""`gconsole replay`: the console over what was recorded."""
+"""`gconsole replay`: the TUI on a recorded session."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from .options import sessions_folder
 @sessions_folder
 @click.option(
     "--at",
+    "start",
     metavar="TIME",
-    help="Start at 14:02:30, 90s (after the start), -5m (before the end), 50% or 2026-11-21T08:30:00.",
+    help="Start position: 14:02:30, 90s (after the start), -5m (before the end), 50% or 2026-11-21T08:30:00.",
 )
-@click.option("--speed", type=float, default=1.0, show_default=True, help="One of 0.25, 0.5, 1, 2, 5, 10, 30, 100.")
-@click.option("--paused", is_flag=True, help="Stand still until space is pressed.")
-def replay(session: str, folder: Path, at: str | None, speed: float, paused: bool) -> int:
-    """Watch SESSION again, with the views and keys of the console.
+@click.option(
+    "--speed", type=float, default=1.0, show_default=True, help="Playback speed: 0.25, 0.5, 1, 2, 5, 10, 30 or 100."
+)
+@click.option("--paused", is_flag=True, help="Start paused; press space to play.")
+def replay(session: str, folder: Path, start: str | None, speed: float, paused: bool) -> int:
+    """Replay SESSION in the TUI.
 
-    Space plays, [ and ] go to the event before and after, < and > change the speed, T goes to a time; so does a click
-    on the time line. Without a terminal: gconsole batch --from SESSION.
+    Keys: space play/pause, [ and ] previous/next event, < and > speed, T jump to time (or click the time line).
+    Without a terminal, use gconsole batch --from SESSION.
     """
     from ..session.format.layout import SessionError, find
     from ..session.replay import SPEEDS, Replay
     from ..text.sanitize import printable
     from ..text.timespec import TimeSpecError, instant_ns
-    from .screen import ask_the_terminal_for_its_size, refuse_a_terminal_that_cannot_draw, terminal_is_ours
+    from .screen import clear_inherited_size, is_terminal_output, require_terminal
 
     if speed not in SPEEDS:
-        raise click.BadParameter(f"one of {', '.join(f'{one:g}' for one in SPEEDS)}", param_hint="--speed")
-    if terminal_is_ours():
-        refuse_a_terminal_that_cannot_draw("gconsole batch --from SESSION")
-        ask_the_terminal_for_its_size()
+        raise click.BadParameter(f"use one of {', '.join(f'{choice:g}' for choice in SPEEDS)}", param_hint="--speed")
+    if is_terminal_output():
+        require_terminal("gconsole batch --from SESSION")
+        clear_inherited_size()
     try:
         player = Replay(find(session, folder), history_bytes=1 << 30)
     except (SessionError, OSError) as error:
@@ -45,9 +48,9 @@ def replay(session: str, folder: Path, at: str | None, speed: float, paused: boo
     from ..tui.replay_app import ReplayApp
     from ..tui.theme.catalog import ThemeCatalog
 
-    if at is not None:
+    if start is not None:
         try:
-            player.jump(instant_ns(at, player.begin, player.end))
+            player.jump(instant_ns(start, player.begin, player.end))
         except TimeSpecError as error:
             raise click.BadParameter(str(error), param_hint="--at") from error
     player.speed, player.is_playing = speed, not paused

@@ -1,4 +1,4 @@
-"""`gconsole run`: start a job on the nodes, see how it goes, stop it."""
+"""`gconsole run`: start, monitor and stop jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .run_options import job_options
 
 @click.group(no_args_is_help=True)
 def run() -> None:
-    """Start a job on nodes that people share by agreement, watch it, stop it. Not a scheduler.
+    """Start, monitor and stop jobs on shared nodes without a scheduler.
 
     \b
     gconsole run plan  hosts.toml --nodes 4 --gpus-per-node 8 -- train.py --lr 1
@@ -25,12 +25,12 @@ def run() -> None:
     gconsole run logs  hosts.toml train-3f9a1c --follow
     gconsole run stop  hosts.toml train-3f9a1c
 
-    COMMAND is a script (train.py, started by torchrun), python SCRIPT or python -m MODULE (by that Python's torch), or
-    any program (once a rank). The job runs on without the console; its output stays in files on the nodes.
+    COMMAND: a script (train.py, started by torchrun), python SCRIPT or python -m MODULE (uses that Python's torch), or
+    any program (started once per rank). Jobs keep running without the console; output is stored on the nodes.
     """
 
 
-_json = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _job = click.argument("job", metavar="JOB")
 _rank_set = click.option("--rank", "ranks", metavar="0-3,7", help="Only these ranks.")
 
@@ -40,35 +40,34 @@ _rank_set = click.option("--rank", "ranks", metavar="0-3,7", help="Only these ra
 @job_options
 @_json
 def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options: Any) -> int:
-    """Which nodes would take the job, and the exact command on each; nothing is started.
+    """Dry run: print the nodes and the exact command for each.
 
-    Exit codes: 0 it could start, 1 it could not.
+    Exit codes: 0 can start, 1 cannot start.
     """
     from ..launch import format
     from ..launch.plan import LaunchPlan
 
-    found = asyncio.run(run_start.plan(target, overrides, options))
-    in_words = format.plan_text(found) if isinstance(found, LaunchPlan) else format.refusal_text(found)
-    click.echo(format.to_json(found) if as_json else in_words)
-    return EXIT_OK if isinstance(found, LaunchPlan) else EXIT_FINDING
+    result = asyncio.run(run_start.plan(target, overrides, options))
+    text = format.plan_text(result) if isinstance(result, LaunchPlan) else format.refusal_text(result)
+    click.echo(format.to_json(result) if as_json else text)
+    return EXIT_OK if isinstance(result, LaunchPlan) else EXIT_FINDING
 
 
 @run.command()
 @target
 @job_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--follow", is_flag=True, help="Show its output until it is over, and exit with its code.")
+@click.option("--yes", is_flag=True, help="Skip confirmation.")
+@click.option("--follow", is_flag=True, help="Follow output until the job ends, and exit with its exit code.")
 @_json
 def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool, as_json: bool, **options: Any) -> int:
-    """Plan, ask, and start the job on all of its nodes; if one of them cannot, on none.
+    """Plan a job, ask for confirmation, and start it on all nodes or none.
 
-    Exit codes: 0 it runs, 1 it could not start, 3 it could not, and it is unknown whether all is ended; with --follow
-    the job's own.
+    Exit codes: 0 started, 1 not started, 3 not started and cleanup unconfirmed; with --follow, the job's exit code.
     """
     if as_json and not yes:
-        raise click.UsageError("--json asks nobody: it needs --yes")
+        raise click.UsageError("--json requires --yes")
     if as_json and follow:
-        raise click.UsageError("--json and --follow both want stdout")
+        raise click.UsageError("--json and --follow are mutually exclusive")
     return asyncio.run(run_start.start(target, overrides, options, yes, follow, as_json))
 
 
@@ -77,7 +76,7 @@ def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool, as_j
 @click.argument("job", metavar="[JOB]", required=False)
 @_json
 def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bool) -> int:
-    """Every job that gconsole started, or one, node by node, as the nodes themselves keep it."""
+    """Show the state of jobs started by gconsole, per node."""
     return asyncio.run(run_control.status(target, overrides, job, as_json))
 
 
@@ -85,31 +84,31 @@ def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bo
 @target
 @_job
 @_rank_set
-@click.option("--grep", "pattern", metavar="REGEX", help="Only lines with a match.")
-@click.option("--tail", type=click.IntRange(1), help="Only the last lines of each rank.")
-@click.option("--fold/--no-fold", default=True, show_default=True, help="Equal lines of several ranks once.")
-@click.option("--follow", is_flag=True, help="Until the job is over.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write there instead of to stdout.")
+@click.option("--grep", "pattern", metavar="REGEX", help="Only matching lines.")
+@click.option("--tail", type=click.IntRange(1), help="Only the last N lines of each rank.")
+@click.option("--fold/--no-fold", default=True, show_default=True, help="Merge identical lines of several ranks.")
+@click.option("--follow", is_flag=True, help="Follow output until the job ends.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Output file.  [default: stdout]")
 def logs(
     target: str, overrides: tuple[str, ...], job: str, ranks: str | None, pattern: str | None, tail: int | None,
     fold: bool, follow: bool, output: Path | None,
 ) -> int:  # fmt: skip
-    """What all ranks wrote, in one stream: `[0-63] loss 2.31`.
+    """Print the output of all ranks as one stream: `[0-63] loss 2.31`.
 
-    Exit codes: 0 all of it, 3 some nodes could not be read.
+    Exit codes: 0 complete, 3 some nodes could not be read.
     """
-    from .run_logs import Wanted
+    from .run_logs import LogFilter
 
-    wanted = Wanted(tail, _ranks(ranks), _pattern(pattern), fold)
-    return asyncio.run(run_control.logs(target, overrides, job, wanted, follow, output))
+    lines = LogFilter(tail, _ranks(ranks), _pattern(pattern), fold)
+    return asyncio.run(run_control.logs(target, overrides, job, lines, follow, output))
 
 
 @run.command()
 @target
 @_job
-@click.option("--timeout", "timeout_s", type=DurationType(), help="Give up after this, with exit code 124.")
+@click.option("--timeout", "timeout_s", type=DurationType(), help="Exit with code 124 after this long.")
 def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None) -> int:
-    """Wait until the job is over; exit with its code (that of the node that failed first, 128 + N for signal N)."""
+    """Wait until the job ends; exit with the code of the first failed node (128 + N for signal N)."""
     return asyncio.run(run_control.wait(target, overrides, job, timeout_s))
 
 
@@ -120,25 +119,26 @@ def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | N
     "--grace",
     "grace_s",
     type=DurationType(),
-    default=10.0,
+    default="10s",
     show_default=True,
     metavar="DURATION",
-    help="Between TERM and KILL.",
+    help="Time between SIGTERM and SIGKILL.",
 )
 @click.option(
     "--wait",
     "wait_s",
     type=DurationType(),
-    default=0.0,
+    default="0s",
+    show_default=True,
     metavar="DURATION",
-    help="So long for nodes that are away to come back.",
+    help="Wait this long for unreachable nodes.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip confirmation.")
 def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool) -> int:
-    """End every process of the job on every node: TERM, and KILL after the grace. It says what is left.
+    """Stop all processes of the job: SIGTERM, then SIGKILL after the grace period. Reports remaining processes.
 
-    For nodes that are away the order is kept: your next `gconsole run` that sees them ends their part.
-    Exit codes: 0 nothing is left, 1 something is, 3 nodes could not be asked.
+    Unreachable nodes are stopped by your next `gconsole run` that reaches them.
+    Exit codes: 0 all processes ended, 1 processes remain, 3 some nodes unreachable.
     """
     return asyncio.run(run_control.stop(target, overrides, job, grace_s, wait_s, yes))
 
@@ -147,12 +147,14 @@ def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait
 @target
 @_job
 @click.argument("path", metavar="PATH")
-@click.option("--node", "only", metavar="NODE", help="Only from this node.  [default: all of the job]")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path(), help="Folder to put NODE/… in.")
+@click.option("--node", "only", metavar="NODE", help="Only this node.  [default: all nodes of the job]")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path(), help="Destination folder; files go to NODE/…"
+)
 def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path) -> int:
-    """Bring a file or a folder of the job back, from each node into a folder of its name.
+    """Copy a file or folder of the job from each node into a folder named after the node.
 
-    PATH is below the folder the job works in, or absolute. Exit codes: 0 from all nodes, 3 not from all.
+    PATH is relative to the working directory of the job, or absolute. Exit codes: 0 all nodes, 3 some nodes failed.
     """
     return asyncio.run(run_control.fetch(target, overrides, job, path, only, output))
 
@@ -160,13 +162,13 @@ def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, only: st
 def _ranks(text: str | None) -> frozenset[int] | None:
     if text is None:
         return None
-    found: set[int] = set()
+    ranks: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip())
         if match is None:
-            raise click.BadParameter(f"{text!r} is no set of ranks; write 0-3,7", param_hint="--rank")
-        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return frozenset(found)
+            raise click.BadParameter(f"{text!r} is not a rank set; use 0-3,7", param_hint="--rank")
+        ranks |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(ranks)
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:

@@ -1,4 +1,4 @@
-"""What `gconsole run` does with a job that was started: status, logs, wait, stop, fetch."""
+"""`gconsole run` commands for started jobs: status, logs, wait, stop, fetch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from .options import load_target
 if TYPE_CHECKING:
     from ..launch.state import JobNodeStatus, JobStatus
     from ..records import Failure
-    from .run_live import Live
-    from .run_logs import Wanted
+    from .run_live import LiveFleet
+    from .run_logs import LogFilter
 
 
 async def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bool) -> int:
+    """Print the state of one job or all jobs; returns the coverage exit code."""
     from ..launch import format
     from ..launch.state import job_statuses
     from ..report import coverage_code
@@ -39,8 +40,9 @@ async def status(target: str, overrides: tuple[str, ...], job: str | None, as_js
 
 
 async def logs(
-    target: str, overrides: tuple[str, ...], job: str, wanted: Wanted, follow: bool, output: Path | None
+    target: str, overrides: tuple[str, ...], job: str, lines: LogFilter, follow: bool, output: Path | None
 ) -> int:
+    """Print the output of a job or write it to a file; exit code 3 if some nodes could not be read."""
     from ..text import atomic_files
     from .run_live import live
     from .run_logs import stream
@@ -48,10 +50,10 @@ async def logs(
     async with live(load_target(target, overrides)) as fleet:
         view = await job_named(fleet, job)
         if output is None:
-            problems = await stream(fleet, view, wanted, click.echo, follow=follow)
+            problems = await stream(fleet, view, lines, click.echo, follow=follow)
         else:
             with atomic_files.open_new(output) as file:
-                problems = await stream(fleet, view, wanted, lambda text: _append(file, text), follow=follow)
+                problems = await stream(fleet, view, lines, lambda text: _append(file, text), follow=follow)
     for problem in problems:
         click.echo(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
@@ -63,18 +65,20 @@ def _append(file: Any, text: str) -> None:
 
 
 async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None) -> int:
+    """Wait until a job ends; returns its exit code, or 124 on timeout."""
     from ..launch.state import job_status
     from .run_live import live
 
     async with live(load_target(target, overrides)) as fleet:
         name = (await job_named(fleet, job)).ordered.job
         if not await fleet.until(lambda: (now := job_status(fleet.store, name)) is not None and now.is_over, timeout_s):
-            click.echo(f"gconsole: {name} is not over yet", err=True)
+            click.echo(f"gconsole: timeout: {name} is still running", err=True)
             return 124  # as timeout(1)
-        return ended(await job_named(fleet, name))
+        return report_end(await job_named(fleet, name))
 
 
-def ended(view: JobStatus) -> int:
+def report_end(view: JobStatus) -> int:
+    """Print the final state of a job to stderr; returns its exit code."""
     from ..launch import format
 
     click.echo(format.status_text([view]), err=True)
@@ -82,6 +86,7 @@ def ended(view: JobStatus) -> int:
 
 
 async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool) -> int:
+    """Stop a job after confirmation; nodes that stay unreachable are stopped by a later command."""
     from .run_live import live
 
     async with live(load_target(target, overrides), allow_run=True) as fleet:
@@ -99,32 +104,33 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
                 away += [line.node] if is_away(answer) else []
         PendingStops.of_cluster(fleet.config.cluster).set(view.ordered.job, tuple(away))
         if away:
-            click.echo(f"gconsole: the order is kept; your next `gconsole run` that sees {fold(away)} ends it there",
+            click.echo(f"gconsole: {fold(away)} unreachable; the next `gconsole run` that connects stops it there",
                        err=True)  # fmt: skip
         return code
 
 
 async def _stopped(
-    fleet: Live, view: JobStatus, grace_s: float, wait_s: float
+    fleet: LiveFleet, view: JobStatus, grace_s: float, wait_s: float
 ) -> AsyncIterator[tuple[JobNodeStatus, NodeStop | Failure | None]]:
-    """What came of it, node by node; nodes that are away have so long to come back."""
+    """Stop the job and yield the result per node; unreachable nodes are retried for `wait_s` seconds."""
     waiting = {line.node: line for line in view.lines}
     deadline = time.monotonic() + wait_s
     while waiting:
-        known = [node for node in waiting if node in fleet.fleet.links]
-        answers = await fleet.fleet.stop_job(view.ordered.job, known, grace_s)
+        linked = [node for node in waiting if node in fleet.fleet.links]
+        answers = await fleet.fleet.stop_job(view.ordered.job, linked, grace_s)
         is_late = time.monotonic() >= deadline
         for node in [node for node in waiting if is_late or not is_away(answers.get(node))]:
             yield waiting.pop(node), answers.get(node)
         if waiting:
-            await fleet.until(partial(_is_any_back, fleet, tuple(waiting)), deadline - time.monotonic())
+            await fleet.until(partial(_is_any_connected, fleet, tuple(waiting)), deadline - time.monotonic())
 
 
-def _is_any_back(fleet: Live, nodes: Sequence[str]) -> bool:
+def _is_any_connected(fleet: LiveFleet, nodes: Sequence[str]) -> bool:
     return any(fleet.fleet.links[node].state == "ok" for node in nodes)
 
 
 async def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path) -> int:
+    """Copy a path from the nodes of a job; exit code 3 if some nodes failed."""
     from .run_fetch import fetch_from
     from .run_live import live
 
@@ -132,24 +138,26 @@ async def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, on
         view = await job_named(fleet, job)
         nodes = [line.node for line in view.lines if only is None or line.node == only]
         if not nodes:
-            raise click.UsageError(f"--node {only}: the job {view.ordered.job} is not there")
+            raise click.UsageError(f"--node {only}: not a node of job {view.ordered.job}")
         problems = [p for node in nodes if (p := await fetch_from(fleet.fleet, view.ordered.job, node, path, output))]
     for problem in problems:
         click.echo(printable(f"gconsole: {problem}"), err=True)
     return EXIT_PARTIAL if problems else EXIT_OK
 
 
-async def job_named(fleet: Live, name: str) -> JobStatus:
-    """The job of that name, or the only one that begins so. Raises UsageError; ends where nothing is reachable."""
+async def job_named(fleet: LiveFleet, name: str) -> JobStatus:
+    """The job with that name or unique prefix. Raises UsageError if not found, Exit(4) if no node is reachable."""
     from ..launch.state import job_statuses
     from ..report import coverage_code
 
     views = job_statuses(fleet.store)
-    found = [view for view in views if view.ordered.job == name] or [v for v in views if v.ordered.job.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    if not found and coverage_code(fleet.store) == EXIT_NOTHING:
-        click.echo("gconsole: no node can be reached", err=True)
+    matches = [view for view in views if view.ordered.job == name] or [
+        view for view in views if view.ordered.job.startswith(name)
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches and coverage_code(fleet.store) == EXIT_NOTHING:
+        click.echo("gconsole: no node reachable", err=True)
         raise click.exceptions.Exit(EXIT_NOTHING)
-    known = printable(", ".join(view.ordered.job for view in (found or views)[:8])) or "none"
-    raise click.UsageError(f"{name}: {'several jobs begin so' if found else 'no such job'}; there are {known}")
+    names = printable(", ".join(view.ordered.job for view in (matches or views)[:8])) or "none"
+    raise click.UsageError(f'ambiguous job "{name}": {names}' if matches else f'no job "{name}"; jobs: {names}')

@@ -1,4 +1,4 @@
-"""A fleet for as long as one `gconsole run` command lasts."""
+"""Fleet connection for one `gconsole run` command."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ..monitor.finding_tracker import FindingTracker
 from ..runtime import Console
 from ..text.sanitize import printable
 
-#: Between TERM and KILL, where nobody said otherwise.
+#: Seconds between SIGTERM and SIGKILL for pending stops.
 STOP_GRACE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Live:
-    """What such a command works with."""
+class LiveFleet:
+    """The connected fleet and its state."""
 
     config: Config
     hub: Hub
@@ -39,44 +39,44 @@ class Live:
 
     @property
     def environments(self) -> dict[str, tuple[str, str]]:
-        """What every process of a node must carry in its environment to be taken for one of it."""
+        """Per node: the environment variable (name, value) that identifies its processes."""
         return {node.name: node.process_filter for node in self.config.nodes if node.process_filter}
 
     async def until(self, condition: Callable[[], bool], deadline_s: float | None = None) -> bool:
-        """Wait until something in the store is true; False where it is not in time."""
+        """Poll until `condition()`; False after `deadline_s` seconds."""
         began = time.monotonic()
         while not condition():
             if deadline_s is not None and time.monotonic() - began > deadline_s:
                 return False
-            await asyncio.sleep(batch.LOOK_S)
+            await asyncio.sleep(batch.POLL_S)
         return True
 
 
-async def _end_what_is_owed(live: Live) -> None:
-    """Nodes that were away when this person stopped a job, and are back, end their part of it now.
+async def _run_pending_stops(live: LiveFleet) -> None:
+    """Stop jobs on nodes that were unreachable when the stop was confirmed.
 
-    `[console] read_only` is not asked: it is the order that was confirmed then, and no other one.
+    Ignores `[console] read_only`: the user confirmed this stop earlier.
     """
-    owed = PendingStops.of_cluster(live.config.cluster)
-    for job, nodes in owed.orders.items():
+    pending = PendingStops.of_cluster(live.config.cluster)
+    for job, nodes in pending.orders.items():
         back = [node for node in nodes if (link := live.fleet.links.get(node)) and link.state == "ok"]
         answers = await jobs.stop(live.fleet.links, job, back, STOP_GRACE_S) if back else {}
         for node, answer in answers.items():
-            words = printable(f"gconsole: {node} was away when {job} was stopped; now: {stop_words(answer)}")
+            words = printable(f"gconsole: pending stop of {job} on {node}: {stop_words(answer)}")
             click.echo(words, err=True)
-        owed.set(job, tuple(node for node in nodes if node not in back or is_away(answers.get(node))))
+        pending.set(job, tuple(node for node in nodes if node not in back or is_away(answers.get(node))))
 
 
 @asynccontextmanager
-async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live]:
-    """Connect to every node; it begins once each has sampled or failed, and ends orderly.
+async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[LiveFleet]:
+    """Connect to all nodes, wait until each has sampled or failed, disconnect at the end of the block.
 
-    `allow_run` only for the two commands whose whole point it is to start or stop a job, and which ask first.
+    `allow_run` only for start and stop, which ask for confirmation.
     """
     console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False)
-    found = Live(config, console.bus, console.store, console.fleet, console.findings)
+    fleet = LiveFleet(config, console.bus, console.store, console.fleet, console.findings)
     async with console.running():
-        await found.until(lambda: batch.is_settled(console.store), batch.CONNECT_S)
+        await fleet.until(lambda: batch.is_settled(console.store), batch.CONNECT_S)
         await console.findings.evaluate()
-        await _end_what_is_owed(found)
-        yield found
+        await _run_pending_stops(fleet)
+        yield fleet

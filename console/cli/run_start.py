@@ -1,4 +1,4 @@
-"""Planning and starting: what `gconsole run plan` and `start` do."""
+"""Planning and starting jobs: `gconsole run plan` and `start`."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .main import EXIT_FINDING, EXIT_OK, EXIT_PARTIAL
 from .options import load_target
-from .run_control import ended, job_named
+from .run_control import job_named, report_end
 from .run_options import request_of
 
 if TYPE_CHECKING:
     from ..launch.request import JobRequest
-    from .run_live import Live
+    from .run_live import LiveFleet
 
 
 async def plan(target: str, overrides: tuple[str, ...], options: dict[str, Any]) -> Any:
+    """Connect and plan a job; returns a LaunchPlan or a Refusal."""
     from ..launch.request import new_job
     from .run_live import live
 
     config = load_target(target, overrides)
     request = request_of(options, config.run)
     async with live(config) as fleet:
-        return await _planned(fleet, request, new_job(request.command))
+        return await _make_plan(fleet, request, new_job(request.command))
 
 
-async def _planned(fleet: Live, request: Any, job: str) -> Any:
+async def _make_plan(fleet: LiveFleet, request: Any, job: str) -> Any:
     from ..launch.capacity import node_facts
     from ..launch.planner import make_plan
 
@@ -42,6 +43,7 @@ async def _planned(fleet: Live, request: Any, job: str) -> Any:
 async def start(
     target: str, overrides: tuple[str, ...], options: dict[str, Any], yes: bool, follow: bool, as_json: bool
 ) -> int:
+    """Plan, confirm and start a job; returns the exit code."""
     from ..launch import format
     from ..launch.plan import Refusal
     from ..launch.request import new_job
@@ -50,55 +52,55 @@ async def start(
     config = load_target(target, overrides)
     request = request_of(options, config.run)
     async with live(config, allow_run=True) as fleet:
-        found = await _planned(fleet, request, new_job(request.command))
-        if isinstance(found, Refusal):
-            click.echo(format.to_json(found) if as_json else format.refusal_text(found))
+        plan = await _make_plan(fleet, request, new_job(request.command))
+        if isinstance(plan, Refusal):
+            click.echo(format.to_json(plan) if as_json else format.refusal_text(plan))
             return EXIT_FINDING
-        click.echo(format.to_json(found) if as_json else format.plan_text(found))
-        if not (yes or await asyncio.to_thread(click.confirm, "Start it?", default=False, err=True)):
+        click.echo(format.to_json(plan) if as_json else format.plan_text(plan))
+        if not (yes or await asyncio.to_thread(click.confirm, "Start this job?", default=False, err=True)):
             return EXIT_FINDING
-        if request.sync is not None and not await _copied(fleet, request, list(found.orders)):
+        if request.sync is not None and not await _sync_folder(fleet, request, list(plan.orders)):
             return EXIT_FINDING
-        failures = await fleet.fleet.start_job(found.orders)
+        failures = await fleet.fleet.start_job(plan.orders)
         if failures:
-            _tell(failures)
+            _print_failures(failures)
             unknown = any(failure.name in ("left", "lost", "timeout") for failure in failures.values())
-            click.echo(f"{found.job} was not started" + ("; look with: gconsole run status" if unknown else
-                       "; nothing of it is left"), err=True)  # fmt: skip
+            click.echo(f"{plan.job} was not started" + ("; unconfirmed, check: gconsole run status" if unknown else
+                       "; no processes left"), err=True)  # fmt: skip
             return EXIT_PARTIAL if unknown else EXIT_FINDING
         if not as_json:
-            click.echo(f"{found.job} runs: gconsole run logs {target} {found.job} --follow", err=True)
+            click.echo(f"{plan.job} started. Follow output: gconsole run logs {target} {plan.job} --follow", err=True)
         if not follow:
             return EXIT_OK
-        return await _followed(fleet, found.job)
+        return await _follow(fleet, plan.job)
 
 
-async def _copied(fleet: Live, request: JobRequest, nodes: list[str]) -> bool:
-    """Copy the folder to the nodes; false where it did not come to every one of them."""
+async def _sync_folder(fleet: LiveFleet, request: JobRequest, nodes: list[str]) -> bool:
+    """Copy the folder to the nodes; False if any node failed."""
     assert request.sync is not None and request.workdir is not None
     answers = await fleet.fleet.sync_folder(nodes, request.sync, request.workdir)
     failures = {node: answer for node, answer in answers.items() if isinstance(answer, Failure)}
-    _tell(failures)
+    _print_failures(failures)
     if failures:
-        click.echo(f"nothing was started: {request.sync.local} did not come to every node", err=True)
+        click.echo(f"not started: copying {request.sync.local} failed on some nodes", err=True)
         return False
-    most = max(answer.files for answer in answers.values() if isinstance(answer, Synced))
-    click.echo(f"{request.sync.local} is on {fold(nodes)}: {most} files differed", err=True)
+    changed = max(answer.files for answer in answers.values() if isinstance(answer, Synced))
+    click.echo(f"copied {request.sync.local} to {fold(nodes)}: up to {changed} files changed per node", err=True)
     return True
 
 
-def _tell(failures: Mapping[str, Failure]) -> None:
+def _print_failures(failures: Mapping[str, Failure]) -> None:
     for node, failure in failures.items():
         click.echo(printable(f"✖ {node}  {failure.name}: {failure.text}"), err=True)
         if failure.try_:
             click.echo(printable(f"  try: {failure.try_}"), err=True)
 
 
-async def _followed(fleet: Live, job: str) -> int:
+async def _follow(fleet: LiveFleet, job: str) -> int:
     from ..launch.state import job_status
-    from .run_logs import Wanted, stream
+    from .run_logs import LogFilter, stream
 
     await fleet.until(lambda: (view := job_status(fleet.store, job)) is not None and not view.unseen, 15.0)
     view = await job_named(fleet, job)
-    await stream(fleet, view, Wanted(), click.echo, follow=True)
-    return ended(await job_named(fleet, job))
+    await stream(fleet, view, LogFilter(), click.echo, follow=True)
+    return report_end(await job_named(fleet, job))

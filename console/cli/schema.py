@@ -1,4 +1,4 @@
-"""`gconsole schema`: the data dictionary, from the record types themselves."""
+"""`gconsole schema`: JSON schema of the record types."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..text.json import pretty
 
 
 @click.command()
-@click.option("--kind", metavar="KIND", help="Only this kind of record.")
+@click.option("--kind", metavar="KIND", help="Only this record kind.")
 def schema(kind: str | None) -> int:
-    """Print the JSON schema of every record, of the report, of a session in one file, and of `gconsole topo`."""
+    """Print the JSON schema of all record types, the report, exported sessions, and `gconsole topo`."""
     import msgspec
 
     from ..records import KINDS
@@ -19,7 +19,7 @@ def schema(kind: str | None) -> int:
     from ..topology.schema import TopologyDocument
 
     if kind is not None and kind not in KINDS:
-        raise click.UsageError(f"no such kind: {kind}; there are {', '.join(sorted(KINDS))}")
+        raise click.UsageError(f"unknown record kind: {kind}; use {', '.join(sorted(KINDS))}")
     types = [KINDS[kind]] if kind else [*KINDS.values(), Report, TopologyDocument, SessionDocument]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": list(schemas), "$defs": components}

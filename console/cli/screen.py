@@ -1,4 +1,4 @@
-"""The terminal that a screen is to be drawn on."""
+"""Terminal checks before the TUI starts."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ import sys
 import click
 
 
-def terminal_is_ours() -> bool:
-    """Whether the screen is drawn on this terminal; else in a browser, for `gconsole serve`."""
+def is_terminal_output() -> bool:
+    """Whether the TUI draws on this terminal, rather than in a browser (`gconsole serve`)."""
     return not os.environ.get("TEXTUAL_DRIVER")
 
 
-def refuse_a_terminal_that_cannot_draw(instead: str) -> None:
-    """Raises UsageError where there is no terminal, or one on which nothing can be placed; `instead` works there."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads the one and draws on the other
-        raise click.UsageError(f"the console needs a terminal; without one, use: {instead}")
+def require_terminal(instead: str) -> None:
+    """Raises UsageError without a terminal with cursor control; the message suggests the command `instead`."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):  # Textual reads stdin and draws on stderr
+        raise click.UsageError(f"the TUI requires a terminal; without one, run: {instead}")
     term = os.environ.get("TERM")
     if term in ("dumb", "unknown"):
-        raise click.UsageError(
-            f"this terminal (TERM={term}) cannot place a cursor, so nothing can be drawn on it; use: {instead}"
-        )
+        raise click.UsageError(f"TERM={term} does not support cursor movement; run: {instead}")
 
 
-def ask_the_terminal_for_its_size() -> None:
-    """Some programs (whatever uses readline, watch, Emacs) hand down the size that a terminal once had, as variables.
-
-    Python believes those before the terminal, and the screen would never follow it.
-    """
+def clear_inherited_size() -> None:
+    """Remove COLUMNS and LINES set by parents such as watch or Emacs; Python prefers them to the real size."""
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)

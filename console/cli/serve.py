@@ -1,4 +1,4 @@
-"""`gconsole serve TARGET`: the console in a browser of this machine."""
+"""`gconsole serve TARGET`: the TUI in a local browser."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .options import load_target, target
 
 @click.command()
 @target
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="TCP port.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free port", help="TCP port.")
 def serve(target: str, overrides: tuple[str, ...], port: int) -> int:
-    """Watch a cluster in a browser of this machine; TARGET may also be the word demo.
+    """Open the TUI in a local browser; TARGET may also be `demo`.
 
-    Listens on 127.0.0.1 only and prints an address with a token that changes every time. One visitor at a time: each is
-    a console of its own, with SSH connections of its own. Ctrl-C ends everything.
+    Listens on 127.0.0.1 only and prints an address with a one-time token. One browser at a time: each runs its own
+    console with its own SSH connections. Press Ctrl-C to stop.
 
     \b
     gconsole serve hosts.toml
@@ -29,19 +29,19 @@ def serve(target: str, overrides: tuple[str, ...], port: int) -> int:
     from ..web.terminal.server import HOST
     from ..web.terminal.server import serve as serve_
 
-    def say(address: str) -> None:
-        click.echo(f"{title}, in a browser of this machine:\n\n  {address}\n\nCtrl-C ends it.")
+    def print_address(address: str) -> None:
+        click.echo(f"{title}: open in a browser on this machine:\n\n  {address}\n\nPress Ctrl-C to stop.")
         sys.stdout.flush()
 
     try:
-        return asyncio.run(serve_(visitor_argv(target, overrides), title, port, say))
+        return asyncio.run(serve_(browser_argv(target, overrides), title, port, print_address))
     except OSError as error:
         click.echo(f"gconsole: cannot listen on {HOST}:{port}: {error.strerror}; try another --port", err=True)
         return EXIT_NOTHING
 
 
-def visitor_argv(target: str, overrides: tuple[str, ...]) -> list[str]:
-    """What a visitor runs: this very program. `-P`: a json.py in the working folder is nobody's module."""
+def browser_argv(target: str, overrides: tuple[str, ...]) -> list[str]:
+    """Command of a browser session. `-P` keeps modules of the working folder off the import path."""
     python = [sys.executable, "-P", "-m", "gconsole"]
     if target == "demo":
         return [*python, "demo"]
@@ -49,9 +49,9 @@ def visitor_argv(target: str, overrides: tuple[str, ...]) -> list[str]:
 
 
 def _cluster(target: str, overrides: tuple[str, ...]) -> str:
-    """Its name. Raises ConfigError here and now, and not for every visitor."""
+    """Cluster name. Raises ConfigError at start rather than in every browser session."""
     if target != "demo":
         return load_target(target, overrides).cluster
     if overrides:
-        raise click.UsageError("the demo has no hosts.toml, so there is nothing to --set")
+        raise click.UsageError("--set does not apply to the demo")
     return "demo"

@@ -1,4 +1,4 @@
-"""How sessions are listed, and what is told of one."""
+"""Session lists and details as text and JSON."""
 
 from __future__ import annotations
 
@@ -12,37 +12,41 @@ if TYPE_CHECKING:
     from ..session.manage.catalog import Listed
 
 
-def sessions_text(found: list[Listed]) -> str:
-    """A table with a line for each session."""
+def sessions_text(entries: list[Listed]) -> str:
+    """A table with one line per session."""
     rows = []
-    for one in found:
-        meta = one.meta
+    for entry in entries:
+        meta = entry.meta
         cells = (format.date_time(meta.created), _duration(meta), format.count(meta.records)) if meta else ("–",) * 3
-        rows.append((one.session.name, one.standing, *cells, format.size(one.bytes), meta.cluster if meta else "–"))
-    header = ("NAME", "STATE", "BEGAN", "LENGTH", "RECORDS", "SIZE", "CLUSTER")
+        rows.append(
+            (entry.session.name, entry.standing, *cells, format.size(entry.bytes), meta.cluster if meta else "–")
+        )
+    header = ("NAME", "STATE", "STARTED", "DURATION", "RECORDS", "SIZE", "CLUSTER")
     return "\n".join(table(rows, header=header, align="<<<>>>"))
 
 
-def story(one: Listed) -> list[str]:
-    meta = one.meta
-    lines = [f"{one.session.name}  {one.standing}  {format.size(one.bytes)}", f"  {one.session.path}"]
+def session_lines(entry: Listed) -> list[str]:
+    """Details of one session, as lines."""
+    meta = entry.meta
+    lines = [f"{entry.session.name}  {entry.standing}  {format.size(entry.bytes)}", f"  {entry.session.path}"]
     if meta is None:
-        return [*lines, f"  {one.problem}"]
-    lines.append(f"  {meta.records} records over {_duration(meta)} of cluster {meta.cluster or '–'}")
+        return [*lines, f"  {entry.problem}"]
+    lines.append(f"  {meta.records} records, {_duration(meta)}, cluster {meta.cluster or '–'}")
     lines += [f"    {kind:14s} {number}" for kind, number in sorted(meta.counts.items(), key=lambda item: -item[1])]
     for part in meta.parts:
         began = format.date_time(part.began)
         lines.append(f"  recorded from {began}, {part.how}, by gconsole {part.version or '–'}")
-    if one.standing == "crashed":
-        lines.append(f"  its console crashed; mend it: gconsole sessions recover {one.session.name}")
+    if entry.standing == "crashed":
+        lines.append(f"  the console crashed; repair with: gconsole sessions recover {entry.session.name}")
     return lines
 
 
-def row(one: Listed) -> dict[str, Any]:
-    meta = one.meta
+def session_row(entry: Listed) -> dict[str, Any]:
+    """One session as JSON data."""
+    meta = entry.meta
     return {
-        "name": one.session.name, "path": str(one.session.path), "state": one.standing, "bytes": one.bytes,
-        "problem": one.problem or None, "session": meta,
+        "name": entry.session.name, "path": str(entry.session.path), "state": entry.standing, "bytes": entry.bytes,
+        "problem": entry.problem or None, "session": meta,
     }  # fmt: skip
 
 

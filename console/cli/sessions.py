@@ -1,4 +1,4 @@
-"""`gconsole sessions`: what is recorded, and what can be done with it."""
+"""`gconsole sessions`: list and manage recorded sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Sessions(click.Group):
-    """Its errors are one line each, and exit code 2: what was asked for cannot be."""
+    """Reports session errors as one line with exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
         from ..session.format.layout import SessionError
@@ -36,64 +36,65 @@ class _Sessions(click.Group):
 
 @click.group(cls=_Sessions)
 def sessions() -> None:
-    """What was recorded: list it, check it, mend what a crash left, put it together, throw it away.
+    """List, show, recover, verify, compact, merge and delete recorded sessions.
 
-    SESSION is a name, or the path of a session's folder.
+    SESSION: a name, or the path of a session folder.
     """
 
 
 @sessions.command("list")
 @sessions_folder
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_sessions(folder: Path, as_json: bool) -> None:
-    """All sessions, the newest last."""
+    """List all sessions, newest last."""
     from ..session.manage.catalog import everything
 
-    found = everything(folder)
+    entries = everything(folder)
     if as_json:
-        click.echo(_json([session_table.row(one) for one in found]))
-    elif not found:
-        click.echo(f"no sessions in {folder}; record one: gconsole record hosts.toml --name NAME")
+        click.echo(_json([session_table.session_row(entry) for entry in entries]))
+    elif not entries:
+        click.echo(f"no sessions in {folder}. Record one: gconsole record hosts.toml --name NAME")
     else:
-        click.echo(session_table.sessions_text(found))
+        click.echo(session_table.sessions_text(entries))
 
 
 @sessions.command()
 @click.argument("session")
 @sessions_folder
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(session: str, folder: Path, as_json: bool) -> None:
-    """What one session holds."""
+    """Show the contents of one session."""
     from ..session.format.layout import find
     from ..session.manage.catalog import listed
 
-    one = listed(find(session, folder))
-    click.echo(_json(session_table.row(one)) if as_json else "\n".join(map(printable, session_table.story(one))))
+    entry = listed(find(session, folder))
+    lines = session_table.session_lines(entry)
+    click.echo(_json(session_table.session_row(entry)) if as_json else "\n".join(map(printable, lines)))
 
 
 @sessions.command()
 @click.argument("session", required=False)
 @sessions_folder
 def recover(session: str | None, folder: Path) -> int:
-    """Mend what a crashed console left: cut the torn end, count, close. Without SESSION every one that needs it."""
+    """Repair after a crash: truncate the torn tail, recount, close. Without SESSION, all crashed sessions."""
     from ..session.format.layout import SessionError, find
     from ..session.manage.catalog import everything
-    from ..session.record.repair import recover as mend
+    from ..session.record.repair import recover as repair
 
     if session is not None:
-        one = find(session, folder)
-        click.echo(f"{one.name}: {_told(mend(one, _progress()))}")
+        recorded = find(session, folder)
+        click.echo(f"{recorded.name}: {_result(repair(recorded, _progress()))}")
         return 0
-    wanted = [one.session for one in everything(folder) if one.standing in ("crashed", "unreadable")]
+    crashed = [entry.session for entry in everything(folder) if entry.standing in ("crashed", "unreadable")]
     status = 0
-    for one in wanted:
+    for recorded in crashed:
         try:
-            click.echo(f"{one.name}: {_told(mend(one, _progress()))}")
-        except (SessionError, OSError) as error:  # the others can be mended all the same
-            click.echo(printable(f"{one.name}: {error}"), err=True)
+            click.echo(f"{recorded.name}: {_result(repair(recorded, _progress()))}")
+        except (SessionError, OSError) as error:  # continue with the others
+            click.echo(printable(f"{recorded.name}: {error}"), err=True)
             status = 2
-    if not wanted:
-        click.echo("no session needs it")
+    if not crashed:
+        click.echo("no sessions to repair")
     return status
 
 
@@ -101,37 +102,37 @@ def recover(session: str | None, folder: Path) -> int:
 @click.argument("session")
 @sessions_folder
 def verify(session: str, folder: Path) -> int:
-    """Read all of a session and check every checksum; exit code 1 where something is damaged. Nothing is changed."""
+    """Verify all checksums of a session, read-only; exit code 1 if it is damaged."""
     from ..session.format.layout import find
     from ..session.record.repair import verify as check
 
-    one = find(session, folder)
-    one.read()
-    found = check(one, _progress())
-    click.echo(f"{one.name}: {_told(found)}")
-    for line in [str(damage) for damage in found.damages] + found.unknown[:20]:
+    recorded = find(session, folder)
+    recorded.read()
+    findings = check(recorded, _progress())
+    click.echo(f"{recorded.name}: {_result(findings)}")
+    for line in [str(damage) for damage in findings.damages] + findings.unknown[:20]:
         click.echo(f"  ✖ {printable(line)}")
-    return 0 if found.is_sound and not found.cut_bytes and not found.missing else 1
+    return 0 if findings.is_sound and not findings.cut_bytes and not findings.missing else 1
 
 
 @sessions.command()
 @click.argument("names", metavar="SESSION...", nargs=-1, required=True)
 @sessions_folder
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip confirmation.")
 def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
-    """Remove sessions for ever."""
+    """Delete sessions permanently."""
     from ..session.format.layout import find
     from ..session.manage.retention import delete as remove
 
     wanted = [find(name, folder) for name in names]
     if not yes:
-        what = ", ".join(f"{one.name} ({format.size(one.size())})" for one in wanted)
+        what = ", ".join(f"{recorded.name} ({format.size(recorded.size())})" for recorded in wanted)
         if not sys.stdin.isatty():
-            raise click.UsageError(f"nobody is there to be asked whether {what} may go for ever: --yes")
-        click.confirm(f"Delete {what} for ever?", abort=True, err=True)
-    for one in wanted:
-        remove(one)
-        click.echo(f"{one.name}: deleted")
+            raise click.UsageError(f"cannot ask for confirmation without a terminal; to delete {what}, add --yes")
+        click.confirm(f"Permanently delete {what}?", abort=True, err=True)
+    for recorded in wanted:
+        remove(recorded)
+        click.echo(f"{recorded.name}: deleted")
 
 
 @sessions.command()
@@ -139,64 +140,66 @@ def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
 @click.argument("name")
 @sessions_folder
 def rename(session: str, name: str, folder: Path) -> None:
-    """Give SESSION another NAME."""
+    """Rename SESSION to NAME."""
     from ..session.format.layout import find
-    from ..session.manage.catalog import rename as give
+    from ..session.manage.catalog import rename as rename_session
 
-    one = find(session, folder)
-    click.echo(f"{one.name}: is {give(one, name).name} now")
+    recorded = find(session, folder)
+    click.echo(f"{recorded.name}: renamed to {rename_session(recorded, name).name}")
 
 
 @sessions.command()
 @click.argument("names", metavar="SESSION...", nargs=-1, required=True)
-@click.option("--into", required=True, metavar="NAME", help="Of the new session.")
+@click.option("--into", required=True, metavar="NAME", help="Name of the new session.")
 @sessions_folder
 def merge(names: tuple[str, ...], into: str, folder: Path) -> None:
-    """Put the records of several sessions into one new session, each record once; they themselves stay."""
+    """Merge several sessions into a new one, without duplicate records. The originals are kept."""
     from ..session.format.layout import find, named
-    from ..session.manage.catalog import merge as put_together
+    from ..session.manage.catalog import merge as merge_sessions
 
-    meta = put_together([find(name, folder) for name in names], named(into, folder))
+    meta = merge_sessions([find(name, folder) for name in names], named(into, folder))
     click.echo(f"{into}: {meta.records} records")
 
 
 @sessions.command("compact")
 @click.argument("session")
-@click.option("--drop-segments", is_flag=True, help="Then remove what Parquet stands for, where every record is in it.")
+@click.option("--drop-segments", is_flag=True, help="Afterwards delete segments whose records are all in Parquet.")
 @sessions_folder
 def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
-    """Make Parquet of SESSION, for DuckDB, pandas, Spark, Ray Data and Dask: one table a kind, an hour a folder.
+    """Convert SESSION to Parquet for DuckDB, pandas, Spark, Ray Data and Dask: one table per kind, one folder per hour.
 
-    Its segments stay as they are, unless they are to be dropped; every command reads the Parquet then. It can be
-    interrupted, and goes on where it was; of a session that is being recorded it takes what is sealed. Exit code 1
-    where a segment is damaged: its other records are there.
+    Segments are kept unless --drop-segments is given; all commands can read the Parquet files. An interrupted run
+    resumes. Of a running recording, only sealed segments are converted. Exit code 1 if a segment is damaged; its
+    intact records are converted.
     """
     from ..session.format.layout import find
     from ..session.manage.compact import compact
     from ..session.manage.drop_segments import drop_segments as drop
 
-    one = find(session, folder)
-    done = compact(one, _progress())
+    recorded = find(session, folder)
+    done = compact(recorded, _progress())
     rows, size = (
         sum(part.rows for part in done.parts),
-        sum((one.parquet_folder / part.path).stat().st_size for part in done.parts),
+        sum((recorded.parquet_folder / part.path).stat().st_size for part in done.parts),
     )
-    click.echo(f"{one.name}: {rows} records in {len(done.parts)} files, {format.size(size)}: {one.parquet_folder}")
-    if one.is_being_written():
-        click.echo("  it is being recorded: what it holds beyond that is not sealed yet")
+    click.echo(
+        f"{recorded.name}: {rows} records in {len(done.parts)} files, {format.size(size)}: {recorded.parquet_folder}"
+    )
+    if recorded.is_being_written():
+        click.echo("  recording in progress: unsealed records are not included")
     if drop_segments:
-        click.echo(f"  {format.size(drop(one))} of segments dropped")
+        click.echo(f"  dropped {format.size(drop(recorded))} of segments")
     if done.damaged_bytes:
-        click.echo(f"  ✖ {format.size(done.damaged_bytes)} of its segments are damaged, and not in them", err=True)
+        click.echo(f"  ✖ {format.size(done.damaged_bytes)} of damaged segments skipped", err=True)
     return 1 if done.damaged_bytes else 0
 
 
 @sessions.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--name", metavar="NAME", help="Of the new session; else the one that the file says, or is called.")
+@click.option("--name", metavar="NAME", help="Name of the new session.  [default: from the file's content or name]")
 @sessions_folder
 def import_session(file: Path, name: str | None, folder: Path) -> None:
-    """Make a session of FILE: what `gconsole export --format json` wrote, or the records of `batch --records`."""
+    """Import FILE as a session: `gconsole export --format json` output, or a `batch --records` file."""
     from ..session.format.layout import SessionError
     from ..session.manage.import_ import import_file
     from ..session.ndjson import RecordFileError
@@ -213,37 +216,39 @@ def import_session(file: Path, name: str | None, folder: Path) -> None:
 @click.argument("text")
 @sessions_folder
 def mark(session: str, text: str, folder: Path) -> None:
-    """Keep a note with SESSION: now while it is recorded, else at its end."""
+    """Add a marker to SESSION: at the current time while recording, otherwise at its end."""
     from ..session.format.layout import find
-    from ..session.manage.catalog import mark as annotate
+    from ..session.manage.catalog import mark as add_marker
 
-    one = find(session, folder)
-    annotate(one, text)
-    click.echo(f"{one.name}: marked")
+    recorded = find(session, folder)
+    add_marker(recorded, text)
+    click.echo(f"{recorded.name}: marker added")
 
 
 @sessions.command()
 @click.argument("session")
 @sessions_folder
 def stop(session: str, folder: Path) -> None:
-    """End a recording that runs in another terminal."""
+    """Stop a recording that runs in another terminal."""
     from ..session.format.layout import SessionError, find
     from ..session.record.control_files import ask_to_stop
 
-    one = find(session, folder)
-    if not one.is_being_written():
-        raise SessionError(f"{one.name}: nobody records it")
-    ask_to_stop(one)
+    recorded = find(session, folder)
+    if not recorded.is_being_written():
+        raise SessionError(f"{recorded.name} is not being recorded")
+    ask_to_stop(recorded)
     deadline = time.monotonic() + 10.0
-    while one.is_being_written():
+    while recorded.is_being_written():
         if time.monotonic() > deadline:
-            raise SessionError(f"{one.name}: asked, but it still runs; its disk may hang")
+            raise SessionError(
+                f"{recorded.name}: stop requested, but still recording after 10 s; its disk may be blocked"
+            )
         time.sleep(0.1)
-    click.echo(f"{one.name}: ended")
+    click.echo(f"{recorded.name}: stopped")
 
 
 def _progress() -> Callable[[int, int], None]:
-    """On a terminal, how far it is; elsewhere nothing."""
+    """A callback that prints the percentage on a terminal."""
 
     def show(done: int, total: int) -> None:
         if sys.stderr.isatty() and total:
@@ -252,19 +257,18 @@ def _progress() -> Callable[[int, int], None]:
     return show
 
 
-def _told(found: Findings) -> str:
-    parts = [f"{found.records} records in {found.frames} frames"]
-    if found.cut_bytes:
-        parts.append(f"a torn end of {format.size(found.cut_bytes)}")
-    if found.damages:
-        parts.append(f"{len(found.damages)} damaged places")
-    if found.unknown:
-        parts.append(f"{len(found.unknown)} lines that are no records of this version")
-    if found.missing:
-        parts.append(f"{found.missing} records that it had counted are gone")
-    return ", ".join([*parts, "sound"] if len(parts) == 1 else parts)
+def _result(findings: Findings) -> str:
+    parts = [f"{findings.records} records in {findings.frames} frames"]
+    if findings.cut_bytes:
+        parts.append(f"torn tail of {format.size(findings.cut_bytes)}")
+    if findings.damages:
+        parts.append(f"{len(findings.damages)} damaged sections")
+    if findings.unknown:
+        parts.append(f"{len(findings.unknown)} lines of unknown record types")
+    if findings.missing:
+        parts.append(f"{findings.missing} records missing")
+    return ", ".join([*parts, "ok"] if len(parts) == 1 else parts)
 
 
 def _json(document: Any) -> str:
-
     return pretty(document)

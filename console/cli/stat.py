@@ -1,4 +1,4 @@
-"""`gconsole stat`: a session in figures, and in pictures."""
+"""`gconsole stat`: metric summaries and plots of a session."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ..session.query.output import Format
     from ..session.query.stat import By
 
-#: For one question of several; a session of a night has many samples.
+#: Seconds per query; long sessions have many samples.
 DEADLINE_S: Final = 600.0
-#: Of DuckDB; with the rest of the program well below 300 MB.
+#: DuckDB memory limit; keeps the whole process well below 300 MB.
 MEMORY: Final = "128MB"
 
 
@@ -35,11 +35,11 @@ MEMORY: Final = "128MB"
     "picture",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Draw it instead, into FILE.pdf, .png or .svg: use, memory, power of the GPUs, step times, skew.",
+    help="Plot to FILE.pdf, .png or .svg instead: GPU util, memory, power, step times, skew.",
 )
 @sessions_folder
 def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) -> int:
-    """What the GPUs of a session did: mean, median, 95th percentile and most of their figures, time at zero, energy.
+    """Summarise GPU, rank or node metrics: mean, median, p95, max, idle time, energy.
 
     \b
     gconsole stat night
@@ -55,14 +55,14 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
 
     path = session_path(session, folder)
     if picture is not None and picture.suffix not in (".pdf", ".png", ".svg"):
-        raise click.UsageError(f"--plot {picture}: a picture is a .pdf, .png or .svg")
+        raise click.UsageError(f"--plot {picture}: unsupported format; use .pdf, .png or .svg")
     try:
         with (
             bounded_memory(), RecordedSource(path) as source,
             contextlib.closing(Database(source, source.scratch, MEMORY)) as database,
         ):  # fmt: skip
             if picture is None:
-                _tell(database, by, how)
+                _print_table(database, by, how)
             else:
                 _draw(database, path, picture)
     except (QueryError, SessionError, RecordFileError, ValueError) as error:
@@ -76,7 +76,7 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
     return EXIT_OK
 
 
-def _tell(database: Database, by: By, how: Format) -> None:
+def _print_table(database: Database, by: By, how: Format) -> None:
     from ..session.query.output import write
     from ..session.query.stat import figures
 
@@ -97,9 +97,9 @@ def _draw(database: Database, path: Path, picture: Path) -> None:
         (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True)) for job in jobs
     ]
     del times
-    database.close()  # a long session is drawn from its records, and needs the memory
+    database.close()  # free its memory for plotting
     try:
         plot(chosen(path), steps, picture)
     except OSError as error:
         raise click.FileError(str(picture), error.strerror or str(error)) from error
-    click.echo(f"{picture}: drawn", err=True)
+    click.echo(f"wrote {picture}", err=True)

@@ -1,4 +1,4 @@
-"""What is printed where a person sees it: JSON and CSV carry what nodes said as it is, and a terminal would obey it."""
+"""Strips terminal control sequences from stdout: JSON and CSV carry untrusted text from nodes."""
 
 from __future__ import annotations
 
@@ -9,39 +9,44 @@ from typing import BinaryIO, Final
 
 from ..text.sanitize import printable_utf8
 
-#: The beginning of a letter whose end comes with the next bytes.
+#: Incomplete UTF-8 sequence at the end of a write.
 _PART: Final = re.compile(rb"(?:\xc2|\xd8|\xe2[\x80\x81]?|\xef\xbb?)?\Z")
 
 
 class PrintableOut(io.BufferedIOBase):
-    """Bytes on their way to a terminal, without those that would steer it."""
+    """Binary stream that removes terminal control sequences."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out, self._rest = out, b""
 
-    def write(self, data: bytes) -> int:  # type: ignore[override]  # the buffers that are given here are bytes
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # callers pass bytes only
+        """Write sanitised bytes; holds back an incomplete UTF-8 sequence."""
         text = self._rest + bytes(data)
         part = _PART.search(text)
-        at = part.start() if part else len(text)
-        self._rest = text[at:]
-        self._out.write(printable_utf8(text[:at]))
+        end = part.start() if part else len(text)
+        self._rest = text[end:]
+        self._out.write(printable_utf8(text[:end]))
         return len(data)
 
     def flush(self) -> None:
+        """Flush the terminal."""
         self._out.flush()
 
     def writable(self) -> bool:
+        """Always true."""
         return True
 
     def isatty(self) -> bool:
+        """Whether the wrapped stream is a terminal."""
         return self._out.isatty()
 
     def fileno(self) -> int:
+        """File descriptor of the wrapped stream."""
         return self._out.fileno()
 
 
 def guard_terminal() -> None:
-    """From now on nothing that goes to stdout steers a terminal; to a file or a pipe it goes as it is."""
+    """Sanitise stdout if it is a terminal; files and pipes get unmodified bytes."""
     if sys.stdout is not None and sys.stdout.isatty():
         out = PrintableOut(sys.stdout.buffer)
         sys.stdout = io.TextIOWrapper(out, sys.stdout.encoding, sys.stdout.errors, line_buffering=True)

@@ -1,4 +1,4 @@
-"""`gconsole topo`: how the nodes' GPUs and cards are connected."""
+"""`gconsole topo`: GPU/NIC topology of the nodes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", metavar="TARGET", required=False)
-@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a key of hosts.toml.")
+@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a config value.")
 @click.option(
-    "--from", "source", type=click.Path(path_type=Path), help="Read a session, or a file of records, instead of nodes."
+    "--from",
+    "source",
+    type=click.Path(path_type=Path),
+    help="Read a recording (session or NDJSON file) instead of live nodes.",
 )
-@click.option("--node", metavar="NODE", help="Only this node, with its drawing and what any two of its GPUs can do.")
-@click.option("--path", "ends", nargs=2, metavar="NODE:GPU NODE:GPU", help="Only the best path between two GPUs.")
+@click.option("--node", metavar="NODE", help="Only this node, with a diagram and the links between its GPUs.")
+@click.option("--path", "ends", nargs=2, metavar="NODE:GPU NODE:GPU", help="Show only the best path between two GPUs.")
 @click.option("--format", "form", type=click.Choice(["text", "dot", "json", "svg"]), default="text", show_default=True)
-@click.option("-o", "--output", metavar="FILE", help="Write there instead of to stdout.")
+@click.option("-o", "--output", metavar="FILE", help="Output file.  [default: stdout]")
 def topo(
     target: str | None, overrides: tuple[str, ...], source: Path | None, node: str | None, ends: tuple[str, str] | None,
     form: str, output: str | None,
 ) -> int:  # fmt: skip
-    """The matrix of `nvidia-smi topo -m` for every class of nodes that are alike, with the ranks laid over it.
+    """Show GPU/NIC topology (like nvidia-smi topo -m) with ranks, grouped by identical nodes.
 
-    Every difference between nodes is named. Exit codes: 0 every node told, 3 some did not, 4 none did.
+    Lists differences between nodes. Exit codes: 0 all nodes reported, 3 some did not, 4 none did.
 
     \b
     gconsole topo hosts.toml
@@ -39,21 +42,21 @@ def topo(
     gconsole topo hosts.toml --format dot | dot -Tpng -o topology.png
     """
     if (target is None) == (source is None):
-        raise click.UsageError("give either a TARGET or --from SESSION|FILE")
+        raise click.UsageError("specify either TARGET or --from SESSION|FILE")
     if ends is not None and (node is not None or form != "text"):
-        raise click.UsageError("--path is text, and names its nodes itself")
+        raise click.UsageError("--path conflicts with --node and supports --format text only")
     from ..report import coverage_code
     from ..topology.snapshot import gather
 
-    store = _look(target, overrides, source)
+    store = _load_store(target, overrides, source)
     fleet = gather(store)
     if node is not None and node not in fleet.nodes:
         raise click.UsageError(_unknown(store, node))
-    _write(_path(fleet, ends) if ends is not None else _drawn(fleet, node, form), output)
+    _write(_path(fleet, ends) if ends is not None else _render(fleet, node, form), output)
     return coverage_code(store)
 
 
-def _look(target: str | None, overrides: tuple[str, ...], source: Path | None) -> Store:
+def _load_store(target: str | None, overrides: tuple[str, ...], source: Path | None) -> Store:
     if source is not None:
         from .offline import folded
 
@@ -63,7 +66,7 @@ def _look(target: str | None, overrides: tuple[str, ...], source: Path | None) -
     return observe(load_target(target or "", overrides))
 
 
-def _drawn(fleet: TopologySnapshot, node: str | None, form: str) -> str:
+def _render(fleet: TopologySnapshot, node: str | None, form: str) -> str:
     from ..topology import formats
 
     return formats.FORMATS[form](fleet, node)
@@ -84,9 +87,9 @@ def _path(fleet: TopologySnapshot, ends: tuple[str, str]) -> str:
 def _unknown(store: Store, node: str) -> str:
     now = store.nodes.get(node)
     if now is None:
-        return f"--node {node}: no such node here; there are {', '.join(list(store.nodes)[:8]) or 'none'}"
+        return f"--node {node}: node not found; nodes: {', '.join(list(store.nodes)[:8]) or 'none'}"
     error = now.state.error if now.state else None
-    return f"--node {node}: {error.name}: {error.text}" if error else f"--node {node}: it has neither a GPU nor a card"
+    return f"--node {node}: {error.name}: {error.text}" if error else f"--node {node}: no GPU or NIC reported"
 
 
 def _write(text: str, output: str | None) -> None:

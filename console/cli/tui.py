@@ -1,4 +1,4 @@
-"""`gconsole TARGET`, `gconsole tui TARGET`."""
+"""`gconsole TARGET` and `gconsole tui TARGET`: the TUI."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import click
 from .options import load_target, target
 
 
-@click.command(epilog="Press ? in the console for its keys.")
+@click.command(epilog="Press ? in the TUI to list all keys.")
 @target
 def tui(target: str, overrides: tuple[str, ...]) -> int:
-    """Watch a cluster in the terminal.
+    """Open the TUI.
 
-    `gconsole TARGET` does the same, unless TARGET is the name of a subcommand.
+    `gconsole TARGET` is equivalent, unless TARGET is the name of a subcommand.
     """
     from .live import run_tui
 

@@ -1,4 +1,4 @@
-"""`gconsole` on its own, where there is nothing to open yet: what it is for, and the first thing to type."""
+"""Getting-started text of `gconsole` without arguments or hosts.toml."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Any, Final
 
 import click
 
-#: What `gconsole` without a TARGET opens.
+#: Default TARGET.
 HOSTS: Final = "hosts.toml"
-#: A whole hosts.toml: what must be said, and nothing that has a default.
+#: A minimal hosts.toml.
 SMALLEST: Final = '[cluster]\nname = "my-cluster"\n\n[[nodes]]\nhosts = "node[01-04]"\n'
 _TEXT: Final = f"""\
-gconsole shows a distributed training job on a GPU cluster, live and over SSH.
-It does not know your nodes yet: there is no {HOSTS} in
+gconsole diagnoses hung or slow distributed training jobs over SSH.
+No TARGET given, and {HOSTS} not found in
 {{folder}}.
 
-To try it without a cluster (this machine plays four nodes with a job on them):
+Try it without a cluster (four local demo nodes with a running job):
 
     gconsole demo
 
-To see your own nodes, reached as ssh reaches them, with your own ~/.ssh/config:
+Connect to your nodes, using your ~/.ssh/config:
 
     gconsole 'node[01-04]'
 
-To keep them, write a {HOSTS}. This is a whole one:
+Or list them in {HOSTS}. A minimal file:
 
 {textwrap.indent(SMALLEST, "    ")}
-    gconsole config init      writes one with every key explained
-    gconsole                  watches its nodes
-    gconsole batch {HOSTS}  looks at them without a screen
+    gconsole config init      write a commented {HOSTS}
+    gconsole                  open the TUI
+    gconsole batch {HOSTS}  run headless
 
-Everything else: gconsole --help
+More commands: gconsole --help
 """
 
 
 class FirstStart(click.ClickException):
-    """No TARGET was given, and there is no hosts.toml here. Its text is the whole story, for stderr."""
+    """No TARGET given and no hosts.toml in the current folder; carries the getting-started text."""
 
     exit_code = 2
 
@@ -45,16 +45,17 @@ class FirstStart(click.ClickException):
         super().__init__(_TEXT.format(folder=_here()))
 
     def show(self, file: Any = None) -> None:
+        """Print the text without an error prefix."""
         click.echo(self.message, file=file, err=file is None, nl=False)
 
 
 def has_hosts() -> bool:
-    """Whether there is something to open."""
+    """Whether ./hosts.toml exists."""
     return Path(HOSTS).is_file()
 
 
 def _here() -> str:
     try:
         return str(Path.cwd())
-    except FileNotFoundError:  # the folder was removed under us
-        return "this folder"
+    except FileNotFoundError:  # deleted
+        return "the current folder"

@@ -1,1 +1,1 @@
-"""Commands without a screen: batch, doctor, clean, ps."""
+"""Headless commands: batch, clean, ps."""

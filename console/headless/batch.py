@@ -1,4 +1,4 @@
-"""The console without a screen: watch for a while, then a report, a summary and an exit code."""
+"""Headless run: watch, capture or diagnose, summarise."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from ..report.skew import clock_text, skew_text
 from ..text.nodeset_fold import fold, fold_ranks, replace_node_name
 from ..text.sanitize import printable
 
-#: How often the progress line and the end are looked at; records themselves are folded as they arrive.
-LOOK_S = 0.1
-#: How often what comes is folded while something else is waited for.
+#: Seconds between checks of progress and end conditions; records are folded as they arrive.
+POLL_S = 0.1
+#: Seconds between folds of new records while other work is awaited.
 FOLD_S = 1.0
-#: So many findings stand in a summary, the worst first.
-MOST_FINDINGS = 50
-#: A node that is still connecting when this is over is reported as failed, whatever `--for` says.
+#: Max findings in a summary, most severe first.
+MAX_FINDINGS = 50
+#: Seconds. Nodes still connecting after this are reported as failed, regardless of `--for`.
 CONNECT_S = 45.0
 
 
 class ProgressLine:
-    """One line on stderr that says how far things are; `write` is None where nobody wants it, `more` adds to it."""
+    """Progress line; `write` is None to suppress it, `more` returns a suffix."""
 
     def __init__(
         self, store: Store, write: Callable[[str], None] | None, more: Callable[[], str] | None = None
@@ -42,7 +42,7 @@ class ProgressLine:
         self._store, self._write, self._more, self._last = store, write, more, ""
 
     def show(self, capture: str | None = None) -> None:
-        """Say how far things are, where that is news; `capture` is the one under way."""
+        """Write the current progress if it changed; `capture` is the id of the running capture."""
         if self._write is None:
             return
         states = [now.state.state if now.state else "expected" for now in self._store.nodes.values()]
@@ -58,7 +58,7 @@ class ProgressLine:
         self.show_text(line)
 
     def show_text(self, line: str) -> None:
-        """Say something of one's own, where that is news."""
+        """Write a line if it differs from the previous one."""
         if self._write is not None and line != self._last:
             self._last = line
             self._write(line)
@@ -69,26 +69,26 @@ async def watch(
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     findings: FindingTracker | None = None, is_over: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
-    """Let records arrive for `for_s` seconds; with 0 until every node has sent a full tick or failed. Then stop.
+    """Watch for `for_s` seconds, or with 0 until every node has sent a full sample or failed. Then stop the fleet.
 
-    Before that, where there is an `order`, capture or diagnose; `before` is awaited first. `findings` are looked for
-    meanwhile; `is_over` ends it early.
+    Before stopping, `before` is awaited and `order` (capture or diagnosis) carried out. `findings` are updated
+    throughout; `is_over()` ends the watch early.
     """
     differing = TopologyFindings(store, TopologyFold(store), findings) if findings is not None else None
 
-    async def look(*, at_last: bool = False) -> None:
+    async def evaluate(*, at_last: bool = False) -> None:
         if findings is not None and differing is not None and (at_last or findings.is_due):
             await findings.evaluate(is_last=at_last)
             await differing.evaluate(at_last=at_last)
 
     try:
-        await _watch(store, for_s, progress, look, is_over)
+        await _watch(store, for_s, progress, evaluate, is_over)
         if before is not None:
             await _meanwhile(before(), findings)
         if order is not None:
             await _capture(store, hub, control, order, progress)
     finally:
-        await look(at_last=True)
+        await evaluate(at_last=True)
         fail_unsettled(store, hub)
         progress.show()
         await control.stop()
@@ -99,20 +99,24 @@ async def watch(
 
 
 async def _watch(
-    store: Store, for_s: float, progress: ProgressLine, look: Callable[[], Awaitable[None]], is_over: Callable[[], bool]
+    store: Store,
+    for_s: float,
+    progress: ProgressLine,
+    evaluate: Callable[[], Awaitable[None]],
+    is_over: Callable[[], bool],
 ) -> None:
     began = time.monotonic()
     while not is_over():
         progress.show()
-        await look()
+        await evaluate()
         elapsed = time.monotonic() - began
         if elapsed >= for_s > 0 or (for_s == 0 and (is_settled(store) or elapsed > CONNECT_S)):
             return
-        await asyncio.sleep(min(LOOK_S, for_s - elapsed) if for_s else LOOK_S)
+        await asyncio.sleep(min(POLL_S, for_s - elapsed) if for_s else POLL_S)
 
 
 async def _meanwhile(work: Awaitable[None], findings: FindingTracker | None) -> None:
-    """Await some work of any length. What is found is judged after it; but what comes is folded all the while."""
+    """Await `work` while folding new records; findings are evaluated afterwards."""
     working = asyncio.ensure_future(work)
     try:
         while not working.done():
@@ -128,11 +132,11 @@ async def _meanwhile(work: Awaitable[None], findings: FindingTracker | None) -> 
 async def _capture(
     store: Store, hub: Hub, control: Control, order: CaptureRequest | Diagnosis, progress: ProgressLine
 ) -> None:
-    under_way = order.id if isinstance(order, CaptureRequest) else ""
+    capture_id = order.id if isinstance(order, CaptureRequest) else ""
 
     def begins(next_order: CaptureRequest) -> None:
-        nonlocal under_way
-        under_way = next_order.id
+        nonlocal capture_id
+        capture_id = next_order.id
 
     work: Coroutine[Any, Any, object] = (
         control.capture(order) if isinstance(order, CaptureRequest) else diagnose(store, control, order, begins)
@@ -140,42 +144,42 @@ async def _capture(
     capturing = asyncio.create_task(work, name="capture")
     try:
         while not capturing.done():
-            progress.show(under_way)
-            await asyncio.wait({capturing}, timeout=LOOK_S)
+            progress.show(capture_id)
+            await asyncio.wait({capturing}, timeout=POLL_S)
     finally:
         capturing.cancel()
     await capturing
     if not len(store.captures):
-        hub.publish_own(Log(source="console", severity="warning", text="no rank was found, so there are no stacks"))
+        hub.publish_own(Log(source="console", severity="warning", text="no stacks captured: no ranks found"))
 
 
 def verdict_findings(store: Store) -> list[Finding]:
-    """What the verdicts of a store mean, as records; one that is known already keeps the instant it was first seen."""
-    made = []
+    """Findings of the verdicts of a store; existing findings keep their `first_seen`."""
+    findings = []
     for verdict in verdicts(store):
-        found = verdict_finding(verdict)
-        if found is None:
+        finding = verdict_finding(verdict)
+        if finding is None:
             continue
-        known = store.findings.get((found.id, found.culprits))
-        made.append(
+        previous = store.findings.get((finding.id, finding.culprits))
+        findings.append(
             Finding(
-                id=found.id, severity=found.severity, confidence=found.confidence, culprits=found.culprits,
-                victims=found.victims, text=found.text, evidence=found.evidence,
-                first_seen=known.first_seen if known is not None else store.newest_rx,
+                id=finding.id, severity=finding.severity, confidence=finding.confidence, culprits=finding.culprits,
+                victims=finding.victims, text=finding.text, evidence=finding.evidence,
+                first_seen=previous.first_seen if previous is not None else store.newest_rx,
             )
         )  # fmt: skip
-    return made
+    return findings
 
 
 def is_settled(store: Store) -> bool:
-    """Whether every node has sent its first full tick or failed to."""
+    """Whether every node has sent its first full sample or failed."""
     nodes = store.nodes.values()
     return bool(nodes) and all(now.cost or (now.state and now.state.state in ("failed", "lost")) for now in nodes)
 
 
 def fail_unsettled(store: Store, hub: Hub) -> None:
-    """Nodes that are still on their way when the time is up have failed, with that as their reason."""
-    failure = Failure("timeout", "still connecting when the time was up", "give it longer: --for")
+    """Mark nodes that are still connecting as failed with a timeout."""
+    failure = Failure("timeout", "still connecting at the end of the run", "increase --for")
     for now in store.nodes.values():
         if now.state and now.state.state in ("expected", "connecting"):
             hub.publish_own(
@@ -184,8 +188,8 @@ def fail_unsettled(store: Store, hub: Hub) -> None:
 
 
 def summary(report: Report) -> str:
-    """What a person reads in a CI log: a line for the cluster, a line a job, a line a group of troubles."""
-    parts = (_job_lines, _trouble_lines, _unreadable_lines, _time_lines, _finding_lines)
+    """The text summary: cluster, jobs, failed nodes, clocks and findings."""
+    parts = (_job_lines, _failure_lines, _unreadable_lines, _time_lines, _finding_lines)
     return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
 
 
@@ -214,8 +218,8 @@ def _job_lines(report: Report) -> list[str]:
     return lines
 
 
-def _trouble_lines(report: Report) -> list[str]:
-    """Failed nodes, folded over equal reasons."""
+def _failure_lines(report: Report) -> list[str]:
+    """Failed nodes, grouped by reason."""
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for line in report.nodes:
         if line.state != "ok" and line.error:
@@ -224,51 +228,51 @@ def _trouble_lines(report: Report) -> list[str]:
             reasons.setdefault(key, []).append(line.node)
     lines = []
     for (name, text, try_), nodes in reasons.items():
-        one = nodes[0] if len(nodes) == 1 else "NODE"
-        lines.append(f"  ✖ {fold(nodes)}  {name}: {text.replace('%n', one)}")
+        name_or_placeholder = nodes[0] if len(nodes) == 1 else "NODE"
+        lines.append(f"  ✖ {fold(nodes)}  {name}: {text.replace('%n', name_or_placeholder)}")
         if try_:
-            lines.append(f"    try: {try_.replace('%n', one)}")
+            lines.append(f"    try: {try_.replace('%n', name_or_placeholder)}")
     return lines
 
 
 def _unreadable_lines(report: Report) -> list[str]:
-    """Processes that may be ranks, but belong to somebody else: never silently absent."""
+    """Possible ranks of other users that are not readable."""
     nodes: dict[int, list[str]] = {}
     for line in report.nodes:
         if line.unreadable:
             nodes.setdefault(line.unreadable, []).append(line.node)
     return [
-        f'  ▲ {fold(names)}  {count} Python processes of other users may not be read; to see them: run_as = "sudo"'
+        f'  ▲ {fold(names)}  {count} Python processes of other users not readable; try: run_as = "sudo"'
         for count, names in nodes.items()
     ]
 
 
 def _time_lines(report: Report) -> list[str]:
-    """The common clock and who is late on it, where anything is known of them."""
+    """Clock and skew summary, if available."""
     texts = (clock_text(report.clocks), skew_text(report.skew))
     return [f"  {line}" for text in texts if text for line in text.splitlines()]
 
 
 def _finding_lines(report: Report) -> list[str]:
     glyphs = {"error": "✖", "warning": "▲", "info": "·"}
-    judged = {found.id for verdict in report.verdicts if (found := verdict_finding(verdict))}  # told at length below
-    told = [line for line in report.findings if line.id not in judged]
+    verdict_ids = {finding.id for verdict in report.verdicts if (finding := verdict_finding(verdict))}
+    others = [line for line in report.findings if line.id not in verdict_ids]  # verdicts are printed separately
     lines = [
         f"  {glyphs[line.severity] if line.cleared_at is None else '○'} {line.id}  {line.text}"
         + (" (cleared)" if line.cleared_at is not None else "")
-        for line in told[:MOST_FINDINGS]
+        for line in others[:MAX_FINDINGS]
     ]
-    more = len(told) - len(lines)
-    return [*lines, f"  … and {more} more findings; the report has them all (-o FILE)"] if more else lines
+    more = len(others) - len(lines)
+    return [*lines, f"  … and {more} more findings; full list in the report (-o FILE)"] if more else lines
 
 
 def is_warning(record: Record) -> bool:
-    """Whether `warnings` tells of it: the only events that anybody reads where there is no screen."""
+    """Whether a record is a log of severity warning or error."""
     return isinstance(record, Log) and record.severity != "info"
 
 
 def warnings(store: Store) -> list[str]:
-    """What the console or an agent logged as a warning or worse, for stderr."""
+    """Log messages of severity warning or error, for stderr."""
     logs = [record for _, record in store.events if isinstance(record, Log) and is_warning(record)]
     texts = [f"{log.node}: {log.text}" if log.node else log.text for log in logs]
     return ["\n  ".join(map(printable, text.splitlines())) for text in texts]

@@ -1,4 +1,4 @@
-"""What `clean` found on the nodes, in words."""
+"""`gconsole clean` results as text."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ from ..text.sanitize import printable
 
 
 class CleanReply(Protocol):
-    """One node's answer to `clean` (see gconsole_remote.agent.clean), or why there is none."""
+    """One node's reply to `clean` (see gconsole_remote.agent.clean), or its failure."""
 
     @property
-    def node(self) -> str: ...
+    def node(self) -> str:
+        """Node name."""
+
     @property
-    def value(self) -> Any: ...
+    def value(self) -> Any:
+        """Decoded JSON reply."""
+
     @property
-    def failure(self) -> Failure | None: ...
+    def failure(self) -> Failure | None:
+        """Why there is no reply; None on success."""
 
 
 class AgentUser(msgspec.Struct, frozen=True):
-    """An agent that uses, or used, what was to be cleaned; whoever wrote it down, nothing of it is believed."""
+    """An agent that uses, or used, the cache. Untrusted data from the node."""
 
     pid: int | None = None
     console: str | None = None
@@ -34,7 +39,7 @@ class AgentUser(msgspec.Struct, frozen=True):
 
 
 class KeptFolder(msgspec.Struct, frozen=True):
-    """A folder that stays."""
+    """A folder that was not removed."""
 
     path: str
     why: str
@@ -42,7 +47,7 @@ class KeptFolder(msgspec.Struct, frozen=True):
 
 
 class Cleaned(msgspec.Struct, frozen=True):
-    """What one node did."""
+    """Clean-up result of one node."""
 
     removed: tuple[str, ...]
     kept: tuple[KeptFolder, ...]
@@ -50,17 +55,17 @@ class Cleaned(msgspec.Struct, frozen=True):
 
 
 def cleaned(answer: CleanReply) -> Cleaned | Failure:
-    """What a node did, or why that is not known: nobody answered, or with something that is no answer."""
+    """The result of one node; a Failure for a missing or malformed reply."""
     if answer.failure is not None:
         return answer.failure
     try:
         return msgspec.convert(answer.value, Cleaned)
     except msgspec.ValidationError as error:
-        return Failure("no_answer", f"what came back is no answer: {error}")
+        return Failure("no_answer", f"invalid response: {error}")
 
 
 def to_text(answers: Sequence[CleanReply]) -> str:
-    """A line a thing that was done or left, nodes folded."""
+    """One line per removed, kept or stopped item, nodes folded."""
     groups: dict[str, list[str]] = {}
     for answer in answers:
         for line in _lines(answer):
@@ -69,26 +74,26 @@ def to_text(answers: Sequence[CleanReply]) -> str:
 
 
 def exit_code(answers: Sequence[CleanReply]) -> int:
-    """4 nothing reached, 3 some nodes unreached or something left in use, 0 clean."""
-    found = [cleaned(answer) for answer in answers]
-    reached = [one for one in found if isinstance(one, Cleaned)]
+    """Exit code: 0 clean, 3 some nodes unreachable or folders kept, 4 no node reachable."""
+    results = [cleaned(answer) for answer in answers]
+    reached = [result for result in results if isinstance(result, Cleaned)]
     if not reached:
         return 4
-    return 3 if len(reached) < len(found) or any(one.kept for one in reached) else 0
+    return 3 if len(reached) < len(results) or any(result.kept for result in reached) else 0
 
 
 def _lines(answer: CleanReply) -> list[str]:
-    found = cleaned(answer)
-    if isinstance(found, Failure):
-        return [f"✖ {found.name}: {found.text}"]
-    lines = [f"● ended the agent of {_words(who)}" for who in found.ended]
-    lines += [f"● removed {path}" for path in found.removed]
-    for kept in found.kept:
+    result = cleaned(answer)
+    if isinstance(result, Failure):
+        return [f"✖ {result.name}: {result.text}"]
+    lines = [f"● stopped agent of {_agent_text(agent)}" for agent in result.ended]
+    lines += [f"● removed {path}" for path in result.removed]
+    for kept in result.kept:
         lines.append(f"▲ kept {kept.path}: {kept.why}")
-        lines += [f"    by the agent (pid {who.pid}) of {_words(who)}" for who in kept.users]
-    return lines or ["● nothing was left there"]
+        lines += [f"    in use by agent (pid {agent.pid}) of {_agent_text(agent)}" for agent in kept.users]
+    return lines or ["● nothing to remove"]
 
 
-def _words(who: AgentUser) -> str:
-    where = "" if who.here else f" on {who.hostname} or before its last boot"
-    return f"console {(who.console or '?')[:8]} ({who.label or 'unnamed'}){where}"
+def _agent_text(agent: AgentUser) -> str:
+    where = "" if agent.here else f" on {agent.hostname} or before its last boot"
+    return f"console {(agent.console or '?')[:8]} ({agent.label or 'unnamed'}){where}"

@@ -1,4 +1,4 @@
-"""`gconsole ps` as text: processes of all nodes, those with one role and command line on one line."""
+"""`gconsole ps` output: processes of all nodes, grouped by role and command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..text.sanitize import printable
 from ..text.secrets import without_secrets
 from ..text.table import table
 
-#: What a person looks for first.
+#: Display order of roles.
 _ROLES = ("launcher", "rank", "dataloader_worker", "compile_worker", "child", "gpu", "python")
 
 
@@ -44,7 +44,7 @@ def to_text(store: Store) -> str:
         if now.state and now.state.error:
             lines.append(f"✖ {now.name}  {now.state.error.name}: {now.state.error.text}")
         elif now.host and now.host.unreadable:
-            lines.append(f"▲ {now.name}  {now.host.unreadable} Python processes of other users may not be read")
+            lines.append(f"▲ {now.name}  {now.host.unreadable} Python processes of other users not readable")
     return "\n".join(map(printable, lines))
 
 
@@ -58,6 +58,7 @@ def to_json(store: Store) -> str:
 
 
 def exit_code(store: Store) -> int:
+    """0 all nodes sampled, 3 some, 4 none."""
     return coverage_code(store)
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from gconsole.cli.run_logs import FOLD_S, Output, Wanted
+from gconsole.cli.run_logs import FOLD_S, JobOutput, LogFilter
 from gconsole.core.store import Store
 from gconsole.launch.state import job_status
 from gconsole.records import Job, Log, NodeState, decode, encode
@@ -82,7 +82,7 @@ def rate(ranks: int, equal: bool) -> float:
     view = job_status(store, "j")
     assert view is not None
     told: list[str] = []
-    output = Output(view, Wanted(), told.append)
+    output = JobOutput(view, LogFilter(), told.append)
     batches = [
         [encode(Log(node="n", source="job", job="j", rank=rank, text="\n".join(
             f"step {step} loss 2.31 lr 0.0001" + ("" if equal else f" rank {rank}")
@@ -93,9 +93,9 @@ def rate(ranks: int, equal: bool) -> float:
     for batch in batches:
         records = [decode(line) for line in batch]
         store.apply(records)
-        output.take(records)
-        output.tell()
-    output.tell(everything=True)
+        output.collect(records)
+        output.write_due()
+    output.write_due(everything=True)
     took_s = time.process_time() - began
     assert FOLD_S > 0 and sum(text.count("\n") + 1 for text in told) == LINES * (1 if equal else ranks)
     return LINES * ranks / took_s

@@ -110,7 +110,7 @@ def test_ranks_of_another_user_say_what_would_help(tmp_path: Path, needs_namespa
             plain = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--capture")
             sudo = batch(rig.write_hosts_toml(tmp_path / "sudo.toml", agent={"run_as": "sudo"}), "--capture")
     assert plain.report["captures"] == [], "nothing says that it is a rank"
-    assert "no rank was found" in plain.stderr
+    assert "no ranks found" in plain.stderr
     assert group_of(sudo.report, 0)["status"] == "ok"
 
 

@@ -66,8 +66,8 @@ def test_a_recorded_file_gives_the_same_samples(hosts: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(("words", "said"), [
     (("--metrics", "gpus"), "--metrics: gpus: unknown family; use gpu, nic, host, rank"),
     (("--metrics", "gpu", "-o", "-"), "write the report to a file"),
-    (("--fail-on", "gpu_xyz,gpu_ecc"), "--fail-on: gpu_xyz: no severity and no id of a finding"),
-    (("--fail-on", ","), "nothing is named"),
+    (("--fail-on", "gpu_xyz,gpu_ecc"), "--fail-on: unknown severity or finding id: gpu_xyz"),
+    (("--fail-on", ","), "empty list"),
 ])  # fmt: skip
 def test_words_that_make_no_sense_are_a_usage_error_with_what_there_is(hosts: Path, words: tuple, said: str) -> None:
     run = gconsole("batch", hosts, *words)

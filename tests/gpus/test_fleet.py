@@ -93,10 +93,10 @@ def test_the_json_goes_to_a_file_and_the_report_has_the_same_classes(seen, tmp_p
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (("--node", "node99"), "--node node99: no such node here"),
+    (("--node", "node99"), "--node node99: node not found"),
     (("--path", "node1:0", "node5:9"), "GPU0, GPU1, GPU2, GPU3"),
     (("--path", "node1:0", "node1:0"), "both ends are the same GPU"),
-    (("--path", "node1:0", "node1:1", "--format", "dot"), "--path is text"),
+    (("--path", "node1:0", "node1:1", "--format", "dot"), "--path conflicts with --node"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused_in_one_line(seen, arguments, said):
     run = gconsole("topo", "--from", seen[1], *arguments)

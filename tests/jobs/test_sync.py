@@ -38,7 +38,7 @@ def test_a_folder_that_does_not_come_to_every_node_starts_nothing(rig: Rig, tmp_
     assert done.status == 1
     assert "✖ node1  agent_refused: sync_failed: " in done.stderr
     assert "✖ node2  agent_refused: sync_failed: " in done.stderr
-    assert "nothing was started" in done.stderr
+    assert "not started: copying" in done.stderr
     assert processes_of(rig, "sleep 600") == []
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from gconsole import records
 from gconsole.cli.live import run_batch
-from gconsole.cli.recording import Tape
+from gconsole.cli.recording import HeadlessRecording
 from gconsole.config import load
 from gconsole.records import AgentCost, ClockSnapshot, Gpu, GpuInfo, Host, Node, Record, encode
 from gconsole.session.format.layout import Session, named
@@ -105,7 +105,7 @@ def test_a_recording_of_hours_holds_no_more_than_what_is_true_now(tmp_path, monk
     tracemalloc.start()
     try:
         looking.start()
-        run_batch(config, for_s=math.inf, quiet=True, tape=Tape("night", None))
+        run_batch(config, for_s=math.inf, quiet=True, recording=HeadlessRecording("night", None))
         looking.join()
     finally:
         tracemalloc.stop()

@@ -69,7 +69,7 @@ def test_without_a_terminal_it_says_what_to_use(args: list[str], instead: str, h
     argv = [sys.executable, "-m", "gconsole", *args]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "needs a terminal" in done.stderr and instead in done.stderr
+    assert "requires a terminal" in done.stderr and instead in done.stderr
     assert "Traceback" not in done.stderr
 
 

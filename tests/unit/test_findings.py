@@ -12,7 +12,7 @@ from gconsole.analysis.hang.verdict import Kind, State
 from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import CLEARED_FINDINGS, Store
-from gconsole.headless.batch import MOST_FINDINGS, summary
+from gconsole.headless.batch import MAX_FINDINGS, summary
 from gconsole.monitor import finding_tracker as module
 from gconsole.monitor.finding_tracker import AGAIN_S, MANY, MOST_WAITING, FindingTracker
 from gconsole.records import Finding, Gpu, GpuInfo, Log
@@ -187,12 +187,12 @@ def test_the_report_has_open_errors_first_and_cleared_ones_last():
 
 def test_the_summary_names_the_worst_and_counts_the_rest():
     said = Said()
-    said.put(*(hot(gpu=f"n1:gpu{number}") for number in range(MOST_FINDINGS + 9)), hot(gpu="n9:gpu1", severity="error"))
+    said.put(*(hot(gpu=f"n1:gpu{number}") for number in range(MAX_FINDINGS + 9)), hot(gpu="n9:gpu1", severity="error"))
     lines = summary(make_report(said.store)).splitlines()
 
     assert lines[1] == "  ✖ gpu_throttle  n9:gpu1: 50 %"
-    assert lines[-1] == "  … and 10 more findings; the report has them all (-o FILE)"
-    assert len(lines) == MOST_FINDINGS + 2
+    assert lines[-1] == "  … and 10 more findings; full list in the report (-o FILE)"
+    assert len(lines) == MAX_FINDINGS + 2
 
 
 def test_a_finding_that_is_over_is_marked_as_such():

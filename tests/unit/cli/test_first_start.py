@@ -23,7 +23,13 @@ def run(cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
 def test_an_empty_folder_is_told_what_to_type_and_what_to_write(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    for words in (f"no hosts.toml in\n{tmp_path}.", "gconsole demo", "gconsole config init", "--help", "[[nodes]]"):
+    for words in (
+        f"hosts.toml not found in\n{tmp_path}.",
+        "gconsole demo",
+        "gconsole config init",
+        "--help",
+        "[[nodes]]",
+    ):
         assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert all(len(line) <= 80 for line in done.stderr.replace(str(tmp_path), "here").splitlines())
@@ -59,7 +65,7 @@ def test_a_hosts_toml_that_is_there_is_what_it_opens(tmp_path: Path) -> None:
     (tmp_path / "hosts.toml").write_text(SMALLEST)
     done = run(tmp_path)
     assert done.returncode == 2
-    assert "the console needs a terminal" in done.stderr
+    assert "the TUI requires a terminal" in done.stderr
     (tmp_path / "hosts.toml").write_text("[cluster]\nnmae = 1\n")
     assert "hosts.toml:2: cluster.nmae" in run(tmp_path).stderr
 
@@ -76,4 +82,4 @@ def test_a_folder_that_was_removed_is_no_reason_for_a_traceback(tmp_path: Path) 
     command = f'rmdir "{gone}" && exec "{sys.executable}" -P -m gconsole'
     done = subprocess.run(["sh", "-c", command], cwd=gone, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "no hosts.toml in\nthis folder" in done.stderr
+    assert "hosts.toml not found in\nthe current folder" in done.stderr

@@ -31,7 +31,7 @@ def test_what_stands_behind_two_dashes_is_the_command_whatever_it_looks_like():
 def test_a_size_is_written_as_people_write_it():
     assert asked("--min-gpu-mem", "40GiB", "--", "t.py").min_gpu_mem_bytes == 40 << 30
     assert asked("--min-gpu-mem", "1.5g", "--", "t.py").min_gpu_mem_bytes == 1_500_000_000
-    with pytest.raises(click.BadParameter, match="write 40GiB"):
+    with pytest.raises(click.BadParameter, match="use 40GiB"):
         asked("--min-gpu-mem", "much", "--", "t.py")
 
 

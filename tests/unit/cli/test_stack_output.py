@@ -59,7 +59,7 @@ def test_the_summary_is_folded_as_asked(dumps: Path) -> None:
 def test_report_and_stacks_do_not_share_stdout(dumps: Path) -> None:
     done = diagnose(dumps, "--format", "dot", "-o", "-")
     assert done.returncode == 2
-    assert "--format has stdout for itself" in done.stderr
+    assert "--format writes to stdout" in done.stderr
 
 
 @pytest.mark.slow
@@ -67,4 +67,4 @@ def test_format_without_a_capture_is_a_mistake() -> None:
     command = [sys.executable, "-m", "gconsole", "batch", "node1", "--format", "dot"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.returncode == 2
-    assert "--format belongs to --capture, --diagnose or --from" in done.stderr
+    assert "--format requires --capture, --diagnose or --from" in done.stderr

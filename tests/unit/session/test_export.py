@@ -182,8 +182,8 @@ def test_a_part_begins_with_what_was_known_then_as_a_recording_does(tmp_path):
 
 @pytest.mark.parametrize(
     ("part", "words"),
-    [(["--nodes", "n[0-"], "no closing bracket"), (["--nodes", "n0,elsewhere"], "nothing is known of elsewhere"),
-     (["--from", "-1s", "--to", "-2s"], "the end comes first"), (["--kinds", "gpus"], "no such kind: gpus")],
+    [(["--nodes", "n[0-"], "no closing bracket"), (["--nodes", "n0,elsewhere"], "no records of elsewhere"),
+     (["--from", "-1s", "--to", "-2s"], "the end comes first"), (["--kinds", "gpus"], "unknown kind: gpus")],
 )  # fmt: skip
 def test_a_part_that_there_is_not_is_no_empty_file(tmp_path, part, words):
     a_session(tmp_path, a_job())
@@ -265,7 +265,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
     argv = ["night", "--folder", str(tmp_path), "--format", "csv", "-o", str(tmp_path / "out")]
     result = CliRunner().invoke(command, argv)
 
-    assert result.exit_code == 2 and "there is something in it" in result.output
+    assert result.exit_code == 2 and "is not empty" in result.output
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["kept"]
 
 

@@ -139,11 +139,11 @@ def test_segments_are_dropped_once_every_record_of_them_is_parquet(tmp_path):
 
     told = run("compact", "night", "--drop-segments", "--folder", tmp_path)
 
-    assert told.exit_code == 0 and "of segments dropped" in told.output
+    assert told.exit_code == 0 and "dropped " in told.output and " of segments" in told.output
     assert session.segments() == []
     assert in_order(reader.records(session.path)) == in_order(a_job())
     again = run("compact", "night", "--drop-segments", "--folder", tmp_path)
-    assert again.exit_code == 0 and "0 B of segments dropped" in again.output
+    assert again.exit_code == 0 and "dropped 0 B of segments" in again.output
 
 
 def test_no_segment_is_dropped_that_parquet_does_not_stand_for(tmp_path):
@@ -179,7 +179,7 @@ def test_a_session_without_segments_is_verified_and_recovered_as_what_it_is(tmp_
     session = without_segments(a_session(tmp_path, a_job()))
     before = session.read()
 
-    assert run("verify", "night", "--folder", tmp_path).output == f"night: {len(a_job())} records in 0 frames, sound\n"
+    assert run("verify", "night", "--folder", tmp_path).output == f"night: {len(a_job())} records in 0 frames, ok\n"
     repair.recover(session)
 
     after = session.read()
@@ -194,7 +194,7 @@ def test_records_that_are_nowhere_are_missed(tmp_path):
     for path in session.segments():
         path.unlink()
 
-    words = f"night: 0 records in 0 frames, {len(a_job())} records that it had counted are gone\n"
+    words = f"night: 0 records in 0 frames, {len(a_job())} records missing\n"
 
     told = CliRunner().invoke(sessions, ["verify", "night", "--folder", str(tmp_path)], standalone_mode=False)
 

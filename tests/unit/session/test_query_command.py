@@ -56,7 +56,7 @@ def test_the_limit_is_said_where_it_cut(tmp_path):
     result = run(path, "SELECT seq FROM gpu", "--limit", "2", "--format", "json")
 
     assert len(json.loads(result.stdout)) == 2
-    assert "only the first 2 rows" in result.stderr
+    assert "showing the first 2 rows" in result.stderr
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):
@@ -230,4 +230,4 @@ def test_a_name_that_no_session_has_is_said_before_nodes_are_asked(tmp_path):
     argv = ["nosuch", "SELECT 1", "--folder", str(tmp_path), "--set", "ssh.transport=carrier-pigeon"]
     told = CliRunner().invoke(command, argv, standalone_mode=False)
 
-    assert f"no session in {tmp_path} is called nosuch: asking a node of that name" in told.stderr
+    assert f'no session "nosuch" in {tmp_path}; treating it as a node name' in told.stderr

@@ -97,7 +97,7 @@ def test_nothing_to_draw_is_said(tmp_path):
 def test_a_form_that_is_no_picture_is_refused(tmp_path):
     result = CliRunner().invoke(command, [str(a_session(tmp_path, a_job()).path), "--plot", str(tmp_path / "x.doc")])
 
-    assert result.exit_code == 2 and "a picture is a .pdf, .png or .svg" in result.output
+    assert result.exit_code == 2 and "use .pdf, .png or .svg" in result.output
 
 
 def test_without_matplotlib_a_plot_names_the_extra_that_brings_it(tmp_path, monkeypatch):

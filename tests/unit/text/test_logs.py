@@ -72,7 +72,7 @@ def test_an_internal_error_is_one_line_that_names_the_log_with_the_traceback(tmp
     done = _run(tmp_path, "-c", code)
     path = tmp_path / "state" / "gconsole" / "gconsole.log"
     assert done.returncode == 5
-    assert done.stderr == f"gconsole: internal error: RuntimeError: broken; details in {path} (please report it)\n"
+    assert done.stderr == f"gconsole: internal error: RuntimeError: broken; details in {path} (please report)\n"
     text = path.read_text()
     assert "Traceback" in text and "RuntimeError: broken" in text and "abcdefgh" not in text
 
