@@ -1,1 +1,1 @@
-"""Everything between the console and its nodes: transports, host keys, the bundle, links, reconnects."""
+"""Connections to the agents on all nodes: links, reconnects, requests, quotas, deployment, clock probes."""

@@ -1,4 +1,4 @@
-"""One connection to an agent as this side hears it: what its command says, from the first byte to the end."""
+"""One connection to an agent: receives and sends protocol frames until it ends."""
 
 from __future__ import annotations
 
@@ -16,40 +16,39 @@ from ..transport import errors
 from ..transport.tcp_info import Unacked
 from ..transport.transport import Channel
 from . import exit_reason, quotas
-from .fair_reader import LATE_S, FairReader, Line
+from .fair_reader import FairReader, Line
 from .record_receiver import RecordReceiver
 from .rpc import Frame, Rpc
 from .wire import Hello, Lines, MalformedFrame, read_frame, read_hello, split_greeting, unpacked
 
-#: From the start of the command to its hello: Python may be cold, its file system slow.
+#: Seconds from start to hello: Python may be cold, the file system slow.
 HELLO_S = 20.0
 
 
 class AgentConnection:
-    """A `Receiver` whose records go to the hub, whose answers go to `questions`. After `close` it hears nothing.
+    """A `Receiver` that publishes records on the hub and passes replies to `rpc`; after `close` input is ignored.
 
-    `greeted` and `ended` are set when the agent has said hello, and when nothing comes any more; `failure` is why.
-    `on_hello` is told who speaks, `complain` what makes no sense.
+    `greeted` and `ended` are set on hello and at the end; `failure` is the cause. `complain` reports protocol errors.
     """
 
     def __init__(
-        self, node: NodeConfig, hub: Hub, intake: RecordReceiver, questions: Rpc, on_hello: Callable[[Hello], None],
+        self, node: NodeConfig, hub: Hub, receiver: RecordReceiver, rpc: Rpc, on_hello: Callable[[Hello], None],
         complain: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.hello: Hello | None = None
-        self.heard = time.monotonic()  # when it last said anything
+        self.last_received = time.monotonic()  # monotonic time
         self.greeted, self.ended = asyncio.Event(), asyncio.Event()
         self.failure: errors.FleetError | None = None
-        self.channel: Channel | None = None  # the way back, once it is open
-        self._node, self._hub, self._receiver, self._rpc = node, hub, intake, questions
+        self.channel: Channel | None = None  # for sending, once open
+        self._node, self._hub, self._receiver, self._rpc = node, hub, receiver, rpc
         self._on_hello, self._complain = on_hello, complain
-        self._fair_reader = FairReader(self._hear, self._hold, quotas.fair_share(), self._say_late)
+        self._fair_reader = FairReader(self._process, self._set_paused, quotas.fair_share(), self._report_overload)
         self._lines = Lines()
-        self._words = exit_reason.LastWords()
+        self._last_words = exit_reason.LastWords()
         self._closed = False
 
     async def wait_for_hello(self) -> None:
-        """Raises FleetError where it ends before, or takes too long."""
+        """Wait for the agent's hello. Raises FleetError if the connection ends or times out first."""
         greeted = asyncio.create_task(self.greeted.wait())
         ended = asyncio.create_task(self.ended.wait())
         try:
@@ -60,65 +59,66 @@ class AgentConnection:
         if self.greeted.is_set():
             return
         if self.ended.is_set():
-            raise self.failure or errors.Lost("the connection ended before the agent spoke")
+            raise self.failure or errors.Lost("connection closed before the agent started")
         name, python = self._node.name, self._node.agent.python
         raise errors.Timeout(
-            f"logged in, but the agent did not speak within {HELLO_S:g} s{self._words}",
-            f"try: ssh {name} {python} -V; a hanging home or shell start-up file does this",
+            f"logged in, but timeout: no hello from the agent within {HELLO_S:g} s{self._last_words}",
+            f"try: ssh {name} {python} -V; a hung home directory or shell start-up file causes this",
         )
 
     @property
     def is_open(self) -> bool:
-        """Whether the agent has said hello on a connection that is still held."""
+        """Whether the connection is open and the agent has said hello."""
         return self.channel is not None and self.hello is not None
 
     def silent_s(self) -> float:
-        """How long nothing has come."""
-        return time.monotonic() - self.heard
+        """Seconds since data was last received."""
+        return time.monotonic() - self.last_received
 
     def unacked(self) -> Unacked | None:
-        """What of our words the node has not acknowledged, where that is known."""
+        """Sent data that the node has not acknowledged, if known."""
         return self.channel.unacked(self.silent_s()) if self.channel else None
 
     async def answers(self) -> bool | None:
-        """Whether the node takes another connection the way this one goes, where that is known."""
+        """Whether the node accepts another connection over the same path, if known."""
         return await self.channel.answers() if self.channel else None
 
     def send(self, frame: Frame) -> None:
-        """Queue a frame; nothing where the connection is not open, or is over."""
+        """Queue a frame; no effect if the connection is not open."""
         if self.channel:
             self.channel.write(msgspec.json.encode(frame) + b"\n")
 
     def end(self, failure: errors.FleetError) -> None:
-        """It is over, for this reason unless there was one before."""
+        """Mark the connection as ended; the first failure is kept."""
         self.failure = self.failure or failure
         self.ended.set()
 
     def close(self) -> None:
-        """Let go of the connection: what comes late reaches nobody."""
+        """Close the connection; later input is ignored."""
         self._closed = True
         self._fair_reader.clear()
         if self.channel:
             self.channel.close()
         self.channel = None
 
-    # -- what the transport calls --------------------------------------------------------------------------------------
+    # -- Receiver --------------------------------------------------------------------------------------
 
     def on_bytes(self, data: bytes) -> None:
+        """Queue received lines for processing."""
         if self._closed or self.ended.is_set():
             return
-        self.heard = time.monotonic()
+        self.last_received = time.monotonic()
         try:
             self._fair_reader.add(self._lines.feed(data), time.time_ns())
         except MalformedFrame as error:
-            failure = errors.AgentCrashed(f"what came is not the protocol: {error}")
+            failure = errors.AgentCrashed(f"protocol error: {error}")
             self._fair_reader.finish(lambda: self.end(failure))
 
-    def _hear(self, lines: Iterator[Line]) -> None:
-        self.heard = time.monotonic()  # what waited for its turn was no silence
+    def _process(self, lines: Iterator[Line]) -> None:
+        self.last_received = time.monotonic()  # queueing in the console is not silence
         try:
             self._read(lines)
-        except Exception as error:  # noqa: BLE001 - a fault of ours must show at its node, not in a callback unseen
+        except Exception as error:  # noqa: BLE001 - show bugs at the node, not in a callback
             self.end(errors.Internal(f"{type(error).__name__}: {error}", "please report this"))
             self._complain("".join(traceback.format_exception(error, limit=-6)))
 
@@ -134,37 +134,39 @@ class AgentConnection:
             if self._node.agent.linger_s > 0:
                 self._acknowledge()
 
-    def _hold(self, held: bool) -> None:
-        """Read no more for a while, or again: it had its share, and the others are to be heard as soon as ever."""
+    def _set_paused(self, paused: bool) -> None:
+        """Pause or resume reading: back-pressure on a node above its quota."""
         if self.channel is not None:
-            self.channel.pause() if held else self.channel.resume()
+            self.channel.pause() if paused else self.channel.resume()
 
-    def _say_late(self) -> None:
+    def _report_overload(self) -> None:
         self._complain(
-            f"it says too much: for {LATE_S:g} s more than is heard of one node ({quotas.SHARE:.0%} of this console's "
-            "time), so that its figures come late, and no other's; if it lasts, try a longer agent.sample_interval_ms"
+            f"node sends records faster than its quota ({quotas.SHARE:.0%} of the event loop); "
+            "its figures are delayed; if it persists, try a longer agent.sample_interval_ms"
         )
 
     def on_error_bytes(self, data: bytes) -> None:
+        """Keep standard error for the failure text; after the hello report it."""
         if self._closed:
             return
-        self._words.add_error(data)
-        if self.hello is not None:  # after the start nothing writes there but a crash
+        self._last_words.add_error(data)
+        if self.hello is not None:  # after start only a crash writes there
             self._complain(data.decode("utf-8", "replace").strip()[-2000:])
 
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
+        """End the connection once queued lines are processed."""
         if not self._closed:
             self._fair_reader.finish(lambda: self._end(exit_status, error))
 
     def _end(self, exit_status: int | None, error: Exception | None) -> None:
         greeted = self.hello is not None
-        self.end(exit_reason.explain(exit_status, error, self._words, self._node.agent, greeted=greeted))
+        self.end(exit_reason.explain(exit_status, error, self._last_words, self._node.agent, greeted=greeted))
 
     # -- frames --------------------------------------------------------------------------------------------------------
 
     def _read_greeting(self, line: bytes) -> None:
         noise, greeting = split_greeting(line)
-        self._words.add_noise(noise)
+        self._last_words.add_noise(noise)
         if not greeting:
             return
         try:
@@ -185,13 +187,13 @@ class AgentConnection:
                 if record is not None:
                     records.append(record)
             elif line:
-                self._take_frame(read_frame(line))
+                self._handle_frame(read_frame(line))
         except MalformedFrame as error:
             self._complain(printable(str(error)[:500]))
-        except RecursionError:  # deeper than JSON's reader minds, and too deep for whoever looked at it
-            self._complain("a frame that is nested too deeply")
+        except RecursionError:
+            self._complain("protocol error: frame is nested too deeply")
 
-    def _take_frame(self, frame: Frame) -> None:
+    def _handle_frame(self, frame: Frame) -> None:
         match frame:
             case {"pong": int(number), "t": int(t), "mono": int(mono)}:
                 self._rpc.take_pong(number, t, mono)
@@ -200,8 +202,8 @@ class AgentConnection:
             case {"re": int(number)}:
                 self._rpc.take_answer(number, frame)
             case _:
-                self._complain(f"a frame that makes no sense: {printable(str(frame)[:200])}")
+                self._complain(f"malformed frame: {printable(str(frame)[:200])}")
 
     def _acknowledge(self) -> None:
-        """The agent may forget what is kept here: on the disk, while a recording runs."""
+        """Acknowledge records that are stored (on disk while recording), so that the agent drops them."""
         self.send({"ack": self._hub.kept(self._receiver.agent, self._receiver.last_seq)})

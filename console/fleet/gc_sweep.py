@@ -1,6 +1,6 @@
-"""Frees what lost connections leave: their parts refer to each other, so that only the garbage collector can.
+"""Garbage-collects closed connections: they are reference cycles.
 
-By itself it would come to that about once in an hour, with a megabyte piled up; a process keeps the most it ever took.
+Automatic collection would run about once an hour, with 1 MB accumulated; a process keeps its peak memory.
 """
 
 from __future__ import annotations
@@ -10,32 +10,33 @@ import gc
 import time
 from typing import Final
 
-#: After a loss, so that many nodes that are lost together are swept up after together.
+#: Seconds after a loss, so that simultaneous losses share one collection.
 AFTER_S: Final = 15.0
-#: A sweep is followed by a pause of so many times what it took: some milliseconds in `record`, more on a large screen.
+#: Pause after a collection, as a multiple of its duration (milliseconds in `record`, more with a large screen).
 PAUSE: Final = 1_000
 
 
 class GcSweep:
-    """The garbage collection of one fleet."""
+    """Garbage collection of one fleet."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0  # monotonic, s
 
     def soon(self) -> None:
-        """A connection was lost."""
+        """Schedule a collection after a connection was lost."""
         if self._timer is None:
             due_s = max(AFTER_S, self._not_before - time.monotonic())
             self._timer = asyncio.get_running_loop().call_later(due_s, self._sweep)
 
     def close(self) -> None:
+        """Cancel a scheduled collection."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _sweep(self) -> None:
         self._timer = None
-        began = time.monotonic()
+        started = time.monotonic()
         gc.collect()
-        over = time.monotonic()
-        self._not_before = over + PAUSE * (over - began)
+        finished = time.monotonic()
+        self._not_before = finished + PAUSE * (finished - started)

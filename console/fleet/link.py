@@ -1,4 +1,4 @@
-"""One node's link: connect, start the agent, read its records, keep its pulse, connect again."""
+"""One node's link: connect, start the agent, receive records, monitor liveness, reconnect."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from .rpc import Frame, Ping, Rpc
 from .wire import Hello
 
 PING_S = 1.0
-#: Silence after which a node is shown as lost; its agent answers a ping a second, and a loss must show within 3 s.
+#: Seconds of silence until a node is shown as lost. Pings go out every second; a loss must show within 3 s.
 SILENT_S = 2.2
-#: Silence after which the connection is given up and made anew, where it is not known to be dead before.
+#: Seconds of silence until the connection is closed, unless it is found dead earlier.
 DEAD_S = 10.0
-HALF_OPEN_TEXT = "the node answers, but no more on this connection: something on the way has forgotten it"
-#: The longest a first attempt can take: connect, login, session, hello, first tick.
-FIRST_WORD_S = 90.0
-#: How long an agent may take to end when it is told to.
+HALF_OPEN_TEXT = "half-open connection: the node is reachable, but this connection is dead"
+#: Seconds. Upper bound of a first attempt: connect, login, session, hello, first tick.
+FIRST_SAMPLE_S = 90.0
+#: Seconds for an agent to exit after a stop.
 STOP_S = 2.0
 
 
 class NodeLink:
-    """The connection to one node, and everything that is known about its health.
+    """The connection to one node and its health.
 
-    `state` is what the last `node_state` record said. One task (`run`) owns the connection.
+    `state` is that of the last `node_state` record. The `run` task owns the connection.
     """
 
     def __init__(
@@ -50,48 +50,49 @@ class NodeLink:
         offered: binaries.Binaries,
         staging: Callable[[NodeLink, str], None],
         snapshot_period_ms: int = 0,
-        known: tuple[str, int] | None = None,
+        last_agent: tuple[str, int] | None = None,
         *,
         gpu_clock: bool = False,
     ) -> None:
-        """`known`: the agent that an earlier console left there, and its last record that need not come again."""
+        """`last_agent`: an earlier console's agent on the node, and its last record that is already stored."""
         self.node = node
         self.state: State = "expected"
         self.arch = ""
         self.has_lzma = False  # whether its Python can unpack xz
         self._transport, self._hub, self._assets, self._stage = transport, hub, offered, staging
-        self._console_id = hub.console_id  # whom its agent waits for, should the connection be lost
-        self._snapshot_period_ms = snapshot_period_ms  # between reads of the node's clocks; 0: none
+        self._console_id = hub.console_id  # identity for which a lingering agent waits
+        self._snapshot_period_ms = snapshot_period_ms  # 0: none
         self._gpu_clock = gpu_clock
-        self._receiver = RecordReceiver(node.name, hub, self._complain, inherits=known is not None)
-        if known is not None:
-            self._receiver.agent, self._receiver.last_seq = known
-        self._complaints = quotas.TokenBucket(quotas.COMPLAINTS_S, quotas.COMPLAINTS_BURST)
-        self._unsaid = 0  # complaints, since the last one that was said
+        self._receiver = RecordReceiver(node.name, hub, self._complain, inherits=last_agent is not None)
+        if last_agent is not None:
+            self._receiver.agent, self._receiver.last_seq = last_agent
+        self._complaints = quotas.TokenBucket(quotas.WARNINGS_S, quotas.WARNINGS_BURST)
+        self._suppressed = 0  # warnings suppressed since the last one
         self._rpc = Rpc(self._send)
         self._attempt = 0
         self._failure: errors.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
-        self._talk: AgentConnection | None = None  # over the present connection, or the last one
+        self._connection: AgentConnection | None = None  # current or last
         self._has_sampled = False
         self._backoff = Backoff(lambda: transport.answers(node))
         self._stopping = False
-        self._settled = asyncio.Event()  # the first attempt has led to a sample or to a failure
+        self._first_attempt_done = asyncio.Event()  # set at the first sample or failure
 
-    # -- the life of a link --------------------------------------------------------------------------------------------
+    # -- life cycle --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._say("expected")
+        """Start the link's task."""
+        self._publish_state("expected")
         self._task = asyncio.create_task(self.run(), name=f"link {self.node.name}")
 
     async def run(self) -> None:
-        """Connect and serve until cancelled; a failure that trying again cannot mend waits for `reconnect`."""
+        """Connect and serve until cancelled; failures that are not retried wait for `reconnect`."""
         while True:
             try:
-                await self._session()
+                await self._run_connection()
             except errors.FleetError as error:
                 self._failure = error
-            except Exception as error:  # noqa: BLE001 - a fault of ours must show at its node, not end a task unseen
+            except Exception as error:  # noqa: BLE001 - show bugs at the node instead of ending the task silently
                 self._failure = errors.Internal(f"{type(error).__name__}: {error}", "please report this")
                 self._complain("".join(traceback.format_exception(error, limit=-6)))
             if self._stopping:
@@ -99,41 +100,41 @@ class NodeLink:
             if self._has_sampled:
                 self._backoff.reset()
             assert self._failure is not None
-            self._settled.set()
+            self._first_attempt_done.set()
             wait_s = self._backoff.draw_s() if self._failure.retry else None
-            self._say("lost" if self.state in ("ok", "lost") else "failed", retry_in_s=wait_s)
+            self._publish_state("lost" if self.state in ("ok", "lost") else "failed", retry_in_s=wait_s)
             await self._backoff.wait(wait_s, was_away=self._failure.was_away)
 
     @property
     def agent_id(self) -> str:
-        """The incarnation of the agent that speaks here; empty before the first."""
+        """The incarnation of the connected agent; empty before the first."""
         return self._receiver.agent
 
     @property
     def last_seq(self) -> int:
-        """The number of the last record of this agent that has come, or is known not to come."""
+        """Sequence number of the last record of this agent that was received or is known lost."""
         return self._receiver.last_seq
 
     @property
     def rtt_ns(self) -> int | None:
-        """The shortest round trip of the last pings."""
+        """The minimum round trip of recent pings, ns."""
         return self._rpc.rtt_ns
 
     @property
     def offset_ns(self) -> int | None:
-        """The node's CLOCK_REALTIME minus ours, from that ping; good to ± rtt/2."""
+        """The node's CLOCK_REALTIME minus ours, from that ping, ns; error at most rtt/2."""
         return self._rpc.offset_ns
 
     @property
     def failure(self) -> errors.FleetError | None:
-        """Why there is no connection, where that is known."""
+        """Why the node is not connected, if known."""
         return self._failure
 
-    async def first_word(self) -> None:
-        """Wait until the agent has sampled once. Raises the FleetError that the first attempt ended with."""
+    async def wait_for_sample(self) -> None:
+        """Wait for the agent's first sample. Raises the FleetError of the first attempt."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_WORD_S):
-                await self._settled.wait()
+            async with asyncio.timeout(FIRST_SAMPLE_S):
+                await self._first_attempt_done.wait()
         if self.state not in ("ok", "lost"):
             raise self._failure or errors.Lost(f"{self.node.name} is not connected")
 
@@ -142,109 +143,109 @@ class NodeLink:
         """Whether this connection's agent has sent its first full tick."""
         return self._has_sampled
 
-    def sampled(self) -> None:
-        """A full tick of the agent has arrived."""
+    def mark_sampled(self) -> None:
+        """Note that a full tick of the agent has arrived."""
         self._has_sampled = True
-        self._settled.set()
+        self._first_attempt_done.set()
 
     def reconnect(self) -> None:
-        """Try again now, whatever the link is doing."""
+        """Reconnect now, whatever the link's state."""
         self._backoff.again.set()
-        if self._talk and self._talk.channel:
-            self._talk.end(errors.Lost("closed to connect again"))
+        if self._connection and self._connection.channel:
+            self._connection.end(errors.Lost("closed to reconnect"))
 
     async def stop(self) -> None:
-        """Tell the agent to end (also one that would linger) and let go."""
+        """Stop the agent (also a lingering one) and disconnect."""
         self._stopping = True
-        if self._talk and self._talk.is_open:
-            self._talk.send({"stop": True})
+        if self._connection and self._connection.is_open:
+            self._connection.send({"stop": True})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_S):
-                    await self._talk.ended.wait()
+                    await self._connection.ended.wait()
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=STOP_S)
 
-    async def _session(self) -> None:
-        """One connection from its start to its end; raises the FleetError that ended it."""
+    async def _run_connection(self) -> None:
+        """Run one connection from start to end; raises the FleetError that ended it."""
         self._attempt += 1
-        self._say("lost" if self.state == "lost" else "connecting")  # lost stays lost, with why, until it is back
+        self._publish_state("lost" if self.state == "lost" else "connecting")  # stay lost until reconnected
         self._failure, self._has_sampled = None, False
-        talk = self._talk = AgentConnection(
+        connection = self._connection = AgentConnection(
             self.node, self._hub, self._receiver, self._rpc, self._greet, self._complain
         )
         command = payload.command(self.node.agent.python, self.node.agent.run_as)
         try:
             fd_limit.require_some()
-            talk.channel = await self._transport.open(self.node, command, talk)
-            talk.channel.write(payload.build().preamble)
-            talk.send({"start": self._opening()})
-            await talk.wait_for_hello()
-            self._say("ok")
-            self.read_clocks_every(self._snapshot_period_ms)  # an agent that stayed began with what held then
-            await self._pulse(talk)
+            connection.channel = await self._transport.open(self.node, command, connection)
+            connection.channel.write(payload.build().preamble)
+            connection.send({"start": self._start_frame()})
+            await connection.wait_for_hello()
+            self._publish_state("ok")
+            self.read_clocks_every(self._snapshot_period_ms)  # a lingering agent may have an older period
+            await self._keep_alive(connection)
         finally:
-            talk.close()
+            connection.close()
             self._rpc.abandon()
-        raise talk.failure or errors.Lost("the connection ended without a word")
+        raise connection.failure or errors.Lost("connection closed by peer")
 
-    async def _pulse(self, talk: AgentConnection) -> None:
-        """Ping every second, look twice as often: say `lost` or `ok` as words stop or come; give up what is dead."""
+    async def _keep_alive(self, connection: AgentConnection) -> None:
+        """Ping every second and check twice as often: publish `lost` or `ok`, close a dead connection."""
         monitor = LivenessMonitor(
-            talk.silent_s, talk.unacked, talk.answers, lambda: talk.end(_forgotten()), shown_s=SILENT_S,
-            loses_records=self.node.agent.linger_s <= 0,
+            connection.silent_s, connection.unacked, connection.answers, lambda: connection.end(_half_open()),
+            shown_s=SILENT_S, loses_records=self.node.agent.linger_s <= 0,
         )  # fmt: skip
         try:
-            for look in itertools.count():
-                if talk.ended.is_set():
+            for tick in itertools.count():
+                if connection.ended.is_set():
                     return
-                if look % 2 == 0:
+                if tick % 2 == 0:
                     self._rpc.ping()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(PING_S / 2):
-                        await talk.ended.wait()
+                        await connection.ended.wait()
                         return
-                self._judge(talk.silent_s())
+                self._check_silence(connection.silent_s())
                 monitor.watch()
         finally:
             await monitor.close()
 
-    def _judge(self, silent_s: float) -> None:
-        """What a silence means; raises Lost where the connection is to be given up."""
+    def _check_silence(self, silent_s: float) -> None:
+        """Update the state after a silence; raises Lost after `DEAD_S`."""
         if silent_s > DEAD_S:
-            raise errors.Lost(f"no word for {silent_s:.0f} s", "is the node up, is the network?")
+            raise errors.Lost(f"no data for {silent_s:.0f} s", "check the node and the network")
         if silent_s > SILENT_S and self.state == "ok":
-            self._failure = errors.Lost(f"no word for {silent_s:.1f} s")
-            self._say("lost")
+            self._failure = errors.Lost(f"no data for {silent_s:.1f} s")
+            self._publish_state("lost")
         elif silent_s < PING_S and self.state == "lost":
             self._failure = None
-            self._say("ok")
+            self._publish_state("ok")
 
     def _greet(self, hello: Hello) -> None:
         self.arch, self.has_lzma = hello.arch, hello.lzma
         for name in hello.wanted:
             self._stage(self, name)
 
-    # -- what goes out -------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------
 
     def _send(self, frame: Frame) -> None:
-        if self._talk:
-            self._talk.send(frame)
+        if self._connection:
+            self._connection.send(frame)
 
     def expect(self, capture: str) -> None:
-        """This capture is being asked for; a node that tells of another is not believed."""
+        """Register a requested capture; records of others are rejected."""
         self._receiver.quota.expect(capture)
 
     def _complain(self, text: str) -> None:
         if not self._complaints.consume():
-            self._unsaid += 1
+            self._suppressed += 1
             return
-        more = f" (and {self._unsaid} more of the kind)" if self._unsaid else ""
-        text, self._unsaid = text + more, 0
+        more = f" ({self._suppressed} similar warnings suppressed)" if self._suppressed else ""
+        text, self._suppressed = text + more, 0
         name = self.node.name
         self._hub.publish_own(Log(node=name, source="console", severity="warning", text=f"{name}: {text}"))
 
-    def _opening(self) -> Frame:
+    def _start_frame(self) -> Frame:
         offer = {binaries.PSUTIL: self._assets.offer(binaries.PSUTIL)}
         agent, last_seq = self._receiver.agent, self._receiver.last_seq
         return start_frame.start(
@@ -252,37 +253,37 @@ class NodeLink:
         )
 
     def read_clocks_every(self, period_ms: int) -> None:
-        """So many ms between two reads of the node's clocks against each other from now on; 0: none."""
+        """Set the period of the node's clock snapshots in ms; 0: none."""
         self._snapshot_period_ms = period_ms
-        if self._talk is not None and self._talk.is_open:
-            self._talk.send({"snapshots": period_ms})
+        if self._connection is not None and self._connection.is_open:
+            self._connection.send({"snapshots": period_ms})
 
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
-        """Ask the agent something; the answer's `ok`. Raises FleetError for its refusal, a timeout, a lost link."""
+        """Send a request; the reply's `ok`. Raises FleetError: refused, timed out, or connection lost."""
         self._require_connection()
         return await self._rpc.request(verb, args or {}, deadline_s)
 
     async def ping(self, deadline_s: float) -> Ping:
-        """Compare the node's clocks with ours once. Raises FleetError where nothing comes back in time."""
+        """Compare the node's clocks with ours once. Raises FleetError on timeout."""
         self._require_connection()
         return await self._rpc.ping_once(deadline_s)
 
     def _require_connection(self) -> None:
-        if self._talk is None or not self._talk.is_open:
+        if self._connection is None or not self._connection.is_open:
             raise errors.Lost(f"{self.node.name} is not connected")
 
     def send_problem(self, name: str, text: str) -> None:
-        """Tell the agent that a binary it waits for will not come."""
+        """Notify the agent that a requested binary is not available."""
         self._send({"blob": name, "problem": text})
 
     def send_blob(self, name: str, encoding: str, packed: bytes) -> None:
-        """Send one binary in pieces."""
+        """Send one binary in chunks."""
         for frame in start_frame.blob_pieces(name, encoding, packed):
             self._send(frame)
 
-    # -- words ---------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
-    def _say(self, state: State, retry_in_s: float | None = None) -> None:
+    def _publish_state(self, state: State, retry_in_s: float | None = None) -> None:
         self.state = state
         failure = self._failure.as_failure() if self._failure and state in ("failed", "lost") else None
         retry_at = time.time_ns() + int(retry_in_s * 1e9) if retry_in_s is not None else None
@@ -298,8 +299,8 @@ class NodeLink:
         )
 
 
-def _forgotten() -> errors.Lost:
-    """The node answers beside this connection, so that another need not wait."""
+def _half_open() -> errors.Lost:
+    """The failure of a half-open connection; reconnect without back-off, since the node answers."""
     failure = errors.Lost(HALF_OPEN_TEXT)
     failure.was_away = True
     return failure

@@ -1,16 +1,40 @@
-"""Ask every node one thing, once: connect, ask, let go."""
+"""Requests one reply from every node: connect, request, disconnect."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..config.model import Config
 from ..core.bus import Hub
-from .fleet import Fleet
+from ..records import Failure
+from ..transport.errors import FleetError
 from .link import NodeLink
-from .node_reply import NodeReply, request_reply
+
+
+@dataclass(frozen=True)
+class NodeReply:
+    """The reply of one node, or why there is none."""
+
+    node: str
+    value: Any = None
+    failure: Failure | None = None
+    rtt_ns: int | None = None
+
+
+async def request_reply(
+    link: NodeLink, verb: str, args: dict[str, Any], deadline_s: float, *, wait: bool = False
+) -> NodeReply:
+    """Send one request; with `wait`, after the agent's first sample. Failures are returned, not raised."""
+    try:
+        if wait:
+            await link.wait_for_sample()
+        value = await link.request(verb, args, deadline_s)
+        return NodeReply(link.node.name, value=value, rtt_ns=link.rtt_ns)
+    except FleetError as error:
+        return NodeReply(link.node.name, failure=(link.failure or error).as_failure())
 
 
 async def survey(
@@ -20,11 +44,13 @@ async def survey(
     deadline_s: float,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[NodeReply]:
-    """The answer of every node, in the order of the configuration; `progress(done, total)` is called after each."""
+    """Every node's reply, in the order of the configuration; `progress(done, total)` is called after each."""
+    from .fleet import Fleet  # lazy: fleet imports this module
+
     fleet = Fleet(config, Hub())
     done = 0
 
-    async def one(link: NodeLink) -> NodeReply:
+    async def request(link: NodeLink) -> NodeReply:
         nonlocal done
         try:
             return await request_reply(link, verb, args, deadline_s, wait=True)
@@ -35,6 +61,6 @@ async def survey(
 
     await fleet.start()
     try:
-        return list(await asyncio.gather(*(one(link) for link in fleet.links.values())))
+        return list(await asyncio.gather(*(request(link) for link in fleet.links.values())))
     finally:
         await fleet.stop()

@@ -103,7 +103,7 @@ def read_frame(line: bytes) -> dict[str, Any]:
     try:
         frame = msgspec.json.decode(line)
     except _UNREADABLE as error:
-        raise MalformedFrame(f"a frame is no JSON: {error}") from error
+        raise MalformedFrame(f"frame is not JSON: {error}") from error
     if not isinstance(frame, dict):
-        raise MalformedFrame("a frame is no object")
+        raise MalformedFrame("frame is not a JSON object")
     return frame

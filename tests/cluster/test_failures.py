@@ -19,7 +19,7 @@ KINDS = {
     "no_python": ("no_python", "python3"),
     "old_python": ("python_too_old", ""),
     "hang_login": ("timeout", "no response"),
-    "hang_shell": ("timeout", "agent did not speak"),
+    "hang_shell": ("timeout", "no hello from the agent"),
     "throttle": ("throttled", "closed the connection"),
     "refuse": ("refused", "connection refused by"),
     "wrong_key": ("auth", "key refused"),

@@ -34,7 +34,7 @@ def test_the_screen_shows_the_job_live_and_a_lost_node_within_seconds(rig: Rig, 
         if rig.mode == "namespaces":
             rig.nodes[2].down()
             try:
-                shown_s = terminal.until("3/4 nodes", "no word for")
+                shown_s = terminal.until("3/4 nodes", "no data for")
             finally:
                 rig.nodes[2].up()
             print(f"\nthe screen showed the loss after {shown_s:.2f} s (goal 3 s)")

@@ -14,7 +14,7 @@ from .ledger import Row, write
 from .wire import bad_wire
 from .world import World
 
-LOST = "no word for"
+LOST = "no data for"
 
 
 @pytest.mark.parametrize("cut_s", [1, 5])
@@ -108,7 +108,7 @@ def test_a_way_on_which_nothing_passes_is_soon_back_without_a_linger(world: Worl
 def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) -> None:
     """Half-open: neither end is told that nothing passes any more, and a new connection would work."""
     node = world.rig.nodes[2]
-    words = f"{LOST}|no more on this connection"
+    words = f"{LOST}|half-open connection"
     with (
         world.fault("half-open TCP (no RST)", node, words, is_brief=True) as fault,
         bad_wire(node, seed=3) as wire,

@@ -18,7 +18,7 @@ ENDED = "lost .* s ago"
 
 def test_an_sshd_that_is_restarted_costs_no_record(world: World) -> None:
     node = world.rig.nodes[0]
-    words = "connection ended|connection refused by|no word for"
+    words = "connection closed|connection refused by|no data for"
     with world.fault("sshd restarted, its sessions ended", node, words) as fault:
         fault.strike()
         node.stop_sshd(sessions=True)
@@ -29,7 +29,7 @@ def test_an_sshd_that_is_restarted_costs_no_record(world: World) -> None:
 
 def test_a_rebooted_node_comes_back_with_a_new_agent_and_boot_id(world: World) -> None:
     node = world.rig.nodes[3]
-    with world.fault("node rebooted", node, "no word for|connection ended", loses=True) as fault:
+    with world.fault("node rebooted", node, "no data for|connection closed", loses=True) as fault:
         before = world.recorder.boots[node.name]
         fault.strike()
         node.down()
@@ -56,7 +56,7 @@ def test_an_agent_that_is_killed_is_started_again(world: World) -> None:
 def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) -> None:
     node = world.rig.nodes[2]
     what = f"agent stopped {stopped_s} s (SIGSTOP), continued"
-    with world.fault(what, node, "no word for", loses=stopped_s > 20) as fault:
+    with world.fault(what, node, "no data for", loses=stopped_s > 20) as fault:
         pids = onnode.every_agent(node)
         fault.strike()
         onnode.signal_all(node, pids, signal.SIGSTOP)

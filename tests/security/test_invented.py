@@ -31,7 +31,7 @@ CAPTURE = "asked"
 #: So many values are invented for each field of each kind in each round; every limit is made smaller than that.
 VALUES, LIMIT = 30, 12
 SMALL = {
-    quotas: ("MOST_OF_CAPTURE",), window: ("MOST_NAMES",), ranks: ("ENDED_RANKS",),
+    quotas: ("MAX_CAPTURE_RECORDS",), window: ("MOST_NAMES",), ranks: ("ENDED_RANKS",),
     captures: ("STACKS", "FLIGHT", "CAPTURES"), history_feed: ("MOST_OF_NODE",),
     steps: ("MOST_RANKS", "KEPT", "KEPT_AT_LEAST"), store: ("EVENTS", "UNKNOWN_KINDS"),
     storejobs: ("OUTPUT",), clockwindows: ("_MOST_OF_EDGE",),
@@ -175,7 +175,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gconsole.core.versioned_table.REMOVALS_KEPT", LIMIT)
     monkeypatch.setattr("gconsole.core.store.clocks.KEPT_SNAPSHOTS", LIMIT)
     monkeypatch.setattr(quotas, "EVENTS_BURST", 1e9)  # how fast it may invent is another matter
-    monkeypatch.setattr(record_receiver, "COMPLAINTS_BURST", 1e9)
+    monkeypatch.setattr(record_receiver, "WARNINGS_BURST", 1e9)
 
 
 @pytest.mark.parametrize("says_who_it_is", [True, False], ids=["each agent says who it is", "no agent says who it is"])

@@ -17,7 +17,7 @@ from gconsole.config.sections import ConsoleConfig
 from gconsole.core.control import ActiveRecording, CaptureRequest, CaptureResult, NodeCaptureCounts, Selection
 from gconsole.core.job_protocol import NodeStop
 from gconsole.core.store import Store
-from gconsole.fleet.node_reply import NodeReply
+from gconsole.fleet.survey import NodeReply
 from gconsole.monitor.diagnose import VARIABLES
 from gconsole.records import (
     AgentCost,

@@ -20,7 +20,7 @@ class Ear:
     """Hears lines, each of which takes it a while, and keeps how many came at once."""
 
     def __init__(self, takes_s: float = 0.0, share: TokenBucket | None = None) -> None:
-        self.heard: list[bytes] = []
+        self.last_received: list[bytes] = []
         self.sizes: list[int] = []
         self.holds: list[bool] = []
         self.told_late = 0
@@ -33,13 +33,13 @@ class Ear:
         self.told_late += 1
 
     def _hear(self, lines: Iterator[Line]) -> None:
-        before = len(self.heard)
+        before = len(self.last_received)
         for line, _ in lines:
             until = time.monotonic() + self.takes_s
             while time.monotonic() < until:
                 pass
-            self.heard.append(line)
-        self.sizes.append(len(self.heard) - before)
+            self.last_received.append(line)
+        self.sizes.append(len(self.last_received) - before)
 
 
 def lines(count: int) -> list[bytes]:
@@ -53,10 +53,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_tick_is_heard_at_once_and_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_reader, "PORTION_S", 3600.0)  # however busy the machine is
+    monkeypatch.setattr(fair_reader, "SLICE_S", 3600.0)  # however busy the machine is
     ear = Ear()
     ear.fair_reader.add(lines(60), rx=1)
-    assert (ear.heard, ear.sizes, ear.holds) == (lines(60), [60], [])
+    assert (ear.last_received, ear.sizes, ear.holds) == (lines(60), [60], [])
 
 
 async def test_much_at_once_is_heard_in_portions_in_order_and_others_have_their_turn_in_between() -> None:
@@ -65,13 +65,13 @@ async def test_much_at_once_is_heard_in_portions_in_order_and_others_have_their_
     def other() -> None:
         nonlocal turns
         turns += 1
-        if len(ear.heard) < 100:
+        if len(ear.last_received) < 100:
             asyncio.get_running_loop().call_soon(other)
 
     other()
     ear.fair_reader.add(lines(100), rx=1)
-    await until(lambda: len(ear.heard) == 100)
-    assert ear.heard == lines(100)
+    await until(lambda: len(ear.last_received) == 100)
+    assert ear.last_received == lines(100)
     assert turns >= len(ear.sizes) > 2
     await until(lambda: ear.holds == [True, False])
 
@@ -80,8 +80,8 @@ async def test_what_comes_while_it_rests_is_heard_after_what_came_before() -> No
     ear = Ear(takes_s=0.001, share=TokenBucket(0.5, 0.0))
     ear.fair_reader.add(lines(20), rx=1)
     ear.fair_reader.add([b"later"], rx=2)
-    await until(lambda: len(ear.heard) == 21)
-    assert ear.heard == [*lines(20), b"later"]
+    await until(lambda: len(ear.last_received) == 21)
+    assert ear.last_received == [*lines(20), b"later"]
 
 
 async def test_the_end_of_a_connection_comes_after_all_that_was_said() -> None:
@@ -91,7 +91,7 @@ async def test_the_end_of_a_connection_comes_after_all_that_was_said() -> None:
     assert not ended.is_set()
     async with asyncio.timeout(20):
         await ended.wait()
-    assert ear.heard == lines(50)
+    assert ear.last_received == lines(50)
 
 
 def test_the_end_of_a_connection_that_was_heard_out_comes_at_once() -> None:
@@ -102,14 +102,14 @@ def test_the_end_of_a_connection_that_was_heard_out_comes_at_once() -> None:
 
 
 async def test_nothing_is_heard_after_it_was_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_reader, "PORTION_S", 0.0)
+    monkeypatch.setattr(fair_reader, "SLICE_S", 0.0)
     ear = Ear()
     ear.fair_reader.add(lines(100), rx=1)
-    before = len(ear.heard)
+    before = len(ear.last_received)
     assert before < 100
     ear.fair_reader.clear()
     await asyncio.sleep(0.05)
-    assert len(ear.heard) == before
+    assert len(ear.last_received) == before
 
 
 async def test_whoever_says_too_much_is_held_back_until_its_share_is_enough_again() -> None:
@@ -117,7 +117,7 @@ async def test_whoever_says_too_much_is_held_back_until_its_share_is_enough_agai
     share = TokenBucket(1.0, 0.0, clock=lambda: level[0])  # its time stands still
     ear = Ear(takes_s=0.01, share=share)
     ear.fair_reader.add([b"word"], rx=1)
-    assert (ear.heard, ear.holds) == ([b"word"], [True])
+    assert (ear.last_received, ear.holds) == ([b"word"], [True])
     await until(lambda: ear.holds == [True, False])
 
 

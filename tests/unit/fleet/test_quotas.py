@@ -88,7 +88,7 @@ def test_a_capture_that_nobody_asked_for_is_refused_and_counted():
     assert node.say(a_stack("asked")) is not None
     [gap] = node.gaps
     assert (gap.source, gap.count, gap.node) == ("limit", 1, "node1")
-    assert "nobody asked" in gap.reason
+    assert "not requested" in gap.reason
 
 
 def test_an_agent_of_a_console_before_may_finish_the_one_capture_it_was_at():
@@ -115,15 +115,15 @@ def a_process(pid: int, cmdline: str = "") -> Process:
 
 def test_a_record_is_not_longer_than_its_kind_can_be():
     node = Node()
-    assert node.say(a_process(1, "x" * quotas.MOST_OF_RECORD)) is None
+    assert node.say(a_process(1, "x" * quotas.MAX_RECORD)) is None
     assert "KiB" in node.gaps[0].reason
     assert node.say(a_process(1, "x" * 512)) is not None
-    assert node.say(Log(source="job", text="x" * quotas.MOST_OF_RECORD)) is not None
+    assert node.say(Log(source="job", text="x" * quotas.MAX_RECORD)) is not None
 
 
 def test_a_record_of_an_unknown_kind_is_not_longer_than_those_of_known_ones():
     node = Node()
-    assert node.say_unknown("x" * quotas.MOST_OF_RECORD) is None
+    assert node.say_unknown("x" * quotas.MAX_RECORD) is None
     assert node.gaps[0].source == "limit" and "unknown kind" in node.gaps[0].reason
     assert node.say_unknown("x" * 512) is not None
 
@@ -135,12 +135,12 @@ def test_a_flood_of_unknown_kinds_is_not_all_kept_and_every_one_is_counted(bytes
     kept = sum(node.say_unknown(text) is not None for _ in range(said))
     assert kept < 0.75 * said
     assert kept * bytes_of_each < 2 * quotas.UNKNOWN_BURST * quotas.EVENT_BYTES
-    told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._unsaid.values())
+    told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._pending.values())
     assert kept + told == said
 
 
 def test_all_that_a_node_tells_of_has_so_many_bytes_and_what_went_or_shrank_makes_room(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(quotas, "MOST_HELD", 1_000)
+    monkeypatch.setattr(quotas, "MAX_HELD", 1_000)
     quota = NodeQuota()
     assert [quota.refusal(a_process(pid), 400) is None for pid in range(3)] == [True, True, False]
     assert quota.refusal(a_process(1), 300) is None
@@ -152,7 +152,7 @@ def test_all_that_a_node_tells_of_has_so_many_bytes_and_what_went_or_shrank_make
 
 
 def test_the_records_of_a_capture_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(quotas, "MOST_BYTES_OF_CAPTURE", 1_000)
+    monkeypatch.setattr(quotas, "MAX_CAPTURE_BYTES", 1_000)
     quota = NodeQuota()
     quota.expect("asked")
     assert [quota.refusal(a_stack("asked"), 400) is None for _ in range(3)] == [True, True, False]
@@ -161,8 +161,8 @@ def test_the_records_of_a_capture_have_so_many_bytes_together(monkeypatch: pytes
 def test_a_long_event_counts_as_many():
     quota = NodeQuota()
     event = Log(source="agent", text="x")
-    most = quotas.EVENTS_BURST * quotas.EVENT_BYTES // quotas.MOST_OF_RECORD
-    taken = sum(quota.refusal(event, quotas.MOST_OF_RECORD) is None for _ in range(3 * most))
+    most = quotas.EVENTS_BURST * quotas.EVENT_BYTES // quotas.MAX_RECORD
+    taken = sum(quota.refusal(event, quotas.MAX_RECORD) is None for _ in range(3 * most))
     assert most <= taken < 2 * most
 
 
@@ -196,17 +196,17 @@ def test_a_flood_of_events_takes_nobody_elses_place_in_the_list():
     node = Node()
     kept = sum(node.say(Log(source="agent", text="x")) is not None for _ in range(3 * quotas.EVENTS_BURST))
     assert quotas.EVENTS_BURST <= kept < 2 * quotas.EVENTS_BURST
-    told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._unsaid.values())
+    told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._pending.values())
     assert told == 3 * quotas.EVENTS_BURST - kept, "every one that was refused is counted"
-    assert len(node.gaps) <= 2 * quotas.COMPLAINTS_BURST
+    assert len(node.gaps) <= 2 * quotas.WARNINGS_BURST
 
 
 def test_holes_in_its_numbers_are_counted_in_a_few_gaps_however_many_there_are():
     node = Node()
     for seq in range(2, 20_000, 2):
         node.say(Process(pid=1, ppid=1, start_ticks=1, uid=1, comm="x", role="child"), seq)
-    assert len(node.gaps) <= 2 * quotas.COMPLAINTS_BURST
-    waiting = sum(gap.count or 0 for gap in node.intake._unsaid.values())
+    assert len(node.gaps) <= 2 * quotas.WARNINGS_BURST
+    waiting = sum(gap.count or 0 for gap in node.intake._pending.values())
     assert sum(gap.count or 0 for gap in node.gaps) + waiting == 19_998 // 2
 
 
