@@ -19,7 +19,7 @@ from . import exit_reason, quotas
 from .fair_reader import FairReader, Line
 from .record_receiver import RecordReceiver
 from .rpc import Frame, Rpc
-from .wire import Hello, Lines, MalformedFrame, read_frame, read_hello, split_greeting, unpacked
+from .wire import Hello, LineSplitter, MalformedFrame, read_frame, read_hello, split_greeting, unpack
 
 #: Seconds from start to hello: Python may be cold, the file system slow.
 HELLO_S = 20.0
@@ -43,7 +43,7 @@ class AgentConnection:
         self._node, self._hub, self._receiver, self._rpc = node, hub, receiver, rpc
         self._on_hello, self._complain = on_hello, complain
         self._fair_reader = FairReader(self._process, self._set_paused, quotas.fair_share(), self._report_overload)
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._last_words = exit_reason.LastWords()
         self._closed = False
 
@@ -181,7 +181,7 @@ class AgentConnection:
 
     def _read_line(self, line: bytes, rx: int, records: list[Published]) -> None:
         try:
-            line = unpacked(line)
+            line = unpack(line)
             if line.startswith(b'{"kind":'):
                 record = self._receiver.receive(line, rx)
                 if record is not None:
@@ -196,11 +196,11 @@ class AgentConnection:
     def _handle_frame(self, frame: Frame) -> None:
         match frame:
             case {"pong": int(number), "t": int(t), "mono": int(mono)}:
-                self._rpc.take_pong(number, t, mono)
+                self._rpc.on_pong(number, t, mono)
             case {"gap": [int(first), int(last)]} if self._receiver.skip(first, last, str(frame.get("reason", ""))):
                 pass
             case {"re": int(number)}:
-                self._rpc.take_answer(number, frame)
+                self._rpc.on_response(number, frame)
             case _:
                 self._complain(f"malformed frame: {printable(str(frame)[:200])}")
 

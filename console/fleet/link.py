@@ -278,7 +278,7 @@ class NodeLink:
 
     def send_blob(self, name: str, encoding: str, packed: bytes) -> None:
         """Send one binary in chunks."""
-        for frame in start_frame.blob_pieces(name, encoding, packed):
+        for frame in start_frame.blob_chunks(name, encoding, packed):
             self._send(frame)
 
     # -- state ---------------------------------------------------------------------------------------------------------

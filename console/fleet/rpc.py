@@ -1,4 +1,4 @@
-"""What an agent is asked over one link: requests and their answers, and the pings that measure the way there."""
+"""Requests to an agent and their responses, and the pings that measure round trip and clock offset."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from ..transport import errors
 
 Frame = dict[str, Any]
-#: So many pings may be under way; where more have no answer, none of them is worth waiting for.
-_PINGS = 16
+#: Maximum outstanding pings; beyond it all of them are dropped.
+_MAX_PINGS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """One ping: when it left and came back on our own clock, and what the node's read in between; ns."""
+    """One ping: send and receive times on our clock, and the node's clocks in between; ns."""
 
     sent: int  # time.monotonic_ns(), as `back`
     back: int
@@ -26,7 +26,7 @@ class Ping:
 
 
 class Rpc:
-    """Numbers questions and finds their answers. A number is never used again: a late answer finds nobody."""
+    """Numbers requests and matches responses. Numbers are not reused: late responses are ignored."""
 
     def __init__(self, send: Callable[[Frame], None]) -> None:
         self.rtt_ns: int | None = None  # shortest round trip of the last pings
@@ -34,37 +34,38 @@ class Rpc:
         self._send = send
         self._number = 0
         self._pings: dict[int, int] = {}  # when each was sent, ns
-        self._awaited: dict[int, asyncio.Future[tuple[int, int, int]]] = {}
+        self._ping_replies: dict[int, asyncio.Future[tuple[int, int, int]]] = {}
         self._replies: dict[int, asyncio.Future[Frame]] = {}
 
     def ping(self) -> None:
+        """Send a ping without waiting for the pong."""
         self._number += 1
-        if len(self._pings) > _PINGS:
+        if len(self._pings) > _MAX_PINGS:
             self._pings.clear()
         self._pings[self._number] = time.time_ns()
         self._send({"ping": self._number})
 
     async def ping_once(self, deadline_s: float) -> Ping:
-        """Ping and wait for the answer. Raises FleetError: no answer in time, a connection that ended."""
+        """Ping and wait for the pong. Raises FleetError on timeout or a lost connection."""
         self._number += 1
         number = self._number
-        reply = self._awaited[number] = asyncio.get_running_loop().create_future()
+        reply = self._ping_replies[number] = asyncio.get_running_loop().create_future()
         sent = time.monotonic_ns()
         self._send({"ping": number})
         try:
             async with asyncio.timeout(deadline_s):
                 real, mono, back = await reply
         except TimeoutError:
-            raise errors.Timeout(f"no answer to a ping within {deadline_s:g} s") from None
+            raise errors.Timeout(f"no response to a ping within {deadline_s:g} s") from None
         finally:
-            self._awaited.pop(number, None)
+            self._ping_replies.pop(number, None)
         return Ping(sent, back, real, mono)
 
-    def take_pong(self, number: int, t: int, mono: int) -> None:
-        """The answer to a ping, with the node's clocks as they were when it answered."""
-        awaited = self._awaited.pop(number, None)
-        if awaited is not None and not awaited.done():
-            awaited.set_result((t, mono, time.monotonic_ns()))
+    def on_pong(self, number: int, t: int, mono: int) -> None:
+        """Handle a pong with the node's clock readings."""
+        ping_reply = self._ping_replies.pop(number, None)
+        if ping_reply is not None and not ping_reply.done():
+            ping_reply.set_result((t, mono, time.monotonic_ns()))
         sent = self._pings.pop(number, None)
         if sent is None:
             return
@@ -75,35 +76,36 @@ class Rpc:
             self.offset_ns = t - (sent + now) // 2
 
     async def request(self, verb: str, args: Frame, deadline_s: float) -> Any:
-        """Ask; the answer's `ok`. Raises FleetError for a refusal, no answer in time, a connection that ended."""
+        """Send a request; the response's `ok`. Raises FleetError: refused, timed out, or connection lost."""
         self._number += 1
         number = self._number
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
         self._send({"id": number, "do": verb, "args": args})
         try:
             async with asyncio.timeout(deadline_s):
-                answer = await reply
+                response = await reply
         except TimeoutError:
-            raise errors.Timeout(f"no answer to {verb} within {deadline_s:g} s") from None
+            raise errors.Timeout(f"no response to {verb} within {deadline_s:g} s") from None
         finally:
             self._replies.pop(number, None)
-        match answer:
+        match response:
             case {"ok": value}:
                 return value
             case {"error": {"name": str(name), "text": str(text), **rest}}:
                 raise errors.AgentRefused(name, text, str(rest.get("try", "")))
             case _:
-                raise errors.AgentRefused("no_answer", f"what came back for {verb} is no answer")
+                raise errors.AgentRefused("no_answer", f"invalid response to {verb}")
 
-    def take_answer(self, number: int, frame: Frame) -> None:
+    def on_response(self, number: int, frame: Frame) -> None:
+        """Handle the response to a request."""
         reply = self._replies.pop(number, None)
         if reply and not reply.done():
             reply.set_result(frame)
 
     def abandon(self) -> None:
-        """The connection has ended: nothing that is still open will be answered."""
+        """Fail all pending requests: the connection has ended."""
         self._pings.clear()
-        waiting: list[asyncio.Future[Any]] = [*self._replies.values(), *self._awaited.values()]
+        waiting: list[asyncio.Future[Any]] = [*self._replies.values(), *self._ping_replies.values()]
         for reply in waiting:
             if not reply.done():
-                reply.set_exception(errors.Lost("the connection ended before the answer came"))
+                reply.set_exception(errors.Lost("connection closed before the response arrived"))

@@ -133,7 +133,7 @@ async def test_an_edge_without_udp_is_measured_over_ssh_and_said_to_be_blocked(r
     ((src, dst),) = edges(fleet, "ssh")
     assert {src, dst} == {"node1", "node2"}
     assert [record.text for record in fleet.records if isinstance(record, Log) and record.severity == "warning"] == [
-        f"UDP blocked {src} → {dst}: clocks are compared over SSH there, with a wide bound"
+        f"UDP blocked {src} → {dst}: clocks are compared over SSH instead, with a wider error bound"
     ]
     for one in bins(fleet, "ssh"):
         assert (one.stamps, one.agent) == ("ssh", fleet.hub.console_id)

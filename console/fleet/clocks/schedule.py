@@ -1,4 +1,4 @@
-"""When clocks are probed: a window now and then in the background, without pause while somebody wants to know."""
+"""Schedules clock probes: periodic windows in the background, continuous on request."""
 
 from __future__ import annotations
 
@@ -17,62 +17,64 @@ from .edge_plan import Edge
 from .probe_session import RENEW_S, ProbePace, ProbeSession
 from .ssh_probe import SshProbe
 
-#: `duty = "auto"`: in the background one window so often, with triples no closer than this.
-EVERY_S: Final = 60.0
+#: Seconds between background windows (`duty = "auto"`), and their minimum cadence in µs.
+BACKGROUND_PERIOD_S: Final = 60.0
 BACKGROUND_CADENCE_US: Final = 20_000
-#: A triple waits so long for its peers to be told, and the last bins need so long to be whole.
+#: Seconds added to a window: peers must be distributed, and the last bins completed.
 TAIL_S: Final = 0.8
-#: An edge on which so many requests in a row had no answer is blocked for UDP.
+#: Consecutive unanswered requests after which an edge counts as blocked for UDP.
 BLOCKED_AFTER: Final = 60
-#: Then a session begins anew, with new keys: its packets are numbered with 32 bits, 40 days at the closest cadence.
-LONGEST_S: Final = 86_400.0
-#: The methods for which anything is sent at all: what the nodes' own services claim is read anyway.
+#: Seconds. Maximum session; then new keys, since packet numbers are 32 bits (40 days at the highest rate).
+MAX_SESSION_S: Final = 86_400.0
+#: Methods that send probes; the clock services of the nodes are read in any case.
 _PROBING: Final = ("auto", "probe", "ssh")
-#: So many blocked edges are named in one line.
-_NAMED: Final = 8
+#: Blocked edges named in one log line.
+_MAX_NAMED: Final = 8
 
 
 class ProbeSchedule:
-    """Owns the session under way, and the task that begins and ends sessions."""
+    """Starts and ends probe sessions."""
 
     def __init__(self, config: ClockConfig, hub: Hub, ready: Callable[[], Mapping[str, NodeLink]]) -> None:
         self._config, self._hub, self._ready = config, hub, ready
-        self._wanted: set[str] = set()  # who wants probes without pause
+        self._wanted: set[str] = set()  # requesters of continuous probes
         self._changed = asyncio.Event()
         self._seed = secrets.randbits(32)
         self._task: asyncio.Task[None] | None = None
-        self._pinger: SshProbe | None = None
+        self._ssh_probe: SshProbe | None = None
         self._unanswered: dict[Edge, int] = {}
         self._unsubscribe = hub.subscribe(self._watch)
-        self._releases: dict[str, asyncio.TimerHandle] = {}  # of those who want one window
-        self._told: set[Edge] = set()  # blocked edges that were already named
+        self._releases: dict[str, asyncio.TimerHandle] = {}  # by requester of one window
+        self._reported: set[Edge] = set()  # blocked edges already reported
 
     def start(self) -> None:
+        """Start the scheduling task."""
         self._task = asyncio.create_task(self._run(), name="clocks")
 
     def follow(self, config: ClockConfig) -> None:
-        """A newer configuration: what is under way ends, and begins anew by that."""
+        """Apply a newer configuration: restart the current session."""
         if config != self._config:
             self._config = config
             self._changed.set()
 
     def want(self, who: str, wanted: bool) -> None:
-        """Somebody wants probes without pause, or no longer."""
+        """Request or release continuous probes for `who`."""
         before = set(self._wanted)
         (self._wanted.add if wanted else self._wanted.discard)(who)
         if before != self._wanted:
             self._changed.set()
 
     def want_window(self, who: str) -> None:
-        """Somebody wants one whole window from now on; asked again meanwhile, it begins anew."""
+        """Request continuous probes for one window from now; a repeated request extends it."""
         earlier = self._releases.pop(who, None)
         if earlier is not None:
             earlier.cancel()
         self.want(who, True)
-        long_s = self._config.probe_window_s + TAIL_S
-        self._releases[who] = asyncio.get_running_loop().call_later(long_s, self.want, who, False)
+        duration_s = self._config.probe_window_s + TAIL_S
+        self._releases[who] = asyncio.get_running_loop().call_later(duration_s, self.want, who, False)
 
     async def stop(self) -> None:
+        """End the session and the task."""
         self._unsubscribe()
         for release in self._releases.values():
             release.cancel()
@@ -89,25 +91,25 @@ class ProbeSchedule:
         while True:
             self._changed.clear()
             try:
-                await self._once()
-            except Exception as error:  # noqa: BLE001 - a fault of ours must be seen, and must not end the clocks
-                text = f"the clocks cannot be probed: {type(error).__name__}: {error}"
+                await self._run_session_or_wait()
+            except Exception as error:  # noqa: BLE001 - report bugs and continue
+                text = f"clock probes failed: {type(error).__name__}: {error}"
                 self._hub.publish_own(Log(source="console", severity="error", text=text, try_="please report this"))
-                await self._pause(EVERY_S)
+                await self._pause(BACKGROUND_PERIOD_S)
 
-    async def _once(self) -> None:
-        """One session, or one wait for a reason to begin one."""
+    async def _run_session_or_wait(self) -> None:
+        """Run one session, or wait for a reason to start one."""
         links = dict(self._ready())
         if not self._allowed:
-            await self._pause(EVERY_S)
-        elif len(links) < 2:  # nobody to compare with, yet
+            await self._pause(BACKGROUND_PERIOD_S)
+        elif len(links) < 2:  # needs two nodes
             await self._pause(1.0)
         elif self._continuous:
             await self._session(links, ProbePace.of(self._config), None)
         else:
             pace = ProbePace.of(self._config, BACKGROUND_CADENCE_US)
             await self._session(links, pace, self._config.probe_window_s + TAIL_S)
-            await self._pause(EVERY_S)
+            await self._pause(BACKGROUND_PERIOD_S)
 
     @property
     def _allowed(self) -> bool:
@@ -115,76 +117,76 @@ class ProbeSchedule:
         return config.enabled and config.duty != "off" and config.method in _PROBING
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not when what is wanted changes."""
+        """Wait, at most until the demand changes."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
     async def _session(self, links: Mapping[str, NodeLink], pace: ProbePace, for_s: float | None) -> None:
-        """Probe for so long (None: while that is wanted, and these are the nodes), then close every port."""
+        """Probe for `for_s` seconds (None: while wanted and the nodes are the same), then close the ports."""
         config = self._config
         session = ProbeSession(self._hub, links, config, self._seed)
         self._unanswered = {}
-        pinger = self._pinger = SshProbe(self._hub, links, pace.bin_ms)
-        pinging = asyncio.create_task(pinger.run(), name="clock pings")
+        ssh_probe = self._ssh_probe = SshProbe(self._hub, links, pace.bin_ms)
+        pinging = asyncio.create_task(ssh_probe.run(), name="clock pings")
         try:
             if config.method == "ssh":
-                pinger.edges.update(session.edges)
+                ssh_probe.edges.update(session.edges)
             else:
                 await session.begin(pace)
                 if config.method == "auto":
-                    self._fall_back(session.without_udp | (self._told & set(session.edges)))
-            await self._keep_on(session, links, for_s)
+                    self._fall_back(session.without_udp | (self._reported & set(session.edges)))
+            await self._renew(session, links, for_s)
         finally:
-            self._pinger = None
+            self._ssh_probe = None
             pinging.cancel()
             await asyncio.gather(pinging, return_exceptions=True)
             await session.end()
 
-    async def _keep_on(self, session: ProbeSession, links: Mapping[str, NodeLink], for_s: float | None) -> None:
+    async def _renew(self, session: ProbeSession, links: Mapping[str, NodeLink], for_s: float | None) -> None:
         if for_s is not None:
             await self._pause(for_s)
             return
         config = self._config
-        until = time.monotonic() + LONGEST_S
+        until = time.monotonic() + MAX_SESSION_S
         while self._continuous and self._config is config and time.monotonic() < until:
             await self._pause(RENEW_S)
             self._changed.clear()
             if dict(self._ready()) != links or not await session.renew():
                 return
 
-    # -- edges without an answer ---------------------------------------------------------------------------------------
+    # -- unanswered edges ---------------------------------------------------------------------------------------
 
     def _watch(self, records: Sequence[Published]) -> None:
-        """Requests that nobody answers: after a second or so the edge is measured over SSH, and probed on."""
+        """Fall back to SSH on edges whose requests stay unanswered; UDP probing continues."""
         blocked = set()
         for record in records:
             if isinstance(record, ClockBins) and record.method == "udp":
                 edge = (record.node, record.dst)
-                if any(one.got for one in record.bins):
+                if any(b.got for b in record.bins):
                     self._unanswered[edge] = 0
                     self._answered(edge)
                     continue
-                self._unanswered[edge] = self._unanswered.get(edge, 0) + sum(one.sent for one in record.bins)
+                self._unanswered[edge] = self._unanswered.get(edge, 0) + sum(b.sent for b in record.bins)
                 if self._unanswered[edge] >= BLOCKED_AFTER:
                     blocked.add(edge)
         if blocked and self._config.method == "auto":
             self._fall_back(blocked)
 
     def _answered(self, edge: Edge) -> None:
-        self._told.discard(edge)
-        if self._pinger is not None:
-            self._pinger.edges.discard(edge)
+        self._reported.discard(edge)
+        if self._ssh_probe is not None:
+            self._ssh_probe.edges.discard(edge)
 
     def _fall_back(self, blocked: set[Edge]) -> None:
-        if self._pinger is not None:
-            self._pinger.edges |= blocked
-        new = sorted(blocked - self._told)
-        self._told |= blocked
+        if self._ssh_probe is not None:
+            self._ssh_probe.edges |= blocked
+        new = sorted(blocked - self._reported)
+        self._reported |= blocked
         if new:
-            named = ", ".join(f"{near} → {far}" for near, far in new[:_NAMED])
-            more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
-            text = f"UDP blocked {named}{more}: clocks are compared over SSH there, with a wide bound"
+            named = ", ".join(f"{near} → {far}" for near, far in new[:_MAX_NAMED])
+            more = f" and {len(new) - _MAX_NAMED} more" if len(new) > _MAX_NAMED else ""
+            text = f"UDP blocked {named}{more}: clocks are compared over SSH instead, with a wider error bound"
             try_ = "allow UDP between the nodes, or set [clock] interface to their data network"
-            severity: Severity = "warning" if self._continuous else "info"  # in the background nobody has asked
+            severity: Severity = "warning" if self._continuous else "info"  # a background run is not user-requested
             self._hub.publish_own(Log(source="console", severity=severity, text=text, try_=try_))

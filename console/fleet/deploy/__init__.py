@@ -1,1 +1,1 @@
-"""What the console sends to a node to run the agent: payload, start frame, binaries, wheels."""
+"""Deployment: payload, start frame, binaries and wheels sent to a node to run the agent."""

@@ -1,7 +1,7 @@
-"""The two binaries that nodes may need, per architecture: psutil's extension and py-spy.
+"""Binaries that nodes may need, per architecture: psutil's extension and py-spy.
 
-They come from this installation for its own architecture, and from wheels in the console's cache (`gconsole bundle`
-fetches them, also for sites without internet) for any other.
+From this installation for its own architecture; for others from wheels in the console's cache (`gconsole bundle`
+fetches them, also for sites without internet).
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _INSIDE_WHEEL = {PSUTIL: "psutil/_psutil_linux.abi3.so", PY_SPY: "/py-spy"}
 
 
 def wheel_dir() -> Path:
-    """Where `gconsole bundle` keeps wheels for nodes."""
+    """Where `gconsole bundle` stores wheels for nodes."""
     return platformdirs.user_cache_path("gconsole") / "wheels"
 
 
-class Unreadable(Exception):
-    """A file that should hold a binary does not; the text says which and why."""
+class UnreadableBinary(Exception):
+    """A file does not contain the expected binary; the text says which and why."""
 
 
 @dataclass(frozen=True)
 class Binary:
-    """One binary for one architecture, read from a file of this installation or from a wheel."""
+    """One binary for one architecture, in a file of this installation or in a wheel."""
 
     name: str
     arch: str
-    source: Path  # the file itself, or the wheel that holds it
+    source: Path  # the file, or the wheel containing it
 
     @cached_property
     def content(self) -> bytes:
-        """Raises Unreadable."""
+        """The binary's bytes. Raises UnreadableBinary."""
         try:
             if self.source.suffix != ".whl":
                 return self.source.read_bytes()
@@ -55,52 +55,54 @@ class Binary:
                 inside = [name for name in wheel.namelist() if name.endswith(_INSIDE_WHEEL[self.name])]
                 return wheel.read(inside[0])
         except (OSError, zipfile.BadZipFile, zlib.error, IndexError) as error:
-            raise Unreadable(f"{self.source} cannot be used: {error}; remove it and run gconsole bundle") from error
+            raise UnreadableBinary(f"cannot read {self.source}: {error}; remove it and run gconsole bundle") from error
 
     @cached_property
     def digest(self) -> str:
+        """SHA-256 of the content, hex."""
         return hashlib.sha256(self.content).hexdigest()
 
     def packed(self, encoding: str) -> bytes:
-        """The content as it travels: "xz", or "zlib" for a node whose Python has no lzma. Raises Unreadable."""
+        """The compressed content: "xz", or "zlib" if the node's Python has no lzma. Raises UnreadableBinary."""
         if encoding == "zlib":
             return zlib.compress(self.content, 6)
-        kept = platformdirs.user_cache_path("gconsole") / "packed" / f"{self.digest}.xz"
+        cached = platformdirs.user_cache_path("gconsole") / "packed" / f"{self.digest}.xz"
         with contextlib.suppress(OSError):
-            return kept.read_bytes()
-        # a dictionary of 1 MiB: the node's decoder needs as much memory as that, and no more
+            return cached.read_bytes()
+        # 1 MiB dictionary: bounds the memory of the node's decoder
         packed = lzma.compress(self.content, filters=[{"id": lzma.FILTER_LZMA2, "preset": 4, "dict_size": 1 << 20}])
-        with contextlib.suppress(OSError):  # a full or read-only home costs two seconds at every start, nothing else
-            make_folder(kept.parent)
-            write_atomically(kept, packed)
+        with contextlib.suppress(OSError):  # without a writable home only 2 s per start are lost
+            make_folder(cached.parent)
+            write_atomically(cached, packed)
         return packed
 
 
 class Binaries:
-    """What this console can send: {name: {arch: Asset}}, found without reading the binaries."""
+    """The available binaries by name and architecture, listed without reading them."""
 
     def __init__(self) -> None:
-        self._found = {(a.name, a.arch): a for a in [*_from_wheels(wheel_dir()), *_installed()]}
+        self._by_name = {(binary.name, binary.arch): binary for binary in [*_from_wheels(wheel_dir()), *_installed()]}
 
     def get(self, name: str, arch: str) -> Binary | None:
-        return self._found.get((name, arch))
+        """A binary for an architecture, or None."""
+        return self._by_name.get((name, arch))
 
     def offer(self, name: str) -> dict[str, str]:
-        """{arch: sha256} of one binary, for the start frame; a source that cannot be read is none."""
+        """{arch: sha256} of one binary for the start frame, without unreadable ones."""
         offered = {}
-        for (known, arch), asset in self._found.items():
-            if known == name:
-                with contextlib.suppress(Unreadable):
-                    offered[arch] = asset.digest
+        for (known_name, arch), binary in self._by_name.items():
+            if known_name == name:
+                with contextlib.suppress(UnreadableBinary):
+                    offered[arch] = binary.digest
         return offered
 
 
 def _installed() -> list[Binary]:
-    """The binaries of this very installation, where this machine could be a node itself."""
+    """The binaries of this installation, if this machine could be a node."""
     arch = platform.machine()
     if sys.platform != "linux" or arch not in ARCHES:
         return []
-    found = []
+    binaries = []
     for name in (PSUTIL, PY_SPY):
         try:
             files = importlib.metadata.files(name) or []
@@ -109,20 +111,20 @@ def _installed() -> list[Binary]:
         for file in files:
             path = Path(str(file.locate()))
             if f"/{path.as_posix()}".endswith(f"/{_INSIDE_WHEEL[name].lstrip('/')}") and path.is_file():
-                found.append(Binary(name, arch, path))
-    return found
+                binaries.append(Binary(name, arch, path))
+    return binaries
 
 
 def _from_wheels(folder: Path) -> list[Binary]:
-    """Binaries in cached wheels of exactly the versions this installation has."""
-    found = []
+    """Binaries in cached wheels of the installed versions."""
+    binaries = []
     for name in (PSUTIL, PY_SPY):
         for arch in ARCHES:
-            found += [Binary(name, arch, path) for path in wheels(folder, name, arch)]
-    return found
+            binaries += [Binary(name, arch, path) for path in wheels(folder, name, arch)]
+    return binaries
 
 
 def wheels(folder: Path, name: str, arch: str) -> list[Path]:
-    """Wheels of a binary for an architecture, of the version this installation has, for glibc and any CPython."""
+    """Cached wheels of the installed version of a binary, for glibc and any CPython."""
     pattern = f"{name.replace('-', '_')}-{importlib.metadata.version(name)}-*manylinux*{arch}*.whl"
     return [path for path in sorted(folder.glob(pattern)) if "-abi3-" in path.name or "-none-" in path.name]

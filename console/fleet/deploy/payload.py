@@ -1,4 +1,4 @@
-"""What travels to a node at every start: the agent's own modules psutil's Python half and pynvml, in one payload."""
+"""The payload sent at every start: the agent's modules, psutil's Python part and pynvml."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-#: Runs on whatever `python3` a node has, so it is old Python on purpose; 2.7 must still get as far as the first exit.
-#: hashlib comes last of the three: it loads OpenSSL, which costs the agent 4 MB for as long as it lives.
+#: Runs on any `python3`, and on 2.7 up to the version check. hashlib is the last choice: it loads OpenSSL, 4 MB of
+#: RSS.
 STAGE0 = (
     "import sys,zlib;"
     "v=sys.version_info;"
@@ -30,9 +30,9 @@ STAGE0 = (
     "boot(i,b[n:])"
 )
 
-#: Any word that may be a name of pynvml's.
+#: Candidate names of pynvml.
 _NVML_NAME = re.compile(rb"\b_?(?:c_)?(?:nvml|NVML)\w+")
-#: The header of a function, one annotation in it, and the block of imports that only annotations need.
+#: A function header, one annotation in it, and the TYPE_CHECKING import block.
 _HEADER = re.compile(rb"^ *def .*?:\n", re.MULTILINE | re.DOTALL)
 _ANNOTATION = re.compile(rb"(?<=\w): (?:\"[^\"\n]*\"|\w+)(?=[,)\s])|(?<=\)) -> [^\n]*(?=:\n)")
 _TYPE_IMPORTS = re.compile(
@@ -43,24 +43,24 @@ _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 
 @dataclass(frozen=True)
 class Payload:
-    """`preamble` is what goes to the standard input of STAGE0: a header line and the payload."""
+    """`preamble` goes to STAGE0's standard input: a header line and the payload."""
 
     digest: str  # SHA-256 of the payload: the version of the agent
     preamble: bytes
 
 
 def command(python: str = "python3", run_as: str = "self") -> str:
-    """The shell text that starts the agent; short, and honest about its name in `ps`."""
+    """The shell command that starts the agent, visible as gconsole-agent in `ps`."""
     sudo = "sudo -n -- " if run_as == "sudo" else ""
     return f"exec {sudo}{shlex.quote(python)} -I -B -c {shlex.quote(STAGE0)} gconsole-agent"
 
 
 @cache
 def build() -> Payload:
-    """The bundle of this installation. The same sources give the same digest."""
+    """The payload of this installation, deterministic for the same sources."""
     modules = dict(_modules("gconsole_remote"))
     modules.update(_modules("psutil", only=_PSUTIL_MODULES))
-    modules["pynvml"] = _pruned_there("pynvml", _NVML_NAME)
+    modules["pynvml"] = _pruned_module("pynvml", _NVML_NAME)
     boot = without_annotations(_package_dir("gconsole_remote").joinpath("agent", "bootstrap.py").read_bytes())
     rest = zlib.compress(json.dumps(modules, sort_keys=True).encode(), 9)
     boot = zlib.compress(boot, 9)
@@ -73,19 +73,19 @@ def build() -> Payload:
 def _modules(package: str, only: tuple[str, ...] = ()) -> list[tuple[str, list[object]]]:
     """(module name, [sha256 of its source, base64 of its zlib'd source, is it a package]) of a package's modules."""
     root = _package_dir(package)
-    found = []
+    modules = []
     for path in sorted(root.rglob("*.py")):
         parts = [package, *path.relative_to(root).with_suffix("").parts]
         is_package = parts[-1] == "__init__"
         if only and path.stem not in only:
             continue
         name = ".".join(parts[:-1] if is_package else parts)
-        found.append((name, _module(path, is_package)))
-    return found
+        modules.append((name, _module(path, is_package)))
+    return modules
 
 
 def without_annotations(source: bytes) -> bytes:
-    """Source without function annotations and with the same line numbers; keeping them costs an agent 0.5 MB of RSS."""
+    """Source without function annotations, same line numbers: saves an agent 0.5 MB of RSS."""
     source = _TYPE_IMPORTS.sub(lambda block: b"\n" * block[0].count(b"\n"), source)
     return _HEADER.sub(lambda header: _ANNOTATION.sub(b"", header[0]), source)
 
@@ -98,8 +98,8 @@ def _module(path: Path, is_package: bool) -> list[object]:
     return [hashlib.sha256(source).hexdigest(), packed, is_package]
 
 
-def _pruned_there(module: str, pattern: re.Pattern[bytes]) -> list[object]:
-    """A module of which the node keeps only what the agent's own sources name; the names are part of its digest."""
+def _pruned_module(module: str, pattern: re.Pattern[bytes]) -> list[object]:
+    """A module from which the node keeps only names that the agent uses; the names are part of its digest."""
     digest, packed, is_package = _module(_file(module), is_package=False)
     sources = (path.read_bytes() for path in _package_dir("gconsole_remote").rglob("*.py"))
     names = sorted({name.decode() for source in sources for name in pattern.findall(source)})

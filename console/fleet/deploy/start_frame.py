@@ -1,4 +1,4 @@
-"""The frames that get an agent going: what it is told at its start, and the binaries it asked for."""
+"""The start frame of an agent, and the frames that carry binaries."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...config.model import NodeConfig
 from ..wire import PROTOCOL
 from . import payload
 
-#: Bytes of a binary in one frame: short enough that records and answers pass between two of them.
-_PIECE = 96 << 10
+#: Bytes of a binary per frame: small enough that records and responses interleave.
+_CHUNK = 96 << 10
 
 
 def start(
@@ -26,11 +26,10 @@ def start(
     *,
     gpu_clock: bool = False,
 ) -> dict[str, Any]:
-    """The first frame: who speaks, what came of the node's earlier `agent` (up to its record `after`), the settings.
+    """The start frame: identities, the last record received from the node's earlier `agent` (`after`), settings.
 
-    `blobs` are offers of binaries by name, each by its digest; the agent asks for those that it does not have.
-    `snapshot_period_ms`: how often it reads its clocks against each other; 0: never. `gpu_clock`: whether its GPUs'
-    timers, too.
+    `blobs` offers binaries by name and digest; the agent requests those it lacks. `snapshot_period_ms`: period of clock
+    snapshots, 0: none; `gpu_clock`: include GPU timers.
     """
     settings = node.agent
     return {
@@ -59,8 +58,8 @@ def start(
     }
 
 
-def blob_pieces(name: str, encoding: str, packed: bytes) -> Iterator[dict[str, Any]]:
-    """One binary as the frames that carry it."""
-    for at in range(0, len(packed), _PIECE):
-        piece = base64.b64encode(packed[at : at + _PIECE]).decode()
-        yield {"blob": name, "at": at, "encoding": encoding, "data": piece, "end": at + _PIECE >= len(packed)}
+def blob_chunks(name: str, encoding: str, packed: bytes) -> Iterator[dict[str, Any]]:
+    """The frames of one binary."""
+    for offset in range(0, len(packed), _CHUNK):
+        chunk = base64.b64encode(packed[offset : offset + _CHUNK]).decode()
+        yield {"blob": name, "at": offset, "encoding": encoding, "data": chunk, "end": offset + _CHUNK >= len(packed)}

@@ -1,4 +1,4 @@
-"""Fills the console's cache with the wheels that nodes of each architecture need; pip does the fetching."""
+"""Fills the console's cache with wheels for each node architecture, fetched by pip."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from ...text.atomic_files import make_folder, write_atomically
-from .binaries import ARCHES, PSUTIL, PY_SPY, Binaries, Binary, Unreadable, wheel_dir, wheels
+from .binaries import ARCHES, PSUTIL, PY_SPY, Binaries, Binary, UnreadableBinary, wheel_dir, wheels
 
 #: Platform tags of the wheels that run on any glibc of the last ten years, newest names first.
 _PLATFORMS = ("manylinux_2_17", "manylinux2014", "manylinux_2_5", "manylinux1", "manylinux_2_28")
@@ -17,11 +17,11 @@ _TIMEOUT_S = 300.0
 
 
 class WheelhouseError(Exception):
-    """pip could not find or fetch a wheel; the text says which, and its last words."""
+    """pip could not find or fetch a wheel; the text says which, with pip's last line."""
 
 
 def fill(source: Path | None) -> None:
-    """Fetch what is missing, from the package index or from a folder of wheels. Raises WheelhouseError."""
+    """Fetch missing wheels from the package index or a folder. Raises WheelhouseError."""
     folder = wheel_dir()
     make_folder(folder)
     for arch in ARCHES:
@@ -31,28 +31,28 @@ def fill(source: Path | None) -> None:
 
 
 def describe() -> list[str]:
-    """A line a binary: which version, for which architecture, from where."""
-    found = Binaries()
+    """One line per binary: version, architecture, source."""
+    binaries = Binaries()
     lines = []
     for name in (PSUTIL, PY_SPY):
         for arch in ARCHES:
-            asset = found.get(name, arch)
-            glyph, where = ("◌", "missing; gconsole bundle") if asset is None else _state(asset)
+            binary = binaries.get(name, arch)
+            glyph, where = ("◌", "missing; gconsole bundle") if binary is None else _state(binary)
             lines.append(f"{glyph} {name} {importlib.metadata.version(name)} {arch}  {where}")
     return lines
 
 
-def _state(asset: Binary) -> tuple[str, str]:
+def _state(binary: Binary) -> tuple[str, str]:
     try:
-        return ("●", str(asset.source)) if asset.content else ("✖", f"{asset.source} is empty")
-    except Unreadable as error:
+        return ("●", str(binary.source)) if binary.content else ("✖", f"{binary.source} is empty")
+    except UnreadableBinary as error:
         return "✖", str(error)
 
 
-def _is_whole(asset: Binary) -> bool:
+def _is_whole(binary: Binary) -> bool:
     try:
-        return bool(asset.content)
-    except Unreadable:
+        return bool(binary.content)
+    except UnreadableBinary:
         return False
 
 
@@ -72,6 +72,6 @@ def _fetch(name: str, arch: str, folder: Path, source: Path | None) -> None:
             raise WheelhouseError(f"pip could not fetch {wanted} for {arch}: {error}") from error
         fetched = list(Path(scratch).glob("*.whl"))
         if done.returncode or not fetched:
-            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no word why"]
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no error message"]
             raise WheelhouseError(f"pip could not fetch {wanted} for {arch}: {last[0]}")
         write_atomically(folder / fetched[0].name, fetched[0].read_bytes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.fleet.clocks.ssh_probe import both
+from gconsole.fleet.clocks.ssh_probe import combine
 from gconsole.fleet.rpc import Ping
 
 MS = 1_000_000
@@ -20,7 +20,7 @@ def test_the_true_offset_lies_between_the_extremes(start, gap, out, back, ahead)
     sent = start + gap
     far = Ping(sent, sent + out[1] + back[1], 0, sent + out[1] + ahead)
 
-    exchange = both(near, far)
+    exchange = combine(near, far)
 
     upper, lower = exchange.t2 - exchange.t1, exchange.t2 - exchange.t4
     assert lower <= ahead <= upper

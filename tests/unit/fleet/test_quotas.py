@@ -15,7 +15,7 @@ from gconsole.fleet.agent_connection import AgentConnection
 from gconsole.fleet.quotas import NodeQuota, TokenBucket
 from gconsole.fleet.record_receiver import RecordReceiver
 from gconsole.fleet.rpc import Rpc
-from gconsole.fleet.wire import MAX_LINE, Lines, MalformedFrame, read_hello, unpacked
+from gconsole.fleet.wire import MAX_LINE, LineSplitter, MalformedFrame, read_hello, unpack
 from gconsole.records import (
     ClockSource,
     Gap,
@@ -247,8 +247,8 @@ def test_a_node_that_is_none_of_a_jobs_has_no_say_in_what_was_ordered():
 
 def test_a_line_may_be_so_long_on_both_sides_and_no_longer():
     assert remote_wire.MAX_LINE == MAX_LINE
-    with pytest.raises(MalformedFrame, match="more than"):
-        Lines().feed(b"x" * (MAX_LINE + 1))
+    with pytest.raises(MalformedFrame, match="longer than"):
+        LineSplitter().feed(b"x" * (MAX_LINE + 1))
 
 
 def test_what_unpacks_to_more_than_a_line_is_refused_without_unpacking_it():
@@ -257,7 +257,7 @@ def test_what_unpacks_to_more_than_a_line_is_refused_without_unpacking_it():
 
     bomb = base64.b64encode(zlib.compress(b"0" * (MAX_LINE + 1))).decode()
     with pytest.raises(MalformedFrame, match="too long"):
-        unpacked(msgspec.json.encode({"z": bomb}))
+        unpack(msgspec.json.encode({"z": bomb}))
 
 
 def test_a_hello_that_wants_more_than_there_is_makes_no_sense():
