@@ -28,12 +28,12 @@ HELLO_S = 20.0
 class AgentConnection:
     """A `Receiver` that publishes records on the hub and passes replies to `rpc`; after `close` input is ignored.
 
-    `greeted` and `ended` are set on hello and at the end; `failure` is the cause. `complain` reports protocol errors.
+    `greeted` and `ended` are set on hello and at the end; `failure` is the cause. `warn` reports protocol errors.
     """
 
     def __init__(
         self, node: NodeConfig, hub: Hub, receiver: RecordReceiver, rpc: Rpc, on_hello: Callable[[Hello], None],
-        complain: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.hello: Hello | None = None
         self.last_received = time.monotonic()  # monotonic time
@@ -41,7 +41,7 @@ class AgentConnection:
         self.failure: errors.FleetError | None = None
         self.channel: Channel | None = None  # for sending, once open
         self._node, self._hub, self._receiver, self._rpc = node, hub, receiver, rpc
-        self._on_hello, self._complain = on_hello, complain
+        self._on_hello, self._warn = on_hello, warn
         self._fair_reader = FairReader(self._process, self._set_paused, quotas.fair_share(), self._report_overload)
         self._lines = LineSplitter()
         self._last_words = exit_reason.LastWords()
@@ -120,7 +120,7 @@ class AgentConnection:
             self._read(lines)
         except Exception as error:  # noqa: BLE001 - show bugs at the node, not in a callback
             self.end(errors.Internal(f"{type(error).__name__}: {error}", "please report this"))
-            self._complain("".join(traceback.format_exception(error, limit=-6)))
+            self._warn("".join(traceback.format_exception(error, limit=-6)))
 
     def _read(self, lines: Iterator[Line]) -> None:
         records: list[Published] = []
@@ -140,7 +140,7 @@ class AgentConnection:
             self.channel.pause() if paused else self.channel.resume()
 
     def _report_overload(self) -> None:
-        self._complain(
+        self._warn(
             f"node sends records faster than its quota ({quotas.SHARE:.0%} of the event loop); "
             "its figures are delayed; if it persists, try a longer agent.sample_interval_ms"
         )
@@ -151,7 +151,7 @@ class AgentConnection:
             return
         self._last_words.add_error(data)
         if self.hello is not None:  # after start only a crash writes there
-            self._complain(data.decode("utf-8", "replace").strip()[-2000:])
+            self._warn(data.decode("utf-8", "replace").strip()[-2000:])
 
     def on_end(self, exit_status: int | None, error: Exception | None) -> None:
         """End the connection once queued lines are processed."""
@@ -189,9 +189,9 @@ class AgentConnection:
             elif line:
                 self._handle_frame(read_frame(line))
         except MalformedFrame as error:
-            self._complain(printable(str(error)[:500]))
+            self._warn(printable(str(error)[:500]))
         except RecursionError:
-            self._complain("protocol error: frame is nested too deeply")
+            self._warn("protocol error: frame is nested too deeply")
 
     def _handle_frame(self, frame: Frame) -> None:
         match frame:
@@ -202,7 +202,7 @@ class AgentConnection:
             case {"re": int(number)}:
                 self._rpc.on_response(number, frame)
             case _:
-                self._complain(f"malformed frame: {printable(str(frame)[:200])}")
+                self._warn(f"malformed frame: {printable(str(frame)[:200])}")
 
     def _acknowledge(self) -> None:
         """Acknowledge records that are stored (on disk while recording), so that the agent drops them."""

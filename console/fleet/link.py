@@ -63,10 +63,10 @@ class NodeLink:
         self._console_id = hub.console_id  # identity for which a lingering agent waits
         self._snapshot_period_ms = snapshot_period_ms  # 0: none
         self._gpu_clock = gpu_clock
-        self._receiver = RecordReceiver(node.name, hub, self._complain, inherits=last_agent is not None)
+        self._receiver = RecordReceiver(node.name, hub, self._warn, inherits=last_agent is not None)
         if last_agent is not None:
             self._receiver.agent, self._receiver.last_seq = last_agent
-        self._complaints = quotas.TokenBucket(quotas.WARNINGS_S, quotas.WARNINGS_BURST)
+        self._warning_bucket = quotas.TokenBucket(quotas.WARNINGS_S, quotas.WARNINGS_BURST)
         self._suppressed = 0  # warnings suppressed since the last one
         self._rpc = Rpc(self._send)
         self._attempt = 0
@@ -94,7 +94,7 @@ class NodeLink:
                 self._failure = error
             except Exception as error:  # noqa: BLE001 - show bugs at the node instead of ending the task silently
                 self._failure = errors.Internal(f"{type(error).__name__}: {error}", "please report this")
-                self._complain("".join(traceback.format_exception(error, limit=-6)))
+                self._warn("".join(traceback.format_exception(error, limit=-6)))
             if self._stopping:
                 return
             if self._has_sampled:
@@ -172,7 +172,7 @@ class NodeLink:
         self._publish_state("lost" if self.state == "lost" else "connecting")  # stay lost until reconnected
         self._failure, self._has_sampled = None, False
         connection = self._connection = AgentConnection(
-            self.node, self._hub, self._receiver, self._rpc, self._greet, self._complain
+            self.node, self._hub, self._receiver, self._rpc, self._greet, self._warn
         )
         command = payload.command(self.node.agent.python, self.node.agent.run_as)
         try:
@@ -236,8 +236,8 @@ class NodeLink:
         """Register a requested capture; records of others are rejected."""
         self._receiver.quota.expect(capture)
 
-    def _complain(self, text: str) -> None:
-        if not self._complaints.consume():
+    def _warn(self, text: str) -> None:
+        if not self._warning_bucket.consume():
             self._suppressed += 1
             return
         more = f" ({self._suppressed} similar warnings suppressed)" if self._suppressed else ""

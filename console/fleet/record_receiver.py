@@ -28,17 +28,17 @@ _MAX_REASONS = 16
 
 
 class RecordReceiver:
-    """Sequences a node's records and applies its quota. `complain` reports invalid records.
+    """Sequences a node's records and applies its quota. `warn` reports invalid records.
 
     Rejected records count as lost; however many there are, a few gap records report them.
     """
 
-    def __init__(self, node: str, hub: Hub, complain: Callable[[str], None], inherits: bool = False) -> None:
+    def __init__(self, node: str, hub: Hub, warn: Callable[[str], None], inherits: bool = False) -> None:
         """`inherits`: the agent may have served an earlier console."""
         self.agent = ""  # the incarnation being counted
         self.last_seq = 0  # last record received or known lost
         self.quota = NodeQuota(inherits)
-        self._node, self._hub, self._complain = node, hub, complain
+        self._node, self._hub, self._warn = node, hub, warn
         self._gap_bucket = TokenBucket(WARNINGS_S, WARNINGS_BURST)  # rate limit of gap records
         self._pending: dict[tuple[str, str], Gap] = {}  # pending gaps by source and reason
 
@@ -55,7 +55,7 @@ class RecordReceiver:
         try:
             record = decode(line)
         except BadRecord as error:
-            self._complain(f"invalid record: {printable(str(error)[:500])}")
+            self._warn(f"invalid record: {printable(str(error)[:500])}")
             return None
         record.node, record.agent, record.rx = self._node, self.agent, rx
         if record.seq <= self.last_seq:
@@ -64,7 +64,7 @@ class RecordReceiver:
             self._skip_to(record.seq - 1, "link", "records did not arrive")
         self.last_seq = record.seq
         if isinstance(record, _CONSOLE_KINDS) or (isinstance(record, Log) and record.source == "console"):
-            self._complain(f"record kind reserved for the console: {type(record).__name__}")
+            self._warn(f"record kind reserved for the console: {type(record).__name__}")
             return None
         refusal = self.quota.refusal(record, len(line))
         if refusal is None and not isinstance(record, RawRecord) and is_out_of_range(record, line):

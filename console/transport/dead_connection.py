@@ -1,8 +1,9 @@
 """Detects half-open connections: the node is reachable but the established connection is dead.
 
-A node reset or a firewall or NAT that lost its state sends no FIN or RST. Half-open is told from an unreachable, slow
-or stopped node by sent data that stays unacknowledged while the node accepts new connections. A connection cut with its
-link may also stay silent long after the link is back, until the TCP retransmission timers expire.
+A node reset or a firewall or NAT that lost its state sends no FIN or RST. A half-open connection differs from an
+unreachable, slow or stopped node in that sent data stays unacknowledged while the node accepts new connections. A
+connection cut with its link may also stay silent long after the link is back, until the TCP retransmission timers
+expire.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import contextlib
 import getpass
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import asyncssh
@@ -54,8 +55,10 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
         self.wanted_typing = True
         return "" if self.ask else None
 
-    async def kbdint_challenge_received(self, name, instructions, lang, prompts):  # type: ignore[no-untyped-def]
-        answers = []
+    async def kbdint_challenge_received(
+        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
+    ) -> list[str] | None:
+        answers: list[str] = []
         for prompt, _ in prompts:
             answer = await self._prompt(prompt.strip() or instructions)
             if answer is None:

@@ -183,9 +183,9 @@ class Resolver:
         async with self._running:
             status, out, err = await output(self._ssh, "-G", "--", name)
         if status:
-            complaint = err.strip().splitlines() or ["no word why"]
+            lines = err.strip().splitlines() or ["no error message"]
             raise errors.SshConfigInvalid(
-                f"ssh -G {name} failed: {complaint[0]}", "mend ~/.ssh/config; `ssh -G " + name + "` shows the same"
+                f"ssh -G {name} failed: {lines[0]}", f"fix ~/.ssh/config; to reproduce: ssh -G {name}"
             )
         return parse(name, out)
 

@@ -218,7 +218,7 @@ def _bridge(fleet: Rig) -> str:
 
 @pytest.mark.parametrize(("how", "what", "says"), [
     ("garbage", "a node that sends garbage", "invalid record|not JSON|malformed frame"),
-    ("endless", "a node that sends an endless line", "a line of more than"),
+    ("endless", "a node that sends an endless line", "line longer than"),
     ("other_version", "an agent that speaks another protocol", "agent supports protocol 7 to 9"),
     ("flood", "a node that sends records as fast as it can", "faster than its quota"),
     # not a fault: how far the figure of the other node moves by itself
