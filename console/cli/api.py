@@ -61,15 +61,15 @@ def api(
     gconsole api hosts.toml --token-file ~/.gconsole-token --allow-run
     curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8091/status
     """
-    from ..web.listen import BadListen, check_files, listen_at
-    from ..web.tokens import BadToken, new_token, token_of
+    from ..web.listen import ListenError, check_files, listen_at
+    from ..web.tokens import TokenError, new_token, token_of
 
     config = load_target(target, overrides)
     try:
         where = listen_at(listen, tls_cert, tls_key)
         check_files(where)
         token = new_token() if token_file is None else token_of(token_file)
-    except (BadListen, BadToken) as error:
+    except (ListenError, TokenError) as error:
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.UsageError(f"{error.filename}: {error.strerror}") from error
@@ -85,8 +85,8 @@ async def _serve(
     from ..headless import batch
     from ..runtime import Console, sessions_folder_of
     from ..web.app import make_app
-    from ..web.auth import Door
-    from ..web.context import Served
+    from ..web.auth import TokenAuth
+    from ..web.context import WebContext
     from ..web.describe import described
     from ..web.listen import names_of, opened
     from ..web.resources import OPERATIONS
@@ -102,10 +102,10 @@ async def _serve(
     interrupted = on_signals()
     console = Console(config, store=Store(), allow_run=allow_run)
     store, hub, fleet, findings = console.store, console.bus, console.fleet, console.findings
-    served = Served(config, hub, store, fleet, findings, sessions_folder_of(config))
-    door = Door(token, names_of(listen), listen.is_loopback, listen.scheme)
-    app = make_app(served, described(OPERATIONS), door, rate_s)
-    async with serving(app, served, listen, server_socket):
+    context = WebContext(config, hub, store, fleet, findings, sessions_folder_of(config))
+    door = TokenAuth(token, names_of(listen), listen.is_loopback, listen.scheme)
+    app = make_app(context, described(OPERATIONS), door, rate_s)
+    async with serving(app, context, listen, server_socket):
         await console.start()
         _print_address(listen.url(server_socket.getsockname()[1]), token_text)
         watching = asyncio.create_task(
@@ -114,7 +114,7 @@ async def _serve(
         try:
             await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            served.closing.set()
+            context.closing.set()
     watching.cancel()
     try:
         await watching

@@ -21,30 +21,34 @@ from ..config.nodeset_parser import BadNodeSet
 from ..records import Log
 from ..session.format.layout import SessionError
 from ..text import format
-from .auth import Door
-from .context import Served
-from .limits import BODY_S, LOOKS_S, MOST_BODY
-from .middleware import Gate, problem_answer
-from .operation import AnyOperation, Asked, Operation, Told, method_of
-from .problems import Problem, Refused, refused
+from .auth import TokenAuth
+from .context import WebContext
+from .limits import BODY_S, LOOKS_S, MAX_BODY
+from .middleware import RequestMiddleware, problem_response
+from .operation import AnyOperation, Operation, OperationRequest, StreamOperation, method_of
+from .problems import HttpProblem, HttpProblemError, http_problem
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(served: Served, operations: Sequence[AnyOperation], door: Door, looks_s: float = LOOKS_S) -> ASGIApp:
+def make_app(
+    context: WebContext, operations: Sequence[AnyOperation], door: TokenAuth, looks_s: float = LOOKS_S
+) -> ASGIApp:
     """The application behind its gate; `looks_s`: so many requests a second of one address."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for operation in operations:
-        by_path.setdefault(operation.path, {})[method_of(operation)] = _endpoint(served, operation)
+        by_path.setdefault(operation.path, {})[method_of(operation)] = _endpoint(context, operation)
     literal_first = sorted(by_path, key=lambda path: "{" in path)
     routes = [Route(path, _Methods(by_path[path])) for path in literal_first]
 
     async def failed(request: Request, error: Exception) -> Response:
-        text = f"{request.url.path} is no path of this API"
-        return problem_answer(refused(404, "no_such_path", text, "GET / tells them all"))
+        text = f"{request.url.path} is not a path of this API"
+        return problem_response(http_problem(404, "no_such_path", text, "GET / lists all paths"))
 
-    described = frozenset(one.path for one in operations if isinstance(one, Told) and one.is_described)
-    return Gate(Starlette(routes=routes, exception_handlers={HTTPException: failed}), door, described, looks_s)
+    described = frozenset(one.path for one in operations if isinstance(one, StreamOperation) and one.is_described)
+    return RequestMiddleware(
+        Starlette(routes=routes, exception_handlers={HTTPException: failed}), door, described, looks_s
+    )
 
 
 class _Methods:
@@ -61,34 +65,34 @@ class _Methods:
 
     def _refusal(self, request: Request) -> Response:
         allowed = ", ".join(sorted(self._endpoints))
-        text = f"{request.method} cannot be done with {request.url.path}"
-        return problem_answer(refused(405, "no_such_method", text, f"there is {allowed}", Allow=allowed))
+        text = f"{request.method} is not supported by {request.url.path}"
+        return problem_response(http_problem(405, "no_such_method", text, f"use {allowed}", Allow=allowed))
 
 
-def _endpoint(served: Served, operation: AnyOperation) -> Endpoint:
+def _endpoint(context: WebContext, operation: AnyOperation) -> Endpoint:
     async def answer(request: Request) -> Response:
         try:
-            if isinstance(operation, Told):
-                return await operation.handler(served, request)
-            asked = await _asked(operation, request)
-            found = await operation.handler(served, asked)
+            if isinstance(operation, StreamOperation):
+                return await operation.handler(context, request)
+            operation_request = await _parse_request(operation, request)
+            found = await operation.handler(context, operation_request)
             return Response(msgspec.json.encode(found), operation.status, media_type="application/json")
-        except Refused as error:
-            return problem_answer(error)
+        except HttpProblemError as error:
+            return problem_response(error)
         except BadNodeSet as error:
-            return problem_answer(refused(400, "no_node_set", str(error)))
+            return problem_response(http_problem(400, "no_node_set", str(error)))
         except ConfigError as error:
-            return problem_answer(refused(400, "configuration", str(error)))
+            return problem_response(http_problem(400, "configuration", str(error)))
         except SessionError as error:
-            return problem_answer(refused(409, "session", str(error)))
+            return problem_response(http_problem(409, "session", str(error)))
         except ClientDisconnect:
             return Response(status_code=400)  # to nobody
         except Exception as error:  # noqa: BLE001 - told as an error of ours; one request ends no console
             story = "".join(traceback.format_exception(error, limit=-4))
-            served.hub.publish_own(
+            context.hub.publish_own(
                 Log(source="console", severity="error", text=f"{request.url.path} failed: {story[-1500:]}")
             )
-            return problem_answer(refused(500, "internal", f"an error in gconsole: {type(error).__name__}",
+            return problem_response(http_problem(500, "internal", f"an error in gconsole: {type(error).__name__}",
                                           "details are in the log of this console"))  # fmt: skip
 
     return answer
@@ -97,15 +101,15 @@ def _endpoint(served: Served, operation: AnyOperation) -> Endpoint:
 # -- what is asked -----------------------------------------------------------------------------------------------------
 
 
-async def _asked(operation: Operation[Any], request: Request) -> Asked[Any]:
+async def _parse_request(operation: Operation[Any], request: Request) -> OperationRequest[Any]:
     name = next(iter(request.path_params.values()), "")
     if operation.name and re.search(operation.name, name) is None:
-        raise refused(404, "no_such_name", f"{name[:80]!r} is no name of anything here")
+        raise http_problem(404, "no_such_name", f"{name[:80]!r} is not a valid name")
     try:
         if operation.method == "GET":
-            return Asked(name, query_of(request, operation.asks))
+            return OperationRequest(name, query_of(request, operation.asks))
         body = await _body(request)
-        return Asked(name, msgspec.convert(_whole(msgspec.json.decode(body or b"{}")), operation.asks))
+        return OperationRequest(name, msgspec.convert(_whole(msgspec.json.decode(body or b"{}")), operation.asks))
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(operation, error) from error
 
@@ -128,7 +132,7 @@ def query_of(request: Request, kind: type[Any]) -> Any:
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
-            raise refused(400, "malformed", f"{name} stands twice in the query")
+            raise http_problem(400, "malformed", f"{name} is given twice in the query")
     return msgspec.convert(dict(pairs), kind, strict=False)
 
 
@@ -139,20 +143,24 @@ async def _body(request: Request) -> bytes:
         async with asyncio.timeout(BODY_S):
             async for part in request.stream():
                 size += len(part)
-                if size > MOST_BODY:
-                    raise refused(413, "too_large", f"the body is larger than {format.size(MOST_BODY)}")
+                if size > MAX_BODY:
+                    raise http_problem(413, "too_large", f"the body is larger than {format.size(MAX_BODY)}")
                 parts.append(part)
     except TimeoutError:
         text = f"the body did not arrive within {BODY_S:g} s"
-        raise Refused(Problem(status=408, name="too_slow", text=text)) from None
+        raise HttpProblemError(HttpProblem(status=408, name="too_slow", text=text)) from None
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if size and kind != "application/json":
-        raise refused(415, "no_json", f"the body is {kind or 'of no type'}, and must be JSON",
+        raise http_problem(415, "no_json", f"the body is {kind or 'of no type'}, and must be JSON",
                       "send Content-Type: application/json")  # fmt: skip
     return b"".join(parts)
 
 
-def _malformed(operation: Operation[Any], error: Exception) -> Refused:
+def _malformed(operation: Operation[Any], error: Exception) -> HttpProblemError:
     where = "query" if operation.method == "GET" else "body"
-    return refused(400, "malformed", f"the {where} is not what {operation.method} {operation.path} asks for: {error}",
-                   "GET /openapi.json describes it")  # fmt: skip
+    return http_problem(
+        400,
+        "malformed",
+        f"the {where} is not what {operation.method} {operation.path} asks for: {error}",
+        "GET /openapi.json describes it",
+    )

@@ -1,4 +1,4 @@
-"""Who may come in: whoever has the token, asks for a name of this machine, and is no page of another site.
+"""Request authentication: token, Host and Origin checks.
 
 A port on 127.0.0.1 can be reached by every user of the machine, and by every page that is open in a browser on it. A
 page elsewhere that makes its own name point here (DNS rebinding) is found out by the name it asks for, one that sends
@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from .problems import refused
+from .problems import http_problem
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True)
-class Door:
+class TokenAuth:
     """Looks at the head of a request. `names` are those of this machine, lower case, `*.` in front for all below.
 
     Where `loopback`, an address must be one of this very machine; elsewhere any address will do, because no other
@@ -38,14 +38,14 @@ class Door:
         """Raises Refused for who may not come in. `basic`: the token may be the password of HTTP Basic."""
         host = headers.get("host", "")
         if not self._is_ours(host):
-            raise refused(403, "foreign_name", "the request asks for a name that is not one of this machine",
+            raise http_problem(403, "foreign_name", "Host header does not name this server",
                           "use the address that gconsole api printed")  # fmt: skip
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"{self.scheme}://{host}".lower():
-            raise refused(403, "foreign_site", "the request comes from a page of another site")
+            raise http_problem(403, "foreign_site", "cross-origin request rejected")
         if not self._has_token(headers.get("authorization", ""), basic):
             challenge = 'Bearer realm="gconsole"' + (', Basic realm="gconsole"' if basic else "")
-            raise refused(401, "no_token", "there is no token in the request, or not the right one",
+            raise http_problem(401, "no_token", "missing or invalid token",
                           "send the header Authorization: Bearer TOKEN; gconsole api printed the token, or where it is",
                           WWW_Authenticate=challenge)  # fmt: skip
 
@@ -60,8 +60,8 @@ class Door:
             return name in self.names or f"*.{name.partition('.')[2]}" in self.names
         return address.is_loopback or not self.loopback
 
-    def _has_token(self, said: str, basic: bool) -> bool:
-        scheme, _, given = said.partition(" ")
+    def _has_token(self, authorization: str, basic: bool) -> bool:
+        scheme, _, given = authorization.partition(" ")
         if basic and scheme.lower() == "basic":
             given = _password(given)
         elif scheme.lower() != "bearer":

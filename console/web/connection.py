@@ -13,12 +13,12 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .limits import STALL_S
-from .problems import Problem
+from .problems import HttpProblem
 
 #: From the opening of a connection, or the first byte of a request, until its head is whole.
 HEAD_S: Final = 10.0
 #: So many connections are open at a time; more are hung up on.
-MOST_CONNECTIONS: Final = 512
+MAX_CONNECTIONS: Final = 512
 
 
 class Connection(H11Protocol):
@@ -31,7 +31,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
         else:
             self._await_head()
@@ -62,7 +62,7 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """As uvicorn's, in our form."""
-        problem = Problem(status=400, name="no_http", text="what came is no HTTP request")
+        problem = HttpProblem(status=400, name="no_http", text="malformed HTTP request")
         body = msgspec.json.encode(problem)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)),
                    (b"connection", b"close")]  # fmt: skip

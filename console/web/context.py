@@ -20,7 +20,7 @@ _LOOK_S: Final = 0.1
 
 
 @dataclass
-class Served:
+class WebContext:
     """One console. `capturing` and `starting` keep two clients from getting into each other's way."""
 
     config: Config

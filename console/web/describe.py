@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .. import __version__
-from .context import Served
+from .context import WebContext
 from .openapi import document
-from .operation import AnyOperation, Asked, Nothing, Operation, Told
+from .operation import AnyOperation, NoParameters, Operation, OperationRequest, StreamOperation
 
 _CSS: Final = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
@@ -45,24 +45,26 @@ class About(msgspec.Struct):
 def described(operations: Sequence[AnyOperation]) -> tuple[AnyOperation, ...]:
     """These operations, and those that tell of them."""
 
-    async def about(served: Served, asked: Asked[Nothing]) -> About:
-        return About("gconsole HTTP API", __version__, served.config.cluster, sorted({one.path for one in every}))
+    async def about(context: WebContext, request: OperationRequest[NoParameters]) -> About:
+        return About("gconsole HTTP API", __version__, context.config.cluster, sorted({one.path for one in every}))
 
     @lru_cache(1)
     def openapi() -> dict[str, Any]:
         return document(every, "gconsole")
 
-    async def as_json(served: Served, request: Request) -> Response:
+    async def as_json(context: WebContext, request: Request) -> Response:
         return Response(msgspec.json.encode(openapi()), media_type="application/json")
 
-    async def as_page(served: Served, request: Request) -> Response:
+    async def as_page(context: WebContext, request: Request) -> Response:
         return Response(page(openapi()), media_type="text/html", headers={"content-security-policy": _CSP})
 
     every: tuple[AnyOperation, ...] = (
-        Operation("GET", "/", "What answers here, and which paths there are.", about, Nothing, About),
+        Operation("GET", "/", "What answers here, and which paths there are.", about, NoParameters, About),
         *operations,
-        Told("/openapi.json", "This description, as OpenAPI 3.1.", as_json, ("application/json",), is_described=True),
-        Told("/docs", "This description, as a page for people.", as_page, ("text/html",), is_described=True),
+        StreamOperation(
+            "/openapi.json", "This description, as OpenAPI 3.1.", as_json, ("application/json",), is_described=True
+        ),
+        StreamOperation("/docs", "This description, as a page for people.", as_page, ("text/html",), is_described=True),
     )
     return every
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 #: A body is an order for a job at most: its environment and its command line.
-MOST_BODY: Final = 1 << 20
+MAX_BODY: Final = 1 << 20
 #: A body has so long to arrive, from the head of its request on.
 BODY_S: Final = 10.0
 #: A client that takes nothing off for so long is gone.
 STALL_S: Final = 30.0
 #: So many requests are answered at a time, and so many of them may be streams of events.
-MOST_AT_ONCE: Final = 64
-MOST_STREAMS: Final = 32
+MAX_CONCURRENT: Final = 64
+MAX_STREAMS: Final = 32
 #: So many addresses are remembered; the one that was heard longest ago goes.
 _MOST_ADDRESSES: Final = 1024
 #: A burst is so many seconds of the rate.

@@ -13,7 +13,7 @@ from typing import Final
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:]+)\]|(?P<name>[A-Za-z0-9_.-]+)):(?P<port>[0-9]{1,5})")
 
 
-class BadListen(ValueError):
+class ListenError(ValueError):
     """The server cannot listen like that; the text is one line that says what to try."""
 
 
@@ -47,17 +47,19 @@ def listen_at(text: str, certificate: Path | None = None, key: Path | None = Non
     """What HOST:PORT means. Raises BadListen: for an address that others reach, without TLS files."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
-        raise BadListen(f"{text!r} is no HOST:PORT; write 127.0.0.1:8091 or [::1]:8091")
+        raise ListenError(f"{text!r} is not HOST:PORT; use 127.0.0.1:8091 or [::1]:8091")
     host = match["six"] or match["name"]
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
-        raise BadListen(f"{host} is a name, and a name may mean any address; write the address itself") from None
+        raise ListenError(f"{host} is a name, and a name may mean any address; write the address itself") from None
     if (certificate is None) != (key is None):
-        raise BadListen("--tls-cert and --tls-key belong together")
+        raise ListenError("--tls-cert and --tls-key belong together")
     if not address.is_loopback and certificate is None:
-        raise BadListen(f"{address} can be reached by others, and without TLS they can read the token; give --tls-cert "
-                        "and --tls-key, or listen on 127.0.0.1 and reach it with ssh -L")  # fmt: skip
+        raise ListenError(
+            f"{address} can be reached by others, and without TLS they can read the token; give --tls-cert "
+            "and --tls-key, or listen on 127.0.0.1 and reach it with ssh -L"
+        )
     return Listen(str(address), int(match["port"]), certificate, key)
 
 
@@ -85,7 +87,7 @@ def check_files(listen: Listen) -> None:
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(listen.certificate, listen.key)
     except (OSError, ssl.SSLError) as error:
-        raise BadListen(f"{listen.certificate}, {listen.key}: {error.strerror or error}") from error
+        raise ListenError(f"{listen.certificate}, {listen.key}: {error.strerror or error}") from error
 
 
 def _certified(path: Path) -> set[str]:
@@ -97,5 +99,5 @@ def _certified(path: Path) -> set[str]:
     except x509.ExtensionNotFound:
         return set()
     except (OSError, ValueError) as error:
-        raise BadListen(f"{path}: {error}") from error
+        raise ListenError(f"{path}: {error}") from error
     return {name.lower() for name in names.get_values_for_type(x509.DNSName)}

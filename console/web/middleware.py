@@ -11,9 +11,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .auth import Door
-from .limits import ACTS_SHARE, MOST_AT_ONCE, STALL_S, WRONG_SHARE, Rate
-from .problems import Refused, refused
+from .auth import TokenAuth
+from .limits import ACTS_SHARE, MAX_CONCURRENT, STALL_S, WRONG_SHARE, Rate
+from .problems import HttpProblemError, http_problem
 
 #: In every answer. Nothing of it is for a page, so a page may do nothing with it; the page of our own says otherwise.
 HEADERS: Final = {
@@ -24,17 +24,17 @@ HEADERS: Final = {
 }
 
 
-def problem_answer(error: Refused) -> Response:
+def problem_response(error: HttpProblemError) -> Response:
     """A problem as the client gets it. It ends the connection: what is left of the request is not read."""
     headers = {**error.headers, "connection": "close"}
     body = msgspec.json.encode(error.problem)
     return Response(body, error.problem.status, headers, media_type="application/json")
 
 
-class Gate:
+class RequestMiddleware:
     """Wraps the application. `described` are the paths for which a browser may say the token as a password."""
 
-    def __init__(self, app: ASGIApp, door: Door, described: frozenset[str], looks_s: float) -> None:
+    def __init__(self, app: ASGIApp, door: TokenAuth, described: frozenset[str], looks_s: float) -> None:
         self._app, self._door, self._described = app, door, described
         self._looks, self._acts, self._wrong = Rate(looks_s), Rate(ACTS_SHARE * looks_s), Rate(WRONG_SHARE * looks_s)
         self._answering = 0
@@ -45,8 +45,8 @@ class Gate:
         telling = _telling(send)
         try:
             self._admit(scope)
-        except Refused as error:
-            await problem_answer(error)(scope, receive, telling)
+        except HttpProblemError as error:
+            await problem_response(error)(scope, receive, telling)
             return
         self._answering += 1
         try:
@@ -59,19 +59,19 @@ class Gate:
         address = scope["client"][0] if scope["client"] else ""
         try:
             self._door.check(Headers(scope=scope), basic=scope["path"] in self._described)
-        except Refused:
+        except HttpProblemError:
             self._pass(self._wrong, address)
             raise
         self._pass(self._looks if scope["method"] in ("GET", "HEAD") else self._acts, address)
-        if self._answering >= MOST_AT_ONCE:
-            raise refused(503, "busy", f"{MOST_AT_ONCE} requests are being answered", "try again in a moment",
+        if self._answering >= MAX_CONCURRENT:
+            raise http_problem(503, "busy", f"{MAX_CONCURRENT} requests are being answered", "try again in a moment",
                           Retry_After="1")  # fmt: skip
 
     @staticmethod
     def _pass(rate: Rate, address: str) -> None:
         wait_s = rate.wait_s(address)
         if wait_s > 0.0:
-            raise refused(429, "too_many", f"more than {rate.rate_s:g} requests a second", "ask less often",
+            raise http_problem(429, "too_many", f"more than {rate.rate_s:g} requests a second", "ask less often",
                           Retry_After=str(math.ceil(wait_s)))  # fmt: skip
 
 

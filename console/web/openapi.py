@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from .. import __version__
-from .operation import AnyOperation, Operation, Told, method_of
-from .problems import MEANINGS, Problem
+from .operation import AnyOperation, Operation, StreamOperation, method_of
+from .problems import MEANINGS, HttpProblem
 
 #: What any operation may answer, whatever it is.
 _ALWAYS: Final = (400, 401, 403, 429, 500, 503)
@@ -23,7 +23,7 @@ Fields = dict[str, Any]
 
 def document(operations: Sequence[AnyOperation], title: str) -> Fields:
     """The document, as JSON will have it."""
-    types = [*{id(kind): kind for operation in operations for kind in _types(operation)}.values(), Problem]
+    types = [*{id(kind): kind for operation in operations for kind in _types(operation)}.values(), HttpProblem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: Fields = {}
@@ -86,7 +86,7 @@ def _parameters(one: AnyOperation, asks: Mapping[str, Any]) -> list[Fields]:
     for name, schema in asks.get("properties", {}).items():
         words = {"description": schema["description"]} if "description" in schema else {}
         found.append({"name": name, "in": "query", "required": name in required, "schema": schema, **words})
-    if isinstance(one, Told):
+    if isinstance(one, StreamOperation):
         for name, meaning in one.headers:
             found.append({"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}})
     return found
@@ -95,7 +95,7 @@ def _parameters(one: AnyOperation, asks: Mapping[str, Any]) -> list[Fields]:
 def _responses(one: AnyOperation, by_type: Mapping[int, Fields]) -> Fields:
     content: Fields = (
         {media: {} for media in one.media}
-        if isinstance(one, Told)
+        if isinstance(one, StreamOperation)
         else {"application/json": {"schema": by_type[id(one.answer)]}}
     )
     status = one.status if isinstance(one, Operation) else 200
@@ -105,7 +105,7 @@ def _responses(one: AnyOperation, by_type: Mapping[int, Fields]) -> Fields:
         statuses |= {*_WITH_A_NAME}
     if isinstance(one, Operation) and one.method != "GET":
         statuses |= {*_WITH_A_BODY}
-    problem = {"application/json": {"schema": by_type[id(Problem)]}}
+    problem = {"application/json": {"schema": by_type[id(HttpProblem)]}}
     for status in sorted(statuses):
         found[str(status)] = {"description": MEANINGS[status], "content": problem}
     return found

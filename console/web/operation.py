@@ -10,22 +10,22 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .context import Served
+from .context import WebContext
 
 A = TypeVar("A", bound=msgspec.Struct)
 Method = Literal["GET", "POST", "DELETE"]
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NoParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No particulars."""
 
 
 @dataclass(frozen=True)
-class Asked(Generic[A]):
+class OperationRequest(Generic[A]):
     """One request: what stands in the braces of its path ("" where there are none), and what it asks for."""
 
     name: str
-    what: A
+    parameters: A
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Operation(Generic[A]):
     method: Method
     path: str
     words: str
-    handler: Callable[[Served, Asked[A]], Awaitable[Any]]
+    handler: Callable[[WebContext, OperationRequest[A]], Awaitable[Any]]
     asks: type[A]
     answer: Any
     name: str = ""
@@ -48,20 +48,20 @@ class Operation(Generic[A]):
 
 
 @dataclass(frozen=True)
-class Told:
+class StreamOperation:
     """An operation whose answer is no JSON: a stream of events, figures for Prometheus, a page."""
 
     path: str
     words: str
-    handler: Callable[[Served, Request], Awaitable[Response]]
+    handler: Callable[[WebContext, Request], Awaitable[Response]]
     media: tuple[str, ...]
-    asks: type[msgspec.Struct] = Nothing
+    asks: type[msgspec.Struct] = NoParameters
     problems: tuple[int, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()  # of the request that it looks at: name, meaning
     is_described: bool = False  # a browser may give the token as the password of HTTP Basic
 
 
-AnyOperation = Operation[Any] | Told
+AnyOperation = Operation[Any] | StreamOperation
 
 
 def method_of(operation: AnyOperation) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from ..config.read_only import Change
-from .context import Served
-from .problems import refused
+from .context import WebContext
+from .problems import http_problem
 
 
-def permit(served: Served, change: Change) -> None:
+def permit(context: WebContext, change: Change) -> None:
     """Raises Refused where this console may not change that."""
-    refusal = served.control.refusal(change)
+    refusal = context.control.refusal(change)
     if refusal is not None:
-        raise refused(403, refusal.name, f"{change.words} changes what runs on the nodes, which this server may not",
-                      "gconsole api --allow-run, or console.read_only = false")  # fmt: skip
+        raise http_problem(
+            403,
+            refusal.name,
+            f"{change.words} changes what runs on the nodes, which this server may not",
+            "gconsole api --allow-run, or console.read_only = false",
+        )

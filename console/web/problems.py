@@ -9,7 +9,7 @@ import msgspec
 from ..records import Failure
 
 
-class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+class HttpProblem(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What happened, and what to try. `name` is stable and short; programs match on it, never on the text."""
 
     status: int
@@ -21,32 +21,32 @@ class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
     change: tuple[str, ...] = ()  # and what to ask for instead
 
 
-class Refused(Exception):
+class HttpProblemError(Exception):
     """Ends a request with this problem."""
 
-    def __init__(self, problem: Problem, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, problem: HttpProblem, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(problem.text)
         self.problem, self.headers = problem, dict(headers or {})
 
 
-def refused(status: int, name: str, text: str, try_: str = "", **headers: str) -> Refused:
+def http_problem(status: int, name: str, text: str, try_: str = "", **headers: str) -> HttpProblemError:
     """A problem without further particulars; `headers` with _ for -."""
     told = {key.replace("_", "-"): value for key, value in headers.items()}
-    return Refused(Problem(status=status, name=name, text=text, try_=try_), told)
+    return HttpProblemError(HttpProblem(status=status, name=name, text=text, try_=try_), told)
 
 
 #: Every problem by its status, as the description tells of them.
 MEANINGS: dict[int, str] = {
-    400: "the request is not what it should be",
-    401: "no token, or not the right one",
+    400: "malformed request",
+    401: "missing or invalid token",
     403: "this is not allowed here: another site, another name of this machine, or read only",
-    404: "there is no such thing",
-    405: "that cannot be done with this path",
-    408: "the request came too slowly",
+    404: "not found",
+    405: "method not allowed",
+    408: "request timeout",
     409: "not now: the text says what stands in the way",
     413: "the request is too large",
     415: "a body must be JSON",
-    429: "too many requests; Retry-After says when to come back",
+    429: "too many requests; retry after Retry-After seconds",
     500: "an error in gconsole itself",
     503: "too many requests are being answered, or the server is ending",
 }

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from ..core.bus import Hub
 from ..records import Log
 from .connection import Connection
-from .context import Served
+from .context import WebContext
 from .listen import Listen
 
 #: Answers under way have so long to be finished when the server ends.
@@ -43,7 +43,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, served: Served, listen: Listen, at: socket.socket) -> AsyncIterator[None]:
+async def serving(app: ASGIApp, context: WebContext, listen: Listen, at: socket.socket) -> AsyncIterator[None]:
     """Answer requests for as long as the block lasts; streams of events are ended at its end. It closes the socket."""
     config = uvicorn.Config(
         app, http=Connection, ws="none", loop="asyncio", lifespan="off", interface="asgi3", log_config=None,
@@ -51,13 +51,13 @@ async def serving(app: ASGIApp, served: Served, listen: Listen, at: socket.socke
         timeout_graceful_shutdown=END_S, ssl_certfile=listen.certificate, ssl_keyfile=listen.key,
     )  # fmt: skip
     server = _Server(config)
-    telling = _Told(served.hub)
+    telling = _Told(context.hub)
     logging.getLogger("uvicorn").addHandler(telling)
     running = asyncio.create_task(server.serve(sockets=[at]), name="http")
     try:
         yield
     finally:
-        served.closing.set()
+        context.closing.set()
         server.should_exit = True
         try:
             await running

@@ -16,7 +16,7 @@ _BYTES: Final = 32
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")  # what RFC 6750 allows, and nobody guesses
 
 
-class BadToken(ValueError):
+class TokenError(ValueError):
     """The file holds no token that can be used; the text is one line that says what to try."""
 
 
@@ -26,7 +26,7 @@ def new_token() -> str:
 
 
 def token_of(path: Path) -> str:
-    """The token in a file; where there is no file, a new one is made and written there (0600).
+    """The token in a file; created with mode 0600 if the file is missing.
 
     Raises BadToken for a file that others may read, that is not ours, or that holds no token; OSError.
     """
@@ -39,12 +39,12 @@ def token_of(path: Path) -> str:
     with os.fdopen(fd, "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise BadToken(f"{path} is no file")
+            raise TokenError(f"{path} is not a regular file")
         if about.st_uid != os.getuid():
-            raise BadToken(f"{path} belongs to somebody else")
+            raise TokenError(f"{path} is owned by another user")
         if stat.S_IMODE(about.st_mode) & 0o077:
-            raise BadToken(f"{path} may be read by others; try: chmod 600 {path}")
+            raise TokenError(f"{path} may be read by others; try: chmod 600 {path}")
         token = file.read(1024).decode(errors="replace").strip()
     if _TOKEN.fullmatch(token) is None:
-        raise BadToken(f"{path} holds no token: 16 letters and digits at least, on one line")
+        raise TokenError(f"{path} holds no token: 16 letters and digits at least, on one line")
     return token

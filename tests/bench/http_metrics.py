@@ -21,12 +21,12 @@ from gconsole.fleet.fleet import Fleet
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import AgentCost, GpuInfo, GpuProcess, Host, Node, NodeState, Rank, RankStat
 from gconsole.web.app import make_app
-from gconsole.web.auth import Door
-from gconsole.web.context import Served
+from gconsole.web.auth import TokenAuth
+from gconsole.web.context import WebContext
 from gconsole.web.listen import listen_at, opened
 from gconsole.web.metrics.exposition import OPENMETRICS
 from gconsole.web.metrics.resource import written
-from gconsole.web.metrics.samples import look
+from gconsole.web.metrics.samples import take_snapshot
 from gconsole.web.resources import OPERATIONS
 from gconsole.web.server import serving
 
@@ -83,10 +83,10 @@ def _scraped(nodes: int, runs: int) -> tuple[list[float], list[float], int, int,
 async def _scrape(config: Config, store: Store, runs: int) -> tuple[list[float], list[float], int, int]:
     hub = Hub()
     fleet = Fleet(config, hub)
-    served = Served(config, hub, store, fleet, FindingTracker(hub, config.health), Path())
+    served = WebContext(config, hub, store, fleet, FindingTracker(hub, config.health), Path())
     listen = listen_at("127.0.0.1:0")
     at = opened(listen)
-    app = make_app(served, OPERATIONS, Door(TOKEN, frozenset({"localhost"}), True), 10_000)
+    app = make_app(served, OPERATIONS, TokenAuth(TOKEN, frozenset({"localhost"}), True), 10_000)
     took, cpu, size, series = [], [], 0, 0
     async with serving(app, served, listen, at):
         for _ in range(runs):
@@ -121,7 +121,7 @@ def _beside_the_library(nodes: int, runs: int) -> tuple[list[float], list[float]
     from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed
 
     store = a_store(nodes)
-    seen = look(store, (), time.time_ns())
+    seen = take_snapshot(store, (), time.time_ns())
     text = b"".join(written(seen, OPENMETRICS)).decode()
 
     class Ready:
@@ -135,7 +135,7 @@ def _beside_the_library(nodes: int, runs: int) -> tuple[list[float], list[float]
     registry, own, peer = Ready(), [], []
     for _ in range(runs):
         began = time.perf_counter()
-        written(look(store, (), time.time_ns()), OPENMETRICS)
+        written(take_snapshot(store, (), time.time_ns()), OPENMETRICS)
         own.append(time.perf_counter() - began)
         began = time.perf_counter()
         generate_latest(registry)  # type: ignore[no-untyped-call]

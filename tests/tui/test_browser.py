@@ -71,7 +71,7 @@ async def test_the_second_window_says_that_somebody_is_here(browser: Open) -> No
     async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as first:
         await first.until(lambda: "demo-ring" in first.drawn, "the console was not drawn")
         async with browser(address) as second:
-            await says(second, "Somebody is here already")
+            await says(second, "Another browser is connected")
             await first.press("q", "KeyQ", "q")
             await says(first, "The console has ended")
             second.forget()

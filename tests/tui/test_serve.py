@@ -140,7 +140,7 @@ class TestAVisitor:
             await first.until("demo-ring")
             async with Guest(address) as second:
                 assert await second.sent_to() == "busy"
-            assert "Somebody is here already" in await text_of(address + "busy")
+            assert "Another browser is connected" in await text_of(address + "busy")
             first.forget()
             await first.type("2")
             await first.until("wchan")

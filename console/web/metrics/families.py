@@ -30,7 +30,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Column:
+class MetricColumn:
     """A family whose figure is a field of a record. `times` brings it to its base unit; `label` is one of its own."""
 
     family: Family
@@ -43,10 +43,12 @@ class Column:
         return attrgetter(self.field)
 
 
-def _columns(metrics: Iterable[Metric]) -> tuple[Column, ...]:
+def _columns(metrics: Iterable[Metric]) -> tuple[MetricColumn, ...]:
     """The families of a catalogue's metrics; those that a label tells apart share one."""
     return tuple(
-        Column(Family(f"gconsole_{name.name}", name.help, name.unit, name.kind), metric.field, name.scale, name.label)
+        MetricColumn(
+            Family(f"gconsole_{name.name}", name.help, name.unit, name.kind), metric.field, name.scale, name.label
+        )
         for metric in metrics
         if (name := metric.prometheus) is not None
     )

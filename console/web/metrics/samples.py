@@ -24,21 +24,21 @@ from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, 
 from ..job_names import own_name
 from . import families as f
 from .exposition import Sample, labels, sample
-from .families import Column, Family
+from .families import Family, MetricColumn
 
 #: A record older than that is no figure of now. A sampler that hangs stops its own records alone.
 STALE_NS: Final = 60_000_000_000
 #: So many jobs, and so many ranks of all of them: what restarts all night must not fill Prometheus.
-MOST_JOBS: Final = 128
-MOST_RANKS: Final = 16_384
+MAX_JOBS: Final = 128
+MAX_RANKS: Final = 16_384
 #: So many series of one family.
-MOST_SERIES: Final = 262_144
+MAX_SERIES: Final = 262_144
 
 Families = Iterator[tuple[Family, list[Sample]]]
 
 
 @dataclass(frozen=True)
-class GpuSeen:
+class GpuSnapshot:
     """One GPU that is told of; `gpu` is None where its figures are old, or the driver has lost it."""
 
     node: str
@@ -48,14 +48,14 @@ class GpuSeen:
 
 
 @dataclass(frozen=True)
-class Look:
+class MetricsSnapshot:
     """What the store knew at one instant; records are replaced and never changed, so any thread may read them."""
 
     nodes: tuple[tuple[str, NodeState | None], ...]
     connected: dict[str, NodeNow]
     hosts: tuple[Host, ...]
     costs: tuple[AgentCost, ...]
-    gpus: tuple[GpuSeen, ...]
+    gpus: tuple[GpuSnapshot, ...]
     gpu_processes: tuple[GpuProcess, ...]
     nics: tuple[Nic, ...]
     ranks: tuple[tuple[Rank, RankStat | None], ...]
@@ -74,7 +74,7 @@ class Look:
         return [state for _, state in self.nodes if state is not None]
 
 
-def look(store: Store, recordings: Sequence[ActiveRecording], now_ns: int) -> Look:
+def take_snapshot(store: Store, recordings: Sequence[ActiveRecording], now_ns: int) -> MetricsSnapshot:
     """What is known now. `now_ns` is the console's clock."""
     nodes = store.nodes.values()
     connected = {now.name: now for now in nodes if now.state is not None and now.state.state == "ok"}
@@ -83,11 +83,11 @@ def look(store: Store, recordings: Sequence[ActiveRecording], now_ns: int) -> Lo
         return record is not None and record.node in connected and now_ns - record.rx < STALE_NS
 
     gpus = [
-        GpuSeen(node, uuid, now.info, now.gpu if is_young(now.gpu) and not (now.info and now.info.lost) else None)
+        GpuSnapshot(node, uuid, now.info, now.gpu if is_young(now.gpu) and not (now.info and now.info.lost) else None)
         for (node, uuid), now in ((key, store.gpus[key]) for key in store.gpus)
         if node in connected
     ]
-    return Look(
+    return MetricsSnapshot(
         nodes=tuple((now.name, now.state) for now in nodes),
         connected=connected,
         hosts=tuple(now.host for now in connected.values() if now.host is not None and is_young(now.host)),
@@ -105,16 +105,16 @@ def look(store: Store, recordings: Sequence[ActiveRecording], now_ns: int) -> Lo
     )
 
 
-def families(seen: Look) -> Families:
+def families(seen: MetricsSnapshot) -> Families:
     """Every family with its samples, each family once."""
     left_out = 0
     for family, samples in _all(seen):
-        left_out += max(0, len(samples) - MOST_SERIES)
-        yield family, samples[:MOST_SERIES]
+        left_out += max(0, len(samples) - MAX_SERIES)
+        yield family, samples[:MAX_SERIES]
     yield f.LEFT_OUT, [sample(left_out)]
 
 
-def _all(seen: Look) -> Families:
+def _all(seen: MetricsSnapshot) -> Families:
     yield f.BUILD, [sample(1, labels(version=__version__))]
     yield f.NODES, [sample(count, labels(state=state)) for state, count in sorted(_states(seen).items())]
     yield from _of_nodes(seen)
@@ -129,11 +129,11 @@ def _all(seen: Look) -> Families:
     yield f.PROCESS_MEMORY, [sample(psutil.Process(os.getpid()).memory_info().rss)]
 
 
-def _states(seen: Look) -> Counter[str]:
+def _states(seen: MetricsSnapshot) -> Counter[str]:
     return Counter(state.state if state is not None else "expected" for _, state in seen.nodes)
 
 
-def _of_nodes(seen: Look) -> Families:
+def _of_nodes(seen: MetricsSnapshot) -> Families:
     named = {name: labels(node=name) for name, _ in seen.nodes}
     up = seen.connected
     yield f.NODE_UP, [sample(int(name in up), named[name]) for name, _ in seen.nodes]
@@ -150,7 +150,7 @@ def _of_nodes(seen: Look) -> Families:
     yield from _columns(f.CLOCK, [(named[clock.node], clock) for clock in seen.clocks if clock.node in named])
 
 
-def _of_gpus(seen: Look) -> Families:
+def _of_gpus(seen: MetricsSnapshot) -> Families:
     named = {(one.node, one.uuid): _gpu_labels(one) for one in seen.gpus}
     yield f.GPU_UP, [sample(int(not (one.info and one.info.lost)), named[one.node, one.uuid]) for one in seen.gpus]
     yield (
@@ -185,20 +185,20 @@ def _about(info: GpuInfo) -> str:
     return labels(name=info.name or "", driver=info.driver or "", simulated=str(info.simulated).lower())
 
 
-def _gpu_labels(one: GpuSeen) -> str:
+def _gpu_labels(one: GpuSnapshot) -> str:
     index = one.info.index if one.info is not None else one.gpu.index if one.gpu is not None else ""
     return labels(node=one.node, gpu=index, uuid=one.uuid)
 
 
-def _of_nics(seen: Look) -> Families:
+def _of_nics(seen: MetricsSnapshot) -> Families:
     named = [(labels(node=nic.node, device=nic.device, port=nic.port), nic) for nic in seen.nics]
     yield f.NIC_UP, [sample(int(nic.state in ("up", "active")), text) for text, nic in named if nic.state is not None]
     yield from _columns(f.NIC, named)
 
 
-def _of_jobs(seen: Look) -> Families:
+def _of_jobs(seen: MetricsSnapshot) -> Families:
     table = job_table((rank for rank, _ in seen.ranks), (stat for _, stat in seen.ranks if stat), seen.states)
-    jobs = table.jobs[:MOST_JOBS]
+    jobs = table.jobs[:MAX_JOBS]
     started = seen.started
     named = {job.job: labels(job=own_name(job.job, started)) for job in jobs}
     yield f.JOB_FOUND, [sample(len(job.ranks_found), named[job.job]) for job in jobs]
@@ -211,7 +211,7 @@ def _of_jobs(seen: Look) -> Families:
             for state, count in job.states.items()
         ],
     )
-    yield f.JOB_STATE, [sample(1, labels(job=view.ordered.job, state=view.state)) for view in seen.views[:MOST_JOBS]]
+    yield f.JOB_STATE, [sample(1, labels(job=view.ordered.job, state=view.state)) for view in seen.views[:MAX_JOBS]]
     told = {job.job: job.attempt for job in jobs}
     ranks = {
         (rank.job, rank.rank): (f"{named[rank.job]},{labels(rank=rank.rank, node=rank.node)}", stat)
@@ -222,19 +222,19 @@ def _of_jobs(seen: Look) -> Families:
         and rank.status == "present"
         and rank.node in seen.connected
     }  # of several processes that claim one rank the last: a series has one value
-    yield from _columns(f.RANK, list(ranks.values())[:MOST_RANKS])
+    yield from _columns(f.RANK, list(ranks.values())[:MAX_RANKS])
 
 
-def _columns(columns: Sequence[Column], rows: Sequence[tuple[str, Any]]) -> Families:
+def _columns(columns: Sequence[MetricColumn], rows: Sequence[tuple[str, Any]]) -> Families:
     """Families of the fields of records; columns of one family, which a label tells apart, stand together."""
-    together: dict[Family, list[Column]] = defaultdict(list)
+    together: dict[Family, list[MetricColumn]] = defaultdict(list)
     for column in columns:
         together[column.family].append(column)
     for family, parts in together.items():
         yield family, [one for column in parts for one in _column(column, rows)]
 
 
-def _column(column: Column, rows: Sequence[tuple[str, Any]]) -> list[Sample]:
+def _column(column: MetricColumn, rows: Sequence[tuple[str, Any]]) -> list[Sample]:
     get, times, label = column.get, column.times, f",{column.label}" if column.label else ""
     found = [(text, figure) for text, row in rows if (figure := get(row)) is not None]
     if times is None:

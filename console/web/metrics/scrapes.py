@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 #: So many scrapes are sent at a time; the others wait. Of a large fleet each holds 30 MB while it is sent.
-MOST_SCRAPES: Final = 4
+MAX_SCRAPES: Final = 4
 
 
 @dataclass
@@ -16,4 +16,4 @@ class Scrapes:
 
     texts: dict[str, tuple[float, list[bytes]]] = field(default_factory=dict)
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
-    sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_SCRAPES))
+    sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SCRAPES))

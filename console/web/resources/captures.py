@@ -13,9 +13,9 @@ from ...monitor.diagnose import Diagnosis, diagnose
 from ...monitor.hang import hang_models, verdict_finding
 from ...records import Failure
 from ...report.captures import CaptureLine, lines_of
-from ..context import Served
-from ..operation import Asked, Operation
-from ..problems import Refused, refused
+from ..context import WebContext
+from ..operation import Operation, OperationRequest
+from ..problems import HttpProblemError, http_problem
 
 Samples = Annotated[int, msgspec.Meta(ge=1, le=20, description="how often each rank is read")]
 EveryS = Annotated[float, msgspec.Meta(ge=0.05, le=1.0, description="between samples, seconds")]
@@ -26,7 +26,7 @@ Variables = Annotated[
 JobName = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
-class CaptureAsked(msgspec.Struct, forbid_unknown_fields=True):
+class StackCaptureRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What to read."""
 
     samples: Samples = 3
@@ -35,7 +35,7 @@ class CaptureAsked(msgspec.Struct, forbid_unknown_fields=True):
     locals: Variables = ()
 
 
-class Captured(msgspec.Struct):
+class CaptureResult(msgspec.Struct):
     """A capture, folded: ranks that stand at the same place are one group."""
 
     capture: str
@@ -44,7 +44,7 @@ class Captured(msgspec.Struct):
     failures: dict[str, Failure]  # nodes that could not be asked
 
 
-class DiagnosisAsked(msgspec.Struct, forbid_unknown_fields=True):
+class DiagnosisRequest(msgspec.Struct, forbid_unknown_fields=True):
     """How to look; null is as long as it takes."""
 
     samples: Samples | None = None
@@ -53,56 +53,58 @@ class DiagnosisAsked(msgspec.Struct, forbid_unknown_fields=True):
     locals: Variables = ()
 
 
-class Diagnosed(msgspec.Struct):
+class DiagnosisResult(msgspec.Struct):
     """A verdict on every job; who is blamed is also a finding from now on."""
 
     verdicts: list[Verdict]
     captures: list[str]  # those that were taken for it
 
 
-async def capture(served: Served, asked: Asked[CaptureAsked]) -> Captured:
+async def capture(context: WebContext, request: OperationRequest[StackCaptureRequest]) -> CaptureResult:
     """Read the stacks of all ranks."""
-    what = asked.what
+    what = request.parameters
     order = CaptureRequest(
         new_capture(), jobs=what.jobs, samples=what.samples, every_s=what.every_s, locals=what.locals
     )
-    if served.capturing.locked():
+    if context.capturing.locked():
         raise _is_busy()
-    async with served.capturing:
-        done = await served.control.capture(order)
-    now = served.store.captures.get(order.id)
-    lines = lines_of([now], hang_models(served.store)) if now is not None else []
-    return Captured(done.id, done.at, lines, dict(done.failures))
+    async with context.capturing:
+        done = await context.control.capture(order)
+    now = context.store.captures.get(order.id)
+    lines = lines_of([now], hang_models(context.store)) if now is not None else []
+    return CaptureResult(done.id, done.at, lines, dict(done.failures))
 
 
-async def diagnose_jobs(served: Served, asked: Asked[DiagnosisAsked]) -> Diagnosed:
+async def diagnose_jobs(context: WebContext, request: OperationRequest[DiagnosisRequest]) -> DiagnosisResult:
     """Capture until it can be said who holds each job."""
-    what, taken = asked.what, list[str]()
-    if served.capturing.locked():
+    what, taken = request.parameters, list[str]()
+    if context.capturing.locked():
         raise _is_busy()
 
     def begins(order: CaptureRequest) -> None:
         taken.append(order.id)
 
-    async with served.capturing:
+    async with context.capturing:
         wanted = Diagnosis(what.samples, what.every_s, what.native, what.locals)
-        judged = await diagnose(served.store, served.control, wanted, begins)
-    tell(served, (one.verdict for one in judged))
-    return Diagnosed([one.verdict for one in judged], taken)
+        judged = await diagnose(context.store, context.control, wanted, begins)
+    tell(context, (one.verdict for one in judged))
+    return DiagnosisResult([one.verdict for one in judged], taken)
 
 
-def tell(served: Served, verdicts: Iterable[Verdict]) -> None:
+def tell(context: WebContext, verdicts: Iterable[Verdict]) -> None:
     """Verdicts become findings, as they do on the screen."""
-    served.findings.report("verdict", filter(None, map(verdict_finding, verdicts)))
+    context.findings.report("verdict", filter(None, map(verdict_finding, verdicts)))
 
 
-def _is_busy() -> Refused:
-    return refused(409, "capturing", "a capture is under way", "wait for its end: it takes seconds", Retry_After="2")
+def _is_busy() -> HttpProblemError:
+    return http_problem(
+        409, "capturing", "a capture is under way", "wait for its end: it takes seconds", Retry_After="2"
+    )
 
 
 OPERATIONS: Final = (
     Operation("POST", "/captures", "Read the stacks of all ranks at one instant, and fold them.", capture,
-              CaptureAsked, Captured, problems=(409,)),
+              StackCaptureRequest, CaptureResult, problems=(409,)),
     Operation("POST", "/diagnose", "Capture until it can be said who holds each job; say it.", diagnose_jobs,
-              DiagnosisAsked, Diagnosed, problems=(409,)),
+              DiagnosisRequest, DiagnosisResult, problems=(409,)),
 )  # fmt: skip

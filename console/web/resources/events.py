@@ -22,10 +22,10 @@ from ...core.store import Store
 from ...records import KINDS, Record
 from ...records.kinds import kind_of
 from ..app import query_of
-from ..context import Served
-from ..limits import MOST_STREAMS
-from ..operation import Told
-from ..problems import refused
+from ..context import WebContext
+from ..limits import MAX_STREAMS
+from ..operation import StreamOperation
+from ..problems import http_problem
 
 #: How often the store is asked for what is new.
 EVERY_S: Final = 0.25
@@ -36,7 +36,7 @@ _ID: Final = re.compile(r"([0-9a-f]{16})-([0-9]{1,18})\.([0-9]{1,9})")
 _END: Final = 10**9
 
 
-class Place(NamedTuple):
+class EventPosition(NamedTuple):
     """Where an event stands: the store's version that its batch made, and its number in that batch, from 1.
 
     A batch has one version, and a client may go away in its middle: so each event has a name of its own.
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     number: int
 
 
-class EventsAsked(msgspec.Struct, forbid_unknown_fields=True):
+class EventsRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Which events."""
 
     kinds: Annotated[
@@ -54,79 +54,79 @@ class EventsAsked(msgspec.Struct, forbid_unknown_fields=True):
     ] = ""
 
 
-async def get_events(served: Served, request: Request) -> Response:
+async def get_events(context: WebContext, request: Request) -> Response:
     """A stream of events, from now on, or from the event on whose id the client names."""
-    if served.streams >= MOST_STREAMS:
-        raise refused(503, "busy", f"{MOST_STREAMS} streams are open", "close one", Retry_After="10")
+    if context.streams >= MAX_STREAMS:
+        raise http_problem(503, "busy", f"{MAX_STREAMS} streams are open", "close one", Retry_After="10")
     try:
-        asked = query_of(request, EventsAsked)
+        query = query_of(request, EventsRequest)
     except msgspec.ValidationError as error:
-        raise refused(400, "malformed", f"the query is not what GET /events asks for: {error}") from error
-    kinds = frozenset(word.strip() for word in asked.kinds.split(",") if word.strip())
+        raise http_problem(400, "malformed", f"the query is not what GET /events asks for: {error}") from error
+    kinds = frozenset(word.strip() for word in query.kinds.split(",") if word.strip())
     unknown = sorted(kinds - set(KINDS))
     if unknown:
-        raise refused(400, "no_such_kind", f"{', '.join(unknown)}: no such kind of records",
+        raise http_problem(400, "no_such_kind", f"{', '.join(unknown)}: no such kind of records",
                       "gconsole schema lists them")  # fmt: skip
-    since = _since(served, request.headers.get("last-event-id", ""))
-    return StreamingResponse(_stream(served, kinds, since), media_type="text/event-stream")
+    since = _since(context, request.headers.get("last-event-id", ""))
+    return StreamingResponse(_stream(context, kinds, since), media_type="text/event-stream")
 
 
-def _since(served: Served, said: str) -> Place:
-    match, now = _ID.fullmatch(said), Place(served.store.version, _END)
-    if match is None or match[1] != served.hub.console_id:  # another console's numbers mean nothing here
+def _since(context: WebContext, said: str) -> EventPosition:
+    match, now = _ID.fullmatch(said), EventPosition(context.store.version, _END)
+    if match is None or match[1] != context.hub.console_id:  # another console's numbers mean nothing here
         return now
-    return min(Place(int(match[2]), int(match[3])), now)
+    return min(EventPosition(int(match[2]), int(match[3])), now)
 
 
-async def _stream(served: Served, kinds: frozenset[str], since: Place) -> AsyncIterator[bytes]:
-    served.streams += 1
+async def _stream(context: WebContext, kinds: frozenset[str], since: EventPosition) -> AsyncIterator[bytes]:
+    context.streams += 1
     try:
         yield b": gconsole events\n\n"
-        if _is_missing(served, since):
-            yield _event("missed", _name(served, since), b'{"text":"events before this are no longer kept"}')
+        if _is_missing(context, since):
+            yield _event("missed", _name(context, since), b'{"text":"events before this are no longer kept"}')
         told_s = time.monotonic()
-        while not served.closing.is_set():
-            new = _after(served.store, since)
+        while not context.closing.is_set():
+            new = _after(context.store, since)
             since = new[-1][0] if new else since
             told = [(place, record) for place, record in new if not kinds or kind_of(record) in kinds]
             if told:
-                yield b"".join(_event(kind_of(one), _name(served, at), msgspec.json.encode(one)) for at, one in told)
+                yield b"".join(_event(kind_of(one), _name(context, at), msgspec.json.encode(one)) for at, one in told)
             elif time.monotonic() - told_s > ALIVE_S:
                 yield b": alive\n\n"
             else:
-                await _next_look(served)
+                await _next_look(context)
                 continue
             told_s = time.monotonic()
     finally:
-        served.streams -= 1
+        context.streams -= 1
 
 
-def _after(store: Store, since: Place) -> list[tuple[Place, Record]]:
+def _after(store: Store, since: EventPosition) -> list[tuple[EventPosition, Record]]:
     """The events behind that place, oldest first."""
     batches = list(itertools.takewhile(lambda kept: kept[0] >= since.version, reversed(store.events)))[::-1]
     numbers: Counter[int] = Counter()
     found = []
     for version, record in batches:
         numbers[version] += 1
-        found.append((Place(version, numbers[version]), record))
+        found.append((EventPosition(version, numbers[version]), record))
     return [(place, record) for place, record in found if place > since]
 
 
-async def _next_look(served: Served) -> None:
+async def _next_look(context: WebContext) -> None:
     try:
         async with asyncio.timeout(EVERY_S):
-            await served.closing.wait()
+            await context.closing.wait()
     except TimeoutError:
         pass  # that is the rule: nothing ends, and it is time to look again
 
 
-def _is_missing(served: Served, since: Place) -> bool:
-    events = served.store.events
+def _is_missing(context: WebContext, since: EventPosition) -> bool:
+    events = context.store.events
     return len(events) == events.maxlen and events[0][0] > since.version + 1
 
 
-def _name(served: Served, at: Place) -> str:
-    return f"{served.hub.console_id}-{at.version}.{at.number}"
+def _name(context: WebContext, at: EventPosition) -> str:
+    return f"{context.hub.console_id}-{at.version}.{at.number}"
 
 
 def _event(kind: str, name: str, data: bytes) -> bytes:
@@ -134,6 +134,12 @@ def _event(kind: str, name: str, data: bytes) -> bytes:
 
 
 OPERATIONS: Final = (
-    Told("/events", "What happens, as it happens: findings, nodes that come and go, jobs, errors of GPUs.", get_events,
-         ("text/event-stream",), EventsAsked, headers=(("Last-Event-ID", "go on behind that event"),)),
-)  # fmt: skip
+    StreamOperation(
+        "/events",
+        "What happens, as it happens: findings, nodes that come and go, jobs, errors of GPUs.",
+        get_events,
+        ("text/event-stream",),
+        EventsRequest,
+        headers=(("Last-Event-ID", "go on behind that event"),),
+    ),
+)

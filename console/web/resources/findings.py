@@ -8,11 +8,11 @@ import msgspec
 
 from ...report.clocks import ClocksLine, clocks_line
 from ...report.findings import FindingLine, finding_lines
-from ..context import Served
-from ..operation import Asked, Nothing, Operation
+from ..context import WebContext
+from ..operation import NoParameters, Operation, OperationRequest
 
 
-class Which(msgspec.Struct, forbid_unknown_fields=True):
+class FindingsQuery(msgspec.Struct, forbid_unknown_fields=True):
     """Which of them."""
 
     open: Annotated[bool, msgspec.Meta(description="leave out what is no longer true")] = False
@@ -24,18 +24,22 @@ class FindingsSeen(msgspec.Struct):
     findings: list[FindingLine]
 
 
-async def get_findings(served: Served, asked: Asked[Which]) -> FindingsSeen:
+async def get_findings(context: WebContext, request: OperationRequest[FindingsQuery]) -> FindingsSeen:
     """What is wrong, and what was."""
-    lines = finding_lines(served.store)
-    return FindingsSeen([line for line in lines if line.cleared_at is None or not asked.what.open])
+    lines = finding_lines(context.store)
+    return FindingsSeen([line for line in lines if line.cleared_at is None or not request.parameters.open])
 
 
-async def get_clocks(served: Served, asked: Asked[Nothing]) -> ClocksLine:
+async def get_clocks(context: WebContext, request: OperationRequest[NoParameters]) -> ClocksLine:
     """The last window of each node and edge."""
-    return clocks_line(served.store)
+    return clocks_line(context.store)
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/findings", "What is wrong, who is to blame and who suffers.", get_findings, Which, FindingsSeen),
-    Operation("GET", "/clocks", "How far the nodes' clocks are apart, with bounds.", get_clocks, Nothing, ClocksLine),
+    Operation(
+        "GET", "/findings", "What is wrong, who is to blame and who suffers.", get_findings, FindingsQuery, FindingsSeen
+    ),
+    Operation(
+        "GET", "/clocks", "How far the nodes' clocks are apart, with bounds.", get_clocks, NoParameters, ClocksLine
+    ),
 )

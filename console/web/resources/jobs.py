@@ -13,11 +13,11 @@ from ...launch.state import JobStatus, job_status, job_statuses
 from ...monitor.hang import jobs_of
 from ...records import Failure, Job, JobNode, JobState, Log
 from ...report.jobs import JobLine, job_line
-from ..context import Served
+from ..context import WebContext
 from ..job_names import is_of, own_name
-from ..operation import Asked, Nothing, Operation
+from ..operation import NoParameters, Operation, OperationRequest
 from ..permission import permit
-from ..problems import refused
+from ..problems import http_problem
 
 #: A job that gconsole started has letters, digits, _ and -; what others call theirs may be anything but a slash.
 JOB_NAME: Final = r"^[^/\x00-\x1f]{1,253}$"
@@ -50,7 +50,7 @@ class JobsSeen(msgspec.Struct):
     jobs: list[JobSeen]
 
 
-class StopAsked(msgspec.Struct, forbid_unknown_fields=True):
+class StopJobRequest(msgspec.Struct, forbid_unknown_fields=True):
     """How to end it."""
 
     grace_s: Annotated[float, msgspec.Meta(ge=0, le=600, description="between TERM and KILL, seconds")] = 10.0
@@ -79,64 +79,67 @@ class JobStopped(msgspec.Struct):
     owed: list[str]
 
 
-async def get_jobs(served: Served, asked: Asked[Nothing]) -> JobsSeen:
+async def get_jobs(context: WebContext, request: OperationRequest[NoParameters]) -> JobsSeen:
     """Every job."""
-    views = job_statuses(served.store)
+    views = job_statuses(context.store)
     started = {view.ordered.job for view in views}
-    lines = {own_name(job.job, started): job_line(job) for job in jobs_of(served.store).jobs}
+    lines = {own_name(job.job, started): job_line(job) for job in jobs_of(context.store).jobs}
     return JobsSeen([_seen(view, lines.pop(view.ordered.job, None)) for view in views]
                     + [_found(line) for line in lines.values()])  # fmt: skip
 
 
-async def get_job(served: Served, asked: Asked[Nothing]) -> JobSeen:
+async def get_job(context: WebContext, request: OperationRequest[NoParameters]) -> JobSeen:
     """One job."""
-    found = one_job(served, asked.name)
+    found = one_job(context, request.name)
     if found is None:
-        raise refused(404, "no_such_job", f"nobody knows a job {asked.name!r}", "GET /jobs lists them")
+        raise http_problem(404, "no_such_job", f"nobody knows a job {request.name!r}", "GET /jobs lists them")
     return found
 
 
-def one_job(served: Served, name: str) -> JobSeen | None:
+def one_job(context: WebContext, name: str) -> JobSeen | None:
     """One job, None where nobody knows it."""
-    line = next((job_line(job) for job in jobs_of(served.store).jobs if is_of(job.job, name)), None)
-    view = job_status(served.store, name)
+    line = next((job_line(job) for job in jobs_of(context.store).jobs if is_of(job.job, name)), None)
+    view = job_status(context.store, name)
     if view is not None:
         return _seen(view, line)
     return _found(line) if line is not None else None
 
 
-async def stop_job(served: Served, asked: Asked[StopAsked]) -> JobStopped:
+async def stop_job(context: WebContext, request: OperationRequest[StopJobRequest]) -> JobStopped:
     """End every process of a job on every node: TERM, and KILL after the grace."""
-    permit(served, Change.STOP_JOB)
-    view = started_job(served, asked.name)
-    nodes = [line.node for line in view.lines if line.node in served.store.nodes]
-    served.hub.publish_own(Log(source="console", text=f"the job {asked.name} is being stopped over HTTP"))
-    answers = await served.control.stop_job(asked.name, nodes, asked.what.grace_s)
+    permit(context, Change.STOP_JOB)
+    view = started_job(context, request.name)
+    nodes = [line.node for line in view.lines if line.node in context.store.nodes]
+    context.hub.publish_own(Log(source="console", text=f"the job {request.name} is being stopped over HTTP"))
+    answers = await context.control.stop_job(request.name, nodes, request.parameters.grace_s)
     told = [_stopped(line.node, answers.get(line.node), line.why) for line in view.lines]
     away = tuple(node for node in nodes if is_away(answers.get(node)))
     return JobStopped(
-        asked.name, all(one.failure is None and not one.left for one in told), told, _kept(served, asked.name, away)
+        request.name,
+        all(one.failure is None and not one.left for one in told),
+        told,
+        _kept(context, request.name, away),
     )
 
 
-def _kept(served: Served, job: str, away: tuple[str, ...]) -> list[str]:
+def _kept(context: WebContext, job: str, away: tuple[str, ...]) -> list[str]:
     """The nodes for which the order could be kept."""
     try:
-        PendingStops.of_cluster(served.config.cluster).set(job, away)
+        PendingStops.of_cluster(context.config.cluster).set(job, away)
     except OSError as error:
         text = f"the order to stop {job} on {', '.join(away)} is not kept: {error.strerror or error}"
-        served.hub.publish_own(
+        context.hub.publish_own(
             Log(source="console", severity="warning", text=text, try_="ask again once they are back")
         )
         return []
     return list(away)
 
 
-def started_job(served: Served, name: str) -> JobStatus:
+def started_job(context: WebContext, name: str) -> JobStatus:
     """A job that gconsole started. Raises Refused for others."""
-    view = job_status(served.store, name)
+    view = job_status(context.store, name)
     if view is None:
-        raise refused(404, "no_such_job", f"gconsole started no job {name!r}", "GET /jobs lists them")
+        raise http_problem(404, "no_such_job", f"gconsole started no job {name!r}", "GET /jobs lists them")
     return view
 
 
@@ -159,10 +162,30 @@ def _stopped(node: str, answer: NodeStop | Failure | None, why: str) -> NodeStop
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/jobs", "Jobs that gconsole started, and those that it found on the nodes.", get_jobs, Nothing,
-              JobsSeen),
-    Operation("GET", "/jobs/{id}", "One job: what was ordered, its state on each node, its ranks.", get_job, Nothing,
-              JobSeen, name=JOB_NAME),
-    Operation("POST", "/jobs/{id}/stop", "End every process of a job, and prove that none is left. Needs --allow-run.",
-              stop_job, StopAsked, JobStopped, name=JOB_NAME),
-)  # fmt: skip
+    Operation(
+        "GET",
+        "/jobs",
+        "Jobs that gconsole started, and those that it found on the nodes.",
+        get_jobs,
+        NoParameters,
+        JobsSeen,
+    ),
+    Operation(
+        "GET",
+        "/jobs/{id}",
+        "One job: what was ordered, its state on each node, its ranks.",
+        get_job,
+        NoParameters,
+        JobSeen,
+        name=JOB_NAME,
+    ),
+    Operation(
+        "POST",
+        "/jobs/{id}/stop",
+        "End every process of a job, and prove that none is left. Needs --allow-run.",
+        stop_job,
+        StopJobRequest,
+        JobStopped,
+        name=JOB_NAME,
+    ),
+)

@@ -12,15 +12,15 @@ from ...launch.output_fold import LineFold, Writer, interleave
 from ...launch.state import JobStatus
 from ...records import Log
 from ...text.sanitize import printable
-from ..context import Served
-from ..operation import Asked, Operation
+from ..context import WebContext
+from ..operation import Operation, OperationRequest
 from .jobs import JOB_NAME, started_job
 
 #: So many lines are in an answer; the newest.
-MOST_LINES: Final = 20_000
+MAX_LINES: Final = 20_000
 
 
-class LogsAsked(msgspec.Struct, forbid_unknown_fields=True):
+class LogsRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Which lines."""
 
     tail: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="the last lines of each rank")] = 200
@@ -40,27 +40,27 @@ class Logs(msgspec.Struct):
     missing: dict[str, str]
 
 
-async def get_logs(served: Served, asked: Asked[LogsAsked]) -> Logs:
+async def get_logs(context: WebContext, request: OperationRequest[LogsRequest]) -> Logs:
     """What the job wrote, as its nodes keep it."""
-    view = started_job(served, asked.name)
-    collected = _Collected(view, asked.what)
+    view = started_job(context, request.name)
+    collected = _Collected(view, request.parameters)
     nodes = [line.node for line in view.lines if line.now is not None]
-    async with served.reading:  # it is told to everybody: two readers would hear each other's lines
-        unsubscribe = served.hub.subscribe(collected.take)
+    async with context.reading:  # it is told to everybody: two readers would hear each other's lines
+        unsubscribe = context.hub.subscribe(collected.take)
         try:
-            failures = await served.control.follow_job(asked.name, nodes, asked.what.tail, follow=False)
+            failures = await context.control.follow_job(request.name, nodes, request.parameters.tail, follow=False)
         finally:
             unsubscribe()
     missing = {line.node: line.why for line in view.lines if line.now is None}
     missing |= {node: failure.text for node, failure in failures.items()}
     lines = collected.folded()
-    return Logs(asked.name, lines[-MOST_LINES:], max(0, len(lines) - MOST_LINES), missing)
+    return Logs(request.name, lines[-MAX_LINES:], max(0, len(lines) - MAX_LINES), missing)
 
 
 class _Collected:
     """A sink of the hub that keeps the lines of one job."""
 
-    def __init__(self, view: JobStatus, wanted: LogsAsked) -> None:
+    def __init__(self, view: JobStatus, wanted: LogsRequest) -> None:
         self._job, self._world_size, self._wanted = view.ordered.job, view.ordered.world_size, wanted
         self._lines: dict[Writer, list[str]] = {}
 
@@ -84,5 +84,5 @@ class _Collected:
 
 OPERATIONS: Final = (
     Operation("GET", "/jobs/{id}/logs", "The last lines of all ranks in one stream, equal lines once.", get_logs,
-              LogsAsked, Logs, name=JOB_NAME),
+              LogsRequest, Logs, name=JOB_NAME),
 )  # fmt: skip

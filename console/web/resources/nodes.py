@@ -12,9 +12,9 @@ from ...monitor.node_exam import NodeExam, examine
 from ...report.nodes import CostLine, NodeLine, cost_lines, node_line
 from ...text.format import iso
 from ...text.nodeset_fold import natural
-from ..context import Served
-from ..operation import Asked, Nothing, Operation
-from ..problems import refused
+from ..context import WebContext
+from ..operation import NoParameters, Operation, OperationRequest
+from ..problems import http_problem
 
 NODE_NAME: Final = r"^[A-Za-z0-9_@:][A-Za-z0-9_.:@\[\]-]{0,252}$"
 #: Letters that a node set has; whether they make one is said by whoever expands it.
@@ -45,7 +45,7 @@ class NodeSeen(msgspec.Struct):
     heard: str | None  # when it last said something
 
 
-class Nodes(msgspec.Struct):
+class NodeList(msgspec.Struct):
     """Every node of this console."""
 
     nodes: list[NodeSeen]
@@ -57,13 +57,13 @@ class Added(msgspec.Struct):
     added: list[str]
 
 
-class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+class AddNodesRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Which nodes to add."""
 
     nodes: NodeSet
 
 
-class Examined(msgspec.Struct, forbid_unknown_fields=True):
+class ExamineRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Which nodes to examine; null is all that are connected."""
 
     nodes: NodeSet | None = None
@@ -102,49 +102,78 @@ def seen(now: NodeNow) -> NodeSeen:
     )  # fmt: skip
 
 
-async def get_nodes(served: Served, asked: Asked[Nothing]) -> Nodes:
+async def get_nodes(context: WebContext, request: OperationRequest[NoParameters]) -> NodeList:
     """Every node."""
-    return Nodes([seen(now) for now in sorted(served.store.nodes.values(), key=lambda now: natural(now.name))])
+    return NodeList([seen(now) for now in sorted(context.store.nodes.values(), key=lambda now: natural(now.name))])
 
 
-async def add_nodes(served: Served, asked: Asked[Wanted]) -> Added:
+async def add_nodes(context: WebContext, request: OperationRequest[AddNodesRequest]) -> Added:
     """Begin to connect to more nodes."""
-    return Added(list(await served.control.add_nodes(asked.what.nodes)))
+    return Added(list(await context.control.add_nodes(request.parameters.nodes)))
 
 
-async def remove_node(served: Served, asked: Asked[Nothing]) -> Removed:
+async def remove_node(context: WebContext, request: OperationRequest[NoParameters]) -> Removed:
     """Let go of a node."""
-    if asked.name not in served.store.nodes:
-        raise refused(404, "no_such_node", f"{asked.name} is not a node of this console", "GET /nodes lists them")
+    if request.name not in context.store.nodes:
+        raise http_problem(
+            404, "no_such_node", f"{request.name} is not a node of this console", "GET /nodes lists them"
+        )
     try:
-        await served.control.remove_node(asked.name)
+        await context.control.remove_node(request.name)
     except KeyError:
-        text = f"{asked.name} was let go of in this moment"
-        raise refused(404, "no_such_node", text, "GET /nodes lists those that are left") from None
-    return Removed(asked.name)
+        text = f"{request.name} was let go of in this moment"
+        raise http_problem(404, "no_such_node", text, "GET /nodes lists those that are left") from None
+    return Removed(request.name)
 
 
-async def examine_nodes(served: Served, asked: Asked[Examined]) -> Health:
+async def examine_nodes(context: WebContext, request: OperationRequest[ExamineRequest]) -> Health:
     """What works on each node, what does not, and what to do."""
-    known = served.store.nodes
-    if asked.what.nodes is None:
+    known = context.store.nodes
+    if request.parameters.nodes is None:
         names = list(known)
     else:
-        names = [host.name for host in expand(asked.what.nodes)]
+        names = [host.name for host in expand(request.parameters.nodes)]
         strangers = [name for name in names if name not in known]
         if strangers:
-            raise refused(404, "no_such_node", f"{', '.join(strangers[:8])}: no node of this console",
+            raise http_problem(404, "no_such_node", f"{', '.join(strangers[:8])}: no node of this console",
                           "GET /nodes lists them")  # fmt: skip
-    return Health(examine(await served.control.examine(sorted(names, key=natural))))
+    return Health(examine(await context.control.examine(sorted(names, key=natural))))
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/nodes", "Every node: reached or not and why, what it does, what looking costs it.", get_nodes,
-              Nothing, Nodes),
-    Operation("POST", "/nodes", "Begin to connect to more nodes, for as long as this console runs.", add_nodes, Wanted,
-              Added, status=202),
-    Operation("DELETE", "/nodes/{name}", "Let go of a node; the next start of the console has it again.", remove_node,
-              Nothing, Removed, name=NODE_NAME),
-    Operation("POST", "/nodes/health", "What works on each node, what does not, and what to do.", examine_nodes,
-              Examined, Health, problems=(404,)),
-)  # fmt: skip
+    Operation(
+        "GET",
+        "/nodes",
+        "Every node: reached or not and why, what it does, what looking costs it.",
+        get_nodes,
+        NoParameters,
+        NodeList,
+    ),
+    Operation(
+        "POST",
+        "/nodes",
+        "Begin to connect to more nodes, for as long as this console runs.",
+        add_nodes,
+        AddNodesRequest,
+        Added,
+        status=202,
+    ),
+    Operation(
+        "DELETE",
+        "/nodes/{name}",
+        "Let go of a node; the next start of the console has it again.",
+        remove_node,
+        NoParameters,
+        Removed,
+        name=NODE_NAME,
+    ),
+    Operation(
+        "POST",
+        "/nodes/health",
+        "What works on each node, what does not, and what to do.",
+        examine_nodes,
+        ExamineRequest,
+        Health,
+        problems=(404,),
+    ),
+)

@@ -15,10 +15,10 @@ from ...launch.planner import make_plan
 from ...launch.request import JobRequest, Launcher, new_job
 from ...launch.state import job_status
 from ...records import Log
-from ..context import Served
-from ..operation import Asked, Operation
+from ..context import WebContext
+from ..operation import Operation, OperationRequest
 from ..permission import permit
-from ..problems import Problem, Refused, refused
+from ..problems import HttpProblem, HttpProblemError, http_problem
 from .jobs import JobSeen, one_job
 from .nodes import NodeSet
 
@@ -33,7 +33,7 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
 VariableName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
 
 
-class JobAsked(msgspec.Struct, forbid_unknown_fields=True):
+class StartJobRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A job as it is wanted. Null: what [run] of hosts.toml says, else whatever fits."""
 
     command: Annotated[tuple[Word, ...], msgspec.Meta(min_length=1, max_length=4096)]
@@ -82,60 +82,60 @@ class JobStarted(msgspec.Struct):
     seen: JobSeen | None
 
 
-async def plan_job(served: Served, asked: Asked[JobAsked]) -> JobPlan:
+async def plan_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobPlan:
     """Where the job would run, and the exact command on each node; nothing is started."""
-    return planned(await _plan(served, asked.what))
+    return planned(await _plan(context, request.parameters))
 
 
-async def start_job(served: Served, asked: Asked[JobAsked]) -> JobStarted:
+async def start_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobStarted:
     """Plan, and start the job on all of its nodes; if one of them cannot, on none."""
-    permit(served, Change.START_JOB)
-    async with served.starting:  # two that plan at once would be given the same GPUs
-        found = await _plan(served, asked.what)
-        failures = await served.control.start_job(found.orders)
+    permit(context, Change.START_JOB)
+    async with context.starting:  # two that plan at once would be given the same GPUs
+        found = await _plan(context, request.parameters)
+        failures = await context.control.start_job(found.orders)
         if failures:
             unknown = any(failure.name in ("left", "lost", "timeout") for failure in failures.values())
             left = "it is unknown whether all of it has ended" if unknown else "nothing of it is left"
-            raise Refused(Problem(
+            raise HttpProblemError(HttpProblem(
                 status=409, name="not_started", text=f"{found.job} was not started; {left}",
                 try_="GET /jobs" if unknown else "", nodes=dict(failures),
             ))  # fmt: skip
-        served.hub.publish_own(Log(source="console", text=f"the job {found.job} was started over HTTP"))
-        await served.until(
-            lambda: (view := job_status(served.store, found.job)) is not None and not view.unseen, _TOLD_S
+        context.hub.publish_own(Log(source="console", text=f"the job {found.job} was started over HTTP"))
+        await context.until(
+            lambda: (view := job_status(context.store, found.job)) is not None and not view.unseen, _TOLD_S
         )
-    return JobStarted(found.job, planned(found), one_job(served, found.job))
+    return JobStarted(found.job, planned(found), one_job(context, found.job))
 
 
-async def _plan(served: Served, asked: JobAsked) -> LaunchPlan:
+async def _plan(context: WebContext, spec: StartJobRequest) -> LaunchPlan:
     """Raises Refused where there is none."""
-    request = _request(served, asked)
-    environments = {node.name: node.process_filter for node in served.config.nodes if node.process_filter}
-    facts = node_facts(served.store, environments)
-    found = await make_plan(served.control, facts, request, new_job(request.command))
+    request = _request(context, spec)
+    environments = {node.name: node.process_filter for node in context.config.nodes if node.process_filter}
+    facts = node_facts(context.store, environments)
+    found = await make_plan(context.control, facts, request, new_job(request.command))
     if isinstance(found, Refusal):
-        raise Refused(Problem(
+        raise HttpProblemError(HttpProblem(
             status=409, name="no_plan", text=found.reason, left_out=found.left_out, change=found.change,
             try_=found.change[0] if found.change else "",
         ))  # fmt: skip
     return found
 
 
-def _request(served: Served, asked: JobAsked) -> JobRequest:
-    preferred = served.config.run
-    reserved = [name for name in asked.env if name.startswith(_OURS)]
+def _request(context: WebContext, spec: StartJobRequest) -> JobRequest:
+    preferred = context.config.run
+    reserved = [name for name in spec.env if name.startswith(_OURS)]
     if reserved:
-        raise refused(400, "reserved", f"{', '.join(reserved)}: gconsole knows its own jobs by that")
-    select = asked.select or preferred.select or "auto"
+        raise http_problem(400, "reserved", f"{', '.join(reserved)}: gconsole knows its own jobs by that")
+    select = spec.select or preferred.select or "auto"
     return JobRequest(
-        command=asked.command, nodes=asked.nodes or preferred.nodes,
-        gpus_per_node=preferred.gpus_per_node if asked.gpus_per_node is None else asked.gpus_per_node,
-        procs_per_node=asked.procs_per_node or preferred.procs_per_node,
-        min_gpu_mem_bytes=asked.min_gpu_mem_bytes, min_mem_bytes=asked.min_mem_bytes,
-        min_disk_bytes=asked.min_disk_bytes,
+        command=spec.command, nodes=spec.nodes or preferred.nodes,
+        gpus_per_node=preferred.gpus_per_node if spec.gpus_per_node is None else spec.gpus_per_node,
+        procs_per_node=spec.procs_per_node or preferred.procs_per_node,
+        min_gpu_mem_bytes=spec.min_gpu_mem_bytes, min_mem_bytes=spec.min_mem_bytes,
+        min_disk_bytes=spec.min_disk_bytes,
         select=None if select == "auto" else tuple(host.name for host in expand(select)),
-        launcher=asked.launcher or preferred.launcher, workdir=asked.workdir or preferred.workdir,
-        interface=asked.interface, port=asked.port, env=tuple(asked.env.items()),
+        launcher=spec.launcher or preferred.launcher, workdir=spec.workdir or preferred.workdir,
+        interface=spec.interface, port=spec.port, env=tuple(spec.env.items()),
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def planned(found: LaunchPlan) -> JobPlan:
 
 OPERATIONS: Final = (
     Operation("POST", "/jobs/plan", "Which nodes would take a job, and the command on each; nothing is started.",
-              plan_job, JobAsked, JobPlan, problems=(409,)),
+              plan_job, StartJobRequest, JobPlan, problems=(409,)),
     Operation("POST", "/jobs", "Plan a job, and start it on all of its nodes or on none. Needs --allow-run.",
-              start_job, JobAsked, JobStarted, status=201, problems=(409,)),
+              start_job, StartJobRequest, JobStarted, status=201, problems=(409,)),
 )  # fmt: skip

@@ -12,17 +12,17 @@ from ...core.control import ActiveRecording, Recordings
 from ...session.format.layout import NAME_PATTERN, Session
 from ...session.manage.catalog import Listed, everything
 from ...text.format import iso
-from ..context import Served
-from ..operation import Asked, Nothing, Operation
-from ..problems import refused
+from ..context import WebContext
+from ..operation import NoParameters, Operation, OperationRequest
+from ..problems import http_problem
 
 #: So many recordings run at a time; each has a thread, and everything is written once for each.
-MOST_RUNNING: Final = 16
+MAX_RUNNING: Final = 16
 
 SessionName = Annotated[str, msgspec.Meta(pattern=f"^{NAME_PATTERN}$")]
 
 
-class SessionAsked(msgspec.Struct, forbid_unknown_fields=True):
+class ProfilingRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Which session. Without a name: start makes one up, stop ends all."""
 
     name: SessionName | None = None
@@ -55,7 +55,7 @@ class Stopped(msgspec.Struct):
     stopped: list[Running]
 
 
-class Kept(msgspec.Struct):
+class StoredSession(msgspec.Struct):
     """One session on this console's disk."""
 
     name: str
@@ -70,7 +70,7 @@ class Kept(msgspec.Struct):
 class Sessions(msgspec.Struct):
     """Sessions, the newest last; `active` are those that this console records at the moment."""
 
-    sessions: list[Kept]
+    sessions: list[StoredSession]
     active: list[str]
 
 
@@ -79,23 +79,23 @@ def running(now: ActiveRecording) -> Running:
     return Running(now.name, iso(now.began), now.records, now.bytes, now.trouble)
 
 
-async def start(served: Served, asked: Asked[SessionAsked]) -> Started:
+async def start(context: WebContext, request: OperationRequest[ProfilingRequest]) -> Started:
     """Begin to record everything."""
-    name = asked.what.name or f"profile-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    recordings = recordings_of(served)
-    if len(recordings.now()) >= MOST_RUNNING:
-        raise refused(409, "too_many_sessions", f"{MOST_RUNNING} recordings are running", "stop one of them")
+    name = request.parameters.name or f"profile-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    recordings = recordings_of(context)
+    if len(recordings.now()) >= MAX_RUNNING:
+        raise http_problem(409, "too_many_sessions", f"{MAX_RUNNING} recordings are running", "stop one of them")
     resumed = await recordings.start(name)
     return Started(True, f"Profiling started: {name} is being recorded.", name, resumed)
 
 
-async def stop(served: Served, asked: Asked[SessionAsked]) -> Stopped:
+async def stop(context: WebContext, request: OperationRequest[ProfilingRequest]) -> Stopped:
     """End one recording, or all of them."""
-    recordings = recordings_of(served)
+    recordings = recordings_of(context)
     active = [now.name for now in recordings.now()]
-    wanted = asked.what.name
+    wanted = request.parameters.name
     if wanted is not None and wanted not in active:
-        raise refused(404, "no_such_session", f"{wanted} is not being recorded",
+        raise http_problem(404, "no_such_session", f"{wanted} is not being recorded",
                       f"there is {', '.join(active)}" if active else "nothing is")  # fmt: skip
     ended = [running(await recordings.stop(name)) for name in ([wanted] if wanted is not None else active)]
     if not ended:
@@ -103,28 +103,28 @@ async def stop(served: Served, asked: Asked[SessionAsked]) -> Stopped:
     return Stopped(True, f"Profiling stopped: {', '.join(one.name for one in ended)}.", ended)
 
 
-async def sessions(served: Served, asked: Asked[Nothing]) -> Sessions:
+async def sessions(context: WebContext, request: OperationRequest[NoParameters]) -> Sessions:
     """Every session that is kept."""
-    recordings = recordings_of(served)
+    recordings = recordings_of(context)
     try:
-        found = await asyncio.to_thread(everything, served.sessions)
+        found = await asyncio.to_thread(everything, context.sessions)
     except OSError as error:
-        raise refused(409, "session", f"{served.sessions}: {error.strerror or error}") from error
+        raise http_problem(409, "session", f"{context.sessions}: {error.strerror or error}") from error
     return Sessions([_kept(one) for one in found], [now.name for now in recordings.now()])
 
 
-def recordings_of(served: Served) -> Recordings:
+def recordings_of(context: WebContext) -> Recordings:
     """What this console records with. Raises Refused where it cannot."""
-    found = served.control.recordings
+    found = context.control.recordings
     if found is None:
-        raise refused(409, "no_recordings", "nothing can be recorded here")
+        raise http_problem(409, "no_recordings", "nothing can be recorded here")
     return found
 
 
-def _kept(one: Listed) -> Kept:
+def _kept(one: Listed) -> StoredSession:
     session: Session = one.session
     meta = one.meta
-    return Kept(
+    return StoredSession(
         name=session.name, state=one.standing, created=iso(meta.created) if meta else None,
         closed=iso(meta.closed) if meta and meta.closed else None, records=meta.records if meta else None,
         bytes=one.bytes, problem=one.problem,
@@ -132,10 +132,31 @@ def _kept(one: Listed) -> Kept:
 
 
 OPERATIONS: Final = (
-    Operation("POST", "/profiling/start", "Begin to record; several recordings may run at a time.", start,
-              SessionAsked, Started, problems=(409,)),
-    Operation("POST", "/profiling/stop", "End one recording by its name, or all of them.", stop, SessionAsked, Stopped,
-              problems=(404, 409)),
-    Operation("GET", "/profiling/sessions", "Every recorded session on this console's disk.", sessions, Nothing,
-              Sessions, problems=(409,)),
-)  # fmt: skip
+    Operation(
+        "POST",
+        "/profiling/start",
+        "Begin to record; several recordings may run at a time.",
+        start,
+        ProfilingRequest,
+        Started,
+        problems=(409,),
+    ),
+    Operation(
+        "POST",
+        "/profiling/stop",
+        "End one recording by its name, or all of them.",
+        stop,
+        ProfilingRequest,
+        Stopped,
+        problems=(404, 409),
+    ),
+    Operation(
+        "GET",
+        "/profiling/sessions",
+        "Every recorded session on this console's disk.",
+        sessions,
+        NoParameters,
+        Sessions,
+        problems=(409,),
+    ),
+)

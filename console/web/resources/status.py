@@ -17,14 +17,14 @@ from ...monitor.hang import jobs_of
 from ...report.nodes import GpuLine, gpu_lines
 from ...text.format import iso
 from ...text.nodeset_fold import natural
-from ..context import Served
-from ..operation import Asked, Nothing, Operation
+from ..context import WebContext
+from ..operation import NoParameters, Operation, OperationRequest
 from .profiling import Running, running
 
 _GB: Final = 1e9
 
 
-class Client(msgspec.Struct):
+class GswarmClient(msgspec.Struct):
     """A node, in gswarm's word. `healthy`: it is connected and speaks."""
 
     client_id: str
@@ -32,10 +32,10 @@ class Client(msgspec.Struct):
     healthy: bool
     last_seen: str | None
     gpu_count: int
-    gpus: list[ClientGpu]
+    gpus: list[GswarmGpu]
 
 
-class ClientGpu(msgspec.Struct):
+class GswarmGpu(msgspec.Struct):
     """One GPU of a client; `id` is hostname:index:name."""
 
     id: str
@@ -44,11 +44,11 @@ class ClientGpu(msgspec.Struct):
     uuid: str
 
 
-class Clients(msgspec.Struct):
+class GswarmClientList(msgspec.Struct):
     """Every node."""
 
     total_clients: int
-    clients: list[Client]
+    clients: list[GswarmClient]
 
 
 class Status(msgspec.Struct):
@@ -61,7 +61,7 @@ class Status(msgspec.Struct):
     active_sessions: list[Running]
     connected_clients: list[str]
     total_gpus: int
-    gpu_info: dict[str, list[ClientGpu]]
+    gpu_info: dict[str, list[GswarmGpu]]
     cluster: str
     simulated: bool  # part of what is told here is simulated
     nodes: dict[str, int]  # state → nodes in it
@@ -108,12 +108,12 @@ class LatestMetrics(msgspec.Struct):
     client_data: dict[str, ClientMetrics]
 
 
-async def get_status(served: Served, asked: Asked[Nothing]) -> Status:
+async def get_status(context: WebContext, request: OperationRequest[NoParameters]) -> Status:
     """How this console stands."""
-    store, by_node = served.store, _gpus_by_node(served.store)
-    found, table = store.gpus.values(), jobs_of(served.store)
+    store, by_node = context.store, _gpus_by_node(context.store)
+    found, table = store.gpus.values(), jobs_of(context.store)
     gpus = [now.gpu for now in found if now.gpu is not None]
-    recordings = served.control.recordings
+    recordings = context.control.recordings
     active = [running(now) for now in recordings.now()] if recordings is not None else []
     nodes = store.nodes.values()
     return Status(
@@ -124,7 +124,7 @@ async def get_status(served: Served, asked: Asked[Nothing]) -> Status:
         connected_clients=[now.name for now in nodes if is_ok(now)],
         total_gpus=sum(map(len, by_node.values())),
         gpu_info={node: [_client_gpu(line) for line in lines] for node, lines in by_node.items()},
-        cluster=served.config.cluster,
+        cluster=context.config.cluster,
         simulated=any(now.node.simulated for now in nodes if now.node),
         nodes=dict(Counter(now.state.state if now.state else "expected" for now in nodes)),
         jobs=len(table.jobs), ranks=sum(len(job.ranks_found) for job in table.jobs),
@@ -133,26 +133,26 @@ async def get_status(served: Served, asked: Asked[Nothing]) -> Status:
     )  # fmt: skip
 
 
-async def get_clients(served: Served, asked: Asked[Nothing]) -> Clients:
+async def get_clients(context: WebContext, request: OperationRequest[NoParameters]) -> GswarmClientList:
     """Every node with its GPUs."""
-    by_node = _gpus_by_node(served.store)
+    by_node = _gpus_by_node(context.store)
     clients = [
         _client(now, by_node.get(now.name, []))
-        for now in sorted(served.store.nodes.values(), key=lambda now: natural(now.name))
+        for now in sorted(context.store.nodes.values(), key=lambda now: natural(now.name))
     ]
-    return Clients(len(clients), clients)
+    return GswarmClientList(len(clients), clients)
 
 
-async def get_latest(served: Served, asked: Asked[Nothing]) -> LatestMetrics:
+async def get_latest(context: WebContext, request: OperationRequest[NoParameters]) -> LatestMetrics:
     """The newest figures of every connected node."""
-    by_node = _gpus_by_node(served.store)
+    by_node = _gpus_by_node(context.store)
     found = {
         now.name: ClientMetrics(
             hostname=_hostname(now), timestamp=iso(now.heard),
-            gpus_metrics=[_metric(served.store, line) for line in by_node.get(now.name, [])],
+            gpus_metrics=[_metric(context.store, line) for line in by_node.get(now.name, [])],
             system_metrics=_system(now),
         )
-        for now in served.store.nodes.values()
+        for now in context.store.nodes.values()
         if is_ok(now)
     }  # fmt: skip
     return LatestMetrics(datetime.now(UTC).isoformat(), found)
@@ -174,12 +174,14 @@ def _hostname(now: NodeNow) -> str:
     return now.node.hostname if now.node else now.name
 
 
-def _client(now: NodeNow, gpus: list[GpuLine]) -> Client:
-    return Client(now.name, _hostname(now), is_ok(now), iso(now.heard), len(gpus), [_client_gpu(gpu) for gpu in gpus])
+def _client(now: NodeNow, gpus: list[GpuLine]) -> GswarmClient:
+    return GswarmClient(
+        now.name, _hostname(now), is_ok(now), iso(now.heard), len(gpus), [_client_gpu(gpu) for gpu in gpus]
+    )
 
 
-def _client_gpu(line: GpuLine) -> ClientGpu:
-    return ClientGpu(f"{line.node}:{line.index}:{line.name or 'GPU'}", line.index, line.name, line.uuid)
+def _client_gpu(line: GpuLine) -> GswarmGpu:
+    return GswarmGpu(f"{line.node}:{line.index}:{line.name or 'GPU'}", line.index, line.name, line.uuid)
 
 
 def _metric(store: Store, line: GpuLine) -> GpuMetric:
@@ -212,9 +214,23 @@ def _gigabytes(bytes_s: float | None) -> float | None:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/status", "How this console stands: nodes, GPUs, jobs, recordings, findings.", get_status,
-              Nothing, Status),
-    Operation("GET", "/clients", "Nodes with their GPUs, in gswarm's words.", get_clients, Nothing, Clients),
-    Operation("GET", "/metrics/latest", "The newest figures of every node, in gswarm's words and units.", get_latest,
-              Nothing, LatestMetrics),
-)  # fmt: skip
+    Operation(
+        "GET",
+        "/status",
+        "How this console stands: nodes, GPUs, jobs, recordings, findings.",
+        get_status,
+        NoParameters,
+        Status,
+    ),
+    Operation(
+        "GET", "/clients", "Nodes with their GPUs, in gswarm's words.", get_clients, NoParameters, GswarmClientList
+    ),
+    Operation(
+        "GET",
+        "/metrics/latest",
+        "The newest figures of every node, in gswarm's words and units.",
+        get_latest,
+        NoParameters,
+        LatestMetrics,
+    ),
+)

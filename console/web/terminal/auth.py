@@ -19,7 +19,7 @@ _TOKEN_BYTES: Final = 32
 
 
 @dataclass(frozen=True)
-class Door:
+class TerminalAuth:
     """Says of a request why it may not come in. The token is the first part of every path."""
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(_TOKEN_BYTES))
@@ -27,12 +27,12 @@ class Door:
     def refusal(self, path: str, host: str | None, origin: str | None, *, is_socket: bool = False) -> str | None:
         """None for who may come in. `host` and `origin` are the headers; a websocket must have both."""
         if host is None or not _OWN_NAME.fullmatch(host):
-            return "this address is not one of this machine; use the one that gconsole printed"
+            return "Host header does not name this machine; use the one that gconsole printed"
         if origin is None and is_socket:
-            return "a websocket without an Origin is none of a browser"
+            return "websocket request without Origin header"
         if origin is not None and origin != f"http://{host}":
-            return "this request comes from another site"
+            return "cross-origin request rejected"
         given = path.split("/", 2)[1] if path.startswith("/") else ""
         if not hmac.compare_digest(given.encode(), self.token.encode()):
-            return "the address is not complete: it has a token, which gconsole printed"
+            return "missing or invalid token; use the address that gconsole printed"
         return None

@@ -52,9 +52,9 @@ def console_page(title: str) -> str:
 def busy_page(title: str) -> str:
     """For the second visitor."""
     return _filled(
-        "words.html", title=title, head="Somebody is here already.",
-        text="Each visitor is a console of its own, with SSH connections of its own to every node, so there is one at "
-        "a time.\nClose the other window (or leave the console there with q), then try again.",
+        "words.html", title=title, head="Another browser is connected.",
+        text="Only one browser can be connected at a time, because each runs its own console with its own SSH "
+        "connections.\nClose the other window (or quit its console with q), then try again.",
         again="Try again",
     )  # fmt: skip
 
@@ -62,8 +62,8 @@ def busy_page(title: str) -> str:
 def ended_page(title: str, last_words: str) -> str:
     """When the console has ended; what it said at its end, where it said anything."""
     return _filled(
-        "words.html", title=title, head="The console has ended.", text=last_words or "Nothing of it is left running.",
-        again="Start it again",
+        "words.html", title=title, head="The console has ended.", text=last_words or "No processes are left running.",
+        again="Restart",
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ DRIVER: Final = "gconsole.web.terminal.driver:BrowserDriver"
 WIDTHS, HEIGHTS = (20, 1000), (5, 500)
 
 
-class Visitor(AppService):
+class BrowserSession(AppService):
     """`start` it, `send_bytes` what is typed, `stop` it; `run` ends when the process has.
 
     `argv` is run as it is: no shell reads it. `gone` is set once no process is left.

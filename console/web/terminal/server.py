@@ -12,8 +12,8 @@ from typing import Any, Final
 from aiohttp import WSMsgType, web
 
 from . import pages
-from .auth import Door
-from .process import LEAVE_S, TERM_S, Visitor
+from .auth import TerminalAuth
+from .process import LEAVE_S, TERM_S, BrowserSession
 
 HOST: Final = "127.0.0.1"
 #: A page that is loaded anew closes its old connection at about the time when it opens the new one.
@@ -28,8 +28,8 @@ class ConsoleServer:
 
     def __init__(self, argv: Sequence[str], title: str) -> None:
         self._argv, self._title = argv, title
-        self._door = Door()
-        self._visitor: Visitor | None = None
+        self._door = TerminalAuth()
+        self._visitor: BrowserSession | None = None
         self._last_words = ""
         self._is_closing = False
 
@@ -116,7 +116,7 @@ class ConsoleServer:
             with contextlib.suppress(ConnectionError):  # the browser is gone: what is still drawn goes nowhere
                 await socket.send_bytes(data)
 
-        self._visitor = visitor = Visitor(self._argv, draw)
+        self._visitor = visitor = BrowserSession(self._argv, draw)
         self._last_words = ""
         try:
             await visitor.start(width, height)
@@ -163,7 +163,7 @@ async def serve(argv: Sequence[str], title: str, port: int, say: Callable[[str],
     return 0 if came == signal.SIGINT else 128 + came
 
 
-async def _listen(socket: web.WebSocketResponse, visitor: Visitor) -> None:
+async def _listen(socket: web.WebSocketResponse, visitor: BrowserSession) -> None:
     """What the browser says, in the words of textual.js, until it goes away. What is none of them is left out."""
     async for message in socket:
         match _decoded(message.data) if message.type is WSMsgType.TEXT else None:

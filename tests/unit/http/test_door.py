@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.web.auth import Door
+from gconsole.web.auth import TokenAuth
 from gconsole.web.limits import Rate
-from gconsole.web.listen import BadListen, listen_at
-from gconsole.web.problems import Refused
-from gconsole.web.tokens import BadToken, new_token, token_of
+from gconsole.web.listen import ListenError, listen_at
+from gconsole.web.problems import HttpProblemError
+from gconsole.web.tokens import TokenError, new_token, token_of
 
 TOKEN = "a-token-that-nobody-guesses"
-HERE = Door(TOKEN, frozenset({"localhost"}), loopback=True)
-OUTSIDE = Door(TOKEN, frozenset({"localhost", "head.example", "*.pod.example"}), loopback=False, scheme="https")
+HERE = TokenAuth(TOKEN, frozenset({"localhost"}), loopback=True)
+OUTSIDE = TokenAuth(TOKEN, frozenset({"localhost", "head.example", "*.pod.example"}), loopback=False, scheme="https")
 
 
-def status_of(door: Door, host: str, basic: bool = False, **headers: str) -> int:
+def status_of(door: TokenAuth, host: str, basic: bool = False, **headers: str) -> int:
     said = {"host": host, "authorization": f"Bearer {TOKEN}", **headers}
     try:
         door.check(said, basic=basic)
-    except Refused as error:
+    except HttpProblemError as error:
         return error.problem.status
     return 200
 
@@ -88,12 +88,12 @@ def test_this_machine_is_listened_to_without_tls(text: str) -> None:
 @pytest.mark.parametrize("text", ["0.0.0.0:1", "[::]:1", "192.0.2.1:8091", "head:8091", "8091", "127.0.0.1", ":1",
                                   "127.0.0.1:70000", "127.0.0.1:x", ""])  # fmt: skip
 def test_everything_else_is_refused_without_tls(text: str) -> None:
-    with pytest.raises(BadListen):
+    with pytest.raises(ListenError):
         listen_at(text)
 
 
 def test_tls_files_belong_together() -> None:
-    with pytest.raises(BadListen, match="belong together"):
+    with pytest.raises(ListenError, match="belong together"):
         listen_at("127.0.0.1:1", Path("cert.pem"))
     assert listen_at("0.0.0.0:1", Path("cert.pem"), Path("key.pem")).scheme == "https"
 
@@ -111,7 +111,7 @@ def test_what_is_no_token_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "token"
     path.touch(0o600)
     path.write_text(content)
-    with pytest.raises(BadToken):
+    with pytest.raises(TokenError):
         token_of(path)
 
 
@@ -121,8 +121,8 @@ def test_a_token_that_others_read_or_that_is_a_link_or_a_pipe_is_refused(tmp_pat
     (tmp_path / "link").symlink_to(path)
     os.mkfifo(tmp_path / "pipe", 0o600)
     for bad in ("link", "pipe"):
-        with pytest.raises((BadToken, OSError)):
+        with pytest.raises((TokenError, OSError)):
             token_of(tmp_path / bad)
     path.chmod(0o604)
-    with pytest.raises(BadToken, match="chmod 600"):
+    with pytest.raises(TokenError, match="chmod 600"):
         token_of(path)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from gconsole.core.store import Store
 from gconsole.records import Mark
-from gconsole.web.resources.events import Place, _after
+from gconsole.web.resources.events import EventPosition, _after
 
 
 def test_who_went_away_in_the_middle_of_a_batch_misses_nothing_and_hears_nothing_twice() -> None:
     store = Store()
     store.apply([Mark(text="a"), Mark(text="b"), Mark(text="c")])
     store.apply([Mark(text="d")])
-    places = [place for place, _ in _after(store, Place(0, 0))]
+    places = [place for place, _ in _after(store, EventPosition(0, 0))]
 
     for heard in range(5):
-        since = places[heard - 1] if heard else Place(0, 0)
+        since = places[heard - 1] if heard else EventPosition(0, 0)
         assert "".join(record.text for _, record in _after(store, since)) == "abcd"[heard:]
     assert sorted(set(places)) == places

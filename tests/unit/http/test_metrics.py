@@ -13,13 +13,13 @@ from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuInfo, NodeState, Rank, RankStat
 from gconsole.web.metrics.exposition import OPENMETRICS, PLAIN, labels, wanted_format
 from gconsole.web.metrics.resource import written
-from gconsole.web.metrics.samples import MOST_JOBS, STALE_NS, look
+from gconsole.web.metrics.samples import MAX_JOBS, STALE_NS, take_snapshot
 
 RECORDING = ActiveRecording("evening", NOW, 7, 4096)
 
 
 def text_of(store: Store, media: str = OPENMETRICS, now: int = NOW) -> str:
-    return b"".join(written(look(store, [RECORDING], now), media)).decode()
+    return b"".join(written(take_snapshot(store, [RECORDING], now), media)).decode()
 
 
 def read(store: Store, now: int = NOW) -> dict[str, Metric]:
@@ -114,7 +114,7 @@ def test_jobs_that_come_by_the_thousand_do_not_fill_prometheus() -> None:
         with_every_figure(Rank, job=f"job{number}", rank=0, pid=number + 10, start_ticks=1, source="environ")
         for number in range(1000)
     ])  # fmt: skip
-    assert len(read(store)["gconsole_job_ranks_found"].samples) <= MOST_JOBS
+    assert len(read(store)["gconsole_job_ranks_found"].samples) <= MAX_JOBS
 
 
 NAMES = ['a"b', "a\\b", "a\nb", "a\x1b[31mb", "}", "ü", "\u202eevil", "x" * 10_000, '{le="1"}']

@@ -2,14 +2,14 @@
 
 import pytest
 
-from gconsole.web.terminal.auth import Door
+from gconsole.web.terminal.auth import TerminalAuth
 
-DOOR = Door("kept-secret")
+DOOR = TerminalAuth("kept-secret")
 HERE = "127.0.0.1:8000"
 
 
 def test_the_token_is_another_one_each_time_and_long() -> None:
-    tokens = {Door().token for _ in range(20)}
+    tokens = {TerminalAuth().token for _ in range(20)}
     assert len(tokens) == 20
     assert min(map(len, tokens)) >= 40
 
