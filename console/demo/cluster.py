@@ -44,6 +44,7 @@ WATCHED = ("step", "loss")
 
 
 def node_names(nodes: int) -> list[str]:
+    """Names of the demo nodes."""
     return [f"demo{number}" for number in range(1, nodes + 1)]
 
 

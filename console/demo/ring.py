@@ -169,27 +169,27 @@ def train(ring: Ring, hang: InjectedHang, recorder: FlightRecorder | None) -> No
         rate = LEARNING_RATE * min(1.0, loss)  # shorter steps near the goal
         own_loss, gradient = compute(weights, target, noise)
         with recorder.entered(WEIGHTS + 2) if recorder else nullcontext():
-            asked, total_loss, *total = ring.all_reduce([float(hang.asked), own_loss, *gradient])
+            armed_ranks, total_loss, *total = ring.all_reduce([float(hang.is_armed), own_loss, *gradient])
         weights = [weight - rate * g / ring.world_size for weight, g in zip(weights, total, strict=True)]
         loss = total_loss / ring.world_size
         step += 1
-        if asked and (ring.rank == CULPRIT or hang.kind == "cycle"):
+        if armed_ranks and (ring.rank == CULPRIT or hang.kind == "cycle"):
             hang.set_in(ring)
 
 
 class InjectedHang:
-    """How this rank will misbehave, once it is asked to."""
+    """The way this rank hangs once armed by SIGUSR1."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # of HANGS, or "" for a job that never hangs
-        self.asked = False
+        self.is_armed = False
 
-    def ask(self, *_: object) -> None:
-        """What SIGUSR1 does."""
-        self.asked = True
+    def arm(self, *_: object) -> None:
+        """SIGUSR1 handler: hang in the next step."""
+        self.is_armed = True
 
     def set_in(self, ring: Ring) -> None:
-        """Misbehave; it does not come back."""
+        """Hang; never returns."""
         if self.kind == "absent":
             wait_for_schedule()
         elif self.kind == "dataloader":
@@ -257,7 +257,7 @@ def main() -> None:
         load_shard()
         return
     hang = InjectedHang(os.environ.get("RING_HANG", ""))
-    signal.signal(signal.SIGUSR1, hang.ask)
+    signal.signal(signal.SIGUSR1, hang.arm)
     ports = [int(port) for port in os.environ["RING_PORTS"].split(",")]
     listener = socket.socket(fileno=int(os.environ["RING_LISTENER"]))
     token = os.environ["RING_TOKEN"].encode()

@@ -1,6 +1,6 @@
-"""One connection of a client: as uvicorn's, with a deadline for whoever is slow on purpose.
+"""HTTP connection with timeouts for slow clients.
 
-uvicorn waits for ever for the first request of a connection, and for the rest of a head whose beginning came.
+uvicorn itself has no timeout for the first request of a connection, nor for an incomplete request head.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .limits import STALL_S
 from .problems import HttpProblem
 
-#: From the opening of a connection, or the first byte of a request, until its head is whole.
+#: Seconds from connection or first byte of a request until its head is complete.
 HEAD_S: Final = 10.0
-#: So many connections are open at a time; more are hung up on.
+#: Max open connections; further ones are aborted.
 MAX_CONNECTIONS: Final = 512
 
 
 class Connection(H11Protocol):
-    """Hangs up on whoever does not finish a head, and on whoever takes nothing off."""
+    """Aborts connections with an incomplete head or a blocked reader."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -30,6 +30,7 @@ class Connection(H11Protocol):
         self._stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the head timeout; abort above the connection limit."""
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
@@ -37,6 +38,7 @@ class Connection(H11Protocol):
             self._await_head()
 
     def data_received(self, data: bytes) -> None:
+        """Stop or restart the head timeout."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._end_head()
@@ -48,15 +50,18 @@ class Connection(H11Protocol):
         self._end_head()  # uvicorn's own timer runs until the next request begins
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel all timeouts."""
         self._end_head()
         self._end_stall()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
+        """Start the stall timeout."""
         super().pause_writing()
         self._stalled = self.loop.call_later(STALL_S, self.transport.abort)
 
     def resume_writing(self) -> None:
+        """Cancel the stall timeout."""
         self._end_stall()
         super().resume_writing()
 

@@ -33,6 +33,7 @@ class Listen:
 
     @property
     def scheme(self) -> str:
+        """URL scheme: https with a certificate, else http."""
         return "https" if self.certificate is not None else "http"
 
     def url(self, port: int) -> str:

@@ -49,7 +49,7 @@ class GpuSnapshot:
 
 @dataclass(frozen=True)
 class MetricsSnapshot:
-    """What the store knew at one instant; records are replaced and never changed, so any thread may read them."""
+    """Store contents at one instant; records are immutable, so any thread may read them."""
 
     nodes: tuple[tuple[str, NodeState | None], ...]
     connected: dict[str, NodeNow]
@@ -71,6 +71,7 @@ class MetricsSnapshot:
 
     @property
     def states(self) -> list[NodeState]:
+        """States of all nodes that have one."""
         return [state for _, state in self.nodes if state is not None]
 
 

@@ -87,12 +87,12 @@ async def diagnose_jobs(context: WebContext, request: OperationRequest[Diagnosis
     async with context.capturing:
         wanted = Diagnosis(what.samples, what.every_s, what.native, what.locals)
         judged = await diagnose(context.store, context.control, wanted, begins)
-    tell(context, (one.verdict for one in judged))
+    publish_verdicts(context, (one.verdict for one in judged))
     return DiagnosisResult([one.verdict for one in judged], taken)
 
 
-def tell(context: WebContext, verdicts: Iterable[Verdict]) -> None:
-    """Verdicts become findings, as they do on the screen."""
+def publish_verdicts(context: WebContext, verdicts: Iterable[Verdict]) -> None:
+    """Publish verdicts as findings, as the TUI does."""
     context.findings.report("verdict", filter(None, map(verdict_finding, verdicts)))
 
 

@@ -16,6 +16,7 @@ class BrowserDriver(WebDriver):
     """Reads packets from stdin, writes packets to stdout."""
 
     def start_application_mode(self) -> None:
+        """Start Textual's web driver with complete writes."""
         self._loop = asyncio.get_running_loop()
         self._write = self._write_all  # type: ignore[assignment]
         super().start_application_mode()

@@ -1,4 +1,4 @@
-"""One visitor: a process of the console, its screen sent to the browser, its end in time whatever it does."""
+"""One browser session: a console process whose screen is sent to the browser."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class BrowserSession(AppService):
         return self._said.decode(errors="replace")[-LAST_WORDS:].strip()
 
     async def start(self, width: int, height: int) -> None:
+        """Start the process with a clamped terminal size. Raises OSError."""
         try:
             await super().start(within(width, WIDTHS), within(height, HEIGHTS))
         except OSError:
@@ -49,6 +50,7 @@ class BrowserSession(AppService):
             raise
 
     async def set_terminal_size(self, width: int, height: int) -> None:
+        """Resize the terminal, clamped to the allowed sizes."""
         await super().set_terminal_size(within(width, WIDTHS), within(height, HEIGHTS))
 
     def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
