@@ -97,9 +97,9 @@ def logs(
 
     Exit codes: 0 complete, 3 some nodes could not be read.
     """
-    from .run_logs import LogFilter
+    from .run_logs import LineFilter
 
-    lines = LogFilter(tail, _ranks(ranks), _pattern(pattern), fold)
+    lines = LineFilter(tail, _ranks(ranks), _pattern(pattern), fold)
     return asyncio.run(run_control.logs(target, overrides, job, lines, follow, output))
 
 

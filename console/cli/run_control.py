@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..launch.state import JobNodeStatus, JobStatus
     from ..records import Failure
     from .run_live import LiveFleet
-    from .run_logs import LogFilter
+    from .run_logs import LineFilter
 
 
 async def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bool) -> int:
@@ -40,7 +40,7 @@ async def status(target: str, overrides: tuple[str, ...], job: str | None, as_js
 
 
 async def logs(
-    target: str, overrides: tuple[str, ...], job: str, lines: LogFilter, follow: bool, output: Path | None
+    target: str, overrides: tuple[str, ...], job: str, lines: LineFilter, follow: bool, output: Path | None
 ) -> int:
     """Print the output of a job or write it to a file; exit code 3 if some nodes could not be read."""
     from ..text import atomic_files

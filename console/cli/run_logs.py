@@ -21,7 +21,7 @@ DRAIN_S = 2.0
 
 
 @dataclass(frozen=True)
-class LogFilter:
+class LineFilter:
     """Which lines to print, and whether to merge identical ones."""
 
     tail: int | None = None
@@ -30,10 +30,10 @@ class LogFilter:
     fold: bool = True
 
 
-class JobOutput:
+class FoldedOutput:
     """Collects log records of one job from the hub and writes merged lines."""
 
-    def __init__(self, view: JobStatus, lines: LogFilter, write: Callable[[str], None]) -> None:
+    def __init__(self, view: JobStatus, lines: LineFilter, write: Callable[[str], None]) -> None:
         self._job, self._filter, self._write = view.ordered.job, lines, write
         self._nodes = frozenset(line.node for line in view.lines)  # ignore other nodes that claim this job
         writers = len(lines.ranks) if lines.ranks is not None else view.ordered.world_size
@@ -65,10 +65,10 @@ class JobOutput:
 
 
 async def stream(
-    live: LiveFleet, view: JobStatus, lines: LogFilter, write: Callable[[str], None], *, follow: bool
+    live: LiveFleet, view: JobStatus, lines: LineFilter, write: Callable[[str], None], *, follow: bool
 ) -> list[str]:
     """Write the output of a job, with `follow` until it ends. Returns one error text per unreadable node."""
-    output = JobOutput(view, lines, write)
+    output = FoldedOutput(view, lines, write)
     unsubscribe = live.hub.subscribe(output.collect)
     try:
         nodes = [line.node for line in view.lines if line.now is not None]
@@ -82,7 +82,7 @@ async def stream(
     return missing + [f"{node}: {failure.text}" for node, failure in failures.items()]
 
 
-async def _until_over(live: LiveFleet, job: str, output: JobOutput) -> None:
+async def _until_over(live: LiveFleet, job: str, output: FoldedOutput) -> None:
     quiet_since = time.monotonic()
 
     def is_done() -> bool:

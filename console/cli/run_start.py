@@ -98,9 +98,9 @@ def _print_failures(failures: Mapping[str, Failure]) -> None:
 
 async def _follow(fleet: LiveFleet, job: str) -> int:
     from ..launch.state import job_status
-    from .run_logs import LogFilter, stream
+    from .run_logs import LineFilter, stream
 
     await fleet.until(lambda: (view := job_status(fleet.store, job)) is not None and not view.unseen, 15.0)
     view = await job_named(fleet, job)
-    await stream(fleet, view, LogFilter(), click.echo, follow=True)
+    await stream(fleet, view, LineFilter(), click.echo, follow=True)
     return report_end(await job_named(fleet, job))

@@ -59,7 +59,7 @@ def described(operations: Sequence[AnyOperation]) -> tuple[AnyOperation, ...]:
         return Response(page(openapi()), media_type="text/html", headers={"content-security-policy": _CSP})
 
     every: tuple[AnyOperation, ...] = (
-        Operation("GET", "/", "What answers here, and which paths there are.", about, NoParameters, About),
+        Operation("GET", "/", "API version and available paths.", about, NoParameters, About),
         *operations,
         StreamOperation(
             "/openapi.json", "This description, as OpenAPI 3.1.", as_json, ("application/json",), is_described=True

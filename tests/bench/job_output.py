@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from gconsole.cli.run_logs import FOLD_S, JobOutput, LogFilter
+from gconsole.cli.run_logs import FOLD_S, FoldedOutput, LineFilter
 from gconsole.core.store import Store
 from gconsole.launch.state import job_status
 from gconsole.records import Job, Log, NodeState, decode, encode
@@ -82,7 +82,7 @@ def rate(ranks: int, equal: bool) -> float:
     view = job_status(store, "j")
     assert view is not None
     told: list[str] = []
-    output = JobOutput(view, LogFilter(), told.append)
+    output = FoldedOutput(view, LineFilter(), told.append)
     batches = [
         [encode(Log(node="n", source="job", job="j", rank=rank, text="\n".join(
             f"step {step} loss 2.31 lr 0.0001" + ("" if equal else f" rank {rank}")

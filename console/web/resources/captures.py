@@ -35,7 +35,7 @@ class StackCaptureRequest(msgspec.Struct, forbid_unknown_fields=True):
     locals: Variables = ()
 
 
-class CaptureResult(msgspec.Struct):
+class CaptureResponse(msgspec.Struct):
     """A capture, folded: ranks that stand at the same place are one group."""
 
     capture: str
@@ -60,7 +60,7 @@ class DiagnosisResult(msgspec.Struct):
     captures: list[str]  # those that were taken for it
 
 
-async def capture(context: WebContext, request: OperationRequest[StackCaptureRequest]) -> CaptureResult:
+async def capture(context: WebContext, request: OperationRequest[StackCaptureRequest]) -> CaptureResponse:
     """Read the stacks of all ranks."""
     what = request.parameters
     order = CaptureRequest(
@@ -72,7 +72,7 @@ async def capture(context: WebContext, request: OperationRequest[StackCaptureReq
         done = await context.control.capture(order)
     now = context.store.captures.get(order.id)
     lines = lines_of([now], hang_models(context.store)) if now is not None else []
-    return CaptureResult(done.id, done.at, lines, dict(done.failures))
+    return CaptureResponse(done.id, done.at, lines, dict(done.failures))
 
 
 async def diagnose_jobs(context: WebContext, request: OperationRequest[DiagnosisRequest]) -> DiagnosisResult:
@@ -103,8 +103,22 @@ def _is_busy() -> HttpProblemError:
 
 
 OPERATIONS: Final = (
-    Operation("POST", "/captures", "Read the stacks of all ranks at one instant, and fold them.", capture,
-              StackCaptureRequest, CaptureResult, problems=(409,)),
-    Operation("POST", "/diagnose", "Capture until it can be said who holds each job; say it.", diagnose_jobs,
-              DiagnosisRequest, DiagnosisResult, problems=(409,)),
-)  # fmt: skip
+    Operation(
+        "POST",
+        "/captures",
+        "Read the stacks of all ranks at one instant, and fold them.",
+        capture,
+        StackCaptureRequest,
+        CaptureResponse,
+        problems=(409,),
+    ),
+    Operation(
+        "POST",
+        "/diagnose",
+        "Sample until the blocking rank of each job is identified, and report it.",
+        diagnose_jobs,
+        DiagnosisRequest,
+        DiagnosisResult,
+        problems=(409,),
+    ),
+)

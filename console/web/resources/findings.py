@@ -15,7 +15,7 @@ from ..operation import NoParameters, Operation, OperationRequest
 class FindingsQuery(msgspec.Struct, forbid_unknown_fields=True):
     """Which of them."""
 
-    open: Annotated[bool, msgspec.Meta(description="leave out what is no longer true")] = False
+    open: Annotated[bool, msgspec.Meta(description="exclude cleared findings")] = False
 
 
 class FindingsSeen(msgspec.Struct):

@@ -36,7 +36,7 @@ class GpuList(msgspec.Struct):
 
 
 class RankList(msgspec.Struct):
-    """Processes that are ranks, as far as anybody can tell."""
+    """Processes that are ranks, as far as detected."""
 
     ranks: list[RankLine]
 
@@ -55,9 +55,7 @@ async def get_ranks(context: WebContext, request: OperationRequest[RanksQuery]) 
 
 
 OPERATIONS: Final = (
-    Operation(
-        "GET", "/gpus", "Every GPU, what its driver said last, and the ranks on it.", get_gpus, GpusQuery, GpuList
-    ),
+    Operation("GET", "/gpus", "All GPUs with their latest metrics and ranks.", get_gpus, GpusQuery, GpuList),
     Operation(
         "GET", "/ranks", "Every rank of every job, where it runs and what it does.", get_ranks, RanksQuery, RankList
     ),
