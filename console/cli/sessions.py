@@ -231,12 +231,12 @@ def mark(session: str, text: str, folder: Path) -> None:
 def stop(session: str, folder: Path) -> None:
     """Stop a recording that runs in another terminal."""
     from ..session.format.layout import SessionError, find
-    from ..session.record.control_files import ask_to_stop
+    from ..session.record.control_files import request_stop
 
     recorded = find(session, folder)
     if not recorded.is_being_written():
         raise SessionError(f"{recorded.name} is not being recorded")
-    ask_to_stop(recorded)
+    request_stop(recorded)
     deadline = time.monotonic() + 10.0
     while recorded.is_being_written():
         if time.monotonic() > deadline:

@@ -43,7 +43,7 @@ from .snapshot import ScreenSnapshot, SnapshotBuilder, Staging
 from .theme.catalog import ThemeCatalog
 from .ui_state import SAVE_EVERY_S, UiStateController, UiStateFile
 from .views.base import CancelRequested, CaptureViewRequested, GpuPageRequested, NodePageRequested, View
-from .views.query.view import NamesRequested, QueryCancelled, QueryRequested
+from .views.query.view import NamesRequested, QueryCancelRequested, QueryRequested
 from .views.registry import VIEWS
 from .widgets.bar import Bar
 from .widgets.line_view import LineView
@@ -256,7 +256,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     def on_names_requested(self, event: NamesRequested) -> None:
         self.queries.complete_names(event.view)
 
-    def on_query_cancelled(self, event: QueryCancelled) -> None:
+    def on_query_cancel_requested(self, event: QueryCancelRequested) -> None:
         self.queries.client.cancel()
 
     # -- actions -----------------------------------------------------------------------------------------------------

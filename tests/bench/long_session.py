@@ -26,7 +26,7 @@ from gconsole.core.bus import Published
 from gconsole.records import encode
 from gconsole.session.format import zstd_frames
 from gconsole.session.format.counts import Batch, add, count
-from gconsole.session.format.layout import Heard, Meta, Part, Session, named
+from gconsole.session.format.layout import AgentProgress, Meta, RecorderRun, Session, named
 from gconsole.session.format.segments import SegmentWriter
 from gconsole.session.manage import create
 from gconsole.session.manage.compact import MANIFEST, Compacted, PartWriter, hour_of
@@ -93,14 +93,14 @@ def make_long(
         tables.close()
     for agent, record in agents.items():
         seq = record.seq + (minutes - 1) * NUMBERS
-        meta.agents[agent] = Heard(record.node, seq, record.rx + (minutes - 1) * MINUTE_NS)
+        meta.agents[agent] = AgentProgress(record.node, seq, record.rx + (minutes - 1) * MINUTE_NS)
     _close(session, meta, minutes)
     return meta
 
 
 def _close(session: Session, meta: Meta, minutes: int) -> None:
     ended = BEGAN_NS + minutes * MINUTE_NS
-    meta.parts = (Part(began=BEGAN_NS, ended=ended, how="stopped", console="bench"),)
+    meta.parts = (RecorderRun(began=BEGAN_NS, ended=ended, how="stopped", console="bench"),)
     meta.state, meta.closed, meta.sealed = "closed", ended, len(session.segments())
     session.write(meta)
 

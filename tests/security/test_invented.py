@@ -23,7 +23,7 @@ from gconsole.fleet import quotas, record_receiver
 from gconsole.fleet.record_receiver import RecordReceiver
 from gconsole.records import KINDS, ClockNode, ClockWindow, Record, encode, kinds
 from gconsole.session.format import counts
-from gconsole.session.format.layout import Meta, Part
+from gconsole.session.format.layout import Meta, RecorderRun
 from gconsole.session.format.pseudonyms import Pseudonyms
 from gconsole.session.format.redact import Redactor
 
@@ -110,7 +110,7 @@ class Console:
         self.hub = Hub()
         self.store, self.facts = Store(64 << 20), HealthState(60.0, 50.0)
         self.clocks = clockwindows.ClockFold(clockwindows.ClockLimits(window_ns=1_000_000_000))
-        self.meta = Meta(parts=(Part(began=1, console=self.hub.console_id),))
+        self.meta = Meta(parts=(RecorderRun(began=1, console=self.hub.console_id),))
         self.names = Pseudonyms(b"k" * 32, ["evil"])
         self.redact = Redactor(pseudonyms=self.names)
         self.intake = RecordReceiver("evil", self.hub, lambda text: None)

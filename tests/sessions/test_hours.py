@@ -99,7 +99,7 @@ def test_a_recording_of_hours_holds_no_more_than_what_is_true_now(tmp_path, monk
                 if session.path.is_dir() and _on_disk(session) >= TICKS * AGENTS:
                     held.append(_held())
         finally:
-            control_files.ask_to_stop(session)
+            control_files.request_stop(session)
 
     looking = threading.Thread(target=look)
     tracemalloc.start()

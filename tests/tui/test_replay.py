@@ -12,7 +12,7 @@ from gconsole.core.store import Store
 from gconsole.monitor.hang import verdicts
 from gconsole.records import Finding, Mark, RankStat, Record, Stack, StackFrame
 from gconsole.session import replay
-from gconsole.session.format.layout import Meta, Part, named
+from gconsole.session.format.layout import Meta, RecorderRun, named
 from gconsole.session.manage import create
 from gconsole.session.replay import Replay
 from gconsole.tui.dialogs.prompts import Prompt
@@ -50,7 +50,7 @@ def player(tmp_path):
         if minute == 8:
             cluster.loses("node2")
     session = named("night", tmp_path)
-    meta = Meta(cluster="h100-pod", created=began, parts=(Part(began=began, how="stopped"),))
+    meta = Meta(cluster="h100-pod", created=began, parts=(RecorderRun(began=began, how="stopped"),))
     create.make(session, cluster.tape, meta)
     return Replay(session)
 

@@ -18,7 +18,7 @@ from gconsole.core.bus import Published
 from gconsole.core.control import CaptureRequest
 from gconsole.core.store import Store
 from gconsole.records import Gap, Mark, decode
-from gconsole.session.format.layout import Meta, Part, named
+from gconsole.session.format.layout import Meta, RecorderRun, named
 from gconsole.session.manage import create
 from gconsole.session.replay import Replay
 from gconsole.tui.app import ConsoleApp
@@ -133,7 +133,7 @@ def live_app(tape: Tape) -> ConsoleApp:
 def replay_of(tape: Tape, folder: Path) -> Replay:
     session = named("night", folder)
     began = min(record.rx for record in tape.records)
-    create.make(session, tape.records, Meta(cluster=tape.cluster, parts=(Part(began=began, how="stopped"),)))
+    create.make(session, tape.records, Meta(cluster=tape.cluster, parts=(RecorderRun(began=began, how="stopped"),)))
     return Replay(session, history_bytes=HISTORY_BYTES)
 
 

@@ -22,7 +22,7 @@ import msgspec
 from ...core.bus import Published
 from ...core.control import Selection
 from ...records import UNREADABLE, AnyRecord, BadRecord, decode, encode
-from ..format.layout import SCHEMA, Meta, Part, SessionError, check_schema
+from ..format.layout import SCHEMA, Meta, RecorderRun, SessionError, check_schema
 from .slice import Chosen
 
 #: A record is not longer: a stack of the deepest recursion that is read has some hundred kilobytes.
@@ -43,7 +43,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
     created: int = 0  # console CLOCK_REALTIME, ns
     closed: int | None = None
     selection: Selection = msgspec.field(default_factory=Selection)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RecorderRun, ...] = ()
     merged: tuple[str, ...] = ()
 
 

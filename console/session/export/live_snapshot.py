@@ -22,7 +22,7 @@ from ...core.store import ProcessKey, Store
 from ...records import KINDS, AgentCost, Gpu, Host, Log, Nic, RankStat
 from ...records.kinds import SPECS, kind_of
 from ...records.metrics import HISTORY
-from ..format.layout import Meta, Part
+from ..format.layout import Meta, RecorderRun
 from ..format.redact import Redactor
 from ..query.live import EntityHistory, history_of, records_of
 from .slice import Chosen
@@ -118,7 +118,7 @@ def held(store: Store, name: str) -> Held:
     cluster = store.console.cluster if store.console is not None else ""
     meta = Meta(
         name=name, id=secrets.token_hex(8), cluster=cluster, state="closed", created=first, closed=last,
-        parts=(Part(began=first, ended=last, how="stopped", version=__version__),), first_rx=first, last_rx=last,
+        parts=(RecorderRun(began=first, ended=last, how="stopped", version=__version__),), first_rx=first, last_rx=last,
     )  # fmt: skip
     still = {key: (now.still_since, now.stat) for key, now in store.ranks.items()
              if now.still_since is not None and now.stat is not None}  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Final
 from ...core.bus import Published
 from ...records import KINDS
 from ...records.kinds import kind_of
-from .layout import Heard, Meta
+from .layout import AgentProgress, Meta
 
 #: So many kinds that this version does not know are counted by name, the rest together: a node can invent any number,
 #: and the label of a frame has little room.
@@ -23,7 +23,7 @@ class Batch:
     """What a number of records are."""
 
     kinds: dict[str, int]
-    agents: dict[str, Heard]
+    agents: dict[str, AgentProgress]
     first_rx: int
     last_rx: int
 
@@ -43,7 +43,7 @@ def count(records: Sequence[Published]) -> Batch:
             first_rx = record.rx
         elif record.rx > last_rx:
             last_rx = record.rx
-    heard = {agent: Heard(record.node, record.seq, record.rx) for agent, record in agents.items()}
+    heard = {agent: AgentProgress(record.node, record.seq, record.rx) for agent, record in agents.items()}
     return Batch(kinds, heard, first_rx, last_rx)
 
 

@@ -18,7 +18,7 @@ import duckdb
 from ...core.bus import Published
 from ...records import BadRecord, decode
 from ..query.limits import bounded_memory
-from .manifest import Part
+from .manifest import ParquetPart
 from .parquet_guard import checked_paths
 from .reader import Choice
 from .table_schema import TABLES, columns_of, formatted_lines, literal, quoted
@@ -35,7 +35,7 @@ _MEMORY: Final = "512MB"
 Broken: Final = (duckdb.Error, MemoryError)
 
 
-def records(folder: Path, parts: Sequence[Part], choice: Choice) -> Iterator[Published]:
+def records(folder: Path, parts: Sequence[ParquetPart], choice: Choice) -> Iterator[Published]:
     """Yield the chosen records of these files of a folder `parquet`.
 
     Raises OSError, SessionError for a file that no compaction wrote, one of `Broken` for a damaged one.
@@ -53,7 +53,7 @@ def records(folder: Path, parts: Sequence[Part], choice: Choice) -> Iterator[Pub
                 yield record
 
 
-def span(folder: Path, parts: Sequence[Part]) -> tuple[int, int] | None:
+def span(folder: Path, parts: Sequence[ParquetPart]) -> tuple[int, int] | None:
     """Return the arrival of the earliest and latest record in these files; None without records. Raises OSError."""
     spans = [found for path in checked_paths(folder, parts) if (found := _span(path)) is not None]
     return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None

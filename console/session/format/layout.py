@@ -52,7 +52,7 @@ class NewerSchema(SessionError):
     """A session that a newer gconsole wrote: it is not touched."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class RecorderRun(msgspec.Struct, frozen=True, kw_only=True):
     """One uninterrupted run of a recorder."""
 
     began: int  # console CLOCK_REALTIME, ns
@@ -63,7 +63,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""  # of gconsole
 
 
-class Heard(msgspec.Struct, frozen=True):
+class AgentProgress(msgspec.Struct, frozen=True):
     """How far one agent has been recorded."""
 
     node: str
@@ -82,11 +82,11 @@ class Meta(msgspec.Struct, kw_only=True):
     created: int = 0  # console CLOCK_REALTIME, ns
     closed: int | None = None
     selection: Selection = msgspec.field(default_factory=Selection)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RecorderRun, ...] = ()
     sealed: int = 0  # the last segment that nobody writes to any more
     records: int = 0  # in the sealed segments
     counts: dict[str, int] = msgspec.field(default_factory=dict)  # kind → records
-    agents: dict[str, Heard] = msgspec.field(default_factory=dict)  # the last of each node, and the consoles
+    agents: dict[str, AgentProgress] = msgspec.field(default_factory=dict)  # the last of each node, and the consoles
     first_rx: int | None = None
     last_rx: int | None = None
     merged: tuple[str, ...] = ()  # names of the sessions it was merged from

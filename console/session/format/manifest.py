@@ -25,7 +25,7 @@ _NAME: Final = re.compile(
 )
 
 
-class Part(msgspec.Struct, frozen=True):
+class ParquetPart(msgspec.Struct, frozen=True):
     """One file of one table."""
 
     path: str  # relative to the folder `parquet`
@@ -39,7 +39,7 @@ class Compacted(msgspec.Struct, kw_only=True):
 
     schema: str = SCHEMA
     segments: dict[str, int] = msgspec.field(default_factory=dict)  # file → its bytes, as they were
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ParquetPart, ...] = ()
     damaged_bytes: int = 0  # of segments, that could not be read
 
 
@@ -66,7 +66,7 @@ class Step:
 
     first: int  # segments, by number: from, and up to and with
     last: int
-    parts: tuple[Part, ...]
+    parts: tuple[ParquetPart, ...]
 
 
 def pieces(session: Session) -> list[Path | Step]:
@@ -79,7 +79,7 @@ def pieces(session: Session) -> list[Path | Step]:
         return list(segments.values())
     done = compacted(session)
     compact = {_number(Path(name)) for name in done.segments}
-    steps: dict[tuple[int, int], list[Part]] = {}
+    steps: dict[tuple[int, int], list[ParquetPart]] = {}
     for part in done.parts:
         steps.setdefault(segments_of(part), []).append(part)
     found: dict[int, Path | Step] = dict(segments)
@@ -107,7 +107,7 @@ def _number(path: Path) -> int:
     return int(path.name.partition(".")[0])
 
 
-def segments_of(part: Part) -> tuple[int, int]:
+def segments_of(part: ParquetPart) -> tuple[int, int]:
     """From which segments a file was made: its name says so. Raises SessionError for a name that none gets."""
     match = _NAME.fullmatch(part.path)
     if match is None or match[1] != part.table:

@@ -15,7 +15,7 @@ import duckdb
 
 from ..query.limits import bounded_memory
 from .layout import SessionError, inside
-from .manifest import Part
+from .manifest import ParquetPart
 from .table_schema import literal
 from .to_parquet import shared_cursor
 
@@ -34,7 +34,7 @@ _FILES_AT_ONCE: Final = 64
 _MEMORY: Final = "256MB"
 
 
-def checked_paths(folder: Path, parts: Sequence[Part]) -> list[Path]:
+def checked_paths(folder: Path, parts: Sequence[ParquetPart]) -> list[Path]:
     """Return the paths of files of a folder `parquet`, in their order.
 
     Raises SessionError for a file that compaction did not write; OSError.
@@ -64,7 +64,7 @@ def _check_footer_size(path: Path) -> None:
         raise _damaged(path, f"its footer claims {footer} bytes")
 
 
-def _check_footers(paths: Sequence[Path], parts: Sequence[Part]) -> None:
+def _check_footers(paths: Sequence[Path], parts: Sequence[ParquetPart]) -> None:
     """Raises SessionError for one with too many columns or rows, or other rows than compaction noted; duckdb.Error."""
     listed = "[" + ", ".join(literal(str(path)) for path in paths) + "]"
     query = f"""

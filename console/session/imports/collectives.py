@@ -44,7 +44,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Imported:
+class ImportedCollectives:
     """What files said. `read` are those that were one of ours, whatever came of it."""
 
     records: list[Fact] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Imported:
     read: list[Path] = field(default_factory=list)
 
 
-def import_folder(folder: Path, job: str | None = None) -> Imported:
+def import_folder(folder: Path, job: str | None = None) -> ImportedCollectives:
     """Everything of ours in a folder and below; other files are passed over. `job` is the folder's name by default."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     found = import_files(paths[:MOST_FILES], job or folder.resolve().name)
@@ -61,9 +61,9 @@ def import_folder(folder: Path, job: str | None = None) -> Imported:
     return found
 
 
-def import_files(paths: Iterable[Path], job: str) -> Imported:
+def import_files(paths: Iterable[Path], job: str) -> ImportedCollectives:
     """Everything of ours in these files. Nothing is raised: what cannot be read is a problem that names its file."""
-    found = Imported()
+    found = ImportedCollectives()
     logs: list[tuple[Path, CollectiveSource, list[dict[str, Any]]]] = []
     for path in paths:
         try:

@@ -39,7 +39,7 @@ class NoDumps(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedDumps:
     """The records of a folder, and the files that are no dumps, each with the reason."""
 
     records: tuple[Record, ...]
@@ -63,7 +63,7 @@ class _Dump:
     threads: tuple[_Thread, ...]
 
 
-def records_of(folder: Path, models: tuple[str, ...] = ()) -> Imported:
+def records_of(folder: Path, models: tuple[str, ...] = ()) -> ImportedDumps:
     """Everything in a folder and below it. `models` as in [hang] models. Raises NoDumps."""
     looks: Counter[tuple[str, int | None, int]] = Counter()
     records: list[Record] = []
@@ -86,12 +86,12 @@ def records_of(folder: Path, models: tuple[str, ...] = ()) -> Imported:
         raise NoDumps(f"{folder}: nothing that `py-spy dump` or `py-spy dump --json` wrote")
     nodes = sorted({record.node for record in records})
     head = _head(folder, models, nodes, min(record.rx for record in records))
-    return Imported((*head, *records), tuple(refused))
+    return ImportedDumps((*head, *records), tuple(refused))
 
 
-def without_stacks(folder: Path, models: tuple[str, ...] = ()) -> Imported:
+def without_stacks(folder: Path, models: tuple[str, ...] = ()) -> ImportedDumps:
     """A folder without any dump of stacks, in which something else was found."""
-    return Imported(tuple(_head(folder, models, ["imported"], _instant(folder))), ())
+    return ImportedDumps(tuple(_head(folder, models, ["imported"], _instant(folder))), ())
 
 
 def _head(folder: Path, models: tuple[str, ...], nodes: list[str], rx: int) -> list[Record]:

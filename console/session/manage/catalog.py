@@ -85,7 +85,7 @@ def rename(session: Session, name: str) -> Session:
 def mark(session: Session, text: str) -> None:
     """Add a person's note: by its recorder while it is recorded, else at its end. Raises SessionError, OSError."""
     if session.is_being_written():
-        control_files.ask_to_mark(session, text)
+        control_files.request_mark(session, text)
         return
     with session.lock():
         meta = session.read()

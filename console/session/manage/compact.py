@@ -26,7 +26,7 @@ import msgspec
 from ...core.bus import Published
 from ...text.atomic_files import write_atomically
 from ..format.layout import Session, SessionError, inside, sync_folder
-from ..format.manifest import MANIFEST, Compacted, Part, compacted
+from ..format.manifest import MANIFEST, Compacted, ParquetPart, compacted
 from ..format.reader import lenient
 from ..format.table_schema import TABLES, line_of, table_of
 from ..format.zstd_frames import Damage
@@ -129,7 +129,7 @@ class PartWriter:
         self._sizes: Counter[tuple[str, str]] = Counter()
         self._size = 0
         self._written: Counter[tuple[str, str]] = Counter()
-        self._parts: list[Part] = []
+        self._parts: list[ParquetPart] = []
 
     def add(self, records: Iterable[Published], wanted: Collection[str] = TABLES) -> None:
         """Write those that belong into the wanted tables. Raises OSError."""
@@ -150,7 +150,7 @@ class PartWriter:
         while self._size > BUFFER_CHARS:
             self._write(self._sizes.most_common(1)[0][0])
 
-    def finish(self) -> tuple[Part, ...]:
+    def finish(self) -> tuple[ParquetPart, ...]:
         """Write what is left; return all the files. Raises OSError."""
         for key in sorted(self._lines):
             self._write(key)
@@ -172,7 +172,7 @@ class PartWriter:
         rows = write_file(self._connection, path, table, lines, is_temporary=self._is_temporary)
         if not self._is_temporary:
             _sync(path)
-        self._parts.append(Part(name, table, hour, rows))
+        self._parts.append(ParquetPart(name, table, hour, rows))
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
@@ -199,4 +199,4 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-__all__ = ["MANIFEST", "Compacted", "Part", "PartWriter", "compact", "compacted", "hour_of", "pending"]
+__all__ = ["MANIFEST", "Compacted", "ParquetPart", "PartWriter", "compact", "compacted", "hour_of", "pending"]

@@ -17,7 +17,7 @@ from ...records import encode
 from ...text.atomic_files import make_folder
 from ..format import zstd_frames
 from ..format.counts import add, count
-from ..format.layout import Meta, Part, Session, SessionError, now, sync_folder
+from ..format.layout import Meta, RecorderRun, Session, SessionError, now, sync_folder
 from ..format.segments import SegmentWriter
 
 #: Records in a frame: some megabytes, which is where larger frames no longer get smaller.
@@ -73,7 +73,7 @@ def _fill(session: Session, records: Iterable[Published], meta: Meta) -> Meta:
     finally:
         writer.close()
     ended = now()
-    meta.parts = meta.parts or (Part(began=meta.created, ended=ended, how="stopped", version=__version__),)
+    meta.parts = meta.parts or (RecorderRun(began=meta.created, ended=ended, how="stopped", version=__version__),)
     meta.sealed, meta.state, meta.closed = writer.number, "closed", ended
     session.write(meta)
     return meta

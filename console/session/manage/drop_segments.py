@@ -7,7 +7,7 @@ from collections.abc import Collection
 from ...text.format import size
 from ..format import zstd_frames
 from ..format.layout import Session, SessionError, sync_folder
-from ..format.manifest import Compacted, Part, compacted, segments_of
+from ..format.manifest import Compacted, ParquetPart, compacted, segments_of
 from ..format.zstd_frames import Damage
 
 
@@ -57,7 +57,7 @@ def _check(session: Session, done: Compacted) -> None:
         raise SessionError(f"{session.name}: {text}: {why}; try: remove {session.parquet_folder}, and compact again")
 
 
-def _is_of(part: Part, there: Collection[int]) -> bool:
+def _is_of(part: ParquetPart, there: Collection[int]) -> bool:
     """Whether any segment that this was made of is still there."""
     first, last = segments_of(part)
     return any(first <= number <= last for number in there)

@@ -75,7 +75,7 @@ def leaving(kept: Sequence[Kept], limits: Limits, at: int) -> list[Leaving]:
     return gone
 
 
-def look(folder: Path) -> list[Kept]:
+def stored_sessions(folder: Path) -> list[Kept]:
     """What is in a folder; what cannot be read is not touched. Raises OSError."""
     found = []
     for session in all_sessions(folder):
@@ -91,7 +91,7 @@ def keep_within(folder: Path, limits: Limits, at: int) -> list[str]:
     """Delete what has to go; a line each that says what and why, and one where that is not enough. Raises OSError."""
     if limits == Limits():
         return []
-    words, kept = [], look(folder)
+    words, kept = [], stored_sessions(folder)
     left = sum(one.bytes for one in kept)
     sizes = {one.session: one.bytes for one in kept}
     for one in leaving(kept, limits, at):

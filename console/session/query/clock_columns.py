@@ -103,7 +103,7 @@ def with_cluster_time(sql: str, pieces_table: str = "") -> str:
 _STAR: Final = re.compile(r"(\b(select|distinct|all)|,|\.|\bon\s*\([^)]*\))\s*\*", re.IGNORECASE)
 
 
-def asks_for_cluster_time(sql: str) -> bool:
+def needs_cluster_time(sql: str) -> bool:
     """Whether the question may show either column: by name, by `*`, or by a short view that has them.
 
     Only then are they worth what they cost: a look into the line of its node for every row.
@@ -122,7 +122,7 @@ def asks_for_cluster_time(sql: str) -> bool:
 
 def tables_for(sql: str) -> tuple[frozenset[str], bool]:
     """The tables that a question needs, and whether it may show the time of the cluster, which needs one more."""
-    timed = asks_for_cluster_time(sql)
+    timed = needs_cluster_time(sql)
     return tables_named(sql) | ({"clock_node"} if timed else frozenset()), timed
 
 

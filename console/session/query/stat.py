@@ -47,12 +47,12 @@ def figures(database: Database, by: By, deadline_s: float) -> tuple[tuple[Result
     names = _NAMES[by].split(", ")
     things = database.query(f"{_THINGS[by]} ORDER BY {_NAMES[by]}", limit=None, deadline_s=deadline_s).to_dicts()
     slices = list(_slices(things)) or [[]]
-    columns, first = database.stream(question(by, names, slices[0]), deadline_s=deadline_s)
+    columns, first = database.stream(figures_query(by, names, slices[0]), deadline_s=deadline_s)
 
     def rows() -> Iterator[Rows]:
         yield from first
         for some in slices[1:]:
-            yield from database.stream(question(by, names, some), deadline_s=deadline_s)[1]
+            yield from database.stream(figures_query(by, names, some), deadline_s=deadline_s)[1]
 
     return columns, rows()
 
@@ -70,7 +70,7 @@ def _slices(things: Sequence[Thing]) -> Iterator[list[Thing]]:
         yield held
 
 
-def question(by: By, names: Sequence[str], things: Sequence[Thing]) -> str:
+def figures_query(by: By, names: Sequence[str], things: Sequence[Thing]) -> str:
     """The question whose answer are the figures of these things, a row each.
 
     `zero_s` is how long `util_pct` was 0: the samples that were, times the time between samples. `energy_j` is what the

@@ -15,13 +15,13 @@ _MARK, _STOP = ".ask-mark-", ".ask-stop"
 _LONGEST: Final = 4096
 
 
-def ask_to_stop(session: Session) -> None:
+def request_stop(session: Session) -> None:
     """Its recorder ends it within two seconds. Raises OSError."""
     with contextlib.suppress(FileExistsError):
         write_new(session.path / _STOP, b"")
 
 
-def ask_to_mark(session: Session, text: str) -> None:
+def request_mark(session: Session, text: str) -> None:
     """Its recorder keeps the note within two seconds. Raises OSError."""
     write_atomically(session.path / f"{_MARK}{secrets.token_hex(8)}", text.encode()[:_LONGEST])
 

@@ -16,7 +16,7 @@ _VALUED: Final = ("--nodes", "--metrics", "--kinds", "--every")
 _FLAGS: Final = ("--locals", "--redact")
 
 
-def asked(text: str) -> tuple[str, Selection | None]:
+def parse_record_request(text: str) -> tuple[str, Selection | None]:
     """The name (empty where none was typed), and what is kept (None: everything). Raises SessionError for a mistake."""
     try:
         words = shlex.split(text)

@@ -20,7 +20,7 @@ from ... import __version__
 from ...core.bus import Hub, Published
 from ...core.control import ActiveRecording, AgentAdopter, CrashedRecording, Selection
 from ...records import Gap, Log, Node, Record
-from ..format.layout import Heard, Meta, Part, Session, SessionError, named, now
+from ..format.layout import AgentProgress, Meta, RecorderRun, Session, SessionError, named, now
 from ..format.pseudonyms import Pseudonyms, key_of_this_user
 from ..format.redact import Redactor
 from ..format.segments import SEGMENT_BYTES
@@ -72,7 +72,9 @@ class Recorder:
         self._want_clocks = want_clocks
         self._running: dict[str, Recording] = {}
         self._leaving: set[str] = set()  # those that hear their own end
-        self._gone: dict[str, dict[str, tuple[str, Heard]]] = {}  # of resumed sessions: node → agent, how far it was
+        self._gone: dict[
+            str, dict[str, tuple[str, AgentProgress]]
+        ] = {}  # of resumed sessions: node → agent, how far it was
         self._number = 0
         self._heard: dict[str, deque[tuple[int, int]]] = {}  # agent → (batch, its last number in it), oldest first
         self._speaks: dict[str, str] = {}  # node → the agent that was heard there last
@@ -234,7 +236,7 @@ class Recorder:
         console, was = self._hub.console_id, ""
         if is_bridged and opened.left is not None:
             console, was = opened.left.console_id, console
-        part = Part(began=now(), console=console, was=was, version=__version__)
+        part = RecorderRun(began=now(), console=console, was=was, version=__version__)
         opened.meta = replace(opened.meta, parts=(*opened.meta.parts, part), state="recording", closed=None)
         opened.session.write(opened.meta)
         return Recording(
@@ -301,7 +303,7 @@ def _refused(name: str, place: Path, error: OSError, try_: str = "") -> SessionE
     return SessionError(f"{name}: no recording in {place}: {error.strerror or error}{try_}")
 
 
-def _gap(name: str, first: Published, agent: str, heard: Heard) -> Gap | None:
+def _gap(name: str, first: Published, agent: str, heard: AgentProgress) -> Gap | None:
     """What is missing between the last record of a node before a crash and its first one after; None: nothing.
 
     Records are counted where the same agent spoke on; of one that had ended nobody can count them, but its ticks can.

@@ -20,7 +20,7 @@ from ...records import UNREADABLE, BadRecord, decode
 from ..format import reader
 from ..format import zstd_frames as frames
 from ..format.counts import Batch, add
-from ..format.layout import Heard, Meta, NewerSchema, Part, Session, SessionError, now, sync_folder
+from ..format.layout import AgentProgress, Meta, NewerSchema, RecorderRun, Session, SessionError, now, sync_folder
 from ..format.manifest import Step, pieces
 from ..format.zstd_frames import Damage, Frame
 
@@ -195,7 +195,7 @@ def _take_in(path: Path, meta: Meta, found: Findings, *, read: bool) -> int | No
     return None
 
 
-def _agents(raw: bytes) -> dict[str, Heard]:
+def _agents(raw: bytes) -> dict[str, AgentProgress]:
     heard: dict[str, _Head] = {}
     for line in raw.splitlines():
         try:
@@ -205,7 +205,7 @@ def _agents(raw: bytes) -> dict[str, Heard]:
         known = heard.get(head.agent)
         if known is None or known.seq < head.seq:
             heard[head.agent] = head
-    return {agent: Heard(head.node, head.seq, head.rx) for agent, head in heard.items()}
+    return {agent: AgentProgress(head.node, head.seq, head.rx) for agent, head in heard.items()}
 
 
 def _cut(path: Path, at: int) -> int:
@@ -243,7 +243,7 @@ def _oldest(files: Sequence[Path]) -> int:
     return now()
 
 
-def _ended(part: Part, last_rx: int | None) -> Part:
+def _ended(part: RecorderRun, last_rx: int | None) -> RecorderRun:
     return part if part.how != "recording" else replace(part, how="crashed", ended=last_rx or part.began)
 
 

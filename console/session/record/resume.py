@@ -9,7 +9,7 @@ from ...core.bus import Sink
 from ...core.control import CrashedRecording
 from ...records.kinds import names_where
 from ..format import reader
-from ..format.layout import Heard, Meta, Session, SessionError
+from ..format.layout import AgentProgress, Meta, Session, SessionError
 from ..format.reader import Choice
 from ..format.zstd_frames import Damage
 from . import repair
@@ -56,7 +56,7 @@ def _never_mind(damage: Damage) -> None:
     """`recover` has told it already."""
 
 
-def last_agents(meta: Meta) -> dict[str, tuple[str, Heard]]:
+def last_agents(meta: Meta) -> dict[str, tuple[str, AgentProgress]]:
     """By node, the agent that was heard last there, and how far it is recorded; nodes as they are called in there."""
     consoles = {name for part in meta.parts for name in (part.console, part.was)}
     oldest_first = sorted(meta.agents.items(), key=lambda item: item[1].rx)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...core.control import ActiveRecording, Control, Selection
 from ...session.format.layout import SessionError
-from ...session.record.parse_request import asked
+from ...session.record.parse_request import parse_record_request
 from ...text import format
 from ...text.cells import clean
 from ..dialogs.prompts import Prompt
@@ -64,7 +64,7 @@ class RecordingController(Controller):
             return
         running = [now.name for now in self.running]
         try:
-            typed, selection = asked(text)
+            typed, selection = parse_record_request(text)
         except SessionError as error:
             self._notify(str(error), "error")
             return

@@ -4,7 +4,7 @@ import pytest
 
 from gconsole.core.control import Selection
 from gconsole.session.format.layout import SessionError
-from gconsole.session.record.parse_request import asked
+from gconsole.session.record.parse_request import parse_record_request
 from gconsole.session.record.selection import select
 
 
@@ -20,7 +20,7 @@ from gconsole.session.record.selection import select
     ],
 )
 def test_a_name_and_what_it_keeps(text, name, selection):
-    assert asked(text) == (name, selection)
+    assert parse_record_request(text) == (name, selection)
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_a_name_and_what_it_keeps(text, name, selection):
 )
 def test_a_mistake_is_told(text, word):
     with pytest.raises(SessionError, match=word):
-        asked(text)
+        parse_record_request(text)

@@ -8,7 +8,7 @@ from session_made import START, a_session, gpu
 from gconsole.analysis.clock import CommonClock
 from gconsole.records import ClockNode, ClockSnapshot, RankStat
 from gconsole.session.manage.compact import compact
-from gconsole.session.query.clock_columns import BEYOND_NS, asks_for_cluster_time
+from gconsole.session.query.clock_columns import BEYOND_NS, needs_cluster_time
 from gconsole.session.query.engine import Database
 from gconsole.session.query.sources import RecordedSource
 
@@ -93,14 +93,14 @@ def test_after_a_reboot_the_line_is_the_new_one(tmp_path):
     "WITH a AS (FROM gpu) SELECT bound_ns FROM a", "SUMMARIZE gpu", "TABLE gpu",
 ])  # fmt: skip
 def test_it_is_looked_up_where_it_may_be_shown(sql):
-    assert asks_for_cluster_time(sql)
+    assert needs_cluster_time(sql)
 
 
 @pytest.mark.parametrize(
     "sql", ["SELECT count(*) FROM gpu", "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank"]
 )
 def test_and_not_where_it_only_costs(sql):
-    assert not asks_for_cluster_time(sql)
+    assert not needs_cluster_time(sql)
 
 
 def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):

@@ -9,7 +9,7 @@ from gconsole.core.store import Store
 from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat, Stack
 from gconsole.session import replay
 from gconsole.session.format import index
-from gconsole.session.format.layout import Meta, Part, SessionError, named
+from gconsole.session.format.layout import Meta, RecorderRun, SessionError, named
 from gconsole.session.manage import create
 from gconsole.session.manage.compact import compact
 from gconsole.session.replay import NotLive, Replay
@@ -51,7 +51,7 @@ def night() -> list:
 @pytest.fixture
 def session(tmp_path):
     made = named("night", tmp_path)
-    create.make(made, night(), Meta(cluster="pod", created=BEGAN, parts=(Part(began=BEGAN, how="stopped"),)))
+    create.make(made, night(), Meta(cluster="pod", created=BEGAN, parts=(RecorderRun(began=BEGAN, how="stopped"),)))
     return made
 
 

@@ -10,7 +10,7 @@ from sessionfiles import SECOND, crashed, gpus
 from gconsole.cli.sessions import sessions
 from gconsole.records import Mark
 from gconsole.session.format import reader
-from gconsole.session.format.layout import Meta, Part, Session, SessionError, all_sessions, find, named
+from gconsole.session.format.layout import Meta, RecorderRun, Session, SessionError, all_sessions, find, named
 from gconsole.session.manage import catalog, create, retention
 from gconsole.session.manage.retention import Kept, Limits
 from gconsole.session.record import control_files, repair
@@ -130,7 +130,7 @@ def test_a_session_that_is_recorded_is_asked_for_a_note_and_for_its_end(tmp_path
     session = crashed(tmp_path, "night", [gpus(3)])
     with session.lock():
         catalog.mark(session, "hello")
-        control_files.ask_to_stop(session)
+        control_files.request_stop(session)
     assert sorted(control_files.take(session), key=str) == [None, "hello"]
     assert list(control_files.take(session)) == []
 
@@ -172,7 +172,7 @@ def test_what_is_too_old_goes_and_what_is_recorded_or_crashed_stays(tmp_path):
 
 
 def test_deleting_says_which_session_and_why(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3)], Meta(created=1, parts=(Part(began=1),)))
+    session = crashed(tmp_path, "night", [gpus(3)], Meta(created=1, parts=(RecorderRun(began=1),)))
     repair.recover(session)
     (words,) = retention.keep_within(tmp_path, Limits(max_age_s=60.0), 100 * DAY)
     assert "night was deleted" in words

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gconsole.cli.options import DurationType
 from gconsole.config.sections import SessionsConfig
 from gconsole.session.format.layout import SessionError
-from gconsole.session.record.parse_request import asked
+from gconsole.session.record.parse_request import parse_record_request
 from gconsole.text.timespec import (
     Duration,
     Offset,
@@ -62,7 +62,7 @@ def test_each_form_means_the_same_wherever_it_is_typed(text, seconds, instant, i
     assert instant_ns(f" {text} ", START, END, now=HERE) == in_replay
     if seconds is not None:
         assert duration_s(text) == DurationType().convert(text, None, None) == seconds
-        assert asked(f"x --every {text}")[1].every_s == seconds
+        assert parse_record_request(f"x --every {text}")[1].every_s == seconds
         assert msgspec.convert({"max_age": text}, SessionsConfig).max_age == text
         return
     message = f"'{text}' is not a duration; use 90s, 15m or 2h"
@@ -73,7 +73,7 @@ def test_each_form_means_the_same_wherever_it_is_typed(text, seconds, instant, i
         DurationType().convert(text, None, None)
     assert refused.value.message == message
     with pytest.raises(SessionError) as asking:
-        asked(f"x --every='{text}'")
+        parse_record_request(f"x --every='{text}'")
     assert str(asking.value) == f"--every: {message}"
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"max_age": text}, SessionsConfig)

@@ -52,7 +52,7 @@ class NamesRequested(Message):
         self.view = view
 
 
-class QueryCancelled(Message):
+class QueryCancelRequested(Message):
     """Somebody gives up the question under way."""
 
 
@@ -100,7 +100,7 @@ class QueryView(View):
 
     def on_escape(self) -> bool:
         if self._started_at is not None:
-            self.post_message(QueryCancelled())
+            self.post_message(QueryCancelRequested())
             return True
         return False
 
@@ -136,7 +136,7 @@ class QueryView(View):
 
     def on_sql_editor_left(self, event: SqlEditor.Left) -> None:
         if self._started_at is not None:
-            self.post_message(QueryCancelled())
+            self.post_message(QueryCancelRequested())
         elif home := self.initial_focus():
             home.focus()
 
