@@ -81,6 +81,7 @@ class BaseApp(App[None], inherit_bindings=False):
     async def run_async(self, *args: Any, **options: Any) -> None:
         """Run until the user quits, then shut down with the terminal restored. Raises the error that ended the app."""
         await self.shutdown.run(super().run_async(*args, **options))
+        return self.return_value
 
     def _fatal_error(self) -> None:
         """Print no traceback over the terminal: `run_async` raises the error, and the CLI prints it in one line."""
