@@ -218,7 +218,7 @@ GPU: Final = (
     _of_gpu("util", "util_pct", "util %", noise=_LOAD, uses=(*_CURVE, "stat", "plot", "page"),
             filter=MetricFilter("GPU utilisation in %, e.g. <10", aliases=("gpu_util",)),
             prometheus=_share("gpu_utilization", "Share of the driver's last sample period with a kernel running."),
-            plot=MetricPlot("GPU util", "%", high=100), heat=HeatRange("util", "GPU util", "%", 25)),
+            plot=MetricPlot("GPU util", "%", high=100), heat=HeatRange("util", "util", "%", 25)),
     Metric(name="mem", derive=memory_pct, title="mem %", noise=_LOAD,
            filter=MetricFilter("memory in use in %, e.g. >90"), heat=HeatRange("memory", "memory", "%", 15)),
     _of_gpu("used", "mem_used_bytes", "used", format=format.size_compact, noise=Noise(share=0.02),

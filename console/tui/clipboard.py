@@ -93,8 +93,8 @@ def plan(where: ClipboardTarget, size: int, find: Callable[[], ClipboardTool | N
     if where == "native":
         names = ", ".join(candidate.name for candidate in TOOLS)
         return CopyPlan(False, None, f'no clipboard tool works here ({names}); set [console] clipboard = "osc52"')
-    limit = f"terminals take {format.size(MOST_BYTES)} at most"
-    return CopyPlan(False, None, f"{format.size(size)}, and {limit}; a filter (/) makes it less")
+    limit = format.size(MOST_BYTES)
+    return CopyPlan(False, None, f"{format.size(size)} exceeds the terminal limit of {limit}; filter (/) to copy less")
 
 
 def describe(ways: CopyPlan, size: int) -> str:

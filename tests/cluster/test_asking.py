@@ -53,7 +53,7 @@ async def test_an_encrypted_key_is_asked_for_once_for_all_nodes_and_opens_at_the
     async with watched(hosts, person) as watching:
         await watching.sampled()
     assert [who for who, _ in person.asked] == [str(key)] * 2
-    assert "did not open" in person.asked[1][1]
+    assert "Wrong passphrase" in person.asked[1][1]
 
 
 async def test_a_bastion_with_an_encrypted_key_asks_once_for_all_its_targets(tmp_path: Path):

@@ -50,7 +50,7 @@ async def test_clean_keeps_what_another_console_uses_and_names_it(tmp_path: Path
             assert fleet.state("node1") == "ok", "the other console's agent was not disturbed"
             [first] = fleet.seqs("node1")
             forced = await asyncio.to_thread(gconsole, "clean", hosts, "--force")
-            assert f"ended the agent of console {fleet.hub.console_id[:8]}" in forced.stdout
+            assert f"stopped agent of console {fleet.hub.console_id[:8]}" in forced.stdout
             await fleet.until(lambda: len(fleet.seqs("node1")) == 2)
             assert next(iter(fleet.seqs("node1"))) == first
 

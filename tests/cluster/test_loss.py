@@ -65,7 +65,7 @@ async def test_a_lingering_agent_loses_and_doubles_nothing_over_random_cuts(rig:
             before = len(fleet.records)
             wanted = before + moments.randint(3, 40)
             await fleet.until(lambda wanted=wanted: len(fleet.records) > wanted)
-            link._talk.channel.close()
+            link._connection.channel.close()
             await fleet.until(lambda: fleet.state(node.name) == "lost")
             await fleet.until(lambda: fleet.state(node.name) == "ok")
         last = len(fleet.records)

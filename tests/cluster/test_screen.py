@@ -26,9 +26,9 @@ def terminal(rig: Rig, tmp_path: Path) -> Iterator[Tmux]:
 def test_the_screen_shows_the_job_live_and_a_lost_node_within_seconds(rig: Rig, terminal: Tmux) -> None:
     with start_ring(rig, rig.nodes, nproc_per_node=2) as job:
         job.wait_ready()
-        terminal.until("SIM", "4/4 nodes", "32/32 GPUs", "8/8 ranks", "8 moving")
+        terminal.until("SIM", "4/4 nodes", "32/32 GPUs", "8/8 ranks", "8 running")
         terminal.press("2")
-        terminal.until("rank", "wchan", "moving", "node4")
+        terminal.until("rank", "wchan", "running", "node4")
         terminal.press("1")
         terminal.until("4/4 nodes")
         if rig.mode == "namespaces":

@@ -164,7 +164,7 @@ def _answered(sql: str, *pressed: str) -> Open:
         await until(stage.pilot, lambda: view._editor.names, "the words that can be completed")
         view._editor.put(sql)
         await stage.press("enter")
-        await until(stage.pilot, lambda: view._answer is not None and view._asked_at is None, "an answer")
+        await until(stage.pilot, lambda: view._answer is not None and view._started_at is None, "an answer")
         assert view._answer is not None
         view.show_result(replace(view._answer, took_s=0.05))
         await stage.press(*pressed)

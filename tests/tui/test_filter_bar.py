@@ -112,11 +112,11 @@ class TestTyping:
             await until(pilot, lambda: listed(pilot) == [3])
 
     async def test_the_palette_opens_it_too_and_its_keys_are_in_the_footer(self):
-        async with running(demo().app(), "2", "ctrl+p", *"list only rows") as pilot:
+        async with running(demo().app(), "2", "ctrl+p", *"filter rows") as pilot:
             await accept(pilot, "Filter rows")
             await until(pilot, lambda: ranks(pilot)._filter._line.has_focus)
             await shows(pilot, "Tab complete")
-            await shows(pilot, "^r earlier")
+            await shows(pilot, "^r previous")
 
 
 class TestCompleting:
@@ -254,7 +254,7 @@ class TestCopying:
     async def test_more_than_terminals_take_is_refused_with_the_limit(self):
         app = pod().app()
         async with running(app, "2", "g", "Y", size=(120, 24), toasts=True) as pilot:
-            await shows(pilot, "terminals take 73.2 KiB")
+            await shows(pilot, "73.2 KiB")
             assert app.clipboard == ""
 
     async def test_a_missing_rank_is_copied_with_its_reason(self):

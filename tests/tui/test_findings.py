@@ -32,7 +32,7 @@ async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
     hub.publish_own(NodeState(node="n1", state="ok"), NodeState(node="n2", state="ok"))
     async with app.run_test(size=(120, 40)) as pilot:
         hub.publish([a_node("n1"), a_node("n2"), GpuInfo(node="n2", index=3, uuid="u", lost="GPU is lost")])
-        await until(pilot, lambda: "n2:gpu3: the driver cannot reach" in screen(app))
+        await until(pilot, lambda: "n2:gpu3: lost by the driver" in screen(app))
 
         assert app.frame.worst_finding == "failed"
         await until(pilot, lambda: "gpu_lost" in app.frame.fleet.by_name["n2"].reason)

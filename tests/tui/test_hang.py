@@ -72,7 +72,7 @@ class TestFromTheKeyToTheLine:
         async with running(cluster.app(), "S", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "Capture stacks of all ranks")
             await pilot.press(*"500", "enter")
-            await shows(pilot, "no number from 1 to 100")
+            await shows(pilot, "is not a number from 1 to 100")
             await pilot.press("S", *"4", "enter")
             await until(pilot, lambda: ("capture", "4") in cluster.asked)
 
@@ -187,7 +187,7 @@ class TestWhileItReads:
         async with running(cluster.app(), "s", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "captured 0/8 ranks")
             await pilot.press("d")
-            await shows(pilot, "a capture is under way")
+            await shows(pilot, "a capture is already running")
             cluster.slow.set()
             await shows(pilot, "STACKS 8 ranks")
 
