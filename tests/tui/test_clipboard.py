@@ -83,7 +83,7 @@ class TestTools:
 class TestTheWay:
     @pytest.mark.parametrize(
         ("where", "size", "tool", "osc52", "native", "refused"),
-        [("osc52", 10, True, True, False, ""), ("osc52", MOST_BYTES + 1, True, False, False, "the terminal limit of 73.2 KiB"),
+        [("osc52", 10, True, True, False, ""), ("osc52", MOST_BYTES + 1, True, False, False, "limit of 73.2 KiB"),
          ("native", 10, True, False, True, ""), ("native", 10, False, False, False, "pbcopy, wl-copy, xclip, xsel"),
          ("both", 10, True, True, True, ""), ("both", 10, False, True, False, ""),
          ("both", MOST_BYTES + 1, True, False, True, ""), ("both", MOST_BYTES + 1, False, False, False, "terminals")],
