@@ -29,7 +29,7 @@ def test_a_bastion_that_refuses_us_is_named_as_the_reason(tmp_path: Path) -> Non
         run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), home=rig.ssh_config())
     error = run.node("far")["error"]
     assert error["name"] == "refused"
-    assert "bastion" in error["text"]
+    assert "jump host" in error["text"]
 
 
 def test_a_key_in_the_ssh_agent_is_enough(rig: Rig, tmp_path: Path) -> None:

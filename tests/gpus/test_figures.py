@@ -99,7 +99,7 @@ def test_pcie_traffic_that_only_a_slow_call_tells_is_asked_aside(watch, narrow):
     said = watching.until(lambda said: all(gpu.pcie_rx_bytes_s is not None for gpu in said.gpu), 1.0)
 
     assert (said.gpu[3].pcie_rx_bytes_s, said.gpu[3].pcie_tx_bytes_s) == (4096 * 1024, 1024 * 1024)
-    assert "pcie_rx_bytes_s" not in watching.sampler._devices[3].said["unsupported"]
+    assert "pcie_rx_bytes_s" not in watching.sampler._devices[3].last_info["unsupported"]
 
 
 def test_clocks_say_why_they_are_low_and_for_what_share_of_the_time(watch):

@@ -54,7 +54,7 @@ PLAYED = {
     "nvlink_down": (
         {}, lambda s: {"gpu5.field.165@11": f"u32:{int(s < 12)}"}, "n1:gpu5: NVLink 11 went down; 17 of 18",
     ),
-    "nvlink_errors": ({"gpu7.field.59": 1}, lambda s: {"gpu7.field.59": 1 + s}, "lost and recovered links"),
+    "nvlink_errors": ({"gpu7.field.59": 1}, lambda s: {"gpu7.field.59": 1 + s}, "recovery errors on NVLink"),
 }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_each_fault_is_found_in_the_right_words_and_nothing_else(watch, id):
 def test_uncorrected_errors_are_found_where_only_the_old_call_tells_them(watch):
     lines = scenarios.hgx_h100() | {"gpu.field.4": "code:3", "gpu.ecc.1.0": 0, "gpu2.ecc.1.0": 2}
 
-    assert "2 memory errors" in watched(watch(lines), 3)["gpu_ecc"].text
+    assert "2 uncorrected memory errors" in watched(watch(lines), 3)["gpu_ecc"].text
 
 
 def test_a_gpu_that_cannot_even_be_opened_is_lost(watch):

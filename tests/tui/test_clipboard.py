@@ -86,7 +86,7 @@ class TestTheWay:
         [("osc52", 10, True, True, False, ""), ("osc52", MOST_BYTES + 1, True, False, False, "limit of 73.2 KiB"),
          ("native", 10, True, False, True, ""), ("native", 10, False, False, False, "pbcopy, wl-copy, xclip, xsel"),
          ("both", 10, True, True, True, ""), ("both", 10, False, True, False, ""),
-         ("both", MOST_BYTES + 1, True, False, True, ""), ("both", MOST_BYTES + 1, False, False, False, "terminals")],
+         ("both", MOST_BYTES + 1, True, False, True, ""), ("both", MOST_BYTES + 1, False, False, False, "limit")],
     )  # fmt: skip
     def test_every_case_is_decided(self, where, size: int, tool: bool, osc52: bool, native: bool, refused: str):
         ways = plan(where, size, lambda: ClipboardTool(("xclip",)) if tool else None)

@@ -144,7 +144,7 @@ class TestRanks:
         async with running(pod().app(), "2", "o") as pilot:
             await shows(pilot, "state▲")
             await pilot.press("g", "j")
-            await until(pilot, lambda: "idle" in screen(pilot.app).splitlines()[5])
+            await until(pilot, lambda: "waiting" in screen(pilot.app).splitlines()[5])
             await pilot.press("O")
             await shows(pilot, "state▼")
 
@@ -170,7 +170,7 @@ class TestRanks:
 
     async def test_missing_ranks_are_rows_with_their_reason(self):
         async with running(pod().app(), "2", "o", "g", size=(120, 40)) as pilot:
-            await shows(pilot, "256  ◌ missing")
+            await shows(pilot, "256   ◌ missing")
             await shows(pilot, "not found; unreachable: node033, node044")
 
     async def test_without_a_job_the_view_says_what_a_rank_is(self):
