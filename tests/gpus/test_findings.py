@@ -54,7 +54,7 @@ PLAYED = {
     "nvlink_down": (
         {}, lambda s: {"gpu5.field.165@11": f"u32:{int(s < 12)}"}, "n1:gpu5: NVLink 11 went down; 17 of 18",
     ),
-    "nvlink_errors": ({"gpu7.field.59": 1}, lambda s: {"gpu7.field.59": 1 + s}, "recovery errors on NVLink"),
+    "nvlink_errors": ({"gpu7.field.59": 1}, lambda s: {"gpu7.field.59": 1 + s}, "recovery errors on its NVLinks"),
 }  # fmt: skip
 
 
