@@ -256,7 +256,7 @@ GPU: Final = (
     _of_gpu("pstate", "pstate", "P", format=format.integer),
     Metric(name="held", derive=throttle_pct, title="throttle %", noise=_LOAD, is_fault=True,
            filter=MetricFilter("time throttled in %", "throttle", ("held",)),
-           heat=HeatRange("throttle", "thermal or hardware throttling", "% of time", 5, scale="temperature")),
+           heat=HeatRange("throttle", "throttling", "% of time", 5, scale="temperature")),
     _of_gpu("sm", "sm_pct", "SM %", noise=_LOAD, uses=_CURVE, filter=MetricFilter("SM activity in %"),
             prometheus=_share("gpu_sm_active", "Share of the multiprocessors that were busy (GPM)."),
             plot=MetricPlot("SM activity", "%", high=100)),

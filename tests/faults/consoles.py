@@ -165,7 +165,7 @@ class Screen:
     def record(self, name: str) -> Recorded:
         """Have it record what comes in from now on."""
         self.terminal.press("r")
-        self.terminal.until("Everything that comes in is kept")
+        self.terminal.until("Records all incoming data")
         self.terminal.press("-l", name)
         self.terminal.press("Enter")
         recorded = Recorded(self.sessions / name)

@@ -101,7 +101,7 @@ def test_two_sessions_overlap_each_with_its_own_selection(program):
     assert counts["gpu"] > 0
     assert "host" not in counts
     changes = program.records("changes")
-    assert {type(record).__name__ for record in changes} <= {"Console", "Node", "NodeState", "Log", "Gap", "Mark"}
+    assert {type(record).__name__ for record in changes} <= {"ConsoleRecord", "Node", "NodeState", "Log", "Gap", "Mark"}
     assert {record.node for record in changes if isinstance(record, NodeState)} != {"here"}
 
 

@@ -259,7 +259,7 @@ def difference(reading: object) -> Comparison:
 
 async def _two_sessions(stage: Stage) -> None:
     stage.app.push_screen(DiffScreen("monday", "tuesday", difference))
-    await until(stage.pilot, lambda: "FIGURES" in screen(stage.app))
+    await until(stage.pilot, lambda: "METRICS" in screen(stage.app))
 
 
 _UNBUILT = ("topology",)

@@ -103,7 +103,7 @@ class TestOverview:
         async with running(demo().app(), size=WIDE) as pilot:
             titles = (
                 "memory %", "power W", "temperature °C", "SM clock GHz", "NVLink RX + TX GB/s",
-                "PCIe RX + TX GB/s", "thermal or hardware throttling % of time", "util %",
+                "PCIe RX + TX GB/s", "throttling % of time", "util %",
             )  # fmt: skip
             for title in titles:
                 await pilot.press("m")

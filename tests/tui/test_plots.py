@@ -118,7 +118,7 @@ class TestSparkline:
         async with Alone(widget).run_test(size=(60, 3)):
             widget.show(curve(), 1)
             (line,) = drawn(widget)
-            assert line.startswith("GPU util")
+            assert line.startswith("utilisation")
             assert line.endswith("95.8 %")
 
     async def test_the_same_version_is_not_drawn_again(self):
@@ -139,7 +139,7 @@ class TestHistory:
             widget.show(curve(), 1)
             await pilot.pause()
             lines = drawn(widget)
-        assert lines[0].startswith("GPU util %  now 95.8  least 1.0  mean")
+        assert lines[0].startswith("utilisation %  now 95.8  min 1.0  avg")
         assert lines[1].startswith("   100 ┤")
         assert lines[5].startswith("     0 ┤")
         assert lines[-1].endswith("now")

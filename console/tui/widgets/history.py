@@ -1,6 +1,6 @@
 """`HistoryPlot`: one figure over time, with its axes and its unit; what is unknown is a gap.
 
-utilisation %  now 97  least 3  mean 81  most 100
+utilisation %  now 97  min 3  avg 81  max 100
  100 ┤⣀⡠⠤⠒⠉⠉⠉⠑⠒⠤⣀⡀        ⢀⡠⠔⠒⠉
   50 ┤                  ⡠⠊
    0 ┤                ⣀⠜
@@ -95,6 +95,6 @@ def drawn(plot: Plot, width: int, height: int) -> list[list[Span]]:
 
 def _heading(plot: Plot) -> list[Span]:
     spans = [Span(plot.title, "strong"), Span(f" {plot.unit}", "muted")]
-    for name, value in zip(("now", "least", "mean", "most"), (plot.now, *plot.summary()), strict=True):
+    for name, value in zip(("now", "min", "avg", "max"), (plot.now, *plot.summary()), strict=True):
         spans += [Span(f"  {name} ", "muted"), Span(short(value), "text" if value is not None else "unknown")]
     return spans
