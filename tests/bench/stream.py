@@ -25,7 +25,7 @@ from gconsole.core.bus import Hub
 from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.deploy.staging import Staging
 from gconsole.fleet.link import NodeLink
-from gconsole.fleet.wire import Lines
+from gconsole.fleet.wire import LineSplitter
 from gconsole.transport.login_limiter import LoginLimiter
 from gconsole.transport.ssh import AsyncsshTransport
 from gconsole.transport.transport import Channel, Receiver
@@ -125,7 +125,7 @@ async def _listen(node: NodeConfig) -> bytes:
 
 
 def _told(heard: bytes) -> Spoken:
-    frames = [msgspec.json.decode(line) for line in Lines().feed(heard)]
+    frames = [msgspec.json.decode(line) for line in LineSplitter().feed(heard)]
     hello = next(frame["gconsole"] for frame in frames if "gconsole" in frame)
     by_kind: dict[str, list[Fields]] = defaultdict(list)
     once = []

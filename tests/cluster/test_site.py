@@ -78,7 +78,8 @@ def test_no_job_is_started_where_it_would_end_with_the_step_that_started_it(site
     for command in (["plan", "slurm:4711"], ["start", "slurm:4711", "--yes"]):
         run = gconsole("run", *command, *argv, env=site.environment)
         assert run.status == 1, run.stderr
-        assert "attached: the node belongs to the site's scheduler; start jobs there with sbatch or kubectl apply" in run.stdout
+        wanted = "attached: the node belongs to the site's scheduler; start jobs there with sbatch or kubectl apply"
+        assert wanted in run.stdout
 
 
 def test_running_pods_are_watched_and_the_others_named(site: Scheduler, tmp_path: Path) -> None:

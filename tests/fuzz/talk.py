@@ -52,7 +52,7 @@ class Talk:
 
     def hear(self, data: bytes) -> None:
         """The node says this."""
-        with mock.patch.object(fair_reader, "PORTION_S", math.inf):  # all of it now: there is no loop here to wait in
+        with mock.patch.object(fair_reader, "SLICE_S", math.inf):  # all of it now: there is no loop here to wait in
             self.conversation.on_bytes(data)
 
     def greet(self) -> None:

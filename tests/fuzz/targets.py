@@ -66,7 +66,7 @@ def _one_of_each_kind() -> list[bytes]:
 def read_wire(data: bytes) -> None:
     """Both sides' frames: cut into lines however they arrive, unpacked, decoded."""
     step = 1 + data[0] if data else 1
-    lines = wire.Lines()
+    lines = wire.LineSplitter()
     with contextlib.suppress(wire.MalformedFrame):
         for at in range(1, len(data), step * 7):
             for line in lines.feed(data[at : at + step * 7]):
@@ -79,7 +79,7 @@ def _read_line(line: bytes) -> None:
         with contextlib.suppress(wire.MalformedFrame):
             wire.read_hello(greeting)
     with contextlib.suppress(wire.MalformedFrame):
-        unpacked = wire.unpacked(line)
+        unpacked = wire.unpack(line)
         assert len(unpacked) <= wire.MAX_LINE
         wire.read_frame(unpacked)
     with contextlib.suppress(remote_wire.BadFrame):

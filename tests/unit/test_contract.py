@@ -22,7 +22,7 @@ from gconsole.core.bus import Hub
 from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.deploy.staging import Staging
 from gconsole.fleet.link import NodeLink
-from gconsole.fleet.wire import LineSplitter, unpacked
+from gconsole.fleet.wire import LineSplitter, unpack
 from gconsole.records import KINDS, Log, Record
 from gconsole.transport.openssh import LocalTransport
 
@@ -84,7 +84,7 @@ class Tap:
         self.receiver.on_end(exit_status, error)
 
     def lines(self) -> list[bytes]:
-        return [unpacked(line) for line in LineSplitter().feed(self.heard)]
+        return [unpack(line) for line in LineSplitter().feed(self.heard)]
 
 
 @contextmanager
