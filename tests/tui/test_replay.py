@@ -117,7 +117,7 @@ async def test_between_two_words_of_the_nodes_they_grow_old_as_they_did_live(pla
         await pilot.press("T")
         await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
         await pilot.press(*"+210s", "enter")
-        await shows(pilot, "◐ 30 s old")
+        await shows(pilot, "◐ data 30 s old")
         await shows(pilot, "0/2 nodes")
 
 

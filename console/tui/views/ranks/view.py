@@ -26,7 +26,7 @@ from .model import FIELDS, KIND, rank_rows, watched_field
 #: In their order on the screen. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS, wchan; at 60 the first few.
 COLUMNS: tuple[GridColumn[RankListRow], ...] = (
     column(FIELDS["rank"], 5, right=True, leads=True),
-    column(FIELDS["state"], 11, grow=8, leads=True),
+    column(FIELDS["state"], 12, grow=8, leads=True),
     column(FIELDS["node"], 10, 1, grow=14),
     column(FIELDS["local"], 10, 10, right=True),
     column(FIELDS["gpu"], 3, 6, grow=5, right=True),
