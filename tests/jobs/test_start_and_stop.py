@@ -138,12 +138,12 @@ def test_a_node_that_was_cut_ends_its_part_when_any_console_sees_it_again(rig: R
         done = run("stop", hosts, job, "--yes", "--grace", "2s")
         assert done.status == 3, done.stdout + done.stderr
         assert "node4  unknown: " in done.stdout
-        assert "the order is kept; your next `gconsole run` that sees node4 ends it there" in done.stderr
+        assert "node4 unreachable; the next `gconsole run` that connects stops it there" in done.stderr
         assert len(processes_of(rig, "plain.py never")) == 1
     finally:
         rig.nodes[3].up()
     seen = run("status", hosts)
-    assert f"node4 was away when {job} was stopped; now: stopped: 1 processes ended, nothing left" in seen.stderr
+    assert f"pending stop of {job} on node4: stopped: 1 processes ended, nothing left" in seen.stderr
     assert processes_of(rig, "plain.py never") == []
     again = run("stop", hosts, job, "--yes", "--grace", "2s")
     assert again.status == 0, again.stdout + again.stderr

@@ -20,11 +20,11 @@ def test_a_job_starts_from_a_folder_that_was_nowhere_but_here(rig: Rig, tmp_path
     assert f"where {code} is copied to first: 3 files, 2.4 MiB" in planned.stdout
     done = run("start", hosts, "--yes", "--follow", *wanted)
     assert done.status == 0, done.stdout + done.stderr
-    assert "is on node[1-4]: 3 files differed" in done.stderr
+    assert "to node[1-4]: up to 3 files changed per node" in done.stderr
     assert "] bye" in done.stdout
     (code / "lib/plain.py").write_text(PLAIN.replace("bye", "again"))
     again = run("start", hosts, "--yes", "--follow", *wanted)
-    assert "1 files differed" in again.stderr
+    assert "up to 1 files changed per node" in again.stderr
     assert "] again" in again.stdout
     assert "] bye" not in again.stdout
     assert processes_of(rig, "plain.py") == []
