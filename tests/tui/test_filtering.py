@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 from ClusterShell.NodeSet import NodeSet
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gconsole.tui.models.filter_language import FilterError, FilterField, Vocabulary, complete, parse, quoted
@@ -207,6 +207,7 @@ class TestAlways:
         assert passes(f"node:{wild}", name=name) == fnmatchcase(name, wild)
 
     @given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 3))
+    @settings(deadline=None)  # the first example imports ClusterShell
     def test_a_set_of_numbers_is_the_node_set_of_that_text(self, first: int, more: int, digits: int):
         text = f"n[{first:0{digits}}-{first + more:0{digits}}]"
         for number in range(0, 64):
