@@ -23,7 +23,7 @@ from ..base import DetailProvider
 from ..list_view import ListView, column, row_context
 from .model import FIELDS, KIND, rank_rows, watched_field
 
-#: In their order on the screen. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS, wchan; at 60 the first few.
+#: In their order on the screen. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS; at 60 the first few.
 COLUMNS: tuple[GridColumn[RankListRow], ...] = (
     column(FIELDS["rank"], 5, right=True, leads=True),
     column(FIELDS["state"], 12, grow=8, leads=True),
