@@ -44,7 +44,7 @@ class TestSizes:
                 await pilot.pause()
                 columns[width] = app.view.initial_focus().shown_columns
         assert columns[60] == ["rank", "state", "node", "gpu", "pid", "step", "cpu"]
-        assert columns[80] == ["rank", "state", "node", "gpu", "pid", "step", "cpu", "rss"]
+        assert columns[80] == ["rank", "state", "node", "gpu", "pid", "step", "cpu", "rss", "wchan"]
         assert set(columns[80]) < set(columns[120]) < set(columns[200])
         assert "job" in columns[200]
 

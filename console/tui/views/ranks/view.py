@@ -23,7 +23,7 @@ from ..base import DetailProvider
 from ..list_view import ListView, column, row_context
 from .model import FIELDS, KIND, rank_rows, watched_field
 
-#: In their order on the screen. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS; at 60 the first few.
+#: In their order on the screen. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS, wchan; at 60 the first few.
 COLUMNS: tuple[GridColumn[RankListRow], ...] = (
     column(FIELDS["rank"], 5, right=True, leads=True),
     column(FIELDS["state"], 12, grow=8, leads=True),
@@ -36,7 +36,7 @@ COLUMNS: tuple[GridColumn[RankListRow], ...] = (
     column(FIELDS["rss"], 6, 7, right=True),
     column(FIELDS["threads"], 7, 9, right=True),
     column(FIELDS["ctx"], 7, 11, right=True),
-    column(FIELDS["wchan"], 13, 8, grow=15),
+    column(FIELDS["wchan"], 12, 8, grow=16),
     column(FIELDS["attempt"], 7, 13, right=True),
     column(FIELDS["source"], 14, 12, grow=6),
     column(FIELDS["job"], 12, 14, grow=24),
