@@ -6,37 +6,31 @@ The screen, the headless commands, HTTP and notebooks all start a `Console` and 
 from __future__ import annotations
 
 import gc
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from . import __version__, records
-from .analysis.stacks.frame_models import BadModel, parse_model
-from .config import Config, ConfigError
-from .core.bus import Hub, Published, Sink
+from . import __version__
+from .config import Config
+from .core.bus import Hub, Sink, log_records
 from .core.control import CrashedRecording
 from .core.store import Store
 from .fleet.fleet import Fleet
 from .monitor.clock_estimator import ClockEstimator
 from .monitor.clock_findings import ClockFindings, SkewFindings
 from .monitor.finding_tracker import FindingTracker
+from .monitor.hang import console_record
 from .session.format.layout import sessions_folder
 from .session.manage.retention import Limits
 from .session.record.initial_snapshot import known
 from .session.record.recorder import Recorder
-from .text.timespec import duration_s
 
 if TYPE_CHECKING:
-    from .transport.ssh_keys import Prompt
-
-_LOG_LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
-
-_log = logging.getLogger("gconsole.records")
+    from .fleet.fleet import Prompt
 
 
 class Console:
@@ -76,7 +70,7 @@ class Console:
         self.recorder = Recorder(
             self.bus,
             sessions_folder_of(config),
-            Limits(config.sessions.max_bytes, duration_s(config.sessions.max_age) if config.sessions.max_age else None),
+            Limits.of(config.sessions),
             lambda: known(self.store),
             config.cluster,
             [name for node in config.nodes for name in (node.name, node.host, node.address) if name],
@@ -91,7 +85,7 @@ class Console:
         self.fleet = Fleet(fleet_config, self.bus, prompt, self.recorder, left=resume, allow_run=allow_run)
         self.fleet.followers.append(self._follow)
         self.recorder.bridge = self.fleet
-        self.bus.publish_own(_console_record(config))
+        self.bus.publish_own(console_record(config, __version__))
 
     async def start(self) -> None:
         """Begin to connect to every node; returns at once."""
@@ -122,23 +116,6 @@ class Console:
         self._skew_findings.follow(newer.skew)
 
 
-def log_records(batch: Sequence[Published]) -> None:
-    """A sink of the bus: logs node states, findings, gaps and the console's own messages."""
-    for record in batch:
-        if isinstance(record, records.NodeState):
-            reason = f": {record.error.name}: {record.error.text}" if record.error else ""
-            _log.log(logging.WARNING if record.error else logging.INFO, "%s %s%s", record.node, record.state, reason)
-        elif isinstance(record, records.Finding):
-            state = "cleared" if record.cleared_at is not None else "open"
-            _log.log(_LOG_LEVELS[record.severity], "finding %s %s: %s", record.id, state, record.text)
-        elif isinstance(record, records.Gap):
-            _log.warning("gap on %s: %s, %s, count %s", record.node, record.source, record.reason, record.count)
-        elif isinstance(record, records.Log) and record.source in ("console", "agent"):
-            _log.log(_LOG_LEVELS[record.severity], "%s %s: %s", record.node, record.source, record.text)
-        elif isinstance(record, records.ConsoleRecord):
-            _log.info("console %s, gconsole %s, cluster %s", record.state, record.version, record.cluster)
-
-
 def sessions_folder_of(config: Config) -> Path:
     """The folder in which this configuration keeps its sessions."""
     return sessions_folder(config.sessions.folder)
@@ -151,18 +128,3 @@ def freeze_imported_modules() -> None:
 
 def _without_probes(config: Config) -> Config:
     return msgspec.structs.replace(config, clock=msgspec.structs.replace(config.clock, duty="off"))
-
-
-def _console_record(config: Config) -> records.ConsoleRecord:
-    """The record that identifies this console and its frame models. Raises ConfigError for an invalid model."""
-    for text in config.hang.models:
-        try:
-            parse_model(text)
-        except BadModel as error:
-            raise ConfigError("", "hang.models", str(error)) from error
-    return records.ConsoleRecord(
-        cluster=config.cluster,
-        version=__version__,
-        hang_models=config.hang.models,
-        min_frozen_s=config.hang.min_frozen_s,
-    )

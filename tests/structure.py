@@ -204,7 +204,7 @@ def arrows() -> set[tuple[str, str]]:
                 base = package[: len(package) - (node.level - 1)]
                 target = (*base, *(node.module.split(".") if node.module else ()))
                 rooms = [target[0]] if target else [alias.name for alias in node.names]
-                pairs.update((parts[0], room) for room in rooms if room != parts[0])
+                pairs.update((parts[0], room) for room in rooms if room not in (parts[0], "__version__"))
     return pairs
 
 

@@ -71,6 +71,7 @@ def demo(
 
         require_terminal("gconsole demo --batch")
     order = capture_order(capture, diagnose, samples, every, native, names)
+    from ..config import load
     from ..demo import DemoError, demo_cluster
 
     for number in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C, also during start-up
@@ -78,9 +79,10 @@ def demo(
     try:
         with demo_cluster(nodes, ranks, gpus, hang or "") as cluster:
             strike = cluster.strike if hang else None
+            config = load(str(cluster.hosts), environ={})
             if batch:
-                return _batch(cluster.config, for_s or 0.0, output, order, strike)
-            return _tui(cluster.config, strike)
+                return _batch(config, for_s or 0.0, output, order, strike)
+            return _tui(config, strike)
     except DemoError as error:
         click.echo(f"gconsole: {error}", err=True)
         return EXIT_NOTHING

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from ..config import Config, ConfigError, load
-from ..schedulers import SchedulerError, attach, is_site_target
+from ..fleet.scheduler_jobs import SchedulerError, attach, is_site_target
 from ..text.timespec import TimeSpecError, duration_s
 
 if TYPE_CHECKING:

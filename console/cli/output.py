@@ -13,7 +13,7 @@ from .. import report
 from ..analysis.stacks.fold import PLAIN, Shape
 from ..core.store import Store
 from ..headless import batch
-from ..monitor.hang import hang_models
+from ..monitor.hang import hang_models, newest_communications
 from ..present.collectives import collectives_text
 from ..present.verdict import verdict_text
 from ..report.captures import capture_text
@@ -58,7 +58,11 @@ def finish(
         for verdict in made.verdicts:
             click.echo("\n" + sanitize.printable_lines(verdict_text(verdict)), err=stdout_is_taken)
         shown = capture_text(store, stacks.shape) if stacks.form is None else ""
-        for part in (shown, collectives_text(store), clocks_text(store)):
+        for part in (
+            shown,
+            collectives_text(each for _, each in newest_communications(store).values()),
+            clocks_text(store),
+        ):
             if part:
                 click.echo(f"\n{part}", err=stdout_is_taken)
     return report.exit_code(made, fail_on)

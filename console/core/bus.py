@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from ..records import AnyRecord, RawRecord, Record
+from ..records import AnyRecord, ConsoleRecord, Finding, Gap, Log, NodeState, RawRecord, Record
 
 #: What travels on the bus.
 Published = AnyRecord | RawRecord
 Sink = Callable[[Sequence[Published]], None]
+
+_LOG_LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
+_log = logging.getLogger("gconsole.records")
 
 
 def _all_of_them(agent: str, seq: int) -> int:
@@ -55,3 +60,20 @@ class Hub:
             record.t = record.rx = time.time_ns()
             record.mono = time.monotonic_ns()
         self.publish(records)  # type: ignore[arg-type]
+
+
+def log_records(batch: Sequence[Published]) -> None:
+    """A sink of the bus: logs node states, findings, gaps and the console's own messages."""
+    for record in batch:
+        if isinstance(record, NodeState):
+            reason = f": {record.error.name}: {record.error.text}" if record.error else ""
+            _log.log(logging.WARNING if record.error else logging.INFO, "%s %s%s", record.node, record.state, reason)
+        elif isinstance(record, Finding):
+            state = "cleared" if record.cleared_at is not None else "open"
+            _log.log(_LOG_LEVELS[record.severity], "finding %s %s: %s", record.id, state, record.text)
+        elif isinstance(record, Gap):
+            _log.warning("gap on %s: %s, %s, count %s", record.node, record.source, record.reason, record.count)
+        elif isinstance(record, Log) and record.source in ("console", "agent"):
+            _log.log(_LOG_LEVELS[record.severity], "%s %s: %s", record.node, record.source, record.text)
+        elif isinstance(record, ConsoleRecord):
+            _log.info("console %s, gconsole %s, cluster %s", record.state, record.version, record.cluster)

@@ -16,10 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ..config import Config
+from typing import IO
 
 #: From the start of the cluster's process until all its servers listen; a second is usual.
 START_S = 30.0
@@ -33,10 +30,10 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class Demo:
-    """A cluster that runs."""
+    """A running cluster; `hosts` is the hosts.toml that lists its nodes."""
 
-    config: Config
-    strike: Callable[[], None]  # let the job hang, in the way that was chosen at its start
+    hosts: Path
+    strike: Callable[[], None]  # makes the job hang in the way chosen at start
 
 
 @contextmanager
@@ -46,8 +43,6 @@ def demo_cluster(nodes: int = 4, ranks: int = 8, gpus: int = 8, hang: str = "") 
     `ranks` in total, `gpus` (simulated) per node, `hang` one of `ring.HANGS` or "". After the block no process and no
     file is left; the same holds when this process is killed. Raises DemoError where this machine cannot do it.
     """
-    from ..config import load
-
     if sys.platform != "linux":
         raise DemoError("the demo's nodes are this machine, and a node must be Linux; try it in a container or a VM")
     with tempfile.TemporaryFile("w+", errors="replace") as errors:  # has no name, so nothing is left of it
@@ -59,7 +54,7 @@ def demo_cluster(nodes: int = 4, ranks: int = 8, gpus: int = 8, hang: str = "") 
         hosts = None
         try:
             hosts = _hosts_file(cluster, errors)
-            yield Demo(load(str(hosts), environ={}), lambda: _strike(cluster))
+            yield Demo(hosts, lambda: _strike(cluster))
         finally:
             _end(cluster)
             if hosts is not None and hosts.parent.exists():  # somebody killed the cluster

@@ -29,7 +29,7 @@ from .link import NodeLink
 from .survey import NodeReply, request_reply
 
 if TYPE_CHECKING:
-    from ..transport.ssh_keys import Prompt  # which loads asyncssh
+    from ..transport.ssh_keys import Prompt as Prompt  # which loads asyncssh
 
 #: Seconds. The doctor searches binaries and queries drivers; a cold node takes seconds.
 DOCTOR_S = 60.0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ..core.store import Store
 from ..records import Process
 from ..report import coverage_code
-from ..session.format.redact import Redactor
 from ..text.json import pretty
 from ..text.nodeset_fold import fold, fold_ranks
 from ..text.sanitize import printable
@@ -51,8 +52,10 @@ def to_text(store: Store) -> str:
 def to_json(store: Store) -> str:
     """`{"schema": "gconsole.ps/1", "processes": [...], "failed": [...]}`; processes are records of that kind."""
     failed = [now.state for now in store.nodes.values() if now.state and now.state.error]
-    hide = Redactor()
-    processes = [hide(process) for process in sorted(store.processes.values(), key=_order)]
+    processes = [
+        msgspec.structs.replace(process, cmdline=process.cmdline and without_secrets(process.cmdline))
+        for process in sorted(store.processes.values(), key=_order)
+    ]
     document = {"schema": "gconsole.ps/1", "processes": processes, "failed": failed}
     return pretty(document)
 

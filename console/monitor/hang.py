@@ -15,8 +15,9 @@ from ..analysis.finding import FindingDraft
 from ..analysis.hang import CollectiveEvidence, Evidence, Judgement, Still, Verdict, diagnose_job
 from ..analysis.jobs import JobRanks, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
+from ..config import Config, ConfigError
 from ..core.store import CaptureNow, Store
-from ..records import Severity, Stack
+from ..records import ConsoleRecord, Severity, Stack
 
 
 class Evaluation:
@@ -100,6 +101,21 @@ def collective_evidence(store: Store, job: JobRanks) -> tuple[CollectiveEvidence
     least_s = store.console.min_frozen_s if store.console else LEAST_WAIT_S
     newest = newest_communication(store, (job.job, job.attempt), least_s)
     return collectives_evidence(newest) if newest else ()
+
+
+def console_record(config: Config, version: str) -> ConsoleRecord:
+    """The record that identifies a console and its frame models. Raises ConfigError for an invalid `[hang] models`."""
+    for text in config.hang.models:
+        try:
+            parse_model(text)
+        except BadModel as error:
+            raise ConfigError("", "hang.models", str(error)) from error
+    return ConsoleRecord(
+        cluster=config.cluster,
+        version=version,
+        hang_models=config.hang.models,
+        min_frozen_s=config.hang.min_frozen_s,
+    )
 
 
 def hang_models(store: Store) -> list[Model]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..analysis.collectives import Communication, Fault, ProcessGroup, TrafficMatrix
-from ..core.store import Store
-from ..monitor.hang import newest_communications
 from ..text import format
 from ..text.cells import clean, fit
 from ..text.nodeset_fold import fold_numbers
@@ -37,10 +35,10 @@ def collective_lines(communication: Communication | None, width: int) -> tuple[L
     return tuple(lines)
 
 
-def collectives_text(store: Store, width: int = 110) -> str:
-    """Sources and faults of every job as text; empty without collective data."""
+def collectives_text(communications: Iterable[Communication], width: int = 110) -> str:
+    """Sources and faults of each job as text; empty without collective data."""
     lines: list[Line] = []
-    for _, communication in newest_communications(store).values():
+    for communication in communications:
         if communication.faults or communication.troubles or communication.heard:
             attempt = f" attempt {communication.attempt}" if communication.attempt else ""
             lines += [plain("")] if lines else []

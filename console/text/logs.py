@@ -1,6 +1,6 @@
 """The log of the console: a rotating file in the state folder, secrets redacted and control characters replaced.
 
-Modules log through `logging.getLogger(__name__)`; `runtime.log_records` logs what the console reports as records.
+Modules log through `logging.getLogger(__name__)`; `core.bus.log_records` logs what the console reports as records.
 """
 
 from __future__ import annotations

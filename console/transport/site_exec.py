@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..config.exec_engine import Engine, SlurmStep
+from ..config.exec_engine import Engine, PodExec, SlurmStep
 from ..config.model import NodeConfig
-from ..schedulers import kubernetes, slurm
 from . import errors
 from .login_limiter import LoginLimiter
 from .openssh import SubprocessTransport, start_limited
@@ -48,8 +47,28 @@ class SiteExecTransport(SubprocessTransport):
 def argv_of(engine: Engine, node: str, command: str) -> list[str]:
     """The command line that runs shell text on a node."""
     if isinstance(engine, SlurmStep):
-        return slurm.argv(engine, node, command)
-    return kubernetes.argv(engine, command)
+        return _step_argv(engine, node, command)
+    return _pod_argv(engine, command)
+
+
+def _step_argv(step: SlurmStep, node: str, command: str) -> list[str]:
+    """The command line that runs `command` on one node of the job.
+
+    --overlap: the step takes no resources from others and does not wait. --unbuffered: output arrives as it is written.
+    It is bound to no core, and gets only the environment that it needs.
+    """
+    return [
+        "srun", f"--jobid={step.job}", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--cpu-bind=none",
+        "--unbuffered", "--quiet", "--export=HOME,PATH,USER", "--", "/bin/sh", "-c", command,
+    ]  # fmt: skip
+
+
+def _pod_argv(pod: PodExec, command: str) -> list[str]:
+    """The command line that runs `command` in the pod's container."""
+    return [
+        "kubectl", "exec", "--stdin", f"--namespace={pod.namespace}", pod.pod, f"--container={pod.container}", "--",
+        "/bin/sh", "-c", command,
+    ]  # fmt: skip
 
 
 def failure_of(exit_status: int | None, stderr: str) -> errors.FleetError | None:

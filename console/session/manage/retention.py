@@ -13,7 +13,9 @@ from typing import Final
 
 import msgspec
 
+from ...config.sections import SessionsConfig
 from ...text.format import duration, size
+from ...text.timespec import duration_s
 from ..format.layout import Session, SessionError, all_sessions
 
 #: What was deleted because of the limits, beside the sessions.
@@ -33,10 +35,15 @@ class Deleted(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Limits:
-    """None: no limit."""
+    """Limits on all closed sessions together; None: no limit."""
 
-    max_bytes: int | None = None  # of all sessions together
+    max_bytes: int | None = None
     max_age_s: float | None = None  # since a session was closed
+
+    @classmethod
+    def of(cls, config: SessionsConfig) -> Limits:
+        """The limits of `[sessions]` in hosts.toml."""
+        return cls(config.max_bytes, duration_s(config.max_age) if config.max_age else None)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from gconsole.config import Config, NodeConfig
+from gconsole.config import Config, NodeConfig, load
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.demo import DemoError, demo_cluster
@@ -121,7 +121,7 @@ def login(node: NodeConfig, **changes: object) -> asyncssh.connect:
 @pytest.mark.slow
 async def test_a_fleet_sees_every_rank_with_its_node_and_pid_and_all_of_them_move() -> None:
     with demo_cluster(nodes=2, ranks=4, gpus=2) as demo:
-        config = demo.config
+        config = load(str(demo.hosts), environ={})
         assert [node.name for node in config.nodes] == ["demo1", "demo2"]
         by_node = {node.name: sorted(ranks([mark])) for node, mark in zip(config.nodes, marks(config), strict=True)}
         async with watched(config) as store:
@@ -141,7 +141,7 @@ async def test_a_fleet_sees_every_rank_with_its_node_and_pid_and_all_of_them_mov
 @pytest.mark.slow
 def test_two_demos_at_once_keep_to_themselves() -> None:
     with demo_cluster(nodes=1, ranks=2, gpus=0) as first, demo_cluster(nodes=1, ranks=2, gpus=0) as second:
-        one, other = first.config, second.config
+        one, other = load(str(first.hosts), environ={}), load(str(second.hosts), environ={})
         assert len(ranks(marks(one))) == len(ranks(marks(other))) == 2
         assert not set(ranks(marks(one))) & set(ranks(marks(other)))
         assert one.nodes[0].ssh.port != other.nodes[0].ssh.port
@@ -151,7 +151,7 @@ def test_two_demos_at_once_keep_to_themselves() -> None:
 @pytest.mark.slow
 def test_the_job_steps_and_waits_for_a_stopped_rank() -> None:
     with demo_cluster(nodes=1, ranks=3, gpus=0) as demo:
-        config = demo.config
+        config = load(str(demo.hosts), environ={})
         first, second, third = sorted(ranks(marks(config)))
         before = switches(first)
         wait_until(lambda: switches(first) > before + 3)
@@ -167,7 +167,7 @@ def test_the_job_steps_and_waits_for_a_stopped_rank() -> None:
 
 async def test_a_command_on_a_node_has_its_pipes_its_environment_and_its_exit_status() -> None:
     with demo_cluster(nodes=2, ranks=1, gpus=0) as demo:
-        config = demo.config
+        config = load(str(demo.hosts), environ={})
         async with login(config.nodes[1]) as connection:
             done = await connection.run("cat; echo $GCONSOLE_DEMO_NODE >&2; exit 7", input=b"\0\xff\n", encoding=None)
     assert (done.stdout, done.exit_status) == (b"\0\xff\n", 7)
@@ -176,7 +176,7 @@ async def test_a_command_on_a_node_has_its_pipes_its_environment_and_its_exit_st
 
 async def test_only_the_throw_away_key_may_log_in() -> None:
     with demo_cluster(nodes=1, ranks=1, gpus=0) as demo:
-        config = demo.config
+        config = load(str(demo.hosts), environ={})
         with pytest.raises(asyncssh.PermissionDenied):
             await login(config.nodes[0], client_keys=[asyncssh.generate_private_key("ssh-ed25519")])
         assert folder(config).stat().st_mode & 0o777 == 0o700
@@ -184,7 +184,7 @@ async def test_only_the_throw_away_key_may_log_in() -> None:
 
 async def test_what_runs_on_a_node_ends_with_its_connection_and_so_do_its_children() -> None:
     with demo_cluster(nodes=1, ranks=1, gpus=0) as demo:
-        config = demo.config
+        config = load(str(demo.hosts), environ={})
         mine = marks(config)
         async with login(config.nodes[0]) as connection:
             await connection.create_process("sleep 1000 & trap '' HUP TERM; sleep 1000 & wait")
@@ -199,7 +199,7 @@ async def test_what_runs_on_a_node_ends_with_its_connection_and_so_do_its_childr
 @pytest.mark.slow
 async def test_nothing_is_left_after_a_demo_whose_console_did_not_even_say_goodbye() -> None:
     with demo_cluster(nodes=2, ranks=4, gpus=1) as demo:
-        config = demo.config
+        config = load(str(demo.hosts), environ={})
         mine = marks(config)
         serving = cluster_of(ranks(mine)[0])
         hub, store = Hub(), Store()
@@ -216,7 +216,7 @@ async def test_nothing_is_left_after_a_demo_whose_console_did_not_even_say_goodb
 
 def test_a_stopped_rank_is_no_reason_to_stay() -> None:
     with demo_cluster(nodes=1, ranks=2, gpus=0) as demo:
-        config = demo.config
+        config = load(str(demo.hosts), environ={})
         mine = marks(config)
         os.kill(ranks(mine)[0], signal.SIGSTOP)
     assert marked(mine) == {}
@@ -224,6 +224,7 @@ def test_a_stopped_rank_is_no_reason_to_stay() -> None:
 
 CONSOLE = """
 import asyncio, sys
+from gconsole.config import load
 from gconsole.demo import demo_cluster
 from gconsole.fleet.fleet import Fleet
 from gconsole.core.bus import Hub
@@ -239,7 +240,7 @@ async def watch(config):
     await asyncio.sleep(1000)
 
 with demo_cluster(nodes=2, ranks=2, gpus=1) as demo:
-    config = demo.config
+    config = load(str(demo.hosts), environ={})
     asyncio.run(watch(config))
 """
 
@@ -261,7 +262,7 @@ def test_nothing_is_left_after_a_console_that_was_killed(number: signal.Signals)
 @pytest.mark.slow
 async def test_nothing_is_left_after_a_cluster_that_was_killed() -> None:
     with demo_cluster(nodes=2, ranks=2, gpus=1) as demo:
-        config = demo.config
+        config = load(str(demo.hosts), environ={})
         mine = marks(config)
         async with watched(config) as store:
             await until(lambda: len(store.ranks) == 2)
