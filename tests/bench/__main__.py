@@ -18,14 +18,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
 from rig import RigUnavailable, pick_mode
 
+from tests.bench.results_file import as_markdown, kept_of, read
+
 from .conditions import conditions
-from .kept import as_markdown, kept_of, read
 from .result import Outcome, Row, as_text
 
 #: Modules, in the order of the table.
 BENCHES = (
     "first_sample", "agent_cost", "gpu_cost", "start_up", "throughput", "store_memory", "hours_memory",
-    "screen_widgets", "screen_live", "hang_verdict", "hang_fold", "capture_cost", "clock_probes", "clock_ways",
+    "screen_widgets", "screen_live", "hang_verdict", "hang_fold", "capture_cost", "clock_probes", "clock_paths",
     "clock_stamps", "clock_lines", "session_cost", "query_cost", "long_sessions", "longest_session",
     "job_plan", "job_output", "job_start", "http_metrics", "fuzz",
 )  # fmt: skip

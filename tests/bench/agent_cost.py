@@ -15,8 +15,9 @@ from jobs import start_ring
 from rig import Node, Rig
 from rig.pythons import own_python
 
+from tests.bench.process_usage import CpuShare, memory_bytes
+
 from .result import Outcome, Row
-from .spent import CpuShare, memory_bytes
 
 GPUS, RANKS, OTHERS = 8, 8, 3_000
 #: A round over all processes takes the agent 60 s; what is measured is one and a half.

@@ -15,7 +15,7 @@ from rig import Rig
 from .result import Outcome, Row, middle
 
 RUNS, COUNT, PAUSE_S = 5, 2000, 0.001
-_PROGRAM = Path(__file__).with_name("stamping.py")
+_PROGRAM = Path(__file__).with_name("udp_stamps.py")
 
 
 @dataclass(frozen=True)

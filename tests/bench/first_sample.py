@@ -10,8 +10,9 @@ from pathlib import Path
 from rig import Rig
 from rig.detect import tool
 
+from tests.bench.process_usage import Spent, run
+
 from .result import Outcome, Row, middle
-from .spent import Spent, run
 
 NODES, PAIRS = 32, 7
 #: Long enough for every node to have received all that is kept in its cache: both programs are measured warm.

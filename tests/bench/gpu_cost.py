@@ -22,9 +22,10 @@ from pathlib import Path
 import msgspec
 from rig import Node, Rig
 
+from tests.bench.process_usage import CpuShare, memory_bytes
+
 from .process import in_new_process
 from .result import Outcome, Row, middle
-from .spent import CpuShare, memory_bytes
 
 GPUS = 8
 WARM_UP_S, MEASURED_S, RUNS = 10.0, 45.0, 3

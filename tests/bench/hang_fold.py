@@ -7,10 +7,10 @@ import time
 from gconsole.analysis.stacks.fold import fold, jobs_of
 from gconsole.core.store import CaptureTable
 from gconsole.records import Stack, StackFrame
+from tests.bench.process_usage import memory_bytes
 
 from .process import in_new_process
 from .result import Outcome, Row, middle
-from .spent import memory_bytes
 
 RANKS, DEPTH, PLACES, PER_NODE, RUNS = 4096, 40, 6, 8, 5
 SECONDS_GOAL, RSS_GOAL_MB = 1.0, 200.0

@@ -21,9 +21,9 @@ from gconsole.core.control import CaptureRequest, new_capture
 from gconsole.monitor.diagnose import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose
 from gconsole.monitor.hang import judgements
 from gconsole.records import Stack
+from tests.bench import peer_captures
+from tests.bench.peer_captures import ByHand
 
-from . import by_hand
-from .by_hand import ByHand
 from .result import Outcome, Row, middle
 
 NODES, PER_NODE, RUNS = 4, 4, 5
@@ -72,8 +72,8 @@ async def _rounds(rig: Rig, target: Path, config: Path, runs: int) -> tuple[list
         for _ in range(runs):
             await asyncio.sleep(WATCHED_S)  # also after the peers, whose py-spy stops the ranks: that is movement
             ours.append(await _press(watch))
-            loops.append(await asyncio.to_thread(by_hand.one_by_one, rig, names, SCRIPT.name))
-            clushes.append(await asyncio.to_thread(by_hand.with_clush, config, names, SCRIPT.name))
+            loops.append(await asyncio.to_thread(peer_captures.one_by_one, rig, names, SCRIPT.name))
+            clushes.append(await asyncio.to_thread(peer_captures.with_clush, config, names, SCRIPT.name))
     return ours, loops, clushes
 
 

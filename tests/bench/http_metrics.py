@@ -29,11 +29,11 @@ from gconsole.web.metrics.resource import written
 from gconsole.web.metrics.samples import take_snapshot
 from gconsole.web.resources import OPERATIONS
 from gconsole.web.server import serving
+from tests.bench.process_usage import memory_bytes
 
 from .noisy_gpus import NoisyGpu
 from .process import in_new_process
 from .result import Outcome, Row, middle
-from .spent import memory_bytes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "http"))
 

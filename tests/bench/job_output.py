@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from invented import Cluster
 from waiting import settle
 
-from .painted import STYLES, Painted, frame
+from tests.bench.headless_screen import STYLES, Painted, frame
+
 from .result import Outcome, Row, middle
 
 RANKS, LINES, RUNS, GOAL = 64, 2000, 5, 50_000

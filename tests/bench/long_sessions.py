@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from gconsole.session.format.layout import Session, named
+from tests.bench.process_usage import memory_bytes
 
-from .long_session import make_long
 from .process import in_new_process
 from .result import Outcome, Row, as_text
-from .spent import memory_bytes
+from .session_maker import make_long
 
 RECORDS, QUICK = 10_000_000, 300_000
 GOAL_PAINT_S, GOAL_ASK_S, GOAL_MEMORY = 2.0, 1.0, 300_000_000

@@ -9,10 +9,10 @@ from typing import Final
 
 from gconsole.session.format.layout import named
 
-from .long_session import make_long
 from .long_sessions import GCONSOLE, GOAL_MEMORY, QUESTION, first_paint, ran
 from .process import in_new_process
 from .result import Outcome, Row
+from .session_maker import make_long
 
 RECORDS, QUICK = 100_000_000, 300_000
 #: What is done with it, as the arguments behind the session.

@@ -14,11 +14,11 @@ from typing import Final
 from gconsole.records import Gpu, GpuProcess, encode
 from gconsole.session.format.layout import Meta, named
 from gconsole.session.manage import create
+from tests.bench.process_usage import memory_bytes
 
 from .noisy_gpus import seconds
 from .process import in_new_process
 from .result import Outcome, Row
-from .spent import memory_bytes
 
 NODES, GPUS = 64, 8
 SAMPLES = 10_000_000

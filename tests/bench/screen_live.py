@@ -26,10 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
 from invented import Cluster
 
-from .painted import STYLES, Painted
+from tests.bench.headless_screen import STYLES, Painted
+from tests.bench.process_usage import memory_bytes
+
 from .process import in_new_process
 from .result import Outcome, Row
-from .spent import memory_bytes
 
 NODES, GPUS, RANKS = 512, 8, 8
 SIZE = (200, 60)

@@ -24,8 +24,8 @@ from gconsole.tui.base_app import BaseApp
 from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
 from gconsole.tui.widgets.heat_map import HeatMap
 from gconsole.tui.widgets.record_grid import GridColumn, RecordGrid
+from tests.bench.headless_screen import STYLES, Painted, frame
 
-from .painted import STYLES, Painted, frame
 from .process import in_new_process
 from .result import Outcome, Row
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from rig import Rig
 
+from tests.bench.process_usage import run
+
 from .result import Outcome, Row, middle
-from .spent import run
 
 PAIRS, PAINTS = 25, 9
 HELP_GOAL, PAINT_GOAL_S = 4.0, 1.0

@@ -8,10 +8,10 @@ from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.records import decode
 from gconsole.records.base import Record
+from tests.bench.process_usage import memory_bytes
 
 from .process import in_new_process
 from .result import Outcome, Row
-from .spent import memory_bytes
 from .stream import GPUS, RANKS, Spoken, Voice, listen
 
 NODES, HOUR_S = 1_024, 3_600

@@ -21,10 +21,10 @@ from gconsole.fleet.deploy.binaries import Binaries
 from gconsole.fleet.link import NodeLink
 from gconsole.records import Gap, Log
 from gconsole.transport.transport import Channel, Receiver
+from tests.bench.process_usage import CpuShare
 
 from .process import in_new_process
 from .result import Outcome, Row, middle
-from .spent import CpuShare
 from .stream import GPUS, RANKS, Spoken, Voice, listen
 
 NODES, RUNS = 512, 3

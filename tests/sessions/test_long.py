@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of 
 
 from tests.bench import longest_session
 from tests.bench.fleet_minute import Fleet
-from tests.bench.long_session import make_long
+from tests.bench.session_maker import make_long
 from tests.bench.result import as_text
 
 

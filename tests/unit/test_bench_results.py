@@ -6,8 +6,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of their own
 
 from tests.bench.__main__ import BENCHES, RESULTS
-from tests.bench.kept import as_markdown, kept_of, read
 from tests.bench.result import Outcome, Row
+from tests.bench.results_file import as_markdown, kept_of, read
 
 HERE = [("date", "2026-11-21 10:00 UTC"), ("cores", "2")]
 

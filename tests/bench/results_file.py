@@ -1,4 +1,4 @@
-"""RESULTS.md: what each bench found when it ran last. A run of some of them puts theirs anew, and leaves the others."""
+"""RESULTS.md: the newest result of each bench. A partial run replaces its own rows and keeps the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .result import HEAD, Outcome
+from tests.bench.result import HEAD, Outcome
 
 _INTRO: Final = """# Results of the benches
 

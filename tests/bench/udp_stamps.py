@@ -1,7 +1,7 @@
-"""Asks or answers over UDP with the kernel's stamps of sending, too; a program for two nodes (see clock_stamps.py).
+"""UDP probe client and server that also use kernel transmit stamps; runs on two nodes (see clock_stamps.py).
 
-    python stamping.py answer KERNEL           prints its port, answers until its stdin ends, prints its CPU seconds
-    python stamping.py ask ADDRESS PORT KERNEL COUNT PAUSE_S    prints a line of JSON
+    python udp_stamps.py answer KERNEL           prints its port, answers until its stdin ends, prints its CPU seconds
+    python udp_stamps.py ask ADDRESS PORT KERNEL COUNT PAUSE_S    prints a line of JSON
 
 KERNEL 1: the kernel stamps what is sent (SO_TIMESTAMPING, read from the error queue), and each answer carries the stamp
 of the one before. All stamps are CLOCK_REALTIME, ns.

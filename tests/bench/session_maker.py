@@ -1,11 +1,11 @@
-"""A long session of a whole fleet, made quickly: what it says of one minute is said again, later, for as long as asked.
+"""Makes a long session of a whole fleet quickly: the records of one minute are repeated, shifted in time.
 
 Nodes of 8 GPUs at work with every figure a second, ranks and their steps, NICs, NVLink traffic, clocks; and what
 happens now and then: findings that come and go, XIDs, marks, a node that is lost, captures of all ranks. Frames,
 segments, Parquet and `session.json` are written by the product's own writers; only that a record is decoded or encoded
 one by one is left out. Seeded: the same arguments give the same session.
 
-    python -m tests.bench.long_session FOLDER NAME --records 10000000 [--no-parquet | --no-segments]
+    python -m tests.bench.session_maker FOLDER NAME --records 10000000 [--no-parquet | --no-segments]
 """
 
 from __future__ import annotations

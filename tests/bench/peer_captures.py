@@ -1,4 +1,4 @@
-"""What people do today to see the stacks of all ranks: `py-spy dump` through ssh, node by node, or through clush."""
+"""Peers of a stack capture: `py-spy dump` on every node through ssh in a loop, or through clush."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes spend: one that runs to its end, and one that goes on running."""
+"""CPU time and memory of processes: of one that runs to its end, and of one that keeps running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well real agents measure an edge over ways that delay, beside the least round trip of the same stamps."""
+"""Clock bounds of real agents over paths with delay, compared with the minimum round trip of the same stamps."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from ways import Judged, Words, judged, slow_ways
 
 from gconsole.analysis.clock.edge import slack_ns
 from gconsole.records import ClockBins
-
-from .result import Outcome, Row, middle
+from tests.bench.result import Outcome, Row, middle
 
 WINDOWS, WINDOW_S = 10, 4
 DRIFTING = {"node2": Wrong(5_000_000, 20_000)}

@@ -1,4 +1,4 @@
-"""Headless screens that do all a real one does: each paint is made into the text that a terminal would get."""
+"""Headless screens that render each paint to the bytes a terminal would receive."""
 
 from __future__ import annotations
 
