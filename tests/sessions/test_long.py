@@ -15,8 +15,8 @@ sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of 
 
 from tests.bench import longest_session
 from tests.bench.fleet_minute import Fleet
-from tests.bench.session_maker import make_long
 from tests.bench.result import as_text
+from tests.bench.session_maker import make_long
 
 
 def test_the_session_that_is_measured_is_a_session(tmp_path):
