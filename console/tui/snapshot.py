@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING
 from ..core.store import GpuPartKey, JobOutput, NodeNow, ProcessKey, Store
 from ..core.versioned_table import Table
 from ..launch.state import JobStatus, job_statuses
+from ..monitor.skew import NO_SKEW, SkewSnapshot
 from ..monitor.topology import TopologyFold
 from ..present.status import SEVERITY_STATUS, Status
 from ..records import Finding, GpuLink, GpuProcess, Process
 from ..text.nodeset_fold import natural
-from .folds.clocks import EMPTY_CLOCK_SKEW, ClockSkewState
 from .models.header import Header, RecordingStatus
 from .models.heat_map import GpuIndex
 from .models.job_ranks import JobsSummary
 from .models.node_summary import FleetSummary, fleet_summary
+from .views.clocks.model import NO_CLOCKS, ClockSummary
 from .views.events.model import EventLog
 
 if TYPE_CHECKING:
     from ..core.control import ActiveRecording
     from ..core.metric_history import MetricHistory
     from .controllers.capture import CaptureProgress
-    from .folds.verdicts import JobDiagnosis
+    from .derived import JobDiagnosis
 
 #: Seconds between two summaries of the nodes; a reader cannot follow more.
 NODES_EVERY_S = 0.25
@@ -57,7 +58,8 @@ class ScreenSnapshot:
     written: JobOutput  # output of the jobs on the screen
     hang: tuple[JobDiagnosis, ...] = ()  # the diagnosis of every job
     capturing: CaptureProgress | None = None  # the running capture
-    time: ClockSkewState = EMPTY_CLOCK_SKEW  # the nodes' clocks, and lateness on the common clock
+    clocks: ClockSummary = NO_CLOCKS  # the nodes' clocks
+    skew: SkewSnapshot = NO_SKEW  # lateness of ranks on the common clock
 
     def frozen_copy(self) -> ScreenSnapshot:
         """A copy in which nothing changes any more."""
@@ -88,7 +90,7 @@ class SnapshotBuilder:
         self._gpus = GpuIndex()
         self._events = EventLog()
         self.topology = TopologyFold(store)
-        self.jobs = JobsSummary()  # the last fold; given by JobFold
+        self.jobs = JobsSummary()  # the newest result of JobFold
         self._findings: tuple[Finding, ...] = ()
         self._fleet = FleetSummary()
         self._started: tuple[JobStatus, ...] = ()

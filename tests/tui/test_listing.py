@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -87,7 +88,8 @@ def night() -> ScreenSnapshot:
 
 def frame_of(cluster: Cluster) -> ScreenSnapshot:
     app = cluster.app()
-    app.frames.job_fold.accept(app.frames.job_fold.prepare(app.frames.builder.build())())
+    app.frames.job_fold.refresh(app.frames.builder.build(), asyncio.run)
+    app.frames.builder.jobs = app.frames.job_fold.value
     return app.frames.builder.build()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from clusters import demo, pod
 from invented import SECOND, Cluster
 
 from gconsole.present.spans import Line
 from gconsole.records import AgentCost, NodeState, RankStat
-from gconsole.tui.folds.jobs import JobFold
+from gconsole.tui.derived import JobFold
 from gconsole.tui.models.detail import gpu_detail, node_detail
 from gconsole.tui.models.gpu_metrics import HEAT_METRICS
 from gconsole.tui.models.header import header_spans
@@ -21,10 +23,9 @@ from gconsole.tui.views.ranks.model import rank_rows
 def frame_of(cluster: Cluster, *, live: bool = True, staging=None, frozen: bool = False) -> ScreenSnapshot:
     """What the screen would be told now."""
     watch = SnapshotBuilder(cluster.store, cluster.cluster, cluster.names, live=live, now=cluster.now, staging=staging)
-    fold = JobFold(watch, cluster.store)
-    frame = watch.build()
-    assert fold.is_wanted(frame)
-    fold.accept(fold.prepare(frame)())
+    fold = JobFold(cluster.store)
+    fold.refresh(watch.build(), lambda work: asyncio.run(work))
+    watch.jobs = fold.value
     frame = watch.build()
     return watch.build(frame.frozen_copy()) if frozen else frame
 

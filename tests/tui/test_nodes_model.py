@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from clusters import demo, pod
 from invented import NOON, Cluster
 
@@ -23,7 +25,8 @@ def rows_of(cluster: Cluster) -> list[NodeRow]:
 
 def frame_of(cluster: Cluster):
     app = cluster.app()
-    app.frames.job_fold.accept(app.frames.job_fold.prepare(app.frames.builder.build())())
+    app.frames.job_fold.refresh(app.frames.builder.build(), asyncio.run)
+    app.frames.builder.jobs = app.frames.job_fold.value
     return app.frames.builder.build()
 
 

@@ -185,11 +185,11 @@ def models(app: ConsoleApp) -> dict[str, object]:
         "links of GPUs": {key: frame.gpu_links[key] for key in frame.gpu_links},
         "jobs": frame.jobs,
         "findings": frame.findings,
-        "verdicts": [seen.judged.verdict for seen in frame.hang],
-        "stacks": [(seen.fold, seen.stacks, seen.number, seen.captures, seen.incomplete, seen.before, seen.said)
-                   for seen in frame.hang],
-        "clocks": frame.time.clocks,
-        "skew": frame.time.skew,
+        "verdicts": [seen.judgement.verdict for seen in frame.hang],
+        "stacks": [(job.fold, job.stacks, job.number, job.captures, job.incomplete, job.before, job.communication)
+                   for job in frame.hang],
+        "clocks": frame.clocks,
+        "skew": frame.skew,
         "events": [frame.events.find(number) for number in range(frame.events.end)],
         "offers to save": [[(sheet.what, table_export.rows_as_json(sheet.kind,
             sheet.rows)) for sheet in view.export_tables()]

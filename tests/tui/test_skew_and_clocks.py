@@ -127,10 +127,10 @@ async def test_lateness_is_folded_only_while_somebody_looks_at_it() -> None:
     async with compared().app().run_test(size=(80, 24)) as pilot:
         assert isinstance(pilot.app, ConsoleApp)
         await settle(pilot)
-        assert pilot.app.frame.time.skew is NO_SKEW
+        assert pilot.app.frame.skew is NO_SKEW
         await pilot.press("4")
         await settle(pilot)
-        assert pilot.app.frame.time.skew.collectives
+        assert pilot.app.frame.skew.collectives
 
 
 async def test_a_capture_that_is_asked_for_in_skew_is_shown_there_and_escape_gives_it_up() -> None:

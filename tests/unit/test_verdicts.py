@@ -16,7 +16,7 @@ from gconsole.monitor.hang import verdict_finding, verdicts
 from gconsole.present.verdict import verdict_text
 from gconsole.records import ConsoleRecord, Local, NodeState
 from gconsole.report import exit_code, make_report, to_json
-from gconsole.tui.folds.verdicts import DiagnosisFold
+from gconsole.tui.derived import DiagnosisFold
 
 
 def a_hung_scene() -> Scene:
@@ -135,11 +135,11 @@ def test_diagnosis_findings_views_and_report_share_one_evaluation_per_capture(ev
     store.apply(verdict_findings(store))
     view: list[object] = []
     fold = DiagnosisFold(store)
-    fold.look(lambda work: view.append(asyncio.run(work)), capturing=False)
+    fold.refresh(lambda work: view.append(asyncio.run(work)), capturing=False)
     report = make_report(store)
     verdict_findings(store)
     assert [judgement.verdict.state for judgement in judgements] == ["hung"]
-    assert [seen.judged.verdict for seen in fold.seen] == report.verdicts == [judgements[0].verdict]
+    assert [job.judgement.verdict for job in fold.value] == report.verdicts == [judgements[0].verdict]
     assert len(evaluations) == captures == 1
 
 

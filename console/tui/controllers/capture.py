@@ -16,8 +16,8 @@ from ...monitor.finding_tracker import FindingTracker
 from ...monitor.hang import verdict_finding
 from ...records.kinds import is_gone
 from ...text.nodeset_fold import fold
+from ..derived import DiagnosisFold, JobDiagnosis
 from ..dialogs.prompts import Prompt
-from ..folds.verdicts import DiagnosisFold, JobDiagnosis
 from ..views.base import CaptureViewRequested
 from .controller import AppHost, Controller
 
@@ -138,30 +138,30 @@ class CaptureController(Controller):
         """Show the captures of this store from now on."""
         self._store = store
         self._published: tuple[JobDiagnosis, ...] = ()
-        self._verdicts = DiagnosisFold(store)
+        self._diagnoses = DiagnosisFold(store)
         self.runner = CaptureRunner(store, self._control, self._report)
 
     @property
-    def seen(self) -> tuple[JobDiagnosis, ...]:
+    def diagnoses(self) -> tuple[JobDiagnosis, ...]:
         """Every job as its captures show it."""
-        return self._verdicts.seen
+        return self._diagnoses.value
 
     @property
     def shape(self) -> Shape:
         """How captures are folded."""
-        return self._verdicts.shape
+        return self._diagnoses.shape
 
     @property
     def is_current(self) -> bool:
         """Whether every capture is folded and has a verdict."""
-        return self._verdicts.is_current
+        return self._diagnoses.is_current
 
     def update(self, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
         """Fold new captures; publish their verdicts as findings."""
-        self._verdicts.look(in_background, capturing=self.runner.progress is not None)
-        if self._findings is not None and self.seen is not self._published:
-            self._published = self.seen
-            verdicts = [job.judged.verdict for job in self.seen]
+        self._diagnoses.refresh(in_background, capturing=self.runner.progress is not None)
+        if self._findings is not None and self.diagnoses is not self._published:
+            self._published = self.diagnoses
+            verdicts = [job.judgement.verdict for job in self.diagnoses]
             if not self.runner.is_diagnosis:  # an undecided single capture is not a finding
                 verdicts = [verdict for verdict in verdicts if verdict.state != "undecided"]
             self._findings.report("verdict", filter(None, map(verdict_finding, verdicts)))
@@ -169,13 +169,13 @@ class CaptureController(Controller):
     def change_fold(self, wanted: CaptureViewRequested) -> None:
         """Show another capture, or fold it in another way."""
         if wanted.turn_threads:
-            self._verdicts.turn_threads()
+            self._diagnoses.next_threads()
             self._report(f"threads: {_THREADS[self.shape.threads]}", False)
         if wanted.turn_granularity:
-            self._verdicts.turn_granularity()
+            self._diagnoses.next_granularity()
             self._report(f"ranks grouped by {_GRANULARITIES[self.shape.granularity]}", False)
         if wanted.by:
-            self._verdicts.choose(wanted.by)
+            self._diagnoses.choose(wanted.by)
 
     async def action_capture(self) -> None:
         """Capture the stacks of all ranks once."""

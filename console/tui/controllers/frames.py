@@ -13,9 +13,8 @@ from textual.screen import Screen
 from ...core.store import Store
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.topology_findings import TopologyFindings
+from ..derived import ClockSkewFold, JobFold
 from ..dialogs.dialog import DetailDialog
-from ..folds.clocks import ClockSkewFold
-from ..folds.jobs import JobFold
 from ..frame_rate import FrameRateLimiter
 from ..snapshot import ScreenSnapshot, SnapshotBuilder
 from .capture import CaptureController
@@ -79,8 +78,8 @@ class FrameController(Controller):
     def use_store(self, store: Store) -> None:
         """Show this store from now on."""
         self.builder = self._builder_of(store)
-        self.job_fold = JobFold(self.builder, store)
-        self._time = ClockSkewFold(store)
+        self.job_fold = JobFold(store)
+        self._clocks = ClockSkewFold(store)
         findings = self._findings
         self._topology = TopologyFindings(store, self.builder.topology, findings) if findings is not None else None
         self.frame = self.builder.build()
@@ -98,9 +97,14 @@ class FrameController(Controller):
     @property
     def is_current(self) -> bool:
         """Whether every view is mounted and everything on the screen is derived from the store's newest data."""
-        time_is_current = self._time.is_current(self._shows_lateness) and self.frame.time is self._time.seen
-        is_folded = self.job_fold.is_current(self.frame) and self._app.captures.is_current
-        return self._app.views.is_complete and is_folded and (self.is_frozen or time_is_current)
+        frame, clocks, jobs = self.frame, self._clocks, self.job_fold
+        clocks_are_current = (
+            clocks.is_current(with_skew=self._shows_lateness)
+            and frame.clocks is clocks.clocks
+            and frame.skew is clocks.skew
+        )
+        is_folded = jobs.is_current and frame.jobs is jobs.value and self._app.captures.is_current
+        return self._app.views.is_complete and is_folded and (self.is_frozen or clocks_are_current)
 
     @property
     def _shows_lateness(self) -> bool:
@@ -127,19 +131,20 @@ class FrameController(Controller):
         """Take a snapshot and show what changed; while paused only header and footer are redrawn."""
         if self.is_exiting:
             return
-        captures, clocks = self._app.captures, self._time
+        captures, clocks = self._app.captures, self._clocks
+        self.builder.jobs = self.job_fold.value
         frame = self.builder.build(self._frozen)
         if self._frozen is None:
-            header = replace(frame.header, clock_ns=clocks.seen.clocks.worst_ns)
             frame = replace(
-                frame, hang=captures.seen, capturing=captures.runner.progress, time=clocks.seen, header=header
-            )
+                frame, hang=captures.diagnoses, capturing=captures.runner.progress, clocks=clocks.clocks,
+                skew=clocks.skew, header=replace(frame.header, clock_ns=clocks.clocks.worst_ns),
+            )  # fmt: skip
         self.frame = frame
         if self._frozen is None:
             run = self._app.run_worker
-            self.job_fold.look(frame, partial(run, name="fold jobs"))
+            self.job_fold.refresh(frame, partial(run, name="fold jobs"))
             captures.update(partial(run, name="fold captures"))
-            clocks.look(frame.now, self._shows_lateness, partial(run, name="fold clocks"))
+            clocks.refresh(frame.now, partial(run, name="fold clocks"), with_skew=self._shows_lateness)
             view = self._app.views.view
             view.show_snapshot(frame)
             self._app.jobs.stream_output(view.watched_job, frame)

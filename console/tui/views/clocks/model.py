@@ -110,6 +110,10 @@ class ClockSummary:
         return max(bounded, key=lambda row: row.line.bound_ns if row.line and row.line.bound_ns else 0, default=None)
 
 
+#: Before the first clock window.
+NO_CLOCKS: Final = ClockSummary()
+
+
 def clock_rows(store: Store, now: int) -> ClockSummary:
     """What the store knows of clocks at an instant of the console's clock."""
     book = store.clocks

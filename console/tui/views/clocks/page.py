@@ -51,7 +51,7 @@ class ClockPage(DetailPage[str]):
         self._frame = frame
         if self.key is None:
             return
-        row = next((candidate for candidate in frame.time.clocks.rows if candidate.node == self.key), None)
+        row = next((candidate for candidate in frame.clocks.rows if candidate.node == self.key), None)
         basis = (self.key, self.size, row)
         if basis == self._shown:
             return

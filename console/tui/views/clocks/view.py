@@ -85,17 +85,17 @@ class ClocksView(PagedListView[ClockRow, str]):
     # -- the list ----------------------------------------------------------------------------------------------------
 
     def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
-        return (frame.time.clocks,)
+        return (frame.clocks,)
 
     def all_rows(self, frame: ScreenSnapshot) -> Sequence[ClockRow]:
-        return frame.time.clocks.rows
+        return frame.clocks.rows
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         return _NOTHING
 
     def _draw(self, frame: ScreenSnapshot) -> None:
         super()._draw(frame)
-        seen = frame.time.clocks
+        seen = frame.clocks
         self._head.show((_EDGE, Span("CLOCKS", "accent"), *head_spans(seen)))
         self._matrix.show(edge_grid(seen))
         self._draw_edge()
@@ -137,7 +137,7 @@ class ClocksView(PagedListView[ClockRow, str]):
     def _draw_edge(self) -> None:
         if self._frame is not None and self._as_matrix:
             row, place = self._matrix.selected or (0, 0)
-            self._edge.show((Span(f" {edge_text(self._frame.time.clocks, row, place)}", "text"),))
+            self._edge.show((Span(f" {edge_text(self._frame.clocks, row, place)}", "text"),))
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         self._draw_edge()

@@ -16,8 +16,8 @@ from ....present.stacks import shape_words
 from ....present.verdict import NO_STACKS, VerdictLineKey
 from ....text.format import plural
 from ...base_app import BaseApp
+from ...derived import JobDiagnosis
 from ...dialogs.dialog import LinesDialog
-from ...folds.verdicts import JobDiagnosis
 from ...keymap.actions import bindings, in_scope
 from ...models.job_ranks import RankListRow
 from ...snapshot import ScreenSnapshot
@@ -105,7 +105,7 @@ class HangView(View):
         self._verdict.styles.height = max(3, min(len(lines), room))
         chosen = self._chosen(frame)
         self._grow_tree(chosen)
-        self._collectives.show(collective_lines(chosen.said if chosen else None, self.size.width - 3))
+        self._collectives.show(collective_lines(chosen.communication if chosen else None, self.size.width - 3))
 
     def _chosen(self, frame: ScreenSnapshot) -> JobDiagnosis | None:
         """The job whose stacks are drawn: the one that was chosen, else the worst."""

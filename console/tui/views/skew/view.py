@@ -78,7 +78,7 @@ class SkewView(View):
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
         self._frame = frame
         self._show_progress(frame)
-        basis = (frame.time.skew, self._kind, self._job, self.size)
+        basis = (frame.skew, self._kind, self._job, self.size)
         if basis != self._shown:
             self._shown = basis
             self._write(frame)
@@ -92,7 +92,7 @@ class SkewView(View):
             self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
 
     def _write(self, frame: ScreenSnapshot) -> None:
-        seen = of_job(frame.time.skew, self._job)
+        seen = of_job(frame.skew, self._job)
         skews = of_kind(seen, self._kind)
         self._head.show((_EDGE, Span("SKEW", "accent"), *job_spans(self._job), *head_spans(seen, self._kind)))
         self.set_class(not skews, "empty")
@@ -149,7 +149,7 @@ class SkewView(View):
     def action_copy(self) -> None:
         """Everything here, as text."""
         if self._frame is not None:
-            cast(BaseApp, self.app).copy(as_text(of_job(self._frame.time.skew, self._job), self._kind), "skew")
+            cast(BaseApp, self.app).copy(as_text(of_job(self._frame.skew, self._job), self._kind), "skew")
 
     def detail_provider(self) -> DetailProvider | None:
         key, kind = (self._table if self._table.has_focus else self._lanes).selected, self._kind
@@ -157,7 +157,7 @@ class SkewView(View):
             return None
 
         def detail(frame: ScreenSnapshot) -> Detail | None:
-            seen = of_job(frame.time.skew, self._job)
+            seen = of_job(frame.skew, self._job)
             rank = rank_of(seen, kind, key)
             return rank_skew_detail(rank, seen, kind) if rank is not None else None
 
@@ -167,5 +167,5 @@ class SkewView(View):
     def selected_node(self) -> str | None:
         if self._frame is None or self._lanes.selected is None:
             return None
-        rank = rank_of(self._frame.time.skew, self._kind, self._lanes.selected)
+        rank = rank_of(self._frame.skew, self._kind, self._lanes.selected)
         return rank.node if rank is not None else None

@@ -1,1 +1,0 @@
-"""Data derived from the store for the screen: jobs, verdicts, clocks."""
