@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
@@ -24,6 +25,8 @@ FILE_BYTES: Final = 5_000_000
 FILES: Final = 3
 #: Characters of one message; an agent's traceback fits, a flood in one line does not.
 _LINE_LIMIT: Final = 8_000
+#: Bytes that `tail` reads: about 1,000 lines.
+TAIL_BYTES: Final = 131_072
 #: Libraries whose messages are logged from `-vv` on.
 _LIBRARIES: Final = ("asyncssh", "asyncio", "uvicorn")
 
@@ -59,6 +62,24 @@ def configure(verbosity: int = 0, file: Path | None = None) -> None:
         logger.setLevel(logging.DEBUG if verbosity else logging.INFO)
         logger.propagate = False
     _path = next((Path(handler.baseFilename) for handler in handlers if isinstance(handler, _LogFile)), None)
+
+
+def tail(file: Path) -> list[str]:
+    """The last whole lines of a log, at most `TAIL_BYTES` bytes, with control characters as they are in the file.
+
+    Raises OSError if `file` is not a regular file or cannot be read.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not block
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{file} is not a regular file")
+        stream.seek(max(0, status.st_size - TAIL_BYTES))
+        data = stream.read(TAIL_BYTES)
+    if status.st_size > TAIL_BYTES:
+        data = data.partition(b"\n")[2] or data
+    lines = data.decode("utf-8", "backslashreplace").split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def detach_stderr() -> None:

@@ -19,6 +19,7 @@ from ..core.control import Control
 from ..core.store import Store
 from ..monitor.finding_tracker import FindingTracker
 from ..records import Log
+from ..text import logs
 from .base_app import BaseApp
 from .clipboard import ClipboardTarget
 from .controllers.capture import CaptureController
@@ -28,7 +29,7 @@ from .controllers.nodes import NodeController
 from .controllers.query import QueryController
 from .controllers.recording import RecordingController
 from .controllers.view_switcher import ViewSwitcher
-from .dialogs.dialog import DetailDialog
+from .dialogs.dialog import DetailDialog, LogDialog
 from .dialogs.export import ExportDialog
 from .exports import export_items
 from .frame_rate import RATE_HZ, write_backlog
@@ -265,6 +266,10 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         """Quit; during a recording only at the second attempt."""
         if self.recordings.may_quit():
             self.exit()
+
+    def action_log(self) -> None:
+        """Show the end of the console's log."""
+        self.push_screen(LogDialog(logs.path()))
 
     def action_export(self) -> None:
         """Open the export dialog with everything that can be saved now."""

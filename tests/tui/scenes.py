@@ -26,7 +26,7 @@ from gconsole.records import Finding
 from gconsole.session.manage.diff import Changed, Comparison, Figure, Spread
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.columns import ColumnsDialog
-from gconsole.tui.dialogs.dialog import DetailDialog, KeysDialog, LinesDialog
+from gconsole.tui.dialogs.dialog import DetailDialog, KeysDialog, LinesDialog, LogDialog
 from gconsole.tui.dialogs.export import ExportDialog
 from gconsole.tui.dialogs.prompts import Confirm, Prompt, SecretPrompt
 from gconsole.tui.diff_screen import DiffScreen
@@ -170,6 +170,11 @@ def _answered(sql: str, *pressed: str) -> Open:
         await stage.press(*pressed)
 
     return opened
+
+
+async def _log_that_is_gone(stage: Stage) -> None:
+    stage.app.push_screen(LogDialog(Path("/nonexistent/gconsole.log")))
+    await until(stage.pilot, lambda: "No such file" in screen(stage.app), "the reason")
 
 
 async def _examined(stage: Stage) -> None:
@@ -329,6 +334,7 @@ SCENES = (
     Scene("add nodes", lambda stage: stage.app.run_action("nodes.add"), Prompt),
     Scene("a login that asks", _secret, SecretPrompt),
     Scene("health check", _examined, LinesDialog),
+    Scene("log file missing", _log_that_is_gone, LogDialog),
     Scene("palette", palette(""), CommandPalette),
     Scene("palette, searching", palette("node"), CommandPalette),
     Scene("toasts", _toast),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -13,7 +15,8 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ...present.status import GLYPHS
-from ...text.cells import clean
+from ...text import logs
+from ...text.cells import LIMIT, clean, width_of
 from ..keymap.actions import Action, bindings, in_scope, key_names
 from ..models.detail import Detail
 from ..snapshot import ScreenSnapshot
@@ -25,6 +28,14 @@ T = TypeVar("T")
 _LABEL, _WIDTH = 14, 76
 #: Lines and cells of the box that are not text.
 _AROUND, _BESIDE = 6, 5
+#: Seconds between two reads of the log.
+_LOG_EVERY_S: Final = 0.5
+_NO_LOG: Final = "No log is written: cannot write {}. To log elsewhere, start gconsole with --log-file FILE."
+#: Style of a log line by its level; without one, that of the line before: a traceback.
+_LEVELS: Final = {
+    "DEBUG": "$muted", "INFO": "$foreground", "WARNING": "$status-warning", "ERROR": "$status-failed",
+    "CRITICAL": "$status-failed",
+}  # fmt: skip
 
 
 class Dialog(ModalScreen[T]):
@@ -160,6 +171,58 @@ class LinesDialog(ScrollDialog):
         text = clean(line.lstrip())
         indent = len(line) - len(line.lstrip())
         return [Content(" " * indent) + part for part in Content(text).wrap(max(10, self.room - indent))] or [Content()]
+
+
+class LogDialog(ScrollDialog):
+    """The end of the log `file`, followed while open; not while scrolled up, so that the lines stay in place."""
+
+    def __init__(self, file: Path | None) -> None:
+        super().__init__()
+        self._file = file
+        self._lines: list[str] = []
+        self._problem = "reading …" if file is not None else _NO_LOG.format(logs.default_path())
+        self._is_reading = False
+
+    def on_mount(self) -> None:
+        if self._file is not None:
+            self.run_worker(self._follow(self._file), name="log")
+            self.set_interval(_LOG_EVERY_S, self._read_again, name="log")
+
+    @property
+    def room(self) -> int:
+        """Cells available to a line."""
+        return max(20, int(self.app.size.width * 0.96) - _BESIDE)
+
+    def _read_again(self) -> None:
+        if self._file is not None and not self._is_reading and self._scroll.is_vertical_scroll_end:
+            self.run_worker(self._follow(self._file), name="log")
+
+    async def _follow(self, file: Path) -> None:
+        """Read the file in a thread, because a home directory on a network may hang, and show what changed."""
+        self._is_reading = True
+        try:
+            lines, problem = await asyncio.to_thread(logs.tail, file), ""
+        except OSError as error:
+            lines, problem = [], f"Cannot read the log: {error.strerror or error}."
+        finally:
+            self._is_reading = False
+        problem = problem or ("" if lines else "The log is empty.")
+        if self.is_attached and (lines, problem) != (self._lines, self._problem):
+            self._lines, self._problem = lines, problem
+            self.lay_out()
+
+    def lay_out(self) -> None:
+        """Wrap the lines, coloured by level, and scroll to the last one."""
+        name = clean(str(self._file)) if self._file is not None else ""
+        name = name if width_of(name) <= self.room - 5 else f"…{name[-(self.room // 2 - 3) :]}"
+        style, lines = "$foreground", []
+        for line in [self._problem] if self._problem else self._lines:
+            level = next((word for word in line[:64].split(" ")[:4] if word in _LEVELS), "")
+            style = _LEVELS.get(level, style)
+            pieces = [line[start : start + LIMIT] for start in range(0, len(line), LIMIT)]
+            lines += [part for piece in pieces for part in Content.styled(clean(piece), style).wrap(self.room)]
+        self.fill(Content.assemble(("Log  ", "bold"), (name, "$muted")), lines)
+        self._scroll.scroll_end(animate=False)
 
 
 def _fact(label: str, text: str, style: str, width: int) -> list[Content]:

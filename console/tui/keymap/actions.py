@@ -140,6 +140,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.palette", "ctrl+p,colon", "app.command_palette", "commands", "Command palette", footer=True,
            palette=False, shown_key="^p"),
     Action("app.keys", "question_mark,f1", "guide.show", "help", "Show key bindings", footer=True, shown_key="?"),
+    Action("app.log", "f12", "app.log", "log", "Show the end of the console's log"),
     Action("app.quit", "q,ctrl+q", "app.quit", "quit", "Quit", footer=True),
     Action("app.back", "escape", "views.back", "back", "Back", palette=False),
     Action("progress.cancel", "escape", "cancel", "cancel", "Cancel", footer=True, palette=False),
@@ -236,7 +237,7 @@ def key_names(keys: str) -> str:
     names = {
         "down": "↓", "up": "↑", "left": "←", "right": "→", "pagedown": "PgDn", "pageup": "PgUp", "home": "Home",
         "end": "End", "enter": "Enter", "escape": "Esc", "space": "Space", "question_mark": "?", "colon": ":",
-        "slash": "/", "tab": "Tab", "shift+tab": "⇧Tab", "f1": "F1", "left_square_bracket": "[",
+        "slash": "/", "tab": "Tab", "shift+tab": "⇧Tab", "f1": "F1", "f12": "F12", "left_square_bracket": "[",
         "right_square_bracket": "]", "less_than_sign": "<", "greater_than_sign": ">",
     }  # fmt: skip
     return " ".join(names.get(key, key.replace("ctrl+", "^")) for key in keys.split(","))
