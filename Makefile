@@ -7,19 +7,20 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 p
 PY     := $(VENV)/bin/python
 ARGS   ?=
 
-.PHONY: help demo quick test full bench faults soak fuzz lint docs clean
+.PHONY: help demo quick test full campaign bench faults soak fuzz lint docs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a cluster on this machine with a job on it, in the console (q quits)"
 	@echo "make quick   lint, and the tests that fit into a minute; run it before each commit"
-	@echo "make test    lint, types, import rules and all tests that fit CI"
-	@echo "make full    make test and the long tests"
+	@echo "make test    lint, types, import rules and all tests but the long ones: at most ten minutes"
+	@echo "make full    make test, the long tests and a slice of the campaign: at most an hour"
+	@echo "make campaign  what takes hours, a part at a time: ARGS=\"soak\"; without ARGS, the parts"
 	@echo "make docs    the documentation as a site in build/site, and the manual page build/gconsole.1"
 	@echo "make bench   the measurements; writes tests/bench/RESULTS.md"
-	@echo "make fuzz    every way in for bytes, a minute each; ARGS=\"--seconds 600 link\""
-	@echo "make faults  everything that can break, again and again; writes tests/faults/RESULTS.md"
-	@echo "make soak    one hour of faults at random: ARGS='--for 600' for ten minutes"
+	@echo "make fuzz    every parser of external input, a minute each; ARGS=\"--seconds 600 link\""
+	@echo "make faults  every fault, measured; writes tests/faults/RESULTS.md"
+	@echo "make soak    an hour of random faults: ARGS='--for 600' for ten minutes"
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "gconsole needs Python 3.11 or newer, and none is on the PATH"; exit 1; }
@@ -34,14 +35,17 @@ $(VENV)/.test: $(VENV)/.run
 demo: $(VENV)/.run
 	@$(VENV)/bin/gconsole demo $(ARGS)
 
-test: lint
+test: $(VENV)/.test
 	@$(PY) tests/run.py $(ARGS)
 
-quick: lint
+quick: $(VENV)/.test
 	@$(PY) tests/run.py --quick $(ARGS)
 
-full: lint
+full: $(VENV)/.fuzz
 	@$(PY) tests/run.py --full $(ARGS)
+
+campaign: $(VENV)/.fuzz
+	@$(PY) tests/campaign.py $(ARGS)
 
 lint: $(VENV)/.test
 	@$(PY) tests/lint.py
@@ -59,7 +63,7 @@ bench: $(VENV)/.test
 
 $(VENV)/.fuzz: $(VENV)/.test
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]' || \
-		echo "no atheris for this Python: honest bytes are changed at random instead"
+		echo "atheris is not available for this Python: inputs are mutated at random instead"
 	@touch $@
 
 fuzz: $(VENV)/.fuzz
@@ -72,4 +76,4 @@ soak: $(VENV)/.test
 	@$(PY) -m tests.faults.soak $(ARGS)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .fuzz
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .fuzz .campaign

@@ -1,33 +1,39 @@
-"""Lint, types and import rules; each prints its time, and the first that fails ends the run."""
+"""Lint, types and import rules, side by side; each prints its time, and failed ones their output."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 CHECKS = {
-    "ruff": [BIN / "ruff", "check", "--quiet", "."],
     "mypy": [BIN / "mypy", "console"],
-    "mypy agent": [BIN / "mypy", "remote"],
+    "mypy agent": [BIN / "mypy", "--cache-dir", ".mypy_cache/agent", "remote"],
     "imports": [BIN / "lint-imports", "--no-cache"],
+    "ruff": [BIN / "ruff", "check", "--quiet", "."],
+    "format": [BIN / "ruff", "format", "--quiet", "--check", "."],
 }
 
 
+def run_check(name: str) -> bool:
+    """Run one check and print its line; whether it passed."""
+    began = time.monotonic()
+    argv = [str(word) for word in CHECKS[name]]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    word = "passed" if done.returncode == 0 else "FAILED"
+    output = done.stdout + done.stderr if done.returncode else ""
+    print(f"{name:10s} {word}  {time.monotonic() - began:6.1f} s\n{output}".rstrip(), flush=True)
+    return done.returncode == 0
+
+
 def main() -> int:
-    for name, argv in CHECKS.items():
-        began = time.monotonic()
-        done = subprocess.run([str(word) for word in argv], cwd=ROOT, capture_output=True, text=True, check=False)
-        word = "passed" if done.returncode == 0 else "FAILED"
-        print(f"{name:10s} {word}  {time.monotonic() - began:6.1f} s", flush=True)
-        if done.returncode:
-            print(done.stdout + done.stderr)
-            return 1
-    return 0
+    with ThreadPoolExecutor(2) as pool:
+        return 0 if all(list(pool.map(run_check, CHECKS))) else 1
 
 
 if __name__ == "__main__":

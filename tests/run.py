@@ -1,129 +1,255 @@
-"""Runs the test groups, and prints each group's time, its skips by reason, and the ten slowest tests.
+"""Run the test groups side by side and print what each of them cost.
 
-Groups are folders, ordered by how early they find a failure. `--quick` runs what fits into a minute, `--full` adds what
-CI has no time for.
+A group is a folder of `tests/`. Each group runs in a pytest process of its own, with as many workers as `GROUPS`
+gives it. A group starts when enough slots are free, in the order of `GROUPS`. There are two slots per core, because
+most tests wait for SSH servers, jobs and timers. `lint` (ruff, mypy, import rules) is one more entry in that list.
 
-Failed tests run a second time, alone, because real servers and jobs share the cores with everything else. A test that
-passes only then is listed as `unsteady`: a defect of that test, but no reason to fail the run. After more than `FEW`
-failures in a group nothing is repeated.
+Tiers: `--quick` runs in a minute, `--full` adds the tests that are too long for CI and one slice of the campaign
+(tests/campaign.py); without either, everything that is not marked `full` runs.
+
+Failed tests run a second time, alone, after all groups have ended, if a group has at most `MAX_REPEATED` of them. A
+test that passes only then is listed as unsteady. It is a failure of `--full`, and no failure of the other tiers.
+
+Output of the groups is in build/tests/GROUP.log; that of a failed group is printed, too. If one group is chosen with
+`--group`, its output is printed as it comes. Other arguments are passed on to pytest.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import os
 import re
+import resource
+import shutil
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parent.parent
-#: Groups whose tests need nothing of the machine but time: a worker for each core.
-PARALLEL = ("unit", "tui")
-#: With more failures than these, a second run would only tell the same again.
-FEW = 5
-GROUPS = (
-    "unit", "clocks", "tui", "demo", "gpus", "sessions", "cluster", "hangs", "jobs", "http", "security", "faults",
-)  # fmt: skip
+LOGS = ROOT / "build" / "tests"
+CORES = len(os.sched_getaffinity(0))
+SLOTS = 2 * CORES
+#: Failed tests per group that run a second time. More failures than these have a common cause.
+MAX_REPEATED = 5
+
+#: Group → its number of pytest workers, longest groups first. Files of one group are distributed over its workers.
+GROUPS: Mapping[str, int] = {
+    "lint": 1,
+    "tui": CORES,
+    "cluster": 2,
+    "unit": CORES,
+    "faults": 2,
+    "sessions": 1,
+    "jobs": 1,
+    "hangs": 1,
+    "security": 1,
+    "http": 1,
+    "clocks": 1,
+    "gpus": 1,
+}
+#: Groups without a rig per module: their single tests, not their files, are distributed over the workers.
+BY_TEST = ("unit", "tui")
+#: Tier → which tests of a group it runs.
+TIERS = {"quick": "not slow and not full and not campaign", "test": "not full and not campaign", "full": "not campaign"}
+#: The groups of `make quick`: logic, and the boundaries that need neither a cluster nor a job.
+QUICK = ("lint", "unit")
 
 
 @dataclass
 class Outcome:
-    """What one group did."""
+    """Result and cost of one group. Seconds and CPU seconds include a second run of failed tests."""
 
-    name: str
-    seconds: float
-    status: int
-    passed: int = 0
-    failed: int = 0
-    names: list[str] = field(default_factory=list)  # of those that passed
-    unsteady: list[str] = field(default_factory=list)  # of those that passed at their second run only
+    group: str
+    status: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    passed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    unsteady: list[str] = field(default_factory=list)  # failed at first and passed when run again
     durations: list[tuple[float, str]] = field(default_factory=list)  # seconds, test
-    skipped: collections.Counter[str] = field(default_factory=collections.Counter)
+    skipped: collections.Counter[str] = field(default_factory=collections.Counter)  # by reason
 
 
-#: Tier → which tests of a group it runs.
-TIERS = {"quick": "not slow and not full", "test": "not full", "full": "full or not full"}
-#: What `make quick` runs: logic, and the boundaries that need neither a cluster nor a job.
-QUICK = ("unit",)
+@dataclass
+class Running:
+    """A group whose process has not ended."""
+
+    group: str
+    process: subprocess.Popen[bytes]
+    began: float
+    slots: int
 
 
-def run_group(name: str, tier: str, args: list[str]) -> Outcome:
-    """Run one folder of tests, and again what failed in it, if that is little."""
-    args = ["-m", TIERS[tier], *args]
-    with TemporaryDirectory() as scratch:
-        workers = ["-n", str(os.cpu_count() or 1)] if name in PARALLEL else []
-        outcome = run_pytest(name, Path(scratch), [*workers, *args])
-        if outcome.status == 1 and 0 < outcome.failed <= FEW:
-            again = run_pytest(name, Path(scratch), ["--last-failed", "--last-failed-no-failures=none", *args])
-            if again.passed == outcome.failed and not again.status:
-                outcome = replace(outcome, status=0, failed=0, unsteady=again.names)
-            outcome = replace(outcome, seconds=outcome.seconds + again.seconds)
-    return outcome
+def run_groups(groups: Sequence[str], tier: str, args: Sequence[str]) -> list[Outcome]:
+    """Run these groups, as many at once as slots are free; their outcomes in the order of `groups`."""
+    waiting, running, outcomes = list(groups), dict[int, Running](), dict[str, Outcome]()
+    is_live = len(groups) == 1
+    with _ended_at_exit(running):
+        while waiting or running:
+            free = SLOTS - sum(run.slots for run in running.values())
+            for group in list(waiting):
+                slots = min(GROUPS[group], SLOTS)
+                if slots <= free:
+                    free -= slots
+                    waiting.remove(group)
+                    process = _start(group, tier, args, GROUPS[group], is_live)
+                    running[process.pid] = Running(group, process, time.monotonic(), slots)
+            pid, status, usage = os.wait4(-1, 0)
+            run = running.pop(pid)
+            run.process.returncode = os.waitstatus_to_exitcode(status)
+            outcome = read_outcome(run.group, run.process.returncode)
+            outcome.seconds = time.monotonic() - run.began
+            outcome.cpu_s = usage.ru_utime + usage.ru_stime
+            outcomes[run.group] = outcome
+            print(f"{_line(outcome)}{'' if not outcome.status else '  FAILED'}", flush=True)
+            if outcome.status and not is_live:
+                print(_log(run.group).read_text(errors="replace"), flush=True)
+    return [outcomes[group] for group in groups]
 
 
-def run_pytest(name: str, scratch: Path, args: list[str]) -> Outcome:
-    """One run of pytest over one folder; its own exit code 5 (nothing collected) is no failure of the group."""
-    report = scratch / "report.xml"
-    report.unlink(missing_ok=True)
-    argv = [
-        sys.executable, "-m", "pytest", f"tests/{name}", "-q", "--no-header", f"--junitxml={report}",
-        "-o", f"cache_dir={scratch}", *args,
-    ]  # fmt: skip
-    began = time.monotonic()
-    status = subprocess.run(argv, cwd=ROOT, check=False).returncode
-    outcome = Outcome(name, time.monotonic() - began, 0 if status == 5 else status)
-    if report.exists():
-        count(report, outcome)
-    return outcome
+def repeat_failed(outcome: Outcome, tier: str, args: Sequence[str]) -> None:
+    """Run the failed tests of a group again, alone, and move those that pass then to `unsteady`."""
+    if outcome.status != 1 or not 0 < len(outcome.failed) <= MAX_REPEATED:
+        return
+    print(f"\n{outcome.group}: {len(outcome.failed)} failed; running them again, alone", flush=True)
+    began, before = time.monotonic(), _children_cpu_s()
+    again = ["--last-failed", "--last-failed-no-failures=none"]
+    status = _start(outcome.group, tier, [*again, *args], 1, is_live=True).wait()
+    second = read_outcome(outcome.group, status)
+    outcome.seconds += time.monotonic() - began
+    outcome.cpu_s += _children_cpu_s() - before
+    outcome.unsteady = [test for test in outcome.failed if test in second.passed]
+    outcome.failed = [test for test in outcome.failed if test not in second.passed]
+    if not outcome.failed and not status:
+        outcome.status = 0
 
 
-def count(report: Path, outcome: Outcome) -> None:
-    """Add what a junit report says."""
-    for case in ET.parse(report).getroot().iter("testcase"):
-        outcome.durations.append((float(case.get("time") or 0.0), f"{case.get('classname')}::{case.get('name')}"))
+def _start(group: str, tier: str, args: Sequence[str], workers: int, is_live: bool) -> subprocess.Popen[bytes]:
+    if group == "lint":
+        argv = [sys.executable, "tests/lint.py"]
+    else:
+        _report(group).unlink(missing_ok=True)
+        spread = ["-n", str(workers), "--dist", "worksteal" if group in BY_TEST else "loadfile"] if workers > 1 else []
+        argv = [
+            sys.executable, "-m", "pytest", f"tests/{group}", "-q", "--no-header", f"--junitxml={_report(group)}",
+            "-o", f"cache_dir={LOGS / group}", "-m", TIERS[tier], *spread, *args,
+        ]  # fmt: skip
+    if is_live:
+        return subprocess.Popen(argv, cwd=ROOT)
+    with _log(group).open("wb") as log:
+        return subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+
+
+@contextlib.contextmanager
+def _ended_at_exit(running: Mapping[int, Running]) -> Iterator[None]:
+    """End what still runs when the run is interrupted, so that rigs are removed."""
+    try:
+        yield
+    finally:
+        for run in running.values():
+            run.process.terminate()
+        for run in running.values():
+            run.process.wait()
+
+
+def read_outcome(group: str, status: int) -> Outcome:
+    """The outcome by pytest's exit status and its junit report; status 5 (no test selected) is a success."""
+    outcome = Outcome(group, 0 if status == 5 else status)
+    if group == "lint" or not _report(group).exists():
+        return outcome
+    for case in ET.parse(_report(group)).getroot().iter("testcase"):
+        test = f"{case.get('classname')}::{case.get('name')}"
+        outcome.durations.append((float(case.get("time") or 0.0), test))
         skipped = case.find("skipped")
         if skipped is not None:
             outcome.skipped[re.sub(r"^Skipped: ", "", skipped.get("message") or "no reason given")] += 1
         elif case.find("failure") is not None or case.find("error") is not None:
-            outcome.failed += 1
+            outcome.failed.append(test)
         else:
-            outcome.passed += 1
-            outcome.names.append(f"{case.get('classname')}::{case.get('name')}")
+            outcome.passed.append(test)
+    return outcome
+
+
+def _log(group: str) -> Path:
+    return LOGS / f"{group}.log"
+
+
+def _report(group: str) -> Path:
+    return LOGS / f"{group}.xml"
+
+
+def _children_cpu_s() -> float:
+    """CPU seconds of all descendants that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _line(outcome: Outcome) -> str:
+    counts = "" if outcome.group == "lint" else (
+        f"{len(outcome.passed) + len(outcome.unsteady)} passed, {len(outcome.failed)} failed,"
+        f" {outcome.skipped.total()} skipped"
+    )  # fmt: skip
+    return f"{outcome.group:10s} {outcome.seconds:6.1f} s {outcome.cpu_s:7.1f} CPU s  {counts}".rstrip()
+
+
+def summary(outcomes: Sequence[Outcome], seconds: float) -> Iterator[str]:
+    """Lines about each group, the ten slowest tests, and the whole run."""
+    for outcome in outcomes:
+        yield _line(outcome)
+        for reason, number in sorted(outcome.skipped.items()):
+            yield f"{'':10s}   skipped {number}: {reason}"
+        for test in outcome.unsteady:
+            yield f"{'':10s}   unsteady, failed at first and passed alone: {test}"
+        for test in outcome.failed:
+            yield f"{'':10s}   failed: {test}"
+    yield "\nslowest tests:"
+    rows = sorted((row for outcome in outcomes for row in outcome.durations), reverse=True)
+    yield from (f"  {duration:6.1f} s  {test}" for duration, test in rows[:10])
+    unsteady = sum(len(outcome.unsteady) for outcome in outcomes)
+    passed = sum(len(outcome.passed) for outcome in outcomes) + unsteady
+    failed = sum(len(outcome.failed) for outcome in outcomes)
+    skipped = sum(outcome.skipped.total() for outcome in outcomes)
+    yield f"\n{passed} passed ({unsteady} unsteady), {failed} failed, {skipped} skipped"
+    yield f"{seconds:.0f} s, {_children_cpu_s():.0f} CPU s on {CORES} cores"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tier = parser.add_mutually_exclusive_group()
     tier.add_argument("--quick", dest="tier", action="store_const", const="quick", default="test")
     tier.add_argument("--full", dest="tier", action="store_const", const="full")
     parser.add_argument("--group", action="append", choices=GROUPS, help="only this group; repeatable")
+    parser.add_argument("--write-results", action="store_true", help="write the row of this run in tests/RESULTS.md")
     options, args = parser.parse_known_args()
-    present = [group for group in GROUPS if list((ROOT / "tests" / group).rglob("test_*.py"))]
+    began = time.monotonic()
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
     wanted = options.group or (QUICK if options.tier == "quick" else GROUPS)
-    outcomes = [run_group(name, options.tier, args) for name in present if name in wanted]
-    print()
+    outcomes = run_groups([group for group in GROUPS if group in wanted], options.tier, args)
     for outcome in outcomes:
-        passed = outcome.passed + len(outcome.unsteady)
-        words = f"{passed} passed, {outcome.failed} failed, {sum(outcome.skipped.values())} skipped"
-        print(f"{outcome.name:10s} {outcome.seconds:6.1f} s  {words}")
-        for reason, number in sorted(outcome.skipped.items()):
-            print(f"{'':10s}   skipped {number}: {reason}")
-        for test in outcome.unsteady:
-            print(f"{'':10s}   unsteady, failed at first and passed alone: {test}")
-    print("\nslowest tests:")
-    for seconds, test in sorted((row for outcome in outcomes for row in outcome.durations), reverse=True)[:10]:
-        print(f"  {seconds:6.1f} s  {test}")
-    passed = sum(outcome.passed + len(outcome.unsteady) for outcome in outcomes)
-    failed = sum(outcome.failed for outcome in outcomes)
-    skipped = sum(sum(outcome.skipped.values()) for outcome in outcomes)
-    print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if any(outcome.status for outcome in outcomes) or passed == 0 else 0
+        repeat_failed(outcome, options.tier, args)
+    status = 0 if all(outcome.status == 0 for outcome in outcomes) else 1
+    if options.tier == "full":
+        status = status or int(any(outcome.unsteady for outcome in outcomes))
+        if options.group is None:
+            slice_status = subprocess.run([sys.executable, "-m", "tests.campaign", "--slice"], cwd=ROOT).returncode
+            status = status or slice_status
+    print()
+    print("\n".join(summary(outcomes, time.monotonic() - began)), flush=True)
+    if options.write_results:
+        from tests import campaign
+
+        result = list(summary(outcomes, 0))[-2].strip()
+        cpu = f"{_children_cpu_s():.0f} CPU s on {CORES} cores"
+        campaign.write_row(f"make {options.tier}", f"{result}; {cpu}", time.monotonic() - began)
+    has_passed = any(outcome.passed or outcome.unsteady or outcome.group == "lint" for outcome in outcomes)
+    return status if has_passed else 1
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-GCONSOLE = Path(sys.executable).with_name("gconsole")
+import fork_server
+from fork_server import GCONSOLE
+
+__all__ = ["GCONSOLE", "Run", "batch", "gconsole", "run_program"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def run_program(
 ) -> Run:
     """Run any program so."""
     argv = [str(word) for word in args]
-    popen = home.popen if home else subprocess.Popen
+    popen = home.popen if home else fork_server.Popen
     process = popen(
         argv,
         stdin=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import fork_server
 from program import GCONSOLE
 from tmux import Tmux
 
@@ -111,7 +112,7 @@ class Recorder(Recorded):
     def _start(self) -> subprocess.Popen[str]:
         env = environment(self.folder) | {"GCONSOLE_SESSIONS_FOLDER": str(self._sessions)}
         with (self.folder / f"{self.name}.stderr").open("ab") as errors:
-            return subprocess.Popen(
+            return fork_server.Popen(
                 self._argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, text=True
             )
 

@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
+import fork_server
 import pytest
+from fork_server import GCONSOLE
 from nvml import scenarios
 from nvml.library import Scenario, folder
 
@@ -25,10 +24,9 @@ def batch(tmp_path):
         hosts.write_text(f'[ssh]\ntransport = "local"\n[agent]\ncache_dir = "{tmp_path / "cache"}"\n'
                          '[[nodes]]\nhosts = "me"\nprocess_filter = "env:GCONSOLE_TEST_NOBODY=1"\n')  # fmt: skip
         report, records = tmp_path / "report.json", tmp_path / "records.ndjson"
-        argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(hosts), "--for", f"{seconds}s", "--quiet"]
+        argv = [GCONSOLE, "batch", str(hosts), "--for", f"{seconds}s", "--quiet"]
         argv += ["--output", str(report), "--records", str(records)]
-        done = subprocess.run(argv, capture_output=True, text=True,
-                              env={**os.environ, **scenario.environment}, timeout=DEADLINE_S, check=False)  # fmt: skip
+        done = fork_server.run(argv, text=True, env={**os.environ, **scenario.environment}, timeout=DEADLINE_S)
         assert done.returncode == 0, done.stderr
         by_kind = {}
         for line in records.read_text().splitlines():
@@ -50,7 +48,7 @@ def test_eight_gpus_are_in_the_report_of_a_console(batch):
 
 
 def test_a_driver_that_does_not_fit_its_library_is_a_named_lack_of_the_node(batch):
-    report, records = batch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}, seconds=3)
+    report, records = batch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}, seconds=6)
 
     (missing,) = [record for record in records["node"][-1]["missing"] if record["name"].startswith("gpu")]
     assert (report["gpus"], missing["name"]) == ([], "gpu_driver_mismatch")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ class Capturing:
         self.records, self.report = folder / "records.ndjson", folder / "report.json"
         argv = [GCONSOLE, "batch", hosts, "--capture", "--samples", "10", "--every", "300ms", "-o", self.report,
                 "--records", self.records]  # fmt: skip
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.process = fork_server.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def until(self, condition: Callable[[list[dict[str, Any]]], Any]) -> None:
         """Wait until something is true of the stacks that have been written."""
@@ -108,7 +109,7 @@ def test_two_hundred_threads_of_a_rank_are_read_and_the_main_one_is_judged(tmp_p
 
 def test_markup_control_characters_and_bytes_that_are_no_text_reach_no_screen(tmp_path: Path) -> None:
     path = recorded("odd_names", tmp_path)
-    run = subprocess.run([GCONSOLE, "batch", "--from", path, "-o", tmp_path / "report.json"], capture_output=True)
+    run = fork_server.run([GCONSOLE, "batch", "--from", path, "-o", tmp_path / "report.json"], timeout=DEADLINE_S)
     text = run.stdout.decode()  # strictly UTF-8
     assert "\x1b" not in text and "\x00" not in text
     assert "[red]bold" in text, "what looks like markup is text like any other"
@@ -157,7 +158,7 @@ _ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(_THREADS | _ANYTHING, max_size=4) | _ANYTHING)
 def test_whatever_stands_in_the_place_of_py_spys_json_is_threads_or_a_value_error(said: Any) -> None:
     try:
@@ -170,7 +171,7 @@ def test_whatever_stands_in_the_place_of_py_spys_json_is_threads_or_a_value_erro
             assert msgspec.json.decode(msgspec.json.encode(frame), type=StackFrame) == frame
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_json_are_a_value_error(data: bytes) -> None:
     try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fork_server
 from program import GCONSOLE
 
 DEADLINE_S = 60.0
@@ -110,8 +111,8 @@ def serving(
     argv = [GCONSOLE, "api", hosts, "--listen", listen, "--token-file", token, "--set",
             f"sessions.folder={folder / 'sessions'}", *args]  # fmt: skip
     with (folder / "api.err").open("wb") as errors:
-        process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=errors, text=True, env=_environment())  # fmt: skip
+        process = fork_server.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+                                    env=_environment())  # fmt: skip
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import find_torch_python
+from jobs import TORCH_ENVIRONMENT, find_torch_python
 from rig import Rig
 from starting import processes_of
 from talking import Api, serving, until
 
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
-#: Every rank steps an all_reduce. Once there is a file `break`, rank 5 does something else, and the others wait for it.
+#: Every rank steps an all_reduce. Once there is a file `break`, rank 2 does something else, and the others wait for it.
 TRAIN = """
 import os, time
 import torch, torch.distributed as dist
@@ -27,11 +27,11 @@ for step in range(1_000_000):
     total = torch.ones(8)
     dist.all_reduce(total)
     print(f"step {step} sum {total[0]:.0f}", flush=True)
-    if rank == 5 and os.path.exists("break"):
+    if rank == 2 and os.path.exists("break"):
         save_checkpoint()
     time.sleep(0.05)
 """
-RANKS = 8
+RANKS = 4
 
 
 def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(rig: Rig, tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(rig: Rig
         api.until_connected(4)
         asked = {
             "command": [str(find_torch_python()), "train.py"], "nodes": 4, "procs_per_node": RANKS // 4,
-            "workdir": rig.nodes[0].inside, "env": {"OMP_NUM_THREADS": "1"},
+            "workdir": rig.nodes[0].inside, "env": dict(TORCH_ENVIRONMENT),
         }  # fmt: skip
         plan = api.post("/jobs/plan", asked)
         assert [one["node"] for one in plan["nodes"]] == ["node1", "node2", "node3", "node4"]
@@ -65,10 +65,10 @@ def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(rig: Rig
         [verdict] = api.post("/diagnose")["verdicts"]
         assert (verdict["state"], verdict["kind"]) == ("hung", "rank_missing"), verdict
         [culprit] = verdict["culprits"]
-        assert (culprit["rank"], culprit["node"]) == (5, "node3")
+        assert (culprit["rank"], culprit["node"]) == (2, "node3")
         assert culprit["site"]["function"] == "save_checkpoint", "and why"
         [finding] = [one for one in api.get("/findings?open=true")["findings"] if one["id"] == "rank_missing"]
-        assert finding["culprits"] == ["rank 5"]
+        assert finding["culprits"] == ["rank 2"]
         assert 'gconsole_findings{id="rank_missing",severity="error"} 1' in api.ask("GET", "/metrics").body.decode()
 
         stopped = api.post(f"/jobs/{job}/stop", {"grace_s": 3})

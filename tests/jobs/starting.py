@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jobs import TORCH_ENVIRONMENT
 from program import Run, gconsole
 from rig import Rig
 
@@ -33,6 +34,9 @@ if rank == 0:
     open("result.txt", "w").write("sum %d" % total[0])
 dist.destroy_process_group()
 """
+
+#: `--env` options of every torch job.
+TORCH_OPTIONS = [word for name, value in TORCH_ENVIRONMENT.items() for word in ("--env", f"{name}={value}")]
 
 #: The same without torch: nothing but what a launcher gives a rank.
 PLAIN = """

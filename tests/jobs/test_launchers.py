@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from jobs import find_torch_python
 from rig import Rig
-from starting import TRAIN, processes_of, run
+from starting import TORCH_OPTIONS, TRAIN, processes_of, run
 
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
 def wanted(folder: str, launcher: str) -> list[object]:
-    return ["--nodes", 2, "--procs-per-node", 2, "--launcher", launcher, "--workdir", folder, "--env",
-            "OMP_NUM_THREADS=1", "--", find_torch_python(), "train.py", 3, -1, "well"]  # fmt: skip
+    return ["--nodes", 2, "--procs-per-node", 2, "--launcher", launcher, "--workdir", folder, *TORCH_OPTIONS,
+            "--", find_torch_python(), "train.py", 3, -1, "well"]  # fmt: skip
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import fork_server
 from program import GCONSOLE, gconsole
 from rig import Rig
 from starting import PLAIN, processes_of, run, started, the_jobs, until
@@ -113,7 +114,7 @@ def test_a_job_goes_on_when_its_console_is_killed_and_the_next_one_knows_it(rig:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     folder = script("plain.py", PLAIN)
     argv = [GCONSOLE, "run", "start", hosts, "--yes", "--follow", *wanted(folder), "--", "python3", "plain.py", "go-on"]
-    console = subprocess.Popen(list(map(str, argv)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    console = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         until(lambda: len(processes_of(rig, "plain.py go-on")) == 4)
     finally:
@@ -153,7 +154,7 @@ def test_a_job_runs_on_while_its_node_is_cut_and_is_heard_out_when_it_is_back(ri
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"connect_timeout_s": 3.0})
     job = started(hosts, *wanted(script("plain.py", PLAIN), nodes=2), "--", "python3", "plain.py", "go-on-cut")
     argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
-    following = subprocess.Popen(list(map(str, argv)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heard = ""
     while not all(f"rank {rank} of 2" in heard for rank in (0, 1)):
         line = following.stdout.readline()
@@ -180,7 +181,7 @@ def test_a_stop_waits_for_a_node_that_is_away_where_it_is_told_to(rig: Rig, tmp_
     rig.nodes[1].down()
     try:
         argv = [GCONSOLE, "run", "stop", hosts, job, "--yes", "--grace", "2s", "--wait", "60s"]
-        stopping = subprocess.Popen(list(map(str, argv)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        stopping = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         first = stopping.stdout.readline()
     finally:
         rig.nodes[1].up()

@@ -8,7 +8,7 @@ import pytest
 from jobs import find_torch_python
 from program import batch
 from rig import Rig
-from starting import TRAIN, processes_of, run, the_jobs, until
+from starting import TORCH_OPTIONS, TRAIN, processes_of, run, the_jobs, until
 
 GUIDE = Path(__file__).parents[2] / "docs/guide/jobs.md"
 pytestmark = pytest.mark.usefixtures("needs_torch")
@@ -31,7 +31,7 @@ def test_a_newcomer_starts_a_job_breaks_it_is_told_who_holds_it_and_stops_it(rig
     # one command starts it on four nodes, and the folder comes along
     command = of_the_guide("run start")
     options = [{"hosts.toml": hosts, "~/llama": code}.get(word, word) for word in command[2:]]
-    done = run(*options, "--yes", "--json", "--env", "OMP_NUM_THREADS=1", "--", find_torch_python(), "train.py",
+    done = run(*options, "--yes", "--json", *TORCH_OPTIONS, "--", find_torch_python(), "train.py",
                100_000, -1, "well")  # fmt: skip
     assert done.status == 0, done.stdout + done.stderr
     plan = json.loads(done.stdout)["plan"]

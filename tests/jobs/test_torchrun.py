@@ -5,44 +5,42 @@ from pathlib import Path
 import pytest
 from jobs import find_torch_python
 from rig import Rig
-from starting import TRAIN, processes_of, run, started, the_jobs, until
+from starting import TORCH_OPTIONS, TRAIN, processes_of, run, started, the_jobs, until
 
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
-def wanted(folder: str, *script: object, nodes: int = 4, procs: int = 2) -> list[object]:
-    return ["--nodes", nodes, "--procs-per-node", procs, "--workdir", folder, "--env", "OMP_NUM_THREADS=1", "--",
+def wanted(folder: str, *script: object, nodes: int = 2, procs: int = 2) -> list[object]:
+    return ["--nodes", nodes, "--procs-per-node", procs, "--workdir", folder, *TORCH_OPTIONS, "--",
             find_torch_python(), "train.py", *script]  # fmt: skip
 
 
-def test_a_newcomer_starts_a_job_on_four_nodes_with_one_command_and_sees_it_end(
-    rig: Rig, tmp_path: Path, script
-) -> None:
+def test_start_follow_prints_every_step_and_the_end_of_the_job(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     folder = script("train.py", TRAIN)
     done = run("start", hosts, "--yes", "--follow", *wanted(folder, 5, -1, "well"))
     assert done.status == 0, done.stdout + done.stderr
     for step in range(5):
-        assert f"step {step} sum 8" in done.stdout  # folded or not: that is a matter of when lines arrive
-    assert "node[1-4]  completed" in done.stderr
+        assert f"step {step} sum 4" in done.stdout  # folded or not: that is a matter of when lines arrive
+    assert "node[1-2]  completed" in done.stderr
     [job] = [job for job in the_jobs(hosts) if job["state"] == "completed"]
     assert run("wait", hosts, job["job"]).status == 0
     assert processes_of(rig, "train.py") == []
-    again = run("logs", hosts, job["job"], "--rank", "0-7", "--grep", "step 4")
-    assert again.stdout == "[0-7] step 4 sum 8\n"
+    again = run("logs", hosts, job["job"], "--rank", "0-3", "--grep", "step 4")
+    assert again.stdout == "[0-3] step 4 sum 4\n"
     saved = tmp_path / "output.txt"
     assert run("logs", hosts, job["job"], "-o", saved).status == 0
-    assert {f"[0-7] step {step} sum 8" for step in range(5)} <= set(saved.read_text().splitlines())
+    assert {f"[0-3] step {step} sum 4" for step in range(5)} <= set(saved.read_text().splitlines())
     fetched = run("fetch", hosts, job["job"], "result.txt", "-o", tmp_path / "back")
-    assert (tmp_path / "back/node1/result.txt").read_text() == "sum 8"
+    assert (tmp_path / "back/node1/result.txt").read_text() == "sum 4"
     assert fetched.status == 3, "only the node of rank 0 has it, and the others are named"
-    assert "node4: " in fetched.stderr
+    assert "node2: " in fetched.stderr
 
 
 def test_a_rank_that_fails_ends_the_job_with_its_node_and_its_code(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     folder = script("train.py", TRAIN)
-    job = started(hosts, *wanted(folder, 10_000, 3, "fail", nodes=2))
+    job = started(hosts, *wanted(folder, 10_000, 3, "fail"))
     waited = run("wait", hosts, job, "--timeout", "100s")
     assert waited.status == 1, "what torchrun says for a rank that failed"
     assert f"{job}  failed, exit code 1" in waited.stderr
@@ -58,7 +56,7 @@ def test_a_rank_that_ignores_term_is_stopped_from_another_console_with_nothing_l
 ) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     folder = script("train.py", TRAIN)
-    job = started(hosts, *wanted(folder, 10_000, 2, "ignore", nodes=2))
+    job = started(hosts, *wanted(folder, 10_000, 2, "ignore"))
     until(lambda: "step 3 " in run("logs", hosts, job, "--tail", 50).stdout)
     [now] = [the_job for the_job in the_jobs(hosts) if the_job["job"] == job]
     assert now["state"] == "running"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import fork_server
 import pytest
 from program import GCONSOLE, batch, gconsole
 from rig import Node, Rig
@@ -76,7 +77,7 @@ def agents(node: Node) -> list[int]:
 
 def started(hosts: Path) -> subprocess.Popen[bytes]:
     argv = [str(GCONSOLE), "batch", str(hosts), "--for", "60s", "--quiet"]
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+    return fork_server.Popen(argv, stdin=subprocess.DEVNULL)
 
 
 def test_a_normal_exit_leaves_the_cache_folder_and_clean_not_even_that(rig: Rig, node: Node, tmp_path: Path) -> None:

@@ -3,15 +3,16 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+import fork_server
+from fork_server import GCONSOLE
 
 from gconsole.session.format import reader
 from gconsole.session.format.layout import named
 from gconsole.session.manage.catalog import listed
 
-GCONSOLE = Path(sys.executable).with_name("gconsole")
 DEADLINE_S = 60.0
 
 
@@ -32,14 +33,13 @@ class Program:
 
     def start(self, *args: str) -> "subprocess.Popen[str]":
         argv = [str(GCONSOLE), *args]
-        process = subprocess.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)  # fmt: skip
+        process = fork_server.Popen(argv, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True)  # fmt: skip
         self.running.append(process)
         return process
 
     def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run([GCONSOLE, *args], env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=DEADLINE_S, check=False)  # fmt: skip
+        return fork_server.run([GCONSOLE, *args], env=self.env, text=True, timeout=DEADLINE_S)
 
     def record(self, name: str, *args: str) -> "subprocess.Popen[str]":
         return self.start("record", str(self.hosts), "--name", name, *args)

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
+from fork_server import GCONSOLE
 
 from gconsole.monitor.hang import verdicts
 from gconsole.records import Log
@@ -16,7 +18,6 @@ from gconsole.session.format.layout import named
 from gconsole.session.manage import create
 from gconsole.session.replay import Replay
 
-GCONSOLE = Path(sys.executable).with_name("gconsole")
 HANGS = Path(__file__).parents[1] / "hangs" / "recordings"
 
 
@@ -36,7 +37,7 @@ def test_a_recorded_hang_is_killed_recovered_replayed_and_judged_as_it_was_live(
     env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(folder)}
 
     def gconsole(*args):
-        return subprocess.run([GCONSOLE, *args], env=env, capture_output=True, text=True, timeout=60, check=False)
+        return fork_server.run([GCONSOLE, *args], env=env, text=True, timeout=60)
 
     assert gconsole("sessions", "recover", "night").returncode == 0
     told = {}

@@ -33,7 +33,7 @@ def test_the_session_that_is_measured_is_a_session(tmp_path):
     assert sorted(map(encode, reader.records(session.path))) == in_segments
 
 
-@pytest.mark.full
+@pytest.mark.campaign
 @pytest.mark.timeout(7200)
 def test_a_hundred_million_records_are_opened_asked_and_exported_within_the_memory_of_ten():
     found = longest_session.measure(quick=False)

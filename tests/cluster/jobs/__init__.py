@@ -8,6 +8,7 @@
 """
 
 from .launch import (
+    TORCH_ENVIRONMENT,
     Job,
     Rank,
     find_torch_python,
@@ -20,6 +21,7 @@ from .launch import (
 )
 
 __all__ = [
+    "TORCH_ENVIRONMENT",
     "Job",
     "Rank",
     "find_torch_python",

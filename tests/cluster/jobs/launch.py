@@ -17,6 +17,8 @@ from rig.processes import descendants, end
 FOLDER = Path(__file__).parent
 MASTER_PORT = 29500
 STOP_DEADLINE_S = 20.0
+#: One thread per rank, and an import of torch that costs half.
+TORCH_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(FOLDER / "light_torch")}
 _READY = re.compile(r"^(?:\[\w+\]:)?READY rank=(\d+) pid=(\d+)$", re.MULTILINE)
 
 
@@ -211,7 +213,7 @@ def start_script(
 def gloo_environment(rig: Rig) -> dict[str, str]:
     """What every torch job on the rig needs."""
     # gloo would resolve the machine's own name, which on many machines means 127.0.1.1 or nothing.
-    return {"GLOO_SOCKET_IFNAME": "eth0" if rig.mode == "namespaces" else "lo", "OMP_NUM_THREADS": "1"}
+    return {"GLOO_SOCKET_IFNAME": "eth0" if rig.mode == "namespaces" else "lo", **TORCH_ENVIRONMENT}
 
 
 def _start(node: Node, argv: list[str], env: dict[str, str], name: str, user: str | int | None = None) -> Process:

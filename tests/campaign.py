@@ -1,0 +1,186 @@
+"""Run what takes hours, one named part at a time: `make campaign ARGS="soak"`.
+
+    make campaign                          the parts, and where each of them stands
+    make campaign ARGS="fuzz"              run a part, or go on where it was interrupted
+    make campaign ARGS="fuzz --restart"    run it from its first step
+
+A part is a list of steps, each a command. Which steps have ended is kept in .campaign/state.json. When all steps of a
+part have ended, its row in tests/RESULTS.md is replaced: commit, date, duration and result. `make full` runs one slice
+(`--slice`): a short command of the part whose slice ran longest ago.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.fuzz.targets import TARGETS
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / ".campaign"
+STATE = FOLDER / "state.json"
+RESULTS = ROOT / "tests" / "RESULTS.md"
+PYTEST = ("-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "full or not full")
+HEAD = """\
+# Results of the test runs
+
+The last result of each run and of each part of the campaign. Rows are written by `make campaign` (tests/campaign.py)
+and by `make test ARGS=--write-results` (tests/run.py); what the faults and the benches measured is in
+[faults/RESULTS.md](faults/RESULTS.md) and [bench/RESULTS.md](bench/RESULTS.md).
+
+| run | commit | date | duration | result |
+| --- | --- | --- | --- | --- |
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A named part: arguments of the Python interpreter for each step, by the step's name."""
+
+    summary: str
+    steps: Mapping[str, Sequence[str]]
+    #: A command of at most ten minutes for `make full`, which has what is at stake in small; none if `make full` runs
+    #: the same tests itself.
+    slices: Sequence[Sequence[str]] = ()
+
+
+def parts() -> dict[str, Part]:
+    """Every part by its name."""
+    ledger = ["--ledger", str(FOLDER / "faults.jsonl")]
+    rounds = [f"round {number}" for number in (1, 2, 3)]
+    return {
+        "hangs": Part(
+            "every labelled hang as a live job, three times",
+            {name: [*PYTEST, "tests/hangs"] for name in rounds},
+        ),
+        "faults": Part(
+            "every fault, three times; writes tests/faults/RESULTS.md",
+            {name: ["-m", "tests.faults.results", *ledger] for name in rounds},
+        ),
+        "soak": Part(
+            "an hour of random faults on 8 nodes: no leak, no lost record",
+            {"one hour": ["-m", "tests.faults.soak"]},
+            [["-m", "tests.faults.soak", "--for", "420"]],
+        ),
+        "fuzz": Part(
+            "every parser of external input, ten minutes each",
+            {name: ["-m", "tests.fuzz", name, "--seconds", "600"] for name in TARGETS},
+            [["-m", "tests.fuzz", name, "--seconds", "120"] for name in TARGETS],
+        ),
+        "long-session": Part(
+            "a session of 10^8 records is opened, queried and exported",
+            {"10^8 records": [*PYTEST[:-1], "campaign", "tests/sessions/test_long.py"]},
+        ),
+        "mutations": Part(
+            "share of deliberate defects that `make quick` and `make test` notice",
+            {tier: ["-m", "tests.mutations", "--tier", tier] for tier in ("quick", "test")},
+        ),
+    }  # fmt: skip
+
+
+def run_part(name: str, part: Part, is_restarted: bool) -> int:
+    """Run the steps of a part that have not ended yet; 0 if all steps of the part succeeded."""
+    state = read_state()
+    done = {} if is_restarted else state.setdefault("parts", {}).get(name, {})
+    if not set(part.steps) - done.keys():
+        done = {}  # it had ended: from the first step again
+    if not done and name == "faults":
+        (FOLDER / "faults.jsonl").unlink(missing_ok=True)
+    for step, argv in part.steps.items():
+        if step in done:
+            continue
+        print(f"--- {name}: {step}", flush=True)
+        began = time.monotonic()
+        status = subprocess.run([sys.executable, *argv], cwd=ROOT, check=False).returncode
+        if status < 0:
+            return 1  # interrupted: the step runs again
+        done[step] = {"status": status, "seconds": time.monotonic() - began, "commit": commit()}
+        state.setdefault("parts", {})[name] = done
+        write_state(state)
+    failed = [step for step in part.steps if done[step]["status"]]
+    commits = list(dict.fromkeys(done[step]["commit"] for step in part.steps))
+    seconds = sum(done[step]["seconds"] for step in part.steps)
+    result = f"FAILED: {', '.join(failed)}" if failed else f"passed, {len(part.steps)} steps"
+    write_row(f"campaign {name}", result, seconds, commits)
+    print(f"{name}: {result}")
+    return 1 if failed else 0
+
+
+def run_slice() -> int:
+    """Run the next slice, and remember it; its exit status."""
+    state = read_state()
+    rotation = [(name, argv) for name, part in parts().items() for argv in part.slices]
+    number = int(state.get("slice", -1)) + 1
+    name, argv = rotation[number % len(rotation)]
+    print(f"\n--- slice of the campaign: {name} ({' '.join(argv[1:])})", flush=True)
+    status = subprocess.run([sys.executable, *argv], cwd=ROOT, check=False).returncode
+    write_state(state | {"slice": number % len(rotation)})
+    return 1 if status else 0
+
+
+def read_state() -> dict[str, Any]:
+    """What has been run, empty where nothing has."""
+    return json.loads(STATE.read_text()) if STATE.exists() else {}
+
+
+def write_state(state: Mapping[str, Any]) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    STATE.write_text(json.dumps(state, indent=2))
+
+
+def commit() -> str:
+    """The short hash of what is checked out; with a `+` if files differ from it."""
+    argv = ["git", "describe", "--always", "--dirty=+", "--abbrev=8", "--exclude=*"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def write_row(run: str, result: str, seconds: float, commits: Sequence[str] = ()) -> None:
+    """Replace the row of a run in RESULTS.md, or add it."""
+    rows = {}
+    if RESULTS.exists():
+        lines = [line for line in RESULTS.read_text().splitlines() if line.startswith("| ")]
+        rows = {line.split("|")[1].strip(): line for line in lines[2:]}
+    minutes = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+    date = datetime.now(UTC).date().isoformat()
+    rows[run] = f"| {run} | {' to '.join(commits or [commit()])} | {date} | {minutes} | {result} |"
+    RESULTS.write_text(HEAD + "".join(f"{rows[name]}\n" for name in sorted(rows)))
+
+
+def describe() -> str:
+    """A line per part: its steps, and how many of them have ended."""
+    state = read_state().get("parts", {})
+    return "\n".join(
+        f"{name:14s} {len(state.get(name, {}))}/{len(part.steps)} steps  {part.summary}"
+        for name, part in parts().items()
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        "campaign", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="?", choices=parts(), help="which part")
+    parser.add_argument("--restart", action="store_true", help="from the first step")
+    parser.add_argument("--slice", action="store_true", help="the next short slice, as `make full` does")
+    options = parser.parse_args()
+    if options.slice:
+        return run_slice()
+    if options.part is None:
+        print(describe())
+        return 0
+    return run_part(options.part, parts()[options.part], options.restart)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
