@@ -15,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import select
 import socket
 import subprocess
@@ -24,13 +25,13 @@ from pathlib import Path
 from typing import Any
 
 GCONSOLE = Path(sys.executable).with_name("gconsole")
-#: What most commands import, directly or when they run.
+#: Packages of gconsole that most commands import; those for the screen, SQL and HTTP are left to their commands.
 PRELOADED = (
-    "asyncssh", "gconsole.cli.main", "gconsole.cli.batch", "gconsole.cli.run", "gconsole.cli.run_start",
-    "gconsole.cli.run_live", "gconsole.cli.run_control", "gconsole.cli.record", "gconsole.cli.ps", "gconsole.runtime",
-    "gconsole.headless.batch", "gconsole.fleet.fleet", "gconsole.transport.ssh", "gconsole.transport.openssh",
-    "gconsole.report.document", "gconsole.session.record.recorder", "gconsole.schedulers.targets",
+    "analysis", "cli.batch", "cli.main", "cli.run", "config", "core", "fleet", "headless", "launch", "monitor",
+    "present", "records", "report", "runtime", "session.format", "session.record", "text", "topology", "transport",
 )  # fmt: skip
+#: Modules that import numpy or duckdb, which start threads of their own, contain one of these words.
+HEAVY = ("clock", "metric_history", "parquet")
 #: Seconds between two looks for ended commands.
 POLL_S = 0.01
 #: Bytes of one request: arguments and environment.
@@ -133,6 +134,16 @@ def close() -> None:
         process.wait(60)
 
 
+def preload() -> None:
+    """Import asyncssh and the packages in `PRELOADED`, all modules of each but the heavy ones."""
+    importlib.import_module("asyncssh")
+    for name in PRELOADED:
+        package = importlib.import_module(f"gconsole.{name}")
+        for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{package.__name__}."):
+            if not any(word in module.name for word in HEAVY):
+                importlib.import_module(module.name)
+
+
 def serve(requests: socket.socket) -> list[str] | None:
     """Fork for each request until the socket closes. In the forked command: its arguments; in the server: None."""
     commands: dict[int, socket.socket] = {}
@@ -184,8 +195,7 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
 
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file
-    for module in PRELOADED:
-        importlib.import_module(module)
+    preload()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         command = serve(listening)

@@ -42,7 +42,10 @@ def test_the_same_name_goes_on_and_agents_that_linger_bridge_the_time_between(pr
     program.wait_for("night", "gpu", 4)
     process.kill()
     ended(process)
-    status, _, err = ended(program.record("night", "--for", "3s"))
+    process = program.record("night")
+    program.wait_for("night", "gpu", program.counts("night")["gpu"] + 4)
+    process.send_signal(signal.SIGINT)
+    status, _, err = ended(process)
     assert status == 0, err
     numbers = defaultdict(list)
     for record in program.records("night"):
@@ -61,7 +64,10 @@ def test_where_no_agent_lingers_the_hole_is_counted(program):
     program.wait_for("night", "gpu", 4)
     process.kill()
     ended(process)
-    status, _, err = ended(program.record("night", "--for", "3s"))
+    process = program.record("night")
+    program.wait_for("night", "gpu", program.counts("night")["gpu"] + 4)
+    process.send_signal(signal.SIGINT)
+    status, _, err = ended(process)
     assert status == 0, err
     (gap,) = [record for record in program.records("night") if isinstance(record, Gap)]
     assert gap.node == "here"
@@ -94,9 +100,13 @@ def test_another_terminal_marks_it_and_ends_it(program):
 
 
 def test_two_sessions_overlap_each_with_its_own_selection(program):
-    one = program.record("figures", "--metrics", "gpu", "--every", "1s", "--for", "4s")
-    two = program.record("changes", "--kinds", "node_state,log", "--for", "4s", "--redact")
-    assert (ended(one)[0], ended(two)[0]) == (0, 0)
+    figures = program.record("figures", "--metrics", "gpu", "--every", "1s")
+    changes = program.record("changes", "--kinds", "node_state,log", "--redact")
+    program.wait_for("figures", "gpu", 2)
+    program.wait_for("changes", "node_state", 1)
+    for process in (figures, changes):
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0] == 0
     counts = named("figures", program.folder).read().counts
     assert counts["gpu"] > 0
     assert "host" not in counts
@@ -136,7 +146,7 @@ def test_sessions_are_renamed_merged_and_deleted_by_name(program):
 
 
 def test_a_session_is_reported_and_judged_like_the_records_it_holds(program, tmp_path):
-    assert program.run("batch", str(program.hosts), "--for", "2s", "--record", "night", "--records",
+    assert program.run("batch", str(program.hosts), "--record", "night", "--records",
                        str(tmp_path / "night.ndjson")).returncode == 0  # fmt: skip
     reports = []
     for source in ("night", tmp_path / "night.ndjson"):
