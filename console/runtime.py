@@ -26,8 +26,8 @@ from .monitor.finding_tracker import FindingTracker
 from .monitor.hang import console_record
 from .session.format.layout import sessions_folder
 from .session.manage.retention import Limits
-from .session.record.initial_snapshot import known
 from .session.record.recorder import Recorder
+from .session.store_snapshot import current_records
 
 if TYPE_CHECKING:
     from .fleet.fleet import Prompt
@@ -71,7 +71,7 @@ class Console:
             self.bus,
             sessions_folder_of(config),
             Limits.of(config.sessions),
-            lambda: known(self.store),
+            lambda: current_records(self.store),
             config.cluster,
             [name for node in config.nodes for name in (node.name, node.host, node.address) if name],
             want_clocks=lambda who, wanted: self.fleet.want_clocks(who, wanted),

@@ -96,13 +96,13 @@ def config_page() -> str:
 def records_page() -> str:
     """`reference/records.md`: the data dictionary."""
     from gconsole.records import KINDS
-    from gconsole.session.query import dictionary
+    from gconsole.session.format import table_schema
 
     parts = ["# Record kinds\n\nUnits are in the field names. Unknown values are `null`. `gconsole schema` prints the "
              "JSON schema.\n"]  # fmt: skip
     for kind in sorted(KINDS):
-        rows = [(f"`{word.field}`", word.unit, word.meaning) for word in dictionary.words_of(kind)]
-        parts.append(f"## {kind}\n\n{dictionary.meaning_of(kind)}\n\n" + _table(("field", "unit", "meaning"), rows))
+        rows = [(f"`{word.field}`", word.unit, word.meaning) for word in table_schema.words_of(kind)]
+        parts.append(f"## {kind}\n\n{table_schema.meaning_of(kind)}\n\n" + _table(("field", "unit", "meaning"), rows))
     return "\n".join(parts)
 
 

@@ -159,7 +159,7 @@ def _fail_on(text: str) -> tuple[str, ...]:
 
 def _families(text: str) -> tuple[str, ...]:
     """Metric families from a comma-separated list. Raises UsageError for unknown families."""
-    from ..session.metrics_stream import METRIC_FAMILIES
+    from ..session.ndjson import METRIC_FAMILIES
 
     words = _words(text)
     unknown = [word for word in words if word not in METRIC_FAMILIES]

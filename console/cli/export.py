@@ -11,8 +11,8 @@ import click
 from .options import sessions_folder
 
 if TYPE_CHECKING:
-    from ..session.export.formats import Form
-    from ..session.export.slice import Chosen
+    from ..session.export.formats import SessionFormat
+    from ..session.export.slice import SessionSlice
 
 #: Same as `session.export.formats.FORMS`, which --help must not import.
 _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html")
@@ -44,15 +44,15 @@ def export(
     gconsole export night --format parquet --kinds gpu,rank_stat -o figures/
     gconsole export night -o night.json && gconsole sessions import night.json --name again
     """
-    from ..session.export.formats import FORMS
-    from ..session.export.slice import chosen
+    from ..session.export.formats import SESSION_FORMATS
+    from ..session.export.slice import slice_session
     from ..session.format.layout import SessionError
     from ..session.ndjson import RecordFileError
 
     path = session_path(session, folder)
-    form = FORMS[how]
+    form = SESSION_FORMATS[how]
     try:
-        what = chosen(path, begin=begin, end=end, nodes=_nodes(nodes), kinds=_kinds(kinds))
+        what = slice_session(path, begin=begin, end=end, nodes=_nodes(nodes), kinds=_kinds(kinds))
         _check_nodes(what)
         _write(form, what, output or f"{what.meta.name or path.stem}{form.suffix}")
     except (SessionError, RecordFileError) as error:
@@ -62,7 +62,7 @@ def export(
     return 0
 
 
-def _write(form: Form, what: Chosen, output: str) -> None:
+def _write(form: SessionFormat, what: SessionSlice, output: str) -> None:
     from ..text.atomic_files import being_written, make_folder
     from ..text.format import plural, size
 
@@ -108,7 +108,7 @@ def _nodes(text: str | None) -> frozenset[str] | None:
         raise click.UsageError(f"--nodes: {error}") from error
 
 
-def _check_nodes(what: Chosen) -> None:
+def _check_nodes(what: SessionSlice) -> None:
     """Raises UsageError for nodes without records in a closed session, instead of writing an empty file."""
     recorded = {agent.node for agent in what.meta.agents.values() if agent.node}
     if what.nodes is None or not recorded or what.meta.state == "recording":

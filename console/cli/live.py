@@ -22,8 +22,7 @@ from ..monitor.clock_estimator import ClockEstimator, measure
 from ..monitor.clock_jsonl import ClockLines
 from ..monitor.diagnose import Diagnosis
 from ..runtime import Console, freeze_imported_modules
-from ..session.metrics_stream import SampleStream
-from ..session.ndjson import RecordWriter
+from ..session.ndjson import RecordWriter, SampleStream
 from ..text import logs
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .output import AS_SUMMARY, StackOutput, close_stream, finish

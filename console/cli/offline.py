@@ -16,8 +16,7 @@ from ..session.format.layout import Session, SessionError, find, sessions_folder
 from ..session.format.zstd_frames import Damage
 from ..session.imports.collectives import import_folder
 from ..session.imports.py_spy_dumps import JOB, NoDumps, records_of, without_stacks
-from ..session.metrics_stream import SampleStream
-from ..session.ndjson import RecordFileError, play
+from ..session.ndjson import RecordFileError, SampleStream, play
 from ..text.sanitize import printable
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
 

@@ -18,8 +18,8 @@ from ..present.collectives import collectives_text
 from ..present.verdict import verdict_text
 from ..report.captures import capture_text
 from ..report.clocks import clocks_text
-from ..session.export import BY_NAME
-from ..session.metrics_stream import SampleStream
+from ..session.export.stacks import STACK_FORMATS_BY_NAME
+from ..session.ndjson import SampleStream
 from ..text import atomic_files, sanitize
 
 
@@ -52,7 +52,7 @@ def finish(
             raise click.FileError(output, error.strerror or str(error)) from error
     if stacks.form is not None:
         captures, models = store.captures.values(), hang_models(store)
-        click.echo(BY_NAME[stacks.form].write(captures, models, stacks.shape), nl=False)
+        click.echo(STACK_FORMATS_BY_NAME[stacks.form].write(captures, models, stacks.shape), nl=False)
     if not quiet:
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:

@@ -109,10 +109,11 @@ def _coverage(store: Store) -> int:
 
 
 def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int, deadline_s: float) -> int:
+    from ..session.format.duckdb_connection import bounded_memory
     from ..session.format.layout import SessionError
     from ..session.ndjson import RecordFileError
-    from ..session.query.engine import Database, QueryCancelled, QueryError
-    from ..session.query.limits import bounded_memory
+    from ..session.query.engine import Database
+    from ..session.query.limits import QueryCancelled, QueryError
     from ..session.query.output import LimitedRows, write
     from ..session.query.sources import RecordedSource
 

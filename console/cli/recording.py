@@ -10,7 +10,7 @@ from ..core.store import Store
 from ..runtime import sessions_folder_of
 from ..session.format.layout import Session, SessionError, named
 from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
-from ..session.record import resume
+from ..session.record import recovery
 from ..session.record.recorder import Recorder
 from ..text.format import plural, size
 from ..text.sanitize import printable
@@ -33,7 +33,7 @@ class HeadlessRecording:
                 return None
             selection = session.read().selection
             names = Pseudonyms(key_of_this_user(session.path.parent)) if selection.anonymous else None
-            crashed = resume.take_up(session, names.host if names else str)
+            crashed = recovery.take_up(session, names.host if names else str)
         except (SessionError, OSError) as error:
             raise _usage_error(error) from error
         if not selection.anonymous:  # pseudonymous records cannot be folded
@@ -43,7 +43,7 @@ class HeadlessRecording:
     def refold(self, store: Store) -> None:
         """Restore the store to its state at the crash."""
         if self._session is not None:
-            resume.refold(self._session, store.apply)
+            recovery.refold(self._session, store.apply)
 
     async def start(self, recorder: Recorder) -> None:
         """Start recording."""

@@ -17,7 +17,7 @@ from . import session_table
 from .options import sessions_folder
 
 if TYPE_CHECKING:
-    from ..session.record.repair import Findings
+    from ..session.record.recovery import RecoveryReport
 
 
 class _Sessions(click.Group):
@@ -79,7 +79,7 @@ def recover(session: str | None, folder: Path) -> int:
     """Repair after a crash: truncate the torn tail, recount, close. Without SESSION, all crashed sessions."""
     from ..session.format.layout import SessionError, find
     from ..session.manage.catalog import everything
-    from ..session.record.repair import recover as repair
+    from ..session.record.recovery import recover as repair
 
     if session is not None:
         recorded = find(session, folder)
@@ -104,7 +104,7 @@ def recover(session: str | None, folder: Path) -> int:
 def verify(session: str, folder: Path) -> int:
     """Verify all checksums of a session, read-only; exit code 1 if it is damaged."""
     from ..session.format.layout import find
-    from ..session.record.repair import verify as check
+    from ..session.record.recovery import verify as check
 
     recorded = find(session, folder)
     recorded.read()
@@ -174,7 +174,7 @@ def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
     """
     from ..session.format.layout import find
     from ..session.manage.compact import compact
-    from ..session.manage.drop_segments import drop_segments as drop
+    from ..session.manage.compact import drop_segments as drop
 
     recorded = find(session, folder)
     done = compact(recorded, _progress())
@@ -201,7 +201,7 @@ def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
 def import_session(file: Path, name: str | None, folder: Path) -> None:
     """Import FILE as a session: `gconsole export --format json` output, or a `batch --records` file."""
     from ..session.format.layout import SessionError
-    from ..session.manage.import_ import import_file
+    from ..session.manage.catalog import import_file
     from ..session.ndjson import RecordFileError
 
     try:
@@ -231,7 +231,7 @@ def mark(session: str, text: str, folder: Path) -> None:
 def stop(session: str, folder: Path) -> None:
     """Stop a recording that runs in another terminal."""
     from ..session.format.layout import SessionError, find
-    from ..session.record.control_files import request_stop
+    from ..session.record.recording import request_stop
 
     recorded = find(session, folder)
     if not recorded.is_being_written():
@@ -257,7 +257,7 @@ def _progress() -> Callable[[int, int], None]:
     return show
 
 
-def _result(findings: Findings) -> str:
+def _result(findings: RecoveryReport) -> str:
     parts = [f"{findings.records} records in {findings.frames} frames"]
     if findings.cut_bytes:
         parts.append(f"torn tail of {format.size(findings.cut_bytes)}")

@@ -46,10 +46,11 @@ def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) 
     gconsole stat night --by rank --format csv > ranks.csv
     gconsole stat night --plot night.pdf
     """
+    from ..session.format.duckdb_connection import bounded_memory
     from ..session.format.layout import SessionError
     from ..session.ndjson import RecordFileError
-    from ..session.query.engine import Database, QueryError
-    from ..session.query.limits import bounded_memory
+    from ..session.query.engine import Database
+    from ..session.query.limits import QueryError
     from ..session.query.sources import RecordedSource
     from .export import session_path
 
@@ -87,7 +88,7 @@ def _print_table(database: Database, by: By, how: Format) -> None:
 
 def _draw(database: Database, path: Path, picture: Path) -> None:
     from ..session.export.plots import plot, require_matplotlib
-    from ..session.export.slice import chosen
+    from ..session.export.slice import slice_session
     from ..session.query.stat import STEP_TIMES
 
     require_matplotlib()
@@ -99,7 +100,7 @@ def _draw(database: Database, path: Path, picture: Path) -> None:
     del times
     database.close()  # free its memory for plotting
     try:
-        plot(chosen(path), steps, picture)
+        plot(slice_session(path), steps, picture)
     except OSError as error:
         raise click.FileError(str(picture), error.strerror or str(error)) from error
     click.echo(f"wrote {picture}", err=True)

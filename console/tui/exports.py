@@ -16,12 +16,12 @@ from ..analysis.stacks.fold import PLAIN, Shape
 from ..core.control import ActiveRecording
 from ..core.store import Store
 from ..monitor.hang import hang_models
-from ..session.export import FORMS, StackForm
-from ..session.export.formats import FORMS as SESSION_FORMS
-from ..session.export.formats import Form as SessionForm
+from ..session.export.formats import SESSION_FORMATS as SESSION_FORMS
+from ..session.export.formats import SessionFormat as SessionForm
 from ..session.export.html_page import page_of
-from ..session.export.live_snapshot import held
-from ..session.export.slice import Chosen, chosen
+from ..session.export.live_snapshot import live_snapshot
+from ..session.export.slice import SessionSlice, slice_session
+from ..session.export.stacks import STACK_FORMATS, StackFormat
 from ..text import format
 from ..text.format import clock_time
 from .controllers.recording import session_name
@@ -67,7 +67,7 @@ def export_items(
         ExportItem("page", "HTML report",
               (ExportFormat("HTML", ".html", partial(page_of, cluster or "cluster", store)),)),
         *itertools.chain.from_iterable(
-            _of_session(path.name, partial(partial, chosen, path))
+            _of_session(path.name, partial(partial, slice_session, path))
             for path in ([recorded] if recorded else [now.path for now in recordings if now.path])
         ),
         *(() if recorded else _of_session("in-memory history", partial(_held, store, cluster), but="html")),
@@ -98,13 +98,13 @@ def _report(store: Store) -> Write:
     return lambda: report.to_json(document).decode()
 
 
-def _held(store: Store, cluster: str) -> Callable[[], Chosen]:
+def _held(store: Store, cluster: str) -> Callable[[], SessionSlice]:
     """The in-memory history, as a session."""
-    session = held(store, session_name(cluster, store.newest_rx))
+    session = live_snapshot(store, session_name(cluster, store.newest_rx))
     return lambda: session
 
 
-def _of_session(what: str, take: Callable[[], Callable[[], Chosen]], but: str = "") -> Iterator[ExportItem]:
+def _of_session(what: str, take: Callable[[], Callable[[], SessionSlice]], but: str = "") -> Iterator[ExportItem]:
     """A whole session in every format except `but`, which is listed elsewhere.
 
     `take` is called in the event loop and copies what changes; its result is read in a thread.
@@ -135,10 +135,10 @@ def _of_newest_capture(store: Store, shape: Shape) -> Iterator[ExportItem]:
     newest = captures[-1]
     what = f"Stacks: capture of {clock_time(newest.started_rx)}, {format.plural(len(newest.ranks), 'rank')}"
 
-    def format_of(form: StackForm) -> ExportFormat:
+    def format_of(form: StackFormat) -> ExportFormat:
         def prepare() -> Write:
             return partial(form.write, [replace(newest, stacks=list(newest.stacks))], hang_models(store), shape)
 
         return ExportFormat(form.title, form.suffix, prepare)
 
-    yield ExportItem("stacks", what, tuple(map(format_of, FORMS)))
+    yield ExportItem("stacks", what, tuple(map(format_of, STACK_FORMATS)))

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core.store import Store
-from ..session.query import live
+from ..session import store_snapshot
 from ..session.query.clock_columns import tables_for
+from ..session.query.limits import QueryCancelled, QueryError
 from ..session.query.worker_client import QueryWorkerClient
 from .views.query.model import QueryResult, rows_of
 
@@ -33,7 +34,7 @@ class QueryClient:
         self.is_busy = True
         self._worker.reset_cancel()
         try:
-            tables = live.snapshot(self._store, tables_for(sql)[0]) if self._recorded is None else None
+            tables = store_snapshot.snapshot_tables(self._store, tables_for(sql)[0]) if self._recorded is None else None
             async with self._lock:
                 return await asyncio.to_thread(self._run, sql, tables)
         finally:
@@ -53,9 +54,7 @@ class QueryClient:
         async with self._lock:
             return await asyncio.to_thread(self._names)
 
-    def _run(self, sql: str, tables: live.StoreSnapshot | None) -> QueryResult | None:
-        from ..session.query.validate import QueryCancelled, QueryError
-
+    def _run(self, sql: str, tables: store_snapshot.StoreSnapshot | None) -> QueryResult | None:
         try:
             source = self._recorded if tables is None else tables.tables(tables_for(sql)[0])
             assert source is not None
@@ -69,8 +68,6 @@ class QueryClient:
             return QueryResult(sql, error=str(error))
 
     def _names(self) -> Mapping[str, Sequence[str]]:
-        from ..session.query.validate import QueryError
-
         try:
             return self._worker.names()
         except (QueryError, OSError):  # completion is optional; running a query reports the error

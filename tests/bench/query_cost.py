@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from gconsole.records import Gpu, GpuProcess, encode
+from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, named
-from gconsole.session.manage import create
 from tests.bench.process_usage import memory_bytes
 
 from .noisy_gpus import seconds
@@ -74,7 +74,7 @@ def _compact(folder: Path, made: int) -> tuple[float, float]:
     from gconsole.session.manage.compact import compact
 
     session = named("made", folder)
-    create.make(session, _records(made), Meta())
+    writer.write_session(session, _records(made), Meta())
     began = time.monotonic()
     done = compact(session)
     took = time.monotonic() - began
@@ -95,7 +95,8 @@ class _Table:
 
 def _average(folder: Path, samples: int, made: int) -> tuple[float, float]:
     """Seconds of the question: with all that a first one needs, and the best of three more."""
-    from gconsole.session.format.to_parquet import ROW_GROUP, connect
+    from gconsole.session.format.duckdb_connection import connect
+    from gconsole.session.format.parquet_writer import ROW_GROUP
     from gconsole.session.query.engine import Database
 
     parts = sorted((folder / "made" / "parquet" / "gpu").rglob("*.parquet"))
@@ -147,8 +148,8 @@ class _Nowhere(io.RawIOBase):
 
 def _export(folder: Path, how: str, count: int) -> tuple[int, float]:
     """(RSS at its highest, seconds) of an export of so many records: those that were made, again and again."""
-    from gconsole.session.export.formats import FORMS
-    from gconsole.session.export.slice import chosen
+    from gconsole.session.export.formats import SESSION_FORMATS
+    from gconsole.session.export.slice import slice_session
 
     made, long = named("made", folder), named("long", folder)
     if not long.path.exists():
@@ -158,5 +159,5 @@ def _export(folder: Path, how: str, count: int) -> tuple[int, float]:
             for segment in segments:
                 shutil.copy(segment, long.segment(again * len(segments) + int(segment.name.partition(".")[0])))
     began = time.monotonic()
-    FORMS[how].write(chosen(long.path), _Nowhere())  # type: ignore[arg-type]
+    SESSION_FORMATS[how].write(slice_session(long.path), _Nowhere())  # type: ignore[arg-type]
     return memory_bytes()[1], time.monotonic() - began

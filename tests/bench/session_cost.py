@@ -16,12 +16,11 @@ from pathlib import Path
 
 from gconsole.core.bus import Hub
 from gconsole.records import Gpu, encode
-from gconsole.session.format import reader, zstd_frames
-from gconsole.session.format.counts import count
+from gconsole.session.format import reader, writer, zstd_frames
 from gconsole.session.format.layout import Meta, named
-from gconsole.session.manage import create
+from gconsole.session.format.writer import count_records
 from gconsole.session.manage.retention import Limits
-from gconsole.session.record import repair
+from gconsole.session.record import recovery
 from gconsole.session.record.recorder import Recorder
 
 from .noisy_gpus import seconds
@@ -111,7 +110,7 @@ def _sizes(nodes: int) -> tuple[float, float, float]:
 
 def _packed(second: list[list[Gpu]]) -> float:
     records = [record for batch in second for record in batch]
-    holds = count(records)
+    holds = count_records(records)
     packed = zstd_frames.pack([encode(record) for record in records], holds.kinds, holds.first_rx, holds.last_rx)
     return len(packed) / len(records)
 
@@ -128,17 +127,17 @@ def _recover(nodes: int, session_bytes: int) -> tuple[float, float, float, int, 
         each = 64 << 20
         wanted = min(each, session_bytes // 4) // 115
         told = (record for second in seconds(nodes, GPUS, time.time_ns()) for batch in second for record in batch)
-        create.make(session, islice(told, wanted))
+        writer.write_session(session, islice(told, wanted))
         (first,) = session.segments()
         copies = max(1, session_bytes // first.stat().st_size)
         for number in range(2, copies + 1):
             shutil.copyfile(first, session.segment(number))
         size = session.size()
         session.write(Meta(name="big", sealed=copies - 1))
-        sealed_s = _timed(lambda: repair.recover(session))
+        sealed_s = _timed(lambda: recovery.recover(session))
         session.meta_path.unlink()
-        all_s = _timed(lambda: repair.recover(session))
-        verify_s = _timed(lambda: repair.verify(session))
+        all_s = _timed(lambda: recovery.recover(session))
+        verify_s = _timed(lambda: recovery.verify(session))
         return sealed_s, all_s, verify_s, session.read().records, size
 
 

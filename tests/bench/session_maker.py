@@ -24,12 +24,12 @@ import msgspec
 
 from gconsole.core.bus import Published
 from gconsole.records import encode
+from gconsole.session.format import writer as create
 from gconsole.session.format import zstd_frames
-from gconsole.session.format.counts import Batch, add, count
 from gconsole.session.format.layout import AgentProgress, Meta, RecorderRun, Session, named
-from gconsole.session.format.segments import SegmentWriter
-from gconsole.session.manage import create
-from gconsole.session.manage.compact import MANIFEST, Compacted, PartWriter, hour_of
+from gconsole.session.format.manifest import MANIFEST, Compacted
+from gconsole.session.format.parquet_writer import PartWriter, hour_of
+from gconsole.session.format.writer import RecordCounts, SegmentWriter, add_counts, count_records
 from gconsole.text.atomic_files import write_atomically
 
 from .fleet_minute import AGAIN, BEGAN_NS, MINUTE_NS, NUMBERS, Fleet
@@ -69,7 +69,7 @@ def make_long(
 ) -> Meta:  # fmt: skip
     """Make such a session; it has at least so many records, up to the end of a minute."""
     fleet = fleet or Fleet()
-    meta = create.begin(session, Meta(cluster="long", created=BEGAN_NS))
+    meta = create.create_session(session, Meta(cluster="long", created=BEGAN_NS))
     began = list(fleet.beginning())
     minute = [list(second) for second in islice(fleet.seconds(), 60)]
     seconds = [_second(brought) for brought in minute]
@@ -140,7 +140,7 @@ class _Segments:
 
     def minute(self, number: int, seconds: Sequence[Second], events: Sequence[Published]) -> None:
         if events:
-            holds = count(events)
+            holds = count_records(events)
             self._append([encode(record) for record in events], holds)
         for second in seconds:
             self._append([line.at(number) for line in second.lines], _batch(second, number))
@@ -148,23 +148,23 @@ class _Segments:
     def close(self) -> None:
         self._writer.close()
 
-    def _append(self, lines: list[bytes], holds: Batch) -> None:
+    def _append(self, lines: list[bytes], holds: RecordCounts) -> None:
         self._writer.append(zstd_frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx))
-        add(self._meta, holds)
+        add_counts(self._meta, holds)
         if self._writer.is_full:
             self._writer.roll()
 
 
-def _batch(second: Second, number: int) -> Batch:
+def _batch(second: Second, number: int) -> RecordCounts:
     shift = number * MINUTE_NS
-    return Batch(dict(second.kinds), {}, second.first_rx + shift, second.last_rx + shift)
+    return RecordCounts(dict(second.kinds), {}, second.first_rx + shift, second.last_rx + shift)
 
 
 def _count_minute(meta: Meta, number: int, seconds: Sequence[Second], events: Sequence[Published]) -> None:
     if events:
-        add(meta, count(events))
+        add_counts(meta, count_records(events))
     for second in seconds:
-        add(meta, _batch(second, number))
+        add_counts(meta, _batch(second, number))
 
 
 # -- Parquet -----------------------------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ import tempfile
 from pathlib import Path
 
 from gconsole.records import Gpu, decode, encode
-from gconsole.session.format import reader
+from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import Session, SessionError
 from gconsole.session.format.manifest import Step, pieces
-from gconsole.session.manage import create
 from gconsole.session.manage.compact import compact
 
 #: Memory, because hundreds of files a second are written.
@@ -44,7 +43,7 @@ def _sound() -> dict[str, bytes]:
     """The files of a session without segments, of which one is Parquet."""
     with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
         session = Session(Path(folder, "night"))
-        create.make(session, [
+        writer.write_session(session, [
             Gpu(node="n1", agent="a", seq=seq, t=seq, mono=seq, rx=seq, uuid="GPU-0", index=0, util_pct=seq,
                 clocks_event_reasons=("idle",) * (seq % 3)) for seq in range(1, RECORDS)
         ])  # fmt: skip

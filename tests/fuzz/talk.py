@@ -18,7 +18,7 @@ from gconsole.fleet.record_receiver import RecordReceiver
 from gconsole.fleet.rpc import Rpc
 from gconsole.records import decode, encode
 from gconsole.session.format import zstd_frames
-from gconsole.session.format.counts import count
+from gconsole.session.format.writer import count_records
 from gconsole.text.sanitize import printable_lines
 from gconsole.transport.errors import Internal
 
@@ -69,7 +69,7 @@ class Talk:
             assert encode(again) == encode(record)
         assert set(self.store.nodes) <= {NODE}, "it made up a node"
         if self.said:
-            holds = count(self.said)
+            holds = count_records(self.said)
             packed = zstd_frames.pack([encode(one) for one in self.said], holds.kinds, holds.first_rx, holds.last_rx)
             assert zstd_frames.MAGIC in packed[:4]
         assert not isinstance(self.conversation.failure, Internal), self.complaints[-1]

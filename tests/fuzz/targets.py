@@ -22,8 +22,8 @@ from gconsole.session.export import document
 from gconsole.session.format import reader, zstd_frames
 from gconsole.session.format.layout import Session, SessionError
 from gconsole.session.imports import collectives, py_spy_dumps
-from gconsole.session.manage.import_ import import_file
-from gconsole.session.record import repair
+from gconsole.session.manage.catalog import import_file
+from gconsole.session.record import recovery
 from gconsole_remote.agent import wire as remote_wire
 from gconsole_remote.clocks import packet
 from gconsole_remote.comms import flight_recorder, nccl_inspector, nccl_log, nccl_ras
@@ -236,9 +236,9 @@ def read_segment(data: bytes) -> None:
         for record in reader.lenient(session.path, lambda damage: None):
             encode(record)
         with contextlib.suppress(SessionError):
-            repair.verify(session)
+            recovery.verify(session)
         with contextlib.suppress(SessionError):
-            repair.recover(session)
+            recovery.recover(session)
         with contextlib.suppress(SessionError):
             for record in reader.records(session.path):
                 encode(record)
@@ -275,7 +275,7 @@ def read_meta(data: bytes) -> None:
         with contextlib.suppress(SessionError):
             session.read()
         with contextlib.suppress(SessionError):
-            repair.recover(session)
+            recovery.recover(session)
     seal = packet.sealer(b"k" * packet.KEY_BYTES)
     if packet.head(data) is not None:
         assert not packet.is_genuine(seal, data), "a packet without the key was taken for genuine"

@@ -22,7 +22,7 @@ from gconsole.core.store import jobs as storejobs
 from gconsole.fleet import quotas, record_receiver
 from gconsole.fleet.record_receiver import RecordReceiver
 from gconsole.records import KINDS, ClockNode, ClockWindow, Record, encode, kinds
-from gconsole.session.format import counts
+from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, RecorderRun
 from gconsole.session.format.pseudonyms import Pseudonyms
 from gconsole.session.format.redact import Redactor
@@ -130,7 +130,7 @@ class Console:
             self.hub.publish([taken])
             self.facts.add([taken])
             self.clocks.add([taken])
-            counts.add(self.meta, counts.count([taken]))
+            writer.add_counts(self.meta, writer.count_records([taken]))
             self.redact(taken)
 
     def size(self) -> int:

@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
 from session_made import a_job, a_session
 
-from gconsole.session.format import parquet_guard, reader
+from gconsole.session.format import parquet_reader, reader
 from gconsole.session.format.layout import Session, SessionError
 from gconsole.session.format.manifest import MANIFEST, Compacted, pieces
 from gconsole.session.manage.compact import compact
@@ -241,8 +241,8 @@ def test_no_file_of_a_compaction_comes_near_to_the_limits(sound: Session) -> Non
     for path in sound.parquet_folder.rglob("*.parquet"):
         meta = pq.read_metadata(path)
         assert (
-            meta.serialized_size < parquet_guard.MAX_FOOTER_BYTES / 20
-            and meta.num_columns < parquet_guard.MAX_COLUMNS / 4
+            meta.serialized_size < parquet_reader.MAX_FOOTER_BYTES / 20
+            and meta.num_columns < parquet_reader.MAX_COLUMNS / 4
         )
 
 

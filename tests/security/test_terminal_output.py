@@ -16,8 +16,8 @@ from lies import TEXTS
 
 from gconsole.cli.terminal import PrintableOut
 from gconsole.records import Log, NodeState
+from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, Session
-from gconsole.session.manage import create
 
 SQL = "SELECT node, text FROM log ORDER BY seq"
 COMMANDS = {
@@ -33,7 +33,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("sessions")
     said = [Log(node="evil", agent="e", seq=n, rx=n, source="agent", text=text) for n, text in enumerate(TEXTS, 1)]
     state = NodeState(node="evil", agent="c", seq=1, rx=99, state="ok")
-    create.make(Session(folder / "night"), [*said, state], Meta())
+    writer.write_session(Session(folder / "night"), [*said, state], Meta())
     return {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(folder), "TERM": "xterm", "COLUMNS": "200"}
 
 

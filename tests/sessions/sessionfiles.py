@@ -5,11 +5,10 @@ from pathlib import Path
 
 from gconsole.core.bus import Published
 from gconsole.records import Gpu, encode
+from gconsole.session.format import writer as create
 from gconsole.session.format import zstd_frames
-from gconsole.session.format.counts import count
 from gconsole.session.format.layout import Meta, Session, named
-from gconsole.session.format.segments import SegmentWriter
-from gconsole.session.manage import create
+from gconsole.session.format.writer import SegmentWriter, count_records
 
 SECOND = 1_000_000_000
 
@@ -26,10 +25,10 @@ def gpus(number: int, agent: str = "agent1", node: str = "node1", first: int = 1
 def crashed(folder: Path, name: str, batches: Iterable[list[Published]], meta: Meta | None = None) -> Session:
     """A session that a console left in the middle, with a frame for each batch."""
     session = named(name, folder)
-    create.begin(session, meta or Meta())
+    create.create_session(session, meta or Meta())
     writer = SegmentWriter(session)
     for batch in batches:
-        holds = count(batch)
+        holds = count_records(batch)
         writer.append(zstd_frames.pack([encode(one) for one in batch], holds.kinds, holds.first_rx, holds.last_rx))
     writer.close()
     return session

@@ -13,7 +13,7 @@ from gconsole.records import Gap, Log
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError, named
 from gconsole.session.manage.retention import Limits
-from gconsole.session.record import recording, repair
+from gconsole.session.record import recording, recovery
 from gconsole.session.record.recorder import Recorder
 
 DEADLINE_S = 30.0
@@ -71,7 +71,7 @@ async def test_a_full_disk_harms_nothing_and_the_recording_goes_on_once_there_is
     assert console.hub.kept("agent1", console.seq) < console.seq, "what is not on the disk is not acknowledged"
     session = named("night", small_disk)
     written = list(reader.records(session.path))
-    assert repair.verify(session).is_sound
+    assert recovery.verify(session).is_sound
     assert len([one for one in console.said if one.agent == "agent1"]) == console.seq, "the live view has everything"
 
     for _ in range(20):
@@ -132,5 +132,5 @@ async def test_a_session_of_a_newer_gconsole_is_not_touched(tmp_path):
     with pytest.raises(SessionError, match="newer gconsole"):
         await Console(tmp_path).recorder.start("night")
     with pytest.raises(SessionError, match="newer gconsole"):
-        repair.recover(session)
+        recovery.recover(session)
     assert session.meta_path.read_text() == '{"schema": "gconsole.session/2", "anything": 1}'

@@ -13,9 +13,8 @@ from fork_server import GCONSOLE
 
 from gconsole.monitor.hang import verdicts
 from gconsole.records import Log
-from gconsole.session.format import reader
+from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import named
-from gconsole.session.manage import create
 from gconsole.session.replay import Replay
 
 HANGS = Path(__file__).parents[1] / "hangs" / "recordings"
@@ -49,7 +48,7 @@ def test_a_recorded_hang_is_killed_recovered_replayed_and_judged_as_it_was_live(
 
     # what the recorder said of itself is of today, and the hang is of another day: no replay shows both at once
     night = reader.records(named("night", folder).path)
-    create.make(named("hang", folder), (record for record in night if not isinstance(record, Log)))
+    writer.write_session(named("hang", folder), (record for record in night if not isinstance(record, Log)))
     player = Replay(named("hang", folder))
     player.jump(player.end)
     assert [verdict.state for verdict in verdicts(player.store)] == [verdict["state"] for verdict in told["night"][1]]

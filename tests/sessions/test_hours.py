@@ -18,7 +18,7 @@ from gconsole.config import load
 from gconsole.records import AgentCost, ClockSnapshot, Gpu, GpuInfo, Host, Node, Record, encode
 from gconsole.session.format.layout import Session, named
 from gconsole.session.manage.catalog import listed
-from gconsole.session.record import control_files
+from gconsole.session.record import recording
 
 #: An hour and a half of a node, by so many agents, one after the other.
 TICKS, AGENTS = 1_800, 3
@@ -99,7 +99,7 @@ def test_a_recording_of_hours_holds_no_more_than_what_is_true_now(tmp_path, monk
                 if session.path.is_dir() and _on_disk(session) >= TICKS * AGENTS:
                     held.append(_held())
         finally:
-            control_files.request_stop(session)
+            recording.request_stop(session)
 
     looking = threading.Thread(target=look)
     tracemalloc.start()

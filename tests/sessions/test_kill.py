@@ -10,7 +10,7 @@ import pytest
 
 from gconsole.session.format import reader
 from gconsole.session.format.layout import Session
-from gconsole.session.record import repair
+from gconsole.session.record import recovery
 
 STREAM = Path(__file__).parent / "stream.py"
 KILLS_EACH = 10
@@ -49,11 +49,11 @@ def test_what_was_acknowledged_survives_ten_kills_of_one_session(tmp_path, numbe
             assert len(seen) >= kept, "an acknowledged record is on the disk"
         assert session.read().state == "recording"
         assert not session.is_being_written()
-    found = repair.recover(session)
+    found = recovery.recover(session)
     assert found.is_sound
     meta = session.read()
     assert meta.state == "closed"
     assert [part.how for part in meta.parts] == ["crashed"] * KILLS_EACH
     assert meta.records == sum(meta.counts.values()) == sum(1 for _ in reader.records(session.path))
-    assert repair.verify(session).is_sound
+    assert recovery.verify(session).is_sound
     assert any(kept for _, kept in promised.values()), "some of them lived long enough to acknowledge something"

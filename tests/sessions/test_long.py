@@ -9,7 +9,7 @@ from gconsole.records import encode
 from gconsole.session.format import reader
 from gconsole.session.format.layout import named
 from gconsole.session.format.manifest import compacted
-from gconsole.session.record import repair
+from gconsole.session.record import recovery
 
 sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of their own
 
@@ -24,7 +24,7 @@ def test_the_session_that_is_measured_is_a_session(tmp_path):
 
     meta = make_long(session, 3_000, fleet=Fleet(nodes=2, gpus=2))
 
-    found = repair.verify(session)
+    found = recovery.verify(session)
     assert found.is_sound and found.records == meta.records >= 3_000
     assert sum(part.rows for part in compacted(session).parts) == meta.records
     in_segments = sorted(map(encode, reader.records(session.path)))

@@ -6,7 +6,7 @@ from sessionfiles import crashed, gpus
 from gconsole.records import encode
 from gconsole.session.format import reader, zstd_frames
 from gconsole.session.format.layout import Session
-from gconsole.session.record import repair
+from gconsole.session.record import recovery
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_recover_cuts_what_was_torn_off_at_any_byte(session):
     for end in range(last.at + 1, len(whole), 7):
         path.write_bytes(whole[:end])
         session.meta_path.write_bytes(left)
-        found = repair.recover(session)
+        found = recovery.recover(session)
         assert (found.records, found.cut_bytes, found.is_sound) == (6, end - last.at, True)
         assert path.read_bytes() == whole[: last.at]
         meta = session.read()
@@ -55,7 +55,7 @@ def test_a_segment_of_which_only_a_torn_frame_is_left_goes(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     (path,) = session.segments()
     path.write_bytes(path.read_bytes()[:40])
-    assert repair.recover(session).cut_bytes == 40
+    assert recovery.recover(session).cut_bytes == 40
     assert session.segments() == []
     assert session.read().records == 0
 
@@ -84,7 +84,7 @@ def test_verify_names_the_damaged_place_and_changes_nothing(session):
     flipped[len(flipped) // 2] ^= 16
     path.write_bytes(flipped)
     left = session.meta_path.read_bytes()
-    found = repair.verify(session)
+    found = recovery.verify(session)
     assert not found.is_sound
     assert len(found.damages) == 1
     assert path.read_bytes() == bytes(flipped)
@@ -96,7 +96,7 @@ def test_what_cannot_be_mended_leaves_a_torn_session_whose_rest_is_read(session)
     flipped = bytearray(path.read_bytes())
     flipped[len(flipped) // 2] ^= 16
     path.write_bytes(flipped)
-    found = repair.recover(session)
+    found = recovery.recover(session)
     assert (found.records, len(found.damages)) == (6, 1)
     assert session.read().state == "torn"
 
@@ -105,13 +105,13 @@ def test_zeros_that_a_power_cut_left_at_the_end_are_cut(session):
     (path,) = session.segments()
     whole = path.read_bytes()
     path.write_bytes(whole + bytes(4096))
-    assert repair.recover(session).cut_bytes == 4096
+    assert recovery.recover(session).cut_bytes == 4096
     assert path.read_bytes() == whole
 
 
 def test_a_session_without_its_json_is_rebuilt_from_its_segments(session):
     session.meta_path.unlink()
-    assert repair.recover(session).records == 9
+    assert recovery.recover(session).records == 9
     meta = session.read()
     assert (meta.name, meta.records, meta.agents["agent1"].seq) == ("night", 9, 9)
 

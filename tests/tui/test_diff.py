@@ -16,8 +16,8 @@ from waiting import screen as screen_of
 from waiting import until
 
 from gconsole.records import Gpu, Node, Record
+from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, Session, named
-from gconsole.session.manage import create
 from gconsole.session.manage.diff import Comparison
 from gconsole.session.manage.diff_lines import difference_lines, headline
 from gconsole.session.replay import Replay
@@ -40,7 +40,7 @@ def a_session(folder: Path, name: str, kernel: str = "5.15", power_w: float = 30
         *(Gpu(**head, seq=2 + at, t=at, mono=at, rx=(1 + at) * SECOND, index=0, uuid="GPU-0", power_w=power_w + at)
           for at in range(100)),
     ]  # fmt: skip
-    create.make(session, records, Meta(cluster="pod"))
+    writer.write_session(session, records, Meta(cluster="pod"))
     return session
 
 

@@ -23,7 +23,7 @@ from waiting import DEADLINE_S, screen, settle, shows, until
 
 from gconsole.core.store import Store
 from gconsole.records import Stack, StackFrame
-from gconsole.session.export.folded import folded
+from gconsole.session.export.stacks import folded
 from gconsole.text import atomic_files
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.export import ExportDialog

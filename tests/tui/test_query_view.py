@@ -14,8 +14,8 @@ from waiting import screen, settle, shows, until
 
 from gconsole.core.store import Store
 from gconsole.records import Gpu
+from gconsole.session import store_snapshot
 from gconsole.session.format.table_schema import TABLES
-from gconsole.session.query import live
 from gconsole.session.query.engine import Database
 from gconsole.tui.views.query.completion import complete
 from gconsole.tui.views.query.model import QueryResult, chart_lines, rows_of
@@ -26,7 +26,7 @@ ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range
 
 
 def ask(store: Store, sql: str) -> list[dict[str, object]]:
-    database = Database(live.snapshot(store, TABLES))
+    database = Database(store_snapshot.snapshot_tables(store, TABLES))
     try:
         return database.query(sql).to_dicts()
     finally:

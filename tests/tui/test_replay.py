@@ -12,8 +12,8 @@ from gconsole.core.store import Store
 from gconsole.monitor.hang import verdicts
 from gconsole.records import Finding, Mark, RankStat, Record, Stack, StackFrame
 from gconsole.session import replay
+from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, RecorderRun, named
-from gconsole.session.manage import create
 from gconsole.session.replay import Replay
 from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.replay_app import ReplayApp
@@ -51,7 +51,7 @@ def player(tmp_path):
             cluster.loses("node2")
     session = named("night", tmp_path)
     meta = Meta(cluster="h100-pod", created=began, parts=(RecorderRun(began=began, how="stopped"),))
-    create.make(session, cluster.tape, meta)
+    writer.write_session(session, cluster.tape, meta)
     return Replay(session)
 
 

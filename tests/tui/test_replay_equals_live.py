@@ -18,8 +18,8 @@ from gconsole.core.bus import Published
 from gconsole.core.control import CaptureRequest
 from gconsole.core.store import Store
 from gconsole.records import Gap, Mark, decode
+from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, RecorderRun, named
-from gconsole.session.manage import create
 from gconsole.session.replay import Replay
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.models import table_export
@@ -133,7 +133,9 @@ def live_app(tape: Tape) -> ConsoleApp:
 def replay_of(tape: Tape, folder: Path) -> Replay:
     session = named("night", folder)
     began = min(record.rx for record in tape.records)
-    create.make(session, tape.records, Meta(cluster=tape.cluster, parts=(RecorderRun(began=began, how="stopped"),)))
+    writer.write_session(
+        session, tape.records, Meta(cluster=tape.cluster, parts=(RecorderRun(began=began, how="stopped"),))
+    )
     return Replay(session, history_bytes=HISTORY_BYTES)
 
 

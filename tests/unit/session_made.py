@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec import inspect as types
 
 from gconsole.records import KINDS, Collective, Gpu, GpuInfo, GpuProcess, Rank, RankStat, Stack, StackFrame, decode
+from gconsole.session.format import writer
 from gconsole.session.format.layout import Session
-from gconsole.session.manage import create
 
 HOUR = 3_600_000_000_000
 START = 1_790_000_000_000_000_000
@@ -89,7 +89,7 @@ def _shaped(told: types.Type, value: Any) -> Any:
 def a_session(folder: Path, records: Sequence[Any], name: str = "night") -> Session:
     """A closed session of these records."""
     session = Session(folder / name)
-    create.make(session, records)
+    writer.write_session(session, records)
     return session
 
 

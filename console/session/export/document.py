@@ -23,7 +23,7 @@ from ...core.bus import Published
 from ...core.control import Selection
 from ...records import UNREADABLE, AnyRecord, BadRecord, decode, encode
 from ..format.layout import SCHEMA, Meta, RecorderRun, SessionError, check_schema
-from .slice import Chosen
+from .slice import SessionSlice
 
 #: A record is not longer: a stack of the deepest recursion that is read has some hundred kilobytes.
 MOST_RECORD_BYTES: Final = 64 << 20
@@ -71,7 +71,7 @@ def meta_of(facts: SessionFacts) -> Meta:
     )  # fmt: skip
 
 
-def write(what: Chosen, out: BinaryIO) -> None:
+def write(what: SessionSlice, out: BinaryIO) -> None:
     """Write the file. Raises OSError, and what reading the session raises."""
     facts = msgspec.json.encode(facts_of(what.meta))
     out.write(b'{"schema": "%s",\n "session": %s,\n "records": [' % (SCHEMA.encode(), facts))

@@ -1,57 +1,118 @@
-"""Every form in which a session can leave, once: its name, what a file of it is called, what writes it."""
+"""Registry of the export formats of a session, and its plain tables: CSV and Parquet files per record kind."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, TextIO
 
-from .slice import Chosen
+import msgspec
+
+from ...records import KINDS, RawRecord, Record, encode
+from ...records.kinds import kind_of
+from ...text.atomic_files import new_text
+from ...text.csv_cell import cell
+from ..format.table_schema import UNKNOWN
+from .slice import SessionSlice
+
+#: Columns that describe transport rather than content come last in CSV.
+_LAST_COLUMNS: Final = ("agent", "seq", "mono", "rx")
 
 
 @dataclass(frozen=True)
-class Form:
-    """One form. `module` has `write(chosen, out)`; of one that `is_folder`, `write(chosen, folder)` and the files."""
+class SessionFormat:
+    """One export format of a session; the module of its writer is imported when it is used."""
 
     name: str
     suffix: str
-    module: str
-    tells: str
+    writer: str  # "module.function" in this package, called with a slice and a binary file, or a folder if `is_folder`
+    description: str
     is_folder: bool = False
 
-    def write(self, what: Chosen, out: BinaryIO) -> None:
-        """Write it into one file. Raises OSError, and what reading the session raises."""
-        self._function(what, out)
+    def write(self, source: SessionSlice, out: BinaryIO) -> None:
+        """Write the slice into one file. Raises OSError, and what reading the session raises."""
+        self._function(source, out)
 
-    def write_folder(self, what: Chosen, folder: Path) -> list[Path]:
-        """Write it into a folder; the files. Raises OSError, and what reading the session raises."""
-        files: list[Path] = self._function(what, folder)
+    def write_folder(self, source: SessionSlice, folder: Path) -> list[Path]:
+        """Write the slice into a folder; return the files. Raises OSError, and what reading the session raises."""
+        files: list[Path] = self._function(source, folder)
         return files
 
     @property
     def _function(self) -> Callable[..., list[Path]]:
-        function: Callable[..., list[Path]] = import_module(f".{self.module}", __package__).write
+        module, _, name = self.writer.partition(".")
+        function: Callable[..., list[Path]] = getattr(import_module(f".{module}", __package__), name)
         return function
 
 
-FORMS: Final[dict[str, Form]] = {
+#: Format name → format, in the order of menus.
+SESSION_FORMATS: Final[dict[str, SessionFormat]] = {
     form.name: form
     for form in (
-        Form("json", ".json", "document", "the whole session in one documented file, which can be imported again"),
-        Form(
-            "parquet", "-parquet", "parquet_files", "a folder a kind, for DuckDB, pandas, Spark, Dask", is_folder=True
+        SessionFormat("json", ".json", "document.write", "whole session in one documented file; can be imported"),
+        SessionFormat(
+            "parquet", "-parquet", "formats.write_parquet", "one folder per kind, for DuckDB, pandas, Spark, Dask",
+            is_folder=True,
         ),
-        Form("csv", "-csv", "csv_files", "a file a kind, for a spreadsheet", is_folder=True),
-        Form("perfetto", ".perfetto-trace", "perfetto", "a trace for ui.perfetto.dev"),
-        Form(
-            "speedscope",
-            ".speedscope.json",
-            "speedscope_session",
-            "the stacks of the newest capture, for speedscope.app",
+        SessionFormat("csv", "-csv", "formats.write_csv", "one file per kind, for a spreadsheet", is_folder=True),
+        SessionFormat("perfetto", ".perfetto-trace", "perfetto.write", "trace for ui.perfetto.dev"),
+        SessionFormat(
+            "speedscope", ".speedscope.json", "stacks.write_speedscope", "stacks of the newest capture, for speedscope"
         ),
-        Form("gswarm", ".gswarm.json", "gswarm", "frames and summary as gswarm-profiler documents them"),
-        Form("html", ".html", "html_page", "one page for a ticket: verdict, findings, stacks, plots"),
+        SessionFormat("gswarm", ".gswarm.json", "gswarm.write", "frames and summary as gswarm-profiler documents them"),
+        SessionFormat("html", ".html", "html_page.write", "HTML report for a ticket: verdict, findings, stacks, plots"),
     )
-}
+}  # fmt: skip
+
+
+def write_parquet(source: SessionSlice, folder: Path) -> list[Path]:
+    """Write a folder per kind, partitioned by hour as compaction does; return the files. Raises OSError."""
+    from ..format.parquet_writer import PartWriter  # imports DuckDB
+
+    writer = PartWriter(folder, "part")
+    writer.add(source.records())
+    return [folder / part.path for part in writer.finish()]
+
+
+def write_csv(source: SessionSlice, folder: Path) -> list[Path]:
+    """Write a CSV file per kind; return the files. Unknown values are empty; text that a spreadsheet reads as a formula
+    is escaped.
+
+    Raises OSError, FileExistsError if a file exists already.
+    """
+    writers: dict[str, tuple[Path, Callable[[Any], object]]] = {}
+    with ExitStack() as stack:
+        for record in source.records():
+            kind = UNKNOWN if isinstance(record, RawRecord) else kind_of(record)
+            if kind not in writers:
+                path = folder / f"{kind}.csv"
+                writers[kind] = path, _row_writer(kind, stack.enter_context(new_text(path)))
+            writers[kind][1](record)
+    return [path for path, _ in writers.values()]
+
+
+def _row_writer(kind: str, file: TextIO) -> Callable[[Any], object]:
+    rows = csv.writer(file, lineterminator="\n")
+    if kind == UNKNOWN:
+        rows.writerow(["kind", "node", "agent", "seq", "rx", "raw"])
+        return lambda raw: rows.writerow(
+            [*map(cell, (raw.kind, raw.node, raw.agent, raw.seq, raw.rx)), encode(raw).decode(errors="replace")]
+        )
+    names = csv_columns(KINDS[kind])
+    rows.writerow(names)
+
+    def write_row(record: Record) -> None:
+        fields = msgspec.to_builtins(record)
+        rows.writerow([cell(fields.get(name)) for name in names])
+
+    return write_row
+
+
+def csv_columns(struct: type[Record]) -> list[str]:
+    """Return the field names of a kind in the order of its CSV columns."""
+    names = [field.encode_name for field in msgspec.structs.fields(struct)]
+    return [name for name in names if name not in _LAST_COLUMNS] + [name for name in names if name in _LAST_COLUMNS]

@@ -1,9 +1,8 @@
-"""Figures of GPUs over a whole session in a bounded table, and pictures of them as SVG."""
+"""Figures of GPUs over a whole session in a bounded table."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from html import escape
 from typing import Any, Final, Self
 
 import numpy as np
@@ -16,10 +15,8 @@ from ...records import Gpu
 Floats = NDArray[np.float64]
 #: Instants that are kept: of a longer session each is a mean of several.
 SLOTS: Final = 240
-_WIDTH, _HEIGHT, _LEFT, _ROW = 960, 150, 70, 10
 #: GPUs that are drawn one by one; of more, the heat map has a row for several.
 _MOST_ROWS: Final = 128
-_COLORS: Final = ("#7aa2d6", "#2457a6", "#b3261e")
 
 #: A GPU, as rows are sorted: node, index, uuid.
 GpuName = tuple[str, int, str]
@@ -124,64 +121,6 @@ def _slots(begin: int, length: int, span: int) -> list[tuple[int, int]]:
     ]  # fmt: skip
 
 
-def line_svg(lines: Sequence[Floats], names: Sequence[str], seconds: int, unit: str) -> str:
-    """Curves over the same time; what is unknown is a gap."""
-    known = np.concatenate(list(lines))
-    most = float(np.nanmax(known)) if (~np.isnan(known)).any() else 1.0
-    top = most if most > 0 else 1.0
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + 30}" role="img" xmlns="http://www.w3.org/2000/svg">']
-    for share in (0.0, 0.5, 1.0):
-        y = 10 + (1 - share) * (_HEIGHT - 20)
-        label = escape(f"{short(share * top)} {unit}")
-        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.0f}" y2="{y:.0f}" stroke="#8884"/>')
-        parts.append(_text(_LEFT - 6, y + 4, label))
-    for line, name, color in zip(lines, names, _COLORS, strict=True):
-        parts.append(f'<path d="{_path(line, top)}" fill="none" stroke="{color}"><title>{escape(name)}</title></path>')
-    legend = "".join(
-        f'<tspan fill="{color}">{escape(name)}  </tspan>' for name, color in zip(names, _COLORS, strict=True)
-    )
-    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + 18}" font-size="12">{legend}</text>')
-    parts.append(_text(_WIDTH, _HEIGHT + 18, f"{seconds} s"))
-    return "".join([*parts, "</svg>"])
-
-
-def _text(x: float, y: float, text: str) -> str:
-    return f'<text x="{x}" y="{y:.0f}" text-anchor="end" font-size="11" fill="gray">{text}</text>'
-
-
-def _path(line: Floats, top: float) -> str:
-    step = (_WIDTH - _LEFT) / max(1, len(line) - 1)
-    words, is_down = [], False
-    for at, value in enumerate(line):
-        if np.isnan(value):
-            is_down = False
-            continue
-        y = 10 + (1 - value / top) * (_HEIGHT - 20)
-        words.append(f"{'L' if is_down else 'M'}{_LEFT + at * step:.1f} {y:.1f}")
-        is_down = True
-    return "".join(words)
-
-
-def heat_svg(names: Sequence[str], table: Floats) -> str:
-    """A row a GPU, or a row a few of them, dark where the figure is high; white where nothing is known."""
-    names, table = folded_rows(names, table)
-    known = table[~np.isnan(table)]
-    least, most = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    height = len(names) * _ROW
-    step = (_WIDTH - _LEFT * 2) / max(1, table.shape[1])
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" xmlns="http://www.w3.org/2000/svg">']
-    for row, (name, values) in enumerate(zip(names, table, strict=True)):
-        y = row * _ROW
-        parts.append(f'<text x="{_LEFT * 2 - 6}" y="{y + _ROW - 2}" text-anchor="end" font-size="9" fill="gray">'
-                     f"{escape(name)}</text>")  # fmt: skip
-        parts += [
-            f'<rect x="{_LEFT * 2 + at * step:.1f}" y="{y}" width="{length * step:.2f}" height="{_ROW - 1}" '
-            f'fill="{_shade(value, least, most)}"/>'
-            for at, length, value in _runs(values, least, most)
-        ]
-    return "".join([*parts, "</svg>"])
-
-
 def folded_rows(names: Sequence[str], table: Floats) -> tuple[list[str], Floats]:
     """At most `_MOST_ROWS` rows: of more, each is the mean of several neighbours."""
     each = -(-len(names) // _MOST_ROWS) if len(names) else 1
@@ -193,34 +132,6 @@ def folded_rows(names: Sequence[str], table: Floats) -> tuple[list[str], Floats]
         sums = np.add.reduceat(np.where(known, table, 0.0), list(groups), axis=0)
         means = sums / np.add.reduceat(known.astype(np.float64), list(groups), axis=0)
     return [f"{names[first]} …" for first in groups], means
-
-
-def _runs(values: Floats, least: float, most: float) -> list[tuple[int, int, float]]:
-    """Neighbours of the same shade as one: (first, how many, value)."""
-    found: list[tuple[int, int, float]] = []
-    for at, value in enumerate(values):
-        if found and _shade(found[-1][2], least, most) == _shade(value, least, most):
-            first, length, same = found[-1]
-            found[-1] = (first, length + 1, same)
-        else:
-            found.append((at, 1, float(value)))
-    return [run for run in found if not np.isnan(run[2])]
-
-
-def _shade(value: float, least: float, most: float) -> str:
-    if np.isnan(value):
-        return "none"
-    level = round(15 * (value - least) / (most - least)) if most > least else 15
-    return f"hsl(215 65% {92 - 4 * level}%)"
-
-
-def short(value: float) -> str:
-    """A figure of an axis."""
-    for unit in ("", "k", "M", "G", "T"):
-        if abs(value) < 9_999.5 or unit == "T":
-            break
-        value /= 1000
-    return f"{value:.0f}{unit}" if abs(value) >= 99.5 or value == int(value) else f"{value:.1f}{unit}"
 
 
 def median(table: Floats) -> Any:

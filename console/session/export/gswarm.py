@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from ...records import Gpu, GpuInfo
-from .slice import Chosen
+from .slice import SessionSlice
 
 _SECOND: Final = 1_000_000_000
 #: A record may have waited so long on its way behind others; then its frame is written.
@@ -45,7 +45,7 @@ class _Device:
     bandwidth: _Average = field(default_factory=_Average)
 
 
-def write(what: Chosen, out: BinaryIO) -> None:
+def write(what: SessionSlice, out: BinaryIO) -> None:
     """Write the file. Raises OSError, and what reading the session raises."""
     frames = _Frames()
     out.write(b'{"session_name": %s,\n"frames": [' % msgspec.json.encode(what.meta.name))
@@ -67,7 +67,7 @@ class _Frames:
         self._infos: dict[tuple[str, str], GpuInfo] = {}
         self._devices: dict[str, _Device] = {}
 
-    def of(self, what: Chosen) -> Iterator[Mapping[str, Any]]:
+    def of(self, what: SessionSlice) -> Iterator[Mapping[str, Any]]:
         open_: dict[int, dict[tuple[str, str], Gpu]] = {}
         for record in what.only("gpu", "gpu_info"):
             if isinstance(record, GpuInfo):

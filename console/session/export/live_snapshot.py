@@ -24,8 +24,8 @@ from ...records.kinds import SPECS, kind_of
 from ...records.metrics import HISTORY
 from ..format.layout import Meta, RecorderRun
 from ..format.redact import Redactor
-from ..query.live import EntityHistory, history_of, records_of
-from .slice import Chosen
+from ..store_snapshot import EntityHistory, all_records, metric_history
+from .slice import SessionSlice
 
 _SECOND: Final = 1_000_000_000
 _TOLD: Final = (
@@ -43,7 +43,7 @@ class _Ahead:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held(Chosen):
+class LiveSnapshot(SessionSlice):
     """The records of a store as they were at one instant: taken where the store lives, read anywhere."""
 
     taken: tuple[Published, ...] = ()  # in the order of their arrival
@@ -66,9 +66,9 @@ class Held(Chosen):
 
     def _figures(self, family: str, kept: EntityHistory, agent: str) -> Iterator[Published]:
         """A record an instant and thing of which something is known."""
-        known, names = kept.known, HISTORY[family]
+        known, names = kept.metrics, HISTORY[family]
         heads = [kept.heads[key] for key in known.keys]
-        for number, (at, thing) in enumerate(zip(*np.nonzero(kept.known_points()), strict=True), 1):
+        for number, (at, thing) in enumerate(zip(*np.nonzero(kept.recorded_points()), strict=True), 1):
             if _tells_whose(family, heads[thing]):
                 figures = dict(zip(names, known.values[at, thing], strict=True))
                 yield self._record(family, heads[thing] | {"agent": agent, "seq": number}, int(known.t[at]), figures)
@@ -103,14 +103,14 @@ def _tells_whose(family: str, head: dict[str, Any]) -> bool:
     return all(name in head and (head[name] is not None or name == "rank") for name in names)
 
 
-def held(store: Store, name: str) -> Held:
+def live_snapshot(store: Store, name: str) -> LiveSnapshot:
     """What that store knows now. `name` is what a session of it is called."""
     agent, redact = secrets.token_hex(8), Redactor()
-    known = sorted(records_of(store), key=lambda record: record.rx)
+    known = sorted(all_records(store), key=lambda record: record.rx)
     ahead = {record.node: _Ahead(record.t - record.mono, record.rx - record.mono) for record in known
              if isinstance(record, _SAMPLED) and record.mono}  # fmt: skip
     steps = list(_steps(store, ahead, agent))
-    history = [(family, kept) for family in HISTORY if (kept := history_of(store, family)) is not None]
+    history = [(family, kept) for family in HISTORY if (kept := metric_history(store, family)) is not None]
     first = min([record.rx for record in (*known[:1], *steps)] + _seconds(history), default=store.newest_rx)
     last = store.newest_rx
     note = Log(agent=agent, seq=1, t=first, rx=first, source="console", severity="warning", text=_TOLD)
@@ -122,14 +122,14 @@ def held(store: Store, name: str) -> Held:
     )  # fmt: skip
     still = {key: (now.still_since, now.stat) for key, now in store.ranks.items()
              if now.still_since is not None and now.stat is not None}  # fmt: skip
-    return Held(
+    return LiveSnapshot(
         Path(name), meta=meta, taken=tuple(taken), history=tuple(history), ahead=ahead, still=still, agent=agent
     )
 
 
 def _seconds(history: Iterable[tuple[str, EntityHistory]]) -> list[int]:
     """When the oldest figure of each family was taken, ns."""
-    firsts = ((kept.known, np.flatnonzero(~np.isnan(kept.known.values).all(axis=(1, 2)))) for _, kept in history)
+    firsts = ((kept.metrics, np.flatnonzero(~np.isnan(kept.metrics.values).all(axis=(1, 2)))) for _, kept in history)
     return [int(known.t[found[0]]) * _SECOND for known, found in firsts if found.size]
 
 

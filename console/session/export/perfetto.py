@@ -9,11 +9,16 @@ named so.
 
 from __future__ import annotations
 
-from typing import BinaryIO
+from collections.abc import Iterable
+from typing import BinaryIO, Final, Self
 
 import msgspec
 
+from ...analysis.clock import CommonClock
+from ...core.bus import Published
 from ...records import (
+    ClockNode,
+    ClockSnapshot,
     Collective,
     Finding,
     Gap,
@@ -31,21 +36,22 @@ from ...records import (
     Stack,
 )
 from ...records.metrics import fields_for
-from ..query.clock_columns import CLOCK_KINDS, ClusterTime
-from ..query.dictionary import unit_of
+from ..format.table_schema import unit_of
 from .perfetto_trace import Facts, Trace
-from .slice import Chosen
+from .slice import SessionSlice
 
+#: Kinds from which the common clock is rebuilt.
+_CLOCK_KINDS: Final = ("clock_node", "clock_snapshot")
 #: A rank for ever: (job, attempt, rank, node, pid).
 RankKey = tuple[str, int, int | None, str, int]
 #: An operation of a rank, however often it was read: (rank's key, source, group, sequence or number).
 _OperationKey = tuple[object, ...]
 
 
-def write(what: Chosen, out: BinaryIO) -> None:
+def write(what: SessionSlice, out: BinaryIO) -> None:
     """Write the trace. Raises OSError, and what reading the session raises."""
     simulated = frozenset(record.node for record in what.only("node") if isinstance(record, Node) and record.simulated)
-    _Writer(Trace(out), ClusterTime.of(what.only(*CLOCK_KINDS)), simulated).write(what)
+    _Writer(Trace(out), ClusterTime.of(what.only(*_CLOCK_KINDS)), simulated).write(what)
 
 
 class _Writer:
@@ -59,7 +65,7 @@ class _Writer:
         self._steps: dict[int, tuple[int, int]] = {}  # track → (step, since)
         self._operations: dict[_OperationKey, tuple[RankKey, Collective]] = {}
 
-    def write(self, what: Chosen) -> None:
+    def write(self, what: SessionSlice) -> None:
         for record in what.records():
             match record:
                 case Gpu():
@@ -216,3 +222,36 @@ def _told(record: Finding | Mark | GpuEvent | Gap | NodeState | Log) -> tuple[st
         case NodeState():
             return record.state, "connection"
     return record.text, "log"
+
+
+class ClusterTime:
+    """Instants of nodes on the common clock, where a session knows it; else as the node says."""
+
+    def __init__(self, clock: CommonClock, nodes: frozenset[str]) -> None:
+        self._clock, self._nodes = clock, nodes
+
+    @classmethod
+    def of(cls, records: Iterable[Published]) -> Self:
+        """The common clock, as these records of clocks tell it."""
+        lines: dict[str, list[ClockNode]] = {}
+        snapshots: dict[str, list[ClockSnapshot]] = {}
+        for record in records:
+            if isinstance(record, ClockNode):
+                lines.setdefault(record.node, []).append(record)
+            elif isinstance(record, ClockSnapshot):
+                snapshots.setdefault(record.node, []).append(record)
+        return cls(CommonClock(lines, snapshots), frozenset(lines))
+
+    def knows(self, node: str) -> bool:
+        """Whether that node's instants are on the common clock."""
+        return node in self._nodes
+
+    def of_record(self, record: Record) -> int:
+        """When a record was made."""
+        at = self._clock.to_cluster(record.node, record.mono)
+        return record.t if at is None else at.ns
+
+    def of_instant(self, node: str, at: int) -> int:
+        """An instant of that node's CLOCK_REALTIME."""
+        found = self._clock.to_cluster(node, at, "real")
+        return at if found is None else found.ns

@@ -5,10 +5,9 @@ Numbers of fields are those of perfetto's protos/perfetto/trace (trace_packet, t
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import BinaryIO, Final
-
-from .protobuf import double, fixed64, message, text, varint
 
 _SEQUENCE: Final = 1  # all packets are of one writer
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
@@ -82,3 +81,39 @@ def _annotation(name: str, value: str | float) -> bytes:
     if isinstance(value, str):
         return named + text(_ANNOTATION_TEXT, value)
     return named + (double(_ANNOTATION_DOUBLE, value) if isinstance(value, float) else varint(_ANNOTATION_INT, value))
+
+
+def varint(number: int, value: int) -> bytes:
+    """An integer, a boolean or an enum."""
+    return _varint(number << 3) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def fixed64(number: int, value: int) -> bytes:
+    """Eight bytes, unsigned."""
+    return _varint(number << 3 | 1) + struct.pack("<Q", value & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def double(number: int, value: float) -> bytes:
+    """A float of eight bytes."""
+    return _varint(number << 3 | 1) + struct.pack("<d", value)
+
+
+def message(number: int, value: bytes) -> bytes:
+    """A message within a message, or bytes."""
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def text(number: int, value: str) -> bytes:
+    """A string."""
+    return message(number, value.encode(errors="replace"))
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

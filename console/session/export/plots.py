@@ -20,7 +20,7 @@ from ...records import Gpu
 from ...records.metrics import fields_for
 from ...text.atomic_files import being_written
 from .gpu_curves import Curves, folded_rows, median
-from .slice import Chosen
+from .slice import SessionSlice
 
 SUFFIXES: Final = (".pdf", ".png", ".svg")
 _FIGURES: Final = fields_for(Gpu, "plot")
@@ -38,7 +38,7 @@ def require_matplotlib() -> None:
         raise ValueError("plots need matplotlib; install gconsole[plots]")
 
 
-def plot(what: Chosen, steps: Sequence[Steps], path: Path) -> None:
+def plot(what: SessionSlice, steps: Sequence[Steps], path: Path) -> None:
     """Draw everything there is to draw into one file. Raises OSError, ValueError where there is nothing to draw."""
     require_matplotlib()
     import matplotlib as mpl
@@ -92,7 +92,7 @@ def _powers(axis: Any, name: str, names: Sequence[str], table: np.ndarray[Any, A
     axis.legend(loc="lower right", fontsize=8)
 
 
-def skews_of(what: Chosen) -> list[JobSkew]:
+def skews_of(what: SessionSlice) -> list[JobSkew]:
     """The lateness at collectives of each job, of those captures that the store keeps."""
     store = Store()
     for record in what.only(*_SKEW_KINDS):

@@ -16,14 +16,14 @@ from ...text.timespec import TimeSpecError, instant_ns
 from ..format import reader
 from ..format.layout import Meta, Session, SessionError
 from ..format.reader import ALL, Choice
-from ..record.initial_snapshot import known
+from ..store_snapshot import current_records
 
 #: What things are; what they were measured to be, and what happened to them, is over.
 _STATE: Final = names_where(lambda spec: spec.is_resumed and spec.category == "state")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SessionSlice:
     """Records of one session's folder or one file of records, in the order of their arrival."""
 
     path: Path
@@ -49,23 +49,23 @@ class Chosen:
             # all of those kinds: of what a rank or a GPU is, others tell
             for record in reader.records(self.path, Choice(kinds=_STATE, to_rx=self.choice.from_rx)):
                 store.apply([record])
-            yield from (record for record in known(store) if kind_of(record) in kinds)
+            yield from (record for record in current_records(store) if kind_of(record) in kinds)
 
     def only(self, *kinds: str) -> Iterator[Published]:
         """Those of these kinds."""
         wanted = set(kinds) if self.choice.kinds is None else set(kinds) & set(self.choice.kinds)
         choice = Choice(wanted, self.choice.from_rx, self.choice.to_rx)
-        return Chosen(self.path, choice, self.nodes, self.meta).records()
+        return SessionSlice(self.path, choice, self.nodes, self.meta).records()
 
 
-def chosen(
+def slice_session(
     path: Path, *, begin: str = "", end: str = "", nodes: frozenset[str] | None = None,
     kinds: frozenset[str] | None = None,
-) -> Chosen:  # fmt: skip
+) -> SessionSlice:  # fmt: skip
     """The part that these words mean. Raises SessionError for a time that is none, OSError, RecordFileError."""
     meta = Session(path).read() if path.is_dir() else Meta(name=path.name.partition(".")[0])
     from_rx, to_rx = _time_range(begin, end, *_span(path, meta)) if begin or end else (None, None)
-    return Chosen(path, Choice(kinds, from_rx, to_rx), nodes, meta)
+    return SessionSlice(path, Choice(kinds, from_rx, to_rx), nodes, meta)
 
 
 def _time_range(begin: str, end: str, first: int, last: int) -> tuple[int | None, int | None]:

@@ -25,10 +25,10 @@ from ...records import UNREADABLE, RawRecord, encode
 from ...records.kinds import CHANGES, SPECS, identity
 from ...text.atomic_files import write_atomically
 from . import reader, zstd_frames
-from .counts import MANY, count
 from .layout import SEGMENT_SUFFIX, Meta, Session
 from .manifest import Step, pieces
 from .reader import Choice, OnDamage
+from .writer import MANY, count_records
 from .zstd_frames import Damage, Frame
 
 #: A block ends after so many records, or after so long, ns.
@@ -228,7 +228,7 @@ def _packed(records: list[Published]) -> bytes:
     lines = [encode(record) for record in records]
     packed = []
     for some in zstd_frames.by_size(lines):
-        holds = count(records[some])
+        holds = count_records(records[some])
         packed.append(zstd_frames.pack(lines[some], holds.kinds, holds.first_rx, holds.last_rx))
     return b"".join(packed)
 

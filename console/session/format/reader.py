@@ -12,9 +12,9 @@ from ...records import BadRecord, decode
 from ...records.kinds import kind_of
 from .. import ndjson
 from . import zstd_frames
-from .counts import MANY
 from .layout import SEGMENT_SUFFIX, Session, SessionError
 from .manifest import Step, pieces
+from .writer import MANY
 from .zstd_frames import Damage, Frame, Label
 
 #: Told of what cannot be read.
@@ -104,10 +104,10 @@ def _chained(path: Path, pieces: list[Path | Step], choice: Choice, on_damage: O
 
 def compacted_part(session: Session, step: Step, choice: Choice = ALL) -> Iterator[Published]:
     """The records of segments that are gone, out of Parquet. Raises SessionError where that is broken, OSError."""
-    from . import from_parquet  # DuckDB takes long to load
+    from . import parquet_reader  # DuckDB takes long to load
 
     with _called_damaged(session):
-        yield from from_parquet.records(session.parquet_folder, step.parts, choice)
+        yield from parquet_reader.records(session.parquet_folder, step.parts, choice)
 
 
 def span_of(session: Session, step: Step) -> Iterator[tuple[int, int]]:
@@ -115,21 +115,21 @@ def span_of(session: Session, step: Step) -> Iterator[tuple[int, int]]:
 
     Raises SessionError where their Parquet is broken, OSError.
     """
-    from . import from_parquet
+    from . import parquet_reader
 
     with _called_damaged(session):
-        found = from_parquet.span(session.parquet_folder, step.parts)
+        found = parquet_reader.span(session.parquet_folder, step.parts)
     if found is not None:
         yield found
 
 
 @contextlib.contextmanager
 def _called_damaged(session: Session) -> Iterator[None]:
-    from . import from_parquet
+    from . import parquet_reader
 
     try:
         yield
-    except from_parquet.Broken as error:
+    except parquet_reader.ParquetErrors as error:
         what = str(error).partition("\n")[0]
         raise Damaged(f"{session.path}: its Parquet is damaged: {what}; there are no segments of it") from error
 

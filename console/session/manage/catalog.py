@@ -11,13 +11,14 @@ from typing import Literal
 
 from ...core.bus import Published
 from ...records import Mark, encode
-from ..format import reader
-from ..format.counts import Batch, add, count
+from .. import ndjson
+from ..export import document
+from ..format import reader, writer
+from ..format import writer as create
 from ..format.layout import Meta, Session, SessionError, all_sessions, named, now, sync_folder
-from ..format.segments import SegmentWriter
+from ..format.writer import RecordCounts, SegmentWriter, add_counts, count_records
 from ..format.zstd_frames import Damage, pack
-from ..record import control_files
-from . import create
+from ..record import recording
 
 #: `crashed`: it says that it is being recorded, and nobody does.
 Standing = Literal["recording", "crashed", "closed", "torn", "unreadable"]
@@ -61,7 +62,7 @@ def _count_by_labels(session: Session, meta: Meta) -> None:
     meta.records, meta.counts, meta.first_rx, meta.last_rx = 0, {}, None, None
     for _, frame in reader.labels(session.path, _skip):
         label = frame.label
-        add(meta, Batch(label.kinds, {}, label.first_rx, label.last_rx))
+        add_counts(meta, RecordCounts(label.kinds, {}, label.first_rx, label.last_rx))
 
 
 def _skip(damage: Damage) -> None:
@@ -85,19 +86,19 @@ def rename(session: Session, name: str) -> Session:
 def mark(session: Session, text: str) -> None:
     """Add a person's note: by its recorder while it is recorded, else at its end. Raises SessionError, OSError."""
     if session.is_being_written():
-        control_files.request_mark(session, text)
+        recording.request_mark(session, text)
         return
     with session.lock():
         meta = session.read()
         note = Mark(agent=secrets.token_hex(8), seq=1, t=now(), rx=now(), text=text)
-        holds = count([note])
+        holds = count_records([note])
         writer = SegmentWriter(session)
         try:
             writer.append(pack([encode(note)], holds.kinds, holds.first_rx, holds.last_rx))
         finally:
             writer.close()
         if meta.state != "recording":  # of a crashed one the counts are made when it is recovered
-            add(meta, holds)
+            add_counts(meta, holds)
             meta.sealed = writer.number
             session.write(meta)
 
@@ -116,7 +117,7 @@ def merge(sessions: Sequence[Session], into: Session) -> Meta:
         created=min(meta.created for meta in metas), parts=tuple(part for meta in metas for part in meta.parts),
         merged=tuple(session.name for session in sessions),
     )  # fmt: skip
-    return create.make(into, _merged(sessions), meta)
+    return create.write_session(into, _merged(sessions), meta)
 
 
 def _merged(sessions: Sequence[Session]) -> Iterator[Published]:
@@ -147,3 +148,20 @@ class _Seen:
         bits = self._bits.get(key, 0)
         self._bits[key] = bits | bit
         return not bits & bit
+
+
+def import_file(file: Path, name: str | None, folder: Path) -> tuple[Session, Meta]:
+    """Make the session; what is known of it. Raises SessionError, RecordFileError, OSError; then nothing is left."""
+    if not document.is_document(file):
+        session = named(name or file.name.partition(".")[0], folder)
+        return session, writer.write_session(session, ndjson.read(file))
+    facts, records = document.read(file)
+    wanted = name or facts.name
+    if not wanted:
+        raise SessionError(f"{file}: it says no name; give the session one: --name NAME")
+    session = named(wanted, folder)
+    meta = writer.write_session(session, records, document.meta_of(facts))
+    if facts.closed is not None:  # when it was closed first, not when this copy was made
+        meta.closed = facts.closed
+        session.write(meta)
+    return session, meta

@@ -14,30 +14,29 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ...core.bus import Published
 from ...text.atomic_files import write_atomically
+from ...text.format import size
+from ..format import zstd_frames
 from ..format.layout import Session, SessionError, inside, sync_folder
-from ..format.manifest import MANIFEST, Compacted, ParquetPart, compacted
+from ..format.manifest import MANIFEST, Compacted, ParquetPart, compacted, segments_of
+from ..format.parquet_writer import PartWriter
 from ..format.reader import lenient
-from ..format.table_schema import TABLES, line_of, table_of
 from ..format.zstd_frames import Damage
+
+if TYPE_CHECKING:
+    pass
 
 #: So many segments are one step: what an interruption costs at most.
 STEP_SEGMENTS: Final = 4
 #: Characters of JSON held in memory before a file is written of the largest table: some 60,000 records of GPUs.
 BUFFER_CHARS: Final = 72 << 20
 
-if TYPE_CHECKING:
-    import duckdb
 
 #: Called with progress: segments done, segments in all.
 Progress = Callable[[int, int], None]
@@ -88,9 +87,9 @@ def _check(session: Session, done: Compacted) -> None:
         if not (session.parquet_folder / part.path).is_file():
             text = f"{session.name}: {part.path} is gone; try: remove {session.parquet_folder}, and compact again"
             raise SessionError(text)
-    for name, size in done.segments.items():
+    for name, length in done.segments.items():
         path = session.segments_folder / name
-        if path.exists() and path.stat().st_size != size:
+        if path.exists() and path.stat().st_size != length:
             text = f"{name} has changed since; try: remove {session.parquet_folder}, and compact again"
             raise SessionError(f"{session.name}: {text}")
 
@@ -117,86 +116,53 @@ def _step(session: Session, done: Compacted, segments: Sequence[Path]) -> None:
     sync_folder(session.parquet_folder)
 
 
-class PartWriter:
-    """Writes records into the tables of a folder, a file when enough are together; memory stays bounded.
+def drop_segments(session: Session) -> int:
+    """Remove the segments that compaction has made Parquet of; how many bytes that frees.
 
-    Everything is on disk once `finish` returns, unless `is_temporary`: files that nobody keeps, written quickly.
+    Only where that Parquet is there, and has a row for every record of theirs. Raises SessionError where it has not,
+    where the session is not closed, or is being written to; OSError.
     """
-
-    def __init__(self, folder: Path, prefix: str, *, is_temporary: bool = False) -> None:
-        self._folder, self._prefix, self._is_temporary = folder, prefix, is_temporary
-        self._lines: dict[tuple[str, str], list[str]] = {}
-        self._sizes: Counter[tuple[str, str]] = Counter()
-        self._size = 0
-        self._written: Counter[tuple[str, str]] = Counter()
-        self._parts: list[ParquetPart] = []
-
-    def add(self, records: Iterable[Published], wanted: Collection[str] = TABLES) -> None:
-        """Write those that belong into the wanted tables. Raises OSError."""
-        for record in records:
-            table = table_of(record)
-            if table in wanted:
-                self.add_lines(table, hour_of(record.rx), [line_of(table)(record).decode()])
-
-    def add_lines(self, table: str, hour: str, lines: Sequence[str]) -> None:
-        """Write records of one table that all arrived in that hour (`hour_of`), as `line_of` formats them.
-
-        Raises OSError.
-        """
-        self._lines.setdefault((table, hour), []).extend(lines)
-        size = sum(map(len, lines))
-        self._sizes[table, hour] += size
-        self._size += size
-        while self._size > BUFFER_CHARS:
-            self._write(self._sizes.most_common(1)[0][0])
-
-    def finish(self) -> tuple[ParquetPart, ...]:
-        """Write what is left; return all the files. Raises OSError."""
-        for key in sorted(self._lines):
-            self._write(key)
-        if not self._is_temporary:
-            for folder in {(self._folder / part.path).parent for part in self._parts}:
-                sync_folder(folder)
-                sync_folder(folder.parent)
-        return tuple(self._parts)
-
-    def _write(self, key: tuple[str, str]) -> None:
-        from ..format.to_parquet import write_file  # DuckDB takes long to load
-
-        (table, hour), lines = key, self._lines.pop(key)
-        self._size -= self._sizes.pop(key)
-        name = f"{table}/hour={hour}/{self._prefix}-{self._written[key]}.parquet"
-        self._written[key] += 1
-        (self._folder / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = inside(self._folder, name)
-        rows = write_file(self._connection, path, table, lines, is_temporary=self._is_temporary)
-        if not self._is_temporary:
-            _sync(path)
-        self._parts.append(ParquetPart(name, table, hour, rows))
-
-    @cached_property
-    def _connection(self) -> duckdb.DuckDBPyConnection:
-        from ..format.to_parquet import connect
-
-        return connect()
+    with session.lock():
+        meta, done = session.read(), compacted(session)
+        if meta.state != "closed":
+            raise SessionError(f"{session.name}: it is not closed; try: gconsole sessions recover {session.name}")
+        _check_compacted(session, done)
+        gone = [path for path in session.segments() if path.name in done.segments]
+        freed = sum(path.stat().st_size for path in gone)
+        for path in gone:
+            path.unlink()
+        sync_folder(session.segments_folder)
+        return freed
 
 
-def hour_of(rx: int) -> str:
-    """Return the hour of the console's clock, UTC, by which tables are partitioned."""
-    return _hour(rx // 3_600_000_000_000)
+def _check_compacted(session: Session, done: Compacted) -> None:
+    """Raises SessionError where anything of the segments is not in Parquet."""
+    from ..format.parquet_reader import checked_paths  # DuckDB takes long to load
+
+    why = "its segments stay"
+    if done.damaged_bytes:
+        raise SessionError(f"{session.name}: {size(done.damaged_bytes)} of its segments are damaged: {why}")
+    there = {int(path.name.partition(".")[0]): path for path in session.segments()}
+    rows = records = 0
+    for part in done.parts:
+        try:
+            checked_paths(session.parquet_folder, [part])
+        except (SessionError, OSError) as error:
+            raise SessionError(f"{session.name}: {part.path} is not as it was written: {why}") from error
+        if _covers_any(part, there):
+            rows += part.rows
+    for path in there.values():
+        if path.name in done.segments:
+            for item in zstd_frames.scan(path):
+                if isinstance(item, Damage) or path.stat().st_size != done.segments[path.name]:
+                    raise SessionError(f"{session.name}: {path.name} is not what Parquet was made of: {why}")
+                records += item.label.records
+    if rows < records:
+        text = f"{rows} of {records} records are Parquet"
+        raise SessionError(f"{session.name}: {text}: {why}; try: remove {session.parquet_folder}, and compact again")
 
 
-@lru_cache(maxsize=64)
-def _hour(hours: int) -> str:
-    return datetime.fromtimestamp(hours * 3600, UTC).strftime("%Y-%m-%dT%H")
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-__all__ = ["MANIFEST", "Compacted", "ParquetPart", "PartWriter", "compact", "compacted", "hour_of", "pending"]
+def _covers_any(part: ParquetPart, there: Collection[int]) -> bool:
+    """Whether any segment that this was made of is still there."""
+    first, last = segments_of(part)
+    return any(first <= number <= last for number in there)

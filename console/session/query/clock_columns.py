@@ -10,15 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Self
+from typing import Final
 
 from ...analysis.clock import CommonClock
-from ...core.bus import Published
-from ...records import ClockNode, ClockSnapshot, Record
+from ...records import ClockNode
 from .views import SHORT_VIEWS, tables_named
 
-#: Kinds of records that tell the common clock.
-CLOCK_KINDS: Final = ("clock_node", "clock_snapshot")
 #: A line is carried on so far beyond its first and its last window, ns.
 BEYOND_NS: Final = 3_600_000_000_000
 #: Rounding: of the instant at both ends of a piece, and of the piece between them.
@@ -124,36 +121,3 @@ def tables_for(sql: str) -> tuple[frozenset[str], bool]:
     """The tables that a question needs, and whether it may show the time of the cluster, which needs one more."""
     timed = needs_cluster_time(sql)
     return tables_named(sql) | ({"clock_node"} if timed else frozenset()), timed
-
-
-class ClusterTime:
-    """Instants of nodes on the common clock, where a session knows it; else as the node says."""
-
-    def __init__(self, clock: CommonClock, nodes: frozenset[str]) -> None:
-        self._clock, self._nodes = clock, nodes
-
-    @classmethod
-    def of(cls, records: Iterable[Published]) -> Self:
-        """The common clock, as these records of clocks tell it."""
-        lines: dict[str, list[ClockNode]] = {}
-        snapshots: dict[str, list[ClockSnapshot]] = {}
-        for record in records:
-            if isinstance(record, ClockNode):
-                lines.setdefault(record.node, []).append(record)
-            elif isinstance(record, ClockSnapshot):
-                snapshots.setdefault(record.node, []).append(record)
-        return cls(CommonClock(lines, snapshots), frozenset(lines))
-
-    def knows(self, node: str) -> bool:
-        """Whether that node's instants are on the common clock."""
-        return node in self._nodes
-
-    def of_record(self, record: Record) -> int:
-        """When a record was made."""
-        at = self._clock.to_cluster(record.node, record.mono)
-        return record.t if at is None else at.ns
-
-    def of_instant(self, node: str, at: int) -> int:
-        """An instant of that node's CLOCK_REALTIME."""
-        found = self._clock.to_cluster(node, at, "real")
-        return at if found is None else found.ns

@@ -19,24 +19,35 @@ import duckdb
 import numpy as np
 
 from ...records import BadRecord, ClockNode, decode
-from ..format.table_schema import TABLES, columns_of, formatted_lines, literal, parsed_lines, quoted
-from ..format.to_parquet import connect, register_lines
+from ..format.duckdb_connection import connect, register_lines
+from ..format.table_schema import (
+    TABLES,
+    columns_of,
+    formatted_lines,
+    literal,
+    meaning_of,
+    parsed_lines,
+    quoted,
+    unit_of,
+    words_of,
+)
 from .clock_columns import Piece, pieces, tables_for, with_cluster_time
-from .dictionary import meaning_of, unit_of, words_of
+from .limits import (
+    DEADLINE_S,
+    MEMORY,
+    ROW_LIMIT,
+    SPILL,
+    QueryCancelled,
+    QueryError,
+    QueryRefused,
+    QueryWatchdog,
+    validate,
+)
 from .output import ResultColumn, Rows
 from .sources import HistoryRows, LoadCancelled, Source, SourceTables
-from .validate import QueryCancelled, QueryError, QueryRefused, check
 from .views import SHORT_VIEWS
 
-#: What DuckDB may use of the console's machine.
-MEMORY: Final = "1GB"
-SPILL: Final = "4GB"
-DEADLINE_S: Final = 60.0
-#: Rows of a result, unless more are requested.
-ROW_LIMIT: Final = 10_000
 _BATCH_ROWS: Final = 8192
-#: Seconds between two checks for cancellation and the deadline.
-_POLL_S: Final = 0.05
 _DESCRIBE: Final = re.compile(r'\s*(?:DESCRIBE|DESC)(?:\s+(?:TABLE\s+)?"?(\w+)"?)?\s*;?\s*', re.IGNORECASE)
 #: Types that Python cannot hold without losing part of the value, or only with another package: fetched as text.
 _AS_TEXT: Final = re.compile(r"INTERVAL|TIMESTAMP WITH TIME ZONE|TIMESTAMP_NS")
@@ -98,14 +109,14 @@ class Database:
         """Return the columns of the result and its rows as they come. Raises QueryError, and what the source raises."""
         sql = _described(sql)
         connection = self._connect(sql)
-        check(connection, sql)
+        validate(connection, sql)
         _only_read(connection)
         watchdog = QueryWatchdog(connection, deadline_s, self._cancelled)
         try:
             with watchdog:
                 columns = _execute(connection, sql)
         except (duckdb.Error, MemoryError) as error:
-            raise self._why(error, watchdog) from error
+            raise self._query_error(error, watchdog) from error
         return columns, self._batches(connection, watchdog)
 
     def _batches(self, connection: duckdb.DuckDBPyConnection, watchdog: QueryWatchdog) -> Generator[Rows, None, None]:
@@ -114,9 +125,9 @@ class Database:
                 while rows := connection.fetchmany(_BATCH_ROWS):
                     yield rows
         except (duckdb.Error, MemoryError) as error:
-            raise self._why(error, watchdog) from error
+            raise self._query_error(error, watchdog) from error
 
-    def _why(self, error: Exception, watchdog: QueryWatchdog) -> QueryError:
+    def _query_error(self, error: Exception, watchdog: QueryWatchdog) -> QueryError:
         if self._cancelled.is_set():
             self._cancelled.clear()
             return QueryCancelled("cancelled")
@@ -126,9 +137,9 @@ class Database:
         if "Out of Memory" in text or isinstance(error, MemoryError):
             return QueryError(f"the result needs more than {self._memory} of memory; select fewer columns or rows")
         if "read-only mode" in text:
-            return QueryRefused("only queries: this statement would write")
+            return QueryRefused("read-only: this statement would write")
         if "disabled by configuration" in text or "Permission Error" in text:
-            return QueryRefused(f"only records can be read here: {text.splitlines()[0]}")
+            return QueryRefused(f"only the records of this source can be read: {text.splitlines()[0]}")
         return QueryError(text)
 
     # -- names ---------------------------------------------------------------------------------------------------------
@@ -143,8 +154,8 @@ class Database:
 
     def _connect(self, sql: str) -> duckdb.DuckDBPyConnection:
         """Return a connection that has the tables which the query names, and is locked."""
-        named, timed = tables_for(sql)
-        wanted, timed = self._tables | named, self._timed or timed
+        tables, timed = tables_for(sql)
+        wanted, timed = self._tables | tables, self._timed or timed
         if self._connection is None or wanted != self._tables or timed != self._timed:
             self.close()
             self._connection = self._open(wanted, timed)
@@ -171,7 +182,7 @@ class Database:
             self._lock(connection, tables)
         except (duckdb.Error, BadRecord, OverflowError) as error:
             connection.close()
-            raise QueryError(f"its Parquet cannot be read: {str(error).splitlines()[0]}") from error
+            raise QueryError(f"cannot read its Parquet files: {str(error).splitlines()[0]}") from error
         except BaseException:
             connection.close()
             raise
@@ -185,29 +196,6 @@ class Database:
             connection.execute(f"SET max_temp_directory_size = '{SPILL}'")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
-
-
-class QueryWatchdog:
-    """Interrupts a query that is cancelled or exceeds its deadline; only time within `with` is checked."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, deadline_s: float, cancelled: threading.Event) -> None:
-        self.deadline_s, self.is_over = deadline_s, False
-        self._connection, self._cancelled = connection, cancelled
-        self._end = time.monotonic() + deadline_s
-
-    def __enter__(self) -> None:
-        self._done = threading.Event()
-        threading.Thread(target=self._wait, daemon=True).start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-
-    def _wait(self) -> None:
-        """Interrupt repeatedly: an interrupt before execution begins has no effect."""
-        while not self._done.wait(_POLL_S):
-            self.is_over = time.monotonic() >= self._end
-            if self.is_over or self._cancelled.is_set():
-                self._connection.interrupt()
 
 
 def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: SourceTables) -> None:
@@ -225,8 +213,8 @@ def _make_table(connection: duckdb.DuckDBPyConnection, table: str, tables: Sourc
     names = {column.name for column in columns}
     for files in _by_columns(connection, tables.files.get(table, ())):
         read = f"read_parquet([{', '.join(map(literal, files))}], hive_partitioning = false)"
-        there = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
-        kept = ", ".join(quoted(row[0]) for row in there if row[0] in names)
+        present = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
+        kept = ", ".join(quoted(row[0]) for row in present if row[0] in names)
         parts.append(f"SELECT {kept} FROM {read}")
     connection.execute(f"CREATE VIEW source.{table} AS {' UNION ALL BY NAME '.join(parts)}")
 
@@ -270,11 +258,11 @@ def _make_clock_pieces(connection: duckdb.DuckDBPyConnection) -> str:
     names = [column.name for column in columns_of("clock_node")]
     query = formatted_lines("clock_node", names, "(FROM source.clock_node ORDER BY rx, seq)")
     records = (decode(line.encode()) for (line,) in connection.execute(query).fetchall())
-    found = [astuple(piece) for piece in pieces(record for record in records if isinstance(record, ClockNode))]
-    if not found:
+    rows = [astuple(piece) for piece in pieces(record for record in records if isinstance(record, ClockNode))]
+    if not rows:
         return ""
     kinds: dict[Any, Any] = {"str": object, "int": np.int64, "float": np.float64}
-    columns = zip(fields(Piece), zip(*found, strict=True), strict=True)
+    columns = zip(fields(Piece), zip(*rows, strict=True), strict=True)
     _create(connection, "clock_pieces", {field.name: np.array(values, kinds[field.type]) for field, values in columns})
     return "plain.clock_pieces"
 
@@ -342,23 +330,21 @@ def _only_read(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _execute(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[ResultColumn, ...]:
     """Execute a query; return its columns, each by a name of its own: JSON and Parquet would lose one of two."""
-    found = [(str(item[0]), str(item[1])) for item in connection.execute(sql).description]
-    if any(_AS_TEXT.search(kind) for _, kind in found):
-        names = [f"c{place}" for place in range(len(found))]
+    described = [(str(item[0]), str(item[1])) for item in connection.execute(sql).description]
+    if any(_AS_TEXT.search(kind) for _, kind in described):
+        names = [f"c{place}" for place in range(len(described))]
         values = [
-            f"{name}::VARCHAR" if _AS_TEXT.search(kind) else name for name, (_, kind) in zip(names, found, strict=True)
+            f"{name}::VARCHAR" if _AS_TEXT.search(kind) else name
+            for name, (_, kind) in zip(names, described, strict=True)
         ]
         inner = connection.extract_statements(sql)[0].query.strip().rstrip(";")
         connection.execute(f"SELECT {', '.join(values)} FROM (\n{inner}\n) AS result({', '.join(names)})")
     taken: set[str] = set()
     columns = []
-    for original, kind in found:
+    for original, kind in described:
         name, number = original, 1
         while name.lower() in taken:
             name, number = f"{original}_{number}", number + 1
         taken.add(name.lower())
         columns.append(ResultColumn(name, kind))
     return tuple(columns)
-
-
-__all__ = ["Database", "QueryCancelled", "QueryError", "QueryRefused", "ResultSet"]

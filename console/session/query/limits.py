@@ -1,51 +1,81 @@
-"""Memory limit of a process that answers SQL."""
+"""Limits of a query: only one reading statement, a deadline, cancellation; and the errors that a query raises."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import resource
+import re
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
+import time
+from typing import TYPE_CHECKING, Final
 
-#: Bytes. DuckDB limits its own buffers, but not what one call allocates at once (`repeat('x', 4e9)`); that fails at
-#: this limit, and DuckDB reports the error. Its threads, one per CPU, have stacks and pools beside that.
-LIMIT_BYTES: Final = (4 << 30) + (os.cpu_count() or 1) * (16 << 20)
+if TYPE_CHECKING:
+    import duckdb
+
+#: Memory and spill space of DuckDB for one query.
+MEMORY: Final = "1GB"
+SPILL: Final = "4GB"
+DEADLINE_S: Final = 60.0
+#: Default upper bound of the rows of a result.
+ROW_LIMIT: Final = 10_000
+#: Seconds between two checks for cancellation and the deadline.
+POLL_S: Final = 0.05
 
 
-_lock: Final = threading.Lock()
-_before: list[tuple[int, int]] = []  # the outer limit, once for every block that is open, in any thread
+class QueryError(Exception):
+    """The query failed; the text says why and what to try."""
 
 
-@contextlib.contextmanager
-def bounded_memory() -> Iterator[None]:
-    """Limit what this process allocates meanwhile to `LIMIT_BYTES` beyond what it has now, where supported."""
-    with _lock:
-        before = _before[0] if _before else resource.getrlimit(resource.RLIMIT_DATA)
-        if not _before:
-            limits = [limit for limit in (*before, _data_bytes() + LIMIT_BYTES) if limit != resource.RLIM_INFINITY]
-            _set((min(limits), before[1]))
-        _before.append(before)
+class QueryRefused(QueryError):
+    """The statement does something else than read records."""
+
+
+class QueryCancelled(QueryError):
+    """The query was cancelled."""
+
+
+def validate(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raises QueryRefused for anything but one reading statement, QueryError for a syntax error."""
+    statements = _statements(connection, sql)
+    if len(statements) != 1:
+        raise QueryRefused("one statement at a time" if statements else "no statement; type a query")
+    kind = statements[0].type.name
+    if kind == "EXPLAIN":
+        inner = re.sub(r"^\s*EXPLAIN(\s+ANALYZE)?(\s*\([^)]*\))?", "", sql, count=1, flags=re.IGNORECASE)
+        kinds = {statement.type.name for statement in _statements(connection, inner)}
+        if kinds != {"SELECT"}:
+            raise QueryRefused("EXPLAIN works only for SELECT")
+    if kind == "MULTI":
+        raise QueryRefused("this statement runs as several; write SELECT * FROM (PIVOT …)")
+    if kind not in ("SELECT", "EXPLAIN"):
+        raise QueryRefused(f"read-only: use SELECT, FROM, WITH, DESCRIBE or SUMMARIZE, not {kind}")
+
+
+def _statements(connection: duckdb.DuckDBPyConnection, sql: str) -> list[duckdb.Statement]:
+    import duckdb  # takes 0.1 s; the caller has a connection, but importers of the errors may not
+
     try:
-        yield
-    finally:
-        with _lock:
-            before = _before.pop()
-            if not _before:
-                _set(before)
+        return connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise QueryError(str(error).strip()) from error
 
 
-def _set(limits: tuple[int, int]) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_DATA, limits)
+class QueryWatchdog:
+    """Interrupts a query that is cancelled or exceeds its deadline; only time within `with` is checked."""
 
+    def __init__(self, connection: duckdb.DuckDBPyConnection, deadline_s: float, cancelled: threading.Event) -> None:
+        self.deadline_s, self.is_over = deadline_s, False
+        self._connection, self._cancelled = connection, cancelled
+        self._end = time.monotonic() + deadline_s
 
-def _data_bytes() -> int:
-    """Data segment of this process in bytes, which RLIMIT_DATA counts; 0 where /proc is not mounted."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * resource.getpagesize()
+    def __enter__(self) -> None:
+        self._done = threading.Event()
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+
+    def _wait(self) -> None:
+        """Interrupt repeatedly: an interrupt before execution begins has no effect."""
+        while not self._done.wait(POLL_S):
+            self.is_over = time.monotonic() >= self._end
+            if self.is_over or self._cancelled.is_set():
+                self._connection.interrupt()

@@ -19,7 +19,7 @@ import msgspec
 from ...text.csv_cell import cell
 from ...text.sanitize import printable, printable_lines
 from ...text.table import table
-from .dictionary import unit_of
+from ..format.table_schema import unit_of
 
 Format = Literal["table", "json", "csv", "parquet"]
 FORMATS: Final[tuple[Format, ...]] = ("table", "json", "csv", "parquet")
@@ -156,8 +156,8 @@ def _csv(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO
 
 def _parquet(columns: Sequence[ResultColumn], batches: Iterable[Rows], out: BinaryIO) -> None:
     """Write Parquet by way of a file of JSON lines, so that neither rows nor columns need to fit into memory."""
+    from ..format.duckdb_connection import connect
     from ..format.table_schema import literal, quoted
-    from ..format.to_parquet import connect
 
     names = [f"c{place}" for place in range(len(columns))]
     with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:

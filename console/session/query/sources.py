@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from ...core.bus import Published
 from ..format import reader
 from ..format.layout import NewerSchema, Session, SessionError
-from ..format.parquet_guard import checked_paths
+from ..format.manifest import compacted
+from ..format.parquet_reader import checked_paths
+from ..format.parquet_writer import PartWriter
 from ..format.table_schema import TABLES
 from ..format.zstd_frames import Damage
-from ..manage.compact import PartWriter, compacted
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from ...text import format
-from .limits import bounded_memory
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -57,6 +56,8 @@ class QueryReply(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Run queries until stdin ends."""
+    from ..format.duckdb_connection import bounded_memory
+
     requests: SimpleQueue[QueryRequest] = SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     with bounded_memory():
@@ -76,7 +77,8 @@ def run(request: QueryRequest) -> QueryReply:
     """Run one query; its rows are in the folder then."""
     from ..format.layout import SessionError
     from ..ndjson import RecordFileError
-    from .engine import Database, QueryError, QueryRefused
+    from .engine import Database
+    from .limits import QueryError, QueryRefused
     from .sources import RecordedSource
 
     folder = Path(request.folder)

@@ -14,18 +14,16 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
+from .limits import POLL_S, QueryCancelled, QueryError, QueryRefused
 from .worker import RESULT, QueryReply, QueryRequest
 
 if TYPE_CHECKING:
     from .engine import ResultSet
     from .sources import SourceTables
-
-#: Seconds between two checks for cancellation.
-_POLL_S: Final = 0.05
 
 
 class QueryWorkerClient:
@@ -77,8 +75,6 @@ class QueryWorkerClient:
 
     def _send(self, request: QueryRequest) -> QueryReply:
         """Raises QueryError, QueryRefused, QueryCancelled, OSError."""
-        from .validate import QueryError, QueryRefused
-
         process = self._running()
         try:
             _open(process.stdin).write(msgspec.json.encode(request) + b"\n")
@@ -97,10 +93,8 @@ class QueryWorkerClient:
 
     def _line(self, process: subprocess.Popen[bytes]) -> bytes:
         """Return the reply of the process, which enforces the deadline; empty where it ended. Raises QueryCancelled."""
-        from .validate import QueryCancelled
-
         out = _open(process.stdout)
-        while not select.select([out], [], [], _POLL_S)[0]:
+        while not select.select([out], [], [], POLL_S)[0]:
             if self._cancelled.is_set():
                 raise QueryCancelled("cancelled")
         return out.readline()

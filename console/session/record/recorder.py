@@ -23,10 +23,9 @@ from ...records import Gap, Log, Node, Record
 from ..format.layout import AgentProgress, Meta, RecorderRun, Session, SessionError, named, now
 from ..format.pseudonyms import Pseudonyms, key_of_this_user
 from ..format.redact import Redactor
-from ..format.segments import SEGMENT_BYTES
+from ..format.writer import SEGMENT_BYTES, create_session
 from ..manage import retention
-from ..manage.create import begin
-from . import repair, resume
+from . import recovery
 from .recording import Recording
 from .selection import keeps
 
@@ -138,7 +137,7 @@ class Recorder:
                 raise _refused(name, session.path, error) from error
             raise
         if opened.left is not None:
-            self._gone[name] = resume.last_agents(opened.meta)
+            self._gone[name] = recovery.last_agents(opened.meta)
             if bridge is not None:
                 await bridge.go_on_as(opened.left)
         recording.begin_with(self._news(opened.meta))
@@ -203,7 +202,7 @@ class Recorder:
         if is_resumed:
             meta, lock = self._take_up(session, selection)
         else:
-            begin(session, Meta(cluster=self._cluster))
+            create_session(session, Meta(cluster=self._cluster))
             meta, lock = replace(session.read(), selection=selection or EVERYTHING), session.take_lock()
         try:
             redact = self._redactor(meta.selection)
@@ -212,7 +211,7 @@ class Recorder:
                 chosen = replace(selection, nodes=tuple(map(redact.node, selection.nodes)))
                 meta = replace(meta, selection=chosen)
             if is_resumed:
-                left = resume.left_behind(meta, redact.node)
+                left = recovery.left_behind(meta, redact.node)
         except BaseException:
             os.close(lock)
             raise
@@ -245,10 +244,10 @@ class Recorder:
 
     def _take_up(self, session: Session, selection: Selection | None) -> tuple[Meta, int]:
         """A session that a crashed console left. Raises SessionError for one that was closed, or is being written."""
-        resume.check(session)
+        recovery.check(session)
         lock = session.take_lock()
         try:
-            repair.recover_locked(session)
+            recovery.recover_locked(session)
             meta = session.read()
         except BaseException:
             os.close(lock)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,14 +18,13 @@ from msgspec.structs import replace
 from ...core.bus import Published
 from ...core.control import ActiveRecording
 from ...records import Gap, Log, Mark, Record, encode
+from ...text.atomic_files import write_atomically, write_new
 from ...text.format import size
 from ..format import zstd_frames
-from ..format.counts import Batch, add, count
 from ..format.layout import Meta, Session, now
 from ..format.pseudonyms import MOST_NAMES
 from ..format.redact import Redactor
-from ..format.segments import SEGMENT_BYTES, SegmentWriter
-from . import control_files
+from ..format.writer import SEGMENT_BYTES, RecordCounts, SegmentWriter, add_counts, count_records
 from .selection import Selected
 
 #: How long records wait for others to share a frame with them; with the write itself it stays below a second.
@@ -45,7 +46,7 @@ Tell = Callable[[Record], None]
 @dataclass(frozen=True)
 class _Packed:
     data: bytes
-    holds: Batch
+    holds: RecordCounts
     number: int  # of the hub's last batch in it
 
 
@@ -172,7 +173,7 @@ class Recording:
             self._keep(kept[part], lines[part], number if part.stop == len(lines) else self._durable)
 
     def _keep(self, records: Sequence[Published], lines: Sequence[bytes], number: int) -> None:
-        holds = count(records)
+        holds = count_records(records)
         data = zstd_frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx)
         if self._pending and sum(len(packed.data) for packed in self._pending) + len(data) > MOST_PENDING_BYTES:
             self._lost += len(records)
@@ -186,7 +187,7 @@ class Recording:
                 self._writer.append(self._pending[0].data)
                 written = self._pending.popleft()
                 self._bytes += len(written.data)
-                add(self.meta, written.holds)
+                add_counts(self.meta, written.holds)
                 self._durable = written.number
                 if self._writer.is_full:
                     self._writer.roll()
@@ -224,7 +225,7 @@ class Recording:
             self._say_trouble(_words(error))
 
     def _hear_requests(self) -> None:
-        for request in control_files.take(self.session):
+        for request in pending_requests(self.session):
             if request is None:
                 self._asked_to_end = True
             else:
@@ -262,3 +263,34 @@ def _words(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full"
     return error.strerror or str(error)
+
+
+_MARK, _STOP = ".ask-mark-", ".ask-stop"
+#: Bytes of a mark that are read.
+_LONGEST: Final = 4096
+
+
+def request_stop(session: Session) -> None:
+    """Its recorder ends it within two seconds. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        write_new(session.path / _STOP, b"")
+
+
+def request_mark(session: Session, text: str) -> None:
+    """Its recorder keeps the note within two seconds. Raises OSError."""
+    write_atomically(session.path / f"{_MARK}{secrets.token_hex(8)}", text.encode()[:_LONGEST])
+
+
+def pending_requests(session: Session) -> Iterator[str | None]:
+    """What is wanted: the text of a mark, or None for the end; each once."""
+    try:
+        asked = sorted(session.path.glob(".ask-*"), key=lambda path: path.stat().st_mtime_ns)
+    except OSError:
+        return  # what is wrong with the folder is told where it is written to
+    for path in asked:
+        try:
+            text = path.read_bytes()[:_LONGEST].decode("utf-8", "replace") if path.name != _STOP else None
+            path.unlink()
+        except OSError:
+            continue  # somebody else took it
+        yield text

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...core.control import ActiveRecording, Control, Selection
 from ...session.format.layout import SessionError
-from ...session.record.parse_request import parse_record_request
+from ...session.record.selection import parse_record_request
 from ...text import format
 from ...text.cells import clean
 from ..dialogs.prompts import Prompt

@@ -15,7 +15,7 @@ from gconsole.session.format import reader, zstd_frames
 from gconsole.session.format.layout import named
 from gconsole.session.format.redact import Redactor
 from gconsole.session.manage.retention import Limits
-from gconsole.session.record import repair
+from gconsole.session.record import recovery
 from gconsole.session.record.recorder import Recorder
 from gconsole.session.record.selection import select
 
@@ -45,7 +45,7 @@ def test_any_record_goes_through_a_recording_and_comes_back_in_the_order_of_arri
     redact = Redactor(locals_too=True)
     told = [encode(redact(one)) for batch in batches for one in batch]
     assert [encode(one) for one in reader.records(session.path) if one.agent not in consoles] == told
-    found = repair.verify(session)
+    found = recovery.verify(session)
     assert found.is_sound
     assert found.records == session.read().records
 
@@ -75,5 +75,5 @@ def test_however_a_segment_is_cut_and_flipped_only_whole_records_that_were_writt
         assert came == written[:kept], "a cut takes the end, and no whole frame"
     if bytes(hurt) != whole and len(hurt) not in (0, *ends):
         assert damages, "and it is said"
-    repair.recover(session)
+    recovery.recover(session)
     assert [encode(one) for one in reader.lenient(session.path, damages.append)] == came, "mending takes nothing away"

@@ -4,8 +4,7 @@ import pytest
 
 from gconsole.core.control import Selection
 from gconsole.session.format.layout import SessionError
-from gconsole.session.record.parse_request import parse_record_request
-from gconsole.session.record.selection import select
+from gconsole.session.record.selection import parse_record_request, select
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,8 @@ def test_and_not_where_it_only_costs(sql):
 
 def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
-    from gconsole.session.export.formats import FORMS
-    from gconsole.session.export.slice import chosen
+    from gconsole.session.export.formats import SESSION_FORMATS
+    from gconsole.session.export.slice import slice_session
 
     line = windows("n1")
     snapshots = [
@@ -118,7 +118,7 @@ def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
     sample.mono = 55 * SECOND
     path = a_session(tmp_path, [*line, *snapshots, sample]).path
     with (tmp_path / "trace").open("wb") as out:
-        FORMS["perfetto"].write(chosen(path), out)
+        SESSION_FORMATS["perfetto"].write(slice_session(path), out)
     trace = perfetto.Trace()
     trace.ParseFromString((tmp_path / "trace").read_bytes())
 
@@ -131,12 +131,12 @@ def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
 @pytest.mark.slow
 def test_a_console_that_watches_has_it_too():
     from gconsole.core.store import Store
+    from gconsole.session import store_snapshot
     from gconsole.session.format.table_schema import TABLES
-    from gconsole.session.query import live
 
     store = Store()
     store.apply([*windows("n1"), stat("n1", 55 * SECOND, 90), gpu(500, util_pct=5.0, node="n1")])
-    database = Database(live.snapshot(store, TABLES))
+    database = Database(store_snapshot.snapshot_tables(store, TABLES))
     try:
         rows = database.query("SELECT mono, t_cluster FROM gpu").to_dicts()
     finally:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from session_made import any_record, records_in
 
 from gconsole.records import KINDS, RawRecord, decode, encode
-from gconsole.session.format.table_schema import TABLES, UNKNOWN, columns_of, line_of, table_of
-from gconsole.session.format.to_parquet import connect, write_file
-from gconsole.session.query.dictionary import words_of
+from gconsole.session.format.duckdb_connection import connect
+from gconsole.session.format.parquet_writer import write_file
+from gconsole.session.format.table_schema import TABLES, UNKNOWN, columns_of, line_of, table_of, words_of
 
 
 def written(path, table, records, **how):

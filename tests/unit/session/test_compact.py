@@ -105,8 +105,8 @@ compact.compact(Session(Path(sys.argv[1])))
 
 @pytest.mark.slow
 def test_killed_at_any_instant_it_goes_on_and_loses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("gconsole.session.format.segments.SegmentWriter.__init__.__defaults__", (1,), raising=False)
-    monkeypatch.setattr("gconsole.session.manage.create.FRAME_RECORDS", 500)
+    monkeypatch.setattr("gconsole.session.format.writer.SegmentWriter.__init__.__defaults__", (1,), raising=False)
+    monkeypatch.setattr("gconsole.session.format.writer.FRAME_RECORDS", 500)
     session = a_session(tmp_path, many(20_000))
     assert len(session.segments()) > 10
 

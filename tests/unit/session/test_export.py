@@ -29,20 +29,20 @@ from gconsole.records import (
     encode,
 )
 from gconsole.session.export import document
-from gconsole.session.export.formats import FORMS
-from gconsole.session.export.slice import chosen
+from gconsole.session.export.formats import SESSION_FORMATS
+from gconsole.session.export.slice import slice_session
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError
-from gconsole.session.manage.import_ import import_file
+from gconsole.session.manage.catalog import import_file
 
 SECOND = 1_000_000_000
 
 
 def exported(session, how, tmp_path, **part):
     """A file of that form."""
-    path = tmp_path / f"out{FORMS[how].suffix}"
+    path = tmp_path / f"out{SESSION_FORMATS[how].suffix}"
     with path.open("wb") as out:
-        FORMS[how].write(chosen(session.path, **part), out)
+        SESSION_FORMATS[how].write(slice_session(session.path, **part), out)
     return path
 
 
@@ -150,7 +150,7 @@ def test_export_and_import_on_the_command_line(tmp_path):
 def test_a_part_is_chosen_by_time_nodes_and_kinds(tmp_path):
     session = a_session(tmp_path, a_job())
 
-    part = chosen(session.path, begin="2s", end="3s", nodes=frozenset({"n0"}), kinds=frozenset({"gpu"}))
+    part = slice_session(session.path, begin="2s", end="3s", nodes=frozenset({"n0"}), kinds=frozenset({"gpu"}))
 
     assert [(record.node, record.uuid, record.t - START) for record in part.records()] == [
         ("n0", "GPU-0", 2 * SECOND), ("n0", "GPU-1", 2 * SECOND),
@@ -167,7 +167,7 @@ def test_a_part_begins_with_what_was_known_then_as_a_recording_does(tmp_path):
                 first_seen=START), gpu(4, at=10),
     ])  # fmt: skip
 
-    part = chosen(session.path, begin="5s")
+    part = slice_session(session.path, begin="5s")
 
     assert [type(record).__name__ for record in part.records()] == ["GpuInfo", "Finding", "Gpu", "Gpu"]
     (told,) = [frame for frame in json.loads(exported(session, "gswarm", tmp_path, begin="5s").read_bytes())["frames"]
@@ -176,7 +176,7 @@ def test_a_part_begins_with_what_was_known_then_as_a_recording_does(tmp_path):
     page = exported(session, "html", tmp_path, begin="5s").read_text()
     assert "<th>lasted<td>5 s" in page and "still so" in page
     assert b"still so" not in exported(session, "perfetto", tmp_path, begin="5s").read_bytes(), "it had happened before"
-    only = chosen(session.path, begin="5s", kinds=frozenset({"gpu"}))
+    only = slice_session(session.path, begin="5s", kinds=frozenset({"gpu"}))
     assert [record.rx - START for record in only.records()] == [9 * SECOND + 1000, 10 * SECOND + 1000]
 
 
@@ -205,7 +205,9 @@ def test_every_form_of_an_instant_selects_the_same_part(tmp_path, utc, part, seq
     marks = [Mark(agent="c", seq=second + 1, rx=start + second * SECOND, text=str(second)) for second in (0, 5, 10)]
     session = a_session(tmp_path, marks)
 
-    assert [int(record.text) for record in chosen(session.path, kinds=frozenset({"mark"}), **part).records()] == seqs
+    assert [
+        int(record.text) for record in slice_session(session.path, kinds=frozenset({"mark"}), **part).records()
+    ] == seqs
 
 
 @pytest.mark.parametrize(
@@ -216,14 +218,14 @@ def test_a_time_outside_of_the_session_is_an_error_that_names_its_range(tmp_path
     session = a_session(tmp_path, [Mark(agent="c", seq=1, rx=start, text="x")])
 
     with pytest.raises(SessionError, match="the session covers 2026-11-21 08:00:00 to 2026-11-21 08:00:00"):
-        chosen(session.path, **part)
+        slice_session(session.path, **part)
 
 
 def test_what_is_not_a_time_is_an_error(tmp_path):
     session = a_session(tmp_path, [Mark(agent="c", seq=1, rx=SECOND, text="x")])
 
     with pytest.raises(SessionError, match="'noon' is not a time; use 14:02:30, 90s"):
-        chosen(session.path, begin="noon")
+        slice_session(session.path, begin="noon")
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -450,7 +452,7 @@ def test_a_long_session_is_drawn_from_a_bounded_table():
 
 
 def test_every_form_says_what_it_is_for():
-    assert all(form.tells for form in FORMS.values())
+    assert all(form.description for form in SESSION_FORMATS.values())
 
 
 def test_a_stat_without_a_step_has_no_steps(tmp_path):
@@ -472,4 +474,4 @@ def test_a_session_without_stacks_says_so(tmp_path):
 def test_the_command_offers_every_form():
     from gconsole.cli.export import _FORMATS
 
-    assert sorted(_FORMATS) == sorted(FORMS)
+    assert sorted(_FORMATS) == sorted(SESSION_FORMATS)

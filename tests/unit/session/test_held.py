@@ -10,15 +10,15 @@ from session_made import START, a_job, a_session, gpu
 from gconsole.core.store import Store
 from gconsole.records import Finding, GpuInfo, NodeState, Process, RankStat, Stack, StackFrame
 from gconsole.records.metrics import HISTORY
-from gconsole.session.export.formats import FORMS
+from gconsole.session.export.formats import SESSION_FORMATS
 from gconsole.session.export.gpu_curves import Curves
 from gconsole.session.export.html_page import page_of
-from gconsole.session.export.live_snapshot import held
-from gconsole.session.export.slice import chosen
+from gconsole.session.export.live_snapshot import live_snapshot
+from gconsole.session.export.slice import slice_session
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError
-from gconsole.session.manage.import_ import import_file
-from gconsole.session.query.live import history_of
+from gconsole.session.manage.catalog import import_file
+from gconsole.session.store_snapshot import metric_history
 
 SECOND = 1_000_000_000
 
@@ -53,7 +53,7 @@ def test_the_page_of_a_console_is_that_of_the_session_it_could_have_recorded(tmp
     records = [*a_job(ticks=60), *a_capture()]
     out = tmp_path / "night.html"
     with out.open("wb") as file:
-        FORMS["html"].write(chosen(a_session(tmp_path, records).path), file)
+        SESSION_FORMATS["html"].write(slice_session(a_session(tmp_path, records).path), file)
 
     page = page_of("night", a_watch(records))()
 
@@ -65,9 +65,9 @@ def test_plots_of_a_console_reach_back_as_far_as_it_remembers():
     store, streamed = a_watch(half_an_hour()), Curves(["util_pct"])
     for record in half_an_hour():
         streamed.add(record)
-    kept = history_of(store, "gpu")
+    kept = metric_history(store, "gpu")
 
-    curves = Curves.of_history(["util_pct"], kept.known, HISTORY["gpu"], {("n1", "GPU-a"): ("n1", 0, "GPU-a")})
+    curves = Curves.of_history(["util_pct"], kept.metrics, HISTORY["gpu"], {("n1", "GPU-a"): ("n1", 0, "GPU-a")})
 
     (names, table), (expected_names, expected) = curves.table("util_pct"), streamed.table("util_pct")
     assert names == expected_names and table.shape == expected.shape
@@ -84,9 +84,9 @@ def test_a_console_that_knows_no_gpu_has_a_page_without_plots():
 
 
 def exported(store, how, tmp_path):
-    out = tmp_path / f"held{FORMS[how].suffix}"
+    out = tmp_path / f"held{SESSION_FORMATS[how].suffix}"
     with out.open("wb") as file:
-        FORMS[how].write(held(store, "watched"), file)
+        SESSION_FORMATS[how].write(live_snapshot(store, "watched"), file)
     return out
 
 
@@ -115,7 +115,7 @@ def test_it_says_that_it_was_put_together(tmp_path):
 def test_figures_are_at_the_instants_of_their_node(tmp_path):
     store = a_watch(a_job(ticks=20))
 
-    figures = [record for record in held(store, "watched").only("gpu") if record.uuid == "GPU-1"]
+    figures = [record for record in live_snapshot(store, "watched").only("gpu") if record.uuid == "GPU-1"]
 
     assert [round(record.mono / SECOND) for record in figures] == list(range(1, 21))
     assert all(abs(record.t - START - record.mono) < SECOND for record in figures)
@@ -124,7 +124,7 @@ def test_figures_are_at_the_instants_of_their_node(tmp_path):
 def test_steps_are_there_although_only_the_newest_figures_of_a_rank_are_kept():
     store = a_watch(a_job(ticks=20))
 
-    steps = [record.step for record in held(store, "watched").only("rank_stat")
+    steps = [record.step for record in live_snapshot(store, "watched").only("rank_stat")
              if record.rank == 0 and record.step is not None]  # fmt: skip
 
     assert set(range(2, 21)) <= set(steps)
@@ -138,7 +138,7 @@ def test_a_rank_that_stands_still_stands_still_in_it_as_long(tmp_path):
     store = a_watch(records)
     (live,) = store.ranks.values()
 
-    again = a_watch(held(store, "watched").records())
+    again = a_watch(live_snapshot(store, "watched").records())
 
     (replayed,) = again.ranks.values()
     assert live.still_since == 21 * SECOND
@@ -152,18 +152,18 @@ def test_secrets_and_variables_stay():
                 cmdline="train.py --token hunter2", user="u", uid=1),
     ])  # fmt: skip
 
-    (found,) = held(store, "watched").only("process")
+    (found,) = live_snapshot(store, "watched").only("process")
 
     assert "hunter2" not in found.cmdline and "train.py" in found.cmdline
 
 
 def test_every_form_can_be_written(tmp_path):
     store = a_watch([*a_job(ticks=20), *a_capture()])
-    for form in FORMS.values():
+    for form in SESSION_FORMATS.values():
         if form.is_folder:
             folder = tmp_path / form.name
             folder.mkdir()
-            assert form.write_folder(held(store, "watched"), folder), form.name
+            assert form.write_folder(live_snapshot(store, "watched"), folder), form.name
         else:
             assert exported(store, form.name, tmp_path).stat().st_size > 100, form.name
     frames = json.loads((tmp_path / "held.gswarm.json").read_bytes())["frames"]
@@ -191,5 +191,5 @@ def test_a_store_without_history_gives_what_it_has():
     for record in a_job():
         store.apply([record])
 
-    assert {record.rank for record in held(store, "w").only("rank_stat")} == {0, 1, 2, 3}
+    assert {record.rank for record in live_snapshot(store, "w").only("rank_stat")} == {0, 1, 2, 3}
     assert re.search("</html>", page_of("w", store)())

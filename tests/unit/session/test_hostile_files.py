@@ -11,9 +11,9 @@ import zstandard
 
 from gconsole.records import RawRecord, decode
 from gconsole.session.format import reader, zstd_frames
-from gconsole.session.format.counts import MANY, count
 from gconsole.session.format.layout import Session
-from gconsole.session.record import repair
+from gconsole.session.format.writer import MANY, count_records
+from gconsole.session.record import recovery
 
 
 def a_segment(tmp_path: Path, data: bytes) -> Session:
@@ -61,15 +61,15 @@ def test_lines_that_are_no_records_are_named_and_the_rest_is_read(tmp_path: Path
     damages: list[object] = []
     assert [record.text for record in reader.lenient(session.path, damages.append)] == ["here"]
     assert len(damages) == 3
-    assert len(repair.verify(session).unknown) == 3
-    repair.recover(session)
+    assert len(recovery.verify(session).unknown) == 3
+    recovery.recover(session)
 
 
 def test_a_thousand_kinds_leave_a_frame_that_can_be_read(tmp_path: Path) -> None:
     lines = [msgspec.json.encode({"kind": f"{number:<64}", "seq": number, "rx": 1}) for number in range(1000)]
     records = [decode(line) for line in lines]
     assert all(isinstance(record, RawRecord) for record in records)
-    holds = count(records)
+    holds = count_records(records)
     assert MANY in holds.kinds and sum(holds.kinds.values()) == 1000
     session = a_segment(tmp_path, zstd_frames.pack(lines, holds.kinds, 1, 1))
     assert len(list(reader.records(session.path))) == 1000

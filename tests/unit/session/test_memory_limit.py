@@ -5,10 +5,10 @@ import sys
 
 CODE = """
 import resource
-from gconsole.session.query import limits
+from gconsole.session.format import duckdb_connection
 held = bytearray(300 << 20)  # what the process has before counts on top, not against the limit
-limits.LIMIT_BYTES = 100 << 20
-with limits.bounded_memory():
+duckdb_connection.LIMIT_BYTES = 100 << 20
+with duckdb_connection.bounded_memory():
     bytearray(20 << 20)
     try:
         bytearray(200 << 20)

@@ -14,12 +14,12 @@ from gconsole.records import KINDS, Gpu, Mark, RankStat, RawRecord, encode
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError
 from gconsole.session.format.reader import Choice
-from gconsole.session.format.segments import SegmentWriter
+from gconsole.session.format.writer import SegmentWriter
 from gconsole.session.manage import catalog
 from gconsole.session.manage.compact import compact
 from gconsole.session.query.engine import Database
 from gconsole.session.query.sources import RecordedSource
-from gconsole.session.record import repair
+from gconsole.session.record import recovery
 
 
 def without_segments(session, gone=lambda path: True):
@@ -95,8 +95,8 @@ def test_a_question_has_the_same_answer_of_segments_of_parquet_and_of_both(tmp_p
 
 def test_where_only_some_segments_are_gone_each_record_is_there_once(tmp_path, monkeypatch):
     monkeypatch.setattr("gconsole.session.manage.compact.STEP_SEGMENTS", 2)
-    monkeypatch.setattr("gconsole.session.manage.create.SegmentWriter", lambda session: SegmentWriter(session, 1000))
-    monkeypatch.setattr("gconsole.session.manage.create.FRAME_RECORDS", 10)
+    monkeypatch.setattr("gconsole.session.format.writer.SegmentWriter", lambda session: SegmentWriter(session, 1000))
+    monkeypatch.setattr("gconsole.session.format.writer.FRAME_RECORDS", 10)
     told = [gpu(n + 1, at=n) for n in range(200)]
     session = a_session(tmp_path, told)
     assert len(session.segments()) >= 6
@@ -115,7 +115,7 @@ def test_a_note_after_the_last_segment_has_gone_takes_no_number_twice(tmp_path):
     assert len(before) == 10 and isinstance(note, Mark)
     compact(session)
     assert len(list(reader.records(session.path))) == 11
-    assert repair.verify(session).is_sound
+    assert recovery.verify(session).is_sound
 
 
 def test_broken_parquet_is_said_where_there_is_nothing_else(tmp_path):
@@ -180,7 +180,7 @@ def test_a_session_without_segments_is_verified_and_recovered_as_what_it_is(tmp_
     before = session.read()
 
     assert run("verify", "night", "--folder", tmp_path).output == f"night: {len(a_job())} records in 0 frames, ok\n"
-    repair.recover(session)
+    recovery.recover(session)
 
     after = session.read()
     assert (after.records, after.counts, after.first_rx, after.last_rx, after.state, after.agents) == (

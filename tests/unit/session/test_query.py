@@ -27,7 +27,7 @@ def test_segments_and_parquet_and_a_file_of_records_answer_alike(tmp_path, asked
 
 def test_what_was_recorded_after_compaction_is_there_too(tmp_path, asked):
     from gconsole.session.format import zstd_frames
-    from gconsole.session.format.segments import SegmentWriter
+    from gconsole.session.format.writer import SegmentWriter
 
     session = a_session(tmp_path, [gpu(1), gpu(2)])
     compact(session)

@@ -8,7 +8,8 @@ import pytest
 from asking import ENDLESS, run
 from session_made import a_job, a_session, gpu
 
-from gconsole.session.query.engine import Database, QueryCancelled, QueryError
+from gconsole.session.query.engine import Database
+from gconsole.session.query.limits import QueryCancelled, QueryError
 from gconsole.session.query.sources import RecordedSource
 
 REFUSED = [

@@ -13,14 +13,13 @@ from gconsole.core.bus import Hub
 from gconsole.core.control import Selection
 from gconsole.core.store import Store
 from gconsole.records import ConsoleRecord, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
-from gconsole.session.format import reader
+from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import SessionError, named
-from gconsole.session.manage import create
 from gconsole.session.manage.retention import BOOK, Limits
-from gconsole.session.record import recording, repair, resume
-from gconsole.session.record.initial_snapshot import known
+from gconsole.session.record import recording, recovery
 from gconsole.session.record.recorder import Recorder
 from gconsole.session.record.selection import select
+from gconsole.session.store_snapshot import current_records
 
 NONE = Limits()
 
@@ -32,7 +31,7 @@ class World:
         self.folder = folder
         self.hub, self.store = Hub(console_id), Store()
         self.hub.subscribe(self.store.apply)
-        self.recorder = Recorder(self.hub, folder, limits, lambda: known(self.store), **options)
+        self.recorder = Recorder(self.hub, folder, limits, lambda: current_records(self.store), **options)
 
     def records(self, name):
         return list(reader.records(named(name, self.folder).path))
@@ -135,12 +134,12 @@ async def crashed_recording(folder):
 
 async def test_a_crashed_session_goes_on_as_the_same_console_with_the_same_agents(tmp_path):
     session = await crashed_recording(tmp_path)
-    left = resume.take_up(session, str)
+    left = recovery.take_up(session, str)
     assert left.console_id == "console1"
     assert left.agents == {"node1": ("agent1", 4)}
     assert left.agent_of("node2") is None
     store = Store()
-    resume.refold(session, store.apply)
+    recovery.refold(session, store.apply)
     assert store.nodes["node1"].node.hostname == "node1"
     world = World(tmp_path, left.console_id)
     assert await world.recorder.start("night")
@@ -186,7 +185,7 @@ async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_
     )
     meta = named("night", tmp_path).read()
     assert [(part.console, part.was) for part in meta.parts] == [("console1", ""), ("console1", "console2")]
-    assert resume.last_agents(meta)["node1"][0] == "agent1"
+    assert recovery.last_agents(meta)["node1"][0] == "agent1"
     own = [record.seq for record in records if record.agent == "console1"]
     assert own == sorted(set(own)), "its own records go on behind those that are there"
 
@@ -274,7 +273,7 @@ async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_consol
 async def test_limits_are_kept_to_while_recording_and_the_recording_itself_says_what_went(tmp_path):
     world = World(tmp_path, limits=Limits(max_bytes=1), retention_s=0.0)
     await world.recorder.start("new")
-    old = create.make(named("old", tmp_path), gpus(3))
+    old = writer.write_session(named("old", tmp_path), gpus(3))
     deadline = time.monotonic() + 30
     seq = 0
     while len(warnings_in(world.store)) < 2:
@@ -346,5 +345,5 @@ async def test_a_session_names_of_each_node_the_agent_that_spoke_last_and_its_co
     session = named("one", tmp_path)
     assert set(session.read().agents) == {"console1", "agent49", "other"}
     session.meta_path.unlink()
-    repair.recover(session)
+    recovery.recover(session)
     assert session.read().agents["agent49"].seq == 1

@@ -8,9 +8,8 @@ from gconsole.core.control import CaptureRequest
 from gconsole.core.store import Store
 from gconsole.records import Finding, Gpu, GpuInfo, Host, Mark, Node, NodeState, Rank, RankStat, Stack
 from gconsole.session import replay
-from gconsole.session.format import index
+from gconsole.session.format import index, writer
 from gconsole.session.format.layout import Meta, RecorderRun, SessionError, named
-from gconsole.session.manage import create
 from gconsole.session.manage.compact import compact
 from gconsole.session.replay import NotLive, Replay
 
@@ -51,7 +50,9 @@ def night() -> list:
 @pytest.fixture
 def session(tmp_path):
     made = named("night", tmp_path)
-    create.make(made, night(), Meta(cluster="pod", created=BEGAN, parts=(RecorderRun(began=BEGAN, how="stopped"),)))
+    writer.write_session(
+        made, night(), Meta(cluster="pod", created=BEGAN, parts=(RecorderRun(began=BEGAN, how="stopped"),))
+    )
     return made
 
 
@@ -139,7 +140,7 @@ def test_a_capture_is_an_event_once_the_last_of_it_has_come(tmp_path):
                      rank=rank, pid=7 + rank, start_ticks=1, status="ok")  # fmt: skip
 
     made = named("captured", tmp_path)
-    create.make(made, [stack(second, second) for second in range(4)])
+    writer.write_session(made, [stack(second, second) for second in range(4)])
     player = Replay(made)
     player.find_events()
     assert [(event.what, (event.rx - BEGAN) // SECOND) for event in player.events] == [("capture", 3)]
@@ -189,7 +190,7 @@ def test_a_disk_too_slow_for_the_speed_makes_time_go_slower_and_leaves_nothing_o
 @pytest.fixture
 def blocks_of_a_minute(monkeypatch):
     monkeypatch.setattr("gconsole.session.format.index.BLOCK_RECORDS", 180)
-    monkeypatch.setattr("gconsole.session.manage.create.FRAME_RECORDS", 30)
+    monkeypatch.setattr("gconsole.session.format.writer.FRAME_RECORDS", 30)
 
 
 def shown(player):

@@ -30,8 +30,8 @@ from gconsole.records import (
     decode,
     encode,
 )
-from gconsole.session.export.formats import FORMS
-from gconsole.session.export.slice import chosen
+from gconsole.session.export.formats import SESSION_FORMATS
+from gconsole.session.export.slice import slice_session
 from gconsole.session.format import reader
 from gconsole.session.format.layout import Session, named
 from gconsole.session.manage.compact import compact
@@ -121,14 +121,14 @@ def everything_of(session: Session, folder: Path) -> dict[str, str]:
     found = {"segments": lines, "session.json": session.meta_path.read_text()}
     for path in session.parquet_folder.rglob("*.parquet"):
         found[str(path)] = json.dumps(pq.read_table(path, partitioning=None).to_pylist(), default=repr)
-    for form in FORMS.values():
+    for form in SESSION_FORMATS.values():
         place = folder / f"out{form.suffix}"
         if form.is_folder:
             place.mkdir()
-            files = form.write_folder(chosen(session.path), place)
+            files = form.write_folder(slice_session(session.path), place)
         else:
             with place.open("wb") as out:
-                form.write(chosen(session.path), out)
+                form.write(slice_session(session.path), out)
             files = [place]
         for path in files:
             is_table = path.suffix == ".parquet"

@@ -9,11 +9,11 @@ from sessionfiles import SECOND, crashed, gpus
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import Mark
-from gconsole.session.format import reader
+from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import Meta, RecorderRun, Session, SessionError, all_sessions, find, named
-from gconsole.session.manage import catalog, create, retention
+from gconsole.session.manage import catalog, retention
 from gconsole.session.manage.retention import Kept, Limits
-from gconsole.session.record import control_files, repair
+from gconsole.session.record import recording, recovery
 
 DAY = 86_400 * SECOND
 
@@ -24,7 +24,7 @@ def test_a_session_stands_as_recording_crashed_or_closed(tmp_path):
         assert catalog.listed(session).standing == "recording"
     listed = catalog.listed(session)
     assert (listed.standing, listed.meta.records, listed.meta.counts) == ("crashed", 5, {"gpu": 5})
-    repair.recover(session)
+    recovery.recover(session)
     assert catalog.listed(session).standing == "closed"
 
 
@@ -78,7 +78,7 @@ def test_nothing_is_done_to_a_session_that_is_being_written(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     with session.lock():
         for act in (
-            lambda: catalog.rename(session, "x"), lambda: retention.delete(session), lambda: repair.recover(session),
+            lambda: catalog.rename(session, "x"), lambda: retention.delete(session), lambda: recovery.recover(session),
             lambda: catalog.merge([session], named("x", tmp_path)),
         ):  # fmt: skip
             with pytest.raises(SessionError, match="being written"):
@@ -110,29 +110,29 @@ def test_a_session_that_cannot_be_made_leaves_nothing_behind(tmp_path):
         raise OSError("the source is gone")
 
     with pytest.raises(OSError, match="source is gone"):
-        create.make(named("half", tmp_path), broken())
+        writer.write_session(named("half", tmp_path), broken())
     assert all_sessions(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_closed_session_takes_a_note_at_its_end(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
-    repair.recover(session)
+    recovery.recover(session)
     catalog.mark(session, "the switch was rebooted here")
     *_, last = reader.records(session.path)
     assert isinstance(last, Mark)
     assert last.text == "the switch was rebooted here"
     assert session.read().counts == {"gpu": 3, "mark": 1}
-    assert repair.verify(session).is_sound
+    assert recovery.verify(session).is_sound
 
 
 def test_a_session_that_is_recorded_is_asked_for_a_note_and_for_its_end(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     with session.lock():
         catalog.mark(session, "hello")
-        control_files.request_stop(session)
-    assert sorted(control_files.take(session), key=str) == [None, "hello"]
-    assert list(control_files.take(session)) == []
+        recording.request_stop(session)
+    assert sorted(recording.pending_requests(session), key=str) == [None, "hello"]
+    assert list(recording.pending_requests(session)) == []
 
 
 def test_choices_by_kind_and_time_read_only_what_they_need(tmp_path):
@@ -173,7 +173,7 @@ def test_what_is_too_old_goes_and_what_is_recorded_or_crashed_stays(tmp_path):
 
 def test_deleting_says_which_session_and_why(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)], Meta(created=1, parts=(RecorderRun(began=1),)))
-    repair.recover(session)
+    recovery.recover(session)
     (words,) = retention.keep_within(tmp_path, Limits(max_age_s=60.0), 100 * DAY)
     assert "night was deleted" in words
     assert "max_age" in words

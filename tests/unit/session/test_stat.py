@@ -9,7 +9,7 @@ from session_made import START, a_job, a_session, gpu
 from gconsole.cli.stat import stat as command
 from gconsole.records import Collective, Mark
 from gconsole.session.export.plots import skews_of
-from gconsole.session.export.slice import chosen
+from gconsole.session.export.slice import slice_session
 
 
 def run(*args):
@@ -72,7 +72,7 @@ def test_who_was_late_at_collectives_is_drawn(tmp_path):
 
     assert run(session.path, "--plot", picture).return_value == 0
 
-    (skew,) = skews_of(chosen(session.path))
+    (skew,) = skews_of(slice_session(session.path))
     assert {one.behind_ns for one in skew.judged} == {20_000_000}
     assert b"skew" in picture.read_bytes(), "the picture says of what it is"
 

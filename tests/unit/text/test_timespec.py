@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gconsole.cli.options import DurationType
 from gconsole.config.sections import SessionsConfig
 from gconsole.session.format.layout import SessionError
-from gconsole.session.record.parse_request import parse_record_request
+from gconsole.session.record.selection import parse_record_request
 from gconsole.text.timespec import (
     Duration,
     Offset,

@@ -1,7 +1,4 @@
-"""What a crashed console left: cut what is torn, count what is there, and close it, or go on with it.
-
-Sealed segments are believed by their labels; what was being written is read. `verify` reads everything.
-"""
+"""Recover a session after a crash, verify it, and resume its recording."""
 
 from __future__ import annotations
 
@@ -16,12 +13,16 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from ...core.bus import Sink
+from ...core.control import CrashedRecording
 from ...records import UNREADABLE, BadRecord, decode
+from ...records.kinds import names_where
 from ..format import reader
 from ..format import zstd_frames as frames
-from ..format.counts import Batch, add
 from ..format.layout import AgentProgress, Meta, NewerSchema, RecorderRun, Session, SessionError, now, sync_folder
 from ..format.manifest import Step, pieces
+from ..format.reader import Choice
+from ..format.writer import RecordCounts, add_counts
 from ..format.zstd_frames import Damage, Frame
 
 #: Called now and then with the bytes done and the bytes there are.
@@ -33,7 +34,7 @@ def _silent(done: int, total: int) -> None:
 
 
 @dataclass
-class Findings:
+class RecoveryReport:
     """What was found in a session's files."""
 
     records: int = 0
@@ -61,7 +62,7 @@ class _Head(msgspec.Struct):
 _heads: Final = msgspec.json.Decoder(_Head)
 
 
-def recover(session: Session, progress: Progress = _silent) -> Findings:
+def recover(session: Session, progress: Progress = _silent) -> RecoveryReport:
     """Make a session whole that nobody closed: its torn end is cut, its counts are made true, it is closed.
 
     A session without a readable session.json gets a new one. Raises SessionError where it is being written, or of a
@@ -71,10 +72,10 @@ def recover(session: Session, progress: Progress = _silent) -> Findings:
         return recover_locked(session, progress)
 
 
-def recover_locked(session: Session, progress: Progress = _silent) -> Findings:
+def recover_locked(session: Session, progress: Progress = _silent) -> RecoveryReport:
     """The same, for a caller who holds the lock."""
     meta = _meta_or_new(session)
-    found = Findings()
+    found = RecoveryReport()
     fresh = replace(meta, records=0, counts={}, first_rx=None, last_rx=None, agents=dict(meta.agents), sealed=0)
     parts = _pieces(session)
     total, done = _bytes_of(parts), 0
@@ -98,12 +99,12 @@ def recover_locked(session: Session, progress: Progress = _silent) -> Findings:
     return found
 
 
-def verify(session: Session, progress: Progress = _silent) -> Findings:
+def verify(session: Session, progress: Progress = _silent) -> RecoveryReport:
     """Read everything, check every checksum and every record; nothing is changed. Raises SessionError, OSError.
 
     Where segments are gone after compaction, what stands for them is read.
     """
-    found, counted = Findings(), _counted(session)
+    found, counted = RecoveryReport(), _counted(session)
     parts = _pieces(session)
     total, done = _bytes_of(parts), 0
     for piece in parts:
@@ -147,13 +148,13 @@ def _bytes_of(parts: Sequence[Path | Step]) -> int:
     return sum(part.stat().st_size for part in parts if isinstance(part, Path))
 
 
-def _take_in_parquet(session: Session, step: Step, meta: Meta, found: Findings) -> None:
+def _take_in_parquet(session: Session, step: Step, meta: Meta, found: RecoveryReport) -> None:
     """Count what stands for segments that are gone. Raises SessionError where it is damaged."""
-    from ..format import from_parquet  # what reads Parquet takes long to load
+    from ..format import parquet_reader  # what reads Parquet takes long to load
 
     try:
-        span = from_parquet.span(session.parquet_folder, step.parts)
-    except (*from_parquet.Broken, OSError) as error:
+        span = parquet_reader.span(session.parquet_folder, step.parts)
+    except (*parquet_reader.ParquetErrors, OSError) as error:
         what = str(error).partition("\n")[0]
         raise SessionError(f"{session.path}: its Parquet is damaged: {what}; there are no segments of it") from error
     kinds = Counter[str]()
@@ -161,10 +162,10 @@ def _take_in_parquet(session: Session, step: Step, meta: Meta, found: Findings) 
         kinds[part.table] += part.rows
     found.records += kinds.total()
     if span is not None:
-        add(meta, Batch(dict(kinds), {}, *span))
+        add_counts(meta, RecordCounts(dict(kinds), {}, *span))
 
 
-def _check(path: Path, frame: Frame, raw: bytes, found: Findings) -> None:
+def _check(path: Path, frame: Frame, raw: bytes, found: RecoveryReport) -> None:
     lines = raw.split(b"\n")[:-1]
     found.frames += 1
     found.records += len(lines)
@@ -178,7 +179,7 @@ def _check(path: Path, frame: Frame, raw: bytes, found: Findings) -> None:
         found.unknown.append(f"{path.name} at {frame.at}: {text}")
 
 
-def _take_in(path: Path, meta: Meta, found: Findings, *, read: bool) -> int | None:
+def _take_in(path: Path, meta: Meta, found: RecoveryReport, *, read: bool) -> int | None:
     """Count what is in a segment; where its end is torn, the place to cut it at."""
     for item in frames.contents(path) if read else frames.scan(path):
         if isinstance(item, Damage):
@@ -189,7 +190,7 @@ def _take_in(path: Path, meta: Meta, found: Findings, *, read: bool) -> int | No
         frame = item[0] if isinstance(item, tuple) else item
         agents = _agents(item[1]) if isinstance(item, tuple) else {}
         label = frame.label
-        add(meta, Batch(label.kinds, agents, label.first_rx, label.last_rx))
+        add_counts(meta, RecordCounts(label.kinds, agents, label.first_rx, label.last_rx))
         found.frames += 1
         found.records += label.records
     return None
@@ -249,3 +250,52 @@ def _ended(part: RecorderRun, last_rx: int | None) -> RecorderRun:
 
 def _number(path: Path) -> int:
     return int(path.name.partition(".")[0])
+
+
+#: Kinds that describe the state of the cluster: folded again, they restore the store.
+_RESUMED: Final = names_where(lambda spec: spec.is_resumed)
+
+
+def check(session: Session) -> Meta:
+    """What is known of a session that can go on. Raises SessionError for one that was ended orderly."""
+    meta = session.read()
+    crashed = bool(meta.parts) and meta.parts[-1].how != "stopped"
+    if not crashed:
+        text = f"try another name, or: gconsole sessions delete {session.name}"
+        raise SessionError(f"{session.name}: there is such a session already; {text}")
+    return meta
+
+
+def take_up(session: Session, name_of: Callable[[str], str]) -> CrashedRecording:
+    """Recover a session, and say how to go on with it. `name_of` gives what a node is called in the session.
+
+    Raises SessionError where it was ended orderly, or is being written; OSError.
+    """
+    check(session)
+    recover(session)
+    return left_behind(session.read(), name_of)
+
+
+def left_behind(meta: Meta, name_of: Callable[[str], str]) -> CrashedRecording:
+    """How to go on with a session that was recovered."""
+    console = meta.parts[-1].console
+    own = meta.agents.get(console)
+    agents = {node: (agent, heard.seq) for node, (agent, heard) in last_agents(meta).items()}
+    return CrashedRecording(console, own.seq if own is not None else 0, agents, name_of, meta.last_rx or 0)
+
+
+def refold(session: Session, sink: Sink) -> None:
+    """Tell a store what was known when the recording broke off: an agent that lingers does not say it again."""
+    for record in reader.lenient(session.path, _never_mind, Choice(kinds=_RESUMED)):
+        sink([record])
+
+
+def _never_mind(damage: Damage) -> None:
+    """`recover` has told it already."""
+
+
+def last_agents(meta: Meta) -> dict[str, tuple[str, AgentProgress]]:
+    """By node, the agent that was heard last there, and how far it is recorded; nodes as they are called in there."""
+    consoles = {name for part in meta.parts for name in (part.console, part.was)}
+    oldest_first = sorted(meta.agents.items(), key=lambda item: item[1].rx)
+    return {heard.node: (agent, heard) for agent, heard in oldest_first if heard.node and agent not in consoles}

@@ -1,0 +1,146 @@
+"""The records and the metric history that a store holds, as a session or a query reads them.
+
+Metrics are kept as a row per second of the last minutes and a row per ten seconds (means) before, by the console's
+clock. Of everything else the newest record is held, and every event, stack and collective within retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.bus import Published
+from ..core.store import Store
+from ..records import KINDS, Record
+from ..records.kinds import SPECS, kind_of
+from ..records.metrics import HISTORY
+from .format.table_schema import TABLES, line_of
+
+if TYPE_CHECKING:
+    from ..core.metric_history import HistorySnapshot
+    from .query.sources import HistoryRows, SourceTables
+
+
+def current_records(store: Store) -> Iterator[Published]:
+    """Yield the current records of a store in an order in which they can be folded again.
+
+    A recording begins with them: without them nothing says which node, GPU or rank its metrics belong to. Their `rx`
+    lies before the recording.
+    """
+    records = (
+        store.console,
+        *(part for node in store.nodes.values() for part in (node.state, node.node, node.host, node.cost)),
+        *(part for gpu in store.gpus.values() for part in (gpu.info, gpu.gpu, gpu.digest)),
+        *store.gpu_links.values(), *store.gpu_processes.values(), *store.nics.values(), *store.links.values(),
+        *(part for rank in store.ranks.values() for part in (rank.rank, rank.stat)),
+        *store.processes.values(),
+        *(finding for finding in store.findings.values() if finding.cleared_at is None),
+    )  # fmt: skip
+    yield from (record for record in records if isinstance(record, Record))
+
+
+def all_records(store: Store) -> Iterator[Published]:
+    """Yield every record that a store holds, each once."""
+    seen: set[tuple[str, int]] = set()
+    held: list[Record] = [record for _, record in store.events]
+    for table in (store.clocks.nodes, store.clocks.windows, store.clocks.snapshots):
+        held += [record for records in table.values() for record in records]
+    held += [*store.clocks.sources.values(), *store.clocks.costs.values(), *store.clocks.gpus.values()]
+    for capture in store.captures.values():
+        held += [*capture.stacks, *capture.collectives, *capture.groups]
+    for record in (*current_records(store), *held, *store.findings.values()):
+        identity = (record.agent, record.seq)
+        if identity not in seen:
+            seen.add(identity)
+            yield record  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class EntityHistory:
+    """Metric history of one kind of entity, and per entity the fields that identify it."""
+
+    metrics: HistorySnapshot
+    heads: dict[Hashable, dict[str, Any]]
+
+    def recorded_points(self) -> NDArray[np.bool_]:
+        """Return where [instant, entity] any metric is set, without the newest point: that exists as a record."""
+        is_set: NDArray[np.bool_] = np.asarray(~np.isnan(self.metrics.values).all(axis=2))
+        if self.metrics.keys:
+            newest = np.where(is_set, np.arange(len(self.metrics.t))[:, None], -1).max(axis=0)
+            is_set[newest, np.arange(len(self.metrics.keys))] = False
+        return is_set
+
+
+@dataclass(frozen=True)
+class StoreSnapshot:
+    """Tables of a store at one instant: copied in the event loop, read in any thread. A source of a query."""
+
+    records: dict[str, list[Published]]
+    history: dict[str, EntityHistory]  # by kind
+
+    def tables(self, wanted: Collection[str]) -> SourceTables:
+        """Return these tables."""
+        from .query.sources import SourceTables  # imports DuckDB
+
+        lines: dict[str, Sequence[str]] = {
+            table: [line_of(table)(record).decode() for record in self.records[table]]
+            for table in wanted if self.records.get(table)
+        }  # fmt: skip
+        history = {
+            table: _history_rows(table, self.history[table])
+            for table in wanted if table in self.history and self.history[table].metrics.keys
+        }  # fmt: skip
+        return SourceTables(lines=lines, history=history)
+
+
+def snapshot_tables(store: Store, wanted: Collection[str]) -> StoreSnapshot:
+    """Return these tables of the store as they are now; only what may change is copied."""
+    records: dict[str, list[Published]] = {table: [] for table in TABLES if table in wanted}
+    for record in all_records(store):
+        table = kind_of(record)
+        if table in records:
+            records[table].append(record)
+    histories = ((family, metric_history(store, family)) for family in HISTORY if family in wanted)
+    return StoreSnapshot(records, {family: history for family, history in histories if history is not None})
+
+
+def metric_history(store: Store, family: str) -> EntityHistory | None:
+    """Return a copy of a store's metric history of that kind; None if it keeps none."""
+    if store.history is None:
+        return None
+    metrics = store.history.series[family].known()
+    return EntityHistory(metrics, {key: _head(store, family, key) for key in metrics.keys})
+
+
+def _head(store: Store, family: str, key: Hashable) -> dict[str, Any]:
+    """The fields that identify the entity of a stored metric; without the labels of a rank that is gone."""
+    spec = SPECS[KINDS[family]]
+    head: dict[str, Any] = dict(zip(("node", *spec.key), key if isinstance(key, tuple) else (key,), strict=True))
+    labelled: Record | None = None
+    if family == "gpu" and (gpu := store.gpus.get(key)) is not None:  # type: ignore[arg-type]
+        labelled = gpu.gpu or gpu.info
+    elif family == "rank_stat":
+        rank = store.ranks.get(key)  # type: ignore[arg-type]
+        if rank is None:
+            return head
+        labelled = rank.rank
+    return head | {name: getattr(labelled, name, None) for name in spec.labels}
+
+
+def _history_rows(family: str, history: EntityHistory) -> HistoryRows:
+    """Return a row per instant and entity at which any metric is set."""
+    from .query.sources import HistoryRows
+
+    stored = history.metrics
+    instant, entity = np.nonzero(history.recorded_points())
+    heads = [history.heads[key] for key in stored.keys]
+    metrics = {name: stored.values[instant, entity, i].astype(np.float64) for i, name in enumerate(HISTORY[family])}
+    lines = [msgspec.json.encode(head).decode() for head in heads]
+    names = tuple(dict.fromkeys(chain.from_iterable(heads)))
+    return HistoryRows(lines, names, entity, stored.t[instant] * 10**9, metrics)
