@@ -12,22 +12,20 @@ import time
 import traceback
 
 from ..clocks import stamps
-from ..nvml import init
+from ..nvml import call
 from ..samplers.base import Context, Unavailable
-from ..samplers.clock import ServiceSampler, SnapshotSampler
+from ..samplers.clock import GpuTimerSampler, ServiceSampler, SnapshotSampler
 from ..samplers.cost import CostSampler
 from ..samplers.gpu import GpuSampler
-from ..samplers.gpu_timer import GpuTimerSampler
-from ..samplers.host import HostSampler
+from ..samplers.host import HostSampler, node_fields
 from ..samplers.jobs import JobSampler
 from ..samplers.locals import WatchedSampler
 from ..samplers.nic import NicSampler
-from ..samplers.node import node_fields
 from ..samplers.processes import ProcessSampler
 from ..samplers.topology import TopologySampler
 from . import cache_users, requests, wire
 from .binaries import BinaryStore
-from .detached_start import DetachedStarter
+from .commands import DetachedStarter
 from .outbox import Outbox
 
 TYPE_CHECKING = False
@@ -302,7 +300,7 @@ class Agent(object):
     def _import_nvml(self) -> "Any":
         """The module pynvml. Raises Unavailable."""
         self._importer.wait_compiled()
-        init.check_library()
+        call.check_library()
         try:
             import pynvml  # type: ignore[import-untyped]
         except Exception as error:  # noqa: BLE001 - whatever it is, the node has no GPU figures

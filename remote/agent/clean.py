@@ -9,7 +9,7 @@ import shutil
 import stat
 
 from ..jobs import job_dir
-from ..jobs import state as job_state
+from ..jobs import job_dir as job_state
 from . import cache, cache_users
 
 TYPE_CHECKING = False

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import queue
 import signal
 import subprocess
 import threading
@@ -118,3 +119,31 @@ def _reap(process: "subprocess.Popen[bytes]") -> None:
         process.communicate(timeout=REAP_S)
     except subprocess.TimeoutExpired:
         threading.Thread(target=process.communicate, name="gconsole-reap", daemon=True).start()
+
+
+class DetachedStarter(object):
+    """A thread that starts jobs, created before the agent raises its niceness, which a job must not inherit.
+
+    On Linux each thread has its own niceness, and only root may lower it.
+    """
+
+    def __init__(self) -> None:
+        self._orders: queue.Queue[Any] = queue.Queue()
+        threading.Thread(target=self._run, name="gconsole-starter", daemon=True).start()
+
+    def start(self, name: str, words: "dict[str, str]", log: str) -> None:
+        """Start a listed command, detached; its output goes to the file `log`. Raises OSError."""
+        answer: queue.Queue[OSError | None] = queue.Queue()
+        self._orders.put((name, words, log, answer))
+        error = answer.get()
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        while True:
+            name, words, log, answer = self._orders.get()
+            try:
+                detach(name, words, log)
+                answer.put(None)
+            except OSError as error:
+                answer.put(error)

@@ -93,8 +93,8 @@ def _clean(agent: "Agent", args: "Fields") -> "Fields":
 def _clock(agent: "Agent", args: "Fields", ask: "Callable[[ProbeService, Fields], Any]") -> "Any":
     """Send a request to the probe service, which is created by the first one."""
     began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # importing is a cost of probing, too
+    from ..clocks import commands, peers
     from ..clocks import commands as clock_commands
-    from ..clocks import peers, plan
 
     with _opening:
         if agent.clocks is None:
@@ -103,7 +103,7 @@ def _clock(agent: "Agent", args: "Fields", ask: "Callable[[ProbeService, Fields]
         answer = ask(agent.clocks, args)
         agent.clocks.add_cost(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began, 0)
         return answer
-    except (plan.BadProbePlan, peers.BadPeer) as error:
+    except (commands.BadProbePlan, peers.BadPeer) as error:
         raise RequestError("bad_request", str(error), _SAME_VERSION)
     except Unavailable as error:
         raise RequestError(error.name, error.text, error.try_)

@@ -1,9 +1,9 @@
 """Peers named by the console, with the state of the edge to each."""
 
 from . import packet, stamps
-from .addresses import canonical
 from .histogram import EdgeBins
-from .rate_limit import ReplayWindow
+from .packet import ReplayWindow
+from .udp_socket import canonical
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

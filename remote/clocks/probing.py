@@ -8,15 +8,14 @@ import time
 
 from . import packet
 from . import stamps as clock
-from .plan import PACKETS
-from .rate_limit import TokenBucket
+from .packet import TokenBucket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
+    from .commands import ProbePlan
     from .peers import Peer
-    from .plan import ProbePlan
     from .udp_socket import ProbeSocket
 
     Post = Callable[[list[tuple[str, dict[str, Any]]]], int]  # queues records, returns their bytes
@@ -130,7 +129,7 @@ class ProbeThread(threading.Thread):
 
     def _send_triple(self) -> None:
         spacing_s = self._plan.spacing_ns / 1e9 if self._plan is not None else 0.0
-        for position in range(PACKETS):
+        for position in range(packet.PACKETS):
             if position:
                 time.sleep(spacing_s)
             for peer in self._probed:
@@ -186,7 +185,7 @@ class ProbeThread(threading.Thread):
             return
         arrived = now if stamp is None else clock.mono_of_kernel(stamp)
         if kind == packet.REQUEST:
-            if peer.replay_window.accept(number * PACKETS + position):
+            if peer.replay_window.accept(number * packet.PACKETS + position):
                 self._reply(peer, number, position, arrived, 0 if stamp is None else packet.KERNEL)
             else:
                 self._cost.replayed += 1

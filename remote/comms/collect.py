@@ -11,7 +11,7 @@ import time
 from ..clocks import stamps
 from ..proc.environ import EnvironReader
 from ..proc.procfs import GONE
-from . import flight_recorder, flight_recorder_files, log_tail, nccl_ras, worker_server
+from . import flight_recorder, flight_recorder_files, nccl_log, nccl_ras, worker_server
 from .values import SourceError
 
 TYPE_CHECKING = False
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Mapping
 
     from ..proc.procfs import ProcFs
-    from ..samplers.process_snapshot import RankRef
+    from ..samplers.processes import RankRef
     from .flight_recorder import FlightRecorderDump
-    from .log_tail import LogTail
+    from .nccl_log import LogTail
     from .sockets import ListeningSocket
 
     Facts = list[tuple[str, dict[str, Any]]]  # (kind, fields) of records
@@ -32,7 +32,7 @@ RANK_TIMEOUT_S = 3.0
 READERS = 2
 #: Records per post.
 _BATCH = 256
-VARIABLES = flight_recorder_files.VARIABLES + nccl_ras.VARIABLES + log_tail.VARIABLES
+VARIABLES = flight_recorder_files.VARIABLES + nccl_ras.VARIABLES + nccl_log.VARIABLES
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
@@ -124,7 +124,7 @@ class CollectivesReader(object):
             if listener is not None and _queries_ras(rank, self._ranks):
                 with self._lock:
                     self._ras.setdefault(rank.job, listener)
-        if log_tail.nccl_log_of(env, rank.pid, self._hostname) or log_tail.inspector_folder_of(env):
+        if nccl_log.nccl_log_of(env, rank.pid, self._hostname) or nccl_log.inspector_folder_of(env):
             with self._lock:
                 self._logged.append((rank, env))
 
@@ -219,7 +219,7 @@ class CollectivesReader(object):
             if time.monotonic() > self._deadline:
                 return
             try:
-                self._post_tail(log_tail.read_tail(path, source, uid), by_pid)
+                self._post_tail(nccl_log.read_tail(path, source, uid), by_pid)
             except SourceError as error:
                 if self._ranks:
                     self._post_failure(self._ranks[0], source, error)
@@ -233,16 +233,16 @@ class CollectivesReader(object):
             except (OSError, ValueError):
                 continue
             root, pid = self._procfs.path(rank.pid, "root"), rank.ns_pid or rank.pid
-            log, folder = log_tail.nccl_log_of(env, pid, self._hostname), log_tail.inspector_folder_of(env)
+            log, folder = nccl_log.nccl_log_of(env, pid, self._hostname), nccl_log.inspector_folder_of(env)
             if log and os.path.exists(root + "/" + log):
                 logs.setdefault(root + "/" + log, ("nccl_log", uid))
-            for path in log_tail.matches(root + "/" + os.path.join(folder, "*-pid%d.log" % pid)) if folder else ():
+            for path in nccl_log.matches(root + "/" + os.path.join(folder, "*-pid%d.log" % pid)) if folder else ():
                 logs.setdefault(path, ("inspector", uid))
         for source, patterns in (("nccl_log", self._request.logs), ("inspector", self._request.inspector)):
             for pattern in patterns:
-                for path in log_tail.matches(pattern):
+                for path in nccl_log.matches(pattern):
                     logs.setdefault(path, (source, None))
-        return [(path, source, uid) for path, (source, uid) in list(logs.items())[: 2 * log_tail.MAX_FILES]]
+        return [(path, source, uid) for path, (source, uid) in list(logs.items())[: 2 * nccl_log.MAX_FILES]]
 
     def _post_tail(self, tail: "LogTail", by_pid: "dict[int, RankRef]") -> None:
         """Post the operations of this node's ranks; other nodes read their own from a shared file."""

@@ -1,19 +1,104 @@
-"""COLL lines of NCCL's log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS with COLL): the operations each rank launched.
+"""NCCL's logs of a rank: their tails, the COLL lines of NCCL_DEBUG and the JSON lines of NCCL Inspector."""
 
-`opCount` counts the collectives of a communicator; grouped operations share a number. A line has the address of the
-communicator in that process; `Init` lines map it to the id that all ranks share. Launched does not mean completed.
-"""
-
+import glob
+import json
+import os
 import re
+import stat
 
-from .values import count, text
+from .values import SourceError, count, figure, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from re import Match
-    from typing import Any
+    from typing import Any, Mapping
 
     Groups = dict[tuple[str, str, str], tuple[str, int, int]]  # (host, pid, address): (id, rank, size)
+
+VARIABLES = ("NCCL_DEBUG_FILE", "NCCL_INSPECTOR_DUMP_DIR", "NCCL_INSPECTOR_ENABLE")
+#: Bytes read from the end of a log; number of logs of one kind per node.
+MAX_TAIL, MAX_FILES = 1 << 20, 64
+#: Bytes read from the beginning of a log, which has the Init lines of the communicators.
+MAX_HEAD = 1 << 18
+
+
+class LogTail(object):
+    """Operations of one log: `source` nccl_log or inspector, bytes read, time of the last write (ns)."""
+
+    def __init__(
+        self, source: str, entries: "list[dict[str, Any]]", size: int, written: int, problem: "str | None"
+    ) -> None:
+        self.source = source
+        self.entries = entries
+        self.size = size
+        self.written = written
+        self.problem = problem
+
+
+def nccl_log_of(env: "Mapping[str, str]", pid: int, hostname: str) -> "str | None":
+    """Path of a rank's log by NCCL_DEBUG_FILE, with %h (host) and %p (pid) expanded; None if unset."""
+    path = env.get("NCCL_DEBUG_FILE")
+    if not path or path in ("stdout", "stderr") or path.startswith("/dev/"):
+        return None
+    return path.replace("%%", "\0").replace("%h", hostname).replace("%p", str(pid)).replace("\0", "%")
+
+
+def inspector_folder_of(env: "Mapping[str, str]") -> "str | None":
+    """Folder of a rank's Inspector logs; None if Inspector is off or the folder unset."""
+    return env.get("NCCL_INSPECTOR_DUMP_DIR") if env.get("NCCL_INSPECTOR_ENABLE") == "1" else None
+
+
+def matches(pattern: str) -> "list[str]":
+    """The newest files of a glob."""
+    files = []
+    for path in glob.iglob(pattern):
+        try:
+            files.append((os.stat(path).st_mtime_ns, path))
+        except OSError:
+            continue  # deleted meanwhile
+        if len(files) >= 16 * MAX_FILES:
+            break
+    return [path for _, path in sorted(files, reverse=True)[:MAX_FILES]]
+
+
+def read_tail(path: str, source: str, uid: "int | None" = None) -> "LogTail":
+    """The newest operations of a log, which must belong to `uid` if given. Raises SourceError."""
+    try:
+        head, data, size, written = _ends(path, uid)
+    except OSError as error:
+        raise SourceError(
+            "no_permission" if isinstance(error, PermissionError) else "unreadable", "%s: %s" % (path, error.strerror)
+        )
+    problem = None
+    if source == "inspector":
+        inspector = parse_inspector(data)
+        if inspector.bad:
+            problem = "%d malformed lines in %s" % (inspector.bad, path)
+        return LogTail(source, inspector.entries, size, written, problem)
+    log = parse_log(head + b"\n" + data)
+    if log.unnamed:
+        problem = "%d operations in %s without the Init lines of their communicators" % (log.unnamed, path)
+    return LogTail(source, log.entries, size, written, problem)
+
+
+def _ends(path: str, uid: "int | None") -> "tuple[bytes, bytes, int, int]":
+    """(beginning, end, bytes read, time of the last write); the beginning is empty if the end is the whole file."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(0, "not a regular file")
+        if uid is not None and status.st_uid != uid:
+            raise OSError(0, "owned by uid %d, the rank by uid %d" % (status.st_uid, uid))
+        if status.st_size <= MAX_TAIL:
+            data = file.read(MAX_TAIL)
+            return b"", data, len(data), status.st_mtime_ns
+        head = file.read(MAX_HEAD)
+        file.seek(status.st_size - MAX_TAIL)
+        file.readline()  # truncated line
+        data = file.read(MAX_TAIL)
+        return head, data, len(head) + len(data), status.st_mtime_ns
+
 
 #: ncclDataType_t (nccl.h) → PyTorch's name.
 DATATYPES = {
@@ -42,7 +127,7 @@ class NcclLog(object):
         self.unnamed = unnamed
 
 
-def parse(data: bytes, limit: int = 4096) -> "NcclLog":
+def parse_log(data: bytes, limit: int = 4096) -> "NcclLog":
     """The newest `limit` operations of a log; other lines are ignored."""
     groups: "Groups" = {}
     launches = []
@@ -58,11 +143,11 @@ def parse(data: bytes, limit: int = 4096) -> "NcclLog":
         launch = _LINE.search(line)
         if launch:
             launches.append(launch)
-    entries = [_entry(launch, groups) for launch in launches[-limit:]]
+    entries = [_log_entry(launch, groups) for launch in launches[-limit:]]
     return NcclLog(entries, sum(1 for entry in entries if entry["process_group"] is None))
 
 
-def _entry(launch: "Match[str]", groups: "Groups") -> "dict[str, Any]":
+def _log_entry(launch: "Match[str]", groups: "Groups") -> "dict[str, Any]":
     group = groups.get((launch.group("host"), launch.group("pid"), launch.group("comm")))
     datatype = DATATYPES.get(int(launch.group("type")), launch.group("type"))
     operation = launch.group("op")
@@ -89,3 +174,82 @@ def _p2p_name(operation: str, group: "tuple[str, int, int] | None", launch: "Mat
     if group is None or peer.startswith("-"):
         return operation.lower()
     return "%s %d%s%s" % (operation.lower(), group[1], "->" if operation == "Send" else "<-", peer)
+
+
+class InspectorLog(object):
+    """`entries`: fields of `collective` records plus `host` and `pid`; `bad`: number of malformed lines."""
+
+    def __init__(self, entries: "list[dict[str, Any]]", bad: int) -> None:
+        self.entries = entries
+        self.bad = bad
+
+
+def parse_inspector(data: bytes, limit: int = 4096) -> "InspectorLog":
+    """The newest `limit` operations of a log; a truncated first or last line is ignored."""
+    entries, bad = [], 0
+    lines = data.splitlines()
+    for index, line in enumerate(lines):
+        if not line.strip():
+            continue
+        entry = _inspector_entry(line)
+        if entry is not None:
+            entries.append(entry)
+        elif 0 < index < len(lines) - 1:
+            bad += 1
+    return InspectorLog(entries[-limit:], bad)
+
+
+def _inspector_entry(line: bytes) -> "dict[str, Any] | None":
+    try:
+        document = json.loads(line.decode("utf-8", "backslashreplace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    header, metadata = _table(document, "header"), _table(document, "metadata")
+    for kind, key in (("coll", "coll_perf"), ("p2p", "p2p_perf")):
+        if isinstance(document.get(key), dict):
+            return _operation(kind, document[key], header, metadata)
+    return None
+
+
+def _operation(
+    kind: str, perf: "dict[str, Any]", header: "dict[str, Any]", metadata: "dict[str, Any]"
+) -> "dict[str, Any] | None":
+    name = text(perf.get(kind), 64)
+    group = text(header.get("id"), 64)
+    if not name or not group:
+        return None
+    took_us = figure(perf.get(kind + "_exec_time_us"))
+    sequence = count(perf.get(kind + "_sn"))
+    rank = count(header.get("rank"))
+    fields = {
+        "host": text(metadata.get("hostname"), 128) or None,
+        "pid": count(metadata.get("pid")) or None,
+        "version": text(metadata.get("inspector_output_format_version"), 32) or None,
+        "process_group": [group, _group_description(text(header.get("comm_name"), 256))],
+        "group_rank": rank,
+        "group_size": count(header.get("n_ranks")),
+        "collective_seq_id": sequence if kind == "coll" else None,
+        "p2p_seq_id": sequence if kind == "p2p" else None,
+        "is_p2p": kind == "p2p",
+        "profiling_name": "nccl:" + name,
+        "msg_size_bytes": count(perf.get(kind + "_msg_size_bytes")),
+        "duration_ms": took_us / 1000.0 if took_us is not None else None,
+        "busbw_gbs": figure(perf.get(kind + "_busbw_gbs")),
+        "state": "completed",
+        "retired": True,
+    }
+    peer = count(perf.get("p2p_peer"))
+    if kind == "p2p" and rank is not None and peer is not None and name in ("Send", "Recv"):
+        fields["profiling_name"] = "nccl:%s %d%s%d" % (name.lower(), rank, "->" if name == "Send" else "<-", peer)
+    return fields
+
+
+def _table(document: "dict[str, Any]", key: str) -> "dict[str, Any]":
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _group_description(name: str) -> str:
+    return "" if name == "unknown" else name

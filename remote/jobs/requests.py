@@ -11,7 +11,7 @@ import time
 from ..agent import commands
 from ..agent.requests import RequestError
 from ..clocks import stamps
-from . import job_dir, preflight, process_tree, state, supervisor
+from . import job_dir, preflight, process_tree, supervisor
 from .output import Follower, tail_offset
 
 TYPE_CHECKING = False
@@ -34,7 +34,9 @@ MAX_FILES = 10000
 
 def probe(agent: "Agent", args: "Fields") -> "Fields":
     """`preflight.check`; the port of another job that has not bound it yet counts as taken."""
-    given = {spec.get("master_port") for folder, spec in _all(agent) if not state.is_over(state.state_of(folder, spec))}
+    given = {
+        spec.get("master_port") for folder, spec in _all(agent) if not job_dir.is_over(job_dir.state_of(folder, spec))
+    }
     ports = [port for port in args.get("ports", ()) if port not in given]
     checked = preflight.check(dict(args, ports=ports))
     if agent.place.root is None:
@@ -88,7 +90,7 @@ def begin(agent: "Agent", args: "Fields") -> "Fields":
     deadline = time.monotonic() + BEGIN_S
     while time.monotonic() < deadline:
         if folder.read(job_dir.SUPERVISOR) is not None:
-            return state.state_of(folder, spec)
+            return job_dir.state_of(folder, spec)
         ended = folder.read(job_dir.EXIT)
         if ended is not None:
             raise RequestError("not_started", "; ".join(ended["reasons"]) or "it ended at once")
@@ -99,7 +101,7 @@ def begin(agent: "Agent", args: "Fields") -> "Fields":
 def drop(agent: "Agent", args: "Fields") -> bool:
     """Delete a job that never started or has ended; False if it runs."""
     folder, spec = _find(agent, args["job"])
-    if folder.read(job_dir.SUPERVISOR) is not None and not state.is_over(state.state_of(folder, spec)):
+    if folder.read(job_dir.SUPERVISOR) is not None and not job_dir.is_over(job_dir.state_of(folder, spec)):
         return False
     folder.remove()
     return True
@@ -109,20 +111,20 @@ def stop(agent: "Agent", args: "Fields") -> "Fields":
     """Terminate every process of the job here: how many there were, and the pids that are left."""
     folder, spec = _find(agent, args["job"])
     watcher = folder.read(job_dir.SUPERVISOR)
-    before = state.state_of(folder, spec)
+    before = job_dir.state_of(folder, spec)
     if watcher is None:
         folder.write(job_dir.EXIT, {"code": None, "signal": None, "reasons": [], "ended": stamps.realtime_ns()})
-    if not state.is_over(before):
+    if not job_dir.is_over(before):
         folder.write(job_dir.STOP, {"asked": stamps.realtime_ns()})
     pid = watcher["pid"] if watcher and before["state"] in ("running", "stopping") else None
     count, left = process_tree.terminate(
         lambda: process_tree.members(spec["job"], spec["index"], pid), float(args.get("grace_s", 10.0))
     )
     deadline = time.monotonic() + EXIT_S
-    now = state.state_of(folder, spec)
-    while not state.is_over(now) and not left and time.monotonic() < deadline:
+    now = job_dir.state_of(folder, spec)
+    while not job_dir.is_over(now) and not left and time.monotonic() < deadline:
         time.sleep(POLL_S)
-        now = state.state_of(folder, spec)
+        now = job_dir.state_of(folder, spec)
     return {"found": count, "left": sorted(left), "state": now["state"], "was": before["state"]}
 
 
@@ -133,7 +135,7 @@ def follow(agent: "Agent", args: "Fields") -> "Fields":
     """
     folder, spec = _find(agent, args["job"])
     follower = Follower(folder, spec, args.get("tail"))
-    is_over = state.is_over(state.state_of(folder, spec))
+    is_over = job_dir.is_over(job_dir.state_of(folder, spec))
     while True:
         facts = follower.facts(whole=is_over or not args.get("follow"))
         if not facts:

@@ -1,8 +1,76 @@
-"""NVML calls on one GPU: a result, or None and the reason, kept once per field."""
+"""NVML start-up and calls on one GPU: a result, or a named state, or None and the reason, kept once per field."""
+
+import ctypes
+import threading
+import time
+
+from ..samplers.base import Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Sequence
+
+#: nvml.h, nvmlReturn_t: (name of the state, problem, remedy) of the results that nvmlInit is known to return.
+_STATES = {
+    4: (
+        "gpu_no_permission",
+        "the NVIDIA driver is loaded, but this user has no permission to use it",
+        'let the login user open /dev/nvidia* (its group, the container\'s devices), or [agent] run_as = "sudo"',
+    ),
+    9: (
+        "gpu_driver_not_loaded",
+        "the NVIDIA library is installed, but its kernel driver is not loaded",
+        "run modprobe nvidia; if that fails, dmesg has the reason",
+    ),
+    12: (
+        "gpu_no_driver",
+        "no NVIDIA driver library (libnvidia-ml.so.1) on this node",
+        "install the driver if the node has GPUs; in a container, start it with the GPUs",
+    ),
+    18: (
+        "gpu_driver_mismatch",
+        "version mismatch between the NVIDIA kernel driver and its library",
+        "the driver was updated while in use: reload its modules or reboot the node",
+    ),
+}
+_OTHER_TRY = "run nvidia-smi on the node for details"
+_NO_LIBRARY = 12
+
+
+def check_library() -> None:
+    """Raises Unavailable if the driver's library is not installed, before its binding is imported."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError as error:
+        name, text, try_ = _STATES[_NO_LIBRARY]
+        if "No such file" not in str(error):
+            text = "the NVIDIA driver library cannot be loaded: %s" % error
+        raise Unavailable(text, try_, name)
+
+
+def initialise(nvml: "Any") -> None:
+    """Start NVML. Raises Unavailable with the name of its state."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        code = getattr(error, "value", None)
+        if code in _STATES:
+            name, text, try_ = _STATES[code]
+            raise Unavailable("%s (NVML: %s)" % (text, error), try_, name)
+        raise Unavailable("NVML failed to start: %s" % error, _OTHER_TRY, "gpu_nvml_failed")
+
+
+def device_count(nvml: "Any") -> int:
+    """Number of GPUs, at least 1. Raises Unavailable if there are none or NVML cannot count them."""
+    try:
+        devices = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        raise Unavailable("NVML cannot count the GPUs: %s" % error, _OTHER_TRY, "gpu_nvml_failed")
+    if not devices:
+        try_ = "run lspci -d 10de: to list the installed GPUs"
+        raise Unavailable("the NVIDIA driver is running but finds no GPU", try_, "gpu_none")
+    return int(devices)
+
 
 #: nvml.h, nvmlReturn_t: GPU is off the bus; a GPU that existed is not found.
 LOST = (15, 28)
@@ -91,3 +159,50 @@ class NvmlDevice(object):
         self.unsupported = {}
         self._disabled.clear()
         self._choice.clear()
+
+
+class PcieThread(object):
+    """Samples the GPUs in turn, each about once a second; `latest` does not block."""
+
+    def __init__(self, nvml: "Any", every_s: float = 1.0) -> None:
+        self._nvml = nvml
+        self._every_s = every_s
+        self._handles: "dict[str, Any]" = {}  # by uuid
+        self._latest: "dict[str, tuple[float, float] | str]" = {}  # uuid: (rx, tx) in bytes/s, or an error
+        self._stop = threading.Event()
+        self._thread: "threading.Thread | None" = None
+
+    def latest(self, uuid: str, handle: "Any") -> "tuple[tuple[float, float] | None, str | None]":
+        """((rx, tx) in bytes/s, None), (None, error), or (None, None) before the first sample."""
+        if uuid not in self._handles:
+            self._handles[uuid] = handle
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="gconsole-pcie", daemon=True)
+                self._thread.start()
+        result = self._latest.get(uuid)
+        return (None, result) if isinstance(result, str) else (result, None)
+
+    def remove(self, uuid: str) -> None:
+        """Stop sampling this GPU."""
+        self._handles.pop(uuid, None)
+        self._latest.pop(uuid, None)
+
+    def stop(self) -> None:
+        """Signal the thread to end; does not wait for it."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            began = time.monotonic()
+            for uuid, handle in list(self._handles.items()):
+                self._latest[uuid] = self._sample(handle)
+            self._stop.wait(max(0.0, self._every_s - (time.monotonic() - began)))
+
+    def _sample(self, handle: "Any") -> "tuple[float, float] | str":
+        nvml = self._nvml
+        try:
+            rx = nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES)
+            tx = nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES)
+        except nvml.NVMLError as error:
+            return str(error)
+        return rx * 1024.0, tx * 1024.0  # from KiB/s

@@ -1,17 +1,18 @@
 """GPU events: XIDs from the driver's event set and the kernel log, and sustained clock throttling."""
 
+import collections
 import ctypes
+import os
+import re
 import threading
 
 from . import xids
-from .kernel_log import parse_pci_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator
 
-    from .kernel_log import PciAddress, XidLine
-
+    PciAddress = tuple[int, ...]
     GpuIdentity = tuple[int, str, "str | None"]  # (index, uuid, pci_bus_id)
 
 XID_CRITICAL_ERROR = 0x8  # nvml.h, nvmlEventTypeXidCriticalError
@@ -198,3 +199,66 @@ def throttle_event(reason: str, is_throttled: bool, seconds: "float | None") -> 
                 "text": "clocks throttled: %s (%s)" % (cause, reason)}  # fmt: skip
     text = "throttling cleared after %.0f s: %s (%s)" % (seconds or 0.0, cause, reason)
     return {"event": "clocks_free", "severity": "info", "reason": reason, "text": text}
+
+
+#: One line of the kernel log: `address` is (domain, bus, device) or None, `words` what follows the number.
+XidLine = collections.namedtuple("XidLine", "address number words")
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, *(.*))?")
+
+
+def parse_pci_address(address: str) -> "PciAddress | None":
+    """(domain, bus, device) of a PCI address in the kernel's or NVML's notation; None if malformed."""
+    try:
+        parts = [int(part, 16) for part in address.partition(".")[0].split(":")]
+    except ValueError:
+        return None
+    return tuple(parts) if len(parts) == 3 else None
+
+
+def parse_xid(line: str) -> "XidLine | None":
+    """The XidLine of a log line, or None."""
+    match = _XID.search(line)
+    if match is None:
+        return None
+    return XidLine(parse_pci_address(match.group(1)), int(match.group(2)), (match.group(3) or "").strip()[:300])
+
+
+class KernelLog(object):
+    """New XID lines of /dev/kmsg. Where it cannot be read, `reason` is the error and there are none."""
+
+    def __init__(self, path: str) -> None:
+        self.reason: "str | None" = None
+        self._fd: "int | None" = None
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError as error:
+            self.reason = "%s: %s" % (path, error.strerror)
+            self.close()
+
+    def xids(self) -> "list[XidLine]":
+        """The XidLines since the last call."""
+        xid_lines: "list[XidLine]" = []
+        while self._fd is not None:
+            try:
+                data = os.read(self._fd, 8192)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:
+                continue  # the ring buffer has overtaken the reader: read on at its oldest line
+            except OSError as error:
+                self.reason = error.strerror
+                self.close()
+                break
+            if not data:
+                break
+            if b"NVRM" in data:
+                lines = (parse_xid(line) for line in data.decode("utf-8", "replace").splitlines())
+                xid_lines.extend(line for line in lines if line is not None)
+        return xid_lines
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            os.close(fd)

@@ -1,7 +1,7 @@
 """NVLinks of one GPU, read every 10 s: they are too many for every tick, and their counters lose nothing."""
 
+from ..samplers.base import Counters
 from .call import NvmlDevice
-from .counters import Counters
 from .fields import FieldReader, NvmlField
 
 TYPE_CHECKING = False

@@ -3,7 +3,7 @@
 import os
 import re
 
-from .small_files import read_number, read_text
+from .procfs import read_number, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""What a sampler is: a generator of facts about one source. It survives its absence and does not know who listens."""
+"""Samplers: the interface, the context they share, and rates of counters."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable
+    from typing import Any, Callable, Hashable, Iterable
 
     #: A JSON object: the fields of a record, a frame, or the arguments of a request.
     Fields = dict[str, Any]
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Unavailable(Exception):
-    """The source does not exist on this node, or may not be read; `try_` says what a person could do.
+    """The source does not exist on this node, or may not be read; `try_` is the remedy.
 
-    `name` is the stable name of that state; "" where the name of the sampler says enough.
+    `name` is the stable name of that state; "" if the name of the sampler is enough.
     """
 
     def __init__(self, text: str, try_: str = "", name: str = "") -> None:
@@ -26,11 +26,11 @@ class Unavailable(Exception):
 
 
 class Context(object):
-    """What a sampler may know about where it runs; one a run of the agent, shared by all samplers.
+    """Environment of the samplers; one per run of the agent, shared by all.
 
-    `proc` is the root of the proc file system, `sys` of sysfs, `kmsg` the kernel's log (tests point them at fixtures).
+    `proc` is the root of the proc file system, `sys` of sysfs, `kmsg` the kernel log.
     `psutil` is the module or None.
-    `process_filter` is None, or (name, value) of the environment variable that a process of interest carries.
+    `process_filter` is None, or (name, value) of the environment variable of the processes to report.
     """
 
     sys, kmsg = "/sys", "/dev/kmsg"
@@ -51,32 +51,82 @@ class Context(object):
         self.simulate_gpus = simulate_gpus
         self.boot_id = boot_id
         self.import_nvml: Callable[[], Any] = None  # type: ignore[assignment]  # pynvml, or Unavailable; set by the agent
-        self.shared: Fields = {}  # what one sampler publishes for the others, by the sampler's name
+        self.shared: Fields = {}  # values that samplers publish for other samplers, by key
 
 
 class Sampler(object):
     """One source. `start` may raise Unavailable; `tick` yields (kind, fields) of the records of this instant.
 
-    Both run on the sampler's own thread; a tick that hangs stops nobody else. `now` is time.monotonic() in seconds.
+    Both run on the sampler's own thread, so a tick that hangs blocks no other sampler. `now` is time.monotonic(), s.
     """
 
     name = ""
-    finest_s = 1.0  # it is not ticked more often, whatever the sampling interval: what it says would not gain by that
+    finest_s = 1.0  # lower limit of the interval, whatever the configured one
 
     def __init__(self, context: "Context") -> None:
         self.context = context
 
     @property
     def interval_s(self) -> float:
-        """Between two ticks."""
+        """Seconds between two ticks."""
         return max(self.finest_s, self.context.interval_s)
 
     def start(self) -> None:
-        """Find the source; raise Unavailable where it is absent."""
+        """Open the source. Raises Unavailable."""
 
     def tick(self, now: float) -> "Iterable[Fact]":
         """Yield (kind, fields) for each fact of this instant."""
         return iter(())
 
     def stop(self) -> None:
-        """Let go of whatever `start` took."""
+        """Release the resources of `start`."""
+
+
+class Counters(object):
+    """The last value of each counter of one device, by name."""
+
+    def __init__(self) -> None:
+        self._last: "dict[Hashable, tuple[int, float]]" = {}
+        self._totals: "dict[Hashable, int]" = {}  # counters without a rate
+
+    def growth(self, name: "Hashable", value: int, bits: int) -> int:
+        """Gain since the last reading, 0 if unknown. For error counters, which rarely change."""
+        before = self._totals.get(name)
+        if before == value:
+            return 0
+        self._totals[name] = value
+        return _gain(before, value, bits) or 0 if before is not None else 0
+
+    def gained(self, name: "Hashable", value: int, bits: int, now: float) -> "tuple[int, float] | None":
+        """(gain, seconds) since the last reading; None at the first one and after a restart of the counter."""
+        before = self._last.get(name)
+        self._last[name] = (value, now)
+        if before is None or now <= before[1]:
+            return None
+        gain = _gain(before[0], value, bits)
+        return (gain, now - before[1]) if gain is not None else None
+
+    def rate(self, name: "Hashable", value: int, bits: int, now: float, unit: float = 1) -> "float | None":
+        """Rate in units of `unit` per second, or None."""
+        gained = self.gained(name, value, bits, now)
+        return None if gained is None else gained[0] * unit / gained[1]
+
+    def reset(self) -> None:
+        """Drop all previous readings."""
+        self._last.clear()
+        self._totals.clear()
+
+
+def _gain(before: int, value: int, bits: int) -> "int | None":
+    """Difference of two readings; None after a restart.
+
+    A drop of a 16- or 32-bit counter from its upper half to its lower half is a wrap; any other drop is a restart from
+    0 (driver reset), whose gain is unknown.
+    """
+    gain = value - before
+    if gain < 0:
+        half = 1 << bits - 1
+        if bits == 64 or not value < half <= before:
+            return None
+        gain += 1 << bits
+    return gain

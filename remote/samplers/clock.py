@@ -1,30 +1,34 @@
-"""The node's clocks against each other, often; and what its time service claims, now and then."""
+"""Clock records: snapshots of the node's clocks, its time service, and the GPUs' timers."""
+
+import json
+import sys
+import time
 
 from ..agent import commands
 from ..clocks import services, stamps
-from .base import Sampler
+from .base import Sampler, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Any, Iterator
 
     from ..agent.agent import Agent
     from .base import Context, Fact, Fields
 
-#: CLOCK_REALTIME that moves further than this against MONOTONIC_RAW between two reads was stepped: a slew of 500 ppm,
-#: the most that adjtime does, makes 50 us in 100 ms, so what a slew may do is allowed for on top.
+#: ns. A larger change of CLOCK_REALTIME against MONOTONIC_RAW between two reads is a step. Slewing (adjtime: at most
+#: 500 ppm, 50 us in 100 ms) is allowed for on top.
 STEP_NS = 20000
 _SLEW = 600e-6
-#: A record goes out so often: while probes run, and otherwise.
+#: ns between two records: while probes run, and otherwise.
 PROBING_NS, IDLE_NS = 1000000000, 10000000000
-#: While nobody wants them read, whether somebody does is looked up this often.
-_UNASKED_MS = 1000
+#: Interval of checking `snapshot_period_ms` while it is 0.
+_IDLE_CHECK_MS = 1000
 
 
 class SnapshotSampler(Sampler):
-    """Bracketed reads of all clocks; the tightest of each second (or ten) is told, and every step at once.
+    """Bracketed reads of all clocks; the tightest of each second (or 10 s) is sent, and every step at once.
 
-    How often they are read is `agent.snapshot_period_ms`, which the console may change; 0: not at all.
+    The read interval is `agent.snapshot_period_ms`, set by the console; 0: no reads.
     """
 
     name = "clock"
@@ -33,7 +37,7 @@ class SnapshotSampler(Sampler):
         super(SnapshotSampler, self).__init__(context)
         self._agent = agent
         self._last: Fields | None = None  # the previous read
-        self._told: Fields | None = None  # the read of the previous record
+        self._sent: Fields | None = None  # the read of the previous record
         self._best: Fields | None = None  # the tightest read since then
         self._reads = self._step = 0
         self._namespace: Fields = {}
@@ -41,7 +45,7 @@ class SnapshotSampler(Sampler):
     @property
     def interval_s(self) -> float:
         """Seconds between two ticks."""
-        return (self._agent.snapshot_period_ms or _UNASKED_MS) / 1000.0
+        return (self._agent.snapshot_period_ms or _IDLE_CHECK_MS) / 1000.0
 
     def start(self) -> None:
         """Read the time namespace."""
@@ -59,11 +63,11 @@ class SnapshotSampler(Sampler):
             self._step = step
         if step or self._best is None or read["width_ns"] <= self._best["width_ns"]:
             self._best = read
-        if step or self._told is None or read["raw"] - self._told["raw"] >= self._every_ns():
+        if step or self._sent is None or read["raw"] - self._sent["raw"] >= self._every_ns():
             yield "clock_snapshot", self._record()
 
     def _stepped(self, read: "Fields") -> int:
-        """By how much CLOCK_REALTIME was stepped since the last read; 0 for not."""
+        """Step of CLOCK_REALTIME since the last read, ns; 0 if there was none."""
         if self._last is None:
             return 0
         moved = _real_ahead(read) - _real_ahead(self._last)
@@ -75,13 +79,13 @@ class SnapshotSampler(Sampler):
         return PROBING_NS if self._agent.clocks is not None and self._agent.clocks.is_probing else IDLE_NS
 
     def _record(self) -> "Fields":
-        best, previous = self._best, self._told
+        best, previous = self._best, self._sent
         assert best is not None
         slew = None
         if previous is not None and not self._step and best["raw"] > previous["raw"]:
             slew = round(1e6 * (_real_ahead(best) - _real_ahead(previous)) / (best["raw"] - previous["raw"]), 3)
         record: Fields = dict(best, reads=self._reads, step_ns=self._step, slew_ppm=slew, **self._namespace)
-        self._told, self._best = best, None
+        self._sent, self._best = best, None
         self._reads = self._step = 0
         return record
 
@@ -91,7 +95,7 @@ def _real_ahead(read: "Fields") -> int:
 
 
 class ServiceSampler(Sampler):
-    """What chronyd, ntpd, timesyncd or ptp4l claims, every minute: finding it means a look at every process."""
+    """State of chronyd, ntpd, timesyncd or ptp4l every 60 s; finding the service scans all processes."""
 
     name = "clock_source"
     finest_s = 60.0
@@ -108,3 +112,106 @@ class ServiceSampler(Sampler):
         """One `clock_source` record."""
         if self._agent.snapshot_period_ms:
             yield "clock_source", services.read_clock_source(self.context.proc)
+
+
+#: Seconds between two reads, each of which creates a CUDA context on every GPU.
+EVERY_S = 60.0
+#: A context takes less than a second, on a cold node with eight GPUs several seconds in all.
+_TIMEOUT_S = 40.0
+_PROGRAM = __name__.replace(".samplers.clock", ".clocks.gpu_timer")
+#: Larger drift against the node's clock means that the timer was reset.
+_MAX_PPM = 1000.0
+#: ns. Rounding error of Python 3.6's CLOCK_REALTIME, a float of seconds.
+_FLOAT_NS = 0 if hasattr(time, "clock_gettime_ns") else 256
+_NAMES = {"no_library": "gpu_clock_no_cuda", "no_gpu": "gpu_clock_none", "failed": "gpu_clock_failed"}
+_TRIES = {
+    "no_library": "install the NVIDIA driver if the node has GPUs, or leave [clock] gpu_clock off",
+    "no_gpu": "leave [clock] gpu_clock off on such nodes",
+    "failed": "run nvidia-smi on the node for details",
+}
+
+
+class GpuTimerSampler(Sampler):
+    """`gpu_clock` records, one per GPU. A short-lived process reads the timers."""
+
+    name = "gpu_clock"
+    finest_s = EVERY_S
+
+    def __init__(self, context: "Context", simulated: "Any" = None) -> None:
+        """`simulated`: the simulated NVML whose GPUs get simulated timers, or None."""
+        super(GpuTimerSampler, self).__init__(context)
+        self._simulated = simulated
+        self._read: list[Fields] = []  # read by start(), for the first tick
+        self._first: dict[str | None, tuple[int, int, int]] = {}  # uuid: (gpu_ns, raw, bound_ns)
+
+    def start(self) -> None:
+        """Read the timers once. Raises Unavailable."""
+        self._read = self._read_timers()
+
+    def tick(self, now: float) -> "Iterator[Fact]":
+        """One `gpu_clock` record per GPU."""
+        try:
+            read, self._read = self._read or self._read_timers(), []
+        except Unavailable as error:  # it could be read before
+            read = [{"index": 0, "uuid": None, "error": error.text}]
+        for line in read:
+            yield "gpu_clock", self._record(line)
+
+    def _read_timers(self) -> "list[Fields]":
+        """Output lines of clocks/gpu_timer. Raises Unavailable."""
+        if self._simulated is not None:
+            return [_simulated_timer(index, uuid) for index, uuid in enumerate(self._simulated.uuids)]
+        try:
+            source = commands.source_of(_PROGRAM).encode()
+            status, out, err = commands.run_apart("gpu_clock", _TIMEOUT_S, python=sys.executable, given=source)
+        except (OSError, commands.CommandTimeout) as error:
+            raise Unavailable("the GPUs' timers cannot be read: %s" % error, _TRIES["failed"], _NAMES["failed"])
+        lines = [json.loads(line) for line in out.decode("utf-8", "replace").splitlines() if line.startswith("{")]
+        none = next((line for line in lines if "none" in line), None)
+        if none is not None:
+            raise Unavailable("no GPU timer: %s" % none["text"], _TRIES[none["none"]], _NAMES[none["none"]])
+        if status or not lines:
+            messages = err.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+            text = "the reader of the GPUs' timers ended with status %s: %s" % (status, messages[-1])
+            if not lines:
+                raise Unavailable(text, _TRIES["failed"], _NAMES["failed"])
+            lines.append({"index": lines[-1]["index"] + 1, "uuid": None, "error": text})
+        return lines
+
+    def _record(self, line: "Fields") -> "Fields":
+        if "error" in line:
+            self._first.pop(line["uuid"], None)
+            return {"index": line["index"], "uuid": line["uuid"], "error": line["error"]}
+        now = stamps.snapshot()
+        real = line["raw"] + now["real"] - now["raw"]
+        bound = line["width_ns"] // 2 + 1 + line["step_ns"] + now["width_ns"] + _FLOAT_NS
+        drift, drift_bound = self._drift(line, bound)
+        return {
+            "index": line["index"], "uuid": line["uuid"], "gpu_ns": line["gpu_ns"], "raw": line["raw"], "real": real,
+            "ahead_ns": line["gpu_ns"] - real, "bound_ns": bound, "width_ns": line["width_ns"],
+            "step_ns": line["step_ns"], "reads": line["reads"], "drift_ppm": drift, "drift_bound_ppm": drift_bound,
+            "simulated": self._simulated is not None,
+        }  # fmt: skip
+
+    def _drift(self, line: "Fields", bound: int) -> "tuple[float | None, float | None]":
+        """(drift against MONOTONIC_RAW since the first read, its error bound), ppm; None at the first read."""
+        gpu_ns, raw, first_bound = self._first.setdefault(line["uuid"], (line["gpu_ns"], line["raw"], bound))
+        if line["raw"] <= raw:
+            return None, None
+        gone = line["raw"] - raw
+        ppm, ppm_bound = 1e6 * (line["gpu_ns"] - gpu_ns - gone) / gone, 1e6 * (bound + first_bound) / gone
+        if abs(ppm) > _MAX_PPM + ppm_bound:
+            self._first[line["uuid"]] = (line["gpu_ns"], line["raw"], bound)
+            return None, None
+        return round(ppm, 4), round(ppm_bound, 4)
+
+
+def _simulated_timer(index: int, uuid: str) -> "Fields":
+    """A timer some ms ahead and 0.8 ppm fast."""
+    raw = stamps.mono_ns()
+    real = raw + stamps.realtime_ns() - stamps.mono_ns()
+    fast = (raw % 86400000000000) * 8 // 10000000
+    return {
+        "index": index, "uuid": uuid, "gpu_ns": (real + 2000000 * (index + 1) + fast) // 32 * 32, "raw": raw,
+        "width_ns": 5200, "step_ns": 32, "reads": 64,
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the agent itself costs: CPU, memory, bytes; and the brake that keeps it inside its budget."""
+"""The agent's own cost (CPU, memory, bytes), and the sampling interval that keeps it within its CPU budget."""
 
 import os
 import resource
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from ..agent.agent import Agent
     from .base import Context, Fact
 
-#: The budget is judged over this long, and the first such window is not: what starting costs says nothing of sampling.
+#: Seconds over which the CPU budget is evaluated; the first window, which includes start-up, is not.
 WINDOW_S = 10.0
-#: The sampling interval is never stretched beyond this many times what was asked for.
-MOST_SLOWED = 8
+#: Upper limit of the interval, in multiples of the configured one.
+MAX_SLOWDOWN = 8
 
 
 def _cpu_s(who: int) -> float:
@@ -25,14 +25,14 @@ def _cpu_s(who: int) -> float:
 
 
 class CostSampler(Sampler):
-    """The agent's own cost, from its process times and /proc/self/statm. Its first fact ends the first full tick."""
+    """The agent's own cost, from its process times and /proc/self/statm. Its first record ends the first full tick."""
 
     name = "cost"
 
     def __init__(self, context: "Context", agent: "Agent") -> None:
         super(CostSampler, self).__init__(context)
         self.agent = agent
-        self.asked_s = context.interval_s
+        self.configured_s = context.interval_s
         self._page = os.sysconf("SC_PAGE_SIZE")
         self._last: tuple[float, float, int] | None = None
         self._window: tuple[float, float] | None = None
@@ -47,7 +47,7 @@ class CostSampler(Sampler):
 
     def tick(self, now: float) -> "Iterator[Fact]":
         """One `agent_cost` record."""
-        probing_s, probing_bytes = self.context.shared.get("probing", (0.0, 0))  # told apart, as `clock_cost`
+        probing_s, probing_bytes = self.context.shared.get("probing", (0.0, 0))  # reported as `clock_cost`
         used = _cpu_s(resource.RUSAGE_SELF) + _cpu_s(resource.RUSAGE_CHILDREN) - probing_s
         sent = self.agent.outbox.posted_bytes - probing_bytes
         cpu_pct = tx = None
@@ -56,7 +56,7 @@ class CostSampler(Sampler):
             cpu_pct = 100.0 * (used - self._last[1]) / elapsed
             tx = (sent - self._last[2]) / elapsed
         self._last = (now, used, sent)
-        self._brake(now, used)
+        self._adjust_interval(now, used)
         yield (
             "agent_cost",
             {
@@ -70,13 +70,13 @@ class CostSampler(Sampler):
         )
 
     def _hung(self, now: float) -> "list[str]":
-        """Names of the samplers that have not come back; each is said once when it hangs, and once when it is back."""
+        """Names of the hung samplers; the start and end of each hang is logged once."""
         hung = [thread.sampler.name for thread in self.agent.threads if thread.is_hung(now)]
         for name in sorted(set(hung) - set(self._were_hung)):
-            text = "the sampler %s hangs: its source does not answer, its figures are stale" % name
+            text = "sampler %s hangs: its source does not respond; its metrics are stale" % name
             self.agent.log("warning", text)
         for name in sorted(set(self._were_hung) - set(hung)):
-            self.agent.log("info", "the sampler %s is back" % name)
+            self.agent.log("info", "sampler %s runs again" % name)
         self._were_hung = hung
         return hung
 
@@ -84,8 +84,8 @@ class CostSampler(Sampler):
         with open("/proc/self/statm") as f:
             return int(f.read().split()[1]) * self._page
 
-    def _brake(self, now: float, used: float) -> None:
-        """Sample half as often while over budget, twice as often again when well under it."""
+    def _adjust_interval(self, now: float, used: float) -> None:
+        """Double the interval while over budget; halve it when below a third of it."""
         if self._window is None:
             self._window = (now, used)
             return
@@ -99,13 +99,13 @@ class CostSampler(Sampler):
             return
         budget = self.agent.config.get("cpu_budget_pct", 2)
         interval = self.context.interval_s
-        if pct > budget and interval < self.asked_s * MOST_SLOWED:
+        if pct > budget and interval < self.configured_s * MAX_SLOWDOWN:
             self.context.interval_s = interval * 2
             self.agent.log(
                 "warning",
-                "the agent used %.1f %% of a core, its budget is %g %%: it samples every %g s now"
+                "the agent used %.1f %% of a core, its budget is %g %%: sampling interval raised to %g s"
                 % (pct, budget, interval * 2),
                 "raise [agent] cpu_budget_pct or sample_interval_ms",
             )
-        elif pct < budget / 3.0 and interval > self.asked_s:
-            self.context.interval_s = max(self.asked_s, interval / 2)
+        elif pct < budget / 3.0 and interval > self.configured_s:
+            self.context.interval_s = max(self.configured_s, interval / 2)

@@ -1,19 +1,84 @@
-"""The figures of the whole machine: CPU, memory, pressure, disk and network."""
+"""The `node` record (identity and capabilities of the machine) and the `host` records (CPU, memory, disk, network)."""
 
 import os
+import sys
 
+from ..proc.procfs import read_number, read_text
 from .base import Sampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
+    from ..agent.agent import Agent
     from .base import Context, Fact, Fields
 
 
+def node_fields(agent: "Agent") -> "Fields":
+    """The fields of the `node` record; None for values that cannot be read."""
+    uname = os.uname()
+    context = agent.context
+    return {
+        "hostname": uname.nodename,
+        "boot_id": read_text("/proc/sys/kernel/random/boot_id") or "",
+        "kernel": uname.release,
+        "arch": uname.machine,
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "os": _pretty_name(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "mem_total_bytes": _mem_total(),
+        "uid": os.geteuid(),
+        "user": user_name(os.geteuid()),
+        "pid": os.getpid(),
+        "sample_interval_ms": int(context.interval_s * 1000),
+        "ptrace_scope": read_number("/proc/sys/kernel/yama/ptrace_scope"),
+        "capabilities": _capabilities(agent),
+        "missing": list(agent.missing),
+        "simulated": bool(context.simulate_gpus),
+    }
+
+
+def user_name(uid: int) -> "str | None":
+    """The login name of a uid, or None."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+def _capabilities(agent: "Agent") -> "list[str]":
+    capabilities = []
+    if agent.context.psutil is not None:
+        capabilities.append("psutil")
+    if os.path.isdir("/proc/pressure"):
+        capabilities.append("psi")
+    if agent.context.simulate_gpus:
+        capabilities.append("simulate")
+    if agent.place.root:
+        capabilities.append("cache")
+    return capabilities
+
+
+def _pretty_name() -> "str | None":
+    for line in (read_text("/etc/os-release") or "").splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.split("=", 1)[1].strip("\"'")
+    return None
+
+
+def _mem_total() -> "int | None":
+    for line in (read_text("/proc/meminfo") or "").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
 class HostSampler(Sampler):
-    """One `host` record a tick: memory, load, uptime and pressure from /proc; CPU, disk and network from psutil, and
-    None where the node has no psutil. Rates are over the time since the previous tick and None at the first.
+    """One `host` record per tick: memory, load, uptime and pressure from /proc; CPU, disk and network from psutil.
+
+    Values of psutil are None without it. Rates are since the previous tick, None at the first.
     """
 
     name = "host"
@@ -30,10 +95,10 @@ class HostSampler(Sampler):
         fields["load_1m"] = self._first_number("loadavg")
         fields["uptime_s"] = self._first_number("uptime")
         if self.context.psutil is not None:
-            fields.update(self._figures(self.context.psutil, now))
-        seen = self.context.shared.get("processes")
-        fields["processes"] = seen.total if seen is not None else None
-        fields["unreadable"] = seen.unreadable if seen is not None else None
+            fields.update(self._psutil_metrics(self.context.psutil, now))
+        snapshot = self.context.shared.get("processes")
+        fields["processes"] = snapshot.total if snapshot is not None else None
+        fields["unreadable"] = snapshot.unreadable if snapshot is not None else None
         self._first = False
         yield "host", fields
 
@@ -74,53 +139,53 @@ class HostSampler(Sampler):
             with open("%s/%s" % (self.context.proc, name)) as f:
                 return f.read()
         except OSError:
-            return ""  # PSI answers EOPNOTSUPP when it is built in and off
+            return ""  # PSI returns EOPNOTSUPP if it is built in but off
 
     # -- from psutil -------------------------------------------------------------------------------------------------
 
-    def _figures(self, psutil: "Any", now: float) -> "Fields":
-        busy = _asked(psutil.cpu_percent, None)  # since the previous call; the first answer means nothing
+    def _psutil_metrics(self, psutil: "Any", now: float) -> "Fields":
+        busy = _call(psutil.cpu_percent, None)  # since the previous call; the first value is meaningless
         counters = {}
-        for name, counter in _physical(_asked(psutil.disk_io_counters, True, False), "/sys/block/%s/device"):
+        for name, counter in _physical(_call(psutil.disk_io_counters, True, False), "/sys/block/%s/device"):
             counters[("disk_read_bytes_s", name)] = counter.read_bytes
             counters[("disk_write_bytes_s", name)] = counter.write_bytes
-        for name, counter in _physical(_asked(psutil.net_io_counters, True, False), "/sys/class/net/%s/device"):
+        for name, counter in _physical(_call(psutil.net_io_counters, True, False), "/sys/class/net/%s/device"):
             counters[("net_rx_bytes_s", name)] = counter.bytes_recv
             counters[("net_tx_bytes_s", name)] = counter.bytes_sent
         return dict(self._rates.since_last(now, counters), cpu_pct=None if self._first else busy)
 
 
 class Rates(object):
-    """Counters that only grow, turned into rates: {(figure, source): count} into {figure: sum of rates, per second}."""
+    """Rates of monotonic counters: {(metric, source): count} to {metric: sum of rates per second}."""
 
     def __init__(self) -> None:
-        self._at: float | None = None
+        self._previous_s: float | None = None
         self._counters: dict[tuple[str, str], int] = {}
 
     def since_last(self, now: float, counters: "dict[tuple[str, str], int]") -> "dict[str, float | None]":
-        """A source that is new, or whose count fell (it was reset), is left out of this interval; none left is None."""
-        elapsed = now - self._at if self._at is not None else 0.0
-        rates: dict[str, float | None] = {figure: None for figure, _ in counters}
+        """Rates since the last call, without sources that are new or were reset; None if none is left."""
+        elapsed = now - self._previous_s if self._previous_s is not None else 0.0
+        rates: dict[str, float | None] = {metric: None for metric, _ in counters}
         for key, count in counters.items():
             before = self._counters.get(key)
             if elapsed > 0 and before is not None and count >= before:
                 rates[key[0]] = (rates[key[0]] or 0.0) + (count - before) / elapsed
-        self._at, self._counters = now, counters
+        self._previous_s, self._counters = now, counters
         return rates
 
 
-def _asked(figure: "Callable[..., Any]", *arguments: "Any") -> "Any":
-    """psutil's answer, or None: it raises where /proc lacks a file (containers) or has a line it does not know."""
+def _call(metric: "Callable[..., Any]", *arguments: "Any") -> "Any":
+    """psutil's result, or None: it raises if /proc lacks a file (containers) or has an unknown line."""
     try:
-        return figure(*arguments)
+        return metric(*arguments)
     except (OSError, RuntimeError, ValueError, IndexError):
         return None
 
 
 def _physical(counters: "dict[str, Any] | None", device: str) -> "list[tuple[str, Any]]":
-    """The (name, counter) of real devices, or of all but loopback where none is real (containers, virtual machines).
+    """(name, counter) of the physical devices; of all but loopback if there are none (containers, virtual machines).
 
-    A bond, a bridge, a partition or a device mapper counts the bytes of the devices below it a second time.
+    Bonds, bridges, partitions and device mappers count the bytes of the devices below them again.
     """
     items = [item for item in (counters or {}).items() if item[0] != "lo"]
     return [item for item in items if os.path.exists(device % item[0])] or items

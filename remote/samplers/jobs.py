@@ -1,6 +1,6 @@
-"""Jobs that gconsole started here: `job` and `job_node` records from their folders, and the output somebody follows."""
+"""Jobs that gconsole started here: `job` and `job_node` records from their folders, and followed output."""
 
-from ..jobs import job_dir, state
+from ..jobs import job_dir
 from .base import Sampler
 
 TYPE_CHECKING = False
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from ..agent.agent import Agent
     from .base import Context, Fact, Fields
 
-#: While somebody reads along.
+#: Seconds between two reads of followed output.
 FOLLOWED_S = 0.2
-#: The folders are looked at this often.
+#: Seconds between two reads of the job folders.
 EVERY_S = 1.0
-_ORDERED = (
+_SPEC_FIELDS = (
     "job", "command", "launcher", "nodes", "procs_per_node", "gpus_per_node", "world_size", "master_addr",
     "master_port", "workdir", "created",
 )  # fmt: skip
 
 
 class JobSampler(Sampler):
-    """Says what changes; a job that is over is looked at no more."""
+    """Records on change; a finished job is not read again."""
 
     name = "jobs"
     finest_s = FOLLOWED_S
@@ -29,7 +29,7 @@ class JobSampler(Sampler):
     def __init__(self, context: "Context", agent: "Agent") -> None:
         super(JobSampler, self).__init__(context)
         self._agent = agent
-        self._said: dict[str, Fields] = {}  # job: the fields of its last record
+        self._sent: dict[str, Fields] = {}  # job: the fields of its last record
         self._due = 0.0
 
     @property
@@ -44,7 +44,7 @@ class JobSampler(Sampler):
             for fact in self._states():
                 yield fact
         for job, follower in list(self._agent.followed.items()):
-            over = self._said.get(job) is not None and state.is_over(self._said[job])
+            over = self._sent.get(job) is not None and job_dir.is_over(self._sent[job])
             facts = follower.facts(whole=over)
             for fact in facts:
                 yield fact
@@ -56,16 +56,18 @@ class JobSampler(Sampler):
         for folder, spec in job_dir.folders(self._agent.place.root, job_dir.identity_of(self.context)):
             job = spec["job"]
             here.add(job)
-            last = self._said.get(job)
-            if last is not None and state.is_over(last):
+            last = self._sent.get(job)
+            if last is not None and job_dir.is_over(last):
                 continue
-            fields = state.state_of(folder, spec)
+            fields = job_dir.state_of(folder, spec)
             if last is None:
-                yield "job", {name: spec[name] for name in _ORDERED}
+                yield "job", {name: spec[name] for name in _SPEC_FIELDS}
             if fields != last:
-                self._said[job] = fields
+                self._sent[job] = fields
                 yield "job_node", fields
-        for job, last in self._said.items():
-            if job not in here and not state.is_over(last):
-                self._said[job] = dict(last, state="failed", reason="it was not started: another node could not")
-                yield "job_node", self._said[job]
+        for job, last in self._sent.items():
+            if job not in here and not job_dir.is_over(last):
+                self._sent[job] = dict(
+                    last, state="failed", reason="not started: it could not be started on another node"
+                )
+                yield "job_node", self._sent[job]

@@ -1,7 +1,6 @@
-"""Variables of the ranks' own code, by the names that were asked for: read while the job runs, which stops nobody.
+"""Watched variables of the ranks' code, read by py-spy without stopping the ranks (`--nonblocking`).
 
-py-spy reads one rank after the other (`--nonblocking`), the values that were asked for leave the node and nothing else.
-What that costs is measured and told in `agent_cost`; the pace follows from it, so that it stays within its share.
+Only the values of configured names leave the node. The CPU cost is measured, reported in `agent_cost` and limited.
 """
 
 import math
@@ -14,8 +13,7 @@ from ..agent.binaries import PY_SPY
 from ..clocks import stamps
 from ..proc.procfs import ProcFs, printable
 from ..stacks import py_spy
-from ..stacks.readers import StackReader
-from ..stacks.source_lines import is_library
+from ..stacks.readers import StackReader, is_library
 from .base import Sampler
 
 TYPE_CHECKING = False
@@ -24,31 +22,31 @@ if TYPE_CHECKING:
 
     from ..agent.agent import Agent
     from .base import Context, Fact, Fields, ProcessKey
-    from .process_snapshot import RankRef
+    from .processes import RankRef
 
-#: Of the agent's CPU budget so much may go into this; the rest is for everything else.
+#: Share of the agent's CPU budget for reading variables.
 SHARE = 0.5
-#: One that could not be read is left alone for so long, seconds.
-REST_S = 60.0
-#: What the cost is told over, seconds.
+#: Seconds until a rank that could not be read is tried again.
+RETRY_S = 60.0
+#: Seconds over which the cost is averaged.
 WINDOW_S = 60.0
-#: Reading one rank may take so long, and a tick altogether; the other ranks come in the next one.
+#: Seconds. Timeout for one rank, and for a tick; the remaining ranks are read in the next tick.
 PROCESS_S, TICK_S = 2.0, 2.0
-MOST_NAMES = 16
-_MOST_TEXT = 40
+MAX_NAMES = 16
+_MAX_TEXT = 40
 _INT64 = 1 << 63
-#: Names that training loops have for the number of the step, the usual ones first.
+#: Usual names of the step counter of a training loop, in order of preference.
 STEPS = ("step", "global_step", "iteration", "iter_num", "it")
 
 
 class WatchedSampler(Sampler):
-    """Posts nothing itself: what it read goes into `context.shared["watched"]` and from there into `rank_stat`.
+    """Publishes `context.shared["watched"]`, which the process sampler adds to `rank_stat`; posts no records.
 
-    Rounds begin at whole multiples of `every_s` of the wall clock, on all nodes alike, so that the steps of ranks can
-    be compared; a round that costs more than its share makes the next one later by whole multiples.
+    Rounds begin at whole multiples of `every_s` of the wall clock, the same on all nodes, so that the steps of ranks
+    can be compared; a round that exceeds its share of CPU delays the next one by whole multiples.
 
     `context.shared["watched"]` is {(pid, start_ticks): (instant, {name: value})}; the instant is CLOCK_REALTIME, ns.
-    `context.shared["watch_cpu_pct"]` is what reading cost lately, in % of one core.
+    `context.shared["watch_cpu_pct"]` is the recent cost of reading, % of one core.
     """
 
     name = "watched"
@@ -57,16 +55,16 @@ class WatchedSampler(Sampler):
         super(WatchedSampler, self).__init__(context)
         self._agent = agent
         self._procfs = ProcFs(context.proc)
-        self._names = tuple(names)[:MOST_NAMES]
+        self._names = tuple(names)[:MAX_NAMES]
         self._every_s = every_s
-        self._known: dict[ProcessKey, tuple[int, Fields]] = {}
-        self._waiting: Deque[ProcessKey] = deque()  # keys of the ranks that this round has still to read
-        self._resting: dict[ProcessKey, float] = {}  # key → until when it is left alone
-        self._due = 0.0  # when the next round begins; the first one at once: somebody has just opened the console
+        self._values_by_rank: dict[ProcessKey, tuple[int, Fields]] = {}
+        self._waiting: Deque[ProcessKey] = deque()  # keys of the ranks still to be read in this round
+        self._retry: dict[ProcessKey, float] = {}  # key → time.monotonic() of the next attempt
+        self._due = 0.0  # start of the next round; the first one is immediate
         self._round_cost_s = 0.0
         self._costs: Deque[tuple[float, float]] = deque()  # (when, CPU seconds) of the reads of the last `WINDOW_S`
         self._began = time.monotonic()
-        self._told: set[str] = set()  # statuses that were logged
+        self._logged: set[str] = set()  # statuses that were logged
 
     @property
     def interval_s(self) -> float:
@@ -76,30 +74,30 @@ class WatchedSampler(Sampler):
     def start(self) -> None:
         """Terminate a running py-spy when the agent ends."""
         self._agent.on_end(commands.end_all)
-        self._tell_cost(time.monotonic())
+        self._publish_cost(time.monotonic())
 
     def tick(self, now: float) -> "Iterable[Fact]":
         """Read the ranks of the current round; yields no records."""
         ranks = self._ranks()
-        for kept in (self._known, self._resting):
-            for key in [key for key in kept if key not in ranks]:
-                del kept[key]
-        if ranks and self._has_come() and (self._waiting or self._begins()):
+        for table in (self._values_by_rank, self._retry):
+            for key in [key for key in table if key not in ranks]:
+                del table[key]
+        if ranks and self._is_py_spy_settled() and (self._waiting or self._round_begins()):
             self._read_round(ranks)
-        self._tell_cost(time.monotonic())
-        self.context.shared["watched"] = dict(self._known)
+        self._publish_cost(time.monotonic())
+        self.context.shared["watched"] = dict(self._values_by_rank)
         return iter(())
 
     def _ranks(self) -> "dict[ProcessKey, RankRef]":
-        seen = self.context.shared.get("processes")
-        return {(rank.pid, rank.start_ticks): rank for rank in seen.ranks} if seen else {}
+        snapshot = self.context.shared.get("processes")
+        return {(rank.pid, rank.start_ticks): rank for rank in snapshot.ranks} if snapshot else {}
 
-    def _has_come(self) -> bool:
-        """Whether py-spy is here, or known not to come: then the first read says why."""
+    def _is_py_spy_settled(self) -> bool:
+        """Whether py-spy has arrived, or has failed to; the first read then reports the reason."""
         return bool(self._agent.blobs.path(PY_SPY) or self._agent.blobs.problem(PY_SPY))
 
-    def _begins(self) -> bool:
-        """Whether a round begins within this tick; then it waits for that instant."""
+    def _round_begins(self) -> bool:
+        """Whether a round begins within this tick; waits for its start."""
         left = self._due - time.monotonic()
         if left > self.interval_s:
             return False
@@ -109,7 +107,7 @@ class WatchedSampler(Sampler):
     def _read_round(self, ranks: "dict[ProcessKey, RankRef]") -> None:
         began = time.monotonic()
         if not self._waiting:
-            self._waiting.extend(key for key in sorted(ranks) if self._resting.get(key, 0.0) <= began)
+            self._waiting.extend(key for key in sorted(ranks) if self._retry.get(key, 0.0) <= began)
             self._round_cost_s = 0.0
         while self._waiting and time.monotonic() < began + TICK_S:
             key = self._waiting.popleft()
@@ -126,14 +124,14 @@ class WatchedSampler(Sampler):
         try:
             values = self._values(key[0])
         except py_spy.StackError as error:
-            self._known.pop(key, None)
-            self._resting[key] = began + REST_S
-            self._tell(error, rank)
+            self._values_by_rank.pop(key, None)
+            self._retry[key] = began + RETRY_S
+            self._log_once(error, rank)
         else:
-            self._known[key] = (stamps.realtime_ns(), values)
-            self._resting.pop(key, None)
+            self._values_by_rank[key] = (stamps.realtime_ns(), values)
+            self._retry.pop(key, None)
         ended = time.monotonic()
-        # py-spy has one thread: what is more than the time it took belongs to a capture beside it
+        # py-spy has one thread: CPU time beyond the elapsed time belongs to a concurrent capture
         cost_s = min(_children_cpu_s() - before, ended - began)
         self._costs.append((ended, cost_s))
         self._round_cost_s += cost_s
@@ -143,7 +141,7 @@ class WatchedSampler(Sampler):
         blobs = self._agent.blobs
         reader = StackReader(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
         _, threads = reader.read(pid, PROCESS_S, frozenset(self._names))
-        threads.sort(key=lambda thread: thread.os_thread_id != pid)  # the main one tells, where it knows
+        threads.sort(key=lambda thread: thread.os_thread_id != pid)  # the main thread first
         values: Fields = {}
         for thread in threads:
             for name in self._names:
@@ -153,14 +151,14 @@ class WatchedSampler(Sampler):
                         values[name] = value
         return values
 
-    def _tell(self, error: "py_spy.StackError", rank: "RankRef") -> None:
-        """Once a kind of trouble, not once a rank."""
-        if error.status not in self._told and error.status != "gone":
-            self._told.add(error.status)
+    def _log_once(self, error: "py_spy.StackError", rank: "RankRef") -> None:
+        """Log each status once, not once per rank."""
+        if error.status not in self._logged and error.status != "gone":
+            self._logged.add(error.status)
             text = "watched variables of rank %s cannot be read: %s" % (rank.rank, error.text)
             self._agent.log("warning", text, error.try_)
 
-    def _tell_cost(self, now: float) -> None:
+    def _publish_cost(self, now: float) -> None:
         while self._costs and self._costs[0][0] < now - WINDOW_S:
             self._costs.popleft()
         elapsed = min(WINDOW_S, now - self._began)
@@ -169,10 +167,10 @@ class WatchedSampler(Sampler):
 
 
 def value_in(thread: "py_spy.PythonThread", name: str) -> "int | float | str | None":
-    """The value of a variable in one thread, or None: of the job's own innermost call that has it.
+    """The value of a variable in one thread, of the innermost frame of the job's own code that has it; or None.
 
-    Where no call of the job's own has it, of the outermost of a library's: that is the loop of a trainer, and what is
-    called further inside means something else by the same name.
+    If only library frames have it: of the outermost one, which is the loop of a trainer. Inner frames use the same name
+    for something else.
     """
     having = [(frame, value) for frame, variable, value in thread.locals if variable == name]
     own = [value for frame, value in having if not is_library(thread.frames[frame][1])]
@@ -182,26 +180,26 @@ def value_in(thread: "py_spy.PythonThread", name: str) -> "int | float | str | N
 
 
 def value_of(text: str) -> "int | float | str":
-    """What py-spy shows, as a number where it is one: 64 bits, or finite; else as a short text."""
+    """py-spy's text as a 64-bit integer or finite float if it is one, else as a short text."""
     try:
         integer = int(text)
     except ValueError:
         pass
     else:
-        return integer if -_INT64 <= integer < _INT64 else printable(text, _MOST_TEXT)
+        return integer if -_INT64 <= integer < _INT64 else printable(text, _MAX_TEXT)
     try:
         number = float(text)
     except ValueError:
         pass
     else:
-        return number if math.isfinite(number) else printable(text, _MOST_TEXT)
+        return number if math.isfinite(number) else printable(text, _MAX_TEXT)
     if text.startswith("<") and " at 0x" in text:
-        text = text.partition(" at 0x")[0] + ">"  # an object: its address tells nothing
-    return printable(text.strip("\"'"), _MOST_TEXT)
+        text = text.partition(" at 0x")[0] + ">"  # an object: without its address
+    return printable(text.strip("\"'"), _MAX_TEXT)
 
 
 def step_of(values: "Fields") -> "int | None":
-    """The number of the step among watched variables, by the usual names; None where none is a whole number."""
+    """The step number among watched variables, by the usual names; None if none is an integer."""
     for name in STEPS:
         value = values.get(name)
         if isinstance(value, int) and not isinstance(value, bool):

@@ -1,11 +1,10 @@
-"""Network ports that a job's traffic takes: RDMA ports and physical Ethernet interfaces, from sysfs alone."""
+"""Network ports from sysfs: RDMA ports and physical Ethernet interfaces."""
 
 import errno
 import os
 
-from ..nvml.counters import Counters
-from ..proc.small_files import read_number, read_text
-from .base import Sampler, Unavailable
+from ..proc.procfs import read_number, read_text
+from .base import Counters, Sampler, Unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,13 +12,13 @@ if TYPE_CHECKING:
 
     from .base import Context, Fact, Fields
 
-#: State, rate and error counters are read this often: an RDMA card asks its firmware for each of them.
+#: Seconds between two reads of state, rate and error counters, each of which is a firmware query on RDMA cards.
 SLOW_S = 5.0
-#: New and vanished ports are looked for this often.
+#: Seconds between two scans for new ports.
 FIND_S = 60.0
-#: A node with hundreds of virtual functions is told about its first ports only.
-MOST_PORTS = 64
-#: A link's speed is stated in bits.
+#: Upper limit of reported ports (nodes may have hundreds of virtual functions).
+MAX_PORTS = 64
+#: Bits per byte: link speeds are in bits per second.
 _BITS = 8.0
 
 #: (field of the record, file, unit) of an RDMA port; InfiniBand counts data in words of four bytes.
@@ -58,20 +57,20 @@ _ETHERNET_ERRORS = (
 
 
 class NicSampler(Sampler):
-    """One `nic` record a port a tick. Rates are over the time since the previous tick."""
+    """One `nic` record per port and tick. Rates are since the previous tick."""
 
     name = "nic"
 
     def __init__(self, context: "Context") -> None:
         super(NicSampler, self).__init__(context)
         self._ports: dict[str, _Port] = {}  # folder: _Port
-        self._find_at = 0.0
+        self._next_scan = 0.0
 
     def start(self) -> None:
         """Find the ports. Raises Unavailable."""
         self._find()
         if not self._ports:
-            raise Unavailable("no RDMA port and no physical Ethernet interface is to be seen", name="nic_none")
+            raise Unavailable("no RDMA port and no physical Ethernet interface found", name="nic_none")
 
     def stop(self) -> None:
         """Close the counter files."""
@@ -80,22 +79,22 @@ class NicSampler(Sampler):
 
     def tick(self, now: float) -> "Iterator[Fact]":
         """One `nic` record per port."""
-        if self._find_at == 0.0:
-            self._find_at = now + FIND_S
-        elif now >= self._find_at:
-            self._find_at = now + FIND_S
+        if self._next_scan == 0.0:
+            self._next_scan = now + FIND_S
+        elif now >= self._next_scan:
+            self._next_scan = now + FIND_S
             self._find()
         for folder, port in list(self._ports.items()):
             try:
                 yield "nic", port.read(now)
             except OSError:
-                port.close()  # unplugged, or its driver was taken away
+                port.close()  # unplugged, or its driver was unloaded
                 del self._ports[folder]
                 yield "nic", dict(port.identity, state="gone")
 
     def _find(self) -> None:
         for folder, make in _ports(self.context.sys):
-            if folder not in self._ports and len(self._ports) < MOST_PORTS:
+            if folder not in self._ports and len(self._ports) < MAX_PORTS:
                 self._ports[folder] = make(folder)
 
 
@@ -120,7 +119,7 @@ def _ports(sys: str) -> "Iterator[tuple[str, type[RdmaPort | EthernetPort]]]":
 
 
 class _Port(object):
-    """One port. `traffic` and `errors` are its counters; the former's files stay open, for they are read each tick."""
+    """One port. `traffic` and `errors` are its counters; the files of `traffic` stay open, they are read each tick."""
 
     traffic: "tuple[tuple[str, str, int], ...]" = ()
     errors: "tuple[tuple[str, str], ...]" = ()
@@ -133,7 +132,7 @@ class _Port(object):
         }
         self._counters = Counters()
         self._files: dict[str, int] = {}
-        self._slow_at = 0.0
+        self._slow_due = 0.0
         self._slow: Fields = {}
 
     def close(self) -> None:
@@ -142,11 +141,11 @@ class _Port(object):
         self._files = {}
 
     def read(self, now: float) -> "Fields":
-        """The fields of a `nic` record that are known. Raises OSError where the port is gone."""
+        """The available fields of a `nic` record. Raises OSError if the port is gone."""
         os.stat(self.folder)
-        grown: dict[str, int] = {}
-        if now >= self._slow_at:
-            self._slow_at = now + SLOW_S - 0.1
+        gains: dict[str, int] = {}
+        if now >= self._slow_due:
+            self._slow_due = now + SLOW_S - 0.1
             self._slow = self.state()
             for field, name in self.errors:
                 total = read_number("%s/%s" % (self.folder, name))
@@ -154,19 +153,19 @@ class _Port(object):
                     self._slow[field] = total
                     gained = self._counters.growth(field, total, 64)
                     if gained:
-                        grown[field] = gained
+                        gains[field] = gained
         fields = dict(self.identity, **self._slow)
         for field, name, unit in self.traffic:
             count = self._count(name)
             rate = self._counters.rate(field, count, 64, now, unit) if count is not None else None
             if rate is not None:
                 fields[field] = round(rate, 1)
-        if grown:
-            fields["grown"] = grown
+        if gains:
+            fields["grown"] = gains
         return {field: value for field, value in fields.items() if value is not None}
 
     def state(self) -> "Fields":
-        """The fields that change seldom."""
+        """The fields that are read every SLOW_S."""
         return {}
 
     def _count(self, name: str) -> "int | None":
@@ -218,7 +217,7 @@ class EthernetPort(_Port):
 
     def state(self) -> "Fields":
         """State and rate of the interface."""
-        megabits = read_number(self.folder + "/speed")  # -1, or not readable, while the link is down
+        megabits = read_number(self.folder + "/speed")  # -1 or not readable while the link is down
         return {
             "state": read_text(self.folder + "/operstate"),
             "rate_bytes_s": megabits * 1e6 / _BITS if megabits is not None and megabits > 0 else None,
@@ -237,11 +236,11 @@ def _at_least_0(number: "int | None") -> "int | None":
 
 
 def _word(text: "str | None") -> "str | None":
-    """ "4: ACTIVE" is active."""
+    """ "4: ACTIVE" → "active"."""
     return text.partition(":")[2].strip().lower() or None if text else None
 
 
 def _pci_address(device_folder: str) -> "str | None":
-    """The name of the PCI device behind a link; None for a device of another bus."""
+    """PCI address of the device a link points to; None on another bus."""
     name = os.path.realpath(device_folder).rpartition("/")[2]
     return name if name.count(":") == 2 and "." in name else None

@@ -1,4 +1,4 @@
-"""Processes and ranks: discovery and exit on change, and the activity of each rank at every tick."""
+"""What the sampler of processes has seen, as the other samplers and captures need it."""
 
 import os
 import time
@@ -15,7 +15,6 @@ from ..proc.unreadable_ranks import presumed_ranks
 from ..proc.users import Users
 from .base import Sampler
 from .locals import step_of
-from .process_snapshot import ChildRef, ProcessSnapshot, RankRef
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +25,69 @@ if TYPE_CHECKING:
     from ..proc.rank_owner import Ownership
     from ..proc.unreadable_ranks import PresumedRank
     from .base import Context, Fact, Fields, ProcessKey
+
+
+class RankRef(object):
+    """One live rank of this node, as other samplers need it."""
+
+    __slots__ = ("attempt", "gpu", "job", "local_rank", "ns_pid", "pid", "rank", "start_ticks")
+    attempt: int
+    gpu: "str | None"
+    job: str
+    local_rank: "int | None"
+    ns_pid: "int | None"
+    pid: int
+    rank: "int | None"
+    start_ticks: int
+
+    def __init__(self, fields: "Fields") -> None:
+        for name in self.__slots__:
+            setattr(self, name, fields[name])
+
+
+class ChildRef(object):
+    """One process below a rank: a DataLoader worker, a compiler, another. `job`, `attempt`, `rank` are its rank's."""
+
+    __slots__ = ("attempt", "job", "pid", "rank", "role", "start_ticks")
+    job: str
+    pid: int
+    rank: "int | None"
+    role: str
+    start_ticks: int
+
+    def __init__(self, fields: "Fields", attempt: int) -> None:
+        self.attempt = attempt
+        for name in ("job", "pid", "rank", "role", "start_ticks"):
+            setattr(self, name, fields[name])
+
+
+class ProcessSnapshot(object):
+    """The value of `context.shared["processes"]`, replaced each tick.
+
+    `ranks`: RankRef of every live rank. `children`: ChildRef of every process below one. `total`: processes that /proc
+    lists. `unreadable`: Python processes whose environment was denied. `live_denied`: those of which only the
+    environment at exec may be read (ptrace_scope), so that ranks set at run time are not found. `hidden`: processes
+    whose name is not readable either (hidepid).
+    """
+
+    __slots__ = ("children", "hidden", "live_denied", "ranks", "total", "unreadable")
+
+    def __init__(
+        self,
+        ranks: "tuple[RankRef, ...]",
+        children: "tuple[ChildRef, ...]",
+        total: int,
+        unreadable: int,
+        live_denied: int,
+        hidden: int,
+    ) -> None:
+        self.ranks = ranks
+        self.children = children
+        self.total = total
+        self.unreadable = unreadable
+        self.live_denied = live_denied
+        self.hidden = hidden
+
 
 #: Seconds between the two samples of the first tick: activity needs two samples.
 FIRST_SAMPLE_S = 0.2
@@ -40,13 +102,13 @@ class ProcessSampler(Sampler):
         super(ProcessSampler, self).__init__(context)
         self.procfs = ProcFs(context.proc)
         self.users = Users()
-        self.table: ProcessTable = None  # type: ignore[assignment]  # made by start()
+        self.table: ProcessTable = None  # type: ignore[assignment]  # set by start()
         self._processes: dict[ProcessKey, Fields] = {}  # fields of the last `process` record
         self._ranks: dict[ProcessKey, Fields] = {}  # fields of the last `rank` record
-        self._ended: set[ProcessKey] = set()  # those of `_ranks` that are zombies and whose end was reported
-        self._below: dict[ProcessKey, tuple[str, int | None]] = {}  # what was once below a rank: (job, rank)
+        self._ended: set[ProcessKey] = set()  # zombies among `_ranks` whose end was reported
+        self._below: dict[ProcessKey, tuple[str, int | None]] = {}  # processes that were ever below a rank: (job, rank)
         self._trackers: dict[ProcessKey, ActivityTracker] = {}
-        self._nccl: NcclVersions = None  # type: ignore[assignment]  # made by start()
+        self._nccl: NcclVersions = None  # type: ignore[assignment]  # set by start()
         self._unreadable = self._live_denied = 0
         self._first = True
 
@@ -81,15 +143,15 @@ class ProcessSampler(Sampler):
 
     def _evaluate(self) -> "list[Fact]":
         """Records of every process and rank that is new, changed or gone."""
-        judged = find_owners(self.table, self._below)
-        below_ranks = set(judged.owner_of).union(key[0] for key in self._below)
+        ownership = find_owners(self.table, self._below)
+        below_ranks = set(ownership.owner_of).union(key[0] for key in self._below)
         presumed = presumed_ranks(self.table, below_ranks, self.users)
-        owners = [self.table.entries[pid] for pid in sorted(judged.owners)]
-        ranks = {entry.key: self._rank_fields(entry, judged) for entry in owners}
+        owners = [self.table.entries[pid] for pid in sorted(ownership.owners)]
+        ranks = {entry.key: self._rank_fields(entry, ownership) for entry in owners}
         ranks.update((rank.entry.key, self._presumed_fields(rank)) for rank in presumed)
-        judged.owner_of.update(below(self.table, {rank.entry.pid for rank in presumed}))
-        self._remember_children(judged, ranks)
-        processes = self._process_fields(judged, ranks)
+        ownership.owner_of.update(below(self.table, {rank.entry.pid for rank in presumed}))
+        self._remember_children(ownership, ranks)
+        processes = self._process_fields(ownership, ranks)
         facts = list(_changes("process", self._processes, processes))
         facts.extend(self._rank_changes(ranks))
         self._processes = processes
@@ -117,12 +179,12 @@ class ProcessSampler(Sampler):
                 self._drop(key)
                 yield "rank", dict(fields, status="withdrawn", reason="the process is not a rank itself")
 
-    def _rank_fields(self, entry: "ProcessEntry", judged: "Ownership") -> "Fields":
+    def _rank_fields(self, entry: "ProcessEntry", ownership: "Ownership") -> "Fields":
         facts = entry.facts
         assert facts is not None and facts.claim is not None  # an owner has both
         fields = self._claim_fields(entry, facts.job, facts.claim)
         fields["gpu"] = gpu_of(facts.env, facts.claim.local_rank)
-        if entry.pid in judged.stale:
+        if entry.pid in ownership.stale:
             fields["status"] = "stale"
             fields["reason"] = "left over from attempt %d, which was restarted" % facts.claim.attempt
         return fields
@@ -157,9 +219,9 @@ class ProcessSampler(Sampler):
             "reason": None,
         }
 
-    def _remember_children(self, judged: "Ownership", ranks: "dict[ProcessKey, Fields]") -> None:
+    def _remember_children(self, ownership: "Ownership", ranks: "dict[ProcessKey, Fields]") -> None:
         alive = {}
-        for pid, owner in judged.owner_of.items():
+        for pid, owner in ownership.owner_of.items():
             fields = ranks[self.table.entries[owner].key]
             alive[self.table.entries[pid].key] = (fields["job"], fields["rank"])
         for key, place in self._below.items():
@@ -168,7 +230,7 @@ class ProcessSampler(Sampler):
                 alive.setdefault(key, place)  # its rank has ended; it keeps its role
         self._below = alive
 
-    def _process_fields(self, judged: "Ownership", ranks: "dict[ProcessKey, Fields]") -> "dict[ProcessKey, Fields]":
+    def _process_fields(self, ownership: "Ownership", ranks: "dict[ProcessKey, Fields]") -> "dict[ProcessKey, Fields]":
         """The `process` fields of everything worth a record, by (pid, start_ticks)."""
         processes: dict[ProcessKey, Fields] = {}
         for pid in sorted(set(self.table.noted).union(key[0] for key in self._below)):
@@ -184,7 +246,7 @@ class ProcessSampler(Sampler):
             job, rank, role = None, None, "python"
             if entry.key in ranks:
                 job, rank, role = ranks[entry.key]["job"], ranks[entry.key]["rank"], "rank"
-            elif entry.launcher or entry.pid in judged.launchers:
+            elif entry.launcher or entry.pid in ownership.launchers:
                 role = "launcher"
             elif place is not None:
                 job, rank = place

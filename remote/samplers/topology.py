@@ -1,11 +1,11 @@
-"""How the parts of this node are connected: `link` records at the start, and when an edge changes.
+"""Topology of this node: `link` records at the start, and when an edge changes.
 
-On a thread of its own and with handles of its own: eight GPUs are several hundred calls, and no figure waits for them.
+It has its own thread and NVML handles: eight GPUs take several hundred calls, which must not delay the GPU metrics.
 """
 
 import time
 
-from ..nvml import info, init
+from ..nvml import call, info
 from ..nvml.call import GpuLost, NvmlDevice
 from ..nvml.topology import NvLinkRemotes, peer_fields, query
 from ..proc.pci import PciTree, kernel_address, numa_distances
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ..proc.pci import PciPlace
     from .base import Context, Fact, Fields
 
-#: All of it is asked again this often: links go down, and a GPU that was reset may come back narrower.
+#: Seconds between two full reads: links go down, and a GPU may have fewer lanes after a reset.
 REFRESH_S = 60.0
-#: At a refresh so much time passes between two GPUs; the driver's lock is the GPU sampler's, too.
+#: Seconds of pause between two GPUs at a refresh: the GPU sampler shares the driver's lock.
 PAUSE_S = 0.02
 
 
@@ -37,7 +37,7 @@ class TopologySampler(Sampler):
         self._places: Any = nvml.places if self._simulated else PciTree(context.sys)
         self._is_open = False
         self._gpus: list[_Gpu] = []
-        self._said: dict[Any, Fields] = {}  # (type, a, b): the fields of its last record
+        self._sent: dict[Any, Fields] = {}  # (type, a, b): the fields of its last record
         self._due = 0.0
 
     def start(self) -> None:
@@ -45,11 +45,11 @@ class TopologySampler(Sampler):
         try:
             if self._nvml is None:
                 self._nvml = self.context.import_nvml()
-            init.initialise(self._nvml)
+            call.initialise(self._nvml)
             self._is_open = True
-            self._gpus = list(_gpus(self._nvml, init.device_count(self._nvml)))
+            self._gpus = list(_gpus(self._nvml, call.device_count(self._nvml)))
         except Unavailable:
-            pass  # the GPU sampler says it; a node without GPUs has network ports and NUMA nodes all the same
+            pass  # the GPU sampler reports it; network ports and NUMA nodes exist without GPUs
 
     def stop(self) -> None:
         """Release NVML."""
@@ -57,7 +57,7 @@ class TopologySampler(Sampler):
             try:
                 self._nvml.nvmlShutdown()
             except self._nvml.NVMLError:
-                pass  # the driver has gone first
+                pass  # the driver was unloaded
 
     def tick(self, now: float) -> "list[Fact]":
         """`link` records of edges that changed."""
@@ -65,7 +65,7 @@ class TopologySampler(Sampler):
             return []
         self._due = now + REFRESH_S
         edges: dict[Any, Fields] = {}
-        kept: set[str] = set()  # GPUs that the driver cannot reach now: their edges stand as they were
+        kept: set[str] = set()  # unreachable GPUs, whose edges are kept
         for edge in self._edges(kept):
             edges[_key(edge)] = edge
         return [("link", dict(edge, simulated=self._simulated)) for edge in self._changes(edges, kept)]
@@ -77,9 +77,9 @@ class TopologySampler(Sampler):
                     yield edge
             except GpuLost:
                 kept.add(gpu.uuid)
-            if self._said:
+            if self._sent:
                 time.sleep(PAUSE_S)
-        if not self._simulated:  # the ports of this machine are not those of simulated GPUs
+        if not self._simulated:  # simulated GPUs are not connected to the ports of this machine
             for edge in self._of_nics():
                 yield edge
         for edge in self._of_numa():
@@ -96,8 +96,8 @@ class TopologySampler(Sampler):
             ends = ("gpu", gpu.uuid), ("gpu", other.uuid)
             try:
                 fields, lacking = peer_fields(self._nvml, gpu.handle, other.handle)
-            except GpuLost as error:  # one of the two is gone: what was said of them before stands
-                before = self._said.get(("peer",) + ends)
+            except GpuLost as error:  # one of the two is lost: keep the previous edge
+                before = self._sent.get(("peer",) + ends)
                 lost = {field: str(error) for field in ("ancestor", "read", "write", "nvlink", "atomics")}
                 yield before or _edge("peer", *ends, fields={"unsupported": lost})
                 continue
@@ -118,7 +118,7 @@ class TopologySampler(Sampler):
             if identity["device"] not in seen:
                 seen.add(identity["device"])
                 place = self._places.locate(folder)
-                if place[0] is not None:  # an interface of no PCI card has no place
+                if place[0] is not None:  # an interface without a PCI device has no location
                     yield _place(("nic", identity["device"]), place)
 
     def _of_numa(self) -> "Iterator[Fields]":
@@ -130,21 +130,21 @@ class TopologySampler(Sampler):
                                 {"distance": distances[node][other]})  # fmt: skip
 
     def _changes(self, edges: "dict[Any, Fields]", kept: "set[str]") -> "list[Fields]":
-        """What is new, what differs, and what is gone, unless a GPU that cannot be reached keeps it."""
-        changed = [edge for key, edge in edges.items() if _told(self._said.get(key)) != _told(edge)]
-        for key, edge in self._said.items():
+        """New, changed and removed edges; those of unreachable GPUs are kept."""
+        changed = [edge for key, edge in edges.items() if _comparable(self._sent.get(key)) != _comparable(edge)]
+        for key, edge in self._sent.items():
             if key in edges:
                 continue
             if any(end == ("gpu", uuid) for end in key[1:] for uuid in kept):
                 edges[key] = edge
             else:
                 changed.append(dict(edge, gone=True))
-        self._said = edges
+        self._sent = edges
         return changed
 
 
 class _Gpu(object):
-    """One GPU, as this sampler asks about it."""
+    """One GPU with the handles of this sampler."""
 
     def __init__(self, nvml: "Any", handle: "Any", uuid: str) -> None:
         self.handle, self.uuid = handle, uuid
@@ -154,12 +154,12 @@ class _Gpu(object):
         except GpuLost as error:
             address, device.unsupported["pci_bus_id"] = None, str(error)
         self.address = kernel_address(address) if address else None
-        self.reason = device.unsupported.get("pci_bus_id", "the driver does not tell its PCI address")
+        self.reason = device.unsupported.get("pci_bus_id", "the driver does not report its PCI address")
         self.remotes = NvLinkRemotes(nvml, handle)
 
 
 def _gpus(nvml: "Any", count: int) -> "Iterator[_Gpu]":
-    """Those that the driver can open; the GPU sampler tells of the others."""
+    """GPUs that the driver can open; the GPU sampler reports the others."""
     for index in range(count):
         try:
             handle, reason = query(nvml, "nvmlDeviceGetHandleByIndex", index)
@@ -184,6 +184,6 @@ def _key(edge: "Fields") -> "tuple[Any, ...]":
     return tuple([edge["type"]] + [(edge[end]["kind"], edge[end]["id"]) for end in ("a", "b")])
 
 
-def _told(edge: "Fields | None") -> "Fields | None":
-    """What makes an edge another one; a link's speed of the moment does not, for an idle GPU lowers it."""
+def _comparable(edge: "Fields | None") -> "Fields | None":
+    """The fields that are compared: without the current link speed of a GPU, which drops when it is idle."""
     return edge and {field: value for field, value in edge.items() if field != "gen" or edge["a"]["kind"] != "gpu"}

@@ -19,8 +19,7 @@ from ..proc.proc_state import ProcessState, state_of
 from ..proc.procfs import GONE, ProcFs
 from . import py_spy
 from .py_spy import StackError
-from .readers import StackReader
-from .source_lines import SourceLines
+from .readers import SourceLines, StackReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..agent.agent import Agent
     from ..agent.binaries import BinaryStore
-    from ..samplers.process_snapshot import ChildRef, ProcessSnapshot, RankRef
+    from ..samplers.processes import ChildRef, ProcessSnapshot, RankRef
     from .py_spy import Frame, PythonThread
 
     Fields = dict[str, Any]

@@ -11,7 +11,7 @@ import stat
 import time
 
 from ..agent import commands
-from ..proc import interpreter
+from ..proc import programs
 from ..proc.procfs import printable
 from .py_spy import MAX_THREADS, PythonThread, StackError
 
@@ -37,7 +37,7 @@ _DENIED = ("cannot be traced", "Operation not permitted", "Permission denied")
 
 def find_program(procfs: "ProcFs", pid: int) -> "str | None":
     """A trusted pystack of the process's environment, else of the agent's PATH; or None."""
-    candidates: "list[str | None]" = [os.path.join(folder, NAME) for folder in interpreter.folders_of(procfs, pid)]
+    candidates: "list[str | None]" = [os.path.join(folder, NAME) for folder in programs.folders_of(procfs, pid)]
     candidates.append(shutil.which(NAME))
     for candidate in candidates:
         path = candidate and os.path.realpath(candidate)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gconsole_remote.clocks import addresses, plan, stamps
-from gconsole_remote.clocks.rate_limit import MAX_PER_S
+from gconsole_remote.clocks import commands, stamps, udp_socket
+from gconsole_remote.clocks.packet import MAX_PER_S
 from gconsole_remote.samplers.base import Unavailable
 
 from .probe_agents import Agent, listen, open_ports, peer, probe, probe_agents, wait_for
@@ -120,7 +120,7 @@ def test_probes_come_less_often_where_they_would_cost_more_than_they_may():
 
 def test_a_cadence_in_the_wrong_unit_never_sends_more_than_any_agent_may(monkeypatch):
     """5 us for 5 ms, had neither the console nor the agent refused it: the bucket and the cap hold it."""
-    monkeypatch.setattr(plan, "_CADENCE_US", (1, 1_000_000))
+    monkeypatch.setattr(commands, "_CADENCE_US", (1, 1_000_000))
     with probe_agents(2) as (asking, answering):
         pair(asking, answering, cadence_us=5, spacing_us=0, cpu_cap_pct=10)
         wait_for(lambda: asking.said("clock_cost") and asking.said("clock_cost")[-1]["cadence_us"] > 5)
@@ -168,12 +168,12 @@ def test_a_peer_that_never_answers_costs_bins_without_replies():
 
 
 def test_the_interface_is_chosen_as_nccl_does():
-    family, address = addresses.bind_address("=lo")
+    family, address = udp_socket.bind_address("=lo")
     assert (family, address) == (socket.AF_INET, "127.0.0.1")
-    assert addresses.bind_address("l") == addresses.bind_address("lo") == addresses.bind_address("127.0.0.1")
-    assert addresses.bind_address("::1") == (socket.AF_INET6, "::1")
+    assert udp_socket.bind_address("l") == udp_socket.bind_address("lo") == udp_socket.bind_address("127.0.0.1")
+    assert udp_socket.bind_address("::1") == (socket.AF_INET6, "::1")
     with pytest.raises(Unavailable, match="interface nosuch not found"):
-        addresses.bind_address("nosuch")
+        udp_socket.bind_address("nosuch")
     with pytest.raises(Unavailable, match="cannot open a UDP socket at"), probe_agents(1) as (agent,):
         listen(agent, "192.0.2.77")
 
@@ -184,7 +184,7 @@ def test_the_interface_is_chosen_as_nccl_does():
     ("::ffff:10.1.0.9 50000 ::ffff:10.1.0.5 22", (socket.AF_INET, "10.1.0.5")),
 ])  # fmt: skip
 def test_without_an_interface_probes_leave_where_ssh_came_in(connection, chosen):
-    assert addresses.bind_address("", {"SSH_CONNECTION": connection}) == chosen
+    assert udp_socket.bind_address("", {"SSH_CONNECTION": connection}) == chosen
 
 
 def test_bins_never_say_the_same_instant_twice():

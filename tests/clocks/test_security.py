@@ -15,8 +15,8 @@ import pytest
 from gconsole.analysis.clock.edge import edge_window
 from gconsole.records import ClockBins
 from gconsole_remote.clocks import packet
-from gconsole_remote.clocks.plan import BadProbePlan
-from gconsole_remote.clocks.rate_limit import MAX_PER_S, ReplayWindow, TokenBucket
+from gconsole_remote.clocks.commands import BadProbePlan
+from gconsole_remote.clocks.packet import MAX_PER_S, ReplayWindow, TokenBucket
 
 from .probe_agents import Agent, listen, peer, probe, probe_agents, wait_for
 

@@ -26,7 +26,7 @@ from gconsole.session.manage.catalog import import_file
 from gconsole.session.record import recovery
 from gconsole_remote.agent import wire as remote_wire
 from gconsole_remote.clocks import packet
-from gconsole_remote.comms import flight_recorder, nccl_inspector, nccl_log, nccl_ras
+from gconsole_remote.comms import flight_recorder, nccl_log, nccl_ras
 from gconsole_remote.stacks import py_spy, pystack
 
 from .sent import MEMORY, parquet_seeds, read_parquet
@@ -198,7 +198,7 @@ def _flight_seeds() -> list[bytes]:
 
 def read_library(data: bytes) -> None:
     """What communication libraries write: RAS, NCCL's log, Inspector's log; told apart by what is in it."""
-    for parse in (nccl_ras.parse, nccl_log.parse, nccl_inspector.parse):
+    for parse in (nccl_ras.parse, nccl_log.parse_log, nccl_log.parse_inspector):
         with contextlib.suppress(nccl_ras.BadRasResponse):
             parse(data)
     with _folder("rank_3.log", data) as folder:

@@ -4,8 +4,7 @@ import pytest
 from nvml import scenarios
 
 from gconsole_remote.nvml import xids
-from gconsole_remote.nvml.events import ThrottleWatch
-from gconsole_remote.nvml.kernel_log import parse, parse_pci_address
+from gconsole_remote.nvml.events import ThrottleWatch, parse_pci_address, parse_xid
 from gconsole_remote.samplers.base import Unavailable
 
 
@@ -145,7 +144,7 @@ def test_clocks_that_are_held_down_for_a_while_are_an_event_and_a_flicker_is_non
     ],
 )
 def test_lines_of_the_kernel_are_read_or_let_go(line, number):
-    found = parse(line)
+    found = parse_xid(line)
 
     assert (found and found.number) == number
 

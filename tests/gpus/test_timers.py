@@ -16,7 +16,7 @@ from fakeproc import check
 from gconsole_remote.clocks import gpu_timer
 from gconsole_remote.nvml.simulate import SimulatedNvml
 from gconsole_remote.samplers.base import Context, Unavailable
-from gconsole_remote.samplers.gpu_timer import GpuTimerSampler
+from gconsole_remote.samplers.clock import GpuTimerSampler
 
 AHEAD_NS = 7_000_000
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gconsole_remote.comms import flight_recorder, nccl_inspector, nccl_log, nccl_ras
+from gconsole_remote.comms import flight_recorder, nccl_log, nccl_ras
 
 from ...records import Collective, CollectiveSource, PgStatus
 from ...text import format
@@ -136,11 +136,11 @@ def _of_ras(data: bytes, path: Path, job: str, problems: list[Problem]) -> list[
 
 def _of_log(data: bytes, kind: CollectiveSource, path: Path, problems: list[Problem]) -> list[dict[str, Any]]:
     if kind == "inspector":
-        inspected = nccl_inspector.parse(data, limit=1 << 20)
+        inspected = nccl_log.parse_inspector(data, limit=1 << 20)
         if inspected.bad:
             problems.append(Problem(str(path), f"{inspected.bad} lines made no sense"))
         return list(inspected.entries)
-    said = nccl_log.parse(data, limit=1 << 20)
+    said = nccl_log.parse_log(data, limit=1 << 20)
     if said.unnamed:
         text = f"{said.unnamed} operations are of communicators whose Init lines are not in it"
         problems.append(Problem(str(path), text))

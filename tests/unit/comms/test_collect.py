@@ -26,7 +26,7 @@ from comms.documents import (
 )
 from gconsole_remote.comms import collect, sockets, worker_server
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.samplers.process_snapshot import RankRef
+from gconsole_remote.samplers.processes import RankRef
 
 IMITATION = Path(__file__).with_name("imitation.py")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux")

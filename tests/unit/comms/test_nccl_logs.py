@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comms.documents import NCCL_LOG, an_inspector_line
-from gconsole_remote.comms import nccl_inspector, nccl_log
+from gconsole_remote.comms import nccl_log
 
 HEAD = {"capture": "c", "job": "j", "rank": 0}
 
@@ -17,7 +17,7 @@ def fits(entries, source):
 
 
 def test_a_launch_is_named_by_the_communicator_that_all_ranks_know():
-    first, second, *_ = nccl_log.parse(NCCL_LOG.encode()).entries
+    first, second, *_ = nccl_log.parse_log(NCCL_LOG.encode()).entries
     assert first["process_group"] == ["0x8c1f", ""]
     assert (first["collective_seq_id"], second["collective_seq_id"]) == (9, 10), "opCount is hexadecimal"
     assert (second["profiling_name"], second["input_numel"], second["input_dtypes"]) == (
@@ -27,12 +27,12 @@ def test_a_launch_is_named_by_the_communicator_that_all_ranks_know():
 
 
 def test_a_send_is_written_as_torch_writes_it_and_has_no_place_among_the_collectives():
-    send = nccl_log.parse(NCCL_LOG.encode()).entries[2]
+    send = nccl_log.parse_log(NCCL_LOG.encode()).entries[2]
     assert (send["profiling_name"], send["is_p2p"], send["collective_seq_id"]) == ("nccl:send 0->1", True, None)
 
 
 def test_a_communicator_whose_beginning_is_not_in_the_log_has_no_name():
-    said = nccl_log.parse(NCCL_LOG.encode())
+    said = nccl_log.parse_log(NCCL_LOG.encode())
     assert said.entries[3]["process_group"] is None
     assert said.unnamed == 1
     assert fits(said.entries, "nccl_log")
@@ -40,18 +40,18 @@ def test_a_communicator_whose_beginning_is_not_in_the_log_has_no_name():
 
 def test_a_communicator_begun_by_a_newer_nccl_is_known_too():
     line = NCCL_LOG.replace("ncclCommInitRank", "[Rank 0] ncclCommSplit").replace("COMPLETE", "START")
-    assert nccl_log.parse(line.encode()).entries[0]["process_group"] == ["0x8c1f", ""]
+    assert nccl_log.parse_log(line.encode()).entries[0]["process_group"] == ["0x8c1f", ""]
 
 
 def test_only_the_newest_launches_are_kept():
     line = NCCL_LOG.splitlines()[1]
     log = "\n".join(line.replace("opCount 9", f"opCount {seq:x}") for seq in range(100))
-    assert [entry["collective_seq_id"] for entry in nccl_log.parse(log.encode(), limit=3).entries] == [97, 98, 99]
+    assert [entry["collective_seq_id"] for entry in nccl_log.parse_log(log.encode(), limit=3).entries] == [97, 98, 99]
 
 
 def test_inspector_says_how_long_a_completed_operation_took():
     lines = "\n".join([an_inspector_line(3), "", an_inspector_line(4, took_us=750.0), an_inspector_line(5)[:40]])
-    said = nccl_inspector.parse(lines.encode())
+    said = nccl_log.parse_inspector(lines.encode())
     assert [(entry["collective_seq_id"], entry["duration_ms"]) for entry in said.entries] == [(3, 0.5), (4, 0.75)]
     one = said.entries[0]
     assert (one["process_group"], one["msg_size_bytes"], one["retired"], one["version"]) == (
@@ -62,7 +62,7 @@ def test_inspector_says_how_long_a_completed_operation_took():
 
 
 def test_a_line_of_inspector_that_makes_no_sense_is_counted():
-    said = nccl_inspector.parse("\n".join([an_inspector_line(1), "{]", an_inspector_line(2)]).encode())
+    said = nccl_log.parse_inspector("\n".join([an_inspector_line(1), "{]", an_inspector_line(2)]).encode())
     assert (len(said.entries), said.bad) == (2, 1)
 
 
@@ -70,7 +70,7 @@ def test_inspectors_sends_have_their_peers():
     line = an_inspector_line(1).replace('"coll_perf"', '"p2p_perf"').replace('"coll_', '"p2p_')
     for old, new in (('"coll"', '"p2p"'), ('"AllReduce"', '"Send"'), ('"p2p_sn"', '"p2p_peer": 1, "p2p_sn"')):
         line = line.replace(old, new)
-    [one] = nccl_inspector.parse(line.encode()).entries
+    [one] = nccl_log.parse_inspector(line.encode()).entries
     assert (one["profiling_name"], one["is_p2p"], one["p2p_seq_id"]) == ("nccl:send 0->1", True, 1)
 
 
@@ -80,5 +80,5 @@ def test_damaged_logs_are_records_or_passed_over(lines, data):
     text = bytearray("\n".join(lines).encode())
     for _ in range(data.draw(st.integers(0, 8)) if text else 0):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
-    assert fits(nccl_log.parse(bytes(text)).entries, "nccl_log")
-    assert fits(nccl_inspector.parse(bytes(text)).entries, "inspector")
+    assert fits(nccl_log.parse_log(bytes(text)).entries, "nccl_log")
+    assert fits(nccl_log.parse_inspector(bytes(text)).entries, "inspector")

@@ -11,7 +11,7 @@ from fakeproc import check
 
 from gconsole_remote.clocks import stamps
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.samplers.process_snapshot import ChildRef, ProcessSnapshot, RankRef
+from gconsole_remote.samplers.processes import ChildRef, ProcessSnapshot, RankRef
 from gconsole_remote.stacks import capture as stacks
 
 PY_SPY = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")

@@ -54,11 +54,11 @@ def test_an_agent_over_its_budget_samples_half_as_often_and_says_what_to_try(wat
 
     (said,) = watched.agent.said
     assert said == (
-        "warning", "the agent used 5.0 % of a core, its budget is 2 %: it samples every 2 s now",
+        "warning", "the agent used 5.0 % of a core, its budget is 2 %: sampling interval raised to 2 s",
         "raise [agent] cpu_budget_pct or sample_interval_ms",
     )  # fmt: skip
 
 
 def test_it_is_never_slowed_for_good(watched):
-    assert watched.use(50, seconds=300) == cost.MOST_SLOWED
+    assert watched.use(50, seconds=300) == cost.MAX_SLOWDOWN
     assert watched.use(0.1, seconds=300) == 1.0

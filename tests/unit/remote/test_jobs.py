@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from gconsole_remote.agent import commands
-from gconsole_remote.agent.detached_start import DetachedStarter
+from gconsole_remote.agent.commands import DetachedStarter
+from gconsole_remote.jobs import job_dir, output, preflight, process_tree, requests, supervisor
 from gconsole_remote.jobs import job_dir as files
-from gconsole_remote.jobs import output, preflight, process_tree, requests, state, supervisor
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.jobs import JobSampler
 
@@ -83,7 +83,7 @@ def begun(agent, spec):
 
 def the_state(agent, job="j-1"):
     entries = files.all_folders(agent.place.root)
-    [fields] = [state.state_of(folder, spec) for folder, spec in entries if spec["job"] == job]
+    [fields] = [job_dir.state_of(folder, spec) for folder, spec in entries if spec["job"] == job]
     return fields
 
 
@@ -95,7 +95,7 @@ def until(condition, deadline_s=30.0):
 
 
 def over(agent, job="j-1"):
-    until(lambda: state.is_over(the_state(agent, job)))
+    until(lambda: job_dir.is_over(the_state(agent, job)))
     return the_state(agent, job)
 
 
@@ -214,9 +214,9 @@ def test_a_port_that_another_job_was_given_is_not_offered(agent, tmp_path):
 def test_a_job_never_begun_is_given_up(agent, tmp_path):
     requests.prepare(agent, {"spec": a_spec(tmp_path, "x")})
     [(folder, spec)] = files.all_folders(agent.place.root)
-    assert state.state_of(folder, spec)["state"] == "dispatching"
-    later = spec["prepared_s"] + state.NEVER_BEGUN_S + 1
-    assert state.state_of(folder, spec, later)["state"] == "failed"
+    assert job_dir.state_of(folder, spec)["state"] == "dispatching"
+    later = spec["prepared_s"] + job_dir.NEVER_BEGUN_S + 1
+    assert job_dir.state_of(folder, spec, later)["state"] == "failed"
 
 
 def test_the_folder_is_nobody_elses_to_enter(agent, tmp_path):

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.samplers.process_snapshot import RankRef
+from gconsole_remote.samplers.processes import RankRef
 from gconsole_remote.stacks import capture, py_spy
-from gconsole_remote.stacks.source_lines import SourceLines
+from gconsole_remote.stacks.readers import SourceLines
 
 
 def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):

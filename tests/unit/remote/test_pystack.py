@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from liveranks import Blobs, Ranks, capture, main_thread
 
-from gconsole_remote.proc import interpreter
+from gconsole_remote.proc import programs
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import py_spy, pystack, readers
 
@@ -120,7 +120,7 @@ def test_what_py_spy_says_of_a_python_beyond_it_is_understood(proc, name, said, 
 def test_the_version_is_read_from_the_library_where_the_executable_does_not_tell(proc):
     proc.process(41, "/opt/app/train", exe="/opt/app/train")
     (proc.root / "41/maps").write_text("7f0 r-xp 0 00:00 1 /opt/lib/libpython3.14t.so.1.0\n")
-    version = interpreter.version_of(ProcFs(str(proc.root)), 41)
+    version = programs.version_of(ProcFs(str(proc.root)), 41)
     assert (version.number, version.free_threaded, str(version)) == ((3, 14), True, "Python 3.14t")
 
 

@@ -17,7 +17,7 @@ import json, sys, time
 sys.path.insert(0, sys.argv[1])
 from gconsole_remote.clocks import stamps as clock; from gconsole_remote.stacks import capture as stacks
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.samplers.process_snapshot import ProcessSnapshot, RankRef
+from gconsole_remote.samplers.processes import ProcessSnapshot, RankRef
 class Blobs(object):
     def path(self, name): return sys.argv[2]
 pid = int(sys.argv[3])

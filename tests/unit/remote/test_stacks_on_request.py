@@ -8,7 +8,7 @@ import time
 from liveranks import LOCK, READY, SLEEP, capture, main_thread
 
 from gconsole_remote.proc.procfs import ProcFs
-from gconsole_remote.stacks import py_spy, source_lines
+from gconsole_remote.stacks import py_spy, readers
 
 CALLS = READY + (
     "import time\ndef recv(src, secret='s3'):\n    time.sleep(600)\ndef send(src):\n    recv(src + 1)\nsend(1)\n"
@@ -89,9 +89,9 @@ def test_a_source_that_cannot_be_read_is_left_out(ranks):
 
 
 def test_a_file_system_that_hangs_is_waited_for_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(source_lines, "_lines_of", lambda path: time.sleep(60))
-    monkeypatch.setattr(source_lines, "READ_TIMEOUT_S", 0.05)
-    reader = source_lines.SourceLines(ProcFs())
+    monkeypatch.setattr(readers, "_lines_of", lambda path: time.sleep(60))
+    monkeypatch.setattr(readers, "READ_TIMEOUT_S", 0.05)
+    reader = readers.SourceLines(ProcFs())
     began = time.monotonic()
     frames = [(f"f{number}", f"/x/{number}.py", 1, False) for number in range(9)]
     for frame in frames:
