@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,7 +101,7 @@ def live_through(day: list, console: Console) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(DAYS)
 def test_within_the_limit_nothing_is_lost_or_doubled_whatever_happens(day):
     console = Console(Outbox(ROOMY, keep=True))
@@ -112,7 +113,7 @@ def test_within_the_limit_nothing_is_lost_or_doubled_whatever_happens(day):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(DAYS)
 def test_what_does_not_fit_is_counted_once_and_nothing_is_both_lost_and_received(day):
     console = Console(Outbox(TIGHT, keep=True))
@@ -122,7 +123,7 @@ def test_what_does_not_fit_is_counted_once_and_nothing_is_both_lost_and_received
     assert console.accounts_for(console.outbox.last_seq)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.one_of(POST, TAKE), max_size=60))
 def test_without_keeping_every_record_is_still_written_or_counted(day):
     console = Console(Outbox(TIGHT, keep=False))

@@ -8,6 +8,7 @@ import json
 import zlib
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ FRAMES = st.dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(FRAMES.filter(lambda frame: "\\ud" not in json.dumps(frame)))
 def test_what_is_encoded_comes_back_as_one_line(frame):
     line = wire.encode(frame)
@@ -37,7 +38,7 @@ def test_what_is_encoded_comes_back_as_one_line(frame):
     assert wire.decode(line.rstrip(b"\n")) == frame
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=300))
 def test_garbage_is_a_bad_frame_and_nothing_else(line):
     try:
@@ -46,7 +47,7 @@ def test_garbage_is_a_bad_frame_and_nothing_else(line):
         pass
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(max_size=20))
 def test_any_text_at_all_becomes_text_that_utf8_can_hold(text):
     back = wire.decode(wire.encode({"text": text}).rstrip())["text"]

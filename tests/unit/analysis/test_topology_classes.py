@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import msgspec
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import hgx, hgx_facts, pcie_facts, uuid
@@ -111,7 +112,7 @@ NODES = [*ALIKE, hgx("node044", dead=[4]), hgx("node045", dead=[4]), with_width(
          hgx("node012", down=["mlx5_0"])]  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.permutations(NODES))
 def test_classes_do_not_depend_on_the_order_of_nodes(nodes):
     def told(classes):
@@ -120,7 +121,7 @@ def test_classes_do_not_depend_on_the_order_of_nodes(nodes):
     assert told(classes_of(nodes)) == told(classes_of(NODES))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.sampled_from(["h100", "dead", "slow", "down"]), max_size=12))
 def test_every_node_is_in_exactly_one_class(kinds):
     make = {"h100": hgx, "dead": lambda name: hgx(name, dead=[1]), "down": lambda name: hgx(name, down=["mlx5_0"]),

@@ -4,6 +4,7 @@ import json
 import pickle
 
 import pytest
+from examples import examples
 from fakeproc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -188,7 +189,7 @@ FIELDS = st.sampled_from([*an_entry(1), "frames", "duration_ms", "pg_name", "seq
 
 @pytest.mark.slow
 @given(st.lists(st.dictionaries(FIELDS, ANYTHING) | ANYTHING, max_size=4), ANYTHING, ANYTHING, ANYTHING)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, status, version):
     entries = [{**an_entry(1), **entry} if isinstance(entry, dict) else entry for entry in entries]
     said = flight_recorder.parse_document(
@@ -199,7 +200,7 @@ def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, st
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_damaged_json_is_records_or_a_reason(data):
     text = bytearray((RECORDED / "mixed.0.json").read_bytes())
     for _ in range(data.draw(st.integers(1, 6))):

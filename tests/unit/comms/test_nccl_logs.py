@@ -1,5 +1,6 @@
 """NCCL's own log and Inspector's: what was launched, what was completed. All synthetic, after NCCL's sources."""
 
+from examples import examples
 from fakeproc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,7 +76,7 @@ def test_inspectors_sends_have_their_peers():
 
 
 @given(st.lists(st.sampled_from([*NCCL_LOG.splitlines(), an_inspector_line(1), "x"]), max_size=6), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_damaged_logs_are_records_or_passed_over(lines, data):
     text = bytearray("\n".join(lines).encode())
     for _ in range(data.draw(st.integers(0, 8)) if text else 0):

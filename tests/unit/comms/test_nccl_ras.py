@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from examples import examples
 from fakeproc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,7 +105,7 @@ def test_what_is_no_answer_is_refused_with_a_reason(data):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_damaged_answer_is_records_or_a_reason(data):
     whole = data.draw(st.sampled_from([
         RAS_TEXT, a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(1, dead=True)]),
@@ -131,6 +132,6 @@ TABLES = st.recursive(
 
 @pytest.mark.slow
 @given(st.lists(TABLES, max_size=3) | TABLES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_whatever_the_communicators_are_they_become_records_or_reasons(communicators):
     assert fits(nccl_ras.parse(json.dumps({"communicators": communicators, "nccl_version": "3.0"}).encode()))

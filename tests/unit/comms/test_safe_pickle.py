@@ -4,6 +4,7 @@ import pickle
 import time
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ def test_what_torch_wrote_is_read_as_pickle_reads_it(path):
 
 @pytest.mark.slow
 @given(PLAIN, st.sampled_from([2, 3, 4, 5]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_plain_value_comes_back(value, protocol):
     assert loads(pickle.dumps(value, protocol)) == value
 
@@ -50,7 +51,7 @@ def test_torchs_own_list_builders_are_not_called_either():
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_garbage_is_refused_with_the_place(data):
     try:
         loads(b"\x80\x02" + data)
@@ -59,7 +60,7 @@ def test_garbage_is_refused_with_the_place(data):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_damaged_dump_is_a_value_or_a_reason(data):
     whole = bytearray((RECORDED / "missing.0.pickle").read_bytes())
     for _ in range(data.draw(st.integers(1, 8))):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from comms.documents import NCCL_LOG, RAS_TEXT, RECORDED, a_dump, a_ras_answer, a_ras_rank, an_inspector_line, waiting
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,7 +85,7 @@ def test_logs_know_a_rank_by_its_number_in_the_largest_communicator(tmp_path):
 
 @pytest.mark.slow
 @given(st.sampled_from(sorted(RECORDED.glob("*.*"))), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_whatever_a_file_holds_there_are_records_or_a_named_problem(tmp_path_factory, path, data):
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 8))):

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from examples import examples
 from fakeproc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,7 +54,7 @@ _THREAD = st.fixed_dictionaries({
 
 @pytest.mark.slow
 @given(st.lists(_THREAD | _ANY, max_size=3) | _ANY)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_whatever_py_spy_says_is_threads_or_told(said):
     """What is taken for threads also makes records that fit."""
     try:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_made import any_record
@@ -20,7 +21,7 @@ from gconsole.session.record.recorder import Recorder
 from gconsole.session.record.selection import select
 
 ANY_RECORD = st.sampled_from(sorted(KINDS)).flatmap(any_record)
-ROUGH = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+ROUGH = settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.slow

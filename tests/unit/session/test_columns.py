@@ -3,6 +3,7 @@
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_made import any_record, records_in
@@ -23,7 +24,9 @@ def written(path, table, records, **how):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=examples(10),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(data=st.data())
 def test_any_record_comes_back_from_parquet_as_it_was(kind, data, tmp_path):

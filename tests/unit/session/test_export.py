@@ -9,6 +9,7 @@ import msgspec
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_made import START, a_job, a_session, any_record, gpu
@@ -57,7 +58,7 @@ def run(*args):
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_session_goes_into_one_file_and_comes_back_byte_for_byte(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sessions")
@@ -251,7 +252,7 @@ def test_csv_has_a_file_a_kind_and_no_formula(tmp_path):
     assert len(pd.read_csv(tmp_path / "out" / "rank_stat.csv")) == 12
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=st.text(max_size=30))
 def test_no_text_whatever_becomes_a_formula(text, tmp_path_factory):
     from gconsole.text.csv_cell import cell

@@ -5,6 +5,7 @@ from itertools import islice
 
 import pytest
 from click.testing import CliRunner
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_made import a_job, a_session, any_record, gpu
@@ -36,7 +37,7 @@ def in_order(records):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_comes_out_of_parquet_is_what_was_recorded_byte_for_byte(data, tmp_path_factory):
     kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4))
