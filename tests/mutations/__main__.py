@@ -1,4 +1,4 @@
-"""Runs the mutations, each in a copy of the tree, and prints which tier of tests notices it.
+"""Runs the mutations, one after the other in a copy of the tree, and prints which tier of tests notices it.
 
     python -m tests.mutations                      all, in both tiers
     python -m tests.mutations --tier quick NAME…   some, in one tier
@@ -97,18 +97,18 @@ def run_tests(folder: Path, tests: Sequence[str], tier: str) -> int:
     return done.returncode
 
 
-def is_caught(mutation: Mutation, tier: str) -> bool | None:
-    """Whether a test of the tier fails; None if the mutated tree cannot be tested at all."""
+def is_caught(mutation: Mutation, tier: str, folder: Path) -> bool | None:
+    """Whether a test of the tier fails in the mutated copy; None if the mutated tree cannot be tested at all."""
     tests = tests_of(mutation, tier)
     if not tests:
         return False
-    with tempfile.TemporaryDirectory(prefix="gconsole-mutation-") as scratch:
-        folder = Path(scratch)
-        make_copy(folder)
-        path = place_of(mutation, folder)
-        path.write_text(path.read_text(encoding="utf-8").replace(mutation.old, mutation.new), encoding="utf-8")
-        status = run_tests(folder, tests, tier)
-    return {0: False, 1: True, 5: False}.get(status)
+    path = place_of(mutation, folder)
+    original = path.read_text(encoding="utf-8")
+    path.write_text(original.replace(mutation.old, mutation.new), encoding="utf-8")
+    try:
+        return {0: False, 1: True, 5: False}.get(run_tests(folder, tests, tier))
+    finally:
+        path.write_text(original, encoding="utf-8")
 
 
 def main() -> int:
@@ -118,25 +118,27 @@ def main() -> int:
     parser.add_argument("--unchanged", action="store_true", help="run the tests in an unchanged copy")
     options = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if not options.names or mutation.name in options.names]
-    if options.unchanged:
-        with tempfile.TemporaryDirectory(prefix="gconsole-mutation-") as scratch:
-            make_copy(Path(scratch))
+    with tempfile.TemporaryDirectory(prefix="gconsole-mutation-") as scratch:
+        make_copy(Path(scratch))
+        if options.unchanged:
             return run_tests(Path(scratch), sorted({test for mutation in chosen for test in mutation.tests}), "test")
-    missed = 0
-    for tier in options.tier or list(GOALS):
-        caught = 0
-        for mutation in chosen:
-            began = time.monotonic()
-            result = is_caught(mutation, tier)
-            caught += bool(result)
-            word = {True: "caught", False: "MISSED", None: "BROKEN"}[result]
-            print(
-                f"{tier:6s} {word}  {mutation.name:28s} {time.monotonic() - began:6.1f} s  {mutation.defect}",
-                flush=True,
-            )
-        print(f"{tier}: {caught} of {len(chosen)} caught ({caught / len(chosen):.0%}, goal {GOALS[tier]:.0%})")
-        missed += caught < GOALS[tier] * len(chosen)
+        missed = [tier for tier in options.tier or GOALS if not reaches_goal(chosen, tier, Path(scratch))]
     return 1 if missed else 0
+
+
+def reaches_goal(mutations: Sequence[Mutation], tier: str, folder: Path) -> bool:
+    """Run the mutations in one tier and print each result; whether enough are caught."""
+    caught = 0
+    for mutation in mutations:
+        began = time.monotonic()
+        result = is_caught(mutation, tier, folder)
+        caught += bool(result)
+        word = {True: "caught", False: "MISSED", None: "BROKEN"}[result]
+        seconds = time.monotonic() - began
+        print(f"{tier:6s} {word}  {mutation.name:28s} {seconds:6.1f} s  {mutation.defect}", flush=True)
+    share = caught / len(mutations)
+    print(f"{tier}: {caught} of {len(mutations)} caught ({share:.0%}, goal {GOALS[tier]:.0%})")
+    return share >= GOALS[tier]
 
 
 if __name__ == "__main__":

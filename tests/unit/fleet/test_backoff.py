@@ -74,6 +74,20 @@ async def test_a_node_that_answers_all_the_while_waits_its_time(monkeypatch: pyt
     await waiting
 
 
+async def test_probes_of_a_reachable_node_are_spaced_ever_wider(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def probe() -> bool | None:
+        return True if len(pauses) < 4 else None
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(backoff.asyncio, "sleep", sleep)
+    await Backoff(probe)._watch_reachability(was_away=False)
+    assert pauses == [pytest.approx(backoff.PROBE_INTERVAL_S * 2**doubling, rel=0.3) for doubling in (1, 2, 3, 4)]
+
+
 async def test_without_a_time_only_a_person_ends_the_wait() -> None:
     one = Backoff(never_known)
     waiting = asyncio.create_task(one.wait(None))

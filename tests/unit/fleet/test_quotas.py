@@ -18,12 +18,15 @@ from gconsole.fleet.rpc import Rpc
 from gconsole.fleet.wire import MAX_LINE, LineSplitter, MalformedFrame, read_hello, unpack
 from gconsole.records import (
     ClockSource,
+    ConsoleRecord,
     Gap,
     GpuEvent,
     Host,
     Job,
     JobNode,
     Log,
+    Mark,
+    NodeState,
     Process,
     RankStat,
     RawRecord,
@@ -70,6 +73,8 @@ def test_a_bucket_gives_its_burst_and_then_its_rate():
     assert [bucket.consume() for _ in range(4)] == [True, True, True, False]
     now[0] = 1.0
     assert [bucket.consume() for _ in range(3)] == [True, True, False]
+    now[0] = 1000.0
+    assert [bucket.consume() for _ in range(4)] == [True, True, True, False], "idle time saves up one burst, not more"
 
 
 def test_who_has_taken_more_than_its_share_waits_until_it_is_paid():
@@ -217,11 +222,37 @@ def test_the_first_holes_say_exactly_which_records_they_are():
     assert (gap.first_seq, gap.last_seq, gap.count) == (1, 4, 4)
 
 
-@pytest.mark.parametrize("source", ["console"])
-def test_a_node_cannot_speak_as_the_console(source: str):
+@pytest.mark.parametrize(
+    "record",
+    [
+        Log(source="console", severity="error", text="all is well"),
+        NodeState(state="ok"),
+        Mark(text="x"),
+        ConsoleRecord(cluster="c", version="0"),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_record_kinds_of_the_console_are_rejected_from_a_node(record: Record):
     node = Node()
-    assert node.say(Log(source=source, severity="error", text="all is well")) is None
+    assert node.say(record) is None
     assert node.complaints
+
+
+def test_a_record_that_is_sent_again_after_a_reconnect_is_dropped_without_a_gap():
+    node = Node()
+    assert node.say(Log(source="agent", text="first"), 1) is not None
+    assert node.say(Log(source="agent", text="second"), 2) is not None
+    node.intake.greet("a" * 16)
+    assert node.say(Log(source="agent", text="second"), 2) is None
+    assert node.say(Log(source="agent", text="third"), 3) is not None
+    assert not node.gaps
+
+
+def test_records_of_a_new_agent_count_from_one():
+    node = Node()
+    node.say(Log(source="agent", text="x"), 1)
+    node.intake.greet("b" * 16)
+    assert node.say(Log(source="agent", text="x"), 1) is not None
 
 
 def test_a_node_that_is_none_of_a_jobs_has_no_say_in_what_was_ordered():
