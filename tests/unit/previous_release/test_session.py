@@ -13,7 +13,7 @@ from gconsole.session.query.engine import Database
 from gconsole.session.query.sources import RecordedSource
 
 #: GPU figures, a map, stacks, arrays of structs, and a kind that nobody knows, with the segments they were made of.
-PREVIOUS = Path(__file__).parent / "previous" / "pyarrow"
+PREVIOUS = Path(__file__).parent / "session"
 
 
 @pytest.fixture

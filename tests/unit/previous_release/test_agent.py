@@ -1,0 +1,105 @@
+"""The agent of release 0.1.0 beside this release: its hello is understood, and a lingering one makes way.
+
+`agent.payload` is what that release sends to a node: header, boot code and modules.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gconsole.config import load
+from gconsole.config.model import NodeConfig
+from gconsole.fleet.deploy import payload, start_frame
+from gconsole.fleet.wire import read_hello
+
+PREVIOUS = (Path(__file__).parent / "agent.payload").read_bytes()
+CONSOLE, DEADLINE_S = "c0ffee0000000002", 60.0
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[NodeConfig]:
+    """A node on this machine whose agents linger; what is left is stopped at the end."""
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text(
+        f'[ssh]\ntransport = "local"\n[agent]\nlinger_s = 60\nsimulate_gpus = 2\ncache_dir = "{tmp_path}/cache"\n'
+        '[[nodes]]\nhosts = "here"\nprocess_filter = "env:NOBODY_HAS=this"\n'
+    )
+    yield load(str(hosts)).nodes[0]
+    if socket_of(tmp_path).exists():
+        with connected(socket_of(tmp_path)) as console:
+            console.sendall(line({"stop": True}))
+            console.recv(1)
+
+
+def socket_of(folder: Path) -> Path:
+    return folder / "cache" / "run" / f"{CONSOLE}.sock"
+
+
+def connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(DEADLINE_S)
+    connection.connect(str(path))
+    return connection
+
+
+def line(frame: dict[str, Any]) -> bytes:
+    return json.dumps(frame).encode() + b"\n"
+
+
+def start_agent(node: NodeConfig, preamble: bytes, agent: str = "", after: int = 0) -> dict[str, Any]:
+    """The hello of an agent that lingers after its connection was cut. `preamble`: the release it is of."""
+    start = start_frame.start(node, CONSOLE, agent, after, {}, 1000)
+    start["bundle"] = preamble.split()[1].decode()
+    command = payload.command(node.agent.python, node.agent.run_as)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe) as relay:
+        assert relay.stdin and relay.stdout and relay.stderr
+        relay.stdin.write(preamble + line({"start": start}))
+        relay.stdin.flush()
+        hello = relay.stdout.readline()
+        assert hello, relay.stderr.read()
+        relay.kill()
+    return dict(json.loads(hello))
+
+
+def pid_behind(path: Path) -> int:
+    with connected(path) as console, console.makefile("rb") as lines:
+        console.sendall(line({"who": True}))
+        return int(json.loads(lines.readline())["pid"])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_the_hello_of_the_previous_release_is_understood(node: NodeConfig) -> None:
+    hello = read_hello(json.dumps(start_agent(node, PREVIOUS)).encode())
+    assert hello.agent
+    assert hello.protocol
+
+
+def test_a_lingering_agent_of_the_previous_release_ends_and_one_of_this_release_takes_its_place(
+    node: NodeConfig, tmp_path: Path
+) -> None:
+    previous = start_agent(node, PREVIOUS)["gconsole"]["agent"]
+    pid = pid_behind(socket_of(tmp_path))
+
+    current = start_agent(node, payload.build().preamble, previous, after=1)["gconsole"]["agent"]
+
+    assert current != previous
+    deadline = time.monotonic() + DEADLINE_S
+    while is_alive(pid):
+        assert time.monotonic() < deadline, "the agent of the previous release is still there"
+        time.sleep(0.05)
+    assert pid_behind(socket_of(tmp_path)) != pid
