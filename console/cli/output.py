@@ -14,10 +14,11 @@ from ..analysis.stacks.fold import PLAIN, Shape
 from ..core.store import Store
 from ..headless import batch
 from ..monitor.hang import hang_models, newest_communications
+from ..monitor.skew import skew_of
+from ..present.clocks import clocks_text
 from ..present.collectives import collectives_text
 from ..present.verdict import verdict_text
 from ..report.captures import capture_text
-from ..report.clocks import clocks_text
 from ..session.export.stacks import STACK_FORMATS_BY_NAME
 from ..session.ndjson import SampleStream
 from ..text import atomic_files, sanitize
@@ -40,7 +41,8 @@ def finish(
 ) -> int:  # fmt: skip
     """Write the report to `output` (`-` = stdout) and the summary to stdout or stderr; returns the exit code."""
     stdout_is_taken = stdout_is_taken or output == "-" or stacks.form is not None
-    made = report.make_report(store)
+    skew = skew_of(store)
+    made = report.make_report(store, skew)
     data = report.to_json(made)
     if output == "-":
         sys.stdout.buffer.write(data)

@@ -19,7 +19,6 @@ from ..monitor.topology import TopologyFold
 from ..monitor.topology_findings import TopologyFindings
 from ..records import Failure, Finding, Log, NodeState, Record
 from ..report import Report
-from ..report.skew import clock_text, skew_text
 from ..text.nodeset_fold import fold, fold_ranks, replace_node_name
 from ..text.sanitize import printable
 
@@ -188,8 +187,8 @@ def fail_unsettled(store: Store, hub: Hub) -> None:
 
 
 def summary(report: Report) -> str:
-    """The text summary: cluster, jobs, failed nodes, clocks and findings."""
-    parts = (_job_lines, _failure_lines, _unreadable_lines, _time_lines, _finding_lines)
+    """The text summary: cluster, jobs, failed nodes and findings."""
+    parts = (_job_lines, _failure_lines, _unreadable_lines, _finding_lines)
     return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
 
 
@@ -245,12 +244,6 @@ def _unreadable_lines(report: Report) -> list[str]:
         f'  ▲ {fold(names)}  {count} Python processes of other users not readable; try: run_as = "sudo"'
         for count, names in nodes.items()
     ]
-
-
-def _time_lines(report: Report) -> list[str]:
-    """Clock and skew summary, if available."""
-    texts = (clock_text(report.clocks), skew_text(report.skew))
-    return [f"  {line}" for text in texts if text for line in text.splitlines()]
 
 
 def _finding_lines(report: Report) -> list[str]:

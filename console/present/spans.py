@@ -1,8 +1,9 @@
-"""A line of text in pieces: what a model hands to a widget. Styles are names; the theme says what they look like."""
+"""Lines of styled spans, for a terminal, a text file or a page. Styles are names; the theme gives their colours."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..text.cells import fit, width_of
@@ -34,6 +35,20 @@ class Line(NamedTuple):
     def text(self) -> str:
         """The text of all spans."""
         return "".join(span.text for span in self.spans)
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """One row of a tree and the rows below it: `ranks` is the text of its rank set, `note` the words before it.
+
+    `key` identifies the branch, also in the next tree, so that folded branches stay folded.
+    """
+
+    key: Hashable
+    text: tuple[Span, ...]
+    ranks: str = ""
+    note: str = ""
+    children: tuple[TreeNode, ...] = ()
 
 
 def plain(text: str, style: str = "text") -> Line:

@@ -1,74 +1,142 @@
-"""A fold as text: a line a call, indented, with the class of those who stand there, and the ranks."""
+"""A folded capture as a tree of calls with their ranks: branches for the screen, and the same tree as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from ..analysis.stacks.fold import Fold, Shape, StackBranch, StackGroup
+from ..analysis.stacks.fold import PLAIN, Fold, Shape, StackBranch, StackGroup, StackStep
+from ..text.cells import clean, width_of
 from ..text.format import plural
 from ..text.nodeset_fold import fold_numbers
+from .spans import Line, Span, TreeNode, as_text, cut, plain
+from .status import GLYPHS, state_word
 
-#: Deeper branches are not indented further.
+#: Deeper branches are not indented further in text.
 _DEEPEST: Final = 20
-_TITLES: Final = {"rank": "STACKS", "dataloader_worker": "DATALOADER WORKERS", "compile_worker": "COMPILE WORKERS"}
+_ROLES: Final = {"rank": "stacks", "dataloader_worker": "DataLoader workers", "compile_worker": "compile workers"}
 
 
-def to_text(fold: Fold, width: int = 110) -> str:
-    """The trees of ranks and of the workers below them, and what could not be read; lines of about `width` columns."""
-    lines = []
-    for role in ["rank", *sorted({group.role for group in fold.groups} - {"rank"})]:
-        groups = [group for group in fold.groups if group.role == role]
-        if not groups:
-            continue
-        lines.append(_head(fold, role, groups, width))
-        for branch in fold.trees.get(role, ()):
-            lines += _branch_lines(branch, 0, width)
-        for group in groups:
-            if not group.path:
-                why = f"{group.status}: {group.reason}" if group.reason else group.status
-                lines.append(_row(f"◌ {why}", "" if group.cls == "unknown" else group.cls, _set(group.ranks), width))
-                lines += [f"  try: {group.try_}"] if group.try_ else []
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class StackTree:
+    """Branches of all roles, and by branch key its ranks and its calls from the outermost one inward."""
+
+    roots: tuple[TreeNode, ...] = ()
+    ranks: Mapping[Hashable, tuple[int, ...]] = field(default_factory=dict)
+    paths: Mapping[Hashable, tuple[StackStep, ...]] = field(default_factory=dict)
 
 
-def _head(fold: Fold, role: str, groups: Sequence[StackGroup], width: int) -> str:
-    count = sum(group.processes for group in groups)
-    left = f"{_TITLES.get(role, 'PROCESSES BELOW RANKS')}  {plural(count, 'rank' if role == 'rank' else 'process')}"
-    left += "".join(f", {part}" for part in (plural(len(groups), "group"), *shape_words(fold.shape)))
-    if role != "rank":
-        return left
-    right = [plural(fold.samples, "sample")]
-    if fold.spread_ns is not None:
-        right.append(f"spread {fold.spread_ns / 1e6:.1f} ms")
-    if fold.took_ns is not None:
-        right.append(f"took {fold.took_ns / 1e9:.1f} s")
-    return left + "   ".join(right).rjust(max(2, width - len(left)))
+def tree_of(fold: Fold, culprits: Sequence[int] = ()) -> StackTree:
+    """The calls of the ranks, then one root per role of their child processes; branches of only culprits in red."""
+    ranks: dict[Hashable, tuple[int, ...]] = {}
+    paths: dict[Hashable, tuple[StackStep, ...]] = {}
+    roots: list[TreeNode] = []
+    for role in _roles(fold):
+        branches = role_branches(fold, role, culprits, ranks, paths)
+        if role == "rank":
+            roots += branches
+        elif branches:
+            ranks[(role,)] = tuple(sorted({rank for group in _groups(fold, role) for rank in group.ranks}))
+            roots.append(TreeNode((role,), (Span(_title(role), "accent"),), fold_numbers(ranks[role,]), "", branches))
+    return StackTree(tuple(roots), ranks, paths)
+
+
+def role_branches(
+    fold: Fold, role: str, culprits: Sequence[int], ranks: dict[Hashable, tuple[int, ...]],
+    paths: dict[Hashable, tuple[StackStep, ...]],
+) -> tuple[TreeNode, ...]:  # fmt: skip
+    """Branches of the processes of one role, then its groups without a stack; fills `ranks` and `paths` by key."""
+    red = frozenset(culprits)
+
+    def grow(
+        branches: Sequence[StackBranch], above: tuple[Hashable, ...], path: tuple[StackStep, ...]
+    ) -> tuple[TreeNode, ...]:
+        nodes = []
+        for branch in branches:
+            step = branch.step
+            lines = step.lines if fold.shape != PLAIN or not branch.branches else ()  # siblings may differ in them
+            key = (*above, step.function, step.file, branch.cls, lines, step.values)
+            ranks[key], paths[key] = branch.ranks, (*path, step)
+            style = "failed" if red and red.issuperset(branch.ranks) and branch.ranks else "text"
+            values = "".join(f"  {clean(name)} = {clean(value)}" for name, value in step.values)
+            text = [Span(clean(step.function), style), Span(f"  {place_of(step)}", "muted")]
+            text += [Span(values, "accent")] if values else []
+            inner = grow(branch.branches, key, paths[key])
+            nodes.append(TreeNode(key, tuple(text), fold_numbers(branch.ranks), state_word(branch.cls or ""), inner))
+        return tuple(nodes)
+
+    return (*grow(fold.trees.get(role, ()), (role,), ()), *_unread(fold, role, ranks))
+
+
+def _unread(fold: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> Iterator[TreeNode]:
+    """Groups without a stack, with the reason and the remedy."""
+    for group in _groups(fold, role):
+        if not group.path:
+            key = (role, group.status, group.reason, group.cls)
+            ranks[key] = group.ranks
+            why = group.status.replace("_", " ") + (f": {group.reason}" if group.reason else "")
+            text = [Span(f"{GLYPHS['unknown']} {clean(why)}", "unknown")]
+            text += [Span(f"  try: {clean(group.try_)}", "accent")] if group.try_ else []
+            note = "" if group.cls == "unknown" else state_word(group.cls)
+            yield TreeNode(key, tuple(text), fold_numbers(group.ranks), note)
+
+
+def place_of(step: StackStep) -> str:
+    """File of a call, and its lines if the ranks are at three or fewer."""
+    file = clean(step.file)
+    return f"{file}:{','.join(map(str, step.lines))}" if 0 < len(step.lines) <= 3 and step.lines != (0,) else file
 
 
 def shape_words(shape: Shape) -> list[str]:
-    """How it is folded, where that is not as at first."""
+    """Folding options that differ from the default."""
     threads = {"main": [], "blocking": ["threads that block"], "all": ["all threads"]}[shape.threads]
     return threads + {"function": [], "line": ["by line"], "locals": ["by variables"]}[shape.granularity]
 
 
-def _branch_lines(branch: StackBranch, depth: int, width: int) -> list[str]:
-    step = branch.step
-    where = f"{step.file}:{','.join(map(str, step.lines))}" if 0 < len(step.lines) <= 3 else step.file
-    mark = "▼ " if branch.branches else "  "
-    values = "".join(f"  {name} = {value}" for name, value in step.values)
-    text = f"{'  ' * min(depth, _DEEPEST)}{mark}{step.function} {where}{values}"
-    lines = [_row(text, branch.cls or "", _set(branch.ranks), width)]
-    for inner in branch.branches:
-        lines += _branch_lines(inner, depth + 1, width)
-    return lines
+def stacks_text(fold: Fold, width: int = 110) -> str:
+    """The tree of each role under a header with its figures, in about `width` columns."""
+    lines: list[Line] = []
+    for role in _roles(fold):
+        if groups := _groups(fold, role):
+            lines.append(plain(_head(fold, role, groups, width)))
+            for branch in role_branches(fold, role, (), {}, {}):
+                lines += _rows(branch, 0, width)
+    return as_text(lines)
 
 
-def _row(text: str, cls: str, ranks: str, width: int) -> str:
+def _head(fold: Fold, role: str, groups: Sequence[StackGroup], width: int) -> str:
+    count = sum(group.processes for group in groups)
+    left = f"{_title(role).upper()}  {plural(count, 'rank' if role == 'rank' else 'process')}"
+    left += "".join(f", {part}" for part in (plural(len(groups), "group"), *shape_words(fold.shape)))
+    if role != "rank":
+        return left
+    right = [plural(fold.samples, "sample")]
+    right += [f"spread {fold.spread_ns / 1e6:.1f} ms"] if fold.spread_ns is not None else []
+    right += [f"took {fold.took_ns / 1e9:.1f} s"] if fold.took_ns is not None else []
+    return left + "   ".join(right).rjust(max(2, width - len(left)))
+
+
+def _rows(branch: TreeNode, depth: int, width: int) -> Iterator[Line]:
+    """A branch and what is below it; a reason without a stack is not cut."""
+    indent = "  " * min(depth, _DEEPEST) + ("▼ " if branch.children else "  ")
+    spans = (Span(indent), *branch.text)
     room = max(30, width - 40)
-    text = text if len(text) <= room else text[: room - 1] + "…"
-    return f"{text:{room}s}  {cls:15s}  {ranks}".rstrip()
+    if branch.text[0].style != "unknown":
+        spans = cut(spans, room)
+    padding = max(0, room - width_of("".join(span.text for span in spans)))
+    yield Line((*spans, Span(f"{'':{padding}}  {branch.note:15}  [{branch.ranks}]")))
+    for inner in branch.children:
+        yield from _rows(inner, depth + 1, width)
 
 
-def _set(ranks: Sequence[int]) -> str:
-    return f"[{fold_numbers(ranks)}]"
+def _roles(fold: Fold) -> list[str]:
+    return ["rank", *sorted({group.role for group in fold.groups} - {"rank"})]
+
+
+def _groups(fold: Fold, role: str) -> list[StackGroup]:
+    return [group for group in fold.groups if group.role == role]
+
+
+def _title(role: str) -> str:
+    return _ROLES.get(role) or clean(role).replace("_", " ")

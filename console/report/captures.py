@@ -10,7 +10,7 @@ from ..analysis.stacks.fold import PLAIN, Fold, JobKey, Shape, StackGroup, fold,
 from ..analysis.stacks.frame_models import Model
 from ..core.store import CaptureNow, Store
 from ..monitor.hang import hang_models
-from ..present.stacks import to_text
+from ..present.stacks import stacks_text
 from ..records import Local
 from ..text.secrets import value_without_secrets
 
@@ -85,7 +85,7 @@ def text_of(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shap
     parts = []
     for capture, folded in newest_of(captures, models, shape):
         name = folded.job + (f" attempt {folded.attempt}" if folded.attempt else "")
-        parts.append(f"capture {capture.id}  {name}\n{to_text(folded)}")
+        parts.append(f"capture {capture.id}  {name}\n{stacks_text(folded)}")
         if capture.lost or capture.dropped:
             lost = f"{capture.lost} stacks lost, {capture.dropped} dropped (too many)"
             parts.append(f"  ▲ incomplete: {lost}")

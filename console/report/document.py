@@ -7,6 +7,7 @@ import msgspec
 from ..analysis.hang import Verdict
 from ..core.store import Store
 from ..monitor.hang import jobs_of, verdicts
+from ..monitor.skew import SkewSnapshot, skew_of
 from ..text.format import iso
 from ..text.json import pretty
 from ..text.nodeset_fold import natural
@@ -57,8 +58,8 @@ class Report(msgspec.Struct):
     agent_cost: list[CostLine]
 
 
-def make_report(store: Store) -> Report:
-    """Report of the store."""
+def make_report(store: Store, skew: SkewSnapshot | None = None) -> Report:
+    """Report of the store; `skew` is that of the store where it was computed before."""
     table = jobs_of(store)
     nodes = sorted(store.nodes.values(), key=lambda now: natural(now.name))
     return Report(
@@ -78,7 +79,7 @@ def make_report(store: Store) -> Report:
         captures=capture_lines(store),
         collectives=collectives_line(store),
         clocks=clocks_line(store),
-        skew=skew_line(store),
+        skew=skew_line(skew or skew_of(store)),
         verdicts=verdicts(store),
         findings=finding_lines(store),
         agent_cost=cost_lines(nodes),

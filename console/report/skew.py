@@ -7,16 +7,10 @@ from collections.abc import Iterable
 import msgspec
 
 from ..analysis.skew import JobSkew, Lateness, RankSkew
-from ..core.store import Store
-from ..monitor.skew import SkewSnapshot, skew_of
-from ..text.nodeset_fold import fold
-from ..text.sanitize import printable
-from .clocks import ClocksLine
+from ..monitor.skew import SkewSnapshot
 
 #: Latest sync points in a report.
 MAX_SYNC_POINTS = 200
-#: Ranks in a summary.
-MAX_RANKS = 5
 
 
 class RankSkewLine(msgspec.Struct):
@@ -102,12 +96,8 @@ class SkewLine(msgspec.Struct):
     violations: list[ViolationLine]
 
 
-def skew_line(store: Store) -> SkewLine:
-    """The skew of everything in the store."""
-    return _line(skew_of(store))
-
-
-def _line(skew: SkewSnapshot) -> SkewLine:
+def skew_line(skew: SkewSnapshot) -> SkewLine:
+    """Skew in the report."""
     analysed = [lateness for job in skew.collectives for lateness in job.judged]
     return SkewLine(
         ranks=_ranks(skew.collectives),
@@ -159,48 +149,4 @@ def _sync_point(lateness: Lateness) -> SyncPointLine:
         last=list(lateness.last),
         behind_ns=lateness.behind_ns,
         bound_ns=lateness.bound_ns,
-    )
-
-
-# -- for a person ------------------------------------------------------------------------------------------------------
-
-
-def clock_text(line: ClocksLine) -> str:
-    """One line for all clocks and one per node without a bound; empty without a reference."""
-    if line.reference is None:
-        return ""
-    bounded = [(node.bound_ns, node.node) for node in line.nodes if node.bound_ns is not None]
-    worst, where = max(bounded, default=(0, ""))
-    head = f"clocks  reference {line.reference}  {len(bounded)}/{len(line.nodes)} nodes with an error bound"
-    lines = [head + (f", worst ±{worst / 1e3:.1f} µs ({where})" if where else "")]
-    lines += [f"  ◌ {node.node}: {node.status}" for node in line.nodes if node.bound_ns is None]
-    return "\n".join(map(printable, lines))
-
-
-def skew_text(line: SkewLine) -> str:
-    """One line per job and per worst rank; empty without analysed collectives."""
-    lines = []
-    for of in line.unresolved:
-        job = f"{of.job}" + (f" attempt {of.attempt}" if of.attempt else "")
-        lines.append(
-            f"skew  {job}  collectives: {of.judged} analysed, {of.unresolved} within clock error, "
-            f"{of.incomplete} incomplete"
-        )
-        own = [culprit for culprit in line.culprits if (culprit.job, culprit.attempt) == (of.job, of.attempt)]
-        lines += [f"  ▲ {_culprit_text(culprit)}" for culprit in own[:MAX_RANKS]]
-        if len(own) > MAX_RANKS:
-            nodes = fold(sorted({culprit.node for culprit in own[MAX_RANKS:]}))
-            lines.append(f"  … and {len(own) - MAX_RANKS} more ranks on {nodes}")
-    lines += [f"  ✖ {len(line.violations)} collectives ended before they began: a clock is wrong"] * bool(
-        line.violations
-    )
-    return "\n".join(map(printable, lines))
-
-
-def _culprit_text(rank: RankSkewLine) -> str:
-    behind, bound = (rank.behind_ns or 0) / 1e6, (rank.behind_bound_ns or 0) / 1e6
-    return (
-        f"rank {rank.rank} on {rank.node}: last at {rank.last} of {rank.resolved}, "
-        f"{behind:.3g} ± {bound:.2g} ms behind, "
-        f"{rank.caused_gpu_s:.3g} GPU-seconds of waiting"
     )

@@ -17,10 +17,10 @@ from ..core.derived import Derived, InBackground
 from ..core.store import CaptureNow, NodeNow, Store
 from ..monitor.hang import evaluation, newest_communication
 from ..monitor.skew import NO_SKEW, SkewSnapshot, prepare_skew
+from ..present.clocks import NO_CLOCKS, ClockSummary, clock_rows
 from ..records import Stack
 from ..text import format
 from .models.job_ranks import JobsSummary, fold_jobs
-from .views.clocks.model import NO_CLOCKS, ClockSummary, clock_rows
 
 if TYPE_CHECKING:
     from .snapshot import ScreenSnapshot

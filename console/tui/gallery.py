@@ -9,7 +9,7 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ..present.spans import Line, Span, glyph
+from ..present.spans import Line, Span, TreeNode, glyph
 from ..present.status import GLYPHS
 from .base_app import BaseApp
 from .keymap.actions import bindings, in_scope
@@ -17,7 +17,6 @@ from .models.error_bar import Lane
 from .models.filter_language import FilterField, Vocabulary
 from .models.heat_map import LEVELS, HeatCell, HeatRow
 from .models.plot import Plot
-from .models.tree_rows import TreeNode
 from .theme.catalog import ThemeCatalog
 from .widgets.bar import Bar
 from .widgets.filter_bar import FilterBar

@@ -12,6 +12,7 @@ from ..core.versioned_table import Table
 from ..launch.state import JobStatus, job_statuses
 from ..monitor.skew import NO_SKEW, SkewSnapshot
 from ..monitor.topology import TopologyFold
+from ..present.clocks import NO_CLOCKS, ClockSummary
 from ..present.status import SEVERITY_STATUS, Status
 from ..records import Finding, GpuLink, GpuProcess, Process
 from ..text.nodeset_fold import natural
@@ -19,7 +20,6 @@ from .models.header import Header, RecordingStatus
 from .models.heat_map import GpuIndex
 from .models.job_ranks import JobsSummary
 from .models.node_summary import FleetSummary, fleet_summary
-from .views.clocks.model import NO_CLOCKS, ClockSummary
 from .views.events.model import EventLog
 
 if TYPE_CHECKING:

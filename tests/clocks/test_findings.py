@@ -11,9 +11,10 @@ from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.config.sections import ClockConfig, HealthConfig, SkewConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
-from gconsole.headless.batch import summary
 from gconsole.monitor.clock_findings import ClockFindings, SkewFindings
 from gconsole.monitor.finding_tracker import FindingTracker
+from gconsole.monitor.skew import skew_of
+from gconsole.present.skew import skew_text
 from gconsole.records import ClockNode, ClockSource, ClockWindow, NodeState, RankStat, Record
 from gconsole.report import exit_code, make_report, unknown_words
 
@@ -59,7 +60,7 @@ async def test_a_rank_that_is_late_by_more_than_allowed_is_a_straggler_and_fails
     assert report.clocks.reference in {node.name for node in NODES}
     assert exit_code(report, ("straggler",)) == 1
     assert exit_code(report, ("clock_unsynced", "desync")) == 0
-    assert "rank 5 on node002: last at 40 of 40" in summary(report)
+    assert "✖ 5 node002 40/40 100 %" in " ".join(skew_text(skew_of(watched.store)).split())
 
 
 def steps(late_s: dict[int, float]) -> list[RankStat]:

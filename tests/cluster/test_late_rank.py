@@ -46,7 +46,7 @@ def test_batch_names_the_late_rank_with_its_bound_and_does_not_rank_what_the_clo
     assert all(other["behind_ns"] < 100_000 for other in others)  # clocks that tell 5 µs are better than we ask for
     [found] = [one for one in run.report["findings"] if one["id"] in ("straggler", "desync", "clock_violated")]
     assert (found["id"], found["culprits"]) == ("straggler", [f"rank {MUCH.rank}"])
-    assert f"rank {MUCH.rank} on node3: last at" in run.stdout
+    assert f"✖ {MUCH.rank:<4}  node3" in run.stdout
 
     lines = lines_of(run, NOTHING)
     assert len(lines) >= 32

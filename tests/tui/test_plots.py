@@ -7,13 +7,13 @@ import pytest
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from gconsole.present.spans import Span
+from gconsole.present.spans import Span, TreeNode
 from gconsole.text.cells import width_of
 from gconsole.tui.base_app import BaseApp
 from gconsole.tui.gallery import curve, lanes, stacks
 from gconsole.tui.models.error_bar import Axis, Lane, axis_of, bar, ticks
 from gconsole.tui.models.plot import Plot, braille, columns, round_up, short, time_axis
-from gconsole.tui.models.tree_rows import TreeNode, unfolded
+from gconsole.tui.models.tree_rows import unfolded
 from gconsole.tui.widgets.history import HistoryPlot
 from gconsole.tui.widgets.lanes import Lanes
 from gconsole.tui.widgets.line_view import LineView

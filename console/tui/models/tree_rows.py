@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...present.spans import Span
-
-
-@dataclass(frozen=True)
-class TreeNode:
-    """One row and what is below it. `ranks` is the text of its rank set, `note` a word or two before it.
-
-    `key` tells the branch from every other one, also of the next tree: what is folded stays folded.
-    """
-
-    key: Hashable
-    text: tuple[Span, ...]
-    ranks: str = ""
-    note: str = ""
-    children: tuple[TreeNode, ...] = ()
+from ...present.spans import TreeNode
 
 
 @dataclass(frozen=True)

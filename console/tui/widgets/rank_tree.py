@@ -12,10 +12,10 @@ from collections.abc import Hashable, Sequence
 
 from textual import events
 
-from ...present.spans import Span
+from ...present.spans import Span, TreeNode
 from ...text.cells import clean, fit, width_of
 from ..keymap.actions import bindings, in_scope
-from ..models.tree_rows import TreeNode, TreeRow, unfolded
+from ..models.tree_rows import TreeRow, unfolded
 from .cursor_view import CursorView
 
 _INDENT, _GAP = 2, 2

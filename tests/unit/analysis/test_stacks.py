@@ -11,7 +11,7 @@ from gconsole.analysis.stacks.fold import GRANULARITIES, THREADS, Shape, fold, j
 from gconsole.analysis.stacks.frame_models import BadModel, Model, parse_model
 from gconsole.analysis.stacks.frames import Reader
 from gconsole.cli import options
-from gconsole.present.stacks import to_text
+from gconsole.present.stacks import stacks_text
 from gconsole.records import Local, Stack, StackFrame
 from gconsole.text.nodeset_fold import fold_numbers
 
@@ -81,7 +81,7 @@ class TestRealStacks:
         group = group_of(found, 1, "dataloader_worker")
         assert names(group)[0] == "_worker_loop"
         assert (names(group)[-1], group.cls) == ("Shards.__getitem__", "sleep")
-        assert "DATALOADER WORKERS  1 process, 1 group" in to_text(found)
+        assert "DATALOADER WORKERS  1 process, 1 group" in stacks_text(found)
 
     def test_a_backward_that_waits_is_a_collective_and_one_that_runs_computes(self):
         assert group_of(fold(as_pyspy_said("backward.0", 0), JOB), 0).cls == "collective"
@@ -169,8 +169,8 @@ def test_ranks_without_a_stack_are_shown_with_reason_and_remedy():
     denied = stack(1, None, status="no_permission", reason="not allowed", try_="use sudo", thread_name=None)
     found = fold([stack(0, [USER]), denied], JOB)
     assert (found.ranks, found.read) == ((0, 1), (0,))
-    text = to_text(found)
-    assert "◌ no_permission: not allowed" in text
+    text = stacks_text(found)
+    assert "◌ no permission: not allowed" in text
     assert "try: use sudo" in text
 
 
@@ -211,12 +211,12 @@ def test_jobs_and_attempts_are_folded_apart():
 def test_the_text_is_a_tree_with_ranges_and_classes():
     stuck = [USER, ("next_batch", "/home/user/job/loader.py", 61), ("load_shard", "/home/user/job/dataset.py", 88)]
     stacks = [stack(r, stuck if r == 5 else [USER, STEP, REDUCE], syscall="fsync") for r in range(8)]
-    assert to_text(fold(stacks, JOB), width=90).splitlines()[1:] == [
-        "▼ <module> train.py:54                                               [0-7]",
-        "  ▼ train_step train.py:30                                           [0-4,6-7]",
-        "      all_reduce distributed_c10d.py:3252           collective       [0-4,6-7]",
-        "  ▼ next_batch loader.py:61                                          [5]",
-        "      load_shard dataset.py:88                      file_io          [5]",
+    assert stacks_text(fold(stacks, JOB), width=90).splitlines()[1:] == [
+        "▼ <module>  train.py:54                                              [0-7]",
+        "  ▼ train_step  train.py:30                                          [0-4,6-7]",
+        "      all_reduce  distributed_c10d.py:3252          collective       [0-4,6-7]",
+        "  ▼ next_batch  loader.py:61                                         [5]",
+        "      load_shard  dataset.py:88                     file io          [5]",
     ]
 
 
@@ -233,7 +233,7 @@ def test_ranks_are_written_as_ranges(ranks, text):
 def test_an_empty_stack_and_odd_names_do_no_harm():
     odd = [("", "", 0), ("[bold]x[/]", "<string>", 1), ("a.b.", "/", 2)]
     assert Reader().trace(()).calls == ()
-    assert "[bold]x[/]" in to_text(fold([stack(0, odd), stack(1, [], path=0)], JOB))
+    assert "[bold]x[/]" in stacks_text(fold([stack(0, odd), stack(1, [], path=0)], JOB))
 
 
 def test_four_thousand_ranks_fold_at_once():
@@ -243,7 +243,7 @@ def test_four_thousand_ranks_fold_at_once():
     found = fold(stacks, JOB)
     print(f"\n4,096 ranks × 40 frames × 6 groups in {time.perf_counter() - began:.3f} s")
     assert [group.processes for group in found.groups] == [683, 683, 683, 683, 682, 682]
-    assert len(to_text(found).splitlines()) == 1 + 39 + 6
+    assert len(stacks_text(found).splitlines()) == 1 + 39 + 6
 
 
 def test_ranks_that_differ_only_in_how_deep_they_recurse_are_one_group():
@@ -253,7 +253,7 @@ def test_ranks_that_differ_only_in_how_deep_they_recurse_are_one_group():
     found = fold([stack(0, recursing(400)), stack(1, recursing(1000))], JOB)
     [group] = found.groups
     assert group.ranks == (0, 1)
-    assert "a recursion" in to_text(found)
+    assert "a recursion" in stacks_text(found)
 
 
 JOIN = ("join", "/usr/lib/python3.11/threading.py", 1119)

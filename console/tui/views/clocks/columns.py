@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from ....present.clocks import ClockRow, service_text, state_text
 from ....present.status import BY_WEIGHT
 from ....records.metrics import CLOCK as METRICS
 from ....records.metrics import Metric, Noise
@@ -15,7 +16,6 @@ from ...models.filter_language import FilterField, Value, Vocabulary, metric_fil
 from ...models.grouping import NONE, Grouping
 from ...models.list_kind import ColumnField, ListKind, column_field, metric_columns, text_or_unknown
 from ...models.row_context import RowInContext
-from .model import ClockRow, service_text, state_text
 
 
 def _style(row: ClockRow, text: str) -> str:

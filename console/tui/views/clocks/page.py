@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual import events
 from textual.app import ComposeResult
 
+from ....present.clocks import state_text
 from ....present.spans import Span
 from ....text.cells import clean
 from ...snapshot import ScreenSnapshot
@@ -14,7 +15,6 @@ from ...widgets.report import LineReport
 from ..base import DetailProvider
 from ..gpus.plots import is_known
 from ..paged_list import DetailPage
-from .model import state_text
 from .page_model import fact_lines_of, offset_plot
 
 #: From this height on the curve of the offset stands above the facts.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....present.clocks import ClockRow, ClockSummary, gpu_lines, service_text
 from ....present.spans import Line, Span, cut, plain
 from ....present.status import GLYPHS
 from ....records import ClockNode, ClockWindow
@@ -18,30 +19,14 @@ from ...models.detail import Fact
 from ...models.page import fact_lines
 from ...models.plot import Plot
 from ..topology.model import CellGrid, MatrixCell
-from .model import ClockRow, ClockSummary, service_text
 
 #: So many past windows are listed.
 _LISTED = 64
 
 
-def head_spans(seen: ClockSummary) -> tuple[Span, ...]:
-    """`common clock = node001 · 62 of 64 nodes known · worst ±48 µs (node044)`."""
-    if seen.reference is None:
-        return (Span("  no clock data yet ", "muted"),)
-    measured = sum(row.line is not None and row.line.bound_ns is not None for row in seen.rows)
-    spans = [
-        Span("  reference: ", "muted"), Span(clean(seen.reference), "accent"),
-        Span(f"  {measured} of {len(seen.rows)} nodes measured", "text" if measured == len(seen.rows) else "warning"),
-    ]  # fmt: skip
-    worst = seen.worst
-    if worst is not None and worst.line is not None and worst.line.bound_ns:
-        spans.append(Span(f"  worst ±{micro(worst.line.bound_ns)} µs ({clean(worst.node)})", "muted"))
-    return (*spans, Span(" "))
-
-
 def fact_lines_of(row: ClockRow, width: int) -> tuple[Line, ...]:
     """What is known of one clock, its edges, and its past windows, the newest first."""
-    gpus = (*_gpu_lines(row, width), plain("")) if row.gpus else ()
+    gpus = (*gpu_lines(row, width), plain("")) if row.gpus else ()
     edges, past = _edge_lines(row, width), _past_lines(row, width)
     return (*fact_lines(facts(row), width), plain(""), *gpus, *edges, plain(""), *past)
 
@@ -82,23 +67,6 @@ def facts(row: ClockRow) -> list[Fact]:
         text = f"{cost.cpu_pct:.1f} % of a core, {cost.tx_packets_s:.0f} packets/s, "
         result.append(Fact("probe cost", f"{text}{format.byte_rate(cost.records_bytes_s)} of records"))
     return result
-
-
-def _gpu_lines(row: ClockRow, width: int) -> list[Line]:
-    """The timer of each GPU against this node's CLOCK_REALTIME."""
-    sim = "  SIM" if any(gpu.simulated for gpu in row.gpus) else ""
-    title = Span("  timer minus CLOCK_REALTIME", "muted")
-    lines = [Line((Span("GPU TIMERS", "accent"), Span(f" {len(row.gpus)}", "muted"), title, Span(sim, "warning")))]
-    for gpu in row.gpus:
-        name = Span(f"gpu{gpu.index:<3} ", "muted")
-        if gpu.ahead_ns is None:
-            lines.append(Line(cut((name, Span(clean(gpu.error or format.UNKNOWN), "warning")), width)))
-            continue
-        drift = "" if gpu.drift_ppm is None else f"  drift {gpu.drift_ppm:+.3f} ppm"
-        bound = f"±{micro(gpu.bound_ns)} µs"
-        text = f"{micro(gpu.ahead_ns, signed=True):>12} {bound:<10}  resolution {gpu.step_ns} ns{drift}"
-        lines.append(Line(cut((name, Span(text)), width)))
-    return lines
 
 
 def _edge_lines(row: ClockRow, width: int) -> list[Line]:

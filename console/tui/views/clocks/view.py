@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
+from ....present.clocks import ClockRow, head_spans
 from ....present.spans import Line, Span, plain
 from ...keymap.actions import Action, bindings, in_scope
 from ...snapshot import ScreenSnapshot
@@ -16,9 +17,8 @@ from ...widgets.record_grid import GridColumn, RecordGrid
 from ..list_view import column
 from ..paged_list import PagedListView
 from .columns import FIELDS, KIND
-from .model import ClockRow
 from .page import ClockPage
-from .page_model import edge_grid, edge_text, head_spans
+from .page_model import edge_grid, edge_text
 
 #: In their order on the screen. At 80 cells: state, node, offset, bound, drift, method, service.
 COLUMNS: tuple[GridColumn[ClockRow], ...] = (

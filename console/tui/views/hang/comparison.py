@@ -8,10 +8,10 @@ from itertools import zip_longest
 from typing import Final
 
 from ....analysis.stacks.fold import Fold, StackGroup, StackStep
+from ....present.stacks import place_of
 from ....present.status import state_word
 from ....text.cells import clean, fit
 from ....text.nodeset_fold import fold_numbers
-from .stack_tree import place_of
 
 #: Of more changes the calls are not shown; who moved is told of all.
 _MOST_SHOWN: Final = 8

@@ -1,88 +1,18 @@
-"""A capture as rows of a tree, the ranks of a branch, and the threads of one of them."""
+"""Lines of the Hang view: the ranks of a branch, and the threads of one rank."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 
-from ....analysis.stacks.fold import PLAIN, Fold, StackStep
-from ....analysis.stacks.fold import StackBranch as Fork
 from ....present.spans import Line, Span, cut, plain, wrapped
 from ....present.status import GLYPHS, state_word
 from ....records import Local, Stack, StackFrame
 from ....text import format
 from ....text.cells import clean, fit
-from ....text.nodeset_fold import fold_numbers
 from ...models.job_ranks import RankListRow
-from ...models.tree_rows import TreeNode
 
-_TITLES = {"rank": "ranks", "dataloader_worker": "DataLoader workers", "compile_worker": "compile workers"}
 #: Calls shown of one thread; a recursion has thousands, of which the outermost and the innermost tell.
 _OUTER, _INNER = 20, 60
-
-
-@dataclass(frozen=True)
-class StackTree:
-    """The roots as the widget draws them, and by key the ranks and calls of each branch."""
-
-    roots: tuple[TreeNode, ...] = ()
-    ranks: Mapping[Hashable, tuple[int, ...]] = field(default_factory=dict)
-    paths: Mapping[Hashable, tuple[StackStep, ...]] = field(default_factory=dict)
-
-
-def tree_of(fold: Fold, culprits: Sequence[int]) -> StackTree:
-    """The calls of all ranks and of what is below them; branches that only culprits are in stand out."""
-    ranks: dict[Hashable, tuple[int, ...]] = {}
-    paths: dict[Hashable, tuple[StackStep, ...]] = {}
-    blamed = frozenset(culprits)
-
-    def grow(forks: Sequence[Fork], above: tuple[Hashable, ...], path: tuple[StackStep, ...]) -> tuple[TreeNode, ...]:
-        grown = []
-        for fork in forks:
-            apart = fork.step.lines if fold.shape != PLAIN or not fork.branches else ()  # what siblings may differ in
-            key = (*above, fork.step.function, fork.step.file, fork.cls, apart, fork.step.values)
-            ranks[key], paths[key] = fork.ranks, (*path, fork.step)
-            style = "failed" if blamed and blamed.issuperset(fork.ranks) and fork.ranks else "text"
-            values = "".join(f"  {clean(name)} = {clean(value)}" for name, value in fork.step.values)
-            text = [Span(fork.step.function, style), Span(f"  {place_of(fork.step)}", "muted")]
-            text += [Span(values, "accent")] if values else []
-            note = state_word(fork.cls or "")
-            grown.append(
-                TreeNode(key, tuple(text), fold_numbers(fork.ranks), note, grow(fork.branches, key, paths[key]))
-            )
-        return tuple(grown)
-
-    roots: list[TreeNode] = []
-    roles = ["rank", *sorted({group.role for group in fold.groups} - {"rank"})]
-    for role in roles:
-        branches = [*grow(fold.trees.get(role, ()), (role,), ()), *_unread(fold, role, ranks)]
-        if role == "rank":
-            roots += branches
-        elif branches:
-            inside = tuple(sorted({rank for group in fold.groups if group.role == role for rank in group.ranks}))
-            ranks[(role,)] = inside
-            title = (Span(_TITLES.get(role, clean(role).replace("_", " ")), "accent"),)
-            roots.append(TreeNode((role,), title, fold_numbers(inside), "", tuple(branches)))
-    return StackTree(tuple(roots), ranks, paths)
-
-
-def _unread(fold: Fold, role: str, ranks: dict[Hashable, tuple[int, ...]]) -> Iterator[TreeNode]:
-    """Groups without a stack, with the reason and the remedy."""
-    for group in fold.groups:
-        if group.role == role and not group.path:
-            key = (role, group.status, group.reason, group.cls)
-            ranks[key] = group.ranks
-            why = group.status.replace("_", " ") + (f": {group.reason}" if group.reason else "")
-            text = [Span(f"{GLYPHS['unknown']} {clean(why)}", "unknown")]
-            text += [Span(f"  try: {clean(group.try_)}", "accent")] if group.try_ else []
-            note = "" if group.cls == "unknown" else state_word(group.cls)
-            yield TreeNode(key, tuple(text), fold_numbers(group.ranks), note)
-
-
-def place_of(step: StackStep) -> str:
-    """The file of a call, and its line where the ranks stand at few."""
-    file = clean(step.file)
-    return f"{file}:{','.join(map(str, step.lines))}" if 0 < len(step.lines) <= 3 and step.lines != (0,) else file
 
 
 def rank_lines(

@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from ....present.collectives import collective_lines
 from ....present.spans import Span, as_text
-from ....present.stacks import shape_words
+from ....present.stacks import StackTree, shape_words, tree_of
 from ....present.verdict import NO_STACKS, VerdictLineKey
 from ....text.format import plural
 from ...base_app import BaseApp
@@ -29,7 +29,7 @@ from ...widgets.report import LineReport
 from ..base import CancelRequested, CaptureViewRequested, View
 from .comparison import moved, side_by_side
 from .model import culprits_of, verdict_lines, worst_first
-from .stack_tree import StackTree, rank_lines, thread_lines, tree_of
+from .stack_tree import rank_lines, thread_lines
 
 #: From this width on ranks and threads stand beside the tree; below it one part is on the screen at a time.
 WIDE = 110

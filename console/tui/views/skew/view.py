@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widget import Widget
 
+from ....present.skew import KINDS, SyncPointKind, head_spans, of_kind, table_lines
 from ....present.spans import Span
 from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
@@ -19,20 +20,7 @@ from ...widgets.lanes import Lanes
 from ...widgets.progress import Progress
 from ...widgets.report import LineReport
 from ..base import CancelRequested, DetailProvider, View
-from .model import (
-    KINDS,
-    NOTHING,
-    SyncPointKind,
-    as_text,
-    head_spans,
-    job_spans,
-    lanes,
-    of_job,
-    of_kind,
-    rank_of,
-    rank_skew_detail,
-    table_lines,
-)
+from .model import NOTHING, as_text, job_spans, lanes, of_job, rank_of, rank_skew_detail
 
 #: From this width on the table stands beside the lanes.
 WIDE = 130
