@@ -105,13 +105,13 @@ def run_batch(
 
 def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> int:
     """Probe the clocks of all nodes and print the result; returns the exit code."""
-    from ..present.clocks import clocks_text
+    from ..present.clocks import clock_rows, clocks_text
     from ..report.clocks import clocks_line
 
     lines = ClockLines(sys.stdout.buffer) if as_json else None
     store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet, clocks_s=for_s, clock_lines=lines))
     if not as_json:
-        click.echo(clocks_text(store) or "no clock data")
+        click.echo(clocks_text(clock_rows(store.clocks, store.newest_rx)) or "no clock data")
     if interrupted:
         return EXIT_INTERRUPTED
     lined = sum(line.bound_ns is not None for line in clocks_line(store).nodes)

@@ -15,8 +15,9 @@ from ..core.store import Store
 from ..headless import batch
 from ..monitor.hang import hang_models, newest_communications
 from ..monitor.skew import skew_of
-from ..present.clocks import clocks_text
+from ..present.clocks import clock_rows, clocks_text
 from ..present.collectives import collectives_text
+from ..present.skew import skew_text
 from ..present.verdict import verdict_text
 from ..report.captures import capture_text
 from ..session.export.stacks import STACK_FORMATS_BY_NAME
@@ -63,7 +64,8 @@ def finish(
         for part in (
             shown,
             collectives_text(each for _, each in newest_communications(store).values()),
-            clocks_text(store),
+            skew_text(skew),
+            clocks_text(clock_rows(store.clocks, store.newest_rx)),
         ):
             if part:
                 click.echo(f"\n{part}", err=stdout_is_taken)

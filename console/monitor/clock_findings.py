@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 from ..analysis.clock.findings import clock_findings as find_clocks
 from ..analysis.finding import FindingDraft
 from ..analysis.skew import skew_findings as find_late
+from ..analysis.skew.findings import NO_SKEW
 from ..core.derived import Derived
 from ..core.store import Store
-from .skew import NO_SKEW, prepare_skew
+from .skew import prepare_skew
 
 if TYPE_CHECKING:
     from ..config.sections import ClockConfig, SkewConfig

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
 
 from ..analysis.clock import CommonClock
 from ..analysis.collectives.align import groups_of
 from ..analysis.collectives.communication import jobs_in
 from ..analysis.skew import (
-    Desync,
-    JobSkew,
     StepProgress,
     SyncPoint,
-    Violation,
     desyncs,
     desyncs_of_steps,
     skew_by_job,
@@ -23,7 +18,7 @@ from ..analysis.skew import (
     violations,
 )
 from ..analysis.skew.culprits import RankKey
-from ..analysis.skew.findings import RankGpu
+from ..analysis.skew.findings import RankGpu, SkewSnapshot
 from ..analysis.skew.sync_points import capture_sync_points, first_of_periods
 from ..core.store import Store
 from ..records import GpuInfo
@@ -36,28 +31,6 @@ def clock_of(store: Store) -> CommonClock:
         {node: tuple(book.nodes[node]) for node in book.nodes},
         {node: tuple(book.snapshots[node]) for node in book.snapshots},
     )
-
-
-@dataclass(frozen=True)
-class SkewSnapshot:
-    """Lateness of all jobs in a store. `steps_by` names the source of the steps; None without steps."""
-
-    collectives: tuple[JobSkew, ...]
-    steps: tuple[JobSkew, ...]
-    steps_by: str | None
-    captures: tuple[JobSkew, ...]
-    violations: tuple[Violation, ...]
-    desyncs: tuple[Desync, ...]
-    gpus: dict[RankKey, RankGpu]
-
-    @property
-    def primary(self) -> tuple[JobSkew, ...]:
-        """Each job by its collectives, or by its steps where no collective could be analysed."""
-        covered = {(collective.job, collective.attempt) for collective in self.collectives if collective.judged}
-        return (*self.collectives, *(step for step in self.steps if (step.job, step.attempt) not in covered))
-
-
-NO_SKEW: Final = SkewSnapshot((), (), None, (), (), (), {})
 
 
 def skew_of(store: Store) -> SkewSnapshot:

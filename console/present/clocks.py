@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..core.store import Store
+from ..core.store.clocks import ClockTables
 from ..records import ClockCost, ClockNode, ClockSource, ClockWindow, GpuClock
 from ..text import format
 from ..text.cells import clean
@@ -126,9 +126,8 @@ class ClockSummary:
 NO_CLOCKS: Final = ClockSummary()
 
 
-def clock_rows(store: Store, now: int) -> ClockSummary:
-    """Clocks of a store at `now`, an instant of the console's clock in ns."""
-    book = store.clocks
+def clock_rows(book: ClockTables, now: int) -> ClockSummary:
+    """Clocks of a store's tables at `now`, an instant of the console's clock in ns."""
     windows = tuple(book.windows[key][-1] for key in sorted(book.windows, key=lambda key: (natural(key[0]), key[1])))
     by_node: dict[str, list[ClockWindow]] = {}
     for window in windows:
@@ -203,9 +202,8 @@ def gpu_lines(row: ClockRow, width: int) -> list[Line]:
     return lines
 
 
-def clocks_text(store: Store) -> str:
+def clocks_text(seen: ClockSummary) -> str:
     """Tables of nodes and edges, GPU timers and probing cost; "" without measurements."""
-    seen = clock_rows(store, store.newest_rx)
     if all(row.line is None for row in seen.rows) and not seen.windows:
         return ""
     parts = [f"clocks: reference {seen.reference or 'none'}; offsets of CLOCK_REALTIME in µs, ± is the error bound"]

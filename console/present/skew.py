@@ -7,8 +7,7 @@ from typing import Final, Literal
 
 from ..analysis.skew import JobSkew
 from ..analysis.skew.culprits import Share
-from ..analysis.skew.findings import gpu_text
-from ..monitor.skew import SkewSnapshot
+from ..analysis.skew.findings import SkewSnapshot, gpu_text
 from ..text.cells import clean, fit, width_of
 from ..text.nodeset_fold import fold_numbers
 from .spans import Line, Span, as_text, cut, glyph, plain

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from ..analysis.hang import Verdict
+from ..analysis.skew.findings import SkewSnapshot
 from ..core.store import Store
 from ..monitor.hang import jobs_of, verdicts
-from ..monitor.skew import SkewSnapshot, skew_of
+from ..monitor.skew import skew_of
 from ..text.format import iso
 from ..text.json import pretty
 from ..text.nodeset_fold import natural

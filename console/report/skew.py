@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..analysis.skew import JobSkew, Lateness, RankSkew
-from ..monitor.skew import SkewSnapshot
+from ..analysis.skew.findings import SkewSnapshot
 
 #: Latest sync points in a report.
 MAX_SYNC_POINTS = 200

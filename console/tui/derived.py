@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..analysis.collectives import Communication
 from ..analysis.hang import Judgement
+from ..analysis.skew.findings import NO_SKEW, SkewSnapshot
 from ..analysis.stacks.fold import GRANULARITIES, PLAIN, THREADS, Fold, Shape, fold
 from ..core.derived import Derived, InBackground
 from ..core.store import CaptureNow, NodeNow, Store
 from ..monitor.hang import evaluation, newest_communication
-from ..monitor.skew import NO_SKEW, SkewSnapshot, prepare_skew
+from ..monitor.skew import prepare_skew
 from ..present.clocks import NO_CLOCKS, ClockSummary, clock_rows
 from ..records import Stack
 from ..text import format
@@ -88,7 +89,7 @@ class ClockSkewFold:
         book = store.clocks
         tables = (book.nodes, book.windows, book.sources, book.costs, book.gpus)
         self._clocks = Derived(
-            store, [table.changed_since for table in tables], lambda: partial(clock_rows, store, self._now),
+            store, [table.changed_since for table in tables], lambda: partial(clock_rows, book, self._now),
             NO_CLOCKS, every_s=CLOCKS_EVERY_S,
         )  # fmt: skip
         self._skew = Derived(

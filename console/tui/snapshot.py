@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..analysis.skew.findings import NO_SKEW, SkewSnapshot
 from ..core.store import GpuPartKey, JobOutput, NodeNow, ProcessKey, Store
 from ..core.versioned_table import Table
 from ..launch.state import JobStatus, job_statuses
-from ..monitor.skew import NO_SKEW, SkewSnapshot
 from ..monitor.topology import TopologyFold
 from ..present.clocks import NO_CLOCKS, ClockSummary
 from ..present.status import SEVERITY_STATUS, Status

@@ -20,8 +20,9 @@ from program import Run, run_program
 from rig import Rig
 from shifted import Truth, Wrong, copy_with_wrong_clock
 
+from gconsole.analysis.skew.findings import SkewSnapshot
 from gconsole.cli.offline import folded
-from gconsole.monitor.skew import SkewSnapshot, skew_of
+from gconsole.monitor.skew import skew_of
 
 #: Milliseconds apart, and drifting: without the probes' lines nobody could say who was late.
 ERRORS = {

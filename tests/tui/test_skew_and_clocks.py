@@ -10,7 +10,7 @@ from looks import picture
 from scenes import Stage
 from waiting import settle, until
 
-from gconsole.monitor.skew import NO_SKEW
+from gconsole.analysis.skew.findings import NO_SKEW
 from gconsole.records import GpuClock
 from gconsole.tui.app import ConsoleApp
 

@@ -31,6 +31,28 @@ class RankGpu:
     power_w: float | None
 
 
+@dataclass(frozen=True)
+class SkewSnapshot:
+    """Lateness of all jobs in a store. `steps_by` names the source of the steps; None without steps."""
+
+    collectives: tuple[JobSkew, ...]
+    steps: tuple[JobSkew, ...]
+    steps_by: str | None
+    captures: tuple[JobSkew, ...]
+    violations: tuple[Violation, ...]
+    desyncs: tuple[Desync, ...]
+    gpus: dict[RankKey, RankGpu]
+
+    @property
+    def primary(self) -> tuple[JobSkew, ...]:
+        """Each job by its collectives, or by its steps where no collective could be analysed."""
+        covered = {(collective.job, collective.attempt) for collective in self.collectives if collective.judged}
+        return (*self.collectives, *(step for step in self.steps if (step.job, step.attempt) not in covered))
+
+
+NO_SKEW: Final = SkewSnapshot((), (), None, (), (), (), {})
+
+
 def skew_findings(
     skews: Sequence[JobSkew], broken: Sequence[Violation], apart: Iterable[Desync], max_ms: float,
     gpus: Mapping[RankKey, RankGpu] | None = None,

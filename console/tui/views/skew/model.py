@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ....analysis.skew import JobSkew, RankSkew
-from ....analysis.skew.findings import gpu_text
-from ....monitor.skew import SkewSnapshot
+from ....analysis.skew.findings import SkewSnapshot, gpu_text
 from ....present.skew import SyncPointKind, millis, of_kind, skew_text
 from ....present.spans import Line, Span, plain
 from ....present.status import Status
