@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 from ..analysis.collectives import LEAST_WAIT_S, Communication, communication
 from ..analysis.collectives.align import JobKey
+from ..analysis.collectives.communication import evidence_of as collectives_evidence
 from ..analysis.collectives.communication import jobs_in
-from ..analysis.collectives.evidence import evidence_of as collectives_evidence
 from ..analysis.finding import FindingDraft
 from ..analysis.hang import CollectiveEvidence, Evidence, Judgement, Still, Verdict, diagnose_job
 from ..analysis.jobs import JobRanks, JobTable, job_table

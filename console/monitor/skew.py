@@ -17,9 +17,8 @@ from ..analysis.skew import (
     sync_points,
     violations,
 )
-from ..analysis.skew.culprits import RankKey
 from ..analysis.skew.findings import RankGpu, SkewSnapshot
-from ..analysis.skew.sync_points import capture_sync_points, first_of_periods
+from ..analysis.skew.sync_points import RankKey, capture_sync_points, first_of_periods
 from ..core.store import Store
 from ..records import GpuInfo
 

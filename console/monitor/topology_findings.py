@@ -8,8 +8,7 @@ from typing import Final
 
 from ..analysis.finding import FindingDraft
 from ..analysis.topology.classes import NodeClass
-from ..analysis.topology.dedup import ReportedFindings
-from ..analysis.topology.findings import difference_findings
+from ..analysis.topology.findings import ReportedFindings, difference_findings
 from ..core.store import Store
 from .finding_tracker import FindingTracker
 from .topology import TopologyFold

@@ -8,8 +8,7 @@ from statistics import median
 import numpy as np
 
 from gconsole.analysis.clock.edge import edge_window
-from gconsole.analysis.clock.intervals import Constraints, intervals
-from gconsole.analysis.clock.network_fit import Mesh, solve
+from gconsole.analysis.clock.network_fit import Constraints, Mesh, intervals, solve
 from tests.clocks.judged import middle as median_of
 from tests.clocks.judged import windows
 from tests.clocks.synthetic import JITTER, SCENARIOS, bins, regular

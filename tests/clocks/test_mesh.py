@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gconsole.analysis.clock.intervals import Constraints, all_distances, arcs, impossible_loop, intervals
-from gconsole.analysis.clock.network_fit import Mesh, bridges, solve
+from gconsole.analysis.clock.network_fit import (
+    Constraints,
+    Mesh,
+    all_distances,
+    arcs,
+    bridges,
+    impossible_loop,
+    intervals,
+    solve,
+)
 
 from .synthetic import regular
 

@@ -8,9 +8,7 @@ import statistics
 import numpy as np
 import pytest
 
-from gconsole.analysis.clock.estimators import ROUNDS, TAU, quantile_lines
-from gconsole.analysis.clock.feasible_region import MOST_SLOPE, region
-from gconsole.analysis.clock.samples import samples
+from gconsole.analysis.clock.line_fit import MOST_SLOPE, ROUNDS, TAU, quantile_lines, region, samples
 
 from .synthetic import ASYM_FIXED, JITTER, QUEUE, VETH, Path, bins, measure
 

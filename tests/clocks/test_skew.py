@@ -22,8 +22,8 @@ from gconsole.analysis.skew import (
     sync_points,
     violations,
 )
-from gconsole.analysis.skew.culprits import binomial_tail
 from gconsole.analysis.skew.findings import RankGpu
+from gconsole.analysis.skew.lateness import binomial_tail
 from gconsole.analysis.skew.sync_points import capture_sync_points, first_of_periods, period_of
 from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepSeen, StepTable
 from gconsole.records import Collective, PgStatus, RankStat, Stack

@@ -10,9 +10,7 @@ import numpy as np
 
 from ...records import ClockBins
 from ...records.clock import ProbeMethod, Stamps, WindowStatus
-from .estimators import Line, best_line
-from .feasible_region import Region, region
-from .samples import Samples, samples
+from .line_fit import Line, Region, Samples, best_line, region, samples
 
 #: Minimum bins per direction for a fit.
 LEAST_BINS: Final = 10

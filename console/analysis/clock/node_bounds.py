@@ -10,9 +10,8 @@ from typing import Final
 import numpy as np
 
 from .edge import EdgeWindow
-from .intervals import Constraints, all_distances, arcs, impossible_loop, intervals
-from .network_fit import Mesh, Solution, bridges, solve
-from .samples import Floats, Ints
+from .line_fit import Floats, Ints
+from .network_fit import Constraints, Mesh, Solution, all_distances, arcs, bridges, impossible_loop, intervals, solve
 
 #: An edge is flagged if this many of the last OF_WINDOWS windows contradicted the fit.
 FLAGGED: Final = 2

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ...records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow
-from .assign import ClockMesh, node_lines
+from .assign import Claim, ClockMesh, best_reference, claim, node_lines
 from .edge import LEAST_BINS, EdgeWindow, edge_window
 from .node_bounds import EdgeKey, Flags, Settled, settle
-from .time_services import Claim, best_reference, claim
 
 Method = Literal["auto", "probe", "ssh", "ntp", "ptp", "system"]
 

@@ -1,4 +1,8 @@
-"""Collectives of one job in one capture: groups, faults, wait graph, traffic, performance."""
+"""Collectives of one job in one capture, and the evidence they give a hang diagnosis, the cause first.
+
+Only proven absences are evidence: a rank has waited long enough, and sequence numbers prove which rank is missing.
+Launch counts (RAS, NCCL's log) are not: a rank whose GPU waits launches less without being the cause.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...records import Collective, PgStatus, Rank
+from ..hang.verdict import Absence, CollectiveEvidence, Mismatch
 from ..jobs import MOST_MISSING
 from .align import WITNESSES, JobKey, ProcessGroup, groups_of, with_ranks
-from .fault import Fault
-from .mismatch import mismatches
-from .missing import absence, unlaunched
+from .fault import Fault, absence, count_faults, mismatches, unlaunched
 from .performance import Imbalance, SlowLinks, Statistics, imbalance_of, slow_links_of, statistics_of
-from .ras import count_faults
 from .traffic import PatternFound, TrafficMatrix, matrix_of, pattern_of
 from .wait_graph import WaitGraph, ordered, wait_graph
 
@@ -109,3 +111,37 @@ def _troubles(lines: Iterable[PgStatus]) -> list[Trouble]:
     return sorted(
         troubles, key=lambda trouble: (trouble.source, -1 if trouble.rank is None else trouble.rank, trouble.text)
     )
+
+
+def evidence_of(capture: Communication) -> tuple[CollectiveEvidence, ...]:
+    """The evidence of each source that covers any rank."""
+    return tuple(
+        CollectiveEvidence(
+            source=witness,
+            complete=ranks,
+            absences=tuple(_absence(fault) for fault in capture.faults if fault.witness == witness and _proves(fault)),
+            mismatches=tuple(
+                Mismatch(fault.title, fault.seq, tuple((side.what, side.ranks) for side in fault.sides))
+                for fault in capture.faults if fault.witness == witness and _differs(fault)
+            ),
+        )
+        for witness, ranks in capture.heard if witness != "NCCL Inspector"
+    )  # fmt: skip
+
+
+def _proves(fault: Fault) -> bool:
+    """Whether an absence is proven and does not follow from another one."""
+    proven = fault.kind == "missing_rank" and fault.confidence in ("certain", "likely")
+    return proven and fault.seq is not None and not fault.follows
+
+
+def _differs(fault: Fault) -> bool:
+    """Whether the sides are complete: else the minority may be the majority."""
+    is_even = len({len(side.ranks) for side in fault.sides}) == 1
+    return len(fault.sides) > 1 and (bool(fault.ranks) or is_even)
+
+
+def _absence(fault: Fault) -> Absence:
+    held = {rank for rank, _ in fault.held}
+    ranks = tuple(rank for rank in fault.ranks if rank not in held)
+    return Absence(fault.title, fault.op, fault.seq, ranks, fault.waiting)

@@ -13,11 +13,10 @@ from typing import Final
 
 from ..stacks.frame_models import FrameClass
 from . import wording
-from .job_view import HELD, JobView
+from .job_view import HELD, JobView, cycles, is_in_subgroup, wait_groups
+from .progress import Stillness
 from .rank_state import RankState
-from .stillness import Stillness
 from .verdict import Kind
-from .wait_groups import cycles, is_in_subgroup, wait_groups
 
 #: Wakes per second from which a rank in its own code may be polling.
 POLLS_S: Final = 0.5

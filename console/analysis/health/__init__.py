@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..finding import FindingDraft
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
-from .links import nvlink_down, nvlink_errors, pcie_degraded
+from .links import nic_down, nic_errors, nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
 from .nodes import clock_step, version_skew
-from .ports import nic_down, nic_errors
 from .state import HealthState
 
 if TYPE_CHECKING:

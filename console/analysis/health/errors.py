@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...text.format import plural
 from ..finding import FindingDraft
-from .state import GpuHealth, HealthState, Xid
-from .wording import about_gpu, at, figure, times
+from .state import GpuHealth, HealthState, Xid, about_gpu, at, figure, times
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig

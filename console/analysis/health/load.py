@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...text.format import size
 from ..finding import FindingDraft
-from .state import HELD_BY, GpuHealth, HealthState
-from .wording import about_gpu, at, figure
+from .state import HELD_BY, GpuHealth, HealthState, about_gpu, at, figure
 
 if TYPE_CHECKING:
     from ...config.sections import HealthConfig

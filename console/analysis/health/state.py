@@ -6,12 +6,26 @@ window, busy since, port ever up).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...records import AgentCost, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess, Nic, Node, NodeState, Rank
-from .window import Window
+from ...records import (
+    AgentCost,
+    Confidence,
+    Gpu,
+    GpuDigest,
+    GpuEvent,
+    GpuInfo,
+    GpuLink,
+    GpuProcess,
+    Nic,
+    Node,
+    NodeState,
+    Rank,
+    Severity,
+)
+from ..finding import FindingDraft
 
 #: Throttle reasons that indicate a cooling or power supply fault; power caps and application clocks do not.
 HELD_BY: Final = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
@@ -287,6 +301,39 @@ class HealthState:
             versions.pop(key, None)
 
 
+def about_gpu(
+    gpu: GpuHealth, id: str, severity: Severity, text: str, evidence: list[str], *,
+    confidence: Confidence = "certain", rank: str = "", parts: tuple[str, ...] = (),
+) -> FindingDraft:  # fmt: skip
+    """A finding on one GPU; `evidence` lines are "record.field value". `rank` becomes a culprit, too."""
+    sim = "SIM " if gpu.is_simulated else ""
+    return FindingDraft(
+        id, severity, confidence, (rank, gpu.name) if rank else (gpu.name,), f"{sim}{gpu.name}: {text}",
+        tuple(f"{sim}{line}" for line in evidence), parts=parts,
+    )  # fmt: skip
+
+
+def at(gpu: GpuHealth, field: str, value: object) -> str:
+    """Evidence line: `gpu.temp_c node019:gpu4 91`."""
+    return f"{field} {gpu.name} {figure(value)}"
+
+
+def figure(value: object) -> str:
+    """A number with thousands separators and at most one decimal."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if float(value).is_integer() or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}"
+
+
+def times(count: int) -> str:
+    """ ", 3 times"; nothing for once."""
+    return f", {count} times" if count > 1 else ""
+
+
 def _of_work(record: Gpu, passed: float) -> dict[str, float]:
     """Window sums of a GPU that was busy for `passed` seconds."""
     sums = {"busy": passed}
@@ -306,3 +353,64 @@ def _of_work(record: Gpu, passed: float) -> dict[str, float]:
 def _count_in(xids: dict[Any, Xid], key: Any, record: GpuEvent) -> None:
     earlier = xids.get(key)
     xids[key] = Xid(record, earlier.count + 1 if earlier else 1)
+
+
+#: Buckets per window: its actual length varies by one bucket.
+BUCKETS: Final = 6
+#: Names per bucket: five counters of each of 36 links and some more. Bounds what a faulty node can add.
+MOST_NAMES: Final = 256
+
+
+class Window:
+    """`add` figures at rising instants (seconds of one clock); `total` and `peak` are over about the last `seconds`."""
+
+    __slots__ = ("_buckets", "_newest", "_peaks", "_step", "_totals")
+
+    def __init__(self, seconds: float) -> None:
+        self._step = seconds / BUCKETS
+        self._buckets: dict[int, tuple[dict[str, float], dict[str, float]]] = {}  # number: (sums, peaks)
+        self._newest = -(1 << 62)
+        self._totals: dict[str, float] = {}
+        self._peaks: dict[str, float] = {}
+
+    def add(self, at_s: float, sums: Mapping[str, float], peaks: Mapping[str, float] | None = None) -> None:
+        """Add to sums and raise peaks. Instants older than the window are ignored."""
+        number = int(at_s / self._step)
+        if number > self._newest:
+            self._advance(number)
+        elif number <= self._newest - BUCKETS:
+            return
+        bucket, highest = self._buckets.setdefault(number, ({}, {}))
+        for name, value in sums.items():
+            if name not in bucket and len(bucket) >= MOST_NAMES:
+                continue
+            bucket[name] = bucket.get(name, 0.0) + value
+            self._totals[name] = self._totals.get(name, 0.0) + value
+        for name, value in (peaks or {}).items():
+            highest[name] = max(value, highest.get(name, value))
+            self._peaks[name] = max(value, self._peaks.get(name, value))
+
+    def total(self, name: str) -> float:
+        """The sum over the window."""
+        return self._totals.get(name, 0.0)
+
+    def peak(self, name: str) -> float | None:
+        """The highest value; None where there was none."""
+        return self._peaks.get(name)
+
+    def mean(self, name: str, weight: str) -> float | None:
+        """The sum of one name over that of another; None where the latter is 0."""
+        over = self.total(weight)
+        return self.total(name) / over if over > 0 else None
+
+    def _advance(self, number: int) -> None:
+        """Start a bucket, drop expired ones, and sum the rest anew, so that rounding errors do not accumulate."""
+        self._newest = number
+        for old in [old for old in self._buckets if old <= number - BUCKETS]:
+            del self._buckets[old]
+        self._totals, self._peaks = {}, {}
+        for sums, peaks in self._buckets.values():
+            for name, value in sums.items():
+                self._totals[name] = self._totals.get(name, 0.0) + value
+            for name, value in peaks.items():
+                self._peaks[name] = max(value, self._peaks.get(name, value))

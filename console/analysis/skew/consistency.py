@@ -9,9 +9,7 @@ from typing import Final
 
 from ..clock import ClusterInstant
 from ..collectives.align import ProcessGroup
-from .culprits import RankKey
-from .steps import StepProgress
-from .sync_points import Arrival, SyncPoint
+from .sync_points import Arrival, RankKey, StepProgress, SyncPoint
 
 #: Minimum lag in steps: ranks are read one after the other, so smaller differences are normal.
 STEPS_APART: Final = 2

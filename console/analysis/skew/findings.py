@@ -10,7 +10,8 @@ from typing import Final
 from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
 from .consistency import Desync, Violation
-from .culprits import JobSkew, RankKey, RankSkew
+from .lateness import JobSkew, RankSkew
+from .sync_points import RankKey
 
 #: Share of the peers' median SM clock below which a straggler's GPU is named.
 SLOW_CLOCK: Final = 0.95

@@ -12,8 +12,7 @@ from machines import hgx, hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.finding import FindingDraft
 from gconsole.analysis.topology.classes import classes_of, folded_pairs, labels_folded
-from gconsole.analysis.topology.dedup import ReportedFindings
-from gconsole.analysis.topology.findings import difference_findings
+from gconsole.analysis.topology.findings import ReportedFindings, difference_findings
 from gconsole.analysis.topology.node import TopologyFacts, node_topology
 
 

@@ -2,7 +2,7 @@
 
 from analysis.collectives.builders import a_status, an_op, recorded, said
 
-from gconsole.analysis.collectives.evidence import evidence_of
+from gconsole.analysis.collectives.communication import evidence_of
 
 
 def test_a_missing_rank_is_told_with_those_that_wait_for_it():
