@@ -35,8 +35,13 @@ def _ahead(raw):
 
 
 def _read(clock):
-    raw = _true(_RAW)
-    return _true(clock) + _ahead(raw)
+    now = _true(clock)
+    if clock == _RAW:
+        return now + _ahead(now)
+    while True:  # until the process was not preempted between the two clocks: the error drifts meanwhile
+        before, now, after = _true(_RAW), _true(clock), _true(_RAW)
+        if after - before < 50000:
+            return now + _ahead(before)
 
 
 def mono_of_kernel(stamp):

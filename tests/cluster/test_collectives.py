@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from jobs import Job, start_torchrun
 from jobs.launch import FOLDER
 from program import batch, gconsole
@@ -19,6 +21,14 @@ LEAST_WAIT_S = 5
 def start(rig: Rig, absent: int | None, server: bool = True) -> Job:
     env = {**({"ABSENT": str(absent)} if absent is not None else {}), **({"WORKER_SERVER": "1"} if server else {})}
     return start_torchrun(rig, rig.nodes[:2], nproc_per_node=2, script=FOLDER / "gloo_absent.py", env=env)
+
+
+@pytest.fixture(scope="module")
+def moving_job(rig: Rig, needs_torch: None) -> Iterator[Job]:
+    """A job whose ranks all step."""
+    with start(rig, None) as job:
+        job.wait_ready()
+        yield job
 
 
 def waited(hosts: Path, *more: object) -> Any:
@@ -47,11 +57,19 @@ def test_the_rank_that_never_entered_a_collective_is_named(rig: Rig, tmp_path: P
     assert again.stdout == run.stdout
 
 
-def test_the_groups_that_a_capture_tells_of_lie_over_the_topology(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"simulate_gpus": 2})
-    with start(rig, None) as job:
+def test_a_job_without_any_source_is_captured_as_ever(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+    with start(rig, ABSENT, server=False) as job:
         job.wait_ready()
-        run = waited(hosts, "--records", tmp_path / "records")
+        run = waited(rig.write_hosts_toml(tmp_path / "hosts.toml"))
+    assert run.status == 0, run.stderr
+    assert not any(run.report["collectives"].values())
+    assert len(run.report["captures"][0]["read"]) == 4
+    assert "collectives" not in run.stdout
+
+
+def test_the_groups_that_a_capture_tells_of_lie_over_the_topology(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"simulate_gpus": 2})
+    run = waited(hosts, "--records", tmp_path / "records")
     assert run.status == 0, run.stderr
 
     topology = json.loads(gconsole("topo", "--from", tmp_path / "records", "--format", "json").stdout)
@@ -65,20 +83,8 @@ def test_the_groups_that_a_capture_tells_of_lie_over_the_topology(rig: Rig, tmp_
     assert "default_pg  1 group of 4 ranks" in gconsole("topo", "--from", tmp_path / "records").stdout
 
 
-def test_a_job_without_any_source_is_captured_as_ever(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
-    with start(rig, ABSENT, server=False) as job:
-        job.wait_ready()
-        run = waited(rig.write_hosts_toml(tmp_path / "hosts.toml"))
-    assert run.status == 0, run.stderr
-    assert not any(run.report["collectives"].values())
-    assert len(run.report["captures"][0]["read"]) == 4
-    assert "collectives" not in run.stdout
-
-
-def test_a_job_that_moves_has_no_fault(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
-    with start(rig, None) as job:
-        job.wait_ready()
-        run = waited(rig.write_hosts_toml(tmp_path / "hosts.toml"))
+def test_a_job_that_moves_has_no_fault(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
+    run = waited(rig.write_hosts_toml(tmp_path / "hosts.toml"))
     assert run.status == 0, run.stderr
     found = run.report["collectives"]
     assert found["groups"][0]["is_whole"]

@@ -2,10 +2,12 @@
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobs import start_ring, start_torchrun
+import pytest
+from jobs import Job, start_ring, start_torchrun
 from program import batch, gconsole
 from rig import Rig
 
@@ -59,23 +61,27 @@ def test_without_native_calls_that_lock_is_undecided_and_no_process_is_touched(r
     assert "native" in verdict["next_step"]
 
 
-def test_a_stopped_rank_of_an_unprepared_torchrun_job_is_named(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+@pytest.fixture(scope="module")
+def torchrun_job(rig: Rig, needs_torch: None) -> Iterator[Job]:
+    """A torchrun job of four ranks that steps."""
     with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
-        victim = job.wait_ready()[2]
-        rig.node(victim.node).kill(victim.pid, signal.SIGSTOP)
-        run = batch(hosts, "--diagnose")
-        assert states(rig, [victim]) == ["T"]
-        rig.node(victim.node).kill(victim.pid, signal.SIGCONT)
+        job.wait_ready()
+        yield job
+
+
+def test_a_torchrun_job_that_steps_is_said_to_move(rig: Rig, tmp_path: Path, torchrun_job: Job) -> None:
+    run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--diagnose")
+    verdict = verdict_of(run.report)
+    assert (run.status, verdict["state"], run.report["findings"]) == (0, "moving", [])
+
+
+def test_a_stopped_rank_of_an_unprepared_torchrun_job_is_named(rig: Rig, tmp_path: Path, torchrun_job: Job) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    victim = torchrun_job.ranks[2]
+    rig.node(victim.node).kill(victim.pid, signal.SIGSTOP)
+    run = batch(hosts, "--diagnose")
+    assert states(rig, [victim]) == ["T"]
+    rig.node(victim.node).kill(victim.pid, signal.SIGCONT)
     verdict = verdict_of(run.report)
     assert (run.status, verdict["kind"], verdict["confidence"]) == (1, "rank_stopped", "certain")
     assert [(culprit["rank"], culprit["class"]) for culprit in verdict["culprits"]] == [(2, "stopped")]
-
-
-def test_a_torchrun_job_that_steps_is_said_to_move(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
-        job.wait_ready()
-        run = batch(hosts, "--diagnose")
-    verdict = verdict_of(run.report)
-    assert (run.status, verdict["state"], run.report["findings"]) == (0, "moving", [])

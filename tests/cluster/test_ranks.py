@@ -22,17 +22,17 @@ def test_every_rank_of_a_torchrun_job_is_reported_with_its_node_and_pid(
     rig: Rig, tmp_path: Path, needs_torch: None
 ) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    with start_torchrun(rig, rig.nodes, nproc_per_node=2) as job:
+    with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
         job.wait_ready()
         run = batch(hosts, "--for", "3s")
         assert _said(run.report) == _truth(job)
     [line] = run.report["jobs"]
-    assert line["world_size"] == 8
-    assert line["ranks_found"] == list(range(8))
+    assert line["world_size"] == 4
+    assert line["ranks_found"] == list(range(4))
     assert line["ranks_missing"] == []
     assert {row["state"] for row in run.report["ranks"]} <= {"moving", "idle"}
     assert run.status == 0
-    assert "8/8 ranks" in run.stdout
+    assert "4/4 ranks" in run.stdout
 
 
 def test_a_ring_job_and_its_records_give_the_same_report_again(rig: Rig, tmp_path: Path) -> None:

@@ -21,7 +21,10 @@ READY_S = 120.0
 def running(rig: Rig, labelled: Labelled, env: Mapping[str, str] | None = None) -> Iterator[list[Job]]:
     """The job, and the healthy one beside it where there is one, all ranks READY; killed at the end."""
     nodes = rig.nodes[: labelled.nodes]
-    script, variables = SCRIPTS / f"{labelled.name}.py", {**gloo_environment(rig), **(env or {})}
+    script, variables = (
+        SCRIPTS / f"{labelled.name}.py",
+        {**gloo_environment(rig), "LIGHT_TORCH": "launchers", **(env or {})},
+    )
     python = str(find_torch_python())
     with contextlib.ExitStack() as stack:
         if labelled.launcher == "torchrun":

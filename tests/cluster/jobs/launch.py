@@ -17,8 +17,8 @@ from rig.processes import descendants, end
 FOLDER = Path(__file__).parent
 MASTER_PORT = 29500
 STOP_DEADLINE_S = 20.0
-#: One thread per rank, and an import of torch that costs half.
-TORCH_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(FOLDER / "light_torch")}
+#: One thread per rank, and an import of torch that costs half (light_torch/sitecustomize.py).
+TORCH_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(FOLDER / "light_torch"), "LIGHT_TORCH": "ranks"}
 _READY = re.compile(r"^(?:\[\w+\]:)?READY rank=(\d+) pid=(\d+)$", re.MULTILINE)
 
 
