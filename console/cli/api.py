@@ -15,7 +15,7 @@ from .options import DurationType, load_target, target
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..web.listen import Listen
+    from ..web.server import Listen
 
 
 @click.command()
@@ -61,8 +61,8 @@ def api(
     gconsole api hosts.toml --token-file ~/.gconsole-token --allow-run
     curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8091/status
     """
-    from ..web.listen import ListenError, check_files, listen_at
-    from ..web.tokens import TokenError, new_token, token_of
+    from ..web.auth import TokenError, new_token, token_of
+    from ..web.server import ListenError, check_files, listen_at
 
     config = load_target(target, overrides)
     try:
@@ -83,18 +83,18 @@ async def _serve(
     """Serve until `for_s` seconds have passed or a signal arrives; returns the exit code."""
     from ..core.store import Store
     from ..headless import batch
+    from ..records import Log
     from ..runtime import Console, sessions_folder_of
     from ..web.app import make_app
     from ..web.auth import TokenAuth
-    from ..web.context import WebContext
-    from ..web.describe import described
-    from ..web.listen import names_of, opened
+    from ..web.openapi import described
+    from ..web.operation import WebContext
     from ..web.resources import OPERATIONS
-    from ..web.server import serving
+    from ..web.server import names_of, open_socket, serving
     from .live import on_signals
 
     try:
-        server_socket = opened(listen)
+        server_socket = open_socket(listen)
     except OSError as error:
         click.echo(f"gconsole: cannot listen on {listen.host}:{listen.port}: {error.strerror}; try another --listen",
                    err=True)  # fmt: skip
@@ -103,9 +103,13 @@ async def _serve(
     console = Console(config, store=Store(), allow_run=allow_run)
     store, hub, fleet, findings = console.store, console.bus, console.fleet, console.findings
     context = WebContext(config, hub, store, fleet, findings, sessions_folder_of(config))
-    door = TokenAuth(token, names_of(listen), listen.is_loopback, listen.scheme)
-    app = make_app(context, described(OPERATIONS), door, rate_s)
-    async with serving(app, context, listen, server_socket):
+    auth = TokenAuth(token, names_of(listen), "loopback" if listen.is_loopback else "any", listen.scheme)
+    app = make_app(context, described(OPERATIONS), auth, rate_s)
+
+    def log_error(text: str) -> None:
+        hub.publish_own(Log(source="console", severity="error", text=text))
+
+    async with serving(app, listen, server_socket, log_error):
         await console.start()
         _print_address(listen.url(server_socket.getsockname()[1]), token_text)
         watching = asyncio.create_task(

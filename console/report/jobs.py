@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from ..analysis.jobs import JobRanks, RankSummary
@@ -57,3 +59,14 @@ def job_line(job: JobRanks) -> JobLine:
 def rank_line(row: RankSummary) -> RankLine:
     """A rank in the report."""
     return msgspec.convert(row, RankLine, from_attributes=True)
+
+
+def is_of_job(reported: str, name: str) -> bool:
+    """Whether ranks that report this job name belong to the job: `train-3f9a1c@10.0.0.1:29500` to `train-3f9a1c`."""
+    return reported == name or reported.startswith(f"{name}@")
+
+
+def own_name(reported: str, started: Collection[str]) -> str:
+    """The name under which gconsole started the job that reports this name; otherwise the reported name."""
+    name = reported.rpartition("@")[0]
+    return name if name in started else reported

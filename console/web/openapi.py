@@ -1,43 +1,114 @@
-"""The OpenAPI document: derived from the operations and the types that they really use, never written by hand."""
+"""The OpenAPI document at `/openapi.json` and its page at `/docs`, derived from the operations and their types."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from html import escape
 from typing import Any, Final
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from .. import __version__
-from .operation import AnyOperation, Operation, StreamOperation, method_of
+from .operation import (
+    AnyOperation,
+    NoParameters,
+    Operation,
+    OperationRequest,
+    StreamOperation,
+    WebContext,
+    method_of,
+)
 from .problems import MEANINGS, HttpProblem
 
-#: What any operation may answer, whatever it is.
+#: Statuses that every operation may return, those with a path parameter, and those with a body.
 _ALWAYS: Final = (400, 401, 403, 429, 500, 503)
 _WITH_A_NAME: Final = (404,)
 _WITH_A_BODY: Final = (408, 413, 415)
 _REF: Final = "#/components/schemas/{name}"
+_CSS: Final = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
+code,pre{font:13px/1.5 ui-monospace,monospace;background:#f3f3f3;padding:.1em .3em;border-radius:3px}
+pre{padding:.8em;overflow:auto}summary{cursor:pointer}section{border-top:1px solid #ddd;padding:.7rem 0}
+b{display:inline-block;min-width:4.2rem;font-family:ui-monospace,monospace}table{border-collapse:collapse}
+td{padding:.15rem .8rem .15rem 0;vertical-align:top}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#161616}code,pre{background:#262626}
+section{border-color:#333}}
+"""
+_CSP: Final = (
+    "default-src 'none'; frame-ancestors 'none'; style-src 'sha256-"
+    + base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode() + "'"
+)  # fmt: skip
 
 Fields = dict[str, Any]
 
 
+class About(msgspec.Struct):
+    """Version of this server, and its paths."""
+
+    message: str
+    version: str
+    cluster: str
+    paths: list[str]
+
+
+def described(operations: Sequence[AnyOperation]) -> tuple[AnyOperation, ...]:
+    """These operations with those that describe the API: `/`, `/openapi.json` and `/docs`."""
+
+    async def get_about(context: WebContext, request: OperationRequest[NoParameters]) -> About:
+        paths = sorted({operation.path for operation in all_operations})
+        return About("gconsole HTTP API", __version__, context.config.cluster, paths)
+
+    @lru_cache(1)
+    def openapi() -> Fields:
+        return document(all_operations, "gconsole")
+
+    async def get_openapi(context: WebContext, request: Request) -> Response:
+        return Response(msgspec.json.encode(openapi()), media_type="application/json")
+
+    async def get_docs(context: WebContext, request: Request) -> Response:
+        return Response(page(openapi()), media_type="text/html", headers={"content-security-policy": _CSP})
+
+    all_operations: tuple[AnyOperation, ...] = (
+        Operation("GET", "/", "API version and available paths.", get_about, NoParameters, About),
+        *operations,
+        StreamOperation(
+            "/openapi.json", "OpenAPI 3.1 description of this API.", get_openapi, ("application/json",),
+            allows_basic_auth=True,
+        ),
+        StreamOperation(
+            "/docs", "OpenAPI description as an HTML page.", get_docs, ("text/html",), allows_basic_auth=True
+        ),
+    )  # fmt: skip
+    return all_operations
+
+
+# -- the document ------------------------------------------------------------------------------------------------------
+
+
 def document(operations: Sequence[AnyOperation], title: str) -> Fields:
-    """The document, as JSON will have it."""
+    """The OpenAPI 3.1 document of these operations."""
     types = [*{id(kind): kind for operation in operations for kind in _types(operation)}.values(), HttpProblem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: Fields = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[method_of(operation).lower()] = _described(operation, by_type, components)
-    for operation in operations:  # a query is told by its parameters
+        methods = paths.setdefault(operation.path, {})
+        methods[method_of(operation).lower()] = _operation_fields(operation, by_type, components)
+    for operation in operations:  # a query is described by its parameters
         if method_of(operation) == "GET":
-            components.pop(_name(by_type[id(operation.asks)]), None)
+            components.pop(_name(by_type[id(operation.parameters)]), None)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": title, "version": __version__,
-            "description": "What gconsole knows of a cluster, and what it can do. A figure that is unknown is null, "
-                           "never 0; units are part of the names.",
+            "description": "State of the nodes, GPUs, ranks and jobs of one cluster, and actions on them. Unknown "
+                           "values are null, never 0; units are part of the field names.",
         },
         "paths": paths,
         "components": {
@@ -48,64 +119,137 @@ def document(operations: Sequence[AnyOperation], title: str) -> Fields:
     }  # fmt: skip
 
 
-def _types(one: AnyOperation) -> list[Any]:
-    return [one.asks, one.answer] if isinstance(one, Operation) else [one.asks]
+def _types(operation: AnyOperation) -> list[Any]:
+    if isinstance(operation, Operation):
+        return [operation.parameters, operation.response]
+    return [operation.parameters]
 
 
 def _name(schema: Mapping[str, Any]) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
-def _described(one: AnyOperation, by_type: Mapping[int, Fields], components: Mapping[str, Fields]) -> Fields:
-    method = method_of(one)
-    found: Fields = {
-        "operationId": _id(method, one.path), "summary": one.words, "tags": [one.path.split("/")[1] or "about"],
-        "responses": _responses(one, by_type),
+def _operation_fields(
+    operation: AnyOperation, by_type: Mapping[int, Fields], components: Mapping[str, Fields]
+) -> Fields:
+    method, schema = method_of(operation), by_type[id(operation.parameters)]
+    fields: Fields = {
+        "operationId": _id(method, operation.path), "summary": operation.summary,
+        "tags": [operation.path.split("/")[1] or "about"], "responses": _responses(operation, by_type),
     }  # fmt: skip
-    parameters = _parameters(one, components[_name(by_type[id(one.asks)])] if method == "GET" else {})
+    parameters = _parameters(operation, components[_name(schema)] if method == "GET" else {})
     if parameters:
-        found["parameters"] = parameters
-    if isinstance(one, Operation) and method == "POST":
-        schema = by_type[id(one.asks)]
-        is_asked = bool(components[_name(schema)].get("required"))  # no body is an empty one
-        found["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": is_asked}
-    return found
+        fields["parameters"] = parameters
+    if method == "POST":
+        is_required = bool(components[_name(schema)].get("required"))  # no body is an empty one
+        fields["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": is_required}
+    return fields
 
 
 def _id(method: str, path: str) -> str:
     return "_".join([method.lower(), *(re.findall(r"[a-z]+", path) or ["about"])])
 
 
-def _parameters(one: AnyOperation, asks: Mapping[str, Any]) -> list[Fields]:
-    found: list[Fields] = []
-    for name in re.findall(r"\{(\w+)\}", one.path):
-        pattern = one.name if isinstance(one, Operation) else ""
+def _parameters(operation: AnyOperation, query: Mapping[str, Any]) -> list[Fields]:
+    parameters: list[Fields] = []
+    for name in re.findall(r"\{(\w+)\}", operation.path):
+        pattern = operation.name_pattern if isinstance(operation, Operation) else ""
         schema = {"type": "string", **({"pattern": pattern} if pattern else {})}
-        found.append({"name": name, "in": "path", "required": True, "schema": schema})
-    required = asks.get("required", ())
-    for name, schema in asks.get("properties", {}).items():
-        words = {"description": schema["description"]} if "description" in schema else {}
-        found.append({"name": name, "in": "query", "required": name in required, "schema": schema, **words})
-    if isinstance(one, StreamOperation):
-        for name, meaning in one.headers:
-            found.append({"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}})
-    return found
+        parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
+    required = query.get("required", ())
+    for name, schema in query.get("properties", {}).items():
+        description = {"description": schema["description"]} if "description" in schema else {}
+        parameters.append({"name": name, "in": "query", "required": name in required, "schema": schema, **description})
+    if isinstance(operation, StreamOperation):
+        for name, meaning in operation.headers:
+            parameters.append({"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}})
+    return parameters
 
 
-def _responses(one: AnyOperation, by_type: Mapping[int, Fields]) -> Fields:
-    content: Fields = (
-        {media: {} for media in one.media}
-        if isinstance(one, StreamOperation)
-        else {"application/json": {"schema": by_type[id(one.answer)]}}
-    )
-    status = one.status if isinstance(one, Operation) else 200
-    found: Fields = {str(status): {"description": one.words, "content": content}}
-    statuses = {*_ALWAYS, *one.problems}
-    if "{" in one.path:
+def _responses(operation: AnyOperation, by_type: Mapping[int, Fields]) -> Fields:
+    content: Fields
+    if isinstance(operation, StreamOperation):
+        status, content = 200, {media: {} for media in operation.media}
+    else:
+        status, content = operation.status, {"application/json": {"schema": by_type[id(operation.response)]}}
+    responses: Fields = {str(status): {"description": operation.summary, "content": content}}
+    statuses = {*_ALWAYS, *operation.problems}
+    if "{" in operation.path:
         statuses |= {*_WITH_A_NAME}
-    if isinstance(one, Operation) and one.method != "GET":
+    if method_of(operation) != "GET":
         statuses |= {*_WITH_A_BODY}
     problem = {"application/json": {"schema": by_type[id(HttpProblem)]}}
     for status in sorted(statuses):
-        found[str(status)] = {"description": MEANINGS[status], "content": problem}
-    return found
+        responses[str(status)] = {"description": MEANINGS[status], "content": problem}
+    return responses
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(api: Fields) -> str:
+    """The OpenAPI document as an HTML page without scripts, images or links to other sites."""
+    sections = [
+        _operation_section(path, method, operation)
+        for path, methods in api["paths"].items()
+        for method, operation in methods.items()
+    ]
+    schemas = [_schema_section(name, schema) for name, schema in sorted(api["components"]["schemas"].items())]
+    info = api["info"]
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(info['title'])} API</title>"
+        f"<style>{_CSS}</style><h1>{escape(info['title'])} {escape(info['version'])}</h1>"
+        f"<p>{escape(info['description'])}</p><p>Send <code>Authorization: Bearer TOKEN</code> with every request.</p>"
+        f"<h2>Operations</h2>{''.join(sections)}<h2>Schemas</h2>{''.join(schemas)}</html>"
+    )
+
+
+def _operation_section(path: str, method: str, operation: Fields) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(parameter['name'])}</code><td>{escape(parameter['in'])}"
+        f"<td>{escape(_type(parameter['schema']))}<td>{escape(parameter.get('description', ''))}"
+        for parameter in operation.get("parameters", ())
+    )
+    body = "".join(
+        f"<p>Body: {_link(media['schema'])}" for media in operation.get("requestBody", {}).get("content", {}).values()
+    )
+    responses = "".join(
+        f"<tr><td><code>{status}</code><td>{escape(response['description'])}<td>"
+        + ", ".join(_link(kind.get("schema", {})) or escape(media) for media, kind in response["content"].items())
+        for status, response in operation["responses"].items()
+    )
+    return (
+        f"<section><details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation['summary'])}"
+        f"</summary><table>{rows}</table>{body}<table>{responses}</table></details></section>"
+    )
+
+
+def _schema_section(name: str, schema: Fields) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(field)}</code><td>{_link(kind) or escape(_type(kind))}"
+        f"<td>{escape(kind.get('description', ''))}"
+        for field, kind in schema.get("properties", {}).items()
+    )
+    return (
+        f'<section id="{escape(name)}"><details><summary><code>{escape(name)}</code> '
+        f"{escape(schema.get('description', ''))}</summary><table>{rows}</table></details></section>"
+    )
+
+
+def _link(schema: Fields) -> str:
+    """A link to the schema that `$ref` names; "" without one."""
+    name = escape(_name(schema))
+    return f'<a href="#{name}">{name}</a>' if name else ""
+
+
+def _type(schema: Fields) -> str:
+    """Type of a schema in a few words."""
+    if "$ref" in schema:
+        return _name(schema)
+    if "anyOf" in schema:
+        return " or ".join(_type(option) for option in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(str(value) for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items') or {}) if schema.get('items') else 'values'}"
+    return str(schema.get("type", "value"))

@@ -1,69 +1,128 @@
-"""What an operation is: the one description that serving, checking and describing it are derived from."""
+"""One operation of the HTTP API: the description from which routing, validation and OpenAPI are derived."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .context import WebContext
+from ..config import Config
+from ..config.read_only import Change
+from ..core.bus import Hub
+from ..core.control import Control
+from ..core.store import Store
+from ..monitor.finding_tracker import FindingTracker
+from .problems import http_problem
 
-A = TypeVar("A", bound=msgspec.Struct)
+#: Responses of /metrics sent at a time; further ones wait. One of a large fleet takes 30 MB.
+MAX_SCRAPES: Final = 4
+#: Seconds between two checks of a condition of the store.
+_POLL_S: Final = 0.1
+
+P = TypeVar("P", bound=msgspec.Struct)
 Method = Literal["GET", "POST", "DELETE"]
 
 
+@dataclass
+class Scrapes:
+    """Latest text of /metrics by format, with its monotonic time, and the locks to build and send it."""
+
+    texts: dict[str, tuple[float, list[bytes]]] = field(default_factory=dict)
+    making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SCRAPES))
+
+
+@dataclass
+class WebContext:
+    """The running console that operations work with. The locks serialise what two clients must not do at once."""
+
+    config: Config
+    hub: Hub
+    store: Store
+    control: Control
+    findings: FindingTracker
+    sessions: Path  # folder of recordings
+    capturing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)  # output of jobs
+    scrapes: Scrapes = field(default_factory=Scrapes)
+    streams: int = 0  # open event streams
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
+        """Wait until a condition of the store holds; False if it does not within `deadline_s`."""
+        began = time.monotonic()
+        while not condition():
+            if time.monotonic() - began > deadline_s:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    def permit(self, change: Change) -> None:
+        """Raises HttpProblemError (403) where `[console] read_only` forbids a change of what runs on the nodes."""
+        refusal = self.control.refusal(change)
+        if refusal is not None:
+            raise http_problem(
+                403, refusal.name, f"{change.words} changes what runs on the nodes, and this server is read-only",
+                "gconsole api --allow-run, or console.read_only = false",
+            )  # fmt: skip
+
+
 class NoParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No particulars."""
+    """No parameters."""
 
 
 @dataclass(frozen=True)
-class OperationRequest(Generic[A]):
-    """One request: what stands in the braces of its path ("" where there are none), and what it asks for."""
+class OperationRequest(Generic[P]):
+    """One validated request: the path parameter ("" where the path has none), and query or body."""
 
     name: str
-    parameters: A
+    parameters: P
 
 
 @dataclass(frozen=True)
-class Operation(Generic[A]):
-    """`asks` is the query of a GET and the body of others, `answer` what it returns as JSON.
+class Operation(Generic[P]):
+    """An operation with a JSON response.
 
-    `name` is the pattern of what may stand in the braces of the path. `problems` are those of its own, beside the ones
-    that every operation may have.
+    `parameters` is the type of the query of a GET and of the body of other methods, `name_pattern` the regular
+    expression of the path parameter, `problems` the statuses beyond those that every operation may have.
     """
 
     method: Method
     path: str
-    words: str
-    handler: Callable[[WebContext, OperationRequest[A]], Awaitable[Any]]
-    asks: type[A]
-    answer: Any
-    name: str = ""
+    summary: str
+    handler: Callable[[WebContext, OperationRequest[P]], Awaitable[Any]]
+    parameters: type[P]
+    response: Any
+    name_pattern: str = ""
     status: int = 200
     problems: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class StreamOperation:
-    """An operation whose answer is no JSON: a stream of events, figures for Prometheus, a page."""
+    """A GET whose response is not JSON of a record: an event stream, Prometheus text, a page."""
 
     path: str
-    words: str
+    summary: str
     handler: Callable[[WebContext, Request], Awaitable[Response]]
     media: tuple[str, ...]
-    asks: type[msgspec.Struct] = NoParameters
+    parameters: type[msgspec.Struct] = NoParameters
     problems: tuple[int, ...] = ()
-    headers: tuple[tuple[str, str], ...] = ()  # of the request that it looks at: name, meaning
-    is_described: bool = False  # a browser may give the token as the password of HTTP Basic
+    headers: tuple[tuple[str, str], ...] = ()  # request headers with a meaning: name, description
+    allows_basic_auth: bool = False  # a browser may send the token as the password of HTTP Basic
 
 
 AnyOperation = Operation[Any] | StreamOperation
 
 
 def method_of(operation: AnyOperation) -> str:
-    """Of what is told, there is nothing but looking."""
+    """HTTP method of an operation; GET for streams."""
     return operation.method if isinstance(operation, Operation) else "GET"

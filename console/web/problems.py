@@ -1,4 +1,4 @@
-"""Why a request got no answer: one form for all of them, what happened and what to try."""
+"""Error responses: one form for all of them, with a stable name, what happened and what to do."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class HttpProblem(msgspec.Struct, kw_only=True, omit_defaults=True):
     name: str
     text: str
     try_: str = msgspec.field(name="try", default="")
-    nodes: dict[str, Failure] = {}  # what each node said, where several were asked
-    left_out: tuple[tuple[str, str], ...] = ()  # of a job that cannot start: nodes, and why they were left out
-    change: tuple[str, ...] = ()  # and what to ask for instead
+    nodes: dict[str, Failure] = {}  # failures by node, where several nodes were involved
+    left_out: tuple[tuple[str, str], ...] = ()  # of a job that cannot start: node and reason
+    change: tuple[str, ...] = ()  # options with which it could start
 
 
 class HttpProblemError(Exception):
@@ -30,23 +30,23 @@ class HttpProblemError(Exception):
 
 
 def http_problem(status: int, name: str, text: str, try_: str = "", **headers: str) -> HttpProblemError:
-    """A problem without further particulars; `headers` with _ for -."""
-    told = {key.replace("_", "-"): value for key, value in headers.items()}
-    return HttpProblemError(HttpProblem(status=status, name=name, text=text, try_=try_), told)
+    """A problem without optional fields; `headers` are response headers with _ for -."""
+    response_headers = {key.replace("_", "-"): value for key, value in headers.items()}
+    return HttpProblemError(HttpProblem(status=status, name=name, text=text, try_=try_), response_headers)
 
 
-#: Every problem by its status, as the description tells of them.
+#: Description of every problem in the OpenAPI document, by status.
 MEANINGS: dict[int, str] = {
     400: "malformed request",
     401: "missing or invalid token",
-    403: "this is not allowed here: another site, another name of this machine, or read only",
+    403: "not allowed: cross-origin request, foreign Host header, or read-only server",
     404: "not found",
     405: "method not allowed",
     408: "request timeout",
-    409: "not now: the text says what stands in the way",
-    413: "the request is too large",
-    415: "a body must be JSON",
-    429: "too many requests; retry after Retry-After seconds",
-    500: "an error in gconsole itself",
-    503: "too many requests are being answered, or the server is ending",
+    409: "conflict with the current state; the text gives the reason",
+    413: "request body too large",
+    415: "request body is not JSON",
+    429: "rate limit exceeded; retry after Retry-After seconds",
+    500: "internal error in gconsole",
+    503: "too many concurrent requests, or the server is stopping",
 }

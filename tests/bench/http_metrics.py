@@ -22,13 +22,12 @@ from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import AgentCost, GpuInfo, GpuProcess, Host, Node, NodeState, Rank, RankStat
 from gconsole.web.app import make_app
 from gconsole.web.auth import TokenAuth
-from gconsole.web.context import WebContext
-from gconsole.web.listen import listen_at, opened
 from gconsole.web.metrics.exposition import OPENMETRICS
-from gconsole.web.metrics.resource import written
 from gconsole.web.metrics.samples import take_snapshot
+from gconsole.web.operation import WebContext
 from gconsole.web.resources import OPERATIONS
-from gconsole.web.server import serving
+from gconsole.web.resources.metrics import exposition
+from gconsole.web.server import listen_at, open_socket, serving
 from tests.bench.process_usage import memory_bytes
 
 from .noisy_gpus import NoisyGpu
@@ -85,10 +84,10 @@ async def _scrape(config: Config, store: Store, runs: int) -> tuple[list[float],
     fleet = Fleet(config, hub)
     served = WebContext(config, hub, store, fleet, FindingTracker(hub, config.health), Path())
     listen = listen_at("127.0.0.1:0")
-    at = opened(listen)
-    app = make_app(served, OPERATIONS, TokenAuth(TOKEN, frozenset({"localhost"}), True), 10_000)
+    at = open_socket(listen)
+    app = make_app(served, OPERATIONS, TokenAuth(TOKEN, frozenset({"localhost"})), 10_000)
     took, cpu, size, series = [], [], 0, 0
-    async with serving(app, served, listen, at):
+    async with serving(app, listen, at, print):
         for _ in range(runs):
             _heard_again(store)
             served.scrapes.texts.clear()
@@ -122,7 +121,7 @@ def _beside_the_library(nodes: int, runs: int) -> tuple[list[float], list[float]
 
     store = a_store(nodes)
     seen = take_snapshot(store, (), time.time_ns())
-    text = b"".join(written(seen, OPENMETRICS)).decode()
+    text = b"".join(exposition(seen, OPENMETRICS)).decode()
 
     class Ready:
         """A registry whose samples are made."""
@@ -135,7 +134,7 @@ def _beside_the_library(nodes: int, runs: int) -> tuple[list[float], list[float]
     registry, own, peer = Ready(), [], []
     for _ in range(runs):
         began = time.perf_counter()
-        written(take_snapshot(store, (), time.time_ns()), OPENMETRICS)
+        exposition(take_snapshot(store, (), time.time_ns()), OPENMETRICS)
         own.append(time.perf_counter() - began)
         began = time.perf_counter()
         generate_latest(registry)  # type: ignore[no-untyped-call]

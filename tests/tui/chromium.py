@@ -6,14 +6,16 @@ import asyncio
 import base64
 import contextlib
 import itertools
+import json
 import re
 import shutil
+import urllib.request
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Self
 
-import aiohttp
+from websockets.asyncio.client import ClientConnection, connect
 
 DEADLINE_S = 60.0
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -32,7 +34,7 @@ class PageGone(Exception):
 class Tab:
     """One page. `requests` are the addresses it asked for; `drawn` is what its websocket brought, without colours."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -43,8 +45,8 @@ class Tab:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def attach(cls, session: aiohttp.ClientSession, address: str) -> AsyncIterator[Self]:
-        async with session.ws_connect(address, max_msg_size=0) as socket:
+    async def attach(cls, address: str) -> AsyncIterator[Self]:
+        async with connect(address, max_size=None, proxy=None) as socket:
             tab = cls(socket)
             listening = asyncio.ensure_future(tab._listen())
             for domain in ("Page", "Network", "Runtime", "Log"):
@@ -59,7 +61,7 @@ class Tab:
         """Call a method of the protocol; its result."""
         number = next(self._numbers)
         self._answers[number] = asyncio.get_running_loop().create_future()
-        await self._socket.send_json({"id": number, "method": method, "params": params})
+        await self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
         async with asyncio.timeout(DEADLINE_S):
             answer = await self._answers[number]
         if "error" in answer:
@@ -68,7 +70,7 @@ class Tab:
 
     async def _listen(self) -> None:
         async for message in self._socket:
-            event = message.json()
+            event = json.loads(message)
             self._heard.set()
             if "id" in event:
                 self._answers.pop(event["id"]).set_result(event)
@@ -121,6 +123,14 @@ class Tab:
         return base64.b64decode((await self.do("Page.captureScreenshot"))["data"])
 
 
+def fetch(url: str, method: str = "GET") -> bytes:
+    """Body of a response, without any proxy."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(urllib.request.Request(url, method=method), timeout=DEADLINE_S) as response:
+        body: bytes = response.read()
+    return body
+
+
 @contextlib.asynccontextmanager
 async def chromium(folder: Path) -> AsyncIterator[Callable[[str], contextlib.AbstractAsyncContextManager[Tab]]]:
     """A browser with a profile in `folder`; call what it gives with an address for a tab of that."""
@@ -137,19 +147,17 @@ async def chromium(folder: Path) -> AsyncIterator[Callable[[str], contextlib.Abs
                 assert line, f"Chromium ended: {said.decode(errors='replace')}"
                 said += line
         reading = asyncio.ensure_future(process.stderr.read())  # so that it never waits for us
-        async with aiohttp.ClientSession(f"http://{found[1].decode()}") as session:
+        devtools = f"http://{found[1].decode()}/json"
 
-            @contextlib.asynccontextmanager
-            async def tab(address: str) -> AsyncIterator[Tab]:
-                async with session.put("/json/new?about:blank") as answer:
-                    target = await answer.json()
-                async with Tab.attach(session, target["webSocketDebuggerUrl"]) as opened:
-                    await opened.do("Page.navigate", url=address)
-                    yield opened
-                async with session.get(f"/json/close/{target['id']}") as answer:
-                    await answer.read()
+        @contextlib.asynccontextmanager
+        async def tab(address: str) -> AsyncIterator[Tab]:
+            target = json.loads(await asyncio.to_thread(fetch, f"{devtools}/new?about:blank", "PUT"))
+            async with Tab.attach(target["webSocketDebuggerUrl"]) as opened:
+                await opened.do("Page.navigate", url=address)
+                yield opened
+            await asyncio.to_thread(fetch, f"{devtools}/close/{target['id']}")
 
-            yield tab
+        yield tab
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()

@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import TracebackType
 
-import aiohttp
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 DEADLINE_S = 40.0
 #: What the visitors of most tests run: the console on an invented cluster, which needs no fleet.
@@ -33,14 +34,12 @@ class Guest:
         self._drawn = b""
 
     async def __aenter__(self) -> Guest:
-        self._session = aiohttp.ClientSession()
-        self.socket = await self._session.ws_connect(f"{self.address}socket?width=100&height=30", origin=self.origin)
+        self.socket: ClientConnection = await connected(f"{self.address}socket?width=100&height=30", self.origin)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:  # fmt: skip
         await self.socket.close()
-        await self._session.close()
 
     @property
     def words(self) -> str:
@@ -50,26 +49,37 @@ class Guest:
         self._drawn = b""
 
     async def type(self, keys: str) -> None:
-        await self.socket.send_json(["stdin", keys])
+        await self.send(["stdin", keys])
+
+    async def send(self, message: object) -> None:
+        await self.socket.send(json.dumps(message))
 
     async def until(self, *words: str) -> None:
         """Wait until all of that has been drawn."""
         async with deadline(lambda: f"{words} not in {self.words[-2000:]!r}"):
             while not all(word in self.words for word in words):
-                message = await self.socket.receive()
-                assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), f"{message}: {self.words!r}"
-                if message.type is aiohttp.WSMsgType.BINARY:
-                    self._drawn += message.data
+                try:
+                    message = await self.socket.recv()
+                except ConnectionClosed as error:
+                    raise AssertionError(f"{error}: {self.words!r}") from error
+                if isinstance(message, bytes):
+                    self._drawn += message
 
     async def sent_to(self) -> str | None:
         """The page that the server sends this guest to, before it hangs up; None where it just hangs up."""
         page = None
         async with deadline(lambda: f"nobody hung up; the screen: {self.words[-2000:]!r}"):
-            async for message in self.socket:
-                if message.type is aiohttp.WSMsgType.TEXT:
-                    word, about = json.loads(message.data)
-                    page = about["url"] if word == "open_url" else page
+            with contextlib.suppress(ConnectionClosed):
+                async for message in self.socket:
+                    if isinstance(message, str):
+                        word, about = json.loads(message)
+                        page = about["url"] if word == "open_url" else page
         return page
+
+
+async def connected(url: str, origin: str | None) -> ClientConnection:
+    """A websocket to this address with this Origin header. Raises websockets.exceptions.InvalidStatus."""
+    return await connect(url.replace("http://", "ws://", 1), origin=origin, proxy=None, max_size=None)  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,5 @@
-"""What Prometheus reads: `families` names every figure, `samples` takes them from the store, `exposition` writes them.
+"""The text of /metrics: `exposition` has the metric families and the format, `samples` the values from the store.
 
-Names and units are those of the ecosystem: base units (bytes, seconds, hertz, ratios from 0 to 1), `_total` for what
-only grows. What is no longer heard of is not written any more, so that its series end.
+Names and units follow the Prometheus conventions: base units (bytes, seconds, hertz, ratios from 0 to 1), `_total` for
+counters. Entities that no longer report are left out, so that their series end.
 """

@@ -1,7 +1,7 @@
-"""The samples of every family, of what a store knows now. `look` is quick; the rest may be done by any thread.
+"""The samples of every metric family. `take_snapshot` is quick; the rest may run in any thread.
 
-A figure is told while its node is connected, its GPU reached and its record young; else it is left out, so that its
-series ends. Label sets are bounded: nodes, GPUs and ports are those there are, jobs and ranks the newest so many.
+A value is written while its node is connected, its GPU reachable and its record at most a minute old; else it is left
+out, so that its series ends. Label sets are bounded: existing nodes, GPUs and ports, the newest jobs and ranks.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from ...core.control import ActiveRecording
 from ...core.store import NodeNow, Store
 from ...launch.state import JobStatus, job_statuses
 from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, Host, Nic, NodeState, Rank, RankStat
-from ..job_names import own_name
-from . import families as f
-from .exposition import Sample, labels, sample
-from .families import Family, MetricColumn
+from ...report.jobs import own_name
+from . import exposition as f
+from .exposition import Family, MetricColumn, Sample, labels, sample
 
-#: A record older than that is no figure of now. A sampler that hangs stops its own records alone.
+#: Nanoseconds. Older records are stale; a sampler that hangs stops only its own records.
 STALE_NS: Final = 60_000_000_000
-#: So many jobs, and so many ranks of all of them: what restarts all night must not fill Prometheus.
+#: Jobs, and ranks of all jobs: jobs that restart all night must not fill Prometheus.
 MAX_JOBS: Final = 128
 MAX_RANKS: Final = 16_384
-#: So many series of one family.
+#: Series of one family.
 MAX_SERIES: Final = 262_144
 
 Families = Iterator[tuple[Family, list[Sample]]]
@@ -39,7 +38,7 @@ Families = Iterator[tuple[Family, list[Sample]]]
 
 @dataclass(frozen=True)
 class GpuSnapshot:
-    """One GPU that is told of; `gpu` is None where its figures are old, or the driver has lost it."""
+    """One reported GPU; `gpu` is None where its metrics are stale, or the driver has lost it."""
 
     node: str
     uuid: str
@@ -76,7 +75,7 @@ class MetricsSnapshot:
 
 
 def take_snapshot(store: Store, recordings: Sequence[ActiveRecording], now_ns: int) -> MetricsSnapshot:
-    """What is known now. `now_ns` is the console's clock."""
+    """Current entities of the store. `now_ns` is the console's clock."""
     nodes = store.nodes.values()
     connected = {now.name: now for now in nodes if now.state is not None and now.state.state == "ok"}
 
@@ -106,59 +105,72 @@ def take_snapshot(store: Store, recordings: Sequence[ActiveRecording], now_ns: i
     )
 
 
-def families(seen: MetricsSnapshot) -> Families:
+def families(snapshot: MetricsSnapshot) -> Families:
     """Every family with its samples, each family once."""
     left_out = 0
-    for family, samples in _all(seen):
+    for family, samples in _all(snapshot):
         left_out += max(0, len(samples) - MAX_SERIES)
         yield family, samples[:MAX_SERIES]
     yield f.LEFT_OUT, [sample(left_out)]
 
 
-def _all(seen: MetricsSnapshot) -> Families:
+def _all(snapshot: MetricsSnapshot) -> Families:
     yield f.BUILD, [sample(1, labels(version=__version__))]
-    yield f.NODES, [sample(count, labels(state=state)) for state, count in sorted(_states(seen).items())]
-    yield from _of_nodes(seen)
-    yield from _of_gpus(seen)
-    yield from _of_nics(seen)
-    yield from _of_jobs(seen)
-    found = Counter((finding.id, finding.severity) for finding in seen.findings)
-    yield f.FINDINGS, [sample(count, labels(id=name, severity=how)) for (name, how), count in sorted(found.items())]
-    yield f.RECORDING, [sample(recording.bytes, labels(session=recording.name)) for recording in seen.recordings]
+    yield f.NODES, [sample(count, labels(state=state)) for state, count in sorted(_states(snapshot).items())]
+    yield from _of_nodes(snapshot)
+    yield from _of_gpus(snapshot)
+    yield from _of_nics(snapshot)
+    yield from _of_jobs(snapshot)
+    counts = Counter((finding.id, finding.severity) for finding in snapshot.findings)
+    yield (
+        f.FINDINGS,
+        [sample(count, labels(id=name, severity=severity)) for (name, severity), count in sorted(counts.items())],
+    )
+    yield f.RECORDING, [sample(recording.bytes, labels(session=recording.name)) for recording in snapshot.recordings]
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield f.PROCESS_CPU, [sample(round(used.ru_utime + used.ru_stime, 3))]
     yield f.PROCESS_MEMORY, [sample(psutil.Process(os.getpid()).memory_info().rss)]
 
 
-def _states(seen: MetricsSnapshot) -> Counter[str]:
-    return Counter(state.state if state is not None else "expected" for _, state in seen.nodes)
+def _states(snapshot: MetricsSnapshot) -> Counter[str]:
+    return Counter(state.state if state is not None else "expected" for _, state in snapshot.nodes)
 
 
-def _of_nodes(seen: MetricsSnapshot) -> Families:
-    named = {name: labels(node=name) for name, _ in seen.nodes}
-    up = seen.connected
-    yield f.NODE_UP, [sample(int(name in up), named[name]) for name, _ in seen.nodes]
+def _of_nodes(snapshot: MetricsSnapshot) -> Families:
+    named = {name: labels(node=name) for name, _ in snapshot.nodes}
+    up = snapshot.connected
+    yield f.NODE_UP, [sample(int(name in up), named[name]) for name, _ in snapshot.nodes]
     yield (
         f.NODE_INFO,
         [
             sample(1, labels(node=now.name, hostname=now.node.hostname, kernel=now.node.kernel, python=now.node.python))
-            for now in seen.connected.values()
+            for now in snapshot.connected.values()
             if now.node is not None
         ],
     )
-    yield from _columns(f.HOST, [(named[host.node], host) for host in seen.hosts])
-    yield from _columns(f.AGENT, [(named[cost.node], cost) for cost in seen.costs])
-    yield from _columns(f.CLOCK, [(named[clock.node], clock) for clock in seen.clocks if clock.node in named])
+    yield from _columns(f.HOST, [(named[host.node], host) for host in snapshot.hosts])
+    yield from _columns(f.AGENT, [(named[cost.node], cost) for cost in snapshot.costs])
+    yield from _columns(f.CLOCK, [(named[clock.node], clock) for clock in snapshot.clocks if clock.node in named])
 
 
-def _of_gpus(seen: MetricsSnapshot) -> Families:
-    named = {(one.node, one.uuid): _gpu_labels(one) for one in seen.gpus}
-    yield f.GPU_UP, [sample(int(not (one.info and one.info.lost)), named[one.node, one.uuid]) for one in seen.gpus]
+def _of_gpus(snapshot: MetricsSnapshot) -> Families:
+    named = {(gpu_now.node, gpu_now.uuid): _gpu_labels(gpu_now) for gpu_now in snapshot.gpus}
+    yield (
+        f.GPU_UP,
+        [
+            sample(int(not (gpu_now.info and gpu_now.info.lost)), named[gpu_now.node, gpu_now.uuid])
+            for gpu_now in snapshot.gpus
+        ],
+    )
     yield (
         f.GPU_INFO,
-        [sample(1, f"{named[one.node, one.uuid]},{_about(one.info)}") for one in seen.gpus if one.info is not None],
+        [
+            sample(1, f"{named[gpu_now.node, gpu_now.uuid]},{_about(gpu_now.info)}")
+            for gpu_now in snapshot.gpus
+            if gpu_now.info is not None
+        ],
     )
-    started = seen.started
+    started = snapshot.started
     yield (
         f.GPU_RANK,
         sorted(
@@ -168,39 +180,43 @@ def _of_gpus(seen: MetricsSnapshot) -> Families:
                     f"{named[gpu_process.node, gpu_process.uuid]},"
                     f"{labels(job=own_name(gpu_process.job or '', started), rank=gpu_process.rank)}",
                 )
-                for gpu_process in seen.gpu_processes
+                for gpu_process in snapshot.gpu_processes
                 if gpu_process.rank is not None and (gpu_process.node, gpu_process.uuid) in named
             }
         ),
     )
-    figures = [(named[one.node, one.uuid], one.gpu) for one in seen.gpus if one.gpu is not None]
+    metrics = [(named[gpu_now.node, gpu_now.uuid], gpu_now.gpu) for gpu_now in snapshot.gpus if gpu_now.gpu is not None]
     yield (
         f.GPU_LIMITED,
-        [sample(1, f"{text},{labels(reason=reason)}") for text, gpu in figures for reason in gpu.clocks_event_reasons],
+        [sample(1, f"{text},{labels(reason=reason)}") for text, gpu in metrics for reason in gpu.clocks_event_reasons],
     )
-    yield from _columns(f.GPU, figures)
-    yield from _columns(f.GPU_LIMITS, [(named[one.node, one.uuid], one.info) for one in seen.gpus if one.info])
+    yield from _columns(f.GPU, metrics)
+    yield from _columns(
+        f.GPU_LIMITS, [(named[gpu_now.node, gpu_now.uuid], gpu_now.info) for gpu_now in snapshot.gpus if gpu_now.info]
+    )
 
 
 def _about(info: GpuInfo) -> str:
     return labels(name=info.name or "", driver=info.driver or "", simulated=str(info.simulated).lower())
 
 
-def _gpu_labels(one: GpuSnapshot) -> str:
-    index = one.info.index if one.info is not None else one.gpu.index if one.gpu is not None else ""
-    return labels(node=one.node, gpu=index, uuid=one.uuid)
+def _gpu_labels(gpu_now: GpuSnapshot) -> str:
+    index = gpu_now.info.index if gpu_now.info is not None else gpu_now.gpu.index if gpu_now.gpu is not None else ""
+    return labels(node=gpu_now.node, gpu=index, uuid=gpu_now.uuid)
 
 
-def _of_nics(seen: MetricsSnapshot) -> Families:
-    named = [(labels(node=nic.node, device=nic.device, port=nic.port), nic) for nic in seen.nics]
+def _of_nics(snapshot: MetricsSnapshot) -> Families:
+    named = [(labels(node=nic.node, device=nic.device, port=nic.port), nic) for nic in snapshot.nics]
     yield f.NIC_UP, [sample(int(nic.state in ("up", "active")), text) for text, nic in named if nic.state is not None]
     yield from _columns(f.NIC, named)
 
 
-def _of_jobs(seen: MetricsSnapshot) -> Families:
-    table = job_table((rank for rank, _ in seen.ranks), (stat for _, stat in seen.ranks if stat), seen.states)
+def _of_jobs(snapshot: MetricsSnapshot) -> Families:
+    table = job_table(
+        (rank for rank, _ in snapshot.ranks), (stat for _, stat in snapshot.ranks if stat), snapshot.states
+    )
     jobs = table.jobs[:MAX_JOBS]
-    started = seen.started
+    started = snapshot.started
     named = {job.job: labels(job=own_name(job.job, started)) for job in jobs}
     yield f.JOB_FOUND, [sample(len(job.ranks_found), named[job.job]) for job in jobs]
     yield f.JOB_SIZE, [sample(job.world_size, named[job.job]) for job in jobs if job.world_size is not None]
@@ -212,32 +228,32 @@ def _of_jobs(seen: MetricsSnapshot) -> Families:
             for state, count in job.states.items()
         ],
     )
-    yield f.JOB_STATE, [sample(1, labels(job=view.ordered.job, state=view.state)) for view in seen.views[:MAX_JOBS]]
-    told = {job.job: job.attempt for job in jobs}
+    yield f.JOB_STATE, [sample(1, labels(job=view.ordered.job, state=view.state)) for view in snapshot.views[:MAX_JOBS]]
+    attempts = {job.job: job.attempt for job in jobs}
     ranks = {
         (rank.job, rank.rank): (f"{named[rank.job]},{labels(rank=rank.rank, node=rank.node)}", stat)
-        for rank, stat in seen.ranks
+        for rank, stat in snapshot.ranks
         if stat is not None
         and rank.rank is not None
-        and told.get(rank.job) == rank.attempt
+        and attempts.get(rank.job) == rank.attempt
         and rank.status == "present"
-        and rank.node in seen.connected
-    }  # of several processes that claim one rank the last: a series has one value
+        and rank.node in snapshot.connected
+    }  # the last of several processes that claim one rank: a series has one value
     yield from _columns(f.RANK, list(ranks.values())[:MAX_RANKS])
 
 
 def _columns(columns: Sequence[MetricColumn], rows: Sequence[tuple[str, Any]]) -> Families:
-    """Families of the fields of records; columns of one family, which a label tells apart, stand together."""
+    """Families of the fields of records; columns of one family, which differ in a label, are adjacent."""
     together: dict[Family, list[MetricColumn]] = defaultdict(list)
     for column in columns:
         together[column.family].append(column)
     for family, parts in together.items():
-        yield family, [one for column in parts for one in _column(column, rows)]
+        yield family, [sample for column in parts for sample in _column(column, rows)]
 
 
 def _column(column: MetricColumn, rows: Sequence[tuple[str, Any]]) -> list[Sample]:
     get, times, label = column.get, column.times, f",{column.label}" if column.label else ""
-    found = [(text, figure) for text, row in rows if (figure := get(row)) is not None]
+    values = [(text, value) for text, row in rows if (value := get(row)) is not None]
     if times is None:
-        return [f"{{{text}{label}}} {figure}\n" for text, figure in found]
-    return [f"{{{text}{label}}} {figure * times:.12g}\n" for text, figure in found]
+        return [f"{{{text}{label}}} {value}\n" for text, value in values]
+    return [f"{{{text}{label}}} {value * times:.12g}\n" for text, value in values]

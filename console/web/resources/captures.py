@@ -13,8 +13,7 @@ from ...monitor.diagnose import Diagnosis, diagnose
 from ...monitor.hang import hang_models, verdict_finding
 from ...records import Failure
 from ...report.captures import CaptureLine, lines_of
-from ..context import WebContext
-from ..operation import Operation, OperationRequest
+from ..operation import Operation, OperationRequest, WebContext
 from ..problems import HttpProblemError, http_problem
 
 Samples = Annotated[int, msgspec.Meta(ge=1, le=20, description="how often each rank is read")]

@@ -22,9 +22,8 @@ from ...core.store import Store
 from ...records import KINDS, Record
 from ...records.kinds import kind_of
 from ..app import query_of
-from ..context import WebContext
 from ..limits import MAX_STREAMS
-from ..operation import StreamOperation
+from ..operation import StreamOperation, WebContext
 from ..problems import http_problem
 
 #: How often the store is asked for what is new.

@@ -8,8 +8,7 @@ import msgspec
 
 from ...report.clocks import ClocksLine, clocks_line
 from ...report.findings import FindingLine, finding_lines
-from ..context import WebContext
-from ..operation import NoParameters, Operation, OperationRequest
+from ..operation import NoParameters, Operation, OperationRequest, WebContext
 
 
 class FindingsQuery(msgspec.Struct, forbid_unknown_fields=True):

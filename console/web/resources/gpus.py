@@ -7,11 +7,9 @@ from typing import Annotated, Final
 import msgspec
 
 from ...monitor.hang import jobs_of
-from ...report.jobs import RankLine, rank_line
+from ...report.jobs import RankLine, is_of_job, rank_line
 from ...report.nodes import GpuLine, gpu_lines
-from ..context import WebContext
-from ..job_names import is_of
-from ..operation import Operation, OperationRequest
+from ..operation import Operation, OperationRequest, WebContext
 
 Name = Annotated[str, msgspec.Meta(max_length=253)]
 
@@ -51,7 +49,7 @@ async def get_ranks(context: WebContext, request: OperationRequest[RanksQuery]) 
     """Every rank, or those of a node, a job, or both."""
     node, job = request.parameters.node, request.parameters.job
     rows = [row for row in jobs_of(context.store).rows if node in (None, row.node)]
-    return RankList([rank_line(row) for row in rows if job is None or is_of(row.job, job)])
+    return RankList([rank_line(row) for row in rows if job is None or is_of_job(row.job, job)])
 
 
 OPERATIONS: Final = (

@@ -12,11 +12,8 @@ from ...launch.pending_stops import PendingStops
 from ...launch.state import JobStatus, job_status, job_statuses
 from ...monitor.hang import jobs_of
 from ...records import Failure, Job, JobNode, JobState, Log
-from ...report.jobs import JobLine, job_line
-from ..context import WebContext
-from ..job_names import is_of, own_name
-from ..operation import NoParameters, Operation, OperationRequest
-from ..permission import permit
+from ...report.jobs import JobLine, is_of_job, job_line, own_name
+from ..operation import NoParameters, Operation, OperationRequest, WebContext
 from ..problems import http_problem
 
 #: A job that gconsole started has letters, digits, _ and -; what others call theirs may be anything but a slash.
@@ -98,7 +95,7 @@ async def get_job(context: WebContext, request: OperationRequest[NoParameters]) 
 
 def one_job(context: WebContext, name: str) -> JobSeen | None:
     """One job, None where nobody knows it."""
-    line = next((job_line(job) for job in jobs_of(context.store).jobs if is_of(job.job, name)), None)
+    line = next((job_line(job) for job in jobs_of(context.store).jobs if is_of_job(job.job, name)), None)
     view = job_status(context.store, name)
     if view is not None:
         return _seen(view, line)
@@ -107,7 +104,7 @@ def one_job(context: WebContext, name: str) -> JobSeen | None:
 
 async def stop_job(context: WebContext, request: OperationRequest[StopJobRequest]) -> JobStopped:
     """End every process of a job on every node: TERM, and KILL after the grace."""
-    permit(context, Change.STOP_JOB)
+    context.permit(Change.STOP_JOB)
     view = started_job(context, request.name)
     nodes = [line.node for line in view.lines if line.node in context.store.nodes]
     context.hub.publish_own(Log(source="console", text=f"the job {request.name} is being stopped over HTTP"))
@@ -177,7 +174,7 @@ OPERATIONS: Final = (
         get_job,
         NoParameters,
         JobSeen,
-        name=JOB_NAME,
+        name_pattern=JOB_NAME,
     ),
     Operation(
         "POST",
@@ -186,6 +183,6 @@ OPERATIONS: Final = (
         stop_job,
         StopJobRequest,
         JobStopped,
-        name=JOB_NAME,
+        name_pattern=JOB_NAME,
     ),
 )

@@ -12,8 +12,7 @@ from ...launch.output_fold import LineFold, Writer, interleave
 from ...launch.state import JobStatus
 from ...records import Log
 from ...text.sanitize import printable
-from ..context import WebContext
-from ..operation import Operation, OperationRequest
+from ..operation import Operation, OperationRequest, WebContext
 from .jobs import JOB_NAME, started_job
 
 #: So many lines are in an answer; the newest.
@@ -84,5 +83,5 @@ class _Collected:
 
 OPERATIONS: Final = (
     Operation("GET", "/jobs/{id}/logs", "The last lines of all ranks in one stream, equal lines once.", get_logs,
-              LogsRequest, Logs, name=JOB_NAME),
+              LogsRequest, Logs, name_pattern=JOB_NAME),
 )  # fmt: skip

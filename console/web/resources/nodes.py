@@ -12,8 +12,7 @@ from ...monitor.node_exam import NodeExam, examine
 from ...report.nodes import CostLine, NodeLine, cost_lines, node_line
 from ...text.format import iso
 from ...text.nodeset_fold import natural
-from ..context import WebContext
-from ..operation import NoParameters, Operation, OperationRequest
+from ..operation import NoParameters, Operation, OperationRequest, WebContext
 from ..problems import http_problem
 
 NODE_NAME: Final = r"^[A-Za-z0-9_@:][A-Za-z0-9_.:@\[\]-]{0,252}$"
@@ -165,7 +164,7 @@ OPERATIONS: Final = (
         remove_node,
         NoParameters,
         Removed,
-        name=NODE_NAME,
+        name_pattern=NODE_NAME,
     ),
     Operation(
         "POST",

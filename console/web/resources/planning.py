@@ -15,9 +15,7 @@ from ...launch.planner import make_plan
 from ...launch.request import JobRequest, Launcher, new_job
 from ...launch.state import job_status
 from ...records import Log
-from ..context import WebContext
-from ..operation import Operation, OperationRequest
-from ..permission import permit
+from ..operation import Operation, OperationRequest, WebContext
 from ..problems import HttpProblem, HttpProblemError, http_problem
 from .jobs import JobSeen, one_job
 from .nodes import NodeSet
@@ -89,7 +87,7 @@ async def plan_job(context: WebContext, request: OperationRequest[StartJobReques
 
 async def start_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobStarted:
     """Plan, and start the job on all of its nodes; if one of them cannot, on none."""
-    permit(context, Change.START_JOB)
+    context.permit(Change.START_JOB)
     async with context.starting:  # two that plan at once would be given the same GPUs
         found = await _plan(context, request.parameters)
         failures = await context.control.start_job(found.orders)

@@ -12,8 +12,7 @@ from ...core.control import ActiveRecording, Recordings
 from ...session.format.layout import NAME_PATTERN, Session
 from ...session.manage.catalog import Listed, everything
 from ...text.format import iso
-from ..context import WebContext
-from ..operation import NoParameters, Operation, OperationRequest
+from ..operation import NoParameters, Operation, OperationRequest, WebContext
 from ..problems import http_problem
 
 #: So many recordings run at a time; each has a thread, and everything is written once for each.

@@ -17,8 +17,7 @@ from ...monitor.hang import jobs_of
 from ...report.nodes import GpuLine, gpu_lines
 from ...text.format import iso
 from ...text.nodeset_fold import natural
-from ..context import WebContext
-from ..operation import NoParameters, Operation, OperationRequest
+from ..operation import NoParameters, Operation, OperationRequest, WebContext
 from .profiling import Running, running
 
 _GB: Final = 1e9

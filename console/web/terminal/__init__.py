@@ -1,5 +1,5 @@
-"""The console in a browser of the same machine: a page, one websocket, and behind it one process of `gconsole`.
+"""`gconsole serve`: the TUI in a browser. One page, one websocket, and one `gconsole` process per browser session.
 
-What travels between browser and process is textual-serve's; who may come in, and how a visitor leaves, is decided here.
-Nothing in here knows a fleet: a visitor is a command that draws with Textual.
+The process draws with Textual's web driver; `page/` has the terminal that shows its output. No module here imports the
+fleet.
 """

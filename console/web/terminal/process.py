@@ -1,130 +1,142 @@
-"""One browser session: a console process whose screen is sent to the browser."""
+"""One browser session: a console process whose output is sent to the browser."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from textual_serve.app_service import AppService
-from textual_serve.download_manager import DownloadManager
-
-#: How long the console has to leave by itself (its fleet has 2.5 s), then after SIGTERM, in seconds.
+#: Seconds. Grace period of the console after a quit request (its fleet needs up to 2.5 s), then after SIGTERM.
 LEAVE_S, TERM_S = 6.0, 2.0
-#: Characters of what it said at its end that are kept for the person.
-LAST_WORDS: Final = 8000
+#: Characters of stderr that are kept.
+STDERR_LIMIT: Final = 8000
 DRIVER: Final = "gconsole.web.terminal.driver:BrowserDriver"
-#: The sizes that a terminal may have, in cells; a wish beyond is met at the border.
+#: Line that Textual's web driver writes before its first packet.
+_PREAMBLE: Final = b"__GANGLION__\n"
+#: Allowed terminal sizes in cells, both ends included; other sizes are clamped.
 WIDTHS, HEIGHTS = (20, 1000), (5, 500)
 
 
-class BrowserSession(AppService):
-    """`start` it, `send_bytes` what is typed, `stop` it; `run` ends when the process has.
+class BrowserSession:
+    """A console process. `write` receives its output, `leaving` is set when it starts to end, `gone` when it has ended.
 
-    `argv` is run as it is: no shell reads it. `gone` is set once no process is left.
+    `argv` is executed without a shell. Packets in both directions, as Textual's web driver has them: one byte of type
+    ("D" data, "M" JSON), four bytes of length (big endian), the content.
     """
 
     def __init__(self, argv: Sequence[str], write: Callable[[bytes], Awaitable[None]]) -> None:
-        super().__init__(
-            " ".join(argv), write_bytes=write, write_str=_nothing, close=_nothing, download_manager=DownloadManager(),
-        )  # fmt: skip
-        self._argv = argv
-        self._said = b""
+        self._argv, self._write = argv, write
+        self._process: Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stderr = b""
         self.leaving, self.gone = asyncio.Event(), asyncio.Event()
 
     @property
-    def last_words(self) -> str:
-        """What the process wrote to stderr: why it could not start, or what it could not do at its end."""
-        return self._said.decode(errors="replace")[-LAST_WORDS:].strip()
+    def stderr(self) -> str:
+        """End of what the process wrote to stderr."""
+        return self._stderr.decode(errors="replace")[-STDERR_LIMIT:].strip()
 
     async def start(self, width: int, height: int) -> None:
-        """Start the process with a clamped terminal size. Raises OSError."""
+        """Start the process with a clamped terminal size. Raises OSError.
+
+        It leads a session of its own, so that Ctrl-C in the terminal of the server reaches only the server.
+        """
         try:
-            await super().start(within(width, WIDTHS), within(height, HEIGHTS))
+            self._process = await asyncio.create_subprocess_exec(
+                *self._argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=_environment(width, height),
+                start_new_session=True,
+            )  # fmt: skip
         except OSError:
             self.gone.set()
             raise
+        self._task = asyncio.create_task(self._run(self._process))
 
-    async def set_terminal_size(self, width: int, height: int) -> None:
+    async def send_input(self, data: bytes) -> None:
+        """Send keys, pasted text or mouse reports."""
+        await self._send(b"D", data)
+
+    async def send_event(self, kind: str, **values: int) -> None:
+        """Send an event of Textual's web driver: focus, blur or quit."""
+        await self._send(b"M", json.dumps({"type": kind, **values}).encode())
+
+    async def resize(self, width: int, height: int) -> None:
         """Resize the terminal, clamped to the allowed sizes."""
-        await super().set_terminal_size(within(width, WIDTHS), within(height, HEIGHTS))
+        await self.send_event("resize", width=clamp(width, WIDTHS), height=clamp(height, HEIGHTS))
 
-    def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
-        found = super()._build_environment(width, height)
-        return found | {"TEXTUAL_DRIVER": DRIVER, "TERM": "xterm-256color"}
+    async def _send(self, kind: bytes, data: bytes) -> None:
+        if self._process is None or self._process.stdin is None:
+            return
+        with contextlib.suppress(ConnectionError, RuntimeError):  # the process has ended, which `ended` reports
+            self._process.stdin.write(kind + len(data).to_bytes(4, "big") + data)
+            await self._process.stdin.drain()
 
-    async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
-        """A session of its own: Ctrl-C in our terminal is for us, who then end it in order, and with all it started."""
-        self._process = await asyncio.create_subprocess_exec(
-            *self._argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=self._build_environment(width, height),
-            start_new_session=True,
-        )  # fmt: skip
-        self._stdin = self._process.stdin
-        return self._process
-
-    async def run(self) -> None:
-        """Pass on what it draws, until it ends."""
-        process = self._process
-        assert process is not None and process.stdout is not None and process.stderr is not None
-        listening = asyncio.ensure_future(self._listen(process.stderr))
+    async def _run(self, process: Process) -> None:
+        """Forward output until the process ends, then kill what is left of its group."""
+        assert process.stdout is not None and process.stderr is not None
+        reading_stderr = asyncio.create_task(self._read_stderr(process.stderr))
         try:
             with contextlib.suppress(asyncio.IncompleteReadError):
-                while await process.stdout.readline() not in (b"__GANGLION__\n", b""):
+                while await process.stdout.readline() not in (_PREAMBLE, b""):
                     pass
                 while True:
-                    await self._pass_on(process.stdout)
+                    await self._forward_packet(process.stdout)
             await process.wait()
         finally:
             self.leaving.set()
-            _signal_all(process, signal.SIGKILL)
+            _signal_group(process, signal.SIGKILL)
             await process.wait()
-            await listening
+            await reading_stderr
             self.gone.set()
 
-    async def _pass_on(self, stdout: asyncio.StreamReader) -> None:
+    async def _forward_packet(self, stdout: asyncio.StreamReader) -> None:
         kind = await stdout.readexactly(1)
         payload = await stdout.readexactly(int.from_bytes(await stdout.readexactly(4), "big"))
         if kind == b"D":
-            await self.on_data(payload)
+            await self._write(payload)
 
-    async def _listen(self, stderr: asyncio.StreamReader) -> None:
+    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
         while data := await stderr.read(4096):
-            self._said = (self._said + data)[-4 * LAST_WORDS :]
+            self._stderr = (self._stderr + data)[-4 * STDERR_LIMIT :]
 
     async def ended(self) -> None:
-        """Wait until it has ended. Raises what went wrong in passing on."""
+        """Wait until the process has ended. Raises what failed in forwarding."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
     async def stop(self) -> None:
-        """Ask it to leave; insist; end it with everything that it started."""
+        """Request the end of the process; send SIGTERM, then SIGKILL to its group if it does not end in time."""
         self.leaving.set()
         if self._task is None or self._process is None:
             return
-        await self.send_meta({"type": "quit"})
-        for patience, number in ((LEAVE_S, signal.SIGTERM), (TERM_S, signal.SIGKILL)):
-            done, _ = await asyncio.wait({self._task}, timeout=patience)
+        await self.send_event("quit")
+        for grace_s, number in ((LEAVE_S, signal.SIGTERM), (TERM_S, signal.SIGKILL)):
+            done, _ = await asyncio.wait({self._task}, timeout=grace_s)
             if done:
                 break
-            _signal_all(self._process, number)
+            _signal_group(self._process, number)
         await asyncio.wait({self._task})
 
 
-def within(wanted: int, borders: tuple[int, int]) -> int:
-    """The number, or the border that it is beyond."""
-    return max(borders[0], min(wanted, borders[1]))
+def clamp(value: int, bounds: tuple[int, int]) -> int:
+    """The value, or the bound that it exceeds."""
+    return max(bounds[0], min(value, bounds[1]))
 
 
-def _signal_all(process: Process, number: int) -> None:
-    """To the whole group that it leads. Nothing once it has ended: its number may be another's by then."""
+def _environment(width: int, height: int) -> Mapping[str, str]:
+    return {
+        **os.environ, "TEXTUAL_DRIVER": DRIVER, "TEXTUAL_FPS": "60", "TEXTUAL_COLOR_SYSTEM": "truecolor",
+        "TERM": "xterm-256color", "TERM_PROGRAM": "gconsole", "COLUMNS": str(clamp(width, WIDTHS)),
+        "ROWS": str(clamp(height, HEIGHTS)),
+    }  # fmt: skip
+
+
+def _signal_group(process: Process, number: int) -> None:
+    """Signal the process group, unless its leader has been reaped: its number may belong to another process by then."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-
-
-async def _nothing(*_: object) -> None:
-    """What the process may ask of a browser beside drawing, and the console never does."""

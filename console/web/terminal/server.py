@@ -1,197 +1,240 @@
-"""The web server: on this machine only, behind the door, one visitor at a time, ended with everything it started."""
+"""The web server of `gconsole serve`: on 127.0.0.1 only, authenticated, one browser session at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
 from typing import Any, Final
 
-from aiohttp import WSMsgType, web
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from . import pages
-from .auth import TerminalAuth
+from ..auth import TokenAuth, new_token
+from ..middleware import RequestMiddleware
+from ..problems import HttpProblemError
+from ..server import Listen, open_socket, serving
 from .process import LEAVE_S, TERM_S, BrowserSession
 
 HOST: Final = "127.0.0.1"
-#: A page that is loaded anew closes its old connection at about the time when it opens the new one.
+#: Seconds. A page that is reloaded closes its old connection at about the time when it opens the new one.
 RELOAD_S: Final = 1.0
-#: Bytes of one message of a browser: a paste.
-_MOST_BYTES: Final = 1 << 20
-_EVERY_S: Final = 15.0  # a browser that does not answer within half of that is gone
+#: Bytes of one websocket message; a paste.
+MAX_MESSAGE: Final = 1 << 20
+#: Seconds between pings of the browser, and until a missing pong ends the connection.
+PING_S, PONG_S = 15.0, 7.5
+#: Files that the page may load, with their types. No other file is reachable.
+FILES: Final[Mapping[str, str]] = {
+    "page.css": "text/css", "screen.js": "text/javascript", "input.js": "text/javascript", "page.js": "text/javascript",
+}  # fmt: skip
+
+_log = logging.getLogger(__name__)
+_PAGE = files(__package__) / "page"
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Aborts the connection to a browser that does not answer a ping, instead of waiting until it reads the rest."""
+
+    def keepalive_timeout(self) -> None:
+        """Abort; the application receives a disconnect."""
+        self.transport.abort()
 
 
 class ConsoleServer:
-    """Serves `argv`, which draws with Textual, as a page called `title`."""
+    """Serves `argv`, a command that draws with Textual, as a page called `title`."""
 
     def __init__(self, argv: Sequence[str], title: str) -> None:
         self._argv, self._title = argv, title
-        self._door = TerminalAuth()
-        self._visitor: BrowserSession | None = None
-        self._last_words = ""
+        # Any port: it may be forwarded by ssh -L.
+        self._auth = TokenAuth(new_token(), frozenset({"localhost", HOST}), addresses="none", in_path=True)
+        self._session: BrowserSession | None = None
+        self._stderr = ""
         self._is_closing = False
 
     @contextlib.asynccontextmanager
     async def open(self, port: int = 0) -> AsyncIterator[str]:
-        """Listen until the block ends; its address. Raises OSError where the port is taken. 0 is any free one."""
-        app = web.Application(middlewares=[self._at_the_door])
-        app.add_routes([
-            web.get("/{token}/", self._page), web.get("/{token}/files/{name}", self._file),
-            web.get("/{token}/socket", self._socket), web.get("/{token}/busy", self._busy),
-            web.get("/{token}/ended", self._ended),
-        ])  # fmt: skip
-        app.on_shutdown.append(self._say_goodbye)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=LEAVE_S + TERM_S)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, HOST, port).start()
-            yield f"http://{HOST}:{runner.addresses[0][1]}/{self._door.token}/"
-        finally:
-            await runner.cleanup()
-
-    # -- the door ----------------------------------------------------------------------------------------------------
-
-    @web.middleware
-    async def _at_the_door(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        headers = request.headers
-        socket = headers.get("Upgrade", "").lower() == "websocket" or request.path.endswith("/socket")
-        refusal = self._door.refusal(request.path, headers.get("Host"), headers.get("Origin"), is_socket=socket)
-        if refusal is not None:
-            return web.Response(status=403, text=f"gconsole: {refusal}\n", headers=pages.refusal_headers())
-        return await handler(request)
+        """Serve until the block ends; yields the address. Port 0 picks a free one. Raises OSError if it is in use."""
+        routes = [
+            Route("/{token}/", self._get_console), Route("/{token}/files/{name}", self._get_file),
+            Route("/{token}/busy", self._get_busy), Route("/{token}/ended", self._get_ended),
+            WebSocketRoute("/{token}/socket", self._connect),
+        ]  # fmt: skip
+        app = Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
+        app.router.redirect_slashes = False
+        listen = Listen(HOST, port)
+        server_socket = open_socket(listen)
+        async with serving(
+            RequestMiddleware(app, self._auth, render=_rejection), listen, server_socket, _log.error,
+            WebSocketConnection, ws_max_size=MAX_MESSAGE, ws_ping_interval=PING_S, ws_ping_timeout=PONG_S,
+        ):  # fmt: skip
+            try:
+                yield f"{listen.url(server_socket.getsockname()[1])}/{self._auth.token}/"
+            finally:
+                self._is_closing = True
+                if self._session is not None:
+                    await self._session.stop()
 
     # -- pages -------------------------------------------------------------------------------------------------------
 
-    async def _page(self, request: web.Request) -> web.Response:
-        return _html(request, pages.console_page(self._title))
+    async def _get_console(self, request: Request) -> Response:
+        return _html(request, "console.html", title=self._title)
 
-    async def _busy(self, request: web.Request) -> web.Response:
-        return _html(request, pages.busy_page(self._title), status=409)
+    async def _get_busy(self, request: Request) -> Response:
+        text = (
+            "Only one browser can be connected at a time, because each runs its own console with its own SSH "
+            "connections.\nClose the other window (or quit its console with q), then try again."
+        )
+        head = "Another browser is connected."
+        return _html(request, "words.html", 409, title=self._title, head=head, text=text, again="Try again")
 
-    async def _ended(self, request: web.Request) -> web.Response:
-        return _html(request, pages.ended_page(self._title, self._last_words))
+    async def _get_ended(self, request: Request) -> Response:
+        text = self._stderr or "No processes are left running."
+        return _html(
+            request, "words.html", title=self._title, head="The console has ended.", text=text, again="Restart"
+        )
 
-    async def _file(self, request: web.Request) -> web.Response:
-        found = pages.FILES.get(request.match_info["name"])
-        if found is None:
-            raise web.HTTPNotFound(headers=pages.refusal_headers())
-        file, content_type = found
-        return web.Response(body=file.read_bytes(), content_type=content_type, headers=pages.headers(request.host))
+    async def _get_file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in FILES:
+            raise HTTPException(404)
+        return Response((_PAGE / name).read_bytes(), headers=_headers(request), media_type=FILES[name])
 
-    # -- the visitor -------------------------------------------------------------------------------------------------
+    # -- the session -------------------------------------------------------------------------------------------------
 
-    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(heartbeat=_EVERY_S, max_msg_size=_MOST_BYTES)
-        await socket.prepare(request)
+    async def _connect(self, socket: WebSocket) -> None:
+        await socket.accept()
         if await self._is_free():
-            await self._serve(socket, _number(request, "width", 80), _number(request, "height", 24))
+            await self._run_session(socket, _number(socket, "width", 80), _number(socket, "height", 24))
             page = "ended"
         else:
             page = "busy"
-        with contextlib.suppress(ConnectionError):
-            if not self._is_closing:  # then there is nobody to ask for another page
-                await socket.send_json(["open_url", {"url": page, "new_tab": False}])
+        if not self._is_closing:
+            await _send(socket, ["open_url", {"url": page, "new_tab": False}])
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # closed by the browser
             await socket.close()
-        return socket
 
     async def _is_free(self) -> bool:
-        """Whether nobody is here, or is about to have left."""
-        before = self._visitor
+        """Whether there is no session, after waiting for one that is ending."""
+        before = self._session
         if before is not None:
             try:
                 await asyncio.wait_for(before.leaving.wait(), RELOAD_S)
                 await asyncio.wait_for(before.gone.wait(), 2 * (LEAVE_S + TERM_S))
             except TimeoutError:
                 return False
-        return self._visitor in (None, before)  # of several who waited, one was first
+        return self._session in (None, before)  # another connection that waited may have been first
 
-    async def _serve(self, socket: web.WebSocketResponse, width: int, height: int) -> None:
-        """A process for this visitor, until either of them leaves."""
-
-        async def draw(data: bytes) -> None:
-            with contextlib.suppress(ConnectionError):  # the browser is gone: what is still drawn goes nowhere
-                await socket.send_bytes(data)
-
-        self._visitor = visitor = BrowserSession(self._argv, draw)
-        self._last_words = ""
+    async def _run_session(self, socket: WebSocket, width: int, height: int) -> None:
+        """Run a console process until it or the connection ends."""
+        self._session = session = BrowserSession(self._argv, lambda data: _send(socket, data))
+        self._stderr = ""
         try:
-            await visitor.start(width, height)
-            typing = asyncio.create_task(_listen(socket, visitor))
-            ending = asyncio.create_task(visitor.ended())
+            await session.start(width, height)
+            receiving = asyncio.create_task(_receive(socket, session))
+            ending = asyncio.create_task(session.ended())
             try:
                 if not self._is_closing:
-                    await asyncio.wait({typing, ending}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({receiving, ending}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                await asyncio.shield(visitor.stop())
-                typing.cancel()
-                results = await asyncio.gather(typing, ending, return_exceptions=True)
-            for found in results:
-                if isinstance(found, Exception) and not isinstance(found, ConnectionError):  # that is only a way to go
-                    raise found
+                await asyncio.shield(session.stop())
+                receiving.cancel()
+                results = await asyncio.gather(receiving, ending, return_exceptions=True)
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result
         except OSError as error:
-            self._last_words = f"{self._argv[0]} cannot be started: {error.strerror}"
+            self._stderr = f"{self._argv[0]} cannot be started: {error.strerror}"
         finally:
-            if self._visitor is visitor:  # the next one may be here already
-                self._last_words = self._last_words or visitor.last_words
-                self._visitor = None
-
-    async def _say_goodbye(self, app: web.Application) -> None:
-        """The server ends: so does the visitor, in order; its page then says that the connection is lost."""
-        self._is_closing = True
-        if self._visitor is not None:
-            await self._visitor.stop()
+            if self._session is session:  # the next session may have begun
+                self._stderr = self._stderr or session.stderr
+                self._session = None
 
 
-async def serve(argv: Sequence[str], title: str, port: int, say: Callable[[str], None]) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP comes; an exit code. `say` gets the address. Raises OSError."""
+async def serve(argv: Sequence[str], title: str, port: int, on_address: Callable[[str], None]) -> int:
+    """Serve until SIGINT, SIGTERM or SIGHUP; returns the exit code. Raises OSError if the port is in use."""
     loop = asyncio.get_running_loop()
-    asked: asyncio.Future[int] = loop.create_future()
+    signalled: asyncio.Future[int] = loop.create_future()
 
-    def leave(number: int) -> None:
-        if not asked.done():
-            asked.set_result(number)
+    def stop(number: int) -> None:
+        if not signalled.done():
+            signalled.set_result(number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, leave, number)
+        loop.add_signal_handler(number, stop, number)
     async with ConsoleServer(argv, title).open(port) as address:
-        say(address)
-        came = await asked
-    return 0 if came == signal.SIGINT else 128 + came
+        on_address(address)
+        received = await signalled
+    return 0 if received == signal.SIGINT else 128 + received
 
 
-async def _listen(socket: web.WebSocketResponse, visitor: BrowserSession) -> None:
-    """What the browser says, in the words of textual.js, until it goes away. What is none of them is left out."""
-    async for message in socket:
-        match _decoded(message.data) if message.type is WSMsgType.TEXT else None:
-            case ["stdin", str(typed)]:
-                await visitor.send_bytes(typed.encode(errors="replace"))
+async def _receive(socket: WebSocket, session: BrowserSession) -> None:
+    """Pass on what the browser sends until it disconnects. Invalid messages are ignored."""
+    while (message := await socket.receive())["type"] != "websocket.disconnect":
+        match _decoded(message.get("text") or ""):
+            case ["stdin", str(keys)]:
+                await session.send_input(keys.encode(errors="replace"))
             case ["resize", {"width": int(width), "height": int(height)}]:
-                await visitor.set_terminal_size(width, height)
-            case ["focus"]:
-                await visitor.focus()
-            case ["blur"]:
-                await visitor.blur()
-            case ["ping", str(stamp)]:
-                await socket.send_json(["pong", stamp])
+                await session.resize(width, height)
+            case ["focus" | "blur" as kind]:
+                await session.send_event(kind)
+
+
+async def _send(socket: WebSocket, data: bytes | list[Any]) -> None:
+    """Send output as a binary message, or a message to the page as JSON. Dropped once the connection is closed."""
+    if WebSocketState.DISCONNECTED in (socket.application_state, socket.client_state):
+        return
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # RuntimeError: uvicorn, after a close frame
+        if isinstance(data, bytes):
+            await socket.send_bytes(data)
+        else:
+            await socket.send_text(json.dumps(data))
 
 
 def _decoded(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
-def _number(request: web.Request, name: str, default: int) -> int:
+def _number(socket: WebSocket, name: str, default: int) -> int:
     try:
-        return int(request.query.get(name, default))
+        return int(socket.query_params.get(name, default))
     except ValueError:
         return default
 
 
-def _html(request: web.Request, text: str, status: int = 200) -> web.Response:
-    return web.Response(text=text, status=status, content_type="text/html", headers=pages.headers(request.host))
+def _headers(request: Request) -> dict[str, str]:
+    """Everything is loaded from this server. Not every browser accepts its own websocket as 'self', so it is named."""
+    policy = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"frame-ancestors 'none'; connect-src 'self' ws://{request.headers['host']}"
+    )
+    return {"content-security-policy": policy}
+
+
+def _html(request: Request, name: str, status: int = 200, **values: str) -> Response:
+    text = Template((_PAGE / name).read_text(encoding="utf-8"))
+    html = text.substitute({key: escape(value) for key, value in values.items()})
+    return Response(html, status, _headers(request), media_type="text/html")
+
+
+def _rejection(error: HttpProblemError) -> Response:
+    headers = {**error.headers, "connection": "close"}
+    hint = f"; {error.problem.try_}" if error.problem.try_ else ""
+    return PlainTextResponse(f"gconsole: {error.problem.text}{hint}\n", error.problem.status, headers)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return PlainTextResponse("not found\n", 404)

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.web.auth import TokenAuth
-from gconsole.web.limits import Rate
-from gconsole.web.listen import ListenError, listen_at
+from gconsole.web.auth import TokenAuth, TokenError, new_token, token_of
+from gconsole.web.limits import RateLimit
 from gconsole.web.problems import HttpProblemError
-from gconsole.web.tokens import TokenError, new_token, token_of
+from gconsole.web.server import ListenError, listen_at
 
 TOKEN = "a-token-that-nobody-guesses"
-HERE = TokenAuth(TOKEN, frozenset({"localhost"}), loopback=True)
-OUTSIDE = TokenAuth(TOKEN, frozenset({"localhost", "head.example", "*.pod.example"}), loopback=False, scheme="https")
+HERE = TokenAuth(TOKEN, frozenset({"localhost"}), addresses="loopback")
+OUTSIDE = TokenAuth(TOKEN, frozenset({"localhost", "head.example", "*.pod.example"}), addresses="any", scheme="https")
 
 
 def status_of(door: TokenAuth, host: str, basic: bool = False, **headers: str) -> int:
@@ -65,7 +64,7 @@ def test_a_password_counts_only_where_it_may() -> None:
 
 def test_a_burst_is_let_through_and_then_the_rate_holds_for_each_address() -> None:
     now = [100.0]
-    rate = Rate(10.0, lambda: now[0])
+    rate = RateLimit(10.0, lambda: now[0])
     assert [rate.wait_s("a") for _ in range(20)] == [0.0] * 20
     assert rate.wait_s("a") == pytest.approx(0.1)
     assert rate.wait_s("b") == 0.0
@@ -74,7 +73,7 @@ def test_a_burst_is_let_through_and_then_the_rate_holds_for_each_address() -> No
 
 
 def test_addresses_that_come_by_the_thousand_are_not_remembered_for_ever() -> None:
-    rate = Rate(1.0, lambda: 0.0)
+    rate = RateLimit(1.0, lambda: 0.0)
     for number in range(5000):
         rate.wait_s(str(number))
     assert len(rate._buckets) <= 1024

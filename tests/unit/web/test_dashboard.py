@@ -15,15 +15,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gconsole.core.control import ActiveRecording
 from gconsole.web.metrics.exposition import PLAIN
-from gconsole.web.metrics.resource import written
 from gconsole.web.metrics.samples import take_snapshot
+from gconsole.web.resources.metrics import exposition
 
 DASHBOARD = json.loads((Path(__file__).parents[3] / "docs/grafana/gconsole.json").read_text())
 
 
 def told() -> dict[str, set[str]]:
     """Every series that a console with everything has, and its labels."""
-    text = b"".join(written(take_snapshot(everything(), [ActiveRecording("x", NOW, 1, 1)], NOW), PLAIN)).decode()
+    text = b"".join(exposition(take_snapshot(everything(), [ActiveRecording("x", NOW, 1, 1)], NOW), PLAIN)).decode()
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -12,14 +12,14 @@ from gconsole.core.control import ActiveRecording
 from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuInfo, NodeState, Rank, RankStat
 from gconsole.web.metrics.exposition import OPENMETRICS, PLAIN, labels, wanted_format
-from gconsole.web.metrics.resource import written
 from gconsole.web.metrics.samples import MAX_JOBS, STALE_NS, take_snapshot
+from gconsole.web.resources.metrics import exposition
 
 RECORDING = ActiveRecording("evening", NOW, 7, 4096)
 
 
 def text_of(store: Store, media: str = OPENMETRICS, now: int = NOW) -> str:
-    return b"".join(written(take_snapshot(store, [RECORDING], now), media)).decode()
+    return b"".join(exposition(take_snapshot(store, [RECORDING], now), media)).decode()
 
 
 def read(store: Store, now: int = NOW) -> dict[str, Metric]:

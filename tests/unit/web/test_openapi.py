@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gconsole.web.describe import described, page
-from gconsole.web.openapi import document
+from gconsole.web.openapi import described, document, page
 from gconsole.web.resources import OPERATIONS
 
 PATHS = [
