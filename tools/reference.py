@@ -146,8 +146,7 @@ def http_page() -> str:
     rows = []
     for operation in OPERATIONS:
         method = getattr(operation, "method", "GET")
-        words = getattr(operation, "summary", None) or getattr(operation, "words", "")
-        rows.append((f"`{method} {operation.path}`", _sentence(words)))
+        rows.append((f"`{method} {operation.path}`", _sentence(operation.summary)))
     return (
         "# HTTP API\n\n`gconsole api TARGET` serves it; every request carries the token as a bearer token. "
         "`/openapi.json` describes requests and answers.\n\n" + _table(("operation", "meaning"), rows)

@@ -119,7 +119,7 @@ def registries() -> dict[str, list[str]]:
         "Configuration keys": keys,
         "Keys and command palette": [f"{action.id}  {action.label}  {action.help}" for action in every_action()],
         "Findings: meaning, causes, remedy": findings,
-        "HTTP operations": [f"{operation.path}  {operation.words}" for operation in OPERATIONS],
+        "HTTP operations": [f"{operation.path}  {operation.summary}" for operation in OPERATIONS],
     }
 
 
