@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import combinations
 
+from ..analysis.topology.bandwidth import Bandwidth, of_nvlinks, of_port, own_link
 from ..analysis.topology.classes import NodeClass
 from ..analysis.topology.node import UP_STATES, Device, NodeTopology, network_of
-from ..analysis.topology.routes import Bandwidth, between, of_nvlinks, of_port, own_link, peer_access
+from ..analysis.topology.routes import between, peer_access
 from ..text.json import pretty
 from .schema import (
     SCHEMA,

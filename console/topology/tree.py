@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..analysis.topology.bandwidth import Bandwidth, of_nvlinks, own_link, uplink
 from ..analysis.topology.node import Device, NodeTopology, Vertex
-from ..analysis.topology.routes import Bandwidth, of_nvlinks, own_link, uplink
 from ..records import Link, Nic
 from ..text import format
 from ..text.nodeset_fold import natural

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from ...records import End, GpuInfo, Link, Nic
 from ...text.nodeset_fold import natural
-from .routes import Bandwidth, of_nvlinks, of_port, own_link, uplink
+from .bandwidth import Bandwidth, of_nvlinks, of_port, own_link, uplink
 
 #: Unknown relation.
 UNKNOWN: Final = "?"

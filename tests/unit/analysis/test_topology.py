@@ -12,17 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import gpu, hgx, hgx_facts, nic, pcie_facts, peer, uuid
 
+from gconsole.analysis.topology.bandwidth import of_nvlinks, of_pcie
 from gconsole.analysis.topology.node import TopologyFacts, Vertex, node_topology
-from gconsole.analysis.topology.routes import (
-    ENDS,
-    OUTSIDE,
-    best_route,
-    between,
-    of_nvlinks,
-    of_pcie,
-    peer_access,
-    remote_access,
-)
+from gconsole.analysis.topology.routes import ENDS, OUTSIDE, best_route, between, peer_access, remote_access
 from gconsole.records import End, Link
 
 
