@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 p
 PY     := $(VENV)/bin/python
 ARGS   ?=
 
-.PHONY: help demo quick test full campaign bench faults soak fuzz lint docs clean
+.PHONY: help demo quick test full campaign bench faults soak fuzz lint docs release clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make full    make test, the long tests and a slice of the campaign: at most an hour"
 	@echo "make campaign  what takes hours, a part at a time: ARGS=\"soak\"; without ARGS, the parts"
 	@echo "make docs    the documentation as a site in build/site, and the manual page build/gconsole.1"
+	@echo "make release wheel, sdist, SBOM and checksums in build/release, tried in a clean environment"
 	@echo "make bench   the measurements; writes tests/bench/RESULTS.md"
 	@echo "make fuzz    every parser of external input, a minute each; ARGS=\"--seconds 600 link\""
 	@echo "make faults  every fault, measured; writes tests/faults/RESULTS.md"
@@ -57,6 +58,14 @@ $(VENV)/.docs: $(VENV)/.run
 docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet $(ARGS)
 	@$(PY) tools/reference.py man build/gconsole.1
+
+$(VENV)/.release: $(VENV)/.run
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[release]'
+	@touch $@
+
+release: $(VENV)/.release
+	@rm -rf build/release
+	@$(PY) tools/release.py $(ARGS)
 
 bench: $(VENV)/.test
 	@$(PY) -m tests.bench $(ARGS)

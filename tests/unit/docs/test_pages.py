@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -232,3 +233,11 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "guide/hang/index.html").is_file()
     assert (tmp_path / "reference/records/index.html").is_file()
+
+
+def test_the_release_page_lists_the_binaries_of_both_architectures_with_their_hashes() -> None:
+    text = (DOCS / "releases.md").read_text()
+    for name in ("psutil", "py_spy"):
+        version = importlib.metadata.version(name)
+        for arch in ("x86_64", "aarch64"):
+            assert re.search(rf"`{name}-{version}-\S+{arch}\.whl` \| `[0-9a-f]{{64}}`", text), (name, arch)
