@@ -11,6 +11,7 @@ PYTHON… variables) start a program as usual. At least one test of each start-u
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -27,8 +28,8 @@ from typing import Any
 GCONSOLE = Path(sys.executable).with_name("gconsole")
 #: Packages of gconsole that most commands import; those for the screen, SQL and HTTP are left to their commands.
 PRELOADED = (
-    "analysis", "cli.batch", "cli.main", "cli.run", "config", "core", "fleet", "headless", "launch", "monitor",
-    "present", "records", "report", "runtime", "session.format", "session.record", "text", "topology", "transport",
+    "runtime", "cli.batch", "cli.main", "cli.run", "analysis", "config", "core", "fleet", "headless", "launch",
+    "monitor", "present", "records", "report", "session.format", "session.record", "text", "topology", "transport",
 )  # fmt: skip
 #: Modules that import numpy or duckdb, which start threads of their own, contain one of these words.
 HEAVY = ("clock", "metric_history", "parquet")
@@ -141,7 +142,8 @@ def preload() -> None:
         package = importlib.import_module(f"gconsole.{name}")
         for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{package.__name__}."):
             if not any(word in module.name for word in HEAVY):
-                importlib.import_module(module.name)
+                with contextlib.suppress(ImportError):  # the command that needs it reports it
+                    importlib.import_module(module.name)
 
 
 def serve(requests: socket.socket) -> list[str] | None:
