@@ -32,7 +32,7 @@ PRELOADED = (
     "monitor", "present", "records", "report", "session.format", "session.record", "text", "topology", "transport",
 )  # fmt: skip
 #: Modules that import numpy or duckdb, which start threads of their own, contain one of these words.
-HEAVY = ("clock", "metric_history", "parquet")
+HEAVY = ("clock", "duckdb", "metric_history", "parquet")
 #: Seconds between two looks for ended commands.
 POLL_S = 0.01
 #: Bytes of one request: arguments and environment.
