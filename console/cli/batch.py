@@ -116,7 +116,7 @@ def batch(
         return run_from_file(
             source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose, metrics=families, stacks=stacks
         )
-    from ..config.read_only import Change, refusal
+    from ..config.model import Change, refusal
     from .live import run_batch
     from .options import load_target
     from .recording import HeadlessRecording

@@ -19,13 +19,13 @@ def bundle(wheels: Path | None, only_list: bool) -> int:
 
     Not needed if console and nodes run Linux on the same architecture.
     """
-    from ..fleet.deploy import wheel_cache
+    from ..fleet.deploy import binaries
 
     if not only_list:
         try:
-            wheel_cache.fill(wheels)
-        except wheel_cache.WheelhouseError as error:
+            binaries.fill(wheels)
+        except binaries.WheelhouseError as error:
             raise click.ClickException(str(error)) from error
-    for line in wheel_cache.describe():
+    for line in binaries.describe():
         click.echo(line)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..text.json import pretty
+from ..text.table import pretty
 from . import options
 
 
@@ -43,7 +43,7 @@ def keys() -> None:
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(path: str, force: bool) -> None:
     """Write a commented hosts.toml to PATH."""
-    from ..config import starter_file
+    from ..config import schema
 
-    starter_file.init(path, overwrite=force)
+    schema.init(path, overwrite=force)
     click.echo(f"Wrote {path}. Edit hosts, then run: gconsole {path}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..text.json import pretty
 from ..text.sanitize import printable
+from ..text.table import pretty
 from .main import EXIT_INTERRUPTED
 from .options import sessions_folder
 

@@ -63,7 +63,7 @@ def export(
 
 
 def _write(form: SessionFormat, what: SessionSlice, output: str) -> None:
-    from ..text.atomic_files import being_written, make_folder
+    from ..text.atomic_files import make_folder, open_replacement
     from ..text.format import plural, size
 
     if form.is_folder:
@@ -79,7 +79,7 @@ def _write(form: SessionFormat, what: SessionSlice, output: str) -> None:
         form.write(what, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     else:
-        with being_written(Path(output)) as file:
+        with open_replacement(Path(output)) as file:
             form.write(what, file)
         click.echo(f"{output}: {size(Path(output).stat().st_size)}", err=True)
 

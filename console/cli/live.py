@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from ..config import Config
-from ..config.watch_file import HostsFile
+from ..config.diff import HostsFile
 from ..core.bus import Hub
 from ..core.control import CaptureRequest
 from ..core.store import Store

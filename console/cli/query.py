@@ -169,10 +169,10 @@ def _open_output(output: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    from ..text.atomic_files import being_written
+    from ..text.atomic_files import open_replacement
 
     try:
-        with being_written(Path(str(output))) as file:
+        with open_replacement(Path(str(output))) as file:
             yield file
     except OSError as error:
         raise click.FileError(str(output), error.strerror or str(error)) from error

@@ -13,7 +13,7 @@ import click
 
 from ..core.job_protocol import NodeStop, is_away
 from ..launch.format import stop_words
-from ..launch.pending_stops import PendingStops
+from ..launch.state import PendingStops
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
@@ -52,7 +52,7 @@ async def logs(
         if output is None:
             problems = await stream(fleet, view, lines, click.echo, follow=follow)
         else:
-            with atomic_files.open_new(output) as file:
+            with atomic_files.open_truncated(output) as file:
                 problems = await stream(fleet, view, lines, lambda text: _append(file, text), follow=follow)
     for problem in problems:
         click.echo(printable(f"gconsole: {problem}"), err=True)

@@ -37,7 +37,7 @@ async def _copy_file(control: Control, job: str, node: str, there: str, here: Pa
     """Copy one file, with a size limit so that a faulty node cannot fill the disk."""
     try:
         here.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_files.open_new(here) as file:
+        with atomic_files.open_truncated(here) as file:
             offset, is_last = 0, False
             while not is_last:
                 piece = await control.read_job_file(job, node, there, offset)

@@ -18,7 +18,7 @@ from ..fleet import jobs
 from ..fleet.fleet import Fleet
 from ..headless import batch
 from ..launch.format import stop_words
-from ..launch.pending_stops import PendingStops
+from ..launch.state import PendingStops
 from ..monitor.finding_tracker import FindingTracker
 from ..runtime import Console
 from ..text.sanitize import printable

@@ -35,7 +35,7 @@ async def plan(target: str, overrides: tuple[str, ...], options: dict[str, Any])
 
 async def _make_plan(fleet: LiveFleet, request: Any, job: str) -> Any:
     from ..launch.capacity import node_facts
-    from ..launch.planner import make_plan
+    from ..launch.plan import make_plan
 
     return await make_plan(fleet.fleet, node_facts(fleet.store, fleet.environments), request, job)
 

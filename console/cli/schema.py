@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..text.json import pretty
+from ..text.table import pretty
 
 
 @click.command()

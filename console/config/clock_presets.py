@@ -1,4 +1,4 @@
-"""The presets of [clock], and what its values cost: what is unusual is said, what cannot work is refused."""
+"""Presets of [clock], warnings for unusual values, errors for values that cannot work together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from .model import ConfigError, Origin, Setting
 from .schema import shown
 
-#: What each preset sets, of the keys that nobody set.
+#: Defaults of each preset.
 PRESETS: Final[Mapping[str, Mapping[str, int]]] = {
     "low": {"probe_cadence_us": 20_000, "probe_window_s": 8, "packet_spacing_us": 200, "snapshot_period_ms": 200,
             "cpu_cap_pct": 5},
@@ -19,15 +19,15 @@ PRESETS: Final[Mapping[str, Mapping[str, int]]] = {
              "cpu_cap_pct": 60},
     "debug": {"probe_cadence_us": 1000, "probe_window_s": 2, "cpu_cap_pct": 60},
 }  # fmt: skip
-#: Measured on two cores of a server: what one packet costs who asks and who answers, µs of CPU (34-58 and 19-31).
-ASK_US, ANSWER_US = 46, 25
-#: Windows with fewer bins are refused by the estimate.
+#: µs of CPU per packet of the requester and the replier, measured on two cores of a server (34-58 and 19-31).
+REQUEST_US, REPLY_US = 46, 25
+#: The clock estimate rejects windows with fewer bins.
 LEAST_BINS: Final = 10
 _PACKETS: Final = 3
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Between which values a key does what it is for, and what it costs to leave them."""
+    """Recommended range of a key, and the effects of values outside it."""
 
     low: float
     high: float
@@ -39,35 +39,37 @@ RECOMMENDED: Final[Mapping[str, Range]] = {
     "clock.probe_cadence_us": Range(
         800,
         20_000,
-        "probing takes more of a core than it gains; the cap will lengthen it",
-        "a window has few probes: bounds grow",
+        "costs more CPU than it improves the bound; the CPU cap will lengthen it",
+        "few probes per window: wider bounds",
     ),
     "clock.probe_window_s": Range(
-        2, 8, "few probes a window: bounds grow", "crystals wander by more than the probes' noise in so long"
+        2, 8, "few probes per window: wider bounds", "clock drift varies by more than the probe noise within a window"
     ),
     "clock.packet_spacing_us": Range(
         50,
         500,
-        "a sleep is not that short: packets pile up behind each other",
-        "the second packet no longer finds the way warm: errors grow",
+        "shorter than a sleep can be: packets queue behind each other",
+        "the path is not warm for the second packet: larger errors",
     ),
     "clock.snapshot_period_ms": Range(
         50,
         200,
-        "each node wakes so often, and sends more than 8 kB/s while it probes",
-        "steps of a clock are noticed late, and a window has few bins",
+        "frequent wake-ups, and more than 8 kB/s per node while probing",
+        "clock steps are detected late, and windows have few bins",
     ),
-    "clock.peers": Range(4, 8, "a wrong edge cannot be told from a right one", "each peer costs CPU on both ends"),
+    "clock.peers": Range(4, 8, "a bad edge cannot be detected", "each peer costs CPU on both nodes"),
     "clock.cpu_cap_pct": Range(
-        5, 60, "the cadence will be lengthened, and bounds grow", "probing may take most of a core on every node"
+        5, 60, "the cadence will be lengthened: wider bounds", "probing may use most of a core on every node"
     ),
-    "clock.max_bound_us": Range(20, 500, "few networks allow it: expect clock_unsynced", "skew below it stays unseen"),
-    "skew.max_ms": Range(0.2, 1000, "it is below what a clock's bound usually is", "only very late ranks are told"),
+    "clock.max_bound_us": Range(
+        20, 500, "few networks achieve it: expect clock_unsynced", "smaller skew is not detected"
+    ),
+    "skew.max_ms": Range(0.2, 1000, "below the usual error bound of a clock", "only very late ranks are reported"),
 }
 
 
 def with_preset(settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """The settings with what the preset says in the place of defaults."""
+    """The settings with defaults replaced by those of the preset."""
     preset = str(settings["clock.preset"].value)
     changed = {
         f"clock.{name}": Setting(f"clock.{name}", value, Origin("default", f"preset {preset}"))
@@ -112,17 +114,17 @@ def _warnings(settings: Mapping[str, Setting]) -> Iterator[str]:
         if usual.low <= value <= usual.high:
             continue
         cost = usual.below if value < usual.low else usual.above
-        between = f"{shown(usual.low)} to {shown(usual.high)} is usual"
+        between = f"{shown(usual.low)} to {shown(usual.high)} is recommended"
         text = f"{shown(setting.value)} is unusual ({between}): {cost}{_core(name, settings)}"
         yield str(ConfigError(str(setting.origin), name, text))
 
 
 def _core(name: str, settings: Mapping[str, Setting]) -> str:
-    """What probing will cost at most, where the key is one of those that say."""
+    """Estimated CPU cost of probing, for the keys that determine it."""
     if name not in ("clock.probe_cadence_us", "clock.peers"):
         return ""
     per_s = _number(settings, "peers") / 2 * _PACKETS * 1e6 / _number(settings, "probe_cadence_us")
-    return f"; about {per_s * (ASK_US + ANSWER_US) / 1e4:.1f} % of a core on every node while probes run"
+    return f"; about {per_s * (REQUEST_US + REPLY_US) / 1e4:.1f} % of a core on every node while probes run"
 
 
 def _number(settings: Mapping[str, Setting], name: str) -> float:

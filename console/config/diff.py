@@ -1,8 +1,10 @@
-"""What a newer configuration changes for a console that runs."""
+"""Reload of hosts.toml: detection of a saved file, and the differences between two configurations."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from msgspec import structs
 
@@ -12,7 +14,7 @@ from .sections import Section
 
 @dataclass(frozen=True)
 class Changes:
-    """Nodes that came, went, or are to be reached or watched differently; and what has an effect at the next start."""
+    """Nodes added, removed or changed; and keys that take effect at the next start."""
 
     added: tuple[NodeConfig, ...] = ()
     removed: tuple[str, ...] = ()
@@ -24,7 +26,7 @@ class Changes:
 
 
 def difference(old: Config, new: Config) -> Changes:
-    """From one configuration to another. A node is known by its name; its tags alone are a change, too."""
+    """Changes between two configurations; nodes are matched by name."""
     before = {node.name: node for node in old.nodes}
     after = {node.name: node for node in new.nodes}
     kept = {
@@ -43,17 +45,43 @@ def difference(old: Config, new: Config) -> Changes:
 
 
 def _each(section: str, old: Section, new: Section) -> dict[str, bool]:
-    """By the full name of each key of a section, whether it differs."""
+    """{full key name: whether it differs} of one section."""
     return {f"{section}.{name}": value != getattr(new, name) for name, value in structs.asdict(old).items()}
 
 
 def _differs(old: NodeConfig, new: NodeConfig) -> bool:
-    """`max_connecting` stands in every node's section, and is none of the node's."""
-    if old == new:
-        return False
-    return _own(old) != _own(new)
+    """Whether two nodes differ in more than `max_connecting`, which is global."""
+    same_limit = structs.replace(new.ssh, max_connecting=old.ssh.max_connecting)
+    return old != structs.replace(new, ssh=same_limit)
 
 
-def _own(node: NodeConfig) -> NodeConfig:
-    ssh = structs.replace(node.ssh, max_connecting=1)
-    return structs.replace(node, ssh=ssh)
+#: Modification time (ns), size in bytes and inode of a file.
+_FileState = tuple[int, int, int]
+
+
+class HostsFile:
+    """Detects that the file at `path` was saved; `read` loads it again, with the flags of this run."""
+
+    def __init__(self, path: Path, read: Callable[[], Config]) -> None:
+        self.read = read
+        self._path = path
+        self._loaded = self._last = self._state()
+
+    def is_saved(self) -> bool:
+        """True once after each save, when the file has not changed between two calls.
+
+        An editor may truncate or remove a file before it writes the new one: that is not a save.
+        """
+        state = self._state()
+        is_stable, self._last = state == self._last, state
+        if state is None or state == self._loaded or not is_stable:
+            return False
+        self._loaded = state
+        return True
+
+    def _state(self) -> _FileState | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return (status.st_mtime_ns, status.st_size, status.st_ino)

@@ -1,4 +1,4 @@
-"""One hosts.toml, read strictly: what is not known, not of its type or not in its range is an error with its line."""
+"""Strict reader of one hosts.toml: unknown keys, wrong types and ranges are errors with their line."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .schema import BadValue, Key, Value, all_keys, keys, nearest, overrides, se
 from .toml_positions import Path as KeyPath
 from .toml_positions import TomlPosition, places
 
-#: A hosts.toml that names 16,384 nodes one by one is smaller than this.
+#: Bytes. Larger than a hosts.toml with 16,384 separately listed nodes.
 _MAX_BYTES = 16 << 20
 
 
 class Document(msgspec.Struct, frozen=True):
-    """The text of a hosts.toml that is valid TOML, and where everything in it stands."""
+    """A hosts.toml with valid TOML syntax, and the positions of its keys."""
 
-    name: str  # as the person wrote the path; errors begin with it
+    name: str  # the path as entered; errors begin with it
     path: Path
     text: str
     data: dict[str, Any]
     places: Mapping[KeyPath, TomlPosition]
 
     def line(self, *path: str | int) -> int:
-        """The line of a key, or of the nearest enclosing table that is in the file."""
+        """The line of a key, or of the nearest enclosing table in the file."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]].line
@@ -43,7 +43,7 @@ class Document(msgspec.Struct, frozen=True):
         return ConfigError(f"{self.name}:{self.line(*path)}", key, text, near)
 
     def origin(self, *path: str | int) -> Origin:
-        """Where a key is set, with its line."""
+        """File and line of a key."""
         return Origin("file", f"{self.name}:{self.line(*path)}")
 
 
@@ -54,18 +54,18 @@ class Entry(msgspec.Struct, frozen=True):
     text: str  # `hosts` as written
     hosts: tuple[NodeAddress, ...]
     origin: Origin  # of `hosts`
-    own: Mapping[str, Setting]  # what it sets, by full name: "ssh.port", "nodes.address"
+    own: Mapping[str, Setting]  # its settings by full name: "ssh.port", "nodes.address"
 
 
 class Contents(msgspec.Struct, frozen=True):
     """The checked content of a hosts.toml."""
 
-    settings: Mapping[str, Setting]  # by full name, only those that the file sets
+    settings: Mapping[str, Setting]  # by full name; only those in the file
     entries: tuple[Entry, ...]
 
 
 def read(path: Path, name: str) -> Document:
-    """Read a file; `name` is how to call it in errors. Raises ConfigError."""
+    """Read a file; errors begin with `name`. Raises ConfigError."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -83,7 +83,7 @@ def read(path: Path, name: str) -> Document:
 
 
 def decode(raw: bytes, name: str) -> str:
-    """The text of a file's bytes. Raises ConfigError where they are not UTF-8, or begin with a byte order mark."""
+    """The decoded text. Raises ConfigError if it is not UTF-8 or begins with a byte order mark."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -96,7 +96,7 @@ def decode(raw: bytes, name: str) -> str:
 
 
 def parse(text: str, path: Path, name: str) -> Document:
-    """Parse TOML and find its lines. Raises ConfigError with the line of a syntax error."""
+    """Parse TOML with key positions. Raises ConfigError with the line of a syntax error."""
     import tomli
 
     try:
@@ -106,7 +106,7 @@ def parse(text: str, path: Path, name: str) -> Document:
         raise ConfigError(f"{name}:{error.lineno}", "", f"not valid TOML: {_lower(error.msg)}") from error
     except RecursionError:
         raise ConfigError(name, "", "not valid TOML: lists or tables are nested too deeply") from None
-    except ValueError as error:  # of an integer of thousands of digits
+    except ValueError as error:  # an integer with thousands of digits
         raise ConfigError(name, "", f"not valid TOML: {_lower(str(error))}") from error
 
 
@@ -130,7 +130,7 @@ def check(document: Document) -> Contents:
 
 
 def resolve_path(key: Key, value: Value, folder: Path) -> Value:
-    """The value; where the key is a local path, absolute: `~` expanded, else relative to `folder`. Raises BadValue."""
+    """The value; a local path is made absolute: `~` expanded, or relative to `folder`. Raises BadValue."""
     if not key.is_path or not isinstance(value, str) or not value:
         return value
     expanded = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises RuntimeError, and only sometimes
@@ -211,14 +211,14 @@ def _unknown_key(document: Document, path: KeyPath, section: str, allowed: Mappi
 
 
 def _elsewhere(name: str) -> str:
-    """Where a key of that name, or nearly, belongs; "" for none."""
+    """The section of a key with a similar name, as a suggestion, or ""."""
     bare = {key.name: key for key in all_keys().values()}
     near = nearest(name, bare)
     return f"{near} in [{bare[near].section}]" if near else ""
 
 
 def _neighbour(path: Path) -> str:
-    """A TOML file in the same folder whose name is like that of `path`; "" for none."""
+    """A TOML file in the same folder with a similar name, or ""."""
     try:
         names = [entry.name for entry in path.parent.iterdir() if entry.suffix == ".toml"]
     except (OSError, ValueError):

@@ -1,9 +1,8 @@
-"""Entries of a hosts.toml added and removed; every other byte of the file stays as it is.
+"""Adds and removes entries of a hosts.toml; every other byte of the file is kept.
 
-Texts are cut and joined at the places that `lines` finds, because a rewrite through a TOML writer moves or drops
-comments that stand between two entries. What comes out is parsed, compared with what was meant, and checked like any
-file before it replaces the old one. Only `nodes = [{…}, …]`, entries as inline tables, is edited by tomlkit, which
-knows its commas.
+The text is edited at positions of `toml_positions`, because a TOML writer moves or drops comments between entries. The
+result is parsed, compared with the expected data and checked before it replaces the file. Inline tables
+(`nodes = [{…}, …]`) are edited by tomlkit.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ def entries(name: str) -> tuple[Entry, ...]:
 
 
 def add(name: str, hosts: str, values: Mapping[str, str | int | Sequence[str] | None]) -> int:
-    """Add one entry at the end; `values` are its other keys by bare name, None and empty ones left out.
+    """Append an entry; `values` are its other keys by bare name, without None and empty ones.
 
-    Returns how many nodes it names. Raises ConfigError, and then the file is as it was.
+    Returns its number of nodes. Raises ConfigError; the file is then unchanged.
     """
     document = read(Path(name), name)
     table: dict[str, Any] = {"hosts": hosts}
@@ -42,10 +41,10 @@ def add(name: str, hosts: str, values: Mapping[str, str | int | Sequence[str] | 
 
 
 def remove(name: str, hosts: str) -> int:
-    """Remove nodes from the entries that name them; an entry that is left without a node goes.
+    """Remove nodes from their entries; an entry without nodes is removed.
 
-    An entry that names a group keeps it and takes the nodes out: "@rack1!node003". Returns how many nodes were removed.
-    Raises ConfigError, and then the file is as it was.
+    In an entry with a group they are excluded: "@rack1!node003". Returns the number of removed nodes. Raises
+    ConfigError; the file is then unchanged.
     """
     document = read(Path(name), name)
     entries = check(document).entries
@@ -54,7 +53,7 @@ def remove(name: str, hosts: str) -> int:
         raise ConfigError(name, "nodes", "no node would be left; remove the file instead")
     expected = copy.deepcopy(document.data)
     text = document.text
-    for entry in reversed(entries):  # from the end: the places before a cut stay right
+    for entry in reversed(entries):  # from the end, so that earlier positions stay valid
         remaining = [host for host in entry.hosts if host.name not in leaving]
         if len(remaining) == len(entry.hosts):
             continue
@@ -69,7 +68,7 @@ def remove(name: str, hosts: str) -> int:
 
 
 def _leaving(document: Document, entries: Sequence[Entry], hosts: str) -> frozenset[str]:
-    """The names to remove, all of them in the file. Raises ConfigError."""
+    """The names to remove. Raises ConfigError if one is not in the file."""
     try:
         leaving = frozenset(host.name for host in expand(hosts))
     except BadNodeSet as error:
@@ -81,7 +80,7 @@ def _leaving(document: Document, entries: Sequence[Entry], hosts: str) -> frozen
 
 
 def _without(entry: Entry, leaving: Collection[str]) -> str:
-    """The `hosts` of an entry without some of its nodes, operand by operand, in its own order."""
+    """The `hosts` of an entry without these nodes; order and operands are kept."""
     gone = {host.text for host in entry.hosts if host.name in leaving}
     operands = terms(entry.text)
     if not all(term.is_plain for term in operands):
@@ -96,7 +95,7 @@ def _without(entry: Entry, leaving: Collection[str]) -> str:
 
 
 def _replace(document: Document, text: str, expected: Mapping[str, Any]) -> tuple[Entry, ...]:
-    """Check the new text and write it; its entries."""
+    """Check and write the new text; returns its entries."""
     edited = parse(text, document.path, document.name)
     entries = check(edited).entries
     if edited.data != expected:
@@ -109,7 +108,7 @@ def _replace(document: Document, text: str, expected: Mapping[str, Any]) -> tupl
 
 
 def _is_inline(document: Document) -> bool:
-    """True where the entries are written `nodes = [{…}]` rather than [[nodes]]."""
+    """Whether the entries are written `nodes = [{…}]` instead of [[nodes]]."""
     place = document.places.get(("nodes",))
     return place is not None and document.text[place.start] != "["
 
@@ -129,7 +128,7 @@ def _spliced(text: str, place: TomlPosition, value: str) -> str:
 
 
 def _cut(document: Document, text: str, index: int) -> str:
-    """`text` without one [[nodes]] entry, from its header to its last value; comments above and below stay."""
+    """`text` without one [[nodes]] entry, from its header to its last value; comments around it are kept."""
     own = [place for path, place in document.places.items() if path[:2] == ("nodes", index)]
     start = text.rfind("\n", 0, min(place.start for place in own)) + 1
     line_end = text.find("\n", max(place.value_end for place in own))
@@ -139,7 +138,7 @@ def _cut(document: Document, text: str, index: int) -> str:
         return before + after
     if not after:
         return before.removesuffix(newline)
-    return before + after.removeprefix(newline)  # one blank line between the neighbours, not two
+    return before + after.removeprefix(newline)  # one blank line between the neighbours
 
 
 def _appended_inline(document: Document, table: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""From a TARGET, the environment and the flags to one `Config`."""
+"""Loads a TARGET, the environment and the flags into one `Config`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,15 @@ _PREFIX = "GCONSOLE_"
 def load(
     target: str, *, flags: Mapping[str, object] = {}, environ: Mapping[str, str] = os.environ, name: str | None = None
 ) -> Config:
-    """Read and check everything. Raises ConfigError, whose text is one line for a person.
+    """The complete configuration. Raises ConfigError.
 
     `target` is a file (see `is_file_target`) or a node set. `flags` maps full names to values, {"ssh.user": "ops"};
-    None is a flag that was not given, and a text is read as the key's type wants. Later wins: defaults, the file's
-    sections, the file's [[nodes]] entry, `user@…:port` in its `hosts`, the environment, flags. So a flag or a variable
-    overrides also what an entry says of its own nodes. Only `user@host:port` in a node set that is itself the TARGET
-    beats both: it was typed for that very host. A variable that is empty counts as not set; one that is unknown is a
-    warning.
+    None is an absent flag, a text is parsed as the key's type. Precedence, lowest first: defaults, the file's sections,
+    its [[nodes]] entry, `user@…:port` in `hosts`, the environment, flags, `user@host:port` in a TARGET that is a node
+    set. An empty variable counts as unset; an unknown one is a warning.
 
-    `name` is what the cluster is called where nobody named it; a node set is called by its own text.
-
-    Relative paths in the file are relative to the file's folder, all others to the working folder.
+    `name`: default name of the cluster of a node set. Relative paths in the file are relative to its folder, all others
+    to the working folder.
     """
     forced, warnings = _environment(environ)
     forced |= _flags(flags)
@@ -49,7 +46,7 @@ def load(
 
 
 def more_nodes(config: Config, names: str) -> tuple[NodeConfig, ...]:
-    """The nodes of a node set, configured as those of `config`; a node that it has by name is taken from it.
+    """The nodes of a node set with the configuration of `config`; nodes that it contains are returned as they are.
 
     Raises ConfigError.
     """
@@ -70,20 +67,20 @@ def more_nodes(config: Config, names: str) -> tuple[NodeConfig, ...]:
 
 
 def is_file_target(target: str) -> bool:
-    """True where TARGET is a file: it ends in .toml, has a "/" outside of brackets, or exists and is not a folder."""
+    """Whether TARGET is a file: it ends in .toml, has a "/" outside brackets, or exists and is not a folder."""
     if target.endswith(".toml") or "/" in re.sub(r"\[[^\]]*\]", "", target):
         return True
     path = Path(target)
     try:
         return path.exists() and not path.is_dir()
-    except (OSError, ValueError):  # longer than a file name can be, or with a NUL: a node set, and checked as one
+    except (OSError, ValueError):  # too long for a file name, or with a NUL: a node set
         return False
 
 
 def configure(
     document: Document, contents: Contents, forced: Mapping[str, Setting], warnings: tuple[str, ...] = ()
 ) -> Config:
-    """The Config of a checked document; `forced` holds what overrides it, by full name."""
+    """The Config of a checked document; `forced` has the overriding settings by full name."""
     return _assemble(contents, forced, cluster=document.path.stem, path=document.path, warnings=warnings)
 
 
@@ -95,7 +92,7 @@ def _target_entry(target: str) -> Entry:
 
 
 def _environment(environ: Mapping[str, str]) -> tuple[dict[str, Setting], tuple[str, ...]]:
-    """What the GCONSOLE_* variables set, by full name, and a warning for each that is unknown."""
+    """Settings of GCONSOLE_* variables by full name, and a warning for each unknown one."""
     settings: dict[str, Setting] = {}
     warnings = []
     for name, text in sorted(environ.items()):
@@ -148,7 +145,7 @@ def _assemble(
 
 
 def _nodes(entry: Entry, settings: Mapping[str, Setting], forced: Mapping[str, Setting]) -> list[NodeConfig]:
-    """The nodes of one entry; those that differ in nothing but the name share their sections."""
+    """The nodes of one entry; nodes that differ only in name share their sections."""
     common = {name: _section(name, settings) for name in per_node_sections()}
     about = {name: settings[f"nodes.{name}"].value for name in keys("nodes") if f"nodes.{name}" in settings}
     if isinstance(about.get("process_filter"), str):
@@ -164,7 +161,7 @@ def _nodes(entry: Entry, settings: Mapping[str, Setting], forced: Mapping[str, S
 
 
 def _written(host: NodeAddress, entry: Entry, forced: Mapping[str, Setting]) -> dict[str, str | int]:
-    """What a name says itself, `user@…:port`, by full name, as far as nothing overrides it."""
+    """User and port written in a name (`user@…:port`) by full name, unless overridden."""
     given = {"ssh.user": host.user, "ssh.port": host.port}
     return {
         name: value
@@ -174,7 +171,7 @@ def _written(host: NodeAddress, entry: Entry, forced: Mapping[str, Setting]) -> 
 
 
 def _for_entry(entry: Entry, own: Mapping[str, Setting], forced: Mapping[str, Setting]) -> Iterator[Setting]:
-    """What holds for the nodes of one entry only: its own keys, and the users and ports that stand in its names."""
+    """Settings of one entry's nodes: its own keys, and the users and ports in its names."""
     by_name = {host.name: _written(host, entry, forced) for host in entry.hosts}
     for setting in own.values():
         names = tuple(name for name, written in by_name.items() if setting.key not in written)

@@ -1,13 +1,13 @@
-"""What the program was told, checked and merged: each node with what applies to it, and where each value came from."""
+"""The checked configuration: nodes, settings with their origin, errors, and read-only mode."""
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from .exec_engine import Engine
 from .sections import (
     AgentConfig,
     ClockConfig,
@@ -22,12 +22,29 @@ from .sections import (
 )
 
 
+class SlurmStep(msgspec.Struct, frozen=True, tag="slurm"):
+    """A node of a Slurm job; the agent runs as a step of that job (srun)."""
+
+    job: str  # as squeue shows it: 1234, or 1234_7 of an array
+
+
+class PodExec(msgspec.Struct, frozen=True, tag="k8s"):
+    """A pod; the agent runs as a process in its container (kubectl exec)."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+Engine = SlurmStep | PodExec
+
+
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One node with everything that applies to it, already merged (see `load` for what overrides what)."""
 
-    name: str  # unique; as shown everywhere. "host:port" where a port was written with the name
-    address: str | None = None  # what to connect to; None: `host`, as ssh resolves it
-    engine: Engine | None = None  # what starts the agent there in place of SSH, where the site's own does
+    name: str  # unique; "host:port" if written with a port
+    address: str | None = None  # to connect to; None: `host`, resolved by ssh
+    engine: Engine | None = None  # starts the agent instead of SSH; None: SSH
     tags: tuple[str, ...] = ()
     process_filter: tuple[str, str] | None = None  # (KEY, VALUE) in the environment of this node's processes
     ssh: SshConfig = SshConfig()
@@ -36,12 +53,12 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def host(self) -> str:
-        """The name to ask ssh's own configuration for: `name` without the port that was written with it."""
+        """The host name for ssh's configuration: `name` without its port."""
         return self.name.rpartition(":")[0] if self.name.count(":") == 1 else self.name
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a value came from; as text it is the place a person would look at."""
+    """Origin of a value; as text the place to look at."""
 
     kind: Literal["default", "file", "environment", "flag", "target"]
     place: str = ""  # file: "hosts.toml:12"; environment: the variable; flag, target: ""
@@ -53,14 +70,14 @@ class Origin(msgspec.Struct, frozen=True):
 class Setting(msgspec.Struct, frozen=True):
     """One effective value and where it came from."""
 
-    key: str  # "ssh.user"; for what only an entry can say "nodes.address"
+    key: str  # "ssh.user"; for keys of entries only: "nodes.address"
     value: str | int | float | bool | tuple[str, ...] | None  # paths resolved; None: unset
     origin: Origin
-    nodes: tuple[str, ...] = ()  # the nodes it holds for, where not for all
+    nodes: tuple[str, ...] = ()  # nodes it applies to; (): all
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the program was told, checked. Section fields hold what is common, `nodes` what applies to each."""
+    """The complete checked configuration: common sections, and the merged configuration of each node."""
 
     cluster: str  # name: [cluster] name, else the file's stem, else the target's text
     nodes: tuple[NodeConfig, ...]  # in the order of the file; never empty, names unique
@@ -76,11 +93,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     run: RunConfig = RunConfig()
     path: Path | None = None  # of the file; None for a node set given on the command line
     warnings: tuple[str, ...] = ()  # one line each: unknown GCONSOLE_* variables
-    settings: tuple[Setting, ...] = ()  # every effective value: global ones first, then what holds for some nodes only
+    settings: tuple[Setting, ...] = ()  # every effective value, global ones first
 
 
 class ConfigError(Exception):
-    """Something in the configuration is wrong; as text one line, `file:line: key: what is wrong (did you mean X?)`."""
+    """A configuration error; as text one line: `file:line: key: what is wrong (did you mean X?)`."""
 
     def __init__(self, place: str, key: str, text: str, nearest: str = "") -> None:
         """`place` is "hosts.toml:12", "environment", "flag" or "target"; `key` and `nearest` may be empty."""
@@ -91,5 +108,44 @@ class ConfigError(Exception):
 
 
 def one_line(text: str) -> str:
-    """`text` with control characters written as escapes: what a file holds must not steer a terminal."""
+    """`text` with control characters escaped, so that file content cannot control the terminal."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+class Change(Enum):
+    """Every change that gconsole can make on a node: description and explicit command.
+
+    Changes without a command require `read_only = false`. Records, captures, clock probes and bounded native reads
+    change nothing and are always allowed.
+    """
+
+    START_JOB = ("starting a job", "gconsole run start")
+    STOP_JOB = ("stopping a job", "gconsole run stop")
+    FLIGHT_PIPE = ("making ranks write their Flight Recorder dump", None)
+
+    def __init__(self, words: str, command: str | None) -> None:
+        self.words, self.command = words, command
+
+
+class ReadOnly(ConfigError):
+    """Refused by `[console] read_only`; the text names the key and the explicit command."""
+
+    name = "read_only"
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        explicit = f"{change.command}, which asks first, or " if change.command else ""
+        self.try_ = f"{explicit}console.read_only = false"
+        super().__init__("", "console.read_only", f"{change.words} changes what runs on the nodes, which it forbids; "
+                                                  f"use {self.try_}")  # fmt: skip
+
+
+def refusal(console: ConsoleConfig, change: Change, *, explicit: bool = False) -> ReadOnly | None:
+    """Why a change is refused; None if it is allowed. The only place that decides this.
+
+    `explicit`: the user requested job changes by a command (`gconsole run`, `api --allow-run`); it permits only changes
+    that have a command.
+    """
+    if not console.read_only or (explicit and change.command is not None):
+        return None
+    return ReadOnly(change)

@@ -1,7 +1,7 @@
 """Names of nodes: `node[001-064,071]`, `@group`, `node[1-9]!node3`, `user@host:port`, expanded and folded.
 
-The syntax is ClusterShell's NodeSet, and so is the work wherever groups or set operations take part. A plain list of
-names and ranges is expanded here, in the order in which it was written; that it means the same is held by a test.
+The syntax is ClusterShell's NodeSet, which also expands groups and set operations. Plain lists of names and ranges are
+expanded here, in their order; a test compares the results.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from .nodeset_parser import IPV6_HINT, MAX_NAMES, BadNodeSet, quoted, shortened,
 from .schema import nearest
 
 _HOST = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]*)@)?([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::([1-9][0-9]{0,4}))?")
-#: What all operands together, excluded ones and the contents of groups too, may expand to.
+#: Names that all operands together may expand to, with excluded ones and groups.
 _MAX_EXPANDED = 4 * MAX_NAMES
 
 
 class NodeAddress(msgspec.Struct, frozen=True):
     """One member of a node set."""
 
-    name: str  # "gpu-a", or "gpu-a:2222" where a port was written
+    name: str  # "gpu-a", or "gpu-a:2222" if written with a port
     text: str  # as written: "ops@gpu-a:2222"
     user: str | None = None
     port: int | None = None
 
 
 def expand(text: str) -> tuple[NodeAddress, ...]:
-    """The members of a node set, at least 1 and at most MAX_NAMES, counted before they are expanded.
+    """The members of a node set, 1 to MAX_NAMES, counted before they are expanded.
 
-    Raises BadNodeSet: nothing named, too many, a broken range, an impossible name, an unknown group, a name twice.
+    Raises BadNodeSet: empty, too many, an invalid range or name, an unknown group, a duplicate.
     """
     operands = terms(text)
     names: list[str]
@@ -54,7 +54,7 @@ def expand(text: str) -> tuple[NodeAddress, ...]:
 
 
 def fold(names: Iterable[str]) -> str:
-    """The shortest way to write these names, node[001-064,071]; names that no node set can hold are listed."""
+    """The names folded, node[001-064,071]; a plain list if a name cannot be in a node set."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     names = list(names)
@@ -113,7 +113,7 @@ def _by_clustershell(text: str) -> list[str]:
 
 
 class _Groups:
-    """ClusterShell's configured groups, with every text they give counted before ClusterShell expands it."""
+    """ClusterShell's groups; the size of each is checked before ClusterShell expands it."""
 
     def __init__(self) -> None:
         from ClusterShell.NodeSet import std_group_resolver
@@ -142,7 +142,7 @@ class _Groups:
         return texts
 
     def _refuse_unknown(self, group: str, namespace: str | None) -> None:
-        """Raise BadNodeSet unless the source lists the group: a group may be empty, a mistyped one must not vanish."""
+        """Raise BadNodeSet unless the source lists the group: an empty group is valid, a mistyped one is not."""
         from ClusterShell.NodeUtils import GroupSourceNoUpcall
 
         try:

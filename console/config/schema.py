@@ -1,4 +1,4 @@
-"""The table of sections and keys, derived from the structs of `model`, and the check of a value against its key."""
+"""The table of configuration keys, derived from the structs of `sections`; value checks; the starter file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from inspect import getdoc
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import inspect
 
-from .model import Config, NodeConfig
+from ..text.atomic_files import replace_same_mode
+from .model import Config, ConfigError, NodeConfig
 from .sections import ClusterConfig, NodeEntry, Section
 
 Value = str | int | float | bool | tuple[str, ...] | None
@@ -63,13 +66,13 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         return f"GCONSOLE_{self.section}_{self.name}".upper()
 
     def check(self, value: object) -> Value:
-        """`value`, as read from TOML or given by a caller, in the key's own type. Raises BadValue."""
+        """`value`, from TOML or a caller, converted to the key's type. Raises BadValue."""
         if self.kind is float and type(value) is int and abs(value) <= 1 << 53:
             value = float(value)
         if self.kind is tuple and type(value) in (list, tuple):
             return self._check_list(value)  # type: ignore[arg-type]
         if type(value) is not self.kind:
-            is_what = str(value) if isinstance(value, float) else shown(value)  # 22.0 is not 22 here
+            is_what = str(value) if isinstance(value, float) else shown(value)  # 22.0, not 22
             raise BadValue(f"must be {_KINDS[self.kind]}, is {is_what}")
         if isinstance(value, str):
             return self._check_text(value)
@@ -78,7 +81,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         return value  # type: ignore[return-value]
 
     def parse(self, text: str) -> Value:
-        """The value that `text`, of an environment variable or a flag, stands for. Raises BadValue."""
+        """The value of the text of an environment variable or a flag. Raises BadValue."""
         text = text.strip()
         if self.kind is bool:
             if text.lower() not in _WORDS:
@@ -118,7 +121,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def written(value: object) -> str:
-    """A value in TOML syntax; a description where TOML cannot express it."""
+    """A value in TOML syntax, or a description if TOML cannot express it."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
@@ -141,7 +144,7 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """The one of `words` that is most similar to `word`; "" where none is similar."""
+    """The most similar one of `words`, or ""."""
     return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)), "")
 
 
@@ -153,20 +156,20 @@ def sections() -> Mapping[str, type[Section]]:
 
 @cache
 def keys(section: str) -> Mapping[str, Key]:
-    """The keys of one section by name, in the order of its struct; "nodes": what only an entry can say."""
+    """The keys of one section by name, in the order of its struct; "nodes": keys of entries only."""
     struct = NodeEntry if section == "nodes" else sections()[section]
     return {field.name: _key(section, field) for field in _fields(struct)}
 
 
 @cache
 def all_keys() -> Mapping[str, Key]:
-    """Every key that holds for all nodes, by its full name ("ssh.user")."""
+    """Every key of the sections by full name ("ssh.user")."""
     return {str(key): key for section in sections() for key in keys(section).values()}
 
 
 @cache
 def overrides() -> Mapping[str, Key]:
-    """The keys of other sections that a [[nodes]] entry takes, by bare name."""
+    """The keys of other sections that a [[nodes]] entry may set, by bare name."""
     return {key.name: key for key in all_keys().values() if key.per_node}
 
 
@@ -187,7 +190,7 @@ def _sections_of(struct: type[msgspec.Struct]) -> dict[str, type[Section]]:
 
 @cache
 def per_node_sections() -> frozenset[str]:
-    """The sections that hold for each node of its own: the Section fields of `NodeConfig`."""
+    """The per-node sections: the Section fields of `NodeConfig`."""
     return frozenset(_sections_of(NodeConfig))
 
 
@@ -198,7 +201,7 @@ def _fields(struct: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _key(section: str, field: inspect.Field) -> Key:
-    """Read one field of a section's struct: its type, its bounds and what its annotations say."""
+    """The Key of one field of a section's struct."""
     about: dict[str, Any] = {}
     kind = _describe(field.type, about)
     return Key(
@@ -242,3 +245,51 @@ def _range(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
         return f"{shown(low)} to {shown(high)}"
     return f"at least {shown(low)}" if low is not None else f"at most {shown(high)}"
+
+
+_HEAD = """\
+# The nodes of a cluster, for gconsole. Try it: gconsole config show FILE
+# Lines that begin with "#" show a key with its default, or with an example if it has none.
+"""
+_NODES = """\
+# One entry per group of nodes with the same settings; every key of [ssh] and [agent] except max_connecting
+# may be set here too. Names: node[001-064,071], @group (of ClusterShell), user@host:port, a,b.
+[[nodes]]
+hosts = "node[01-04]"
+"""
+
+
+def init(name: str, *, overwrite: bool = False) -> None:
+    """Write the starter file. Raises ConfigError if it exists and `overwrite` is false, or cannot be written."""
+    path = Path(name)
+    try:
+        if overwrite and path.exists():
+            replace_same_mode(path, starter_text().encode())
+        else:
+            with path.open("xb") as file:
+                file.write(starter_text().encode())
+    except FileExistsError:
+        raise ConfigError(name, "", "already exists; --force overwrites it") from None
+    except OSError as error:
+        raise ConfigError(name, "", f"cannot be written ({error.strerror})") from error
+
+
+def starter_text() -> str:
+    """The starter file: every key, commented out, with its default, and one entry."""
+    parts = [_HEAD]
+    for name, struct in sections().items():
+        lines = [f"# {_first_line(struct)}", f"[{name}]", *(_line(key) for key in keys(name).values())]
+        parts.append("\n".join(lines) + "\n")
+    more = [_line(key) for key in keys("nodes").values() if not key.required]
+    parts.append(_NODES + "\n".join(more) + "\n")
+    return "\n".join(parts)
+
+
+def _line(key: Key) -> str:
+    value = key.example if key.example is not None else key.default
+    assignment = f"# {key.name} = {written(value)}"
+    return f"{assignment:<37} # {key.help}"
+
+
+def _first_line(struct: type[Section]) -> str:
+    return getdoc(struct).splitlines()[0]  # type: ignore[union-attr]  # a test holds that each has one

@@ -1,7 +1,7 @@
-"""The sections of hosts.toml: the fields, their ranges, defaults and meaning stand here and nowhere else.
+"""The sections of hosts.toml: keys with ranges, defaults and help, declared only here.
 
-`schema` derives the table from these structs that reading, `config show` and `config init` work with. A new section is
-one struct derived from `Section` and one field of `model.Config`.
+`schema` derives the key table from these structs. A new section is a struct derived from `Section` and a field of
+`model.Config`.
 """
 
 from __future__ import annotations
@@ -33,89 +33,89 @@ from .fields import (
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A section of hosts.toml. Its docstring's first line is the comment that `config init` writes above it."""
+    """A section of hosts.toml. `config init` writes the docstring's first line above it."""
 
 
 class ClusterConfig(Section, frozen=True):
-    """What these nodes are, together."""
+    """The cluster as a whole."""
 
     name: Annotated[
         Line | None,
         Meta(
-            description="the name shown on screens and in reports; the file's own name where unset",
+            description="name shown on screens and in reports; unset: the file name",
             extra={"example": "h100-pod"},
         ),
     ] = None
 
 
 class SshConfig(Section, frozen=True):
-    """How the nodes are reached. The user's ~/.ssh/config applies; what is set here overrides it."""
+    """SSH connections to the nodes. The user's ~/.ssh/config applies; keys set here override it."""
 
-    user: Annotated[User | None, Meta(description="login on the nodes", extra={"example": "ops"})] = None
+    user: Annotated[User | None, Meta(description="login name on the nodes", extra={"example": "ops"})] = None
     identity_file: Annotated[
         LocalPath | None, Meta(description="private key", extra={"example": "~/.ssh/id_ed25519"})
     ] = None
     known_hosts: Annotated[
-        LocalPath | None, Meta(description="file of known host keys", extra={"example": "~/.ssh/known_hosts"})
+        LocalPath | None, Meta(description="known_hosts file", extra={"example": "~/.ssh/known_hosts"})
     ] = None
     host_key_policy: Annotated[
         Literal["strict", "accept-new"],
-        Meta(description="strict: host keys must be known; accept-new: keep a new host's, refuse a changed one"),
+        Meta(description="strict: host keys must be known; accept-new: store keys of new hosts, reject changed ones"),
     ] = "strict"
     jump: Annotated[
         Jump | None,
-        Meta(description='hosts to go through (ProxyJump), also chains "a,b"', extra={"example": "bastion"}),
+        Meta(description='jump hosts (ProxyJump), also chains "a,b"', extra={"example": "bastion"}),
     ] = None
-    port: Annotated[Port | None, Meta(description="TCP port of the nodes' ssh server", extra={"example": 22})] = None
+    port: Annotated[Port | None, Meta(description="TCP port of the nodes' SSH server", extra={"example": 22})] = None
     transport: Annotated[
         Literal["asyncssh", "openssh", "local"],
-        Meta(description="asyncssh: built in; openssh: your own ssh program; local: this machine, no SSH"),
+        Meta(description="asyncssh: built in; openssh: the installed ssh program; local: this machine, no SSH"),
     ] = "asyncssh"
     connect_timeout_s: Annotated[
-        float, Meta(ge=0.1, le=3600, description="longest wait for a connection and its login, seconds")
+        float, Meta(ge=0.1, le=3600, description="timeout of a connection and its login, seconds")
     ] = 10.0
     max_connecting: Annotated[
-        int, Meta(ge=1, le=1024, description="most logins in flight at once, over all nodes", extra={"global": True})
+        int, Meta(ge=1, le=1024, description="max. concurrent logins, over all nodes", extra={"global": True})
     ] = 32
 
 
 class AgentConfig(Section, frozen=True):
-    """The agent that runs on each node while the console is there."""
+    """The agent that runs on each node while the console is connected."""
 
     python: Annotated[Command, Meta(description="Python (3.6 or newer) on the nodes")] = "python3"
     run_as: Annotated[
         Literal["self", "sudo"],
-        Meta(description='self: the login user; sudo: root, by "sudo -n", to see the processes of others'),
+        Meta(description='self: the login user; sudo: root, by "sudo -n", to read processes of other users'),
     ] = "self"
-    sample_interval_ms: Annotated[int, Meta(ge=100, le=60_000, description="time between samples, milliseconds")] = 1000
+    sample_interval_ms: Annotated[int, Meta(ge=100, le=60_000, description="sampling interval, milliseconds")] = 1000
     linger_s: Annotated[
-        float, Meta(ge=0, le=604_800, description="the agent outlives a lost connection so long, seconds; 0: it ends")
+        float, Meta(ge=0, le=604_800, description="how long the agent survives a lost connection, seconds; 0: it ends")
     ] = 0.0
     orphan_s: Annotated[
-        float, Meta(ge=1, le=3600, description="silence of the console after which the agent ends, seconds")
+        float, Meta(ge=1, le=3600, description="the agent ends when the console was silent this long, seconds")
     ] = 15.0
     buffer_bytes: Annotated[
-        int, Meta(ge=65_536, le=1 << 40, description="memory for records while the connection is away, bytes")
+        int, Meta(ge=65_536, le=1 << 40, description="memory for records while disconnected, bytes")
     ] = 67_108_864
     cpu_budget_pct: Annotated[
-        float, Meta(ge=0.1, le=100, description="most CPU of the agent, % of a core; it samples less above that")
+        float, Meta(ge=0.1, le=100, description="max. CPU of the agent, % of a core; above it, it samples less often")
     ] = 2.0
     cache_dir: Annotated[
         RemotePath,
-        Meta(description='folder on the nodes for two binaries; "": /var/tmp, else /tmp, else the home folder'),
+        Meta(description='cache folder on the nodes; "": /var/tmp, else /tmp, else the home folder'),
     ] = ""
-    ephemeral: Annotated[bool, Meta(description="true: no file on the nodes, binaries stay in memory")] = False
+    ephemeral: Annotated[bool, Meta(description="true: no files on the nodes, binaries are kept in memory")] = False
     simulate_gpus: Annotated[int, Meta(ge=0, le=64, description="simulated GPUs per node, marked SIM; 0: none")] = 0
 
 
 class WatchConfig(Section, frozen=True):
-    """Variables of the training loop that are read from outside while the job runs, and shown beside each rank."""
+    """Variables of the training loop, read from outside while the job runs and shown per rank."""
 
     locals: Annotated[
         tuple[Variable, ...],
         Meta(
             max_length=16,
-            description="names of variables of functions: shown per rank, read by py-spy; none: off",
+            description="names of local variables, read by py-spy and shown per rank; none: off",
             extra={"example": ["step", "epoch", "loss"], "global": True},
         ),
     ] = ()
@@ -124,55 +124,58 @@ class WatchConfig(Section, frozen=True):
         Meta(
             ge=1,
             le=3600,
-            description="each rank is read so often, seconds; less often where cpu_budget_pct says so",
+            description="interval of reading each rank, seconds; longer if cpu_budget_pct requires it",
             extra={"global": True},
         ),
     ] = 10.0
 
 
 class ConsoleConfig(Section, frozen=True):
-    """This program itself."""
+    """The console."""
 
     read_only: Annotated[
         bool,
-        Meta(description="true: nothing changes a node or a job but the explicit gconsole run, which asks first"),
+        Meta(description="true: only gconsole run, which asks first, changes a node or a job"),
     ] = True
-    history_bytes: Annotated[
-        int, Meta(ge=16 << 20, le=1 << 40, description="memory for the history of figures, bytes")
-    ] = 1 << 30
+    history_bytes: Annotated[int, Meta(ge=16 << 20, le=1 << 40, description="memory for the metric history, bytes")] = (
+        1 << 30
+    )
     clipboard: Annotated[
         Literal["osc52", "native", "both"],
-        Meta(description="where copied text goes: osc52: the terminal, also through ssh; native: this machine; both"),
+        Meta(description="clipboard: osc52: of the terminal, also through ssh; native: of this machine; both"),
     ] = "both"
 
 
 class SessionsConfig(Section, frozen=True):
-    """Where recorded sessions are kept, and how much of them. Without limits nothing is ever deleted."""
+    """Folder and limits of recorded sessions. Without limits, nothing is deleted."""
 
     folder: Annotated[
         LocalPath | None,
-        Meta(description="folder of the sessions; unset: your data folder", extra={"example": "~/gconsole-sessions"}),
+        Meta(
+            description="folder of the sessions; unset: the user's data folder",
+            extra={"example": "~/gconsole-sessions"},
+        ),
     ] = None
     max_bytes: Annotated[
         Limit | None,
         Meta(
-            description="all sessions together, bytes; beyond that the oldest closed ones go",
+            description="max. size of all sessions, bytes; the oldest closed ones are deleted",
             extra={"example": 1 << 38},
         ),
     ] = None
     max_age: Annotated[
         Age | None,
-        Meta(description="closed sessions go so long after their end: 90m, 12h, 30d, 8w", extra={"example": "30d"}),
+        Meta(description="closed sessions are deleted after this time: 90m, 12h, 30d, 8w", extra={"example": "30d"}),
     ] = None
 
 
 class HangConfig(Section, frozen=True):
-    """How captures and hangs are judged."""
+    """Captures and hang analysis."""
 
     models: Annotated[
         tuple[ModelText, ...],
         Meta(
-            description="what calls of your own framework mean: a class, a regex of the function, one of the file",
+            description="classes of your framework's calls: class, regex of the function, regex of the file",
             extra={"example": [r"collective ring_reduce (^|/)mylib/comm\.py$"]},
         ),
     ] = ()
@@ -191,157 +194,164 @@ class HangConfig(Section, frozen=True):
         ),
     ] = ()
     min_frozen_s: Annotated[
-        float, Meta(ge=0.5, le=3600, description="a job that has not changed for so long, seconds, is called hung")
+        float, Meta(ge=0.5, le=3600, description="a job without progress for this long is hung, seconds")
     ] = 5.0
 
 
 class ClockConfig(Section, frozen=True):
-    """How the nodes' clocks are compared. The preset sets what is not set here; `presets` says to what."""
+    """Clock comparison between nodes. Keys that are not set get the values of the preset."""
 
-    enabled: Annotated[bool, Meta(description="false: no clock is read or compared")] = True
+    enabled: Annotated[bool, Meta(description="false: clocks are neither read nor compared")] = True
     preset: Annotated[
         Literal["low", "default", "high", "debug"],
         Meta(
-            description="what is not set below; cadence and window: low 20 ms, 8 s; default 5 ms, 4 s; "
+            description="defaults of the keys below; cadence and window: low 20 ms, 8 s; default 5 ms, 4 s; "
             "high 0.8 ms, 4 s; debug 1 ms, 2 s"
         ),
     ] = "default"
     probe_cadence_us: Annotated[
-        int, Meta(ge=500, le=1_000_000, description="between two triples of probes, microseconds")
+        int, Meta(ge=500, le=1_000_000, description="interval of probe triples, microseconds")
     ] = 5000
     duty: Annotated[
         Literal["auto", "continuous", "off"],
-        Meta(description="auto: one window a minute, at 20 ms, while somebody looks or captures always; off: never"),
+        Meta(description="auto: a window per minute at 20 ms, continuous while viewed or capturing; continuous; off"),
     ] = "auto"
     probe_window_s: Annotated[
-        int, Meta(ge=1, le=60, description="one line through the clocks is drawn over so long, seconds")
+        int, Meta(ge=1, le=60, description="length of the window of a clock estimate, seconds")
     ] = 4
     packet_spacing_us: Annotated[
-        int, Meta(ge=10, le=10_000, description="between the three packets of a triple, microseconds")
+        int, Meta(ge=10, le=10_000, description="interval of the three packets of a triple, microseconds")
     ] = 100
     snapshot_period_ms: Annotated[
-        int, Meta(ge=10, le=1000, description="a node's clocks are read against each other so often, milliseconds")
+        int, Meta(ge=10, le=1000, description="interval of clock snapshots on each node, milliseconds")
     ] = 100
     peers: Annotated[
-        int, Meta(ge=2, le=16, description="other nodes that each is compared with, of more than 7; an even number")
+        int,
+        Meta(
+            ge=2, le=16, description="nodes that each node is compared with, if there are more than 7; an even number"
+        ),
     ] = 6
     cpu_cap_pct: Annotated[
-        int, Meta(ge=1, le=100, description="of a core: probes that cost a node more come less often")
+        int, Meta(ge=1, le=100, description="max. CPU of probing, % of a core; above it, the cadence is lengthened")
     ] = 15
     interface: Annotated[
-        Interface, Meta(description='where probes leave: an address, or names as in NCCL_SOCKET_IFNAME; "": as ssh')
+        Interface, Meta(description='interface of probes: an address, or names as in NCCL_SOCKET_IFNAME; "": as ssh')
     ] = ""
     method: Annotated[
         Literal["auto", "probe", "ssh", "ntp", "ptp", "system"],
         Meta(
-            description="auto: UDP probes, where those are blocked pings over SSH; probe, ssh: only these; "
-            "ntp, ptp: what the nodes' own services claim; system: their clocks as they are"
+            description="auto: UDP probes, or pings over SSH if UDP is blocked; probe, ssh: only these; "
+            "ntp, ptp: as reported by the nodes' time services; system: uncorrected clocks"
         ),
     ] = "auto"
     gpu_clock: Annotated[
         bool,
         Meta(
-            description="once a minute read every GPU's own timer, too: costs a CUDA context on each GPU (some hundred"
-            " MB of its memory) for about a second"
+            description="also read every GPU's timer once a minute; needs a CUDA context on each GPU (some hundred"
+            " MB of GPU memory) for about a second"
         ),
     ] = False
     max_bound_us: Annotated[
-        float, Meta(ge=1, le=1_000_000, description="a wider bound is a finding (clock_unsynced), microseconds")
+        float, Meta(ge=1, le=1_000_000, description="a wider error bound is a finding (clock_unsynced), microseconds")
     ] = 100.0
-    output_dir: Annotated[
-        LocalFolder, Meta(description='also write windows and nodes there, a line of JSON each; "": nowhere')
-    ] = ""
+    output_dir: Annotated[LocalFolder, Meta(description='folder for windows and results as JSON lines; "": none')] = ""
 
 
 class SkewConfig(Section, frozen=True):
-    """When a rank is late."""
+    """Straggler detection."""
 
     max_ms: Annotated[
-        float, Meta(ge=0.001, le=60_000, description="a rank that arrives later is a straggler, milliseconds")
+        float, Meta(ge=0.001, le=60_000, description="a rank that is later than this is a straggler, milliseconds")
     ] = 10.0
 
 
 class HealthConfig(Section, frozen=True):
-    """When a figure is a finding. DCGM: the limit of NVIDIA DCGM's own health checks; ours: chosen here."""
+    """Limits of health findings. DCGM: limit of NVIDIA DCGM's health checks; default: chosen by gconsole."""
 
     window_s: Annotated[
-        float, Meta(ge=3, le=3600, description="how far back shares, averages and rates look, seconds (ours)")
+        float, Meta(ge=3, le=3600, description="window of shares, averages and rates, seconds (default)")
     ] = 60.0
     clear_s: Annotated[
-        float, Meta(ge=0, le=3600, description="a finding is cleared once it was not true for so long, seconds (ours)")
+        float,
+        Meta(
+            ge=0, le=3600, description="a finding clears when its condition was false for this long, seconds (default)"
+        ),
     ] = 15.0
     busy_pct: Annotated[
-        float, Meta(ge=1, le=100, description="from this utilisation on a GPU works, and is not idle (ours)")
+        float, Meta(ge=1, le=100, description="a GPU with this utilisation or more is busy (default)")
     ] = 50.0
     throttle_share_pct: Annotated[
-        float, Meta(ge=0.1, le=100, description="share of its work that heat or hardware may slow down (ours)")
+        float, Meta(ge=0.1, le=100, description="max. share of busy time throttled by heat or hardware (default)")
     ] = 10.0
     xid_s: Annotated[
-        float, Meta(ge=1, le=604_800, description="an XID that needs no reset is told for so long, seconds (ours)")
+        float,
+        Meta(ge=1, le=604_800, description="an XID that needs no reset is reported for this long, seconds (default)"),
     ] = 3600.0
     ecc_corrected_per_min: Annotated[
-        float, Meta(ge=0, le=1e9, description="most corrected memory errors of a GPU in a minute (DCGM: provisional)")
+        float, Meta(ge=0, le=1e9, description="max. corrected memory errors of a GPU per minute (DCGM: provisional)")
     ] = 10.0
     pcie_replays_per_min: Annotated[
-        float, Meta(ge=0, le=1e9, description="most PCIe replays of a GPU in a minute (DCGM)")
+        float, Meta(ge=0, le=1e9, description="max. PCIe replays of a GPU per minute (DCGM)")
     ] = 8.0
     nvlink_crc_per_s: Annotated[
-        float, Meta(ge=0, le=1e9, description="most NVLink CRC errors of a GPU in a second; replays: none (DCGM)")
+        float, Meta(ge=0, le=1e9, description="max. NVLink CRC errors of a GPU per second; replays: none (DCGM)")
     ] = 100.0
     nic_errors_per_min: Annotated[
-        float, Meta(ge=0, le=1e9, description="most errors of one sort that a port counts in a minute (ours)")
+        float, Meta(ge=0, le=1e9, description="max. errors of one type of a network port per minute (default)")
     ] = 10.0
     memory_imbalance_pct: Annotated[
-        float, Meta(ge=1, le=100, description="of the card's memory: how much more a rank may hold at its peak (ours)")
+        float,
+        Meta(ge=1, le=100, description="max. excess of a rank's peak GPU memory, % of the GPU's memory (default)"),
     ] = 15.0
     straggler_clock_pct: Annotated[
-        float, Meta(ge=0.1, le=100, description="how far below its peers' clock a GPU of one job may be (ours)")
+        float, Meta(ge=0.1, le=100, description="max. deficit of a GPU's clock against its peers in a job (default)")
     ] = 8.0
     straggler_power_pct: Annotated[
-        float, Meta(ge=1, le=100, description="how far from its peers' power a GPU of one job may be (ours)")
+        float, Meta(ge=1, le=100, description="max. difference of a GPU's power from its peers in a job (default)")
     ] = 30.0
-    peers: Annotated[int, Meta(ge=3, le=100_000, description="so many ranks at least are compared (ours)")] = 4
+    peers: Annotated[int, Meta(ge=3, le=100_000, description="min. number of ranks to compare (default)")] = 4
 
 
 class RunConfig(Section, frozen=True):
-    """What `gconsole run` takes where its options say nothing."""
+    """Defaults of the options of `gconsole run`."""
 
     select: Annotated[
-        Line | None, Meta(description="choose among these nodes only; unset: any", extra={"example": "node[01-04]"})
+        Line | None, Meta(description="select only among these nodes; unset: any", extra={"example": "node[01-04]"})
     ] = None
     nodes: Annotated[
         Annotated[int, Meta(ge=1, le=16_384)] | None,
-        Meta(description="how many; unset: all of select, else one", extra={"example": 2}),
+        Meta(description="number of nodes; unset: all of select, else one", extra={"example": 2}),
     ] = None
     gpus_per_node: Annotated[
         Annotated[int, Meta(ge=0, le=1024)] | None,
-        Meta(description="0: jobs for CPUs; unset: all of the node that has most", extra={"example": 8}),
+        Meta(description="0: CPU job; unset: the largest number of any node", extra={"example": 8}),
     ] = None
     procs_per_node: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None,
-        Meta(description="ranks a node; unset: one for each GPU", extra={"example": 8}),
+        Meta(description="ranks per node; unset: one per GPU", extra={"example": 8}),
     ] = None
     launcher: Annotated[
         Literal["torchrun", "accelerate", "env"],
-        Meta(description="what starts the ranks; env: each of them, with RANK, WORLD_SIZE and the like"),
+        Meta(description="how ranks are started; env: each directly, with RANK, WORLD_SIZE etc. set"),
     ] = "torchrun"
     workdir: Annotated[
-        Line | None, Meta(description="folder on the nodes; unset: the home folder", extra={"example": "~/train"})
+        Line | None,
+        Meta(description="working folder on the nodes; unset: the home folder", extra={"example": "~/train"}),
     ] = None
 
 
 class NodeEntry(Section, frozen=True):
-    """One [[nodes]] entry as written; beside these keys it takes every key of [ssh] and [agent] that is not global."""
+    """One [[nodes]] entry; it also accepts every key of [ssh] and [agent] that is not global."""
 
     hosts: Annotated[
         str, Meta(description="names: node[001-064,071], @group, user@host:port, a,b", extra={"example": "node[01-04]"})
     ]
     address: Annotated[
         Host | None,
-        Meta(description="where the one host of this entry is reached", extra={"example": "10.1.2.3"}),
+        Meta(description="address of the single host of this entry", extra={"example": "10.1.2.3"}),
     ] = None
     process_filter: Annotated[
         Filter | None,
-        Meta(description="only processes with this in their environment", extra={"example": "env:TEAM=llm"}),
+        Meta(description="only processes with this environment variable", extra={"example": "env:TEAM=llm"}),
     ] = None
-    tags: Annotated[tuple[Tag, ...], Meta(description="words to filter by", extra={"example": ["rack3"]})] = ()
+    tags: Annotated[tuple[Tag, ...], Meta(description="tags for filters", extra={"example": ["rack3"]})] = ()

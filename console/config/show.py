@@ -1,4 +1,4 @@
-"""A Config, and the entries of a hosts.toml, as people and programs read them."""
+"""Configuration and entries of a hosts.toml as text and JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .model import Config, Setting, one_line
 from .nodeset import fold
 from .schema import written
 
-#: Terminal cells. A longer value, such as a list of paths, does not push the origins of all others away.
+#: Terminal cells. Longer values, such as lists of paths, do not widen the column.
 _WIDEST_CELL = 48
 
 
 def config_text(config: Config) -> str:
-    """Every effective value and where it came from: what holds for all nodes, then what some have of their own."""
+    """Every effective value with its origin: those for all nodes, then those of some nodes."""
     everywhere = [setting for setting in config.settings if not setting.nodes]
     lines = table([_cells(setting) for setting in everywhere], widest=_WIDEST_CELL)
     names = [node.name for node in config.nodes]
@@ -30,7 +30,7 @@ def config_text(config: Config) -> str:
 
 
 def config_data(config: Config) -> dict[str, Any]:
-    """The same for programs: `settings` holds for all nodes, `node_settings` for those it names (folded)."""
+    """The same as JSON: `settings` apply to all nodes, `node_settings` to the named ones (folded)."""
     return {
         "cluster": config.cluster,
         "path": str(config.path) if config.path else None,
@@ -46,7 +46,7 @@ def config_data(config: Config) -> dict[str, Any]:
 
 
 def entries_text(entries: Iterable[Entry]) -> str:
-    """The [[nodes]] entries of a file, one a line: names, how many, where, and what they set of their own."""
+    """The [[nodes]] entries of a file, one per line: names, number, origin, and own values."""
     rows = []
     for entry in entries:
         own = (f"{setting.key.partition('.')[2]} = {_value(setting)}" for setting in entry.own.values())

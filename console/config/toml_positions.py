@@ -1,7 +1,7 @@
-"""Where each key of a TOML text stands: its line, and the span of its value.
+"""Positions in a TOML text: the line of each key, and the span of its value.
 
-TOML readers give lines for syntax errors only. This scanner finds them for keys, values and array elements. It is given
-text that a TOML reader has already accepted, and therefore only needs to know where things begin and end.
+TOML readers report lines for syntax errors only. This scanner finds the positions of keys, values and array elements in
+text that a TOML reader has already accepted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-#: The keys and array positions that lead to a value: ("nodes", 1, "port").
+#: Keys and array indices of a value: ("nodes", 1, "port").
 Path = tuple[str | int, ...]
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")

@@ -1,7 +1,7 @@
-"""What a view, a headless command or an HTTP client may ask of whoever produces the records.
+"""The control interface between clients (views, headless commands, HTTP) and record sources.
 
-Five protocols, each with its request and answer types; `Control` is all of them. The fleet implements it live, and
-replay for a recorded session.
+Five protocols with their request and result types; `Control` combines them. The live fleet and
+replay implement it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from ..records import Failure
 
 if TYPE_CHECKING:
     from ..config.diff import Changes
-    from ..config.model import Config
-    from ..config.read_only import Change, ReadOnly
+    from ..config.model import Change, Config, ReadOnly
     from .job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
 class ExamReply(Protocol):
-    """A node's answer to `Nodes.examine`: the agent's list of checks in `value`, or a `failure`."""
+    """A node's reply to `Nodes.examine`: the agent's list of checks in `value`, or a `failure`."""
 
     @property
     def node(self) -> str:
@@ -35,17 +34,17 @@ class ExamReply(Protocol):
 
     @property
     def value(self) -> Any:
-        """The answer; None where there is a failure."""
+        """The reply; None on failure."""
         ...
 
     @property
     def failure(self) -> Failure | None:
-        """Why there is no answer."""
+        """The failure, or None."""
         ...
 
     @property
     def rtt_ns(self) -> int | None:
-        """Shortest round trip through the agent; None where it was not measured."""
+        """Shortest round trip through the agent; ns; None if not measured."""
         ...
 
 
@@ -53,19 +52,19 @@ class Nodes(Protocol):
     """The nodes of the fleet: connect, disconnect, examine."""
 
     async def reconnect(self, node: str) -> None:
-        """Connect to a node again now. Raises KeyError for a node that is not in the fleet."""
+        """Connect to a node again now. Raises KeyError for an unknown node."""
         ...
 
     async def remove_node(self, node: str) -> None:
-        """Disconnect from a node and stop connecting to it; its records stay."""
+        """Disconnect from a node permanently; its records are kept."""
         ...
 
     async def add_nodes(self, names: str) -> Sequence[str]:
-        """Start connecting to the nodes of a node set; returns those that are new. Raises ConfigError."""
+        """Connect to the nodes of a node set; returns the new ones. Raises ConfigError."""
         ...
 
     async def apply(self, config: Config) -> Changes:
-        """Follow a changed configuration: nodes are added, removed or reconnected."""
+        """Apply a changed configuration: nodes are added, removed or reconnected."""
         ...
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[ExamReply]:
@@ -78,28 +77,28 @@ class Nodes(Protocol):
 
 @dataclass(frozen=True)
 class CaptureRequest:
-    """What to capture. The caller chooses the id (`new_capture`), under which the store has the stacks."""
+    """What to capture. The caller chooses the id (`new_capture`), which is the key of the capture in the store."""
 
     id: str
     jobs: tuple[str, ...] | None = None  # None: all
     samples: int = 1
-    every_s: float = 0.3  # between samples
-    flight: bool = True  # also read what communication libraries recorded, where available
-    flight_pipe: bool = False  # ranks may be made to write their dump: that changes the job
+    every_s: float = 0.3  # seconds between samples
+    flight: bool = True  # also read collectives from communication libraries, if available
+    flight_pipe: bool = False  # make ranks write their dump, which affects the job
     only: tuple[tuple[str, int], ...] | None = None  # (node, pid); None: all ranks and their child processes
     locals: tuple[str, ...] = ()  # variables to read: NAME, or FUNCTION:NAME
-    native: tuple[tuple[str, int], ...] = ()  # (node, pid) whose native frames are read too, which pauses them
+    native: tuple[tuple[str, int], ...] = ()  # (node, pid) whose native frames are also read, which pauses them
 
 
 class NodeCaptureCounts(msgspec.Struct, frozen=True):
-    """What one node read, all samples together."""
+    """Counts of one node over all samples."""
 
     ranks: int
     processes: int  # ranks and their child processes
     samples: int
-    statuses: dict[str, int]  # status of a read → how often
-    spread_ns: int | None  # between the first and the last read of /proc, in the worst sample
-    stopped_since: int  # processes found stopped after they were read and not before: by another tool
+    statuses: dict[str, int]  # status of a read: count
+    spread_ns: int | None  # time between first and last read of /proc, worst sample
+    stopped_since: int  # processes stopped by another tool during the capture
     last_seq: int  # of the agent's last record of this capture
 
 
@@ -108,7 +107,7 @@ class CaptureResult:
     """The result of a capture. A node is in `nodes`, or in `failures` with its reason."""
 
     id: str
-    at: int  # instant of the first sample, CLOCK_REALTIME of the console, ns
+    began_ns: int  # time of the first sample, CLOCK_REALTIME of the console
     nodes: Mapping[str, NodeCaptureCounts]
     failures: Mapping[str, Failure]
 
@@ -124,8 +123,7 @@ class Captures(Protocol):
     async def capture(self, order: CaptureRequest) -> CaptureResult:
         """Read the stacks of all ranks at one instant. Returns when their records have passed the bus, or on timeout.
 
-        Partial results are in the store meanwhile, under the request's id. Raises ReadOnly where `flight_pipe` is not
-        allowed.
+        The store has partial results under the request's id. Raises ReadOnly if `flight_pipe` is not allowed.
         """
         ...
 
@@ -139,7 +137,7 @@ class Clocks(Protocol):
     def want_clocks(self, who: str, wanted: bool) -> None:
         """Probe clocks continuously while at least one requester, identified by `who`, wants it.
 
-        Results arrive as records. No effect where `[clock]` forbids it, or without nodes.
+        Results are records. No effect if `[clock]` disables probing, or without nodes.
         """
         ...
 
@@ -148,27 +146,27 @@ class Clocks(Protocol):
 
 
 class Jobs(Protocol):
-    """Jobs that gconsole starts. A node that cannot answer has a `Failure` in the result."""
+    """Jobs that gconsole starts. Unreachable nodes have a `Failure` in the result."""
 
-    async def probe_job(self, nodes: Sequence[str], question: ReadinessRequest) -> Mapping[str, Readiness | Failure]:
-        """Whether a job could run on these nodes."""
+    async def probe_job(self, nodes: Sequence[str], request: ReadinessRequest) -> Mapping[str, Readiness | Failure]:
+        """Check whether a job can run on these nodes."""
         ...
 
     async def sync_folder(
         self, nodes: Sequence[str], folder: SyncFolder, workdir: str
     ) -> Mapping[str, Synced | Failure]:
-        """Copy a folder of this machine into `workdir` of these nodes; only differences are sent. Raises ReadOnly."""
+        """Copy a local folder into `workdir` of these nodes; only differences are sent. Raises ReadOnly."""
         ...
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
-        """Start a job on all of its nodes, or on none; empty where it runs.
+        """Start a job on all of its nodes, or on none; empty on success.
 
-        Else each node that failed, and those whose started part could not be ended again. Raises ReadOnly.
+        Otherwise the nodes that failed, and those on which the started part could not be ended. Raises ReadOnly.
         """
         ...
 
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
-        """End every process of a job on these nodes: SIGTERM, and SIGKILL after the grace. Raises ReadOnly."""
+        """End all processes of a job on these nodes: SIGTERM, then SIGKILL after `grace_s`. Raises ReadOnly."""
         ...
 
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
@@ -179,15 +177,15 @@ class Jobs(Protocol):
         ...
 
     async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
-        """Publish a job's output while `wanted`: the last lines at first, later from where it was left."""
+        """Publish a job's output while `wanted`: first the last lines, later from the previous position."""
         ...
 
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
-        """The files at a path on one node, below the job's working folder."""
+        """Files at a path on one node, below the job's working folder."""
         ...
 
     async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
-        """A piece of a file on one node, and whether it was the last."""
+        """(data from `offset`, whether it is the end) of a file on one node."""
         ...
 
 
@@ -195,11 +193,11 @@ class Jobs(Protocol):
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which records a session keeps. Empty: all."""
+    """Which records a session keeps; by default all."""
 
     nodes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
-    every_s: float = 0.0  # at most one figure per entity in this many seconds; events are all kept
+    every_s: float = 0.0  # minimum interval of metrics per entity; events are all kept
     locals: bool = False  # keep variables of frames
     anonymous: bool = False  # replace names of hosts and users
 
@@ -210,36 +208,36 @@ class ActiveRecording:
 
     name: str
     began: int  # console CLOCK_REALTIME, ns
-    records: int  # that are safely on disk
+    records: int  # synced to disk
     bytes: int
-    trouble: str = ""  # why nothing can be written at the moment; empty while all is well
+    trouble: str = ""  # why nothing can be written at the moment, or ""
     path: Path | None = None  # its folder
 
 
 @dataclass(frozen=True)
 class CrashedRecording:
-    """How to continue as a console that crashed while it recorded. `name_of` gives the recorded name of a node."""
+    """State of a console that crashed while recording. `name_of` maps a node to its recorded name."""
 
-    console_id: str  # lingering agents wait for a console of this id
-    seq: int  # number of the last record of its own
-    agents: Mapping[str, tuple[str, int]]  # node → its agent, and the last recorded number of that agent
+    console_id: str  # id that its lingering agents accept
+    seq: int  # sequence number of its own last record
+    agents: Mapping[str, tuple[str, int]]  # node: (agent id, sequence number of its last recorded record)
     name_of: Callable[[str], str] = str
     broke_off: int = 0  # arrival of the last record, console CLOCK_REALTIME, ns
 
     def agent_of(self, node: str) -> tuple[str, int] | None:
-        """The agent of a node of the fleet, and its last recorded number."""
+        """(agent id, last recorded sequence number) of a node, or None."""
         return self.agents.get(self.name_of(node))
 
 
 class AgentAdopter(Protocol):
     """Adopts the agents that a crashed console left running."""
 
-    def is_awaited(self, left: CrashedRecording) -> bool:
-        """Whether any of those agents may still linger."""
+    def may_have_agents(self, left: CrashedRecording) -> bool:
+        """Whether any of those agents may still be running."""
         ...
 
-    async def go_on_as(self, left: CrashedRecording) -> None:
-        """Take over that console's identity and receive what its agents have buffered; this console's agents end."""
+    async def adopt_agents(self, left: CrashedRecording) -> None:
+        """Adopt that console's identity and receive its agents' buffered records; this console's own agents end."""
         ...
 
 
@@ -247,11 +245,11 @@ class Recordings(Protocol):
     """Recordings of this console."""
 
     def now(self) -> Sequence[ActiveRecording]:
-        """Those in progress, oldest first."""
+        """Active recordings, oldest first."""
         ...
 
     async def start(self, name: str, selection: Selection | None = None) -> bool:
-        """Start recording; true where a crashed session of that name is resumed. Raises SessionError."""
+        """Start recording; true if a crashed session of that name is resumed. Raises SessionError."""
         ...
 
     async def stop(self, name: str) -> ActiveRecording:
@@ -259,25 +257,25 @@ class Recordings(Protocol):
         ...
 
 
-# -- all of it ---------------------------------------------------------------------------------------------------------
+# -- all five --------------------------------------------------------------------------------------------------------
 
 
 class Control(Nodes, Captures, Clocks, Jobs, Protocol):
-    """Everything that can be asked of a live fleet or a replay."""
+    """All operations of a live fleet or a replay."""
 
     @property
     def recordings(self) -> Recordings | None:
-        """None where nothing can be recorded: in a replay."""
+        """The recordings; None in a replay, which cannot record."""
         ...
 
     async def mark(self, text: str) -> None:
-        """Publish a user's note about this instant, as a record."""
+        """Publish a user's note on the current time as a record."""
         ...
 
     def refusal(self, change: Change) -> ReadOnly | None:
-        """Why this console may not make that change; None where it may. Making it all the same raises the reason."""
+        """The reason why a change is not allowed (it is raised if attempted), or None."""
         ...
 
     async def stop(self) -> None:
-        """Stop orderly: agents end, connections close."""
+        """Shut down: agents end, connections close."""
         ...

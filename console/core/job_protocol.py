@@ -1,4 +1,4 @@
-"""What travels between the console and a node about jobs: questions, orders, and their answers."""
+"""Requests and results of the job protocol between console and node."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ..records import Failure
 
 
 class ReadinessRequest(msgspec.Struct, frozen=True):
-    """What a node is asked before it is chosen for good."""
+    """Preflight check of a node."""
 
     workdir: str | None  # None: the home folder
-    programs: tuple[str, ...]  # what its commands would execute
-    ports: tuple[int, ...] = ()  # of these it names the first that is free
-    brings: int | None = None  # bytes that will be copied into the folder first; it need not be there yet
+    programs: tuple[str, ...]  # executables of the commands
+    ports: tuple[int, ...] = ()  # candidates; the result has the first free one
+    brings: int | None = None  # bytes to be copied into the folder, which may not exist yet
 
 
 class SyncFile(msgspec.Struct, frozen=True):
-    """A file that travels; `path` is below the folder, with slashes."""
+    """A file to copy; `path` is relative to the folder, with slashes."""
 
     path: str
     bytes: int
@@ -26,14 +26,14 @@ class SyncFile(msgspec.Struct, frozen=True):
 
 
 class SyncLink(msgspec.Struct, frozen=True):
-    """A link within the folder, and where it leads from where it stands."""
+    """A symbolic link within the folder; `target` is relative to its location."""
 
     path: str
     target: str
 
 
 class SyncFolder(msgspec.Struct, frozen=True):
-    """A folder of this machine that is copied to nodes."""
+    """A local folder to copy to nodes."""
 
     local: str
     files: tuple[SyncFile, ...]
@@ -46,39 +46,39 @@ class SyncFolder(msgspec.Struct, frozen=True):
 
 
 class Synced(msgspec.Struct, frozen=True):
-    """What copying came to on one node: what it lacked."""
+    """Files and bytes sent to one node."""
 
     files: int
     bytes: int
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """What it answered."""
+    """Result of a preflight check."""
 
     workdir: str
-    problems: tuple[str, ...]  # each a reason why the job cannot run there
-    port: int | None  # the first free one of those asked for
+    problems: tuple[str, ...]  # reasons why the job cannot run there
+    port: int | None  # first free one of the requested ports
     addresses: tuple[tuple[str, str, int], ...]  # (interface, IPv4 address, prefix length)
     ssh_address: str | None  # the node's own address on the connection from the console
-    disk_free_bytes: int | None  # where the folder is
+    disk_free_bytes: int | None  # on the file system of `workdir`
 
 
 class Command(msgspec.Struct, frozen=True):
     """One command of a job on one node. `$GCONSOLE_JOB_DIR` in a word is the job's own folder there."""
 
     argv: tuple[str, ...]
-    env: dict[str, str]  # beyond that of the node
+    env: dict[str, str]  # in addition to the node's environment
     output: str  # file in the job's folder
-    local_rank: int | None = None  # where the command is a rank itself
+    local_rank: int | None = None  # if the command is a rank itself
 
 
 class NodeOrder(msgspec.Struct, frozen=True):
-    """A job as one node gets and keeps it (spec.json)."""
+    """The part of a job for one node, stored there as spec.json."""
 
     job: str
     index: int  # NODE_RANK
-    nodes: tuple[str, ...]  # all of the job, in the order of their index
-    command: tuple[str, ...]  # as the person gave it
+    nodes: tuple[str, ...]  # of the job, by index
+    command: tuple[str, ...]  # as entered by the user
     launcher: str
     procs_per_node: int
     gpus_per_node: int
@@ -90,25 +90,25 @@ class NodeOrder(msgspec.Struct, frozen=True):
     env: dict[str, str]
     commands: tuple[Command, ...]
     gpus: tuple[str, ...] = ()  # uuids
-    files: tuple[tuple[str, str], ...] = ()  # (name, text) of files that are put into the job's folder there
+    files: tuple[tuple[str, str], ...] = ()  # (name, text) of files to write into the job's folder
 
 
 class NodeStop(msgspec.Struct, frozen=True):
-    """What stopping a job did on one node; `left` empty is the proof that nothing runs."""
+    """Result of stopping a job on one node; an empty `left` proves that nothing runs."""
 
-    found: int  # processes there were
-    left: tuple[int, ...]  # pids that are there still
+    found: int  # processes before the stop
+    left: tuple[int, ...]  # pids that are still running
     state: str
     was: str
 
 
 def is_away(answer: NodeStop | Failure | None) -> bool:
-    """Whether a node could not be asked, and may still run its part of a job."""
+    """Whether a node was unreachable and may still run its part of a job."""
     return isinstance(answer, Failure) and answer.name in ("lost", "timeout")
 
 
 class FileList(msgspec.Struct, frozen=True):
-    """Files at a path on one node: (path below it, bytes); the path itself is "" where it is one file."""
+    """Files at a path on one node: (path below it, bytes); "" if `path` is a file itself."""
 
     path: str
     files: tuple[tuple[str, int], ...]

@@ -16,8 +16,7 @@ from ..transport import errors
 from ..transport.tcp_info import Unacked
 from ..transport.transport import Channel
 from . import exit_reason, quotas
-from .fair_reader import FairReader, Line
-from .record_receiver import RecordReceiver
+from .record_receiver import FairReader, Line, RecordReceiver
 from .rpc import Frame, Rpc
 from .wire import Hello, LineSplitter, MalformedFrame, read_frame, read_hello, split_greeting, unpack
 

@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING
 
 from ..config.diff import Changes, difference
 from ..config.load import more_nodes
-from ..config.model import Config, NodeConfig
-from ..config.read_only import Change, ReadOnly, refusal
+from ..config.model import Change, Config, NodeConfig, ReadOnly, refusal
 from ..core.bus import Hub, Published
 from ..core.control import CaptureRequest, CaptureResult, CrashedRecording, Recordings
 from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
 from ..records import AgentCost, Failure, Log, Mark, NodeState
-from ..transport import fd_limit
+from ..transport import run_command
 from ..transport.login_limiter import LoginLimiter
 from ..transport.openssh import LocalTransport, OpensshTransport
 from ..transport.site_exec import SiteExecTransport
 from ..transport.transport import Transport
-from . import capture, jobs, sync_push
+from . import capture, jobs
+from .backoff import GcSweep
 from .clocks.schedule import ProbeSchedule
 from .deploy.binaries import Binaries
 from .deploy.staging import Staging
-from .gc_sweep import GcSweep
 from .link import NodeLink
 from .survey import NodeReply, request_reply
 
@@ -66,7 +65,7 @@ class Fleet:
         self._sweep = GcSweep()
         self._stopped = False
         self._unsubscribe = hub.subscribe(self._watch)
-        fd_limit.raise_limit(len(config.nodes))
+        run_command.raise_limit(len(config.nodes))
 
     async def start(self) -> None:
         """Begin to connect to every node; returns at once."""
@@ -126,10 +125,10 @@ class Fleet:
         if is_period_changed:
             for link in self.links.values():
                 link.read_clocks_every(period_ms)
-        fd_limit.raise_limit(len(self.links))
+        run_command.raise_limit(len(self.links))
         return changes
 
-    def is_awaited(self, left: CrashedRecording) -> bool:
+    def may_have_agents(self, left: CrashedRecording) -> bool:
         """Whether an agent of a crashed console may still be lingering."""
         away_s = (time.time_ns() - left.broke_off) / 1e9
         return any(
@@ -138,7 +137,7 @@ class Fleet:
             if link.node.agent.linger_s > 0
         )
 
-    async def go_on_as(self, left: CrashedRecording) -> None:
+    async def adopt_agents(self, left: CrashedRecording) -> None:
         """Take over the identity and agents of a crashed console."""
         nodes = [link.node for link in self.links.values() if link.node.agent.linger_s > 0]
         self._crashed, self._adopted = left, set()
@@ -184,7 +183,7 @@ class Fleet:
     ) -> Mapping[str, Synced | Failure]:
         """Copy a folder to nodes. Raises ReadOnly."""
         self._permit(Change.START_JOB)  # precedes a job start
-        return await sync_push.sync(self.links, nodes, folder, workdir)
+        return await jobs.sync(self.links, nodes, folder, workdir)
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         """Start a job on nodes; failures by node. Raises ReadOnly."""

@@ -7,11 +7,12 @@ import base64
 import binascii
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest
+from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFile, SyncFolder
 from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
 from .link import NodeLink
@@ -177,3 +178,84 @@ async def _arrived(link: NodeLink, agent: str, last_seq: int) -> None:
         if time.monotonic() > deadline:
             raise Timeout("timeout: last records did not arrive")
         await asyncio.sleep(0.005)
+
+
+#: Nodes, and files per node, transferred at once: small files are latency-bound. With CHUNK (bytes) this bounds
+#: the console's memory.
+AT_ONCE, FILES_AT_ONCE = 8, 8
+CHUNK = 1 << 20
+#: Seconds. A node hashes all files of matching size.
+COMPARE_S = 120.0
+CHUNK_S = 60.0
+
+
+async def sync(
+    links: Mapping[str, NodeLink], nodes: Iterable[str], folder: SyncFolder, workdir: str
+) -> dict[str, Synced | Failure]:
+    """See `Control.sync_folder`."""
+    node_slots = asyncio.Semaphore(AT_ONCE)
+
+    async def sync_node(node: str) -> Synced | Failure:
+        async with node_slots:
+            try:
+                link = links.get(node)
+                if link is None:
+                    raise Lost(f"{node} is not in this fleet")
+                return await _sync_node(link, folder, workdir)
+            except FleetError as error:
+                return error.as_failure()
+            except OSError as error:
+                return Failure("sync_failed", f"{error.filename}: {error.strerror}", "start again")
+
+    names = list(nodes)
+    return dict(zip(names, await asyncio.gather(*map(sync_node, names)), strict=True))
+
+
+async def _sync_node(link: NodeLink, folder: SyncFolder, workdir: str) -> Synced:
+    manifest = {
+        "workdir": workdir, "links": [[symlink.path, symlink.target] for symlink in folder.links],
+        "files": [[file.path, file.bytes, file.sha256, file.mode] for file in folder.files],
+    }  # fmt: skip
+    answer = await link.request("sync_compare", manifest, COMPARE_S)
+    files = _requested(folder.files, answer)
+    file_slots = asyncio.Semaphore(FILES_AT_ONCE)
+
+    async def send(file: SyncFile) -> None:
+        async with file_slots:
+            await _send(link, Path(folder.local), file, workdir)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for file in files:
+                group.create_task(send(file))
+    except ExceptionGroup as group_error:
+        raise group_error.exceptions[0] from group_error
+    await link.request("sync_done", {"workdir": workdir}, CHUNK_S)
+    return Synced(len(files), sum(file.bytes for file in files))
+
+
+def _requested(files: Sequence[SyncFile], answer: object) -> list[SyncFile]:
+    """The files whose indices a node returned. Raises AgentRefused for invalid ones."""
+    wanted = answer.get("wanted") if isinstance(answer, dict) else None
+    if not isinstance(wanted, list) or not all(isinstance(index, int) and 0 <= index < len(files) for index in wanted):
+        raise AgentRefused("no_answer", "invalid response: file indices expected")
+    return [files[index] for index in wanted]
+
+
+async def _send(link: NodeLink, root: Path, file: SyncFile, workdir: str) -> None:
+    offset, is_last = 0, False
+    while not is_last:
+        data = await asyncio.to_thread(_read_chunk, root / file.path, offset)
+        is_last = len(data) < CHUNK
+        args = {
+            "workdir": workdir, "path": file.path, "sha256": file.sha256, "offset": offset,
+            "data": base64.b64encode(data).decode(), "mode": file.mode if is_last else None,
+        }  # fmt: skip
+        await link.request("sync_put", args, CHUNK_S)
+        offset += len(data)
+
+
+def _read_chunk(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(CHUNK)

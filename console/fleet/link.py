@@ -13,13 +13,13 @@ from typing import Any
 from ..config.model import NodeConfig
 from ..core.bus import Hub
 from ..records import Log, NodeState, State
-from ..transport import errors, fd_limit
-from ..transport.dead_connection import LivenessMonitor
+from ..transport import errors, run_command
+from ..transport.liveness import LivenessMonitor
 from ..transport.transport import Transport
 from . import quotas
 from .agent_connection import AgentConnection
 from .backoff import Backoff
-from .deploy import binaries, payload, start_frame
+from .deploy import binaries, payload
 from .record_receiver import RecordReceiver
 from .rpc import Frame, Ping, Rpc
 from .wire import Hello
@@ -176,7 +176,7 @@ class NodeLink:
         )
         command = payload.command(self.node.agent.python, self.node.agent.run_as)
         try:
-            fd_limit.require_some()
+            run_command.require_some()
             connection.channel = await self._transport.open(self.node, command, connection)
             connection.channel.write(payload.build().preamble)
             connection.send({"start": self._start_frame()})
@@ -248,7 +248,7 @@ class NodeLink:
     def _start_frame(self) -> Frame:
         offer = {binaries.PSUTIL: self._assets.offer(binaries.PSUTIL)}
         agent, last_seq = self._receiver.agent, self._receiver.last_seq
-        return start_frame.start(
+        return payload.start(
             self.node, self._console_id, agent, last_seq, offer, self._snapshot_period_ms, gpu_clock=self._gpu_clock
         )
 
@@ -278,7 +278,7 @@ class NodeLink:
 
     def send_blob(self, name: str, encoding: str, packed: bytes) -> None:
         """Send one binary in chunks."""
-        for frame in start_frame.blob_chunks(name, encoding, packed):
+        for frame in payload.blob_chunks(name, encoding, packed):
             self._send(frame)
 
     # -- state ---------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from typing import Any
 from ..core.job_protocol import NodeStop
 from ..records import Failure
 from ..text.format import size
-from ..text.json import pretty
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
+from ..text.table import pretty
 from .plan import LaunchPlan, Refusal
 from .scale import Scaled
 from .state import JobNodeStatus, JobStatus

@@ -6,16 +6,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ..core.control import Control
 from ..core.job_protocol import NodeOrder, Readiness, ReadinessRequest
 from .capacity import NodeCapacity
-from .commands import BadCommand, NodePosition, commands
 from .config_file import BadConfigFile
 from .rendezvous import NoRendezvous, Rendezvous, choose_rendezvous
-from .request import JobRequest
+from .request import BadCommand, JobRequest, NodePosition, commands
 from .scale import CannotScale, JobSize, Scaled, scale
 from .select_nodes import NodeChoice, free_gpus, select_nodes
 from .sync_manifest import has_program
@@ -194,3 +195,19 @@ def _ports(job: str) -> tuple[int, ...]:
     """Ports to try: where they begin depends on the job, so that two that start together do not meet at one."""
     begin = sum(job.encode()) * 37 % PORTS
     return tuple(FIRST_PORT + (begin + step) % PORTS for step in range(_PORTS_TRIED))
+
+
+async def make_plan(
+    control: Control, nodes: Sequence[NodeCapacity], request: JobRequest, job: str
+) -> LaunchPlan | Refusal:
+    """The plan, or why there is none. Every round asks only nodes that have not been asked, so that it ends."""
+    ready: dict[str, Readiness | str] = {}
+    created = time.time_ns()
+    while True:
+        outcome = plan(request, job, nodes, ready, created)
+        if not isinstance(outcome, PreflightNeeded):
+            return outcome
+        answers = await control.probe_job(outcome.nodes, preflight_request(request, job))
+        for node in outcome.nodes:
+            answer = answers[node]
+            ready[node] = answer if isinstance(answer, Readiness) else f"{answer.name}: {answer.text}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from ..core.job_protocol import Command
+
 if TYPE_CHECKING:
     from ..core.job_protocol import SyncFolder
     from .scale import ScaleConfig
@@ -42,3 +44,87 @@ def new_job(command: tuple[str, ...]) -> str:
     script = next((word for word in command if word.endswith(".py")), command[0] if command else "job")
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", PurePosixPath(script).stem).strip("-")[:24] or "job"
     return f"{stem}-{secrets.token_hex(3)}"
+
+
+_PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[0-9.]*")
+#: Where the ranks' own output goes, in the layout of torchrun: ranks/RUN/attempt_N/LOCAL_RANK/stdout.log.
+RANKS_FOLDER = "$GCONSOLE_JOB_DIR/ranks"
+OUTPUT = "output.log"
+
+
+class BadCommand(ValueError):
+    """The command cannot be started by this launcher; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePosition:
+    """The position of a node in a job."""
+
+    job: str
+    index: int
+    nodes: int
+    procs_per_node: int
+    master_addr: str
+    master_port: int
+    has_gpus: bool
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job."""
+        return self.nodes * self.procs_per_node
+
+
+def commands(launcher: Launcher, command: tuple[str, ...], place: NodePosition) -> tuple[Command, ...]:
+    """The commands of one node. Raises BadCommand."""
+    if not command:
+        raise BadCommand("no command given; write it after --")
+    if launcher == "env":
+        return tuple(_rank(command, place, local_rank) for local_rank in range(place.procs_per_node))
+    if launcher == "torchrun":
+        return (Command(_torchrun(command, place), {}, OUTPUT),)
+    return (Command(_accelerate(command, place), {} if place.has_gpus else {"ACCELERATE_USE_CPU": "true"}, OUTPUT),)
+
+
+def _torchrun(command: tuple[str, ...], place: NodePosition) -> tuple[str, ...]:
+    interpreter, rest = _split(command)
+    start = (interpreter, "-m", "torch.distributed.run") if interpreter else ("torchrun",)
+    return (
+        *start, f"--nnodes={place.nodes}", f"--node_rank={place.index}", f"--nproc_per_node={place.procs_per_node}",
+        f"--master_addr={place.master_addr}", f"--master_port={place.master_port}", f"--rdzv_id={place.job}",
+        "--redirects=3", "--log_dir", RANKS_FOLDER, *rest,
+    )  # fmt: skip
+
+
+def _accelerate(command: tuple[str, ...], place: NodePosition) -> tuple[str, ...]:
+    interpreter, rest = _split(command)
+    start = (interpreter, "-m", "accelerate.commands.launch") if interpreter else ("accelerate", "launch")
+    # `--cpu` starts one process, or MPI, and no more (accelerate 1.15, commands/launch.py); `--multi_gpu` is torchrun
+    # also for ranks that have no GPU: ACCELERATE_USE_CPU says so to them
+    kind = ("--multi_gpu",) if place.world_size > 1 else () if place.has_gpus else ("--cpu",)
+    return (
+        *start, *kind, f"--num_machines={place.nodes}", f"--machine_rank={place.index}",
+        f"--num_processes={place.world_size}", f"--main_process_ip={place.master_addr}",
+        f"--main_process_port={place.master_port}", "--rdzv_backend=static", *rest,
+    )  # fmt: skip
+
+
+def _rank(command: tuple[str, ...], place: NodePosition, local_rank: int) -> Command:
+    rank = place.index * place.procs_per_node + local_rank
+    env = {
+        "RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(place.world_size),
+        "LOCAL_WORLD_SIZE": str(place.procs_per_node), "NODE_RANK": str(place.index),
+        "MASTER_ADDR": place.master_addr, "MASTER_PORT": str(place.master_port),
+    }  # fmt: skip
+    return Command(command, env, f"ranks/env/attempt_0/{local_rank}/output.log", local_rank)
+
+
+def _split(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """(interpreter or None, what the launcher gets): a script, `-m module`, or any program behind --no_python."""
+    first, rest = command[0], command[1:]
+    if first.endswith(".py"):
+        return None, command
+    if not _PYTHON.fullmatch(first):
+        return None, ("--no_python", *command)
+    if not rest or (rest[0].startswith("-") and rest[0] != "-m"):
+        raise BadCommand(f"{' '.join(command[:3])}: give a script or -m MODULE; Python's options go into --env PYTHON…")
+    return first, rest

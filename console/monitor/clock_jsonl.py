@@ -14,7 +14,7 @@ import msgspec
 
 from ..core.bus import Published
 from ..records import ClockNode, ClockWindow
-from ..text.atomic_files import open_new
+from ..text.atomic_files import open_truncated
 
 
 class ClockWindowLine(msgspec.Struct, tag="window"):
@@ -117,4 +117,4 @@ def new_file(folder: str, cluster: str) -> ClockLines:
     Path(folder).mkdir(parents=True, exist_ok=True)
     name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in cluster)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    return ClockLines(open_new(Path(folder, f"clocks-{name}-{stamp}.jsonl")))
+    return ClockLines(open_truncated(Path(folder, f"clocks-{name}-{stamp}.jsonl")))

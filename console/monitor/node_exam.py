@@ -9,9 +9,9 @@ import msgspec
 
 from ..core.control import ExamReply
 from ..records import Failure
-from ..text.json import pretty
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
+from ..text.table import pretty
 
 State = Literal["ok", "info", "warn", "fail"]
 _GLYPHS: dict[State, str] = {"ok": "●", "info": "·", "warn": "▲", "fail": "✖"}

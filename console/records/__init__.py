@@ -25,12 +25,10 @@ from .clock import (
 from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, ConsoleRecord, Finding, Gap, Log, Mark, Severity
 from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
-from .job import Job, JobNode, JobNodeState, JobState
-from .nic import Nic
 from .node import AgentCost, Failure, Host, Node, NodeState, State
-from .process import Process, Rank, RankStat, RankState, RankStatus, Watched
+from .process import Job, JobNode, JobNodeState, JobState, Process, Rank, RankStat, RankState, RankStatus, Watched
 from .stack import Local, Stack, StackFrame, StackStatus
-from .topology import Ancestor, End, EndKind, Link, LinkType
+from .topology import Ancestor, End, EndKind, Link, LinkType, Nic
 
 AnyRecord = (
     ConsoleRecord | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess

@@ -10,8 +10,8 @@ from ..core.store import Store
 from ..monitor.hang import jobs_of, verdicts
 from ..monitor.skew import skew_of
 from ..text.format import iso
-from ..text.json import pretty
 from ..text.nodeset_fold import natural
+from ..text.table import pretty
 from .captures import CaptureLine, capture_lines
 from .clocks import ClocksLine, clocks_line
 from .collectives import CollectivesLine, collectives_line

@@ -13,7 +13,7 @@ from typing import Final
 from ..core.bus import Hub, Published
 from ..records import BadRecord, Record, decode, encode
 from ..records.kinds import SPECS
-from ..text.atomic_files import open_new
+from ..text.atomic_files import open_truncated
 from ..text.sanitize import printable_utf8
 
 #: What was written is handed to the system at least this often.
@@ -31,7 +31,7 @@ class RecordWriter:
         """`redact` makes of each record the one that is written."""
         self.path, self._redact = path, redact
         self.failure: OSError | None = None
-        self._file = open_new(path)
+        self._file = open_truncated(path)
         self._flushed = time.monotonic()
 
     def __call__(self, records: Sequence[Published]) -> None:

@@ -23,8 +23,7 @@ from .format.zstd_frames import Damage
 
 if TYPE_CHECKING:
     from ..config.diff import Changes
-    from ..config.model import Config
-    from ..config.read_only import Change, ReadOnly
+    from ..config.model import Change, Config, ReadOnly
     from ..core.control import ExamReply
     from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
 

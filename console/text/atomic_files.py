@@ -20,12 +20,12 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     Pipes and devices (/dev/stdout) are opened and written to instead.
     """
-    with being_written(path) as file:
+    with open_replacement(path) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def being_written(path: Path) -> Iterator[BinaryIO]:
+def open_replacement(path: Path) -> Iterator[BinaryIO]:
     """As `write_atomically`, for content written in pieces: `path` is replaced when the block ends without an error."""
     if path.exists() and not path.is_file():
         _require_ours(path, path.lstat())
@@ -63,7 +63,7 @@ def write_streamed(path: Path, write: Callable[[BinaryIO], None], *, replace: bo
         with path.open("xb"):  # reserves the name
             pass
     try:
-        with being_written(path) as file:
+        with open_replacement(path) as file:
             write(file)
     except BaseException:
         if not replace:
@@ -71,7 +71,7 @@ def write_streamed(path: Path, write: Callable[[BinaryIO], None], *, replace: bo
         raise
 
 
-def new_text(path: Path) -> TextIO:
+def create_text(path: Path) -> TextIO:
     """Create a text file; line ends are kept, lone surrogates are escaped.
 
     Raises OSError: FileExistsError if the name exists, also as a link.
@@ -80,7 +80,7 @@ def new_text(path: Path) -> TextIO:
     return os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace", newline="")
 
 
-def open_new(path: Path) -> BinaryIO:
+def open_truncated(path: Path) -> BinaryIO:
     """Open a file for writing, truncated; a link is refused. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     file = os.fdopen(fd, "wb", buffering=1 << 16)

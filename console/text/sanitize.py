@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 
 def printable(text: str) -> str:
@@ -33,3 +35,22 @@ _STEERS: Final = re.compile(
 def printable_utf8(data: bytes) -> bytes:
     """Lines of text in UTF-8, without anything that could steer a terminal."""
     return _STEERS.sub("·".encode(), data)
+
+
+#: A spreadsheet takes text that begins so for a formula, and runs it; a quote before it makes it text again (OWASP).
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def cell(value: Any) -> str:
+    """One cell, before it is quoted. Lists and structs are JSON."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"'{value}" if value.startswith(_FORMULA) else value
+        case list() | tuple() | dict():
+            return msgspec.json.encode(value).decode()
+        case _:
+            return str(value)

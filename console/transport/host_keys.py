@@ -99,7 +99,7 @@ class HostKeyCheck:
         self.known, self.node, self.host, self.accept_new = known_hosts, node, host, accept_new
         self.failure: errors.FleetError | None = None
 
-    def judge(self, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+    def check(self, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         """Whether the key is trusted; otherwise sets `failure`."""
         shown = key.get_fingerprint()
         if self.known.is_known(self.host, addr, port):

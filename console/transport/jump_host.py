@@ -6,8 +6,7 @@ import asyncio
 
 import asyncssh
 
-from .dead_connection import SUSPECT_AFTER_S, LivenessMonitor
-from .liveness import ConnectionPath, Keepalive
+from .liveness import SUSPECT_AFTER_S, ConnectionPath, Keepalive, LivenessMonitor
 from .reachability import PROBE_TIMEOUT_S
 from .tcp_info import Unacked
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from ..config.model import NodeConfig
-from . import errors, openssh_errors
+from . import errors
 from .login_limiter import LoginLimiter
 from .ssh_config import Resolver, with_ours
 from .transport import Channel, Receiver
@@ -188,7 +189,7 @@ class OpensshTransport(SubprocessTransport):
         """Run the command through `ssh`."""
         try:
             argv = ssh_argv(node, command, accept_new=await self._accepts_new(node))
-            return await start_limited(self._limiter, node.ssh.jump, argv, receiver, openssh_errors.failure_of)
+            return await start_limited(self._limiter, node.ssh.jump, argv, receiver, failure_of)
         except FileNotFoundError as error:
             raise errors.SshConfigInvalid(
                 'transport = "openssh" needs the `ssh` program, which is not installed here',
@@ -240,3 +241,69 @@ def _quoted(value: str) -> str:
     """Quote a value for ssh_config(5): quotes keep spaces, percent signs are escaped."""
     text = value.replace("%", "%%")
     return f'"{text}"' if any(letter.isspace() for letter in text) else text
+
+
+#: Exit status of ssh for any failure of its own.
+SSH_FAILED = 255
+
+_MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        errors.HostKeyChanged,
+        "if the node was reinstalled, run: ssh-keygen -R HOST",
+    ),
+    (r"REVOKED HOST KEY DETECTED", errors.HostKeyChanged, "check @revoked in known_hosts"),
+    (
+        r"Certificate invalid: ",
+        errors.HostKeyChanged,
+        "check @cert-authority in known_hosts, and the CA of its keys",
+    ),
+    (
+        r"No .* host key is known for|Host key verification failed",
+        errors.HostKeyUnknown,
+        'verify the fingerprint, then connect once with ssh; or set host_key_policy = "accept-new"',
+    ),
+    (r"Could not resolve hostname", errors.Dns, "check the spelling, or set address"),
+    (r"Connection refused", errors.ConnectionRefused, "check that sshd is running there and that the port is right"),
+    (
+        r"No route to host|Network is unreachable|Host is down",
+        errors.ConnectionRefused,
+        "check the node and the network",
+    ),
+    (r"timed out", errors.Timeout, "check that the node is up; try: ssh -v"),
+    (
+        r"Permission denied \((?!publickey\))[^)]*(password|keyboard-interactive)",
+        errors.AuthInteractive,
+        "log in once with ssh and ControlMaster, or use a key or an ssh-agent",
+    ),
+    (
+        r"Permission denied|Too many authentication failures",
+        errors.Auth,
+        "try: ssh -v; check authorized_keys on the node, and the user name",
+    ),
+    (
+        r"kex_exchange_identification|Connection (reset|closed) by",
+        errors.Throttled,
+        "sshd limits logins (MaxStartups); retrying with back-off",
+    ),
+    (
+        r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad",
+        errors.SshConfigInvalid,
+        "fix ~/.ssh/config",
+    ),
+)
+
+
+def failure_of(exit_status: int | None, stderr: str) -> errors.FleetError | None:
+    """The failure of `ssh` itself, or None if the remote command ended."""
+    return explain(stderr) if exit_status == SSH_FAILED else None
+
+
+def explain(stderr: str) -> errors.FleetError:
+    """Return the FleetError for the standard error of a failed `ssh`."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith(("@", "Warning:"))]
+    for pattern, kind, try_ in _MEANINGS:
+        for line in lines or [stderr]:
+            if re.search(pattern, line) or (kind is errors.HostKeyChanged and re.search(pattern, stderr)):
+                return kind(f"ssh: {line}", try_)
+    return errors.Lost(f"ssh: {lines[-1] if lines else 'no error message'}", "try: ssh -v")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..config.exec_engine import Engine, PodExec, SlurmStep
-from ..config.model import NodeConfig
+from ..config.model import Engine, NodeConfig, PodExec, SlurmStep
 from . import errors
 from .login_limiter import LoginLimiter
 from .openssh import SubprocessTransport, start_limited

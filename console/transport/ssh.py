@@ -20,8 +20,7 @@ from .asyncssh_errors import explain
 from .host_keys import HostKeyCheck, KnownHosts
 from .jump_host import JumpHost
 from .liveness import ConnectionPath, DirectPath, Keepalive, TunnelPath
-from .login_limiter import LoginLimiter, LoginSlot
-from .login_timeout import LoginTimeout
+from .login_limiter import LoginLimiter, LoginSlot, LoginTimeout
 from .reachability import Address, LastAddresses, address_of
 from .ssh_config import ResolvedHost, Resolver, with_ours
 from .ssh_keys import Identities, KeyRing, Prompt
@@ -49,7 +48,7 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
         self._login_timeout = login_timeout
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
-        return self.check.judge(addr, port, key)
+        return self.check.check(addr, port, key)
 
     def kbdint_auth_requested(self) -> str | None:
         self.wanted_typing = True

@@ -14,7 +14,7 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ..config.watch_file import HostsFile
+from ..config.diff import HostsFile
 from ..core.control import Control
 from ..core.store import Store
 from ..monitor.finding_tracker import FindingTracker

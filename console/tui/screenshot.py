@@ -13,7 +13,7 @@ from rich.console import Console
 from textual.app import App
 
 from ..text import format
-from ..text.atomic_files import new_text
+from ..text.atomic_files import create_text
 
 
 def picture(app: App[Any], title: str) -> Callable[[], str]:
@@ -40,7 +40,7 @@ def save_new(text: str, stem: str, ending: str, folder: Path | None = None) -> P
     for number in itertools.count(1):
         path = folder / (f"{name}.{ending}" if number == 1 else f"{name}-{number}.{ending}")
         try:
-            with new_text(path) as file:
+            with create_text(path) as file:
                 file.write(text)
         except FileExistsError:
             continue

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..config import Config
-from ..config.read_only import Change
+from ..config.model import Change
 from ..core.bus import Hub
 from ..core.control import Control
 from ..core.store import Store

@@ -14,7 +14,7 @@ from program import Run, gconsole
 from rig import Rig
 from scheduler import Scheduler
 
-from gconsole.config.exec_engine import PodExec, SlurmStep
+from gconsole.config.model import PodExec, SlurmStep
 from gconsole.transport import errors
 from gconsole.transport.site_exec import argv_of, failure_of
 

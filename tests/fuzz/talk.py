@@ -11,7 +11,7 @@ import msgspec
 from gconsole.config.model import NodeConfig
 from gconsole.core.bus import Hub, Published
 from gconsole.core.store import Store
-from gconsole.fleet import fair_reader
+from gconsole.fleet import record_receiver
 from gconsole.fleet.agent_connection import AgentConnection
 from gconsole.fleet.quotas import TokenBucket
 from gconsole.fleet.record_receiver import RecordReceiver
@@ -52,7 +52,7 @@ class Talk:
 
     def hear(self, data: bytes) -> None:
         """The node says this."""
-        with mock.patch.object(fair_reader, "SLICE_S", math.inf):  # all of it now: there is no loop here to wait in
+        with mock.patch.object(record_receiver, "SLICE_S", math.inf):  # all of it now: there is no loop here to wait in
             self.conversation.on_bytes(data)
 
     def greet(self) -> None:

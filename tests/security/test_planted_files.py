@@ -17,7 +17,7 @@ SOMEBODY_ELSE = 65_534
 WRITERS: dict[str, Callable[[Path], object]] = {
     "whole": lambda path: atomic_files.write_atomically(path, b"ours"),
     "streamed": lambda path: atomic_files.write_streamed(path, lambda out: out.write(b"ours"), replace=True),
-    "appended": lambda path: atomic_files.open_new(path).close(),
+    "appended": lambda path: atomic_files.open_truncated(path).close(),
 }
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
 
@@ -65,7 +65,7 @@ def test_a_link_of_ours_to_a_link_of_theirs_is_not_followed(shared: Path, precio
 def test_a_second_name_of_a_file_is_not_emptied(shared: Path, precious: Path) -> None:
     (shared / "night.ndjson").hardlink_to(precious)
     with pytest.raises(PermissionError, match="another user"):
-        atomic_files.open_new(shared / "night.ndjson")
+        atomic_files.open_truncated(shared / "night.ndjson")
     assert precious.read_text() == "precious"
 
 

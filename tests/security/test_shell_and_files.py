@@ -79,7 +79,7 @@ def test_what_is_written_is_for_nobody_else_and_appears_whole(tmp_path: Path) ->
     path = tmp_path / "report.json"
     atomic_files.write_atomically(path, b"1")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(ZeroDivisionError), atomic_files.being_written(path) as file:
+    with pytest.raises(ZeroDivisionError), atomic_files.open_replacement(path) as file:
         file.write(b"half")
         raise ZeroDivisionError
     assert path.read_bytes() == b"1"
@@ -91,13 +91,13 @@ def test_what_is_appended_to_or_new_goes_through_no_link(tmp_path: Path) -> None
     theirs.write_text("precious")
     link.symlink_to(theirs)
     with pytest.raises(OSError):
-        atomic_files.open_new(link)
+        atomic_files.open_truncated(link)
     with pytest.raises(FileExistsError):
         atomic_files.write_new(link, b"x")
     assert theirs.read_text() == "precious"
 
 
-@pytest.mark.parametrize("write", [atomic_files.write_new, lambda path, data: atomic_files.new_text(path).close()])
+@pytest.mark.parametrize("write", [atomic_files.write_new, lambda path, data: atomic_files.create_text(path).close()])
 def test_a_new_file_is_for_nobody_else_and_never_what_a_link_points_to(write, tmp_path: Path) -> None:
     write(tmp_path / "new", b"x")
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
@@ -111,7 +111,7 @@ def test_a_new_file_is_for_nobody_else_and_never_what_a_link_points_to(write, tm
 WRITERS = {
     "text/atomic_files.py": "the one place",
     "text/logs.py": "the log: appended to, 0600, no link",
-    "config/starter_file.py": "hosts.toml is the user's own document, with the mode of their umask; new",
+    "config/schema.py": "hosts.toml is the user's own document, with the mode of their umask; new",
     "transport/host_keys.py": "known_hosts: appended to, locked, 0600, no link",
     "session/format/writer.py": "a segment: appended to, 0600, no link",
     "session/format/layout.py": "the lock of a session, and its folder, synced",

@@ -11,8 +11,7 @@ import msgspec
 
 from gconsole.config.diff import Changes
 from gconsole.config.load import more_nodes
-from gconsole.config.model import Config
-from gconsole.config.read_only import Change, ReadOnly, refusal
+from gconsole.config.model import Change, Config, ReadOnly, refusal
 from gconsole.config.sections import ConsoleConfig
 from gconsole.core.control import ActiveRecording, CaptureRequest, CaptureResult, NodeCaptureCounts, Selection
 from gconsole.core.job_protocol import NodeStop
@@ -46,7 +45,7 @@ from gconsole.records import (
     Stack,
     StackFrame,
 )
-from gconsole.records.job import JobNodeState
+from gconsole.records.process import JobNodeState
 from gconsole.session.format.layout import SessionError
 from gconsole.tui.app import ConsoleApp
 

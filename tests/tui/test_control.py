@@ -12,7 +12,7 @@ from textual.widgets import Input
 from waiting import screen, shows, until
 
 from gconsole.config import load
-from gconsole.config.watch_file import HostsFile
+from gconsole.config.diff import HostsFile
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.dialog import KeysDialog
 from gconsole.tui.dialogs.prompts import SecretPrompt

@@ -10,7 +10,7 @@ from invented import Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle, shows, until
 
-from gconsole.launch.pending_stops import PendingStops
+from gconsole.launch.state import PendingStops
 from gconsole.records import Log, Node
 from gconsole.tui.dialogs.dialog import LinesDialog
 from gconsole.tui.dialogs.prompts import Confirm

@@ -1,16 +1,24 @@
-"""What is known of one thing now, and the keys under which the store has it."""
+"""Current state of nodes, GPUs and ranks, with their keys in the store, and the retention of ended ones."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
-from ...records import AgentCost, Gpu, GpuDigest, GpuInfo, Host, Node, NodeState, Rank, RankStat
+from ...records import AgentCost, Gpu, GpuDigest, GpuInfo, Host, Node, NodeState, Rank, RankStat, Stack
+from ...records.kinds import SPECS, is_gone
+from ..versioned_table import Table
 
-#: A process for ever: (node, pid, start_ticks).
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+#: A process: (node, pid, start_ticks).
 ProcessKey = tuple[str, int, int]
 #: A GPU: (node, uuid).
 GpuKey = tuple[str, str]
-#: One of its links: (node, uuid, link). A process on it: (node, uuid, pid).
+#: A GPU's link: (node, uuid, link); a process on a GPU: (node, uuid, pid).
 GpuPartKey = tuple[str, str, int]
 #: A network port: (node, device, port).
 NicKey = tuple[str, str, int]
@@ -20,31 +28,124 @@ LinkKey = tuple[str, str, str, str, str, str]
 
 @dataclass(slots=True)
 class NodeNow:
-    """All that is known of one node now."""
+    """Newest records of one node."""
 
     name: str
     state: NodeState | None = None
     node: Node | None = None
     host: Host | None = None
     cost: AgentCost | None = None  # None until the agent's first full tick
-    heard: int = 0  # console time of its last record, ns; 0 for never
+    last_rx: int = 0  # console time of its last record, ns; 0: none
 
 
 @dataclass(slots=True)
 class GpuNow:
-    """All that is known of one GPU now."""
+    """Newest records of one GPU."""
 
     info: GpuInfo | None = None
     gpu: Gpu | None = None
-    digest: GpuDigest | None = None  # of the last second, where it was looked at several times
+    digest: GpuDigest | None = None  # of the last second, if it was sampled several times
 
 
 @dataclass(slots=True)
 class RankNow:
-    """One process that is, or was, a rank."""
+    """A process that is or was a rank."""
 
     rank: Rank
     stat: RankStat | None = None
-    still_since: int | None = None  # `mono` of the first of the figures that say, without a break, that nothing moves
-    broken: tuple[int, int] | None = None  # when that had its last break (`t`), and since when it had held
-    disturbed: int = 0  # when the agent had last stopped it to read its native calls (`t`)
+    still_since: int | None = None  # `mono` of the first of the consecutive samples without activity
+    broken: tuple[int, int] | None = None  # (`t` of the last activity, previous `still_since`)
+    disturbed: int = 0  # `t` at which the agent last paused it to read native frames
+
+
+class RetainedEntries(Generic[K, V]):
+    """Keeps at most `most` ended entries of `table`; an entry that becomes active again no longer counts."""
+
+    def __init__(self, table: Table[K, V], most: int, is_over: Callable[[V], bool]) -> None:
+        self._table, self._most, self._is_over = table, most, is_over
+        self._keys: deque[K] = deque()  # oldest first
+
+    def add(self, key: K, version: int) -> None:
+        """The entry of that key has ended."""
+        self._keys.append(key)
+        if len(self._keys) > self._most:
+            self._drop(self._keys.popleft(), version)
+
+    def _drop(self, key: K, version: int) -> None:
+        entry = self._table.get(key)
+        if entry is not None and self._is_over(entry) and key not in self._keys:
+            self._table.drop(key, version)
+
+
+#: Ranks that have ended are kept with their reason; a job that restarts all night must not fill the memory.
+ENDED_RANKS: Final = SPECS[Rank].kept_total or 0
+#: States without CPU activity.
+STILL: Final = ("idle", "stopped", "uninterruptible")
+#: CPU percent of background threads (gloo, the TCP store) in an idle rank; the kernel accounts whole ticks of 10 ms.
+BACKGROUND_PCT: Final = 5.0
+
+
+class RankTable:
+    """Ranks by process."""
+
+    def __init__(self) -> None:
+        self.table: Table[ProcessKey, RankNow] = Table()
+        self._ended = RetainedEntries(self.table, ENDED_RANKS, lambda now: is_gone(now.rank))
+
+    def add(self, record: Rank, version: int) -> None:
+        """Add or update a rank; a withdrawn one is dropped."""
+        key = key_of(record)
+        now = self.table.get(key)
+        if record.status == "withdrawn":
+            self.table.drop(key, version)
+        elif now is None:
+            self.table.put(key, RankNow(record), version)
+        else:
+            now.rank = record
+            self.table.touch(key, version)
+        if is_gone(record):
+            self._ended.add(key, version)
+
+    def add_stat(self, record: RankStat, version: int) -> bool:
+        """Update a rank's figures; False for a process that is not a rank."""
+        key = key_of(record)
+        now = self.table.get(key)
+        if now is None:
+            return False
+        _watch(now, record)
+        now.stat = record
+        self.table.touch(key, version)
+        return True
+
+    def take_past(self, other: RankTable, version: int) -> None:
+        """Take idle times from another table, and last figures where this one has none."""
+        for key, now in self.table.items():
+            past = other.table.get(key)
+            if past is not None:
+                now.stat = now.stat or past.stat
+                now.still_since, now.broken, now.disturbed = past.still_since, past.broken, past.disturbed
+                self.table.touch(key, version)
+
+    def disturb(self, record: Stack) -> None:
+        """Ignore progress that the agent itself caused when it paused the process to read its stack."""
+        now = self.table.get(key_of(record))
+        if now is not None and record.mode == "blocking" and record.began is not None and record.ended is not None:
+            now.disturbed = record.ended
+            if now.broken is not None and now.broken[0] >= record.began:
+                now.still_since = now.broken[1]
+
+
+def key_of(record: Rank | RankStat | Stack) -> ProcessKey:
+    """The process of a record."""
+    return (record.node, record.pid, record.start_ticks)
+
+
+def _watch(now: RankNow, record: RankStat) -> None:
+    """Update since when the rank is idle; activity caused by the agent's own reads does not count."""
+    sleeps = record.proc_state == "S" and record.ctx_switches_s == 0.0 and (record.cpu_pct or 0.0) < BACKGROUND_PCT
+    if record.state in STILL or sleeps:
+        now.still_since = now.still_since or record.mono
+    elif now.stat is None or now.stat.t > now.disturbed:
+        if now.still_since is not None:
+            now.broken = (record.t, now.still_since)
+        now.still_since = None

@@ -50,11 +50,9 @@ from ...records.kinds import EVENTS, SPECS, identity, is_event, is_gone
 from ..versioned_table import Table
 from .captures import CaptureTable
 from .clocks import ClockTables
-from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey
+from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankTable, RetainedEntries
 from .history_feed import HistoryFeed
 from .jobs import JobTables
-from .ranks import RankTable
-from .retention import RetainedEntries
 from .steps import StepTable
 
 if TYPE_CHECKING:
@@ -189,9 +187,9 @@ class Store:
             self.nodes.touch(record.node, self.version)
         return now
 
-    def _heard(self, record: Record) -> NodeNow:
+    def _update_last_rx(self, record: Record) -> NodeNow:
         now = self._node_now(record)
-        now.heard = max(now.heard, record.rx)
+        now.last_rx = max(now.last_rx, record.rx)
         return now
 
     def _node_state(self, record: NodeState) -> None:
@@ -205,7 +203,7 @@ class Store:
             self._event(record)
 
     def _node(self, record: Node) -> None:
-        now = self._heard(record)
+        now = self._update_last_rx(record)
         if now.node is not None and now.node.agent != record.agent:
             now.host = now.cost = None
             self._drop_facts(record.node)
@@ -214,11 +212,11 @@ class Store:
         now.node = record
 
     def _host(self, record: Host) -> None:
-        self._heard(record).host = record
+        self._update_last_rx(record).host = record
         self._remember("host", record.node, record)
 
     def _cost(self, record: AgentCost) -> None:
-        self._heard(record).cost = record
+        self._update_last_rx(record).cost = record
 
     def _gpu_info(self, record: GpuInfo) -> None:
         self._gpu_now(record).info = record

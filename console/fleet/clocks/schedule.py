@@ -13,8 +13,7 @@ from ...config.sections import ClockConfig
 from ...core.bus import Hub, Published
 from ...records import ClockBins, Log, Severity
 from ..link import NodeLink
-from .edge_plan import Edge
-from .probe_session import RENEW_S, ProbePace, ProbeSession
+from .probe_session import RENEW_S, Edge, ProbePace, ProbeSession
 from .ssh_probe import SshProbe
 
 #: Seconds between background windows (`duty = "auto"`), and their minimum cadence in µs.

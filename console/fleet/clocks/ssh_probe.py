@@ -20,7 +20,7 @@ from ...records import ClockBin, ClockBins, Exchange, Point
 from ...transport.errors import FleetError
 from ..link import NodeLink
 from ..rpc import Ping
-from .edge_plan import Edge
+from .probe_session import Edge
 
 #: Seconds between pings per node, and maximum pings per second in all.
 PERIOD_S: Final = 0.025

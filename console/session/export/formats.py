@@ -14,8 +14,8 @@ import msgspec
 
 from ...records import KINDS, RawRecord, Record, encode
 from ...records.kinds import kind_of
-from ...text.atomic_files import new_text
-from ...text.csv_cell import cell
+from ...text.atomic_files import create_text
+from ...text.sanitize import cell
 from ..format.table_schema import UNKNOWN
 from .slice import SessionSlice
 
@@ -90,7 +90,7 @@ def write_csv(source: SessionSlice, folder: Path) -> list[Path]:
             kind = UNKNOWN if isinstance(record, RawRecord) else kind_of(record)
             if kind not in writers:
                 path = folder / f"{kind}.csv"
-                writers[kind] = path, _row_writer(kind, stack.enter_context(new_text(path)))
+                writers[kind] = path, _row_writer(kind, stack.enter_context(create_text(path)))
             writers[kind][1](record)
     return [path for path, _ in writers.values()]
 

@@ -18,7 +18,7 @@ from ...core.store import Store
 from ...monitor.skew import skew_of
 from ...records import Gpu
 from ...records.metrics import fields_for
-from ...text.atomic_files import being_written
+from ...text.atomic_files import open_replacement
 from .gpu_curves import Curves, folded_rows, median
 from .slice import SessionSlice
 
@@ -65,7 +65,7 @@ def plot(what: SessionSlice, steps: Sequence[Steps], path: Path) -> None:
     for axis, skew in zip(axes[len(present) + len(steps) :, 0], skews, strict=True):
         _skew(axis, skew)
     # text stays text: it can be searched and copied
-    with mpl.rc_context({"svg.fonttype": "none"}), being_written(path) as file:
+    with mpl.rc_context({"svg.fonttype": "none"}), open_replacement(path) as file:
         figure.savefig(file, format=path.suffix[1:])
     pyplot.close(figure)
 

@@ -16,9 +16,9 @@ from ...core.store import CaptureNow, Store
 from ...monitor.hang import hang_models
 from ...records import Stack, StackFrame
 from ...report.captures import lines_of, newest_of, text_of
-from ...text.json import pretty
 from ...text.nodeset_fold import fold_numbers
 from ...text.sanitize import quoted_for_dot
+from ...text.table import pretty
 from ..format.layout import SessionError
 from .slice import SessionSlice
 

@@ -16,8 +16,7 @@ from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
-from ...text.csv_cell import cell
-from ...text.sanitize import printable, printable_lines
+from ...text.sanitize import cell, printable, printable_lines
 from ...text.table import table
 from ..format.table_schema import unit_of
 

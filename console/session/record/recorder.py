@@ -139,7 +139,7 @@ class Recorder:
         if opened.left is not None:
             self._gone[name] = recovery.last_agents(opened.meta)
             if bridge is not None:
-                await bridge.go_on_as(opened.left)
+                await bridge.adopt_agents(opened.left)
         recording.begin_with(self._news(opened.meta))
         self._running[name] = recording
         if keeps(opened.meta.selection, "clock_bins"):  # by what is seldom probed nobody can say later who was late
@@ -223,7 +223,12 @@ class Recorder:
         Raises SessionError where another recording is in the way: it would lose the agents that it hears.
         """
         left, bridge = opened.left, self.bridge
-        if left is None or bridge is None or left.console_id == self._hub.console_id or not bridge.is_awaited(left):
+        if (
+            left is None
+            or bridge is None
+            or left.console_id == self._hub.console_id
+            or not bridge.may_have_agents(left)
+        ):
             return None
         if self._running:
             text = "the agents still keep what came since its crash, and hand it over once nothing else is recorded"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from ...config.read_only import Change
+from ...config.model import Change
 from ...core.control import Control
 from ...core.job_protocol import NodeStop, is_away
 from ...launch.format import stop_words
-from ...launch.pending_stops import PendingStops
-from ...launch.state import ACTIVE, JobStatus
+from ...launch.state import ACTIVE, JobStatus, PendingStops
 from ...present.status import GLYPHS, Status
 from ...records import Failure
 from ...text.cells import clean

@@ -8,9 +8,8 @@ from typing import Protocol
 
 import msgspec
 
-from ...config.diff import Changes
+from ...config.diff import Changes, HostsFile
 from ...config.model import ConfigError
-from ...config.watch_file import HostsFile
 from ...core.control import Control
 from ...monitor import node_exam
 from ...text.nodeset_fold import fold

@@ -74,7 +74,7 @@ def node_summary(
         return NodeSummary(name, "unknown", "expected", simulated=simulated)
     simulated = simulated or bool(node.node and node.node.simulated)
     state = node.state
-    age = now - node.heard if node.heard else None
+    age = now - node.last_rx if node.last_rx else None
     if state.state != "ok":
         return _not_ok(name, state, age, simulated)
     if age is not None and age > STALE_PERIODS * period_ns(node):

@@ -10,9 +10,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ...text.csv_cell import cell
-from ...text.json import pretty
-from ...text.table import table
+from ...text.sanitize import cell
+from ...text.table import pretty, table
 from .list_kind import ListKind
 from .steady_order import HasKey
 

@@ -71,7 +71,7 @@ async def capture(context: WebContext, request: OperationRequest[StackCaptureReq
         done = await context.control.capture(order)
     now = context.store.captures.get(order.id)
     lines = lines_of([now], hang_models(context.store)) if now is not None else []
-    return CaptureResponse(done.id, done.at, lines, dict(done.failures))
+    return CaptureResponse(done.id, done.began_ns, lines, dict(done.failures))
 
 
 async def diagnose_jobs(context: WebContext, request: OperationRequest[DiagnosisRequest]) -> DiagnosisResult:

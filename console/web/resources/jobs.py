@@ -6,10 +6,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from ...config.read_only import Change
+from ...config.model import Change
 from ...core.job_protocol import NodeStop, is_away
-from ...launch.pending_stops import PendingStops
-from ...launch.state import JobStatus, job_status, job_statuses
+from ...launch.state import JobStatus, PendingStops, job_status, job_statuses
 from ...monitor.hang import jobs_of
 from ...records import Failure, Job, JobNode, JobState, Log
 from ...report.jobs import JobLine, is_of_job, job_line, own_name

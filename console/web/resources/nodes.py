@@ -97,7 +97,7 @@ def seen(now: NodeNow) -> NodeSeen:
             net_tx_bytes_s=host.net_tx_bytes_s if host else None,
         ),
         cost=next(iter(cost_lines([now])), None),
-        heard=iso(now.heard),
+        heard=iso(now.last_rx),
     )  # fmt: skip
 
 

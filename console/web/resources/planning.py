@@ -6,12 +6,11 @@ from typing import Annotated, Final
 
 import msgspec
 
+from ...config.model import Change
 from ...config.nodeset import expand
-from ...config.read_only import Change
 from ...launch.capacity import node_facts
 from ...launch.format import plan_text, shell
-from ...launch.plan import LaunchPlan, Refusal
-from ...launch.planner import make_plan
+from ...launch.plan import LaunchPlan, Refusal, make_plan
 from ...launch.request import JobRequest, Launcher, new_job
 from ...launch.state import job_status
 from ...records import Log

@@ -147,7 +147,7 @@ async def get_latest(context: WebContext, request: OperationRequest[NoParameters
     by_node = _gpus_by_node(context.store)
     found = {
         now.name: ClientMetrics(
-            hostname=_hostname(now), timestamp=iso(now.heard),
+            hostname=_hostname(now), timestamp=iso(now.last_rx),
             gpus_metrics=[_metric(context.store, line) for line in by_node.get(now.name, [])],
             system_metrics=_system(now),
         )
@@ -175,7 +175,7 @@ def _hostname(now: NodeNow) -> str:
 
 def _client(now: NodeNow, gpus: list[GpuLine]) -> GswarmClient:
     return GswarmClient(
-        now.name, _hostname(now), is_ok(now), iso(now.heard), len(gpus), [_client_gpu(gpu) for gpu in gpus]
+        now.name, _hostname(now), is_ok(now), iso(now.last_rx), len(gpus), [_client_gpu(gpu) for gpu in gpus]
     )
 
 

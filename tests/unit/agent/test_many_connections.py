@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gconsole.config import load
-from gconsole.fleet.deploy import payload, start_frame
+from gconsole.fleet.deploy import payload
 
 CONSOLE, DEADLINE_S = "c0ffee0000000001", 60.0
 #: So many threads and descriptors may come and go on their own; what leaked at each connection would be hundreds.
@@ -41,7 +41,7 @@ class Agent:
             '[[nodes]]\nhosts = "here"\nprocess_filter = "env:NOBODY_HAS=this"\n'
         )
         node = load(str(hosts)).nodes[0]
-        self._start = start_frame.start(node, CONSOLE, "", 0, {}, 1000)
+        self._start = payload.start(node, CONSOLE, "", 0, {}, 1000)
         self.path = folder / "cache" / "run" / f"{CONSOLE}.sock"
         self.id, self.seq = "", 0
         command = payload.command(node.agent.python, node.agent.run_as)

@@ -58,13 +58,13 @@ def test_the_origin_of_a_presets_value_is_the_preset(tmp_path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("probe_cadence_us = 600", "hosts.toml:2: clock.probe_cadence_us: 600 is unusual (800 to 20000 is usual): "
-         "probing takes more of a core than it gains; the cap will lengthen it; about 106.5 % of a core on every node "
-         "while probes run"),
-        ("peers = 12", "hosts.toml:2: clock.peers: 12 is unusual (4 to 8 is usual): each peer costs CPU on both ends; "
-         "about 25.6 % of a core on every node while probes run"),
-        ("probe_window_s = 30", "hosts.toml:2: clock.probe_window_s: 30 is unusual (2 to 8 is usual): crystals wander "
-         "by more than the probes' noise in so long"),
+        ("probe_cadence_us = 600", "hosts.toml:2: clock.probe_cadence_us: 600 is unusual (800 to 20000 is "
+         "recommended): costs more CPU than it improves the bound; the CPU cap will lengthen it; about 106.5 % of a "
+         "core on every node while probes run"),
+        ("peers = 12", "hosts.toml:2: clock.peers: 12 is unusual (4 to 8 is recommended): each peer costs CPU on both "
+         "nodes; about 25.6 % of a core on every node while probes run"),
+        ("probe_window_s = 30", "hosts.toml:2: clock.probe_window_s: 30 is unusual (2 to 8 is recommended): clock "
+         "drift varies by more than the probe noise within a window"),
     ],
 )  # fmt: skip
 def test_what_is_unusual_is_a_warning_that_names_the_cost(tmp_path, monkeypatch, line, said):
@@ -84,8 +84,8 @@ def test_what_is_unusual_is_a_warning_that_names_the_cost(tmp_path, monkeypatch,
         ("[clock]\nsnapshot_period_ms = 500\n",
          "hosts.toml:2: clock.snapshot_period_ms: a window of 4 s has fewer than 10 snapshots 500 ms apart"),
         ("[clock]\npeers = 5\n", "hosts.toml:2: clock.peers: must be even (rings through all nodes), is 5"),
-        ('[clock]\ninterface = "eth0; rm"\n', "hosts.toml:2: clock.interface: must be an address, names of interfaces "
-         'between commas, or "", is "eth0; rm"'),
+        ('[clock]\ninterface = "eth0; rm"\n', "hosts.toml:2: clock.interface: must be an address, interface names "
+         'separated by commas, or "", is "eth0; rm"'),
         ('[clock]\npreset = "hihg"\n', 'hosts.toml:2: clock.preset: must be "debug" or "default" or "high" or "low", '
          'is "hihg" (did you mean "high"?)'),
         ("[skew]\nmax_ms = 0\n", "hosts.toml:2: skew.max_ms: must be 0.001 to 60000, is 0"),

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from gconsole.cli.batch import batch
 from gconsole.config import Config, ConfigError, ConsoleConfig, load
 from gconsole.config.diff import Changes, difference
-from gconsole.config.read_only import Change, ReadOnly, refusal
+from gconsole.config.model import Change, ReadOnly, refusal
 from gconsole.core.bus import Hub
 from gconsole.core.control import CaptureRequest, new_capture
 from gconsole.fleet.fleet import Fleet

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from gconsole.cli.config import config
 from gconsole.cli.hosts import hosts
 from gconsole.config import ConfigError, edit, load, schema, show
-from gconsole.config.starter_file import init, starter_text
+from gconsole.config.schema import init, starter_text
 
 FILE = """\
 [ssh]

@@ -7,7 +7,7 @@ import collections
 import networkx
 import pytest
 
-from gconsole.fleet.clocks.edge_plan import edges
+from gconsole.fleet.clocks.probe_session import edges
 
 
 def names(count: int) -> list[str]:

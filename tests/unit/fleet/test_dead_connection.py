@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from gconsole.transport import dead_connection
-from gconsole.transport.dead_connection import LivenessMonitor, LivenessSample, is_dead
+from gconsole.transport import liveness
+from gconsole.transport.liveness import LivenessMonitor, LivenessSample, is_dead
 from gconsole.transport.tcp_info import Unacked, unacked_on
 
 
@@ -70,7 +70,7 @@ class Line:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_connection, "SAMPLE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(liveness, "SAMPLE_INTERVAL_S", 0.01)
 
 
 async def test_a_forgotten_connection_is_given_up() -> None:

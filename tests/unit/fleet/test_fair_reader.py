@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gconsole.fleet import fair_reader
-from gconsole.fleet.fair_reader import FairReader, Line
+from gconsole.fleet import record_receiver
 from gconsole.fleet.quotas import TokenBucket
+from gconsole.fleet.record_receiver import FairReader, Line
 
 #: Enough that nobody has to wait for it.
 PLENTY = 1e9
@@ -53,7 +53,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_tick_is_heard_at_once_and_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_reader, "SLICE_S", 3600.0)  # however busy the machine is
+    monkeypatch.setattr(record_receiver, "SLICE_S", 3600.0)  # however busy the machine is
     ear = Ear()
     ear.fair_reader.add(lines(60), rx=1)
     assert (ear.last_received, ear.sizes, ear.holds) == (lines(60), [60], [])
@@ -102,7 +102,7 @@ def test_the_end_of_a_connection_that_was_heard_out_comes_at_once() -> None:
 
 
 async def test_nothing_is_heard_after_it_was_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_reader, "SLICE_S", 0.0)
+    monkeypatch.setattr(record_receiver, "SLICE_S", 0.0)
     ear = Ear()
     ear.fair_reader.add(lines(100), rx=1)
     before = len(ear.last_received)
@@ -125,7 +125,7 @@ async def test_whoever_says_too_much_is_held_back_until_its_share_is_enough_agai
 async def test_that_more_comes_than_is_heard_is_said_once_and_again_after_a_calm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fair_reader, "LATE_S", 0.05)
+    monkeypatch.setattr(record_receiver, "LATE_S", 0.05)
     share = TokenBucket(0.5, 0.1)
     ear = Ear(share=share)
 

@@ -47,6 +47,6 @@ def test_certificates_are_asked_for_only_where_an_authority_is_known(tmp_path: P
 def test_a_host_that_is_known_by_an_authority_is_never_new(tmp_path: Path) -> None:
     hosts = known(tmp_path, line("@cert-authority *", OTHER))
     check = HostKeyCheck(hosts, "node1", "node1", accept_new=True)
-    assert not check.judge("", 22, KEY)
+    assert not check.check("", 22, KEY)
     assert check.failure is not None and check.failure.name == "host_key_changed"
     assert hosts.paths[0].read_text() == line("@cert-authority *", OTHER)

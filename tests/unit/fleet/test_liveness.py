@@ -10,9 +10,15 @@ import pytest
 
 from gconsole.transport import jump_host as jump_host_module
 from gconsole.transport import liveness, ssh
-from gconsole.transport.dead_connection import SAMPLE_INTERVAL_S, LivenessSample, is_dead
 from gconsole.transport.jump_host import JumpHost
-from gconsole.transport.liveness import Keepalive, TunnelPath, min_retransmits
+from gconsole.transport.liveness import (
+    SAMPLE_INTERVAL_S,
+    Keepalive,
+    LivenessSample,
+    TunnelPath,
+    is_dead,
+    min_retransmits,
+)
 from gconsole.transport.ssh_config import ResolvedHost
 from gconsole.transport.tcp_info import Unacked
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gconsole.launch.commands import BadCommand, NodePosition, commands
+from gconsole.launch.request import BadCommand, NodePosition, commands
 
 PLACE = NodePosition("j", 1, 2, 2, "10.0.0.1", 29500, True)
 

@@ -255,7 +255,7 @@ def test_csv_has_a_file_a_kind_and_no_formula(tmp_path):
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=st.text(max_size=30))
 def test_no_text_whatever_becomes_a_formula(text, tmp_path_factory):
-    from gconsole.text.csv_cell import cell
+    from gconsole.text.sanitize import cell
 
     assert not cell(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 

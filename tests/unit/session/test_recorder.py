@@ -158,10 +158,10 @@ class Nodes:
         self.world, self.lingering = world, lingering
         world.recorder.bridge = self
 
-    def is_awaited(self, left):
+    def may_have_agents(self, left):
         return self.lingering and left.agent_of("node1") is not None
 
-    async def go_on_as(self, left):
+    async def adopt_agents(self, left):
         self.world.hub.publish(gpus(1, agent="agent2", first=9))  # the last word of the agent that has to go
         self.world.hub.adopt_identity(left.console_id, left.seq)
 

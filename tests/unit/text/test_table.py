@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gconsole.text.cells import width_of
-from gconsole.text.json import pretty
-from gconsole.text.table import table
+from gconsole.text.table import pretty, table
 
 
 def test_columns_are_as_wide_as_their_widest_cell():
