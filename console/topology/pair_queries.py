@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from ..analysis.topology.classes import folded_pairs, labels_folded
-from ..analysis.topology.node import Device, NodeTopology, Vertex
+from ..analysis.topology.link_graph import Vertex
+from ..analysis.topology.node import Device, NodeTopology
 from ..analysis.topology.routes import Route, between, peer_access, remote_access
 from ..text import format
 from ..text.nodeset_fold import natural
@@ -105,11 +106,11 @@ def _stop(stop: Vertex, start: Device, end: Device) -> str:
 
 def _graph_edge(fleet: TopologySnapshot, near: Vertex, far: Vertex) -> str:
     node = near.node or far.node
-    data = fleet.nodes[node].graph.get_edge_data(near, far)
-    bandwidth = data["bandwidth"] if data else None
+    edge = fleet.nodes[node].graph.edge(near, far)
+    bandwidth = edge.bandwidth if edge else None
     if bandwidth is not None:
         return f"{bandwidth.text}, {format.bandwidth(bandwidth.bytes_s)} ({bandwidth.source})"
-    return "unknown bandwidth" if data and data["width"] is None else ""
+    return "unknown bandwidth" if edge and edge.width is None else ""
 
 
 def find_gpu(fleet: TopologySnapshot, name: str) -> Device:

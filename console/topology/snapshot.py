@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..analysis.topology.classes import NodeClass, classes_of
-from ..analysis.topology.node import Device, NodeTopology, TopologyFacts, Vertex, node_topology
+from ..analysis.topology.link_graph import Vertex
+from ..analysis.topology.node import Device, NodeTopology, TopologyFacts, node_topology
 from ..core.store import GpuKey, GpuNow, GpuPartKey, NicKey, Store
 from ..core.versioned_table import Table
 from ..records import Gpu, GpuInfo, GpuLink, GpuProcess, Link, Nic, Rank

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final
 
 from ...records import End, GpuInfo, Link, Nic
 from ...text.nodeset_fold import natural
 from .bandwidth import Bandwidth, of_nvlinks, of_port, own_link, uplink
+from .link_graph import LinkEdge, LinkGraph, Vertex
 
 #: Unknown relation.
 UNKNOWN: Final = "?"
@@ -22,14 +23,6 @@ UNKNOWN: Final = "?"
 NVSWITCH: Final = "NVSwitch"
 #: States of an active port.
 UP_STATES: Final = ("active", "up")
-
-
-class Vertex(NamedTuple):
-    """Vertex of the link graph; `node` is "" for shared networks and NVLink fabrics."""
-
-    node: str
-    kind: Literal["gpu", "nic", "switch", "cpu", "pci", "root", "numa", "network", "fabric", "unknown"]
-    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +89,8 @@ class NodeTopology:
         return f"{NVSWITCH} ×{len(self.switches)}" if all(self.switches) else NVSWITCH
 
     @cached_property
-    def graph(self) -> Any:
-        """Link graph (nx.Graph of `Vertex`), built lazily.
-
-        Edge data: `width` (bytes/s; inf within a switch or CPU, None if unknown), `bandwidth`, `type`.
-        """
+    def graph(self) -> LinkGraph:
+        """Link graph, built lazily."""
         return _graph(self.node, self.devices, self.links)
 
     def word(self, label: str, other: str) -> str:
@@ -212,11 +202,8 @@ def _ancestor(link: Link | None, other: Link | None) -> str | None:
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
-def _graph(node: str, devices: Sequence[Device], links: Iterable[Link]) -> Any:
-    import networkx as nx  # lazy: the import takes 75 ms
-
-    graph = nx.Graph()
-    graph.add_nodes_from(device.vertex for device in devices)
+def _graph(node: str, devices: Sequence[Device], links: Iterable[Link]) -> LinkGraph:
+    graph = LinkGraph(device.vertex for device in devices)
     vertices = {device.vertex for device in devices}
     bonded: dict[tuple[Vertex, Vertex], list[Link]] = {}
     for link in links:
@@ -238,11 +225,11 @@ def _graph(node: str, devices: Sequence[Device], links: Iterable[Link]) -> Any:
         fabric = fabric_of(device.info) if device.info else None
         if fabric is not None:
             for switch in [end for end in graph.neighbors(device.vertex) if end.kind == "switch"]:
-                graph.add_edge(switch, fabric, type="fabric", width=math.inf, bandwidth=None)
+                graph.add_edge(switch, fabric, LinkEdge("fabric", math.inf, None))
     return graph
 
 
-def _climb(graph: Any, node: str, device: Vertex, link: Link) -> None:
+def _climb(graph: LinkGraph, node: str, device: Vertex, link: Link) -> None:
     """Add the path from a device over its bridges to its NUMA node; hops within a root complex are unbounded."""
     *bridges, root = link.via
     below, width = device, own_link(link)
@@ -252,18 +239,18 @@ def _climb(graph: Any, node: str, device: Vertex, link: Link) -> None:
         below, width = above, uplink(link)
     top = Vertex(node, "root", root)
     if bridges:
-        graph.add_edge(below, top, type="pcie", width=math.inf, bandwidth=None)
+        graph.add_edge(below, top, LinkEdge("pcie", math.inf, None))
     else:
         _join(graph, below, top, "pcie", width)
-    graph.add_edge(top, Vertex(node, "numa", link.b.id), type="pcie", width=math.inf, bandwidth=None)
+    graph.add_edge(top, Vertex(node, "numa", link.b.id), LinkEdge("pcie", math.inf, None))
 
 
-def _join(graph: Any, near: Vertex, far: Vertex, kind: str, bandwidth: Bandwidth | None) -> None:
+def _join(graph: LinkGraph, near: Vertex, far: Vertex, kind: str, bandwidth: Bandwidth | None) -> None:
     """Add an edge; of parallel edges the wider one is kept (two ports of one NIC in one network)."""
     width = bandwidth.bytes_s if bandwidth else None
-    before = graph.get_edge_data(near, far)
-    if before is None or (width or 0.0) > (before["width"] or 0.0):
-        graph.add_edge(near, far, type=kind, width=width, bandwidth=bandwidth)
+    edge, before = LinkEdge(kind, width, bandwidth), graph.edge(near, far)
+    if before is None or edge.known_width > before.known_width:
+        graph.add_edge(near, far, edge)
 
 
 def network_of(port: Nic) -> Vertex:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
-from .node import Device, NodeTopology, Vertex, fabric_of
+from .link_graph import LinkGraph, Vertex
+from .node import Device, NodeTopology, fabric_of
 
 #: Kinds that traffic between two GPUs does not pass through.
 ENDS: Final = frozenset(("gpu", "nic"))
@@ -42,57 +43,33 @@ class Access:
     why: str
 
 
-def best_route(graph: Any, start: Vertex, end: Vertex, blocked: Collection[Vertex] = ()) -> Route | None:
+def best_route(graph: LinkGraph, start: Vertex, end: Vertex, blocked: Collection[Vertex] = ()) -> Route | None:
     """Widest path, with the fewest hops among those; None if unreachable. `blocked` vertices are not passed.
 
     A link of unknown bandwidth counts as the narrowest, so known paths are preferred.
     """
-    import networkx as nx  # lazy: the import takes 75 ms
-
     if start == end or start not in graph or end not in graph:
         return None
-    allowed = [vertex for vertex in graph if vertex not in blocked or vertex in (start, end)]
-    open_ways = graph.subgraph(allowed)
-    if not nx.has_path(open_ways, start, end):
+    stops = graph.widest_path(start, end, blocked)
+    if stops is None:
         return None
-    # A path in a maximum spanning tree is a widest path.
-    weighted = nx.Graph()
-    weighted.add_weighted_edges_from((near, far, _weight(data)) for near, far, data in open_ways.edges(data=True))
-    tree = nx.maximum_spanning_tree(weighted)
-    way = nx.shortest_path(tree, start, end)
-    bottleneck = min(tree.edges[edge]["weight"] for edge in pairwise(way))
-    wide = nx.Graph()
-    edges = [(near, far) for near, far, weight in weighted.edges(data="weight") if weight >= bottleneck]
-    wide.add_edges_from(sorted(edges, key=lambda edge: tuple(sorted(edge))))  # deterministic
-    return _route(graph, tuple(nx.shortest_path(wide, start, end)))
+    edges = [edge for near, far in pairwise(stops) if (edge := graph.edge(near, far)) is not None]
+    limited = [edge for edge in edges if edge.width is not None and edge.width != math.inf]
+    narrowest = min(limited, key=lambda edge: edge.known_width, default=None)
+    return Route(
+        stops,
+        narrowest.width if narrowest else None,
+        any(edge.width is None for edge in edges),
+        narrowest.bandwidth.text if narrowest and narrowest.bandwidth else "",
+    )
 
 
 def between(nodes: Iterable[NodeTopology], start: Vertex, end: Vertex) -> Route | None:
     """Best path between two GPUs, within a node or between nodes over NICs or a fabric."""
-    import networkx as nx
-
-    mine = [topology for topology in nodes if topology.node in (start.node, end.node)]
-    if start.node == end.node:
-        graph = mine[0].graph if mine else nx.Graph()
-        return best_route(graph, start, end, [vertex for vertex in graph if vertex.kind in ENDS | OUTSIDE])
-    graph = nx.compose_all([topology.graph for topology in mine]) if mine else nx.Graph()
-    return best_route(graph, start, end, [vertex for vertex in graph if vertex.kind == "gpu"])
-
-
-def _weight(data: dict[str, Any]) -> float:
-    return 0.0 if data["width"] is None else float(data["width"])
-
-
-def _route(graph: Any, stops: tuple[Vertex, ...]) -> Route:
-    edges = [graph.edges[edge] for edge in pairwise(stops)]
-    limited = [edge for edge in edges if edge["width"] is not None and edge["width"] != math.inf]
-    narrowest = min(limited, key=lambda edge: float(edge["width"]), default=None)
-    return Route(
-        stops,
-        float(narrowest["width"]) if narrowest else None,
-        any(edge["width"] is None for edge in edges),
-        narrowest["bandwidth"].text if narrowest else "",
-    )
+    graphs = [topology.graph for topology in nodes if topology.node in (start.node, end.node)]
+    graph = graphs[0] if len(graphs) == 1 else LinkGraph.union(graphs)
+    not_passed = ENDS | OUTSIDE if start.node == end.node else {"gpu"}
+    return best_route(graph, start, end, {vertex for vertex in graph if vertex.kind in not_passed})
 
 
 # -- peer access -------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import gpu, hgx, hgx_facts, nic, pcie_facts, peer, uuid
 
-from gconsole.analysis.topology.bandwidth import of_nvlinks, of_pcie
-from gconsole.analysis.topology.node import TopologyFacts, Vertex, node_topology
+from gconsole.analysis.topology.bandwidth import Bandwidth, of_nvlinks, of_pcie
+from gconsole.analysis.topology.link_graph import LinkEdge, LinkGraph, Vertex
+from gconsole.analysis.topology.node import TopologyFacts, node_topology
 from gconsole.analysis.topology.routes import ENDS, OUTSIDE, best_route, between, peer_access, remote_access
 from gconsole.records import End, Link
 
@@ -213,16 +214,14 @@ def graphs(draw):
     count = draw(st.integers(2, 7))
     kinds = ["gpu", "gpu", *(draw(st.sampled_from(["gpu", "nic", "pci", "switch"])) for _ in range(count - 2))]
     vertices = [Vertex("n", kind, str(number)) for number, kind in enumerate(kinds)]
-    graph = nx.Graph()
-    graph.add_nodes_from(vertices)
+    graph = LinkGraph(vertices)
     for one, other in itertools.combinations(vertices, 2):
         if draw(st.booleans()):
-            graph.add_edge(one, other, type="t", width=draw(WIDTHS), bandwidth=_Any())
+            graph.add_edge(one, other, LinkEdge("t", draw(WIDTHS), ANY))
     return graph, vertices
 
 
-class _Any:
-    text = "a link"
+ANY = Bandwidth(1.0, "sysfs", "a link")
 
 
 @pytest.mark.slow
@@ -233,7 +232,9 @@ def test_no_path_is_wider_and_none_as_wide_is_shorter(drawn):
 
     found = best_route(graph, start, end, blocked)
 
-    passable = graph.subgraph([vertex for vertex in graph if vertex not in blocked])
+    passable = nx.Graph()
+    passable.add_nodes_from(vertex for vertex in graph if vertex not in blocked)
+    passable.add_edges_from((near, far) for near, far in itertools.permutations(passable, 2) if graph.edge(near, far))
     every = [(min(_weight(graph, edge) for edge in itertools.pairwise(path)), -len(path))
              for path in nx.all_simple_paths(passable, start, end)]  # fmt: skip
     if not every:
@@ -241,13 +242,12 @@ def test_no_path_is_wider_and_none_as_wide_is_shorter(drawn):
         return
     edges = list(itertools.pairwise(found.stops))
     assert (min(_weight(graph, edge) for edge in edges), -len(found.stops)) == max(every)
-    assert found.is_bound == any(graph.edges[edge]["width"] is None for edge in edges)
+    assert found.is_bound == any(graph.edge(*edge).width is None for edge in edges)
     assert not set(found.stops) & set(blocked)
 
 
 def _weight(graph, edge):
-    width = graph.edges[edge]["width"]
-    return 0.0 if width is None else width
+    return graph.edge(*edge).known_width
 
 
 # -- peer access -------------------------------------------------------------------------------------------------------
