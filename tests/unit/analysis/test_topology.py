@@ -221,7 +221,7 @@ def graphs(draw):
     return graph, vertices
 
 
-ANY = Bandwidth(1.0, "sysfs", "a link")
+ANY = Bandwidth(1.0, "nominal", "a link")
 
 
 @pytest.mark.slow
