@@ -50,3 +50,11 @@ def test_a_host_that_is_known_by_an_authority_is_never_new(tmp_path: Path) -> No
     assert not check.check("", 22, KEY)
     assert check.failure is not None and check.failure.name == "host_key_changed"
     assert hosts.paths[0].read_text() == line("@cert-authority *", OTHER)
+
+
+def test_an_accepted_key_begins_a_line_of_its_own_behind_an_unfinished_last_line(tmp_path: Path) -> None:
+    hosts = known(tmp_path, line("node1", KEY).rstrip("\n"))
+    hosts.accept("node2", 22, OTHER)
+    again = KnownHosts(hosts.paths)
+    assert again.fingerprints("node1", "", 22) == [KEY.get_fingerprint()]
+    assert again.fingerprints("node2", "", 22) == [OTHER.get_fingerprint()]

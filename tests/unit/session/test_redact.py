@@ -19,7 +19,8 @@ from gconsole.records import (
     encode,
 )
 from gconsole.session.format.pseudonyms import Pseudonyms, key_of_this_user
-from gconsole.session.format.redact import Redactor, without_secrets
+from gconsole.session.format.redact import Redactor
+from gconsole.text.secrets import without_secrets, words_without_secrets
 
 SECRETS = {
     "python train.py --wandb-api-key 0123456789abcdef --lr 3e-4": "0123456789abcdef",
@@ -62,6 +63,21 @@ def test_what_only_looks_a_little_like_a_secret_is_kept(text):
         assert "--lr 3e-4" in without_secrets(text)
         return
     assert without_secrets(text) == text
+
+
+@pytest.mark.parametrize(
+    ("words", "redacted"),
+    [
+        (("train.py", "--api-key", "X9", "--lr", "1"), ("train.py", "--api-key", "***", "--lr", "1")),
+        (("--api-key", "two words", "x"), ("--api-key", "***", "x")),
+        (("--api-key", "--next"), ("--api-key", "--next")),
+        (("env", "WANDB_API_KEY=X Y", "python"), ("env", "WANDB_API_KEY=***", "python")),
+    ],
+)
+def test_the_word_after_a_secret_flag_is_hidden_in_a_command_of_several_words(
+    words: tuple[str, ...], redacted: tuple[str, ...]
+) -> None:
+    assert words_without_secrets(words) == redacted
 
 
 def test_the_record_that_the_screen_shows_stays_as_it_is():

@@ -67,6 +67,13 @@ def test_the_majority_may_be_behind():
     assert (fault.ranks, fault.waiting, fault.confidence) == ((1, 2, 3), (0,), "certain")
 
 
+def test_a_missing_rank_is_only_likely_while_a_member_of_the_group_was_not_read():
+    members = (0, 1, 2, 3)
+    groups = [a_status(rank, 5 if rank == 0 else 4, members) for rank in (0, 1, 2)]
+    fault = only(said(*groups, an_op(0, 5, waits=True), an_op(1, 4), an_op(2, 4)))
+    assert (fault.ranks, fault.unseen, fault.confidence) == ((1, 2), (3,), "likely")
+
+
 def test_a_job_that_moves_has_no_fault():
     entered = READ_AT - S // 10
     assert said(
