@@ -20,10 +20,10 @@ from .core.bus import Hub, Sink, log_records
 from .core.control import CrashedRecording
 from .core.store import Store
 from .fleet.fleet import Fleet
-from .monitor.clock_estimator import ClockEstimator
-from .monitor.clock_findings import ClockFindings, SkewFindings
+from .monitor.clock_estimator import ClockEstimator, ClockFindings
 from .monitor.finding_tracker import FindingTracker
 from .monitor.hang import console_record
+from .monitor.skew import SkewFindings
 from .session.format.layout import sessions_folder
 from .session.manage.retention import Limits
 from .session.record.recorder import Recorder

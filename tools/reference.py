@@ -108,7 +108,7 @@ def records_page() -> str:
 
 def findings_page() -> str:
     """`reference/findings.md`: every finding with cause and remedy."""
-    from gconsole.analysis.finding_catalog import FINDINGS
+    from gconsole.analysis.finding import FINDINGS
 
     parts = ["# Findings\n\nIds are stable: `--fail-on`, filters and reports use them.\n"]
     for kind in FINDINGS:

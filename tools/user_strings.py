@@ -96,7 +96,7 @@ def _without_default(text: str) -> str:
 def registries() -> dict[str, list[str]]:
     """Lines of the sections that come from registries, by title."""
     reference = _reference()
-    from gconsole.analysis.finding_catalog import FINDINGS
+    from gconsole.analysis.finding import FINDINGS
     from gconsole.config import schema
     from gconsole.tui.keymap.hints import every_action
     from gconsole.web.resources import OPERATIONS

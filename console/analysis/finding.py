@@ -1,8 +1,9 @@
-"""Result type shared by all analyses that yield findings."""
+"""Findings: the draft that analyses yield, and the catalogue of all kinds with their meaning, causes and remedies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ..records import Confidence, Severity
 
@@ -22,3 +23,249 @@ class FindingDraft:
     evidence: tuple[str, ...] = ()  # each with record and field: `gpu.temp_c node019:gpu4 91`
     victims: tuple[str, ...] = ()  # affected, not at fault
     parts: tuple[str, ...] = ()  # affected parts of a culprit: NVLink numbers; `width`
+
+
+@dataclass(frozen=True, slots=True)
+class FindingKind:
+    """One entry of the catalogue."""
+
+    id: str  # stable; `--fail-on` and filters name it
+    meaning: str  # one clause, in lower case
+    cause: str  # usual causes, one or two sentences
+    remedy: str  # what to do, in the imperative
+
+
+FINDINGS: Final[tuple[FindingKind, ...]] = (
+    FindingKind(
+        "gpu_lost",
+        "the driver cannot reach a GPU",
+        "The GPU fell off the PCIe bus (XID 79), lost power, or its driver crashed.",
+        "Drain the node, reset the GPU or reboot; if it returns, have the GPU, its riser and its power checked.",
+    ),
+    FindingKind(
+        "gpu_xid",
+        "the driver reported an XID error",
+        "A fault of the application (XID 13, 31), of the hardware (48, 79, 94, 95) or of NVLink (74).",
+        "Look the XID up in the finding's text; application faults need the job fixed, hardware faults need a reset "
+        "or an RMA.",
+    ),
+    FindingKind(
+        "gpu_ecc",
+        "uncorrectable or many corrected memory errors",
+        "A memory cell or an SRAM of the GPU is failing.",
+        "Reset the GPU so that rows are remapped; RMA it if uncorrectable errors return.",
+    ),
+    FindingKind(
+        "gpu_remap_pending",
+        "row remaps are pending until the GPU is reset",
+        "The driver found faulty memory rows and replaces them at the next reset.",
+        "Drain the node and reset the GPU (nvidia-smi --gpu-reset) or reboot.",
+    ),
+    FindingKind(
+        "gpu_throttle",
+        "heat or hardware holds the clocks down under load",
+        "Blocked airflow, a failed fan or pump, a power brake signal, or a lowered power cap.",
+        "Check cooling and power delivery of the node; compare the throttle reasons on the GPU's page with its peers.",
+    ),
+    FindingKind(
+        "gpu_straggler",
+        "clock or power is far from its peers under the same load",
+        "A GPU with a lower power cap, a hot spot, or a weaker chip.",
+        "Compare power cap, temperature and application clocks with the peers; swap the node out of the job if equal.",
+    ),
+    FindingKind(
+        "gpu_memory_imbalance",
+        "one rank uses far more GPU memory than the others of its job",
+        "Uneven sharding, a process that shares the GPU, or tensors that were put on GPU 0 by mistake.",
+        "Look at the processes on that GPU, and at code that allocates before the device is set.",
+    ),
+    FindingKind(
+        "pcie_degraded",
+        "fewer PCIe lanes or an older generation than GPU and slot support, or replays",
+        "A GPU or riser that is not seated well, a BIOS setting, or a failing link.",
+        "Reseat the GPU, check the BIOS link settings; replace the riser if replays continue.",
+    ),
+    FindingKind(
+        "nvlink_down",
+        "an NVLink is down",
+        "A failed link or NVSwitch, or a fabric manager that does not run.",
+        "Check nvidia-smi nvlink -s and the fabric manager; reset the GPUs of the node or RMA.",
+    ),
+    FindingKind(
+        "nvlink_errors",
+        "error counters of an NVLink increase",
+        "A marginal link: connector, cable or chip.",
+        "Watch whether the errors continue; reset the GPUs, then have the link replaced.",
+    ),
+    FindingKind(
+        "nic_down",
+        "a network port that was up is down",
+        "A cable, a transceiver, the switch port, or a driver reset.",
+        "Check the cable and the switch port; a job that used the port must be restarted.",
+    ),
+    FindingKind(
+        "nic_errors",
+        "error counters of a network port increase",
+        "A dirty or damaged cable or transceiver, congestion, or a flapping link.",
+        "Clean or replace the cable; check the switch port's counters and the congestion settings.",
+    ),
+    FindingKind(
+        "version_skew",
+        "driver, CUDA, NCCL or kernel versions differ between nodes",
+        "A node that missed an update, or a rolling update under way.",
+        "Update the nodes that differ, or keep them out of the same job.",
+    ),
+    FindingKind(
+        "topology_differs",
+        "a node's devices or links differ from those of its class",
+        "A missing GPU or NIC, a degraded link, or another board layout.",
+        "Compare the node with its class in the Topology view; check the devices that are missing.",
+    ),
+    FindingKind(
+        "rank_dead",
+        "a rank's process has exited",
+        "An exception, a signal (often the OOM killer), or a node that restarted.",
+        "Read the rank's last output and the kernel log of its node.",
+    ),
+    FindingKind(
+        "rank_absent",
+        "a rank never started or was not found",
+        "A launcher that did not start it, a node outside the watched set, or a process that gconsole may not read.",
+        "Check the launcher's output on that node; add the node to hosts.toml; see run_as if permission is missing.",
+    ),
+    FindingKind(
+        "rank_missing",
+        "a rank is alive but has not entered the collective the others wait in",
+        "It is still busy or blocked elsewhere: data loading, a file system, a lock, other control flow.",
+        "Open the rank's stack in the Hang view and check the named line.",
+    ),
+    FindingKind(
+        "rank_stopped",
+        "a rank's process is stopped",
+        "SIGSTOP or SIGTSTP, a debugger, or a frozen cgroup.",
+        "Continue it with kill -CONT, detach the debugger, or thaw the cgroup.",
+    ),
+    FindingKind(
+        "rank_blocked",
+        "a rank's process is blocked in the kernel (D state)",
+        "A file system or a driver that does not answer: NFS, Lustre, a lost disk, a hung GPU driver call.",
+        "Check the mount or device that the kernel's wait channel and the stack name.",
+    ),
+    FindingKind(
+        "collective_mismatch",
+        "ranks run different collectives at the same sequence number",
+        "Control flow that differs between ranks: another branch, another order, another shape or data type.",
+        "Compare the two stacks that the finding names; all ranks must issue the same collectives in the same order.",
+    ),
+    FindingKind(
+        "p2p_cycle",
+        "circular wait of point-to-point operations (deadlock)",
+        "Every rank of the circle receives before it sends.",
+        "Reorder sends and receives, or post them together with batch_isend_irecv.",
+    ),
+    FindingKind(
+        "straggler",
+        "a rank is consistently slower than the others",
+        "A throttled GPU, a slow disk or network, CPU contention, or uneven work.",
+        "Compare its GPU, host and network figures with those of the other ranks.",
+    ),
+    FindingKind(
+        "desync",
+        "ranks are at different steps or collectives",
+        "A rank that skipped or repeated work, or restarted from another checkpoint.",
+        "Check the step counters of the named ranks and their last checkpoint.",
+    ),
+    FindingKind(
+        "clock_unsynced",
+        "the time service has no source, or the clock bound exceeds [clock] max_bound_us",
+        "chronyd, ntpd or ptp4l does not run or reaches no server; or too few probes got through.",
+        "Check the node's time service; allow UDP between the nodes so that probes narrow the bound.",
+    ),
+    FindingKind(
+        "clock_violated",
+        "collectives ended before all ranks had entered them, according to the clocks",
+        "The clock of at least one node is wrong by more than its bound.",
+        "Do not rely on skew figures of the named nodes; check their time service.",
+    ),
+    FindingKind(
+        "clock_inconsistent",
+        "a node's offsets contradict those of the other nodes",
+        "A clock that changed within a window, or time stamps of a faulty network card.",
+        "Check the node's time service and its network card's time stamping.",
+    ),
+    FindingKind(
+        "clock_noncausal",
+        "time stamps of probes are impossible: received before sent",
+        "A clock that was set back during a probe, or faulty hardware time stamps.",
+        "Check what sets the clock of that node.",
+    ),
+    FindingKind(
+        "clock_step",
+        "a node's clock was stepped",
+        "A time service or a person set the clock, or the machine was suspended.",
+        "Configure the time service to slew instead of step while jobs run.",
+    ),
+    FindingKind(
+        "clock_slew",
+        "a node's clock is being slewed fast",
+        "The time service corrects a large offset.",
+        "Wait until it has settled; check why the offset was large.",
+    ),
+    FindingKind(
+        "clock_rate",
+        "clock drift exceeds 100 ppm",
+        "A faulty oscillator, a wrong TSC frequency, or a virtual machine's clock source.",
+        "Check the kernel's clock source; replace the node's board if it persists.",
+    ),
+    FindingKind(
+        "clock_asymmetric",
+        "the path between two nodes is asymmetric",
+        "Different routes or queues in the two directions.",
+        "The bound already covers it; check routing if a narrow bound is needed.",
+    ),
+    FindingKind(
+        "clock_loss",
+        "clock probes of a node are lost",
+        "A congested network, or a firewall that limits UDP.",
+        "Check the network of that node; allow the UDP port range of [clock].",
+    ),
+    FindingKind(
+        "clock_timens",
+        "the agent runs in a time namespace",
+        "A container runtime gave the agent its own monotonic or boot time clock.",
+        "Run the agent outside of the time namespace.",
+    ),
+    FindingKind(
+        "clock_island",
+        "a node is connected to the reference clock by neither a probe nor a time service",
+        "UDP is blocked towards it, and it has no time service.",
+        "Allow UDP between the nodes, or start a time service.",
+    ),
+    FindingKind(
+        "clock_udp_blocked",
+        "UDP is blocked between two nodes",
+        "A firewall between them.",
+        "Allow the UDP port range of [clock]; until then probes use the SSH connections, with wider bounds.",
+    ),
+    FindingKind(
+        "external",
+        "the job waits for an external dependency",
+        "A service, a file or a person outside of the job: a store, a queue, an HTTP server, a prompt.",
+        "Check the dependency that the finding names.",
+    ),
+    FindingKind(
+        "slow",
+        "the job is slow; the cause is unknown",
+        "No rank is consistently late, or too few samples were taken.",
+        "Sample longer (--samples), watch a step variable, or probe the clocks.",
+    ),
+    FindingKind(
+        "undecided",
+        "the job does not progress; the evidence does not show why",
+        "Evidence is missing: ranks that cannot be read, stacks without a known call, no collective data.",
+        "See what the verdict lists as missing; enable the Flight Recorder or run the agent with sudo.",
+    ),
+)
+
+#: Every id with its meaning: what `--fail-on` takes. The kinds of verdict are among them.
+IDS: Final[dict[str, str]] = {kind.id: kind.meaning for kind in FINDINGS}

@@ -146,7 +146,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _fail_on(text: str) -> tuple[str, ...]:
     """Severities and finding ids from a comma-separated list. Raises UsageError for unknown words."""
-    from ..analysis.finding_catalog import IDS
+    from ..analysis.finding import IDS
     from ..report import unknown_words
 
     words = _words(text)

@@ -106,7 +106,7 @@ def run_batch(
 def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> int:
     """Probe the clocks of all nodes and print the result; returns the exit code."""
     from ..present.clocks import clock_rows, clocks_text
-    from ..report.clocks import clocks_line
+    from ..report.skew import clocks_line
 
     lines = ClockLines(sys.stdout.buffer) if as_json else None
     store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet, clocks_s=for_s, clock_lines=lines))

@@ -16,7 +16,7 @@ def schema(kind: str | None) -> int:
     from ..records import KINDS
     from ..report import Report
     from ..session.export.document import SessionDocument
-    from ..topology.schema import TopologyDocument
+    from ..topology.json_document import TopologyDocument
 
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"unknown record kind: {kind}; use {', '.join(sorted(KINDS))}")

@@ -15,8 +15,7 @@ from ..core.store import Store
 from ..monitor.diagnose import Diagnosis, diagnose
 from ..monitor.finding_tracker import FindingTracker
 from ..monitor.hang import verdict_finding, verdicts
-from ..monitor.topology import TopologyFold
-from ..monitor.topology_findings import TopologyFindings
+from ..monitor.topology import TopologyFindings, TopologyFold
 from ..records import Failure, Finding, Log, NodeState, Record
 from ..report import Report
 from ..text.nodeset_fold import fold, fold_ranks, replace_node_name

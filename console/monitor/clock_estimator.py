@@ -12,9 +12,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ..analysis.clock.findings import clock_findings
+from ..analysis.finding import FindingDraft
 from ..config.sections import ClockConfig
 from ..core.bus import Hub, Published
 from ..core.control import Control
+from ..core.store import Store
 from ..records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow, Log, NodeState
 from .clock_jsonl import ClockLines, new_file
 
@@ -44,12 +47,12 @@ class ClockEstimator:
         self._task: asyncio.Task[None] | None = None
         self._failed = self._published_any = False
         self._busy = asyncio.Lock()
-        self._unsubscribe_lines: Callable[[], None] = lambda: None  # of the lines under way
+        self._unsubscribe_lines: Callable[[], None] = lambda: None  # of the current output file
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Start folding; results are also written to `[clock] output_dir`."""
-        self._unsubscribe = self._hub.subscribe(self._append)  # not earlier: records would queue up unfolded
+        self._unsubscribe = self._hub.subscribe(self._append)
         self._open_lines()
         self._task = asyncio.create_task(self._run(), name="clock estimator")
 
@@ -79,14 +82,14 @@ class ClockEstimator:
             records, self._pending = self._pending, []
             try:
                 if sum(isinstance(record, ClockBins) for record in records) < MANY:
-                    said = self._folded(records, is_last)
+                    results = self._folded(records, is_last)
                 else:
-                    said = await asyncio.to_thread(self._folded, records, is_last)
-            except Exception:  # noqa: BLE001 - a fault of ours must be seen, and must not end the watch
+                    results = await asyncio.to_thread(self._folded, records, is_last)
+            except Exception:  # noqa: BLE001 - published as an error
                 self._publish_failure(traceback.format_exc(limit=-3))
                 return
-            if said:
-                self._hub.publish_own(*said)
+            if results:
+                self._hub.publish_own(*results)
 
     async def _run(self) -> None:
         while True:
@@ -102,14 +105,14 @@ class ClockEstimator:
                 return []
             self._fold = self._new_fold()
         self._fold.limits = self._limits
-        said = self._fold.add(records)
+        results = self._fold.add(records)
         for record in records:
             if isinstance(record, NodeState) and record.state == "removed":
                 self._fold.forget(record.node)
-        if is_last and not said and not self._published_any:
-            said = self._fold.finish()
-        self._published_any = self._published_any or any(isinstance(one, ClockWindow) for one in said)
-        return said
+        if is_last and not results and not self._published_any:
+            results = self._fold.finish()
+        self._published_any = self._published_any or any(isinstance(record, ClockWindow) for record in results)
+        return results
 
     def _new_fold(self) -> ClockFold:
         from ..analysis.clock.windows import ClockFold  # numpy takes 190 ms to import
@@ -187,3 +190,21 @@ class _ProbedEdges:
             if isinstance(record, ClockBins):
                 self.first_s = self.first_s or time.monotonic()
                 self.edges.add((record.node, record.dst))
+
+
+class ClockFindings:
+    """Findings from the newest clock lines, windows and time service claims."""
+
+    name = "clocks"
+
+    def __init__(self, store: Store, config: ClockConfig) -> None:
+        self._book = store.clocks
+        self.config = config  # may be replaced by a newer one
+
+    async def evaluate(self, *, is_last: bool) -> list[FindingDraft]:
+        """Clock findings now."""
+        book = self._book
+        lines = [book.nodes[node][-1] for node in book.nodes]
+        windows = [book.windows[key][-1] for key in book.windows]
+        sources = {node: book.sources[node] for node in book.sources}
+        return list(clock_findings(lines, windows, sources, round(self.config.max_bound_us * 1000)))

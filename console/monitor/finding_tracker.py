@@ -33,17 +33,17 @@ class FindingSource(Protocol):
     """An analysis with a state of its own, evaluated after `ANALYSES`."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the analysis in messages."""
+        ...
 
     async def evaluate(self, *, is_last: bool) -> Sequence[FindingDraft]:
         """All findings that hold now. `is_last`: no evaluation follows, so open windows are closed."""
         ...
 
 
-#: Every analysis of the health state, by name. One with a moment of its own (a capture) calls `report` instead.
-ANALYSES: Final[dict[str, Analysis]] = {
-    "health": health.health_findings,
-}
+#: Every analysis of the health state, by name. One with its own schedule (a capture) calls `report` instead.
+ANALYSES: Final[dict[str, Analysis]] = {"health": health.health_findings}
 EVERY_S: Final = 1.0
 #: Pause after an evaluation, as a multiple of its duration: 4,096 GPUs take 90 ms.
 PAUSE: Final = 20
@@ -142,7 +142,7 @@ class FindingTracker:
         return [entry.draft for entry in self._open.values() if entry.source == source and entry.absent_s is None]
 
     def failed(self, name: str, error: Exception) -> None:
-        """Publish, once, that an analysis with a moment of its own failed."""
+        """Publish, once, that an analysis with its own schedule failed."""
         self._publish_failure(name, "".join(traceback.format_exception(error, limit=-3)))
 
     # -- records and analyses ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What `gconsole doctor` found: the checks of all nodes as a table, equal results folded over nodes."""
+"""Node checks of `gconsole doctor` as JSON and as a table, equal results folded over nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GLYPHS: dict[State, str] = {"ok": "●", "info": "·", "warn": "▲", "fail": "
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing looked at on one node."""
+    """One check on one node."""
 
     name: str
     state: State
@@ -27,14 +27,16 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class NodeExam(msgspec.Struct, frozen=True):
+    """The checks of one node; of an unreachable one the check `reach` alone."""
+
     node: str
     reached: bool
     checks: tuple[Check, ...]
-    rtt_ns: int | None = None  # there and back through the agent, shortest seen
+    rtt_ns: int | None = None  # shortest round trip through the agent
 
 
 def examine(answers: Sequence[ExamReply]) -> list[NodeExam]:
-    """Each node's checks; a node that could not be reached, or answered nonsense, has one, which says why."""
+    """The checks of each node; an unreachable node, or one with an invalid reply, has one check with the reason."""
     return [_exam(answer) for answer in answers]
 
 
@@ -42,7 +44,7 @@ def _exam(answer: ExamReply) -> NodeExam:
     try:
         checks = msgspec.convert(answer.value, tuple[Check, ...]) if answer.failure is None else ()
     except msgspec.ValidationError as error:
-        return _unreached(answer.node, Failure("no_answer", f"what came back is no answer: {error}"))
+        return _unreached(answer.node, Failure("no_answer", f"invalid reply: {error}"))
     if answer.failure is not None:
         return _unreached(answer.node, answer.failure)
     reach = Check("reach", "ok", "host key, login and agent work")
@@ -60,7 +62,7 @@ def to_json(exams: Sequence[NodeExam]) -> str:
 
 
 def to_text(exams: Sequence[NodeExam]) -> str:
-    """A block a check, a line a distinct result, nodes folded; troubles carry what to try."""
+    """One block per check, one line per distinct result with its nodes; failed checks have a remedy."""
     names = list(dict.fromkeys(check.name for exam in exams for check in exam.checks))
     lines = []
     for name in names:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from ..analysis.clock import CommonClock
 from ..analysis.collectives.align import groups_of
 from ..analysis.collectives.communication import jobs_in
+from ..analysis.finding import FindingDraft
 from ..analysis.skew import (
     StepProgress,
     SyncPoint,
@@ -17,10 +19,14 @@ from ..analysis.skew import (
     sync_points,
     violations,
 )
-from ..analysis.skew.findings import RankGpu, SkewSnapshot
+from ..analysis.skew.findings import NO_SKEW, RankGpu, SkewSnapshot, skew_findings
 from ..analysis.skew.sync_points import RankKey, capture_sync_points, first_of_periods
+from ..core.derived import Derived
 from ..core.store import Store
 from ..records import GpuInfo
+
+if TYPE_CHECKING:
+    from ..config.sections import SkewConfig
 
 
 def clock_of(store: Store) -> CommonClock:
@@ -103,3 +109,44 @@ def gpus_of(store: Store) -> dict[RankKey, RankGpu]:
             index = info.index if info else now.gpu.index
             gpus[key] = RankGpu(f"{uses[0][0]}:gpu{index}", now.gpu.sm_clock_mhz, now.gpu.power_w)
     return gpus
+
+
+#: Collective entries from which on skew is computed in a thread.
+MANY: Final = 2_000
+
+
+class SkewFindings:
+    """Findings about late ranks, recomputed when a capture, a step or a clock window arrives.
+
+    Steps of jobs without recorded collectives are analysed only at the last evaluation: for thousands of ranks that is
+    too much work for every second.
+    """
+
+    name = "skew"
+
+    def __init__(self, store: Store, config: SkewConfig) -> None:
+        self._store, self._config = store, config
+        self._with_steps = False
+        sources = (store.captures.table.changed_since, store.clocks.nodes.changed_since, store.steps.changed_since)
+        self._skew = Derived(
+            store, sources, lambda: prepare_skew(store, steps=self._with_steps), NO_SKEW, size=self._size,
+            thread_above=MANY,
+        )  # fmt: skip
+
+    def follow(self, config: SkewConfig) -> None:
+        """Apply a changed configuration."""
+        self._config = config
+
+    async def evaluate(self, *, is_last: bool) -> list[FindingDraft]:
+        """Findings about late ranks now."""
+        if not len(self._store.captures) and not self._store.steps.changed_since(-1):
+            return []
+        if is_last:
+            self._with_steps = True
+            self._skew.invalidate()
+        skew = await self._skew.update()
+        return list(skew_findings(skew.primary, skew.violations, skew.desyncs, self._config.max_ms, skew.gpus))
+
+    def _size(self) -> float:
+        entries = sum(len(capture.collectives) for capture in self._store.captures.values())
+        return MANY if self._with_steps else entries

@@ -1,4 +1,4 @@
-"""When the topology is folded anew: only the nodes that said something else, and rarely."""
+"""Topology of the fleet, updated by node and throttled, and findings about nodes that differ from their class."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ..analysis.topology.classes import classes_of
+from ..analysis.finding import FindingDraft
+from ..analysis.topology.classes import NodeClass, classes_of
+from ..analysis.topology.findings import ReportedFindings, difference_findings
 from ..analysis.topology.node import node_topology
 from ..core.store import GpuKey, NicKey, Store
 from ..records import GpuInfo, Nic
 from ..text.nodeset_fold import natural
 from ..topology.groups import captured_of, parallel_groups
 from ..topology.snapshot import TopologySnapshot, facts_of, figures_of, ranks_on, users_of
+from .finding_tracker import FindingTracker
 
-#: It is folded at most this often, in seconds, and the ranks are laid over it as often; more cannot be read.
+#: Seconds between updates.
 EVERY_S: Final = 1.0
-#: From this many changed nodes on it is folded in a thread (a node takes about a millisecond); also where so many are
-#: compared with each other (512 take 90 ms, whichever of them has changed), or so many ranks laid over them.
+#: From so many changed nodes (1 ms each), compared nodes (512 take 90 ms) or ranks on, the update runs in a thread.
 MANY_NODES, MANY_COMPARED, MANY_RANKS = 16, 64, 1024
 
 
 class TopologyFold:
-    """`note` takes in what changed; `fold`, or `prepare` and `accept`, make the topology of it.
+    """The topology of a store in `fleet`. `note` collects changes; `fold`, or `prepare` and `accept`, apply them.
 
-    One serves all who want it: the view that draws it, and `Differing`, which tells of what differs.
+    The topology view and `TopologyFindings` share one.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._noted = -1  # version of the store up to which changes are known
+        self._noted = -1  # version of the store up to which changes are collected
         self._dirty: set[str] = set()
-        self._in_work: set[str] | None = None  # the changed nodes that a fold has, from `prepare` to `accept`
+        self._in_work: set[str] | None = None  # changed nodes, from `prepare` to `accept`
         self._infos: dict[GpuKey, GpuInfo | None] = {}
         self._ports: dict[NicKey, tuple[object, ...]] = {}
         self._due = 0.0
-        self._ranks_at = -1  # version of the store up to which ranks are laid over it
-        self._groups_at = -1  # and up to which captures have told their groups
-        self._pending: Callable[[], TopologySnapshot] | None = None  # of a copy that stands still: its only fold
+        self._ranks_at = -1  # version of the store up to which ranks are placed
+        self._groups_at = -1  # and up to which captures have given the groups
+        self._pending: Callable[[], TopologySnapshot] | None = None  # of a frozen copy: its only update
         self.fleet = TopologySnapshot({}, (), figures=figures_of(store))
 
     def note(self) -> None:
-        """Take in what the store has learned since; figures that change every second are no change here."""
+        """Collect changes of the store since the last call; figures that change every second are ignored."""
         store, since = self._store, self._noted
         self._noted = store.version
         self._dirty.update(key[0] for key in store.links.changed_since(since))
@@ -60,7 +62,7 @@ class TopologyFold:
                 self._dirty.add(nic_key[0])
 
     def still(self) -> TopologyFold:
-        """The topology of this moment: what has changed until now is folded when somebody looks, and nothing later."""
+        """A frozen copy: changes so far are applied on the first use, later ones are ignored."""
         copy = TopologyFold(self._store)
         copy.fleet = replace(self.fleet, figures=self.fleet.figures.still())
         copy._dirty = self._dirty | (self._in_work or set())
@@ -70,7 +72,7 @@ class TopologyFold:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody who looks at it would see something else; never while it is being folded."""
+        """True where an update is due and would change `fleet`; False while one runs."""
         if self._pending is not None:
             return True
         changed = bool(self._dirty) or self._ranks_changed or self._groups_changed
@@ -78,7 +80,7 @@ class TopologyFold:
 
     @property
     def has_news(self) -> bool:
-        """Whether a node has told something else of how it is connected, and the last fold is long enough ago."""
+        """True where the links or devices of a node changed and an update is due."""
         return self._in_work is None and self._is_due and bool(self._dirty)
 
     @property
@@ -96,26 +98,27 @@ class TopologyFold:
 
     @property
     def is_large(self) -> bool:
+        """True where the update takes long enough for a thread."""
         many = len(self._dirty) >= MANY_NODES or len(self._store.ranks) >= MANY_RANKS
         many = many or (bool(self._dirty) and len(self.fleet.nodes) >= MANY_COMPARED)
         return many or (self._groups_changed and any(len(capture.collectives) >= MANY_RANKS
                                                      for capture in self._store.captures.values()))  # fmt: skip
 
     async def fold(self) -> None:
-        """Fold what is known now; in a thread where that is much."""
+        """Apply the changes so far, in a thread where they are many."""
         if not self.is_large:
             self.accept(self.prepare()())
             return
-        made = self.prepare()
+        work = self.prepare()
         try:
-            self.accept(await asyncio.to_thread(made))
+            self.accept(await asyncio.to_thread(work))
         finally:
             if self._in_work is not None:  # it was cancelled
                 self._dirty |= self._in_work
                 self._in_work = None
 
     def prepare(self) -> Callable[[], TopologySnapshot]:
-        """The fold of what is known now, to be called in any thread: it works on copies."""
+        """The update by the changes so far; it works on copies and may run in any thread."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
             return pending
@@ -133,9 +136,8 @@ class TopologyFold:
         def fold() -> TopologySnapshot:
             nodes, classes = before.nodes, before.classes
             if facts:
-                made = {node: node_topology(one) for node, one in facts.items()}
-                known = {**before.nodes, **made}
-                nodes = {node: known[node] for node in sorted(known, key=natural) if known[node].devices}
+                merged = {**before.nodes, **{node: node_topology(own) for node, own in facts.items()}}
+                nodes = {node: merged[node] for node in sorted(merged, key=natural) if merged[node].devices}
                 classes = classes_of(nodes.values())
             ranks = ranks_on(nodes, users)
             groups = before.groups if captured is None else parallel_groups(captured, users.ranks)
@@ -146,11 +148,71 @@ class TopologyFold:
         return fold
 
     def accept(self, fleet: TopologySnapshot) -> None:
-        """From now on this is the topology."""
+        """Replace `fleet` by the result of an update."""
         self.fleet = fleet
         self._in_work = None
 
 
 def _lasting(nic: Nic | None) -> tuple[object, ...]:
-    """What of a port matters to the topology."""
+    """Fields of a port that the topology depends on."""
     return () if nic is None else (nic.state, nic.rate_bytes_s, nic.link_layer, nic.rdma, nic.gid)
+
+
+#: Seconds a difference must last: a new node reports its devices one by one, and `nvlink_down` (every 10 s) goes first.
+LASTS_S: Final = 15.0
+#: Seconds to wait until every node has reported; without all of them the majority is unknown.
+SETTLE_S: Final = 45.0
+
+
+class TopologyFindings:
+    """Updates the shared topology fold and reports differences that last."""
+
+    def __init__(
+        self, store: Store, fold: TopologyFold, findings: FindingTracker, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._fold, self._findings, self._clock = store, fold, findings, clock
+        self._began_s: float | None = None
+        self._basis: tuple[object, ...] = ()  # inputs of the current differences
+        self._now: tuple[FindingDraft, ...] = ()
+        self._since: dict[tuple[tuple[str, ...], str], float] = {}  # (culprits, text): since when it differs
+        self._reported: tuple[FindingDraft, ...] = ()
+
+    async def evaluate(self, *, at_last: bool = False) -> None:
+        """Report lasting differences that no health finding covers; `at_last` all of them."""
+        try:
+            self._fold.note()
+            if self._fold.has_news or at_last:
+                await self._fold.fold()
+            self._compare()
+            if at_last or self._has_settled():
+                self._reported = self._lasting(at_last)
+        except Exception as error:  # noqa: BLE001 - a failing analysis stops no other; published as an error
+            self._findings.failed("topology", error)
+        self._findings.report("topology", self._reported)
+
+    def _compare(self) -> None:
+        """Recompute the differences if the classes or the reported health findings changed."""
+        covered = [finding for finding in self._findings.reported_by("health") if finding.id in _COVERING]
+        classes: tuple[NodeClass, ...] = self._fold.fleet.classes
+        basis = (classes, {(finding.id, finding.culprits, finding.parts) for finding in covered})
+        if self._basis and basis[0] is self._basis[0] and basis[1] == self._basis[1]:
+            return
+        self._basis = basis
+        self._now = difference_findings(classes, ReportedFindings(covered, self._fold.fleet.nodes))
+
+    def _lasting(self, at_last: bool) -> tuple[FindingDraft, ...]:
+        now_s = self._clock()
+        self._since = {(now.culprits, now.text): self._since.get((now.culprits, now.text), now_s) for now in self._now}
+        return tuple(now for now in self._now if at_last or now_s - self._since[now.culprits, now.text] >= LASTS_S)
+
+    def _has_settled(self) -> bool:
+        if self._began_s is None:
+            self._began_s = self._clock()
+        if self._clock() - self._began_s > SETTLE_S:
+            return True
+        nodes = self._store.nodes.values()
+        return all(now.cost or (now.state and now.state.state in ("failed", "lost")) for now in nodes)
+
+
+#: Health findings that may report the same as a difference.
+_COVERING: Final = ("nvlink_down", "pcie_degraded", "version_skew", "nic_down")

@@ -1,7 +1,6 @@
-"""Report of a headless run: `document` is the whole, one module per part, `exit_codes` derives the exit code."""
+"""Report of a headless run: `document` is the whole with its exit code, one module per part."""
 
 from ..text.format import iso
-from .document import SCHEMA, Report, make_report, to_json
-from .exit_codes import coverage_code, exit_code, unknown_words
+from .document import SCHEMA, Report, coverage_code, exit_code, make_report, to_json, unknown_words
 
 __all__ = ["SCHEMA", "Report", "coverage_code", "exit_code", "iso", "make_report", "to_json", "unknown_words"]

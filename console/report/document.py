@@ -1,9 +1,12 @@
-"""The whole report and its JSON: a pure fold of the store, so live and replay reports are equal."""
+"""The whole report and its JSON, a pure fold of the store, so live and replay reports are equal; exit codes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
+from ..analysis.finding import IDS
 from ..analysis.hang import Verdict
 from ..analysis.skew.findings import SkewSnapshot
 from ..core.store import Store
@@ -11,25 +14,32 @@ from ..monitor.hang import jobs_of, verdicts
 from ..monitor.skew import skew_of
 from ..text.format import iso
 from ..text.nodeset_fold import natural
+<<<<<<< HEAD
 from ..text.table import pretty
 from .captures import CaptureLine, capture_lines
 from .clocks import ClocksLine, clocks_line
+=======
+from .captures import CaptureLine, capture_lines, is_partial
+>>>>>>> 167efe55 (Merge report, monitor and topology modules by subject; plain wording in monitor)
 from .collectives import CollectivesLine, collectives_line
-from .findings import FindingLine, finding_lines
-from .jobs import JobLine, RankLine, job_line, rank_line
+from .findings import RANKING, FindingLine, finding_lines
 from .nodes import (
     CostLine,
     GpuLine,
+    JobLine,
     NicLine,
     NodeLine,
+    RankLine,
     TopologyLines,
     cost_lines,
     gpu_lines,
+    job_line,
     nic_lines,
     node_line,
+    rank_line,
     topology_lines,
 )
-from .skew import SkewLine, skew_line
+from .skew import ClocksLine, SkewLine, clocks_line, skew_line
 
 SCHEMA = "gconsole.report/1"
 
@@ -90,3 +100,37 @@ def make_report(store: Store, skew: SkewSnapshot | None = None) -> Report:
 def to_json(report: Report) -> bytes:
     """The report as indented JSON with a newline at its end."""
     return pretty(report).encode() + b"\n"
+
+
+def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
+    """The exit code of a headless command: 4 nothing reachable, 1 a finding that counts, 3 partial, 0 fine.
+
+    `fail_on` is a severity (that or a worse one counts), ids of findings, or both.
+    """
+    if any(_counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
+        return 1
+    unseen = any(job.ranks_missing for job in report.jobs) or any(is_partial(line) for line in report.captures)
+    return _coverage([line.state for line in report.nodes], unseen)
+
+
+def coverage_code(store: Store) -> int:
+    """The exit code of a command that makes no findings: 4 nothing reachable, 3 some nodes unseen, 0 all seen."""
+    return _coverage([now.state.state if now.state else "failed" for now in store.nodes.values()], False)
+
+
+def _coverage(states: Sequence[str], unseen: bool) -> int:
+    if "ok" not in states:
+        return 4
+    return 3 if unseen or any(state != "ok" for state in states) else 0
+
+
+def _counts(line: FindingLine, fail_on: Sequence[str]) -> bool:
+    if line.cleared_at is not None:
+        return False
+    thresholds = [RANKING[word] for word in fail_on if word in RANKING]
+    return line.id in fail_on or any(RANKING[line.severity] >= threshold for threshold in thresholds)
+
+
+def unknown_words(fail_on: Sequence[str]) -> list[str]:
+    """Words of `--fail-on` that are neither a severity nor a finding id."""
+    return [word for word in fail_on if word not in RANKING and word not in IDS]

@@ -18,8 +18,7 @@ from gconsole.config import load
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.headless import batch
-from gconsole.monitor.topology import TopologyFold
-from gconsole.monitor.topology_findings import TopologyFindings
+from gconsole.monitor.topology import TopologyFindings, TopologyFold
 from gconsole.records import NodeState
 from gconsole.records.base import Record
 from gconsole.runtime import Console

@@ -11,9 +11,9 @@ from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.config.sections import ClockConfig, HealthConfig, SkewConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
-from gconsole.monitor.clock_findings import ClockFindings, SkewFindings
+from gconsole.monitor.clock_estimator import ClockFindings
 from gconsole.monitor.finding_tracker import FindingTracker
-from gconsole.monitor.skew import skew_of
+from gconsole.monitor.skew import SkewFindings, skew_of
 from gconsole.present.skew import skew_text
 from gconsole.records import ClockNode, ClockSource, ClockWindow, NodeState, RankStat, Record
 from gconsole.report import exit_code, make_report, unknown_words

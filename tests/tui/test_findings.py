@@ -45,7 +45,7 @@ async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
 
 
 async def test_a_node_that_differs_from_its_class_is_a_finding_in_every_view_and_while_the_picture_stands(monkeypatch):
-    monkeypatch.setattr("gconsole.monitor.topology_findings.LASTS_S", 0.0)
+    monkeypatch.setattr("gconsole.monitor.topology.LASTS_S", 0.0)
     cluster, hub = Cluster(*(f"n{number}" for number in range(1, 6))), Hub()
     hub.subscribe(cluster.store.apply)
     cluster.up()

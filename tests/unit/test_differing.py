@@ -15,10 +15,9 @@ from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.monitor import topology
-from gconsole.monitor import topology_findings as module
+from gconsole.monitor import topology as module
 from gconsole.monitor.finding_tracker import FindingTracker
-from gconsole.monitor.topology import TopologyFold
-from gconsole.monitor.topology_findings import LASTS_S, SETTLE_S, TopologyFindings
+from gconsole.monitor.topology import LASTS_S, SETTLE_S, TopologyFindings, TopologyFold
 from gconsole.records import Log, NodeState
 
 ALIKE = [f"node{number}" for number in range(1, 6)]

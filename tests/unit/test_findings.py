@@ -6,8 +6,7 @@ from typing import get_args
 
 import pytest
 
-from gconsole.analysis.finding import FindingDraft
-from gconsole.analysis.finding_catalog import IDS
+from gconsole.analysis.finding import IDS, FindingDraft
 from gconsole.analysis.hang.verdict import Kind, State
 from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub

@@ -12,7 +12,7 @@ from textual.screen import Screen
 
 from ...core.store import Store
 from ...monitor.finding_tracker import FindingTracker
-from ...monitor.topology_findings import TopologyFindings
+from ...monitor.topology import TopologyFindings
 from ..derived import ClockSkewFold, JobFold
 from ..dialogs.dialog import DetailDialog
 from ..frame_rate import FrameRateLimiter

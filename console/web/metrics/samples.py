@@ -21,7 +21,7 @@ from ...core.control import ActiveRecording
 from ...core.store import NodeNow, Store
 from ...launch.state import JobStatus, job_statuses
 from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, Host, Nic, NodeState, Rank, RankStat
-from ...report.jobs import own_name
+from ...report.nodes import own_name
 from . import exposition as f
 from .exposition import Family, MetricColumn, Sample, labels, sample
 

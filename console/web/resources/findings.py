@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from ...report.clocks import ClocksLine, clocks_line
 from ...report.findings import FindingLine, finding_lines
+from ...report.skew import ClocksLine, clocks_line
 from ..operation import NoParameters, Operation, OperationRequest, WebContext
 
 

@@ -7,8 +7,7 @@ from typing import Annotated, Final
 import msgspec
 
 from ...monitor.hang import jobs_of
-from ...report.jobs import RankLine, is_of_job, rank_line
-from ...report.nodes import GpuLine, gpu_lines
+from ...report.nodes import GpuLine, RankLine, gpu_lines, is_of_job, rank_line
 from ..operation import Operation, OperationRequest, WebContext
 
 Name = Annotated[str, msgspec.Meta(max_length=253)]

@@ -11,7 +11,7 @@ from ...core.job_protocol import NodeStop, is_away
 from ...launch.state import JobStatus, PendingStops, job_status, job_statuses
 from ...monitor.hang import jobs_of
 from ...records import Failure, Job, JobNode, JobState, Log
-from ...report.jobs import JobLine, is_of_job, job_line, own_name
+from ...report.nodes import JobLine, is_of_job, job_line, own_name
 from ..operation import NoParameters, Operation, OperationRequest, WebContext
 from ..problems import http_problem
 

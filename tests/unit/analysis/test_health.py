@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gconsole.analysis.finding_catalog import IDS
+from gconsole.analysis.finding import IDS
 from gconsole.analysis.health import CHECKS, health_findings
 from gconsole.analysis.health.state import HealthState
 from gconsole.config.sections import HealthConfig

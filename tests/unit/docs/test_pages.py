@@ -17,7 +17,7 @@ from types import ModuleType
 import click
 import pytest
 
-from gconsole.analysis.finding_catalog import IDS
+from gconsole.analysis.finding import IDS
 from gconsole.cli import main
 from gconsole.cli.main import gconsole
 from gconsole.config import schema

@@ -20,8 +20,8 @@ from gconsole.records import End, Gpu, GpuLink, GpuProcess, Rank
 from gconsole.report import make_report
 from gconsole.topology.dot import to_dot
 from gconsole.topology.formats import FORMATS
+from gconsole.topology.json_document import TopologyDocument
 from gconsole.topology.pair_queries import find_gpu, path_text
-from gconsole.topology.schema import TopologyDocument
 from gconsole.topology.snapshot import TopologySnapshot, gather
 from gconsole.topology.svg import to_svg
 from gconsole.topology.text import to_text

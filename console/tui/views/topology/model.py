@@ -14,9 +14,9 @@ from ....present.status import GLYPHS
 from ....text.cells import clean, fit, width_of
 from ....text.nodeset_fold import fold
 from ....topology.groups import group_lines, unknown_lines
-from ....topology.matrix import legend, matrix
 from ....topology.pair_queries import access_text, pair_lines, path_lines, route_text
 from ....topology.snapshot import TopologySnapshot
+from ....topology.text import legend, matrix
 from ....topology.tree import SOURCES, Drawn, drawing
 from ...models.detail import Detail, Fact
 
