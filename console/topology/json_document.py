@@ -1,4 +1,4 @@
-"""JSON schema of the topology, documented in `gconsole schema`."""
+"""Topology as JSON (`gconsole topo --format json`); the schema is documented in `gconsole schema`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,7 @@ from ..analysis.topology.bandwidth import Bandwidth, of_nvlinks, of_port, own_li
 from ..analysis.topology.classes import NodeClass
 from ..analysis.topology.node import UP_STATES, Device, NodeTopology, network_of
 from ..analysis.topology.routes import between, peer_access
-<<<<<<< HEAD
 from ..text.table import pretty
-from .schema import (
-    SCHEMA,
-    ClassLine,
-    DeviceLine,
-    DifferenceLine,
-    ParallelGroupLine,
-    TopologyDocument,
-    TopologyLink,
-    TopologyNode,
-)
-=======
-from ..text.json import pretty
->>>>>>> 167efe55 (Merge report, monitor and topology modules by subject; plain wording in monitor)
 from .snapshot import TopologySnapshot, Traffic
 
 SCHEMA: Final = "gconsole.topology/1"
