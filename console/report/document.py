@@ -14,13 +14,8 @@ from ..monitor.hang import jobs_of, verdicts
 from ..monitor.skew import skew_of
 from ..text.format import iso
 from ..text.nodeset_fold import natural
-<<<<<<< HEAD
 from ..text.table import pretty
-from .captures import CaptureLine, capture_lines
-from .clocks import ClocksLine, clocks_line
-=======
 from .captures import CaptureLine, capture_lines, is_partial
->>>>>>> 167efe55 (Merge report, monitor and topology modules by subject; plain wording in monitor)
 from .collectives import CollectivesLine, collectives_line
 from .findings import RANKING, FindingLine, finding_lines
 from .nodes import (
