@@ -20,6 +20,6 @@ def _nothing_of_this_machine_shows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _keys_are_dealt_with_when_nothing_is_left_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    import quiet
+    import event_loop_idle
 
-    quiet.use(monkeypatch)
+    event_loop_idle.use(monkeypatch)

@@ -1,7 +1,7 @@
 """Everything the console can show, once: each view and each dialog with something to show, and how to get there.
 
 What holds for every screen (that it looks as it did, that hostile text breaks no line, that every size is filled) is
-checked for each of these; a new view or dialog is a new row here, and `test_looks.py` fails until it is.
+checked for each of these; a new view or dialog is a new row here, and `test_screenshots.py` fails until it is.
 
     python tests/tui/scenes.py FOLDER [SCENE …]     draws them as SVG, to be looked at
 """
@@ -72,7 +72,6 @@ class Stage:
             if at_home:
                 break
             await self.press("escape")
-            await settle(self.pilot)
         assert self.app.view.id == VIEWS[0].name, "Escape did not lead home"
         self.app.screen.set_focus(self.app.view.initial_focus())
         await settle(self.pilot)
@@ -343,7 +342,7 @@ SCENES = (
 
 async def draw(scene: Scene, folder: Path) -> None:
     """Save it as SVG at every size and in every theme that the tests look at."""
-    from test_looks import LOOKS
+    from test_screenshots import LOOKS
 
     cluster = scene.cluster()
     async with cluster.app().run_test(size=(80, 24), notifications=True) as pilot:
@@ -359,11 +358,11 @@ async def draw(scene: Scene, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    import quiet
+    import event_loop_idle
     from pytest import MonkeyPatch
 
     with MonkeyPatch.context() as patched:
-        quiet.use(patched)
+        event_loop_idle.use(patched)
         Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
         for scene in SCENES:
             if scene.name in sys.argv[2:] or not sys.argv[2:]:

@@ -7,7 +7,7 @@ import time
 import pytest
 from clusters import busy_night, demo, pod
 from invented import Cluster
-from looks import assert_rectangular
+from pictures import assert_rectangular
 from running import running
 from textual.widgets import Input
 from waiting import frames, screen, shows, until

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from clusters import busy_night
-from looks import picture
+from pictures import picture
 from scenes import Stage
 from textual.app import App
 from textual.pilot import Pilot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from invented import Cluster
-from looks import assert_rectangular
+from pictures import assert_rectangular
 from running import running
 from scenes import SCENES, Stage
 from waiting import screen, settle, shows

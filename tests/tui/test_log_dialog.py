@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from clusters import demo
-from looks import assert_rectangular
+from pictures import assert_rectangular
 from running import running
 from waiting import accept, screen, shows, until
 

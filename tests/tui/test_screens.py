@@ -7,7 +7,7 @@ import signal
 import pytest
 from clusters import demo, pod
 from invented import Cluster
-from looks import assert_rectangular
+from pictures import assert_rectangular
 from rich.color import ColorType
 from running import running
 from waiting import frames, screen, settle, shows, until

@@ -6,7 +6,7 @@ import asyncio
 
 from clusters import compared, demo
 from invented import Cluster
-from looks import picture
+from pictures import picture
 from scenes import Stage
 from waiting import settle, until
 

@@ -8,9 +8,10 @@ one: the terminal's own 16 colours cannot be mixed, so there a dialog hides what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice, takewhile
 
 from rich.color import Color
 from rich.style import Style
@@ -52,6 +53,38 @@ def written(pictures: Mapping[str, Picture]) -> str:
     for theme, shown in pictures.items():
         alike.setdefault(shown.lines, {})[theme] = shown
     return "\n".join(f"== {' '.join(same)}\n{_together(same)}" for same in alike.values())
+
+
+def read_pictures(text: str) -> dict[tuple[int, int], dict[str, Picture]]:
+    """Size → theme → picture of a snapshot: parts of `WxH` and what `written` returns. Lines lack trailing spaces."""
+    pictures: dict[tuple[int, int], dict[str, Picture]] = {}
+    rows = iter(text.split("\n"))
+    size = (0, 0)
+    for row in rows:
+        if match := re.fullmatch(r"(\d+)x(\d+)", row):
+            size = (int(match[1]), int(match[2]))
+        elif row.startswith("== "):
+            lines = list(islice(rows, size[1]))
+            lines[0] = lines[0].ljust(len(next(rows)))  # the rule below is as long as the first line
+            runs = list(takewhile(lambda run: run != "~", rows))
+            legend = dict(_legend_entry(entry) for entry in takewhile(bool, rows))
+            for theme in row.removeprefix("== ").split():
+                cells = [tuple(legend[letter][theme] for letter in line) for run in runs for line in _unfolded(run)]
+                pictures.setdefault(size, {})[theme] = Picture(tuple(lines), tuple(cells))
+    return pictures
+
+
+def _legend_entry(entry: str) -> tuple[str, dict[str, str]]:
+    """Letter and its style in each theme."""
+    styles = (style.split(": ", 1) for style in entry[3:].split("   "))
+    return entry[:3].rstrip(), dict(styles)
+
+
+def _unfolded(run: str) -> list[list[str]]:
+    """The rows that one line of runs stands for, as letters, a letter a cell."""
+    runs, _, count = run.partition(" x")
+    letters = [letter for letter, cells in re.findall(r"([A-Za-z]+)(\d+)", runs) for _ in range(int(cells))]
+    return [letters] * int(count or 1)
 
 
 def _together(pictures: Mapping[str, Picture]) -> str:

@@ -1,13 +1,19 @@
-"""How every view and dialog looks, at every size and in every theme; `looks.py` says in what form.
+"""Every view and dialog against its snapshot, by size and theme; `pictures.py` defines the format of the snapshots.
 
-After a change on purpose: `pytest tests/tui/test_looks.py --snapshot-update`, and look at what changed, as text in the
-diff and as pictures with `python tests/tui/scenes.py FOLDER`.
+`make test` compares the dark theme at every size and, at 80x24, one other theme per scene. `make full` compares every
+theme at 80x24, and dark and light at every size.
+
+After a change on purpose: `pytest tests/tui/test_screenshots.py -m "" --snapshot-update`, then review the diff as text
+and as SVG with `python tests/tui/scenes.py FOLDER`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
-from looks import Picture, assert_rectangular, picture, written
+from pictures import Picture, assert_rectangular, picture, read_pictures, written
 from scenes import SCENES, Scene, Stage
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
@@ -20,8 +26,11 @@ from gconsole.tui.theme.themes import theme_files
 from gconsole.tui.views.registry import VIEWS
 
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 60))
+Size = tuple[int, int]
 BOTH = ("dark", "light")
 ALL = tuple(theme.name for theme in theme_files())
+OTHERS = tuple(theme for theme in ALL if theme != "dark")
+SNAPSHOTS = Path(__file__).parent / "__snapshots__" / "test_screenshots"
 #: Dark and light at every size, the others at the size that most terminals have.
 LOOKS = [
     *((theme, size) for theme in BOTH for size in SIZES),
@@ -41,23 +50,48 @@ def _a_folder_that_every_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name.replace(" ", "_"))
-async def test_it_looks_as_it_did(scene: Scene, snapshot: SnapshotAssertion):
+BY_NAME = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name.replace(" ", "_"))
+
+
+async def taken(
+    scene: Scene, looks: Sequence[tuple[str, tuple[int, int]]]
+) -> dict[tuple[int, int], dict[str, Picture]]:
+    """Size → theme → the scene as it is drawn then; each has exactly the cells of the terminal."""
     cluster = scene.cluster()
-    pictures: dict[tuple[int, int], dict[str, Picture]] = {size: {} for size in SIZES}
+    pictures: dict[Size, dict[str, Picture]] = {}
     async with cluster.app().run_test(size=(80, 24), notifications=True) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)
         await scene.open(stage)
-        for theme, size in LOOKS:
+        for theme, size in looks:
             stage.app.themes.use(theme)
             await pilot.resize_terminal(*size)
             await stage.still()
             assert_rectangular(stage.app)
-            pictures[size][theme] = picture(stage.app)
+            pictures.setdefault(size, {})[theme] = picture(stage.app)
         assert scene.dialog is None or isinstance(stage.app.screen, scene.dialog)
+    return pictures
+
+
+@pytest.mark.full
+@BY_NAME
+async def test_scene_matches_its_snapshot(scene: Scene, snapshot: SnapshotAssertion):
+    pictures = await taken(scene, LOOKS)
     parts = [f"{width}x{height}\n{written(pictures[width, height])}" for width, height in SIZES]
     assert "\n".join(parts) == snapshot(extension_class=AsText)
+
+
+@BY_NAME
+async def test_scene_matches_its_snapshot_at_every_size_and_in_one_more_theme(scene: Scene):
+    other = OTHERS[SCENES.index(scene) % len(OTHERS)]
+    file = f"test_scene_matches_its_snapshot[{scene.name.replace(' ', '_')}].txt"
+    expected = read_pictures((SNAPSHOTS / file).read_text(encoding="utf-8"))
+
+    pictures = await taken(scene, [*(("dark", size) for size in SIZES), (other, (80, 24))])
+
+    for size, themes in pictures.items():
+        for theme, shown in themes.items():
+            assert written({theme: shown}) == written({theme: expected[size][theme]}), f"{size} in {theme}"
 
 
 def test_every_view_and_every_dialog_is_among_them():
