@@ -21,7 +21,7 @@ from gconsole.tui.views.jobs.view import JobsView
 # So that `from invented import Cluster` works, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
-from invented import Cluster
+from fake_cluster import Cluster
 from waiting import settle
 
 from tests.bench.headless_screen import STYLES, Painted, frame

@@ -24,7 +24,7 @@ from gconsole.tui.widgets.record_grid import RecordGrid
 # So that `from invented import Cluster` works, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
-from invented import Cluster
+from fake_cluster import Cluster
 
 from tests.bench.headless_screen import STYLES, Painted
 from tests.bench.process_usage import memory_bytes

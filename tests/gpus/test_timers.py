@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cuda.library import CALLS, NAME, folder
-from fakeproc import check
+from fake_proc import check
 
 from gconsole_remote.clocks import gpu_timer
 from gconsole_remote.nvml.simulate import SimulatedNvml

@@ -2,7 +2,7 @@
 
 import pynvml
 import pytest
-from fakeproc import check
+from fake_proc import check
 from nvml import scenarios
 from nvml.library import Scenario, load
 

@@ -4,7 +4,7 @@ import time
 from types import SimpleNamespace
 
 import pynvml
-from fakeproc import check
+from fake_proc import check
 
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.gpu import GpuSampler

@@ -20,7 +20,7 @@ from program import GCONSOLE
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
-from session_made import a_job, a_session
+from session_builders import a_job, a_session
 
 from gconsole.session.format import parquet_reader, reader
 from gconsole.session.format.layout import Session, SessionError

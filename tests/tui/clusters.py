@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invented import SECOND, Cluster
+from fake_cluster import SECOND, Cluster
 
 from gconsole.records import Gap, Host, Log, Mark, Missing, Node
 

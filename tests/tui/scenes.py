@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clusters import busy_night, compared, demo, started
-from invented import Cluster
+from fake_cluster import Cluster
 from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen

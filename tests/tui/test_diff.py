@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from invented import SECOND
+from fake_cluster import SECOND
 from scenes import difference
 from textual.pilot import Pilot
 from tmux import Tmux

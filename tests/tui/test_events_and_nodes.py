@@ -6,7 +6,7 @@ import time
 
 import pytest
 from clusters import busy_night, demo, pod
-from invented import Cluster
+from fake_cluster import Cluster
 from pictures import assert_rectangular
 from running import running
 from textual.widgets import Input

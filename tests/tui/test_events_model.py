@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from invented import NOON, SECOND, Cluster
+from fake_cluster import NOON, SECOND, Cluster
 
 from gconsole.config.model import Config
 from gconsole.core.bus import Hub

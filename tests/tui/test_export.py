@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from clusters import demo, pod
-from invented import NOON
+from fake_cluster import NOON
 from running import running
 from textual.pilot import Pilot
 from textual.widgets import Input

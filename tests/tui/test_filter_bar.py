@@ -6,7 +6,7 @@ import json
 
 import pytest
 from clusters import demo, pod
-from invented import Cluster
+from fake_cluster import Cluster
 from running import running
 from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from invented import Cluster
+from fake_cluster import Cluster
 from waiting import screen, until
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))

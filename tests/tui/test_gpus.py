@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from clusters import pod
-from invented import GIB, Cluster
+from fake_cluster import GIB, Cluster
 from running import running
 from waiting import screen, shows, until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from clusters import pod
-from invented import LOADER, SECOND, Cluster
+from fake_cluster import LOADER, SECOND, Cluster
 from running import running
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
-from invented import Cluster
+from fake_cluster import Cluster
 from pictures import assert_rectangular
 from running import running
-from scenes import SCENES, Stage
+from scenes import SCENES, Scene, Stage
 from waiting import screen, settle, shows
 
 from gconsole.records import Gap, Log, Mark, Missing, Node
@@ -61,15 +63,14 @@ def hostile(text: str) -> Cluster:
     return cluster
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-async def test_text_from_a_node_breaks_no_line_of_any_view_or_dialog(kind: str):
-    text, size = HOSTILE[kind]
+async def assert_no_line_breaks(text: str, size: tuple[int, int], scenes: Sequence[Scene]) -> None:
+    """Open these scenes, with that text for everything that a node can name, on a terminal of that size."""
     cluster = hostile(text)
     app = cluster.app()
     async with app.run_test(size=size, notifications=True) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)
-        for scene in SCENES:
+        for scene in scenes:
             await scene.open(stage)
             await stage.still()
             assert_rectangular(app)
@@ -77,6 +78,22 @@ async def test_text_from_a_node_breaks_no_line_of_any_view_or_dialog(kind: str):
         app.notify(f"{text}!", timeout=600, markup=False)
         await pilot.pause()
         assert_rectangular(app)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_text_from_a_node_breaks_no_line_of_any_view_or_dialog(kind: str):
+    await assert_no_line_breaks(*HOSTILE[kind], SCENES)
+
+
+async def test_all_hostile_texts_at_once_break_no_line_of_any_view_or_dialog():
+    everything = " ".join(text[:300] for text, _ in HOSTILE.values())
+    await assert_no_line_breaks(everything, (60, 20), SCENES)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_each_hostile_text_breaks_no_line_of_every_seventh_scene(kind: str):
+    await assert_no_line_breaks(*HOSTILE[kind], SCENES[list(HOSTILE).index(kind) :: len(HOSTILE)])
 
 
 async def test_markup_is_shown_not_obeyed():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from clusters import started
-from invented import Cluster
+from fake_cluster import Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle, shows, until
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from clusters import demo, pod
-from invented import Cluster
+from fake_cluster import Cluster
 from running import running
 from textual.command import CommandPalette
 from textual.pilot import Pilot

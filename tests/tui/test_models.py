@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from clusters import demo, pod
-from invented import SECOND, Cluster
+from fake_cluster import SECOND, Cluster
 
 from gconsole.present.spans import Line
 from gconsole.records import AgentCost, NodeState, RankStat

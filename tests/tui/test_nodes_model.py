@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from clusters import demo, pod
-from invented import NOON, Cluster
+from fake_cluster import NOON, Cluster
 
 from gconsole.present.spans import wrapped
 from gconsole.records import Host, Missing, Process

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from clusters import busy_night, demo
-from invented import Cluster
-from session_made import a_job, a_session
+from fake_cluster import Cluster
+from session_builders import a_job, a_session
 from waiting import screen, settle, shows, until
 
 from gconsole.core.store import Store

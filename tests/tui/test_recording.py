@@ -1,7 +1,7 @@
 """`r` begins and ends recordings by name, the header says so, and nobody leaves one without meaning to."""
 
 from clusters import pod
-from invented import SECOND, Cluster
+from fake_cluster import SECOND, Cluster
 from textual.pilot import Pilot
 from waiting import until
 

@@ -3,8 +3,8 @@
 import copy
 
 import pytest
-from invented import SECOND, Cluster
-from session_made import a_job, a_session
+from fake_cluster import SECOND, Cluster
+from session_builders import a_job, a_session
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from clusters import busy_night, compared
-from invented import LOADER, Cluster
+from fake_cluster import LOADER, Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from clusters import demo, pod
-from invented import Cluster
+from fake_cluster import Cluster
 from pictures import assert_rectangular
 from rich.color import ColorType
 from running import running

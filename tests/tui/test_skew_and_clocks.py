@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from clusters import compared, demo
-from invented import Cluster
+from fake_cluster import Cluster
 from pictures import picture
 from scenes import Stage
 from waiting import settle, until

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from invented import Cluster
+from fake_cluster import Cluster
 from textual.pilot import Pilot
 from waiting import accept, frames, screen, settle, shows, until
 

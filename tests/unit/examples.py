@@ -8,7 +8,7 @@ import os
 SHARE = {"quick": 0.1, "test": 0.25, "full": 2.0}
 TIER = os.environ.get("GCONSOLE_TIER", "test")
 #: Fewer examples than these find nothing that the first, trivial ones do not.
-LEAST = 10
+LEAST = 5
 
 
 def examples(wanted: int) -> int:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fakeproc import check
+from fake_proc import check
 
 from comms.documents import (
     NCCL_LOG,

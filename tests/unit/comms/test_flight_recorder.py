@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 from examples import examples
-from fakeproc import check
+from fake_proc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

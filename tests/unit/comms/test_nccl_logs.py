@@ -1,7 +1,7 @@
 """NCCL's own log and Inspector's: what was launched, what was completed. All synthetic, after NCCL's sources."""
 
 from examples import examples
-from fakeproc import check
+from fake_proc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

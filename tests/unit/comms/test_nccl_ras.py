@@ -4,7 +4,7 @@ import json
 
 import pytest
 from examples import examples
-from fakeproc import check
+from fake_proc import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

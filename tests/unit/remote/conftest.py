@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # so that `from fakeproc import 
 @pytest.fixture
 def proc(tmp_path, monkeypatch):
     """An empty /proc of the test's own, and samplers that do not wait between their first two looks."""
-    from fakeproc import FakeProc
+    from fake_proc import FakeProc
 
     monkeypatch.setattr("gconsole_remote.samplers.processes.FIRST_SAMPLE_S", 0.0)
     root = tmp_path / "proc"
@@ -22,7 +22,7 @@ def proc(tmp_path, monkeypatch):
 @pytest.fixture
 def ranks():
     """Processes of this machine that end with the test."""
-    from liveranks import Ranks
+    from live_ranks import Ranks
 
     ranks = Ranks()
     yield ranks

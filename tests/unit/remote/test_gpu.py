@@ -1,7 +1,7 @@
 """The GPU sampler on simulated GPUs."""
 
 import pytest
-from fakeproc import check
+from fake_proc import check
 
 from gconsole_remote.nvml.simulate import NVMLError, SimulatedNvml
 from gconsole_remote.samplers.base import Context, Unavailable

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from fakeproc import check
+from fake_proc import check
 
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.host import HostSampler, Rates

@@ -1,7 +1,7 @@
 """Which NCCL a rank has loaded, for the comparison between nodes."""
 
 import pytest
-from fakeproc import torch_rank, watch
+from fake_proc import torch_rank, watch
 
 ENV = torch_rank(0, 2)
 LINE = "7f0000000000-7f0000100000 r-xp 00000000 08:01 1234    {}\n"

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from fakeproc import check
+from fake_proc import check
 
 from gconsole_remote.samplers.base import Context, Unavailable
 from gconsole_remote.samplers.nic import NicSampler

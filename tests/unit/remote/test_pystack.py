@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from liveranks import Blobs, Ranks, capture, main_thread
+from live_ranks import Blobs, Ranks, capture, main_thread
 
 from gconsole_remote.proc import programs
 from gconsole_remote.proc.procfs import ProcFs

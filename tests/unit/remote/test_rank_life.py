@@ -1,7 +1,7 @@
 """What a rank's process does, and how it ends."""
 
 import pytest
-from fakeproc import torch_rank, watch
+from fake_proc import torch_rank, watch
 
 ENV = torch_rank(0, 2)
 

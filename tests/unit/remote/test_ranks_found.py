@@ -1,7 +1,7 @@
 """Which processes are ranks: every trap of inherited, late, doubled and stale variables, on a /proc of files."""
 
 import pytest
-from fakeproc import KERNEL_THREAD, Watch, torch_rank, watch
+from fake_proc import KERNEL_THREAD, Watch, torch_rank, watch
 
 LAUNCHERS = {
     "torch": {"RANK": "1", "WORLD_SIZE": "4"},

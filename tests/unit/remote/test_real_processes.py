@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fakeproc import check, kind_of
+from fake_proc import check, kind_of
 
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.processes import ProcessSampler

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from liveranks import LOCK, READY, SLEEP, capture, main_thread
+from live_ranks import LOCK, READY, SLEEP, capture, main_thread
 
 from gconsole_remote.clocks import stamps
 from gconsole_remote.stacks import capture as stacks

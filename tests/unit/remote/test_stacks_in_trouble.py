@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from liveranks import PY_SPY, SLEEP, Blobs, a_slow_py_spy, capture, main_thread
+from live_ranks import PY_SPY, SLEEP, Blobs, a_slow_py_spy, capture, main_thread
 
 from gconsole_remote.stacks import capture as stacks
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakeproc import check
-from liveranks import PY_SPY, SLEEP
+from fake_proc import check
+from live_ranks import PY_SPY, SLEEP
 
 from gconsole_remote.stacks import capture
 

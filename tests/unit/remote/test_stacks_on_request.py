@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from liveranks import LOCK, READY, SLEEP, capture, main_thread
+from live_ranks import LOCK, READY, SLEEP, capture, main_thread
 
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import py_spy, readers

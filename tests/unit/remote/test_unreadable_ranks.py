@@ -2,7 +2,7 @@
 
 import os
 
-from fakeproc import torch_rank, watch
+from fake_proc import torch_rank, watch
 
 OTHER = os.geteuid() + 1001
 

@@ -3,15 +3,15 @@
 import time
 
 import pytest
-from asking import Asked
+from session_queries import SessionQueries
 
 
 @pytest.fixture
-def asked():
+def open_queries():
     opened = []
 
     def open_(path):
-        opened.append(Asked(path))
+        opened.append(SessionQueries(path))
         return opened[-1]
 
     yield open_

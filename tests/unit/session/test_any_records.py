@@ -7,7 +7,7 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from session_made import any_record
+from session_builders import any_record
 from sessionfiles import crashed
 
 from gconsole.core.bus import Hub

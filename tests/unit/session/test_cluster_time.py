@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from session_made import START, a_session, gpu
+from session_builders import START, a_session, gpu
 
 from gconsole.analysis.clock import CommonClock
 from gconsole.records import ClockNode, ClockSnapshot, RankStat

@@ -6,7 +6,7 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from session_made import any_record, records_in
+from session_builders import any_record, records_in
 
 from gconsole.records import KINDS, RawRecord, decode, encode
 from gconsole.session.format.duckdb_connection import connect

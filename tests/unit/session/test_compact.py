@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from session_made import HOUR, START, a_job, a_session, gpu, records_in
+from session_builders import HOUR, START, a_job, a_session, gpu, records_in
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import Host, Mark, decode, encode

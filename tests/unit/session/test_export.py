@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from session_made import START, a_job, a_session, any_record, gpu
+from session_builders import START, a_job, a_session, any_record, gpu
 
 from gconsole.cli.export import export as command
 from gconsole.cli.sessions import sessions

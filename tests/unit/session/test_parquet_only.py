@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from session_made import a_job, a_session, any_record, gpu
+from session_builders import a_job, a_session, any_record, gpu
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import KINDS, Gpu, Mark, RankStat, RawRecord, encode

@@ -1,7 +1,7 @@
 """SQL over records: what it answers, and what it tells of itself."""
 
 import pytest
-from session_made import a_hang, a_job, a_session, gpu
+from session_builders import a_hang, a_job, a_session, gpu
 
 from gconsole.records import encode
 from gconsole.session.manage.compact import compact
@@ -10,7 +10,7 @@ from gconsole.session.manage.compact import compact
 
 
 @pytest.mark.slow
-def test_segments_and_parquet_and_a_file_of_records_answer_alike(tmp_path, asked):
+def test_segments_and_parquet_and_a_file_of_records_answer_alike(tmp_path, open_queries):
     records = [*a_job(), *a_hang()]
     segments = a_session(tmp_path, records, "segments")
     parquet = a_session(tmp_path, records, "parquet")
@@ -19,13 +19,13 @@ def test_segments_and_parquet_and_a_file_of_records_answer_alike(tmp_path, asked
     file.write_bytes(b"".join(encode(record) + b"\n" for record in records))
     sql = "SELECT node, rank, avg(util_pct), count(*) FROM gpu_by_rank GROUP BY ALL ORDER BY ALL"
 
-    answers = [asked(path)(sql) for path in (segments.path, parquet.path, file)]
+    answers = [open_queries(path)(sql) for path in (segments.path, parquet.path, file)]
 
     assert answers[0] == [("n0", 0, 100.0, 3), ("n0", 1, 50.0, 3), ("n1", 2, 100.0, 3), ("n1", 3, 100.0, 3)]
     assert answers[1] == answers[2] == answers[0]
 
 
-def test_what_was_recorded_after_compaction_is_there_too(tmp_path, asked):
+def test_what_was_recorded_after_compaction_is_there_too(tmp_path, open_queries):
     from gconsole.session.format import zstd_frames
     from gconsole.session.format.writer import SegmentWriter
 
@@ -36,11 +36,11 @@ def test_what_was_recorded_after_compaction_is_there_too(tmp_path, asked):
     writer.append(zstd_frames.pack([encode(late)], {"gpu": 1}, late.rx, late.rx))
     writer.close()
 
-    assert asked(session.path)("SELECT count(*), sum(seq) FROM gpu") == [(3, 6)]
+    assert open_queries(session.path)("SELECT count(*), sum(seq) FROM gpu") == [(3, 6)]
 
 
-def test_ranks_now_is_one_row_a_rank_with_its_last_figures(tmp_path, asked):
-    ask = asked(a_session(tmp_path, a_job()).path)
+def test_ranks_now_is_one_row_a_rank_with_its_last_figures(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, a_job()).path)
 
     rows = ask("SELECT rank, node, state, step, gpu, gpu_index, gpu_util_pct FROM ranks_now")
 
@@ -50,22 +50,22 @@ def test_ranks_now_is_one_row_a_rank_with_its_last_figures(tmp_path, asked):
     ]  # fmt: skip
 
 
-def test_watched_variables_are_asked_for_by_name(tmp_path, asked):
-    ask = asked(a_session(tmp_path, a_job()).path)
+def test_watched_variables_are_asked_for_by_name(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, a_job()).path)
 
     rows = ask("SELECT watched['loss']::DOUBLE, watched['phase']->>'$' FROM rank_stat WHERE rank = 0 ORDER BY step")
 
     assert rows == [(3.5, "train"), (2.5, "train"), (1.5, "train")]
 
 
-def test_a_rank_whose_gpu_only_its_environment_tells_is_found_by_it(tmp_path, asked):
-    ask = asked(a_session(tmp_path, a_job()).path)
+def test_a_rank_whose_gpu_only_its_environment_tells_is_found_by_it(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, a_job()).path)
 
     assert ask("SELECT rank, source FROM gpu_of_rank ORDER BY rank")[2:] == [(2, "gpu_process"), (3, "rank")]
 
 
-def test_stack_groups_have_the_odd_rank_first_and_repeated_stacks_in_full(tmp_path, asked):
-    ask = asked(a_session(tmp_path, a_hang()).path)
+def test_stack_groups_have_the_odd_rank_first_and_repeated_stacks_in_full(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, a_hang()).path)
 
     rows = ask("SELECT count, ranks, stack FROM stack_groups")
 
@@ -75,37 +75,37 @@ def test_stack_groups_have_the_odd_rank_first_and_repeated_stacks_in_full(tmp_pa
     ]
 
 
-def test_backtrace_counts_from_the_innermost_call(tmp_path, asked):
-    ask = asked(a_session(tmp_path, a_hang()).path)
+def test_backtrace_counts_from_the_innermost_call(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, a_hang()).path)
 
     rows = ask("SELECT rank, depth, func, lineno FROM backtrace WHERE rank = 1 AND is_main ORDER BY depth")
 
     assert rows == [(1, 0, "load_shard", 88), (1, 1, "<module>", 212)]
 
 
-def test_collective_waits_name_who_waits_in_what_for_how_long(tmp_path, asked):
-    ask = asked(a_session(tmp_path, a_hang()).path)
+def test_collective_waits_name_who_waits_in_what_for_how_long(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, a_hang()).path)
 
     rows = ask('SELECT "group", seq_id, operation, waiting, ranks, waited_s FROM collective_waits')
 
     assert rows == [("0", 1423, "nccl:all_reduce", 2, [0, 2], 41.0)]
 
 
-def test_records_of_unknown_kinds_can_be_asked_for(tmp_path, asked):
+def test_records_of_unknown_kinds_can_be_asked_for(tmp_path, open_queries):
     path = tmp_path / "night.ndjson"
     path.write_bytes(b'{"kind":"quark","node":"n1","agent":"a","seq":3,"rx":9,"charm":7}\n')
 
-    assert asked(path)("SELECT kind, raw->>'charm' FROM unknown") == [("quark", "7")]
+    assert open_queries(path)("SELECT kind, raw->>'charm' FROM unknown") == [("quark", "7")]
 
 
-def test_time_of_the_cluster_is_unknown_without_a_clock_model(tmp_path, asked):
-    ask = asked(a_session(tmp_path, a_job()).path)
+def test_time_of_the_cluster_is_unknown_without_a_clock_model(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, a_job()).path)
 
     assert ask("SELECT DISTINCT t_cluster, bound_ns FROM gpu") == [(None, None)]
 
 
-def test_an_answer_has_at_most_as_many_rows_as_were_asked_for(tmp_path, asked):
-    ask = asked(a_session(tmp_path, [gpu(n) for n in range(1, 50)]).path)
+def test_an_answer_has_at_most_as_many_rows_as_were_asked_for(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, [gpu(n) for n in range(1, 50)]).path)
 
     cut = ask.database.query("SELECT seq FROM gpu", limit=10)
     whole = ask.database.query("SELECT seq FROM gpu", limit=49)
@@ -117,28 +117,28 @@ def test_an_answer_has_at_most_as_many_rows_as_were_asked_for(tmp_path, asked):
 # -- what it tells of itself -------------------------------------------------------------------------------------------
 
 
-def test_describe_lists_tables_and_short_views(tmp_path, asked):
-    told = asked(a_session(tmp_path, [gpu(1)]).path)("describe")
+def test_describe_lists_tables_and_short_views(tmp_path, open_queries):
+    told = open_queries(a_session(tmp_path, [gpu(1)]).path)("describe")
 
     assert ("gpu", "records", "One GPU at one tick.") in told
     assert "ranks_now" in [name for name, *_ in told]
 
 
 @pytest.mark.parametrize("question", ["DESCRIBE gpu", "desc gpu;", ' describe TABLE "gpu" '])
-def test_describe_tells_units_and_meanings(tmp_path, asked, question):
-    told = asked(a_session(tmp_path, [gpu(1)]).path)(question)
+def test_describe_tells_units_and_meanings(tmp_path, open_queries, question):
+    told = open_queries(a_session(tmp_path, [gpu(1)]).path)(question)
 
     assert ("power_w", "DOUBLE", "W", "") in told
     assert ("energy_j", "DOUBLE", "J", "since the driver was loaded") in told
 
 
-def test_describe_of_a_question_is_duckdbs_own(tmp_path, asked):
-    told = asked(a_session(tmp_path, [gpu(1)]).path)("DESCRIBE SELECT power_w AS watts FROM gpu")
+def test_describe_of_a_question_is_duckdbs_own(tmp_path, open_queries):
+    told = open_queries(a_session(tmp_path, [gpu(1)]).path)("DESCRIBE SELECT power_w AS watts FROM gpu")
 
     assert told[0][:2] == ("watts", "DOUBLE")
 
 
-def test_the_names_for_completion_are_tables_with_their_columns(tmp_path, asked):
-    names = asked(a_session(tmp_path, [gpu(1)]).path).database.names()
+def test_the_names_for_completion_are_tables_with_their_columns(tmp_path, open_queries):
+    names = open_queries(a_session(tmp_path, [gpu(1)]).path).database.names()
 
     assert "rank" in names["gpu_by_rank"] and "util_pct" in names["gpu"] and "bound_ns" in names["gpu"]

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from asking import ENDLESS, run
 from click.testing import CliRunner
-from session_made import a_hang, a_job, a_session, gpu
+from session_builders import a_hang, a_job, a_session, gpu
+from session_queries import ENDLESS, run
 
 from gconsole.cli.query import query as command
 from gconsole.records import Mark

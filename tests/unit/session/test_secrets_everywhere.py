@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from session_made import START
+from session_builders import START
 
 from gconsole.core.bus import Hub
 from gconsole.records import (

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from session_made import START, a_job, a_session, gpu
+from session_builders import START, a_job, a_session, gpu
 
 from gconsole.cli.stat import stat as command
 from gconsole.records import Collective, Mark

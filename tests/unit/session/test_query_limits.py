@@ -5,8 +5,8 @@ import threading
 
 import pandas as pd
 import pytest
-from asking import ENDLESS, run
-from session_made import a_job, a_session, gpu
+from session_builders import a_job, a_session, gpu
+from session_queries import ENDLESS, SessionQueries, run
 
 from gconsole.session.query.engine import Database
 from gconsole.session.query.limits import QueryCancelled, QueryError
@@ -64,34 +64,40 @@ REFUSED = [
 ]
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def query_one_record(tmp_path_factory):
+    """SQL over a session of one record."""
+    queries = SessionQueries(a_session(tmp_path_factory.mktemp("one"), [gpu(1)]).path)
+    yield queries
+    queries.close()
+
+
 @pytest.mark.parametrize("sql", REFUSED)
-def test_nothing_but_the_records_can_be_read_and_nothing_written(tmp_path, asked, sql):
-    ask = asked(a_session(tmp_path, [gpu(1)]).path)
+def test_nothing_but_the_records_can_be_read_and_nothing_written(tmp_path, query_one_record, sql):
     out = tmp_path / "written"
 
     with pytest.raises(QueryError):
-        ask(sql.format(out=out))
+        query_one_record(sql.format(out=out))
 
     assert not out.exists()
-    assert ask("SELECT count(*) FROM gpu") == [(1,)]
+    assert query_one_record("SELECT count(*) FROM gpu") == [(1,)]
 
 
 @pytest.mark.parametrize("sql", ["SELECT * FROM '/etc/passwd'", "SELECT * FROM '/etc/shadow.csv'"])
-def test_a_path_is_no_table(tmp_path, asked, sql):
+def test_a_path_is_no_table(tmp_path, open_queries, sql):
     with pytest.raises(QueryError):
-        asked(a_session(tmp_path, [gpu(1)]).path)(sql)
+        open_queries(a_session(tmp_path, [gpu(1)]).path)(sql)
 
 
-def test_a_variable_of_the_program_is_no_table(tmp_path, asked):
+def test_a_variable_of_the_program_is_no_table(tmp_path, open_queries):
     secret = pd.DataFrame({"word": ["swordfish"]})
     assert len(secret)
     with pytest.raises(QueryError):
-        asked(a_session(tmp_path, [gpu(1)]).path)("SELECT * FROM secret")
+        open_queries(a_session(tmp_path, [gpu(1)]).path)("SELECT * FROM secret")
 
 
-def test_settings_that_shut_it_off_are_in_force(tmp_path, asked):
-    ask = asked(a_session(tmp_path, [gpu(1)]).path)
+def test_settings_that_shut_it_off_are_in_force(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, [gpu(1)]).path)
     names = (
         "('enable_external_access', 'lock_configuration', 'autoload_known_extensions', 'python_enable_replacements')"
     )
@@ -104,18 +110,18 @@ def test_settings_that_shut_it_off_are_in_force(tmp_path, asked):
     }  # fmt: skip
 
 
-def test_a_mistake_is_told_where_it_is(tmp_path, asked):
+def test_a_mistake_is_told_where_it_is(tmp_path, open_queries):
     with pytest.raises(QueryError, match=r'Candidate bindings.*"power_w"'):
-        asked(a_session(tmp_path, [gpu(1)]).path)("SELECT powr_w FROM gpu")
+        open_queries(a_session(tmp_path, [gpu(1)]).path)("SELECT powr_w FROM gpu")
 
 
-def test_a_question_that_takes_too_long_is_given_up(tmp_path, asked):
+def test_a_question_that_takes_too_long_is_given_up(tmp_path, open_queries):
     with pytest.raises(QueryError, match=r"no result within 0\.2 s"):
-        asked(a_session(tmp_path, [gpu(1)]).path)(ENDLESS, deadline_s=0.2)
+        open_queries(a_session(tmp_path, [gpu(1)]).path)(ENDLESS, deadline_s=0.2)
 
 
-def test_a_question_can_be_cancelled_from_another_thread(tmp_path, asked):
-    ask = asked(a_session(tmp_path, [gpu(1)]).path)
+def test_a_question_can_be_cancelled_from_another_thread(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, [gpu(1)]).path)
     ask("SELECT 1")
     over = threading.Event()
 

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from session_made import START, a_job, a_session, gpu
+from session_builders import START, a_job, a_session, gpu
 
 from gconsole.core.store import Store
 from gconsole.records import Finding, GpuInfo, NodeState, Process, RankStat, Stack, StackFrame

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from fakeproc import check
+from fake_proc import check
 
 from gconsole_remote.clocks import stamps
 from gconsole_remote.proc.procfs import ProcFs

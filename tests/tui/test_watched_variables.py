@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invented import SECOND, Cluster
+from fake_cluster import SECOND, Cluster
 from waiting import settle, shows
 
 from gconsole.tui.views.list_view import ListView

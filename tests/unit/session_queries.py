@@ -9,7 +9,7 @@ from gconsole.session.query.sources import RecordedSource
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
 
 
-class Asked:
+class SessionQueries:
     """A database over a folder or file, whose answers are plain rows."""
 
     def __init__(self, path):
