@@ -20,7 +20,7 @@ from ..present.collectives import collectives_text
 from ..present.skew import skew_text
 from ..present.verdict import verdict_text
 from ..report.captures import capture_text
-from ..session.export.stacks import STACK_FORMATS_BY_NAME
+from ..session.export.stacks import STACK_FORMATS
 from ..session.ndjson import SampleStream
 from ..text import atomic_files, sanitize
 
@@ -55,7 +55,7 @@ def finish(
             raise click.FileError(output, error.strerror or str(error)) from error
     if stacks.form is not None:
         captures, models = store.captures.values(), hang_models(store)
-        click.echo(STACK_FORMATS_BY_NAME[stacks.form].write(captures, models, stacks.shape), nl=False)
+        click.echo(STACK_FORMATS[stacks.form].write(captures, models, stacks.shape), nl=False)
     if not quiet:
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:

@@ -45,7 +45,7 @@ def record(
     Secrets in command lines and environments are redacted. After a crash, the same command resumes the session and
     counts lost records; [agent] linger_s makes the nodes buffer data in the meantime.
     """
-    from ..session.record.selection import keeps
+    from ..session.record.selection import selects
     from .live import run_batch
     from .recording import HeadlessRecording
 
@@ -53,7 +53,7 @@ def record(
     selection = selection_of(
         metrics=metrics, kinds=kinds, nodes=nodes, every_s=every, locals_too=locals_too, anonymous=redact
     )
-    if clocks and not keeps(selection, "clock_bins"):
+    if clocks and not selects(selection, "clock_bins"):
         raise click.UsageError("--clocks requires the record kind clock_bins: add it to --kinds")
     unknown = set(selection.nodes) - {node.name for node in config.nodes}
     if unknown:

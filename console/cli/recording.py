@@ -56,11 +56,12 @@ class HeadlessRecording:
     @property
     def is_stopped(self) -> bool:
         """Whether `gconsole sessions stop` ended the recording."""
-        return self._recorder is not None and not self._recorder.now()
+        return self._recorder is not None and not self._recorder.active()
 
     def line(self) -> str:
         """Suffix for the progress line: session name, records, bytes."""
-        return "".join(f" · rec {now.name} {_figures(now)}" for now in self._recorder.now()) if self._recorder else ""
+        recordings = self._recorder.active() if self._recorder else ()
+        return "".join(f" · rec {recording.name} {_figures(recording)}" for recording in recordings)
 
     async def stop(self) -> None:
         """Close the session and print its size and errors."""

@@ -47,9 +47,9 @@ def sessions() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_sessions(folder: Path, as_json: bool) -> None:
     """List all sessions, newest last."""
-    from ..session.manage.catalog import everything
+    from ..session.manage.catalog import list_sessions
 
-    entries = everything(folder)
+    entries = list_sessions(folder)
     if as_json:
         click.echo(_json([session_table.session_row(entry) for entry in entries]))
     elif not entries:
@@ -65,9 +65,9 @@ def list_sessions(folder: Path, as_json: bool) -> None:
 def show(session: str, folder: Path, as_json: bool) -> None:
     """Show the contents of one session."""
     from ..session.format.layout import find
-    from ..session.manage.catalog import listed
+    from ..session.manage.catalog import entry_of
 
-    entry = listed(find(session, folder))
+    entry = entry_of(find(session, folder))
     lines = session_table.session_lines(entry)
     click.echo(_json(session_table.session_row(entry)) if as_json else "\n".join(map(printable, lines)))
 
@@ -78,14 +78,14 @@ def show(session: str, folder: Path, as_json: bool) -> None:
 def recover(session: str | None, folder: Path) -> int:
     """Repair after a crash: truncate the torn tail, recount, close. Without SESSION, all crashed sessions."""
     from ..session.format.layout import SessionError, find
-    from ..session.manage.catalog import everything
+    from ..session.manage.catalog import list_sessions
     from ..session.record.recovery import recover as repair
 
     if session is not None:
         recorded = find(session, folder)
         click.echo(f"{recorded.name}: {_result(repair(recorded, _progress()))}")
         return 0
-    crashed = [entry.session for entry in everything(folder) if entry.standing in ("crashed", "unreadable")]
+    crashed = [entry.session for entry in list_sessions(folder) if entry.status in ("crashed", "unreadable")]
     status = 0
     for recorded in crashed:
         try:

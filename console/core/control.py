@@ -244,8 +244,8 @@ class AgentAdopter(Protocol):
 class Recordings(Protocol):
     """Recordings of this console."""
 
-    def now(self) -> Sequence[ActiveRecording]:
-        """Active recordings, oldest first."""
+    def active(self) -> Sequence[ActiveRecording]:
+        """Return the recordings in progress, oldest first."""
         ...
 
     async def start(self, name: str, selection: Selection | None = None) -> bool:

@@ -87,7 +87,7 @@ METRIC_FAMILIES: Final[dict[str, tuple[type[Record], ...]]] = {
     for family in ("gpu", "nic", "host", "rank")
 }
 #: What a slow reader has not taken yet; beyond that samples are dropped and counted.
-MOST_BYTES: Final = 16 << 20
+MAX_BUFFERED_BYTES: Final = 16 << 20
 #: How long the last of them may take at the end.
 LAST_S: Final = 5.0
 
@@ -121,9 +121,9 @@ class SampleStream:
         if self._is_terminal:
             chunk = printable_utf8(chunk)
         with self._changed:
-            while self._patient and self._bytes > MOST_BYTES and not self.is_closed:
+            while self._patient and self._bytes > MAX_BUFFERED_BYTES and not self.is_closed:
                 self._changed.wait()
-            if self._bytes > MOST_BYTES:
+            if self._bytes > MAX_BUFFERED_BYTES:
                 self.dropped += len(lines)
                 return
             self._chunks.append(chunk)

@@ -141,4 +141,4 @@ def _of_newest_capture(store: Store, shape: Shape) -> Iterator[ExportItem]:
 
         return ExportFormat(form.title, form.suffix, prepare)
 
-    yield ExportItem("stacks", what, tuple(map(format_of, STACK_FORMATS)))
+    yield ExportItem("stacks", what, tuple(map(format_of, STACK_FORMATS.values())))

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from ..session.format.layout import SessionError, all_sessions, find
-from ..session.replay import Instant, Replay
+from ..session.replay import Replay, ReplayEvent
 from ..text import format
 from ..text.cells import clean
 from ..text.nodeset_fold import natural
@@ -82,7 +82,7 @@ class ReplayController(Controller):
     async def index_events(self) -> None:
         """Find the events and damaged parts of the session, in a thread."""
         await asyncio.to_thread(self._replay.find_events)
-        await asyncio.to_thread(self._replay.look_through)
+        await asyncio.to_thread(self._replay.build_index)
         for damage in self._replay.damages:
             self._app.notify(f"{clean(str(damage))}; the rest is played", severity="warning", markup=False)
 
@@ -164,7 +164,7 @@ class ReplayController(Controller):
 
         self._app.push_screen(screen, closed)
 
-    def _go_to_event(self, event: Instant | None, otherwise: str) -> None:
+    def _go_to_event(self, event: ReplayEvent | None, otherwise: str) -> None:
         if event is None:
             self._app.notify(otherwise, timeout=3, markup=False)
             return
@@ -186,7 +186,7 @@ class ReplayController(Controller):
         """Show that instant, in ns; during a seek, as soon as the running one can be cut short."""
         if self._activity:
             self._next_seek = instant
-            self._replay.give_up_past()
+            self._replay.cancel_backfill()
             return
         self._activity = f"seeking to {format.clock_time(instant)} …"
         self._app.run_worker(self._seek(instant, then_play), name="seek")
@@ -198,10 +198,10 @@ class ReplayController(Controller):
             await asyncio.to_thread(self._replay.jump_quickly, instant)
             await self._app.show_store(self._replay.store)
             self._is_swapping = False
-            if self._replay.lacks_past and self._next_seek is None:
+            if self._replay.needs_backfill and self._next_seek is None:
                 self._activity = "reading earlier data …"
-                await asyncio.to_thread(self._replay.fold_past)
-                self._replay.take_past()
+                await asyncio.to_thread(self._replay.backfill)
+                self._replay.apply_backfill()
         finally:
             self._activity, self._is_swapping = "", False
         self._replay.is_playing = plays

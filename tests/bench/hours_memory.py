@@ -94,7 +94,7 @@ class _Console:
         deadline = time.monotonic() + DEADLINE_S
         while self.hub.kept(agent, seq) < seq:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"not on the disk within {DEADLINE_S:g} s: {self.recorder.now()}")
+                raise RuntimeError(f"not on the disk within {DEADLINE_S:g} s: {self.recorder.active()}")
             await asyncio.sleep(0.01)
 
 

@@ -134,9 +134,9 @@ def _jumps(path: Path) -> tuple[float, float, float, float]:
 
     plain = Replay(Session(path), history_bytes=1 << 30)
     slow = _cpu(lambda: plain.jump_quickly(plain.end))
-    made = _cpu(plain.look_through)
+    made = _cpu(plain.build_index)
     quick = _cpu(lambda: plain.jump_quickly(plain.end))
-    return slow, quick, _cpu(plain.fold_past), made
+    return slow, quick, _cpu(plain.backfill), made
 
 
 def _cpu(act: object) -> float:

@@ -27,7 +27,7 @@ from gconsole.records import encode
 from gconsole.session.format import writer as create
 from gconsole.session.format import zstd_frames
 from gconsole.session.format.layout import AgentProgress, Meta, RecorderRun, Session, named
-from gconsole.session.format.manifest import MANIFEST, Compacted
+from gconsole.session.format.manifest import MANIFEST, Manifest
 from gconsole.session.format.parquet_writer import PartWriter, hour_of
 from gconsole.session.format.writer import RecordCounts, SegmentWriter, add_counts, count_records
 from gconsole.text.atomic_files import write_atomically
@@ -178,7 +178,7 @@ class _Tables:
 
     def __init__(self, session: Session) -> None:
         session.parquet_folder.mkdir(mode=0o700)
-        self._session, self._done = session, Compacted()
+        self._session, self._done = session, Manifest()
         self._begin(0)
 
     def minute(self, number: int, seconds: Sequence[Second], events: Sequence[Published]) -> None:

@@ -110,7 +110,7 @@ class Tally:
     def _read_new(self, path: Path) -> None:
         with path.open("rb") as file:
             for found in zstd_frames.scan(path):
-                if isinstance(found, zstd_frames.Frame) and found.at >= self._read[path]:
+                if isinstance(found, zstd_frames.Frame) and found.offset >= self._read[path]:
                     file.seek(found.start)
                     for line in zstd_frames.unpack(file.read(found.label.bytes), found.label).split(b"\n")[:-1]:
                         self._take(decode(line))

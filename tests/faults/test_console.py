@@ -119,7 +119,7 @@ def test_a_disk_that_is_full_while_recording_costs_nothing(world: World, tmp_pat
         assert recorder.read().count().records <= before + 50, "nothing fits any more"
         ballast.unlink()
         recorder.wait_for_ticks([node], 6)
-        said = recorder.tally.said("nothing can be written: the disk is full", struck_ns)
+        said = recorder.tally.said("cannot write: the disk is full", struck_ns)
         assert said
         tell("console's disk full while recording, 4 s", recorder, screen=said.text, shown_s=said.after_s(struck_ns))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from gconsole.records import Gpu, decode, encode
 from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import Session, SessionError
-from gconsole.session.format.manifest import Step, pieces
+from gconsole.session.format.manifest import CompactedRange, pieces
 from gconsole.session.manage.compact import compact
 
 #: Memory, because hundreds of files a second are written.
@@ -26,8 +26,8 @@ def read_parquet(data: bytes) -> None:
             path.write_bytes(data if name.endswith(".parquet") else content)
         session = Session(Path(folder, "night"))
         try:
-            [step] = (piece for piece in pieces(session) if isinstance(piece, Step))
-            list(reader.span_of(session, step))
+            [step] = (piece for piece in pieces(session) if isinstance(piece, CompactedRange))
+            list(reader.compacted_span(session, step))
             for record in reader.records(session.path):
                 decode(encode(record))
         except (SessionError, OSError):

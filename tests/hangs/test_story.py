@@ -18,7 +18,7 @@ from rig import Rig
 from tmux import DEADLINE_S, Tmux
 
 from gconsole.session.format.layout import Session
-from gconsole.session.manage.catalog import listed
+from gconsole.session.manage.catalog import entry_of
 
 from .lab import running
 from .labels import JOBS
@@ -140,6 +140,7 @@ def record_and_kill(desk: Desk) -> None:
 def until_it_is_on_the_disk(desk: Desk) -> None:
     """The finding comes after the captures that it is made of; what is younger than a second may be lost."""
     deadline = time.monotonic() + DEADLINE_S
-    while (meta := listed(Session(desk.folder / "sessions" / "night")).meta) is None or not meta.counts.get("finding"):
+    night = Session(desk.folder / "sessions" / "night")
+    while (meta := entry_of(night).meta) is None or not meta.counts.get("finding"):
         assert time.monotonic() < deadline, meta
         time.sleep(0.05)

@@ -283,8 +283,8 @@ MUTATIONS: Final = (
     Mutation(
         "drops_open_session",
         "segments of a session that is being written are dropped",
-        'if meta.state != "closed":\n            raise SessionError(f"{session.name}: it is not closed',
-        'if False:\n            raise SessionError(f"{session.name}: it is not closed',
+        'if meta.state != "closed":\n            raise SessionError(f"{session.name}: not closed',
+        'if False:\n            raise SessionError(f"{session.name}: not closed',
         (f"{SESSION}/test_parquet_only.py", f"{SESSION}/test_compact.py"),
     ),
     Mutation(

@@ -171,7 +171,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, LIMIT)
     for limit in kinds.PER_NODE:
         monkeypatch.setitem(kinds.PER_NODE, limit, LIMIT)
-    monkeypatch.setattr("gconsole.session.format.pseudonyms.MOST_NAMES", LIMIT)
+    monkeypatch.setattr("gconsole.session.format.pseudonyms.MAX_NAMES_PER_NODE", LIMIT)
     monkeypatch.setattr("gconsole.core.versioned_table.REMOVALS_KEPT", LIMIT)
     monkeypatch.setattr("gconsole.core.store.clocks.KEPT_SNAPSHOTS", LIMIT)
     monkeypatch.setattr(quotas, "EVENTS_BURST", 1e9)  # how fast it may invent is another matter

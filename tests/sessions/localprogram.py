@@ -11,7 +11,7 @@ from fork_server import GCONSOLE
 
 from gconsole.session.format import reader
 from gconsole.session.format.layout import named
-from gconsole.session.manage.catalog import listed
+from gconsole.session.manage.catalog import entry_of
 
 DEADLINE_S = 60.0
 
@@ -54,7 +54,7 @@ class Program:
     def counts(self, name: str) -> dict[str, int]:
         """What is on the disk of a session, as another program counts it; nothing before there is one."""
         session = named(name, self.folder)
-        meta = listed(session).meta if session.path.is_dir() else None
+        meta = entry_of(session).meta if session.path.is_dir() else None
         return meta.counts if meta is not None else {}
 
     def state(self, name: str) -> str:

@@ -60,13 +60,13 @@ def small_disk(tmp_path):
 
 
 async def test_a_full_disk_harms_nothing_and_the_recording_goes_on_once_there_is_room(small_disk, monkeypatch):
-    monkeypatch.setattr(recording, "MOST_PENDING_BYTES", 256 << 10)
+    monkeypatch.setattr(recording, "MAX_PENDING_BYTES", 256 << 10)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(3600 << 10))
     console = Console(small_disk)
     await console.recorder.start("night")
     await console.until(lambda: any("disk is full" in text for text in console.words()))
-    (now,) = console.recorder.now()
+    (now,) = console.recorder.active()
     assert "disk is full" in now.trouble
     assert console.hub.kept("agent1", console.seq) < console.seq, "what is not on the disk is not acknowledged"
     session = named("night", small_disk)
@@ -97,7 +97,7 @@ async def test_a_full_disk_harms_nothing_and_the_recording_goes_on_once_there_is
 async def test_a_folder_that_cannot_be_written_is_refused_with_its_name(tmp_path):
     place = tmp_path / "file"
     place.write_text("no folder")
-    with pytest.raises(SessionError, match=r"no recording in .*file.*\[sessions\] folder"):
+    with pytest.raises(SessionError, match=r"cannot record in .*file.*\[sessions\] folder"):
         await Console(place).recorder.start("night")
 
 
@@ -105,7 +105,7 @@ async def test_a_session_that_is_removed_while_it_is_recorded_is_said(tmp_path):
     console = Console(tmp_path)
     await console.recorder.start("night")
     console.publish()
-    await console.until(lambda: console.recorder.now()[0].records > 0)
+    await console.until(lambda: console.recorder.active()[0].records > 0)
     for path in named("night", tmp_path).segments():
         path.unlink()
     await console.until(lambda: any("was removed" in text for text in console.words()))

@@ -17,7 +17,7 @@ from gconsole.cli.recording import HeadlessRecording
 from gconsole.config import load
 from gconsole.records import AgentCost, ClockSnapshot, Gpu, GpuInfo, Host, Node, Record, encode
 from gconsole.session.format.layout import Session, named
-from gconsole.session.manage.catalog import listed
+from gconsole.session.manage.catalog import entry_of
 from gconsole.session.record import recording
 
 #: An hour and a half of a node, by so many agents, one after the other.
@@ -114,5 +114,5 @@ def test_a_recording_of_hours_holds_no_more_than_what_is_true_now(tmp_path, monk
 
 
 def _on_disk(session: Session) -> int:
-    meta = listed(session).meta
+    meta = entry_of(session).meta
     return meta.counts.get("agent_cost", 0) if meta is not None else 0

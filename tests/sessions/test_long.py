@@ -8,7 +8,7 @@ import pytest
 from gconsole.records import encode
 from gconsole.session.format import reader
 from gconsole.session.format.layout import named
-from gconsole.session.format.manifest import compacted
+from gconsole.session.format.manifest import read_manifest
 from gconsole.session.record import recovery
 
 sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of their own
@@ -26,7 +26,7 @@ def test_the_session_that_is_measured_is_a_session(tmp_path):
 
     found = recovery.verify(session)
     assert found.is_sound and found.records == meta.records >= 3_000
-    assert sum(part.rows for part in compacted(session).parts) == meta.records
+    assert sum(part.rows for part in read_manifest(session).parts) == meta.records
     in_segments = sorted(map(encode, reader.records(session.path)))
     for path in session.segments():
         path.unlink()

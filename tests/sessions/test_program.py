@@ -126,7 +126,7 @@ def test_a_name_that_is_taken_is_refused_before_a_node_is_touched(program):
     before = program.records("night")
     again = program.run("record", str(program.hosts), "--name", "night", "--for", "1s")
     assert again.returncode == 2
-    assert "there is such a session already" in again.stderr
+    assert "exists already" in again.stderr
     assert program.records("night") == before
 
 

@@ -25,12 +25,12 @@ def test_a_write_torn_at_any_byte_of_the_last_frame_loses_that_frame_only(sessio
     last = list(zstd_frames.scan(path))[-1]
     assert isinstance(last, zstd_frames.Frame)
     before, everything = gpus(6), gpus(9)
-    for end in range(last.at, len(whole) + 1):
+    for end in range(last.offset, len(whole) + 1):
         path.write_bytes(whole[:end])
         records, damages = read_all(session)
         assert records == (everything if end == len(whole) else before)
         assert [(damage.what, damage.bytes) for damage in damages] == (
-            [("torn", end - last.at)] if last.at < end < len(whole) else []
+            [("torn", end - last.offset)] if last.offset < end < len(whole) else []
         )
         assert list(reader.records(session.path)) == records, "a torn end is no damage: somebody may be writing there"
 
@@ -40,12 +40,12 @@ def test_recover_cuts_what_was_torn_off_at_any_byte(session):
     whole = path.read_bytes()
     last = list(zstd_frames.scan(path))[-1]
     left = session.meta_path.read_bytes()
-    for end in range(last.at + 1, len(whole), 7):
+    for end in range(last.offset + 1, len(whole), 7):
         path.write_bytes(whole[:end])
         session.meta_path.write_bytes(left)
         found = recovery.recover(session)
-        assert (found.records, found.cut_bytes, found.is_sound) == (6, end - last.at, True)
-        assert path.read_bytes() == whole[: last.at]
+        assert (found.records, found.cut_bytes, found.is_sound) == (6, end - last.offset, True)
+        assert path.read_bytes() == whole[: last.offset]
         meta = session.read()
         assert (meta.state, meta.records, meta.counts) == ("closed", 6, {"gpu": 6})
         assert meta.agents["agent1"].seq == 6
@@ -66,14 +66,14 @@ def test_no_flipped_bit_goes_unseen_and_none_costs_more_than_its_frame(session):
     hit = list(zstd_frames.scan(path))[1]
     assert isinstance(hit, zstd_frames.Frame)
     others = {encode(record) for record in gpus(3) + gpus(3, first=7)}
-    for at in range(hit.at, hit.end):
+    for at in range(hit.offset, hit.end):
         flipped = bytearray(whole)
         flipped[at] ^= 1 << (at % 8)
         path.write_bytes(flipped)
         records, damages = read_all(session)
         assert {encode(record) for record in records} == others
         assert [damage.what for damage in damages] == ["damaged"]
-        assert (damages[0].at, damages[0].bytes) == (hit.at, hit.end - hit.at)
+        assert (damages[0].offset, damages[0].bytes) == (hit.offset, hit.end - hit.offset)
     with pytest.raises(reader.Damaged, match="sessions verify"):
         list(reader.records(session.path))
 

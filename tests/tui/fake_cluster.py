@@ -75,7 +75,7 @@ class Tapes:
         self._running: dict[str, int] = {}
         self.selections: dict[str, Selection | None] = {}  # by name, what was to be kept
 
-    def now(self) -> list[ActiveRecording]:
+    def active(self) -> list[ActiveRecording]:
         return [
             ActiveRecording(name, began, 12_345, 678_901, self.trouble, self.path)
             for name, began in self._running.items()
@@ -84,7 +84,7 @@ class Tapes:
     async def start(self, name: str, selection: Selection | None = None) -> bool:
         self.selections[name] = selection
         if name == "taken":
-            raise SessionError("taken: there is such a session already; try another name")
+            raise SessionError("session taken exists already; try another name")
         self._cluster.asked.append(("record", name))
         self._running[name] = self._cluster.at
         return name == "crashed"

@@ -23,7 +23,7 @@ from waiting import DEADLINE_S, screen, settle, shows, until
 
 from gconsole.core.store import Store
 from gconsole.records import Stack, StackFrame
-from gconsole.session.export.stacks import folded
+from gconsole.session.export.stacks import folded_stacks
 from gconsole.text import atomic_files
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.export import ExportDialog
@@ -220,7 +220,11 @@ class TestASessionThatNobodyRecorded:
 
     async def test_every_other_form_of_it_is_written_or_says_why_not(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            for form, words in (("perfetto", ""), ("gswarm", ""), ("speedscope", "there are no stacks in it; s or d")):
+            for form, words in (
+                ("perfetto", ""),
+                ("gswarm", ""),
+                ("speedscope", "no stacks were captured"),
+            ):
                 await opened(pilot)
                 await choose(pilot, "Session: in-memory history", form)
                 await pilot.press("enter")
@@ -443,5 +447,5 @@ class TestTheFile:
 
 
 def test_hostile_names_break_no_line(folder: Path):
-    text = folded([a_stack(0, "a;b\n", "[bold]"), a_stack(1, frames=None)])
+    text = folded_stacks([a_stack(0, "a;b\n", "[bold]"), a_stack(1, frames=None)])
     assert text == "rank [0];MainThread;a,b· (train.py:10);[bold] (train.py:11) 1\n"

@@ -10,7 +10,7 @@ from gconsole.tui.models.header import header_spans
 
 
 def running(cluster: Cluster) -> list[str]:
-    return [now.name for now in cluster.recordings.now()]
+    return [now.name for now in cluster.recordings.active()]
 
 
 def header_of(pilot: Pilot[None], width: int = 120) -> str:

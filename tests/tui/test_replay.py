@@ -154,7 +154,7 @@ async def test_space_plays_and_stands_still_and_the_speed_changes(player):
 
 async def test_what_cannot_be_told_as_fast_as_asked_says_how_fast_it_goes(player, monkeypatch):
     monkeypatch.setattr(replay, "STEP_S", 0.0)
-    monkeypatch.setattr(replay, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(replay, "_BATCH_RECORDS", 1)
     player.speed, player.is_playing = 100.0, True
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await shows(pilot, "as fast as it goes: ×")

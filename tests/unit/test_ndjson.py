@@ -59,7 +59,7 @@ def test_a_place_that_cannot_be_written_is_a_failure_with_its_reason():
 
 
 def test_a_reader_that_is_too_slow_costs_counted_samples_and_no_memory(pipe, monkeypatch):
-    monkeypatch.setattr(ndjson, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(ndjson, "MAX_BUFFERED_BYTES", 50_000)
     monkeypatch.setattr(ndjson, "LAST_S", 0.05)
     stream = SampleStream(["gpu"], pipe[1])
     for number in range(5_000):
@@ -72,7 +72,7 @@ def test_a_reader_that_is_too_slow_costs_counted_samples_and_no_memory(pipe, mon
 
 
 def test_a_replay_waits_for_its_reader_and_drops_nothing(pipe, monkeypatch):
-    monkeypatch.setattr(ndjson, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(ndjson, "MAX_BUFFERED_BYTES", 10_000)
     read = bytearray()
 
     def drain():

@@ -1,7 +1,8 @@
-"""Figures of GPUs over a whole session in a bounded table."""
+"""GPU metrics of a whole session as means over equal spans of time, in a table of bounded size."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final, Self
 
@@ -13,60 +14,60 @@ from ...core.metric_history import COARSE_S, HistorySnapshot
 from ...records import Gpu
 
 Floats = NDArray[np.float64]
-#: Instants that are kept: of a longer session each is a mean of several.
+#: Columns of the table: spans of a session, which double when it outgrows them.
 SLOTS: Final = 240
-#: GPUs that are drawn one by one; of more, the heat map has a row for several.
-_MOST_ROWS: Final = 128
+#: Upper bound of the rows of a heat map; for more GPUs a row is the mean of several.
+_MAX_ROWS: Final = 128
 
-#: A GPU, as rows are sorted: node, index, uuid.
+#: Sort key of a GPU: node, index, uuid.
 GpuName = tuple[str, int, str]
 
 
 class Curves:
-    """Means of each GPU's figures over equal spans of time; spans double when a session outgrows them."""
+    """Means of each GPU's metrics over equal spans of time; spans double when a session outgrows them."""
 
-    def __init__(self, figures: Sequence[str]) -> None:
-        self._figures = figures
+    def __init__(self, metrics: Sequence[str]) -> None:
+        self._metrics = metrics
         self._rows: dict[GpuName, int] = {}
         self._start: int | None = None  # second of the first record
         self._span_s = 1
-        self._sums: Floats = np.zeros((0, SLOTS, len(figures)))
-        self._counts: Floats = np.zeros((0, SLOTS, len(figures)))
+        self._sums: Floats = np.zeros((0, SLOTS, len(metrics)))
+        self._counts: Floats = np.zeros((0, SLOTS, len(metrics)))
 
     @classmethod
     def of_history(
-        cls, figures: Sequence[str], kept: HistorySnapshot, metrics: Sequence[str], names: Mapping[Hashable, GpuName]
+        cls, metrics: Sequence[str], history: HistorySnapshot, names: Sequence[str], gpus: Mapping[Hashable, GpuName]
     ) -> Self:
-        """The same of what a console keeps of its GPUs; `metrics` are the last axis of what is `kept`."""
-        made = cls(figures)
-        known = [(row, names[key]) for row, key in enumerate(kept.keys) if key in names]
-        rows = [made._row(name) for _, name in known]
-        values = kept.values[:, [row for row, _ in known]][:, :, [metrics.index(figure) for figure in figures]]
-        is_known = ~np.isnan(values)
-        filled = np.flatnonzero(is_known.any(axis=(1, 2)))
+        """Return the curves of a metric history; `names` are the metrics on its last axis."""
+        curves = cls(metrics)
+        sources = [(row, gpus[key]) for row, key in enumerate(history.keys) if key in gpus]
+        rows = [curves._row(gpu) for _, gpu in sources]
+        values = history.values[:, [row for row, _ in sources]][:, :, [names.index(metric) for metric in metrics]]
+        is_set = ~np.isnan(values)
+        filled = np.flatnonzero(is_set.any(axis=(1, 2)))
         if not filled.size:
-            return made
-        steps = np.diff(kept.t, append=kept.t[-1:] + 1)  # what is a mean of ten seconds stands for all of them
+            return curves
+        steps = np.diff(history.t, append=history.t[-1:] + 1)  # a mean of ten seconds counts for all of them
         lengths = np.where(steps > 1, COARSE_S, 1)
-        made._start = first = int(kept.t[filled[0]])
-        end = int(kept.t[filled[-1]] + lengths[filled[-1]])
-        while -(-(end - first) // made._span_s) > SLOTS:
-            made._span_s *= 2
-        for at in filled:
-            sums = np.where(is_known[at], values[at], 0.0)
-            for slot, share_s in _slots(int(kept.t[at]) - first, int(lengths[at]), made._span_s):
-                made._sums[rows, slot] += sums * share_s
-                made._counts[rows, slot] += is_known[at] * share_s
-        return made
+        curves._start = first = int(history.t[filled[0]])
+        end = int(history.t[filled[-1]] + lengths[filled[-1]])
+        while -(-(end - first) // curves._span_s) > SLOTS:
+            curves._span_s *= 2
+        for point in filled:
+            sums = np.where(is_set[point], values[point], 0.0)
+            for slot, share_s in _slots(int(history.t[point]) - first, int(lengths[point]), curves._span_s):
+                curves._sums[rows, slot] += sums * share_s
+                curves._counts[rows, slot] += is_set[point] * share_s
+        return curves
 
     @property
     def seconds(self) -> int:
-        """How long the whole table is."""
+        """Length of the table in seconds."""
         filled = np.nonzero(self._counts.any(axis=(0, 2)))[0]
         return int(filled[-1] + 1) * self._span_s if filled.size else 0
 
     def add(self, record: Published) -> None:
-        """Take in one record; only those of GPUs matter."""
+        """Add a record; only those of GPUs count."""
         if not isinstance(record, Gpu):
             return
         second = record.rx // 1_000_000_000
@@ -75,15 +76,15 @@ class Curves:
             self._halve()
         slot = max(0, (second - self._start) // self._span_s)
         row = self._row((record.node, record.index, record.uuid))
-        for place, figure in enumerate(self._figures):
-            value = getattr(record, figure)
+        for place, metric in enumerate(self._metrics):
+            value = getattr(record, metric)
             if value is not None:
                 self._sums[row, slot, place] += value
                 self._counts[row, slot, place] += 1
 
-    def table(self, figure: str) -> tuple[list[str], Floats]:
-        """The GPUs that have this figure, by name, and a row of means for each; NaN where nothing is known."""
-        place = list(self._figures).index(figure)
+    def table(self, metric: str) -> tuple[list[str], Floats]:
+        """Return the names of the GPUs with this metric, and a row of means for each; NaN where unknown."""
+        place = list(self._metrics).index(metric)
         filled = np.nonzero(self._counts.any(axis=(0, 2)))[0]
         keys = [key for key in sorted(self._rows) if self._counts[self._rows[key], :, place].any()]
         if not keys:
@@ -98,12 +99,12 @@ class Curves:
         if key not in self._rows:
             self._rows[key] = len(self._rows)
             if len(self._rows) > len(self._sums):
-                more = np.zeros((max(8, len(self._sums)), SLOTS, len(self._figures)))
+                more = np.zeros((max(8, len(self._sums)), SLOTS, len(self._metrics)))
                 self._sums, self._counts = np.concatenate([self._sums, more]), np.concatenate([self._counts, more])
         return self._rows[key]
 
     def _halve(self) -> None:
-        """Each two neighbouring spans become one."""
+        """Double the spans: add neighbouring columns."""
         self._span_s *= 2
         for name in ("_sums", "_counts"):
             table: Floats = getattr(self, name)
@@ -113,7 +114,7 @@ class Curves:
 
 
 def _slots(begin: int, length: int, span: int) -> list[tuple[int, int]]:
-    """The slots that so many seconds fall into, and how many of them into each."""
+    """The slots that a span of seconds overlaps, and the seconds in each."""
     end = begin + length
     return [
         (slot, min(end, (slot + 1) * span) - max(begin, slot * span))
@@ -122,22 +123,20 @@ def _slots(begin: int, length: int, span: int) -> list[tuple[int, int]]:
 
 
 def folded_rows(names: Sequence[str], table: Floats) -> tuple[list[str], Floats]:
-    """At most `_MOST_ROWS` rows: of more, each is the mean of several neighbours."""
-    each = -(-len(names) // _MOST_ROWS) if len(names) else 1
+    """Return at most `_MAX_ROWS` rows; of more, each is the mean of several neighbours."""
+    each = -(-len(names) // _MAX_ROWS) if len(names) else 1
     if each == 1:
         return list(names), table
     groups = range(0, len(names), each)
     with np.errstate(invalid="ignore"):
-        known = ~np.isnan(table)
-        sums = np.add.reduceat(np.where(known, table, 0.0), list(groups), axis=0)
-        means = sums / np.add.reduceat(known.astype(np.float64), list(groups), axis=0)
+        is_set = ~np.isnan(table)
+        sums = np.add.reduceat(np.where(is_set, table, 0.0), list(groups), axis=0)
+        means = sums / np.add.reduceat(is_set.astype(np.float64), list(groups), axis=0)
     return [f"{names[first]} …" for first in groups], means
 
 
 def median(table: Floats) -> Any:
-    """The median of each column; NaN where nothing is known."""
-    import warnings
-
+    """Return the median of each column; NaN where nothing is known."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a column without any figure
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns without a value
         return np.nanmedian(table, axis=0)

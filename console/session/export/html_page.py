@@ -1,9 +1,9 @@
-"""`html`: one page that needs nothing else, for a ticket: the verdicts, the findings, the stacks, the figures."""
+"""`html`: a self-contained page for a ticket: verdicts, findings, stacks, plots."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import BinaryIO, Final
 
@@ -23,8 +23,8 @@ from ..store_snapshot import metric_history
 from .gpu_curves import Curves, Floats, folded_rows, median
 from .slice import SessionSlice
 
-#: Figures of GPUs that are drawn, each over all of them.
-_FIGURES: Final = fields_for(Gpu, "page")
+#: GPU metrics with a plot.
+_METRICS: Final = fields_for(Gpu, "page")
 #: SVG units: width and height of a line plot, its left margin, height of a heat map's row.
 _WIDTH, _HEIGHT, _LEFT, _ROW = 960, 150, 70, 10
 #: Colours of minimum, median and maximum.
@@ -39,53 +39,50 @@ table { border-collapse: collapse } td, th { padding: .2em .8em .2em 0; text-ali
 """
 
 
-def write(what: SessionSlice, out: BinaryIO) -> None:
-    """Write the page. Raises OSError, and what reading the session raises."""
-    store, curves = Store(), Curves(_FIGURES)
-    for record in what.records():
+def write(source: SessionSlice, out: BinaryIO) -> None:
+    """Write the page of a session. Raises OSError, and what reading the session raises."""
+    store, curves = Store(), Curves(_METRICS)
+    for record in source.records():
         store.apply([record])
         curves.add(record)
-    for line in _page(_told(what.meta.name or what.path.name, store, _began(what, store)), curves):
+    for line in _page(_sections(source.name, store, _began(source, store)), curves):
         out.write(line.encode(errors="replace") + b"\n")
 
 
-def _began(what: SessionSlice, store: Store) -> int:
-    """When it begins: what it begins with had arrived before."""
-    if what.choice.from_rx is not None:
-        return what.choice.from_rx
-    began = what.meta.parts[0].began if what.meta.parts else 0
+def _began(source: SessionSlice, store: Store) -> int:
+    """Begin of the slice, ns; the initial state arrived before."""
+    if source.choice.from_rx is not None:
+        return source.choice.from_rx
+    began = source.meta.parts[0].began if source.meta.parts else 0
     return began if store.started_rx <= began <= store.newest_rx else store.started_rx
 
 
 def page_of(name: str, store: Store) -> Callable[[], str]:
-    """The same page of a console that watches, or that plays a session: of what its store knows and keeps.
+    """Return a function that renders the page of a store; it may run in a thread. What may change is copied now."""
+    sections = list(_sections(name, store))
+    history = metric_history(store, "gpu")
 
-    What changes is taken at once; what is returned draws the plots, may take long, and may run in a thread.
-    """
-    told = list(_told(name, store))
-    kept = metric_history(store, "gpu")
+    def render() -> str:
+        curves = Curves(_METRICS)
+        if history is not None:
+            gpus = {key: (head["node"], head["index"], head["uuid"]) for key, head in history.heads.items()
+                    if head["index"] is not None}  # fmt: skip
+            curves = Curves.of_history(_METRICS, history.metrics, HISTORY["gpu"], gpus)
+        return "\n".join(_page(sections, curves)) + "\n"
 
-    def drawn() -> str:
-        curves = Curves(_FIGURES)
-        if kept is not None:
-            names = {key: (head["node"], head["index"], head["uuid"]) for key, head in kept.heads.items()
-                     if head["index"] is not None}  # fmt: skip
-            curves = Curves.of_history(_FIGURES, kept.metrics, HISTORY["gpu"], names)
-        return "\n".join(_page(iter(told), curves)) + "\n"
-
-    return drawn
+    return render
 
 
-def _page(told: Iterator[str], curves: Curves) -> Iterator[str]:
-    yield from told
+def _page(sections: Iterable[str], curves: Curves) -> Iterator[str]:
+    yield from sections
     yield from _plots(curves)
     yield "</html>"
 
 
-def _told(name: str, store: Store, since: int = 0) -> Iterator[str]:
-    """What the page says before its plots. `since` is when it begins, where that is not with its oldest record."""
+def _sections(name: str, store: Store, since: int = 0) -> Iterator[str]:
+    """The page up to its plots. `since` is its begin in ns; 0: that of the oldest record."""
     yield f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{escape(name)} · gconsole</title>"
-    # nothing that a node wrote may run or load anything, even if it were taken for markup
+    # texts of nodes must not run or load anything, even if they were parsed as markup
     yield "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"
     yield f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>"
     yield from _head(name, store, since or store.started_rx)
@@ -111,24 +108,24 @@ def _head(name: str, store: Store, since: int) -> Iterator[str]:
 
 
 def _verdicts(store: Store) -> Iterator[str]:
-    found = verdicts(store)
-    if found:
+    results = verdicts(store)
+    if results:
         yield "<h2>Verdict</h2>"
-        yield from (f"<pre>{escape(printable_lines(verdict_text(verdict)))}</pre>" for verdict in found)
+        yield from (f"<pre>{escape(printable_lines(verdict_text(verdict)))}</pre>" for verdict in results)
 
 
 def _findings(store: Store) -> Iterator[str]:
     order = {"error": 0, "warning": 1, "info": 2}
-    found = sorted(
+    findings = sorted(
         store.findings.values(), key=lambda finding: (order[finding.severity], finding.first_seen, finding.id)
     )
-    yield f"<h2>Findings: {len(found)}</h2>"
-    if found:
+    yield f"<h2>Findings: {len(findings)}</h2>"
+    if findings:
         rows = (
-            f"<tr><td class={one.severity}>{one.severity}<td>{escape(one.id)}<td>{escape(one.text)}"
-            f"<td class=muted>{format.clock_time(one.first_seen)}"
-            + (f" to {format.clock_time(one.cleared_at)}" if one.cleared_at else "")
-            for one in found
+            f"<tr><td class={finding.severity}>{finding.severity}<td>{escape(finding.id)}<td>{escape(finding.text)}"
+            f"<td class=muted>{format.clock_time(finding.first_seen)}"
+            + (f" to {format.clock_time(finding.cleared_at)}" if finding.cleared_at else "")
+            for finding in findings
         )
         yield f"<table>{''.join(rows)}</table>"
 
@@ -140,14 +137,14 @@ def _stacks(store: Store) -> Iterator[str]:
 
 
 def _plots(curves: Curves) -> Iterator[str]:
-    for figure in _FIGURES:
-        names, table = curves.table(figure)
+    for metric in _METRICS:
+        names, table = curves.table(metric)
         if not names:
             continue
-        unit = unit_of(figure)
-        yield f"<h2>{escape(figure)} <span class=muted>{escape(unit)}, {len(names)} GPUs</span></h2>"
+        unit = unit_of(metric)
+        yield f"<h2>{escape(metric)} <span class=muted>{escape(unit)}, {len(names)} GPUs</span></h2>"
         lines = [np.fmin.reduce(table, axis=0), median(table), np.fmax.reduce(table, axis=0)]
-        yield line_svg(lines, ("least", "median", "most"), curves.seconds, unit)
+        yield line_svg(lines, ("min", "median", "max"), curves.seconds, unit)
         yield heat_svg(names, table)
 
 
@@ -155,14 +152,14 @@ def _plots(curves: Curves) -> Iterator[str]:
 
 
 def line_svg(lines: Sequence[Floats], names: Sequence[str], seconds: int, unit: str) -> str:
-    """Curves over the same time; what is unknown is a gap."""
-    known = np.concatenate(list(lines))
-    most = float(np.nanmax(known)) if (~np.isnan(known)).any() else 1.0
-    top = most if most > 0 else 1.0
+    """Return a line plot of curves over the same time; unknown values are gaps."""
+    values = np.concatenate(list(lines))
+    largest = float(np.nanmax(values)) if (~np.isnan(values)).any() else 1.0
+    top = largest if largest > 0 else 1.0
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + 30}" role="img" xmlns="http://www.w3.org/2000/svg">']
     for share in (0.0, 0.5, 1.0):
         y = 10 + (1 - share) * (_HEIGHT - 20)
-        label = escape(f"{short(share * top)} {unit}")
+        label = escape(f"{_axis_label(share * top)} {unit}")
         parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.0f}" y2="{y:.0f}" stroke="#8884"/>')
         parts.append(_text(_LEFT - 6, y + 4, label))
     for line, name, color in zip(lines, names, _COLORS, strict=True):
@@ -181,58 +178,58 @@ def _text(x: float, y: float, text: str) -> str:
 
 def _path(line: Floats, top: float) -> str:
     step = (_WIDTH - _LEFT) / max(1, len(line) - 1)
-    words, is_down = [], False
-    for at, value in enumerate(line):
+    commands, command = [], "M"
+    for column, value in enumerate(line):
         if np.isnan(value):
-            is_down = False
+            command = "M"
             continue
         y = 10 + (1 - value / top) * (_HEIGHT - 20)
-        words.append(f"{'L' if is_down else 'M'}{_LEFT + at * step:.1f} {y:.1f}")
-        is_down = True
-    return "".join(words)
+        commands.append(f"{command}{_LEFT + column * step:.1f} {y:.1f}")
+        command = "L"
+    return "".join(commands)
 
 
 def heat_svg(names: Sequence[str], table: Floats) -> str:
-    """A row a GPU, or a row a few of them, dark where the figure is high; white where nothing is known."""
+    """Return a heat map, a row per GPU or group of GPUs: dark where the value is high, white where it is unknown."""
     names, table = folded_rows(names, table)
-    known = table[~np.isnan(table)]
-    least, most = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    values = table[~np.isnan(table)]
+    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
     height = len(names) * _ROW
     step = (_WIDTH - _LEFT * 2) / max(1, table.shape[1])
     parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" xmlns="http://www.w3.org/2000/svg">']
-    for row, (name, values) in enumerate(zip(names, table, strict=True)):
+    for row, (name, cells) in enumerate(zip(names, table, strict=True)):
         y = row * _ROW
         parts.append(f'<text x="{_LEFT * 2 - 6}" y="{y + _ROW - 2}" text-anchor="end" font-size="9" fill="gray">'
                      f"{escape(name)}</text>")  # fmt: skip
         parts += [
-            f'<rect x="{_LEFT * 2 + at * step:.1f}" y="{y}" width="{length * step:.2f}" height="{_ROW - 1}" '
-            f'fill="{_shade(value, least, most)}"/>'
-            for at, length, value in _runs(values, least, most)
+            f'<rect x="{_LEFT * 2 + column * step:.1f}" y="{y}" width="{length * step:.2f}" height="{_ROW - 1}" '
+            f'fill="{_shade(value, low, high)}"/>'
+            for column, length, value in _runs(cells, low, high)
         ]
     return "".join([*parts, "</svg>"])
 
 
-def _runs(values: Floats, least: float, most: float) -> list[tuple[int, int, float]]:
-    """Neighbours of the same shade as one: (first, how many, value)."""
-    found: list[tuple[int, int, float]] = []
-    for at, value in enumerate(values):
-        if found and _shade(found[-1][2], least, most) == _shade(value, least, most):
-            first, length, same = found[-1]
-            found[-1] = (first, length + 1, same)
+def _runs(values: Floats, low: float, high: float) -> list[tuple[int, int, float]]:
+    """Neighbours of the same shade as one: (first column, columns, value)."""
+    runs: list[tuple[int, int, float]] = []
+    for column, value in enumerate(values):
+        if runs and _shade(runs[-1][2], low, high) == _shade(value, low, high):
+            first, length, same = runs[-1]
+            runs[-1] = (first, length + 1, same)
         else:
-            found.append((at, 1, float(value)))
-    return [run for run in found if not np.isnan(run[2])]
+            runs.append((column, 1, float(value)))
+    return [run for run in runs if not np.isnan(run[2])]
 
 
-def _shade(value: float, least: float, most: float) -> str:
+def _shade(value: float, low: float, high: float) -> str:
     if np.isnan(value):
         return "none"
-    level = round(15 * (value - least) / (most - least)) if most > least else 15
+    level = round(15 * (value - low) / (high - low)) if high > low else 15
     return f"hsl(215 65% {92 - 4 * level}%)"
 
 
-def short(value: float) -> str:
-    """A figure of an axis."""
+def _axis_label(value: float) -> str:
+    """A value in four characters with a decimal prefix."""
     for unit in ("", "k", "M", "G", "T"):
         if abs(value) < 9_999.5 or unit == "T":
             break

@@ -1,8 +1,8 @@
-"""What a console still knows, as if it had been recorded: so that it can leave in the forms of a session.
+"""The in-memory history of a console as a session, so that it exports in the formats of sessions.
 
-Of what is drawn over time a record a second of the last minutes, before them one each ten seconds with means; of the
-rest the newest record of everything, and every event, stack and operation that is still there. Secrets are taken out
-of it as out of a recording, and so are variables.
+Metrics are a record per second of the last minutes and one per ten seconds (means) before. Of everything else the
+newest record is included, and every event, stack and collective within retention. Secrets and variables are redacted as
+in a recording.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -28,120 +28,117 @@ from ..store_snapshot import EntityHistory, all_records, metric_history
 from .slice import SessionSlice
 
 _SECOND: Final = 1_000_000_000
-_TOLD: Final = (
-    "put together from what a console still knew, not recorded: figures are one a second of the last 5 minutes, "
-    "and means of ten seconds before them"
+_NOTE: Final = (
+    "exported from the memory of a console, not recorded: metrics are one per second of the last 5 minutes, and means "
+    "of ten seconds before"
 )
+#: Records stamped by an agent when it samples; others may be the console's own records about a node.
+_SAMPLED: Final = (AgentCost, Host, Gpu, Nic, RankStat)
 
 
 @dataclass(frozen=True)
-class _Ahead:
-    """How far two other clocks are ahead of a node's MONOTONIC_RAW, ns, as its newest record says."""
+class _ClockOffsets:
+    """Offsets of two clocks to a node's MONOTONIC_RAW, ns, at its newest record."""
 
     t: int = 0  # the node's CLOCK_REALTIME
-    rx: int = 0  # the console's
+    rx: int = 0  # the console's CLOCK_REALTIME
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveSnapshot(SessionSlice):
-    """The records of a store as they were at one instant: taken where the store lives, read anywhere."""
+    """The records of a store at one instant: copied in the event loop, read in any thread."""
 
-    taken: tuple[Published, ...] = ()  # in the order of their arrival
+    held: tuple[Published, ...] = ()  # in order of arrival
     history: tuple[tuple[str, EntityHistory], ...] = ()  # by family
-    ahead: dict[str, _Ahead]  # by node
-    still: Mapping[ProcessKey, tuple[int, RankStat]]  # since when, in `mono`, and how, of those that stand still
-    agent: str = ""  # of the records that are made here
+    offsets: dict[str, _ClockOffsets]  # by node
+    #: Idle ranks: since when (`mono`), and their newest record.
+    idle: Mapping[ProcessKey, tuple[int, RankStat]]
+    agent: str = ""  # of the records made from the history
 
     def records(self) -> Iterator[Published]:
-        return heapq.merge(*self._parts(self.choice.kinds), key=lambda part: part.rx)
-
-    def only(self, *kinds: str) -> Iterator[Published]:
-        return replace(self, choice=replace(self.choice, kinds=frozenset(kinds))).records()
+        """Yield the records in order of arrival."""
+        return heapq.merge(*self._parts(self.choice.kinds), key=lambda record: record.rx)
 
     def _parts(self, wanted: Collection[str] | None) -> Iterator[Iterable[Published]]:
-        yield (record for record in self.taken if wanted is None or kind_of(record) in wanted)
-        for number, (family, kept) in enumerate(self.history):
+        yield (record for record in self.held if wanted is None or kind_of(record) in wanted)
+        for number, (family, history) in enumerate(self.history):
             if wanted is None or family in wanted:
-                yield self._figures(family, kept, f"{self.agent}{number}")
+                yield self._history_records(family, history, f"{self.agent}{number}")
 
-    def _figures(self, family: str, kept: EntityHistory, agent: str) -> Iterator[Published]:
-        """A record an instant and thing of which something is known."""
-        known, names = kept.metrics, HISTORY[family]
-        heads = [kept.heads[key] for key in known.keys]
-        for number, (at, thing) in enumerate(zip(*np.nonzero(kept.recorded_points()), strict=True), 1):
-            if _tells_whose(family, heads[thing]):
-                figures = dict(zip(names, known.values[at, thing], strict=True))
-                yield self._record(family, heads[thing] | {"agent": agent, "seq": number}, int(known.t[at]), figures)
+    def _history_records(self, family: str, history: EntityHistory, agent: str) -> Iterator[Published]:
+        """A record per instant and entity at which any metric is set."""
+        stored, names = history.metrics, HISTORY[family]
+        heads = [history.heads[key] for key in stored.keys]
+        for number, (instant, entity) in enumerate(zip(*np.nonzero(history.recorded_points()), strict=True), 1):
+            if _is_identified(family, heads[entity]):
+                metrics = dict(zip(names, stored.values[instant, entity], strict=True))
+                head = heads[entity] | {"agent": agent, "seq": number}
+                yield self._record(family, head, int(stored.t[instant]), metrics)
 
-    def _record(self, family: str, head: dict[str, Any], second: int, figures: dict[str, Any]) -> Published:
-        ahead = self.ahead.get(head["node"], _Ahead())
-        mono = second * _SECOND - ahead.rx
-        told: dict[str, Any] = {
+    def _record(self, family: str, head: dict[str, Any], second: int, metrics: dict[str, Any]) -> Published:
+        offsets = self.offsets.get(head["node"], _ClockOffsets())
+        mono = second * _SECOND - offsets.rx
+        values: dict[str, Any] = {
             name: int(value) if name.endswith("_bytes") else float(value)
-            for name, value in figures.items() if not np.isnan(value)
+            for name, value in metrics.items() if not np.isnan(value)
         }  # fmt: skip
-        when: dict[str, Any] = {"t": mono + ahead.t, "mono": mono, "rx": second * _SECOND}
-        also = self._state(head, mono) if family == "rank_stat" else {}
-        return cast(Published, KINDS[family](**head, **told, **when, **also))
+        stamps: dict[str, Any] = {"t": mono + offsets.t, "mono": mono, "rx": second * _SECOND}
+        state = self._rank_state(head, mono) if family == "rank_stat" else {}
+        return cast(Published, KINDS[family](**head, **values, **stamps, **state))
 
-    def _state(self, head: dict[str, Any], mono: int) -> dict[str, Any]:
-        """Of a rank that has stood still until now it is known how it was all the while."""
-        since, newest = self.still.get((head["node"], head["pid"], head["start_ticks"]), (mono + 1, None))
+    def _rank_state(self, head: dict[str, Any], mono: int) -> dict[str, Any]:
+        """The state of a rank that has been idle since before that instant; else unknown."""
+        since, newest = self.idle.get((head["node"], head["pid"], head["start_ticks"]), (mono + 1, None))
         if newest is None or mono < since:
             return {"state": "unknown"}
         return {"state": newest.state, "proc_state": newest.proc_state, "ctx_switches_s": newest.ctx_switches_s}
 
 
-#: Records that an agent stamps as it takes them; others may be the console's own word about a node.
-_SAMPLED: Final = (AgentCost, Host, Gpu, Nic, RankStat)
-
-
-def _tells_whose(family: str, head: dict[str, Any]) -> bool:
-    """Whether all fields that identify the entity are known; a gone rank has only its process."""
+def _is_identified(family: str, head: dict[str, Any]) -> bool:
+    """Whether all fields that identify the entity are set; of a rank that is gone only its process is."""
     spec = SPECS[KINDS[family]]
     names = ("node", *spec.key, *spec.labels)
     return all(name in head and (head[name] is not None or name == "rank") for name in names)
 
 
 def live_snapshot(store: Store, name: str) -> LiveSnapshot:
-    """What that store knows now. `name` is what a session of it is called."""
+    """Return what the store holds now, as a session of that name."""
     agent, redact = secrets.token_hex(8), Redactor()
-    known = sorted(all_records(store), key=lambda record: record.rx)
-    ahead = {record.node: _Ahead(record.t - record.mono, record.rx - record.mono) for record in known
-             if isinstance(record, _SAMPLED) and record.mono}  # fmt: skip
-    steps = list(_steps(store, ahead, agent))
-    history = [(family, kept) for family in HISTORY if (kept := metric_history(store, family)) is not None]
-    first = min([record.rx for record in (*known[:1], *steps)] + _seconds(history), default=store.newest_rx)
+    records = sorted(all_records(store), key=lambda record: record.rx)
+    offsets = {record.node: _ClockOffsets(record.t - record.mono, record.rx - record.mono) for record in records
+               if isinstance(record, _SAMPLED) and record.mono}  # fmt: skip
+    steps = list(_step_records(store, offsets, agent))
+    history = [(family, entities) for family in HISTORY if (entities := metric_history(store, family)) is not None]
+    first = min([record.rx for record in (*records[:1], *steps)] + _history_begins(history), default=store.newest_rx)
     last = store.newest_rx
-    note = Log(agent=agent, seq=1, t=first, rx=first, source="console", severity="warning", text=_TOLD)
-    taken = sorted((note, *(redact(record) for record in known), *steps), key=lambda record: record.rx)
+    note = Log(agent=agent, seq=1, t=first, rx=first, source="console", severity="warning", text=_NOTE)
+    held = sorted((note, *(redact(record) for record in records), *steps), key=lambda record: record.rx)
     cluster = store.console.cluster if store.console is not None else ""
     meta = Meta(
         name=name, id=secrets.token_hex(8), cluster=cluster, state="closed", created=first, closed=last,
         parts=(RecorderRun(began=first, ended=last, how="stopped", version=__version__),), first_rx=first, last_rx=last,
     )  # fmt: skip
-    still = {key: (now.still_since, now.stat) for key, now in store.ranks.items()
-             if now.still_since is not None and now.stat is not None}  # fmt: skip
+    idle = {key: (rank.still_since, rank.stat) for key, rank in store.ranks.items()
+            if rank.still_since is not None and rank.stat is not None}  # fmt: skip
     return LiveSnapshot(
-        Path(name), meta=meta, taken=tuple(taken), history=tuple(history), ahead=ahead, still=still, agent=agent
+        Path(name), meta=meta, held=tuple(held), history=tuple(history), offsets=offsets, idle=idle, agent=agent
     )
 
 
-def _seconds(history: Iterable[tuple[str, EntityHistory]]) -> list[int]:
-    """When the oldest figure of each family was taken, ns."""
-    firsts = ((kept.metrics, np.flatnonzero(~np.isnan(kept.metrics.values).all(axis=(1, 2)))) for _, kept in history)
-    return [int(known.t[found[0]]) * _SECOND for known, found in firsts if found.size]
+def _history_begins(history: Iterable[tuple[str, EntityHistory]]) -> list[int]:
+    """The first instant of each family with a metric, ns."""
+    points = ((kept.metrics.t, np.flatnonzero(~np.isnan(kept.metrics.values).all(axis=(1, 2)))) for _, kept in history)
+    return [int(seconds[filled[0]]) * _SECOND for seconds, filled in points if filled.size]
 
 
-def _steps(store: Store, ahead: dict[str, _Ahead], agent: str) -> Iterator[RankStat]:
-    """When each rank was seen to reach a step: where the record of that is gone, too."""
-    ranks = store.steps.ranks().items()
-    found = (((job, attempt, rank), one, seen) for (job, attempt, rank), one in ranks for seen in one.seen)
-    for number, ((job, attempt, rank), one, seen) in enumerate(found, 2):
-        of_node = ahead.get(one.node, _Ahead())
-        pid, start_ticks = one.process
+def _step_records(store: Store, offsets: dict[str, _ClockOffsets], agent: str) -> Iterator[RankStat]:
+    """A record for each step at which a rank was observed, also where the original is no longer held."""
+    observed = ((key, ranks, seen) for key, ranks in store.steps.ranks().items() for seen in ranks.seen)
+    for number, ((job, attempt, rank), progress, seen) in enumerate(observed, 2):
+        offset = offsets.get(progress.node, _ClockOffsets())
+        pid, start_ticks = progress.process
         yield RankStat(
-            node=one.node, agent=agent, seq=number, t=seen.mono + of_node.t, mono=seen.mono,
-            rx=seen.mono + of_node.rx, job=job, attempt=attempt, rank=rank, pid=pid, start_ticks=start_ticks,
+            node=progress.node, agent=agent, seq=number, t=seen.mono + offset.t, mono=seen.mono,
+            rx=seen.mono + offset.rx, job=job, attempt=attempt, rank=rank, pid=pid, start_ticks=start_ticks,
             state="unknown", step=seen.step,
         )  # fmt: skip

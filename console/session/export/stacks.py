@@ -14,7 +14,7 @@ from ...analysis.stacks.frame_models import Model
 from ...analysis.stacks.threads import is_main, name_of
 from ...core.store import CaptureNow, Store
 from ...monitor.hang import hang_models
-from ...records import Stack, StackFrame
+from ...records import Stack
 from ...report.captures import lines_of, newest_of, text_of
 from ...text.nodeset_fold import fold_numbers
 from ...text.sanitize import quoted_for_dot
@@ -25,10 +25,10 @@ from .slice import SessionSlice
 
 @dataclass(frozen=True)
 class StackFormat:
-    """One form. `write` makes it of each job in the newest of the captures that has all its ranks."""
+    """One export format. `write` takes captures; of each job the newest capture with all its ranks is exported."""
 
-    name: str  # as it is asked for: --format NAME
-    title: str  # as it is shown
+    name: str  # of --format
+    title: str  # in menus
     suffix: str
     write: Callable[[Sequence[CaptureNow], Sequence[Model], Shape], str]
 
@@ -42,7 +42,7 @@ def _as_json(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Sha
 
 
 def _as_folded(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
-    return folded(_stacks(captures, models))
+    return folded_stacks(_stacks(captures, models))
 
 
 def _as_speedscope(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
@@ -50,34 +50,39 @@ def _as_speedscope(captures: Sequence[CaptureNow], models: Sequence[Model], shap
 
 
 def _as_dot(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
-    return dot([found for _, found in newest_of(captures, models, shape)])
+    return dot([fold for _, fold in newest_of(captures, models, shape)])
 
 
 def _stacks(captures: Sequence[CaptureNow], models: Sequence[Model]) -> list[Stack]:
-    """What was read of each job; calls that are no Python are left to those who look at one process."""
+    """The stacks of each job in its newest capture, without native ones."""
     return [
         stack
-        for capture, found in newest_of(captures, models)
+        for capture, fold in newest_of(captures, models)
         for stack in capture.stacks
-        if (stack.job, stack.attempt) == (found.job, found.attempt) and not stack.native
+        if (stack.job, stack.attempt) == (fold.job, fold.attempt) and not stack.native
     ]
 
 
-#: The forms, in the order in which they are offered.
-STACK_FORMATS: Final[tuple[StackFormat, ...]] = (
-    StackFormat("folded", "folded", ".folded", _as_folded),
-    StackFormat("speedscope", "speedscope", ".speedscope.json", _as_speedscope),
-    StackFormat("dot", "DOT", ".dot", _as_dot),
-    StackFormat("text", "text", ".txt", _as_text),
-    StackFormat("json", "JSON", ".json", _as_json),
-)
-STACK_FORMATS_BY_NAME: Final = {form.name: form for form in STACK_FORMATS}
+#: Format name → format, in the order of menus.
+STACK_FORMATS: Final = {
+    form.name: form
+    for form in (
+        StackFormat("folded", "folded", ".folded", _as_folded),
+        StackFormat("speedscope", "speedscope", ".speedscope.json", _as_speedscope),
+        StackFormat("dot", "DOT", ".dot", _as_dot),
+        StackFormat("text", "text", ".txt", _as_text),
+        StackFormat("json", "JSON", ".json", _as_json),
+    )
+}
 
 
-def folded(stacks: Iterable[Stack]) -> str:
-    """A line a distinct stack, the commonest first. Before its frames stand the role, the ranks and the thread.
+# -- folded stacks -----------------------------------------------------------------------------------------------------
 
-    Ranks that stand at the same place share a line, so that the odd one is seen beside the others.
+
+def folded_stacks(stacks: Iterable[Stack]) -> str:
+    """Return folded stacks for flame graph programs: `role [ranks];thread;frame;…;frame count`, outermost first.
+
+    One line per distinct stack, most frequent first; every thread of every sample counts once.
     """
     counts: Counter[tuple[str, str, tuple[str, ...]]] = Counter()
     ranks: dict[tuple[str, str, tuple[str, ...]], set[int]] = {}
@@ -93,30 +98,36 @@ def folded(stacks: Iterable[Stack]) -> str:
     for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         role, thread, frames = key
         who = f"{role} [{fold_numbers(sorted(ranks[key]))}]" if key in ranks else role
-        lines.append(";".join(_word(part) for part in (who, thread, *frames)) + f" {count}\n")
+        lines.append(";".join(_field(part) for part in (who, thread, *frames)) + f" {count}\n")
     return "".join(lines)
 
 
-def _word(text: str) -> str:
-    """A part of a line: a semicolon would be two parts, and a control character none."""
+def _field(text: str) -> str:
+    """One field of a line, without separators and control characters."""
     return "".join(letter if letter.isprintable() else "·" for letter in text.replace(";", ","))
 
+
+# -- speedscope --------------------------------------------------------------------------------------------------------
 
 SPEEDSCOPE_SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 
 
 def speedscope(stacks: Iterable[Stack]) -> str:
-    """The file. The innermost box of a stack is its rank, so that those who stand together share all others."""
+    """Return a file for speedscope.app (file-format-schema.json of that project).
+
+    Two profiles: the last main-thread stack of each rank, and every thread in every sample. Widths are counts, not
+    times. The innermost frame of a stack is its rank, so that ranks at the same call share all other frames.
+    """
     read = [stack for stack in stacks if stack.frames]
     frames: dict[tuple[str, str, int], int] = {}
     profiles = [
-        _profile("ranks: where each stood last", _last_of_ranks(read), frames, with_thread=False),
+        _profile("ranks: last main-thread stack", _last_of_ranks(read), frames, with_thread=False),
         _profile("all threads, all samples", sorted(read, key=_order), frames, with_thread=True),
     ]
     document = {
         "$schema": SPEEDSCOPE_SCHEMA,
         "exporter": "gconsole",
-        "name": f"stacks of {len({(one.job, one.rank) for one in read if one.role == 'rank'})} ranks",
+        "name": f"stacks of {len({(stack.job, stack.rank) for stack in read if stack.role == 'rank'})} ranks",
         "activeProfileIndex": 0,
         "shared": {"frames": [_box(*key) for key in frames]},
         "profiles": profiles,
@@ -127,7 +138,7 @@ def speedscope(stacks: Iterable[Stack]) -> str:
 def _profile(
     name: str, stacks: Sequence[Stack], frames: dict[tuple[str, str, int], int], *, with_thread: bool
 ) -> dict[str, Any]:
-    samples = [[_index(frames, key) for key in _boxes(stack, with_thread)] for stack in stacks]
+    samples = [[frames.setdefault(key, len(frames)) for key in _boxes(stack, with_thread)] for stack in stacks]
     return {
         "type": "sampled", "name": name, "unit": "none", "startValue": 0, "endValue": len(samples),
         "samples": samples, "weights": [1] * len(samples),
@@ -135,20 +146,12 @@ def _profile(
 
 
 def _boxes(stack: Stack, with_thread: bool) -> list[tuple[str, str, int]]:
-    """The calls from the outermost inward; before them the thread, where threads are told apart, and the role."""
+    """Role, thread (if `with_thread`), the calls from the outermost inward, and the rank."""
     boxes = [(stack.role.replace("_", " "), "", 0)] if stack.role != "rank" or with_thread else []
     if with_thread:
         boxes.append((name_of(stack), "", 0))
-    boxes += [_call(frame) for frame in stack.frames or ()]
+    boxes += [(frame.function, frame.file, frame.line) for frame in stack.frames or ()]
     return [*boxes, (f"rank {'?' if stack.rank is None else stack.rank}", "", 0)]
-
-
-def _call(frame: StackFrame) -> tuple[str, str, int]:
-    return frame.function, frame.file, frame.line
-
-
-def _index(frames: dict[tuple[str, str, int], int], key: tuple[str, str, int]) -> int:
-    return frames.setdefault(key, len(frames))
 
 
 def _box(name: str, file: str, line: int) -> dict[str, str | int]:
@@ -171,21 +174,26 @@ def _last_of_ranks(stacks: Iterable[Stack]) -> list[Stack]:
 
 
 def _order(stack: Stack) -> tuple[str, str, bool, int, int, int, int]:
-    """By job, role and rank."""
+    """Sort key: job, role, rank."""
     rank = stack.rank
     return (stack.job, stack.role, rank is None, rank or 0, stack.pid, stack.sample, stack.thread_id or 0)
 
 
-def write_speedscope(what: SessionSlice, out: BinaryIO) -> None:
-    """Write the file. Raises SessionError where no stack was captured, OSError, and what reading the session raises."""
+def write_speedscope(source: SessionSlice, out: BinaryIO) -> None:
+    """Write the newest capture of each job of a session for speedscope.app.
+
+    Raises SessionError without captures, OSError, and what reading the session raises.
+    """
     store = Store()
-    for record in what.only("console", "node_state", "node", "process", "rank", "rank_stat", "stack"):
+    for record in source.only("console", "node_state", "node", "process", "rank", "rank_stat", "stack"):
         store.apply([record])
     captures = store.captures.values()
     if not captures:
-        raise SessionError(f"{what.meta.name or what.path.name}: there are no stacks in it; s or d captures them")
-    out.write(STACK_FORMATS_BY_NAME["speedscope"].write(captures, hang_models(store), PLAIN).encode(errors="replace"))
+        raise SessionError(f"{source.name}: no stacks were captured; press s or d to capture them")
+    out.write(STACK_FORMATS["speedscope"].write(captures, hang_models(store), PLAIN).encode(errors="replace"))
 
+
+# -- DOT ---------------------------------------------------------------------------------------------------------------
 
 _HEAD: Final = """\
 digraph stacks {
@@ -193,27 +201,27 @@ digraph stacks {
   node [shape=box, fontname="Helvetica", fontsize=10, style="rounded,filled", fillcolor=white];
   edge [fontname="Helvetica", fontsize=9, color=gray40];
 """
-#: Where a group stands, by the class of what it does; what is not here is white.
+#: Fill colour of the last call of a group by its class: blue waits for other ranks.
 _FILLS: Final = {
     "collective": "#dae8fc", "p2p": "#dae8fc", "store_wait": "#dae8fc", "group_setup": "#dae8fc",
     "teardown": "#dae8fc", "unknown": "#f5f5f5",
 }  # fmt: skip
-_OTHERWISE: Final = "#fff2cc"
+_DEFAULT_FILL: Final = "#fff2cc"
 
 
 def dot(folds: Sequence[Fold]) -> str:
-    """One cluster a job and role. Calls in a colour are where somebody stands: blue waits for other ranks."""
+    """Return the call trees for Graphviz, a cluster per job and role; coloured calls are where ranks are."""
     lines = [_HEAD.rstrip()]
     number = 0
-    for found in folds:
-        for role, branches in sorted(found.trees.items(), key=lambda item: (item[0] != "rank", item[0])):
-            lines += _cluster(f"{found.job}\n{role.replace('_', ' ')}", branches, number)
+    for fold in folds:
+        for role, branches in sorted(fold.trees.items(), key=lambda item: (item[0] != "rank", item[0])):
+            lines += _cluster(f"{fold.job}\n{role.replace('_', ' ')}", branches, number)
             number += 1
     return "\n".join([*lines, "}"]) + "\n"
 
 
 def _cluster(title: str, branches: Sequence[StackBranch], number: int) -> Iterator[str]:
-    """Nothing here recurs: a stack may be a thousand calls deep."""
+    """Iterative: a stack may be a thousand calls deep."""
     yield f"  subgraph cluster_{number} {{"
     yield f"    label={quoted_for_dot(title)}; color=gray70;"
     waiting = [(branch, "") for branch in reversed(branches)]
@@ -223,7 +231,7 @@ def _cluster(title: str, branches: Sequence[StackBranch], number: int) -> Iterat
         own = f"n{number}_{count}"
         count += 1
         ranks = quoted_for_dot(_ranks(branch))
-        yield f"    {own} [label={quoted_for_dot(_label(branch))}, tooltip={ranks}{_look(branch)}];"
+        yield f"    {own} [label={quoted_for_dot(_label(branch))}, tooltip={ranks}{_fill(branch)}];"
         if above:
             yield f"    {above} -> {own} [label={ranks}];"
         waiting += [(inner, own) for inner in reversed(branch.branches)]
@@ -235,13 +243,13 @@ def _label(branch: StackBranch) -> str:
     few = 0 < len(step.lines) <= 3 and step.lines != (0,)
     place = f"{step.file}:{','.join(map(str, step.lines))}" if few else step.file
     values = [f"{name} = {value}" for name, value in step.values]
-    stands = [f"{branch.cls.replace('_', ' ')}  {_ranks(branch)}"] if branch.cls else []
-    return "\n".join(filter(None, (step.function, place, *values, *stands)))
+    group = [f"{branch.cls.replace('_', ' ')}  {_ranks(branch)}"] if branch.cls else []
+    return "\n".join(filter(None, (step.function, place, *values, *group)))
 
 
 def _ranks(branch: StackBranch) -> str:
     return f"[{fold_numbers(branch.ranks)}] ({len(branch.ranks)})"
 
 
-def _look(branch: StackBranch) -> str:
-    return f', fillcolor="{_FILLS.get(branch.cls, _OTHERWISE)}"' if branch.cls else ""
+def _fill(branch: StackBranch) -> str:
+    return f', fillcolor="{_FILLS.get(branch.cls, _DEFAULT_FILL)}"' if branch.cls else ""

@@ -1,11 +1,11 @@
-"""Where in a session what is, by time, and what changed in it apart from what was measured: so that nobody who goes to
-an instant of a long session has to read all that came before.
+"""Time index of a session: blocks of its segments, and the state changes within each, so that a jump to an instant
+does not read everything before it.
 
-    index/index.json            `Index`: of each segment its blocks, some ten thousand records that follow each other
-    index/000001.ndjson.zst     of each block of segment 1 what changed, a frame a block (`frames`)
+    index/index.json            `IndexFile`: the blocks of each segment, some ten thousand records each
+    index/000001.ndjson.zst     the changes in each block of segment 1, a frame per block (`zstd_frames`)
 
-It is made of the segments, and can be removed at any time: what it does not cover is read in the segments themselves.
-A segment that has another length than it had when it was looked through is not covered, nor is a damaged one.
+The index is derived and may be deleted at any time: segments that it does not cover are read themselves. A segment is
+not covered if it is damaged, or its length differs from that when it was indexed.
 """
 
 from __future__ import annotations
@@ -21,244 +21,221 @@ from typing import Final
 import msgspec
 
 from ...core.bus import Published
-from ...records import UNREADABLE, RawRecord, encode
+from ...records import UNREADABLE, RawRecord
 from ...records.kinds import CHANGES, SPECS, identity
 from ...text.atomic_files import write_atomically
 from . import reader, zstd_frames
-from .layout import SEGMENT_SUFFIX, Meta, Session
-from .manifest import Step, pieces
-from .reader import Choice, OnDamage
-from .writer import MANY, count_records
+from .layout import Meta, Session, segment_number
+from .manifest import CompactedRange, pieces
+from .reader import OnDamage, RecordFilter
+from .writer import pack_records
 from .zstd_frames import Damage, Frame
 
-#: A block ends after so many records, or after so long, ns.
+#: A block ends after this many records, or this many ns.
 BLOCK_RECORDS: Final = 50_000
 BLOCK_NS: Final = 600_000_000_000
 _NAME: Final = "index.json"
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
-    """Frames that follow each other in a segment."""
+    """Consecutive frames of a segment."""
 
-    at: int  # bytes in the segment: from, and up to but without
+    begin: int  # bytes in the segment; `end` excluded
     end: int
-    first_rx: int  # console CLOCK_REALTIME of the arrival of its earliest and its latest record, ns
+    first_rx: int  # console CLOCK_REALTIME of the earliest and latest arrival, ns
     last_rx: int
     kinds: tuple[str, ...]
-    changes_at: int  # of the frame of its changes, in the file beside this one
-    changes_end: int  # the same where nothing changed
+    changes_begin: int  # bytes of the frame of its changes, in the file beside the index; empty without changes
+    changes_end: int
 
 
-class Indexed(msgspec.Struct, frozen=True):
-    """One segment that was looked through."""
+class IndexedSegment(msgspec.Struct, frozen=True):
+    """The blocks of one segment, which had that length in bytes when it was indexed."""
 
-    bytes: int  # of the segment, as it was
+    bytes: int
     blocks: tuple[Block, ...]
 
 
-class Index(msgspec.Struct):
-    """What was looked through: segments by the names of their files."""
+class IndexFile(msgspec.Struct):
+    """Content of index.json: segments by file name."""
 
-    segments: dict[str, Indexed] = msgspec.field(default_factory=dict)
+    segments: dict[str, IndexedSegment] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Way:
-    """A session and what its index covers: reads what it is asked for, the short way where there is one."""
+class IndexedSession:
+    """A session and the part of it that its index covers; reads through the index where it can."""
 
     session: Session
-    folder: Path  # where the index lies
-    segments: Mapping[str, Indexed] = field(default_factory=dict)
+    folder: Path  # of the index
+    segments: Mapping[str, IndexedSegment] = field(default_factory=dict)
 
     def changes(self, to_rx: int, on_damage: OnDamage) -> Iterator[Published]:
-        """What changed before an instant, in order; of what was soon replaced only what replaced it. Raises OSError."""
-        choice = Choice(kinds=CHANGES, to_rx=to_rx)
+        """Yield the state changes before an instant; of those replaced within a block only the last. Raises OSError."""
+        choice = RecordFilter(kinds=CHANGES, to_rx=to_rx)
         return self._read(choice, on_damage, partial(self._changes_of, choice, to_rx, on_damage))
 
-    def _read(
-        self, choice: Choice, on_damage: OnDamage, indexed: Callable[[Path, Indexed], Iterator[Published]]
-    ) -> Iterator[Published]:
-        """The session, piece after piece: `indexed` reads the segments that the index knows."""
-        for path in pieces(self.session):
-            if isinstance(path, Step):
-                yield from reader.compacted_part(self.session, path, choice)
-            elif known := self.segments.get(path.name):
-                yield from indexed(path, known)
+    def records(self, on_damage: OnDamage, choice: RecordFilter) -> Iterator[Published]:
+        """Yield the selected records, as `reader.lenient` does, reading only blocks that may match. Raises OSError."""
+
+        def read_blocks(path: Path, indexed: IndexedSegment) -> Iterator[Published]:
+            for begin, end in _matching_ranges(indexed, choice):
+                yield from reader.read_range(path, begin, end, on_damage, choice)
+
+        return self._read(choice, on_damage, read_blocks)
+
+    def events(self, kinds: frozenset[str], on_damage: OnDamage) -> Iterator[Published]:
+        """Yield all changes of these kinds, none of which replaces another. Raises OSError."""
+
+        def read_changes(path: Path, indexed: IndexedSegment) -> Iterator[Published]:
+            if indexed.blocks:
+                end = indexed.blocks[-1].changes_end
+                yield from reader.read_range(self.folder / path.name, 0, end, on_damage, choice)
+
+        choice = RecordFilter(kinds=kinds)
+        return self._read(choice, on_damage, read_changes)
+
+    def spans(self, meta: Meta) -> Iterator[tuple[int, int]]:
+        """Yield the earliest and latest arrival of each part, in order. Raises OSError.
+
+        For sealed segments the end in `meta` is used; only their first label is read.
+        """
+        for piece in pieces(self.session):
+            if isinstance(piece, CompactedRange):
+                span = reader.compacted_span(self.session, piece)
+                yield from () if span is None else (span,)
+            elif (indexed := self.segments.get(piece.name)) is not None:
+                yield from ((block.first_rx, block.last_rx) for block in indexed.blocks)
             else:
-                yield from reader.lenient(path, on_damage, choice)
+                labels = (frame.label for frame in reader.scan_session(piece, reader.ignore_damage))
+                if segment_number(piece) <= meta.sealed and meta.last_rx is not None:
+                    yield from ((label.first_rx, meta.last_rx) for label in islice(labels, 1))
+                else:
+                    yield from ((label.first_rx, label.last_rx) for label in labels)
+
+    def _read(
+        self, choice: RecordFilter, on_damage: OnDamage,
+        read_indexed: Callable[[Path, IndexedSegment], Iterator[Published]],
+    ) -> Iterator[Published]:  # fmt: skip
+        for piece in pieces(self.session):
+            if isinstance(piece, CompactedRange):
+                yield from reader.compacted_records(self.session, piece, choice)
+            elif indexed := self.segments.get(piece.name):
+                yield from read_indexed(piece, indexed)
+            else:
+                yield from reader.lenient(piece, on_damage, choice)
 
     def _changes_of(
-        self, choice: Choice, to_rx: int, on_damage: OnDamage, path: Path, known: Indexed
+        self, choice: RecordFilter, to_rx: int, on_damage: OnDamage, path: Path, indexed: IndexedSegment
     ) -> Iterator[Published]:
         changes = self.folder / path.name
-        for block in known.blocks:
+        for block in indexed.blocks:
             if block.first_rx >= to_rx:
                 continue
             if block.last_rx >= to_rx:
-                yield from reader.part(path, block.at, block.end, on_damage, choice)
-            elif block.changes_end > block.changes_at:
-                yield from reader.part(changes, block.changes_at, block.changes_end, on_damage, choice)
-
-    def records(self, on_damage: OnDamage, choice: Choice) -> Iterator[Published]:
-        """The chosen records, as `reading.lenient` gives them, without looking at what lies outside. Raises OSError."""
-
-        def stretches_of(path: Path, known: Indexed) -> Iterator[Published]:
-            for begin, end in _stretches(known, choice):
-                yield from reader.part(path, begin, end, on_damage, choice)
-
-        return self._read(choice, on_damage, stretches_of)
-
-    def spans(self, meta: Meta) -> Iterator[tuple[int, int]]:
-        """When the records of its parts arrived, from the beginning on: (earliest, latest). Raises OSError.
-
-        What `meta` tells of sealed segments is believed; of them only the beginning is looked at.
-        """
-        for path in pieces(self.session):
-            if isinstance(path, Step):
-                yield from reader.span_of(self.session, path)
-                continue
-            number, known = int(path.name.removesuffix(SEGMENT_SUFFIX)), self.segments.get(path.name)
-            if known is not None:
-                yield from ((block.first_rx, block.last_rx) for block in known.blocks)
-                continue
-            labels = (frame.label for _, frame in reader.labels(path, _told_when_read))
-            if number <= meta.sealed and meta.last_rx is not None:
-                yield from ((label.first_rx, meta.last_rx) for label in islice(labels, 1))
-            else:
-                yield from ((label.first_rx, label.last_rx) for label in labels)
-
-    def events(self, kinds: frozenset[str], on_damage: OnDamage) -> Iterator[Published]:
-        """All changes of these kinds, of which none is replaced by another. Raises OSError."""
-        choice = Choice(kinds=kinds)
-        for path in pieces(self.session):
-            if isinstance(path, Step):
-                yield from reader.compacted_part(self.session, path, choice)
-                continue
-            known = self.segments.get(path.name)
-            if known is None:
-                yield from reader.lenient(path, on_damage, choice)
-            elif known.blocks:
-                yield from reader.part(self.folder / path.name, 0, known.blocks[-1].changes_end, on_damage, choice)
+                yield from reader.read_range(path, block.begin, block.end, on_damage, choice)
+            elif block.changes_end > block.changes_begin:
+                yield from reader.read_range(changes, block.changes_begin, block.changes_end, on_damage, choice)
 
 
-def _stretches(known: Indexed, choice: Choice) -> Iterator[tuple[int, int]]:
-    """The parts of a segment that may hold what is chosen; neighbours as one."""
+def _matching_ranges(indexed: IndexedSegment, choice: RecordFilter) -> Iterator[tuple[int, int]]:
+    """Ranges of bytes of a segment that may hold selected records; adjacent blocks as one range."""
     begin = end = 0
-    for block in known.blocks:
-        if not _may_hold(block, choice):
+    for block in indexed.blocks:
+        if not choice.may_match(block.kinds, block.first_rx, block.last_rx):
             continue
-        if block.at != end:
+        if block.begin != end:
             if end > begin:
                 yield begin, end
-            begin = block.at
+            begin = block.begin
         end = block.end
     if end > begin:
         yield begin, end
 
 
-def _may_hold(block: Block, choice: Choice) -> bool:
-    if choice.kinds is not None and MANY not in block.kinds and not any(kind in choice.kinds for kind in block.kinds):
-        return False
-    too_early = choice.from_rx is not None and block.last_rx < choice.from_rx
-    return not too_early and (choice.to_rx is None or block.first_rx < choice.to_rx)
+def open_index(session: Session, folder: Path | None = None) -> IndexedSession:
+    """Return the session with what its index covers now; an unreadable index covers nothing.
 
-
-def folder_of(session: Session) -> Path:
-    """Where the index of a session lies beside its segments."""
-    return session.path / "index"
-
-
-def known(session: Session, folder: Path | None = None) -> Way:
-    """What is covered now; one that cannot be read covers nothing. Raises OSError if a segment cannot be read."""
-    folder = folder or folder_of(session)
-    index = Index()
+    Raises OSError if a segment cannot be read.
+    """
+    folder = folder or session.path / "index"
+    index = IndexFile()
     with contextlib.suppress(OSError, *UNREADABLE):
-        index = msgspec.json.decode((folder / _NAME).read_bytes(), type=Index)
+        index = msgspec.json.decode((folder / _NAME).read_bytes(), type=IndexFile)
     sizes = {path.name: path.stat().st_size for path in session.segments()}
     covered = {
-        name: one for name, one in index.segments.items()
-        if sizes.get(name) == one.bytes and (folder / name).exists()
+        name: segment for name, segment in index.segments.items()
+        if sizes.get(name) == segment.bytes and (folder / name).exists()
     }  # fmt: skip
-    return Way(session, folder, covered)
+    return IndexedSession(session, folder, covered)
 
 
-def build(session: Session, folder: Path | None = None, is_over: Callable[[], bool] = lambda: False) -> Way:
-    """Look through the sealed segments that are not covered yet; takes a second or so each. Raises OSError.
+def build_index(
+    session: Session, folder: Path | None = None, is_over: Callable[[], bool] = lambda: False
+) -> IndexedSession:
+    """Index the sealed segments that are not covered yet, about a second each. Raises OSError.
 
-    `is_over` is asked before each segment: true ends it there.
+    `is_over` is called before each segment; true ends the build there.
     """
-    way = known(session, folder)
+    covered = open_index(session, folder)
     sealed = session.read().sealed
-    todo = [
-        path for path in session.segments()
-        if path.name not in way.segments and int(path.name.removesuffix(SEGMENT_SUFFIX)) <= sealed
-    ]  # fmt: skip
-    if not todo:
-        return way
-    way.folder.mkdir(mode=0o700, exist_ok=True)
-    segments = dict(way.segments)
-    for path in todo:
+    segments = dict(covered.segments)
+    for path in session.segments():
+        if path.name in segments or segment_number(path) > sealed:
+            continue
         if is_over():
             break
-        found = _look_through(path, way.folder / path.name)
-        if found is not None:
-            segments[path.name] = found
-            write_atomically(way.folder / _NAME, msgspec.json.encode(Index(segments)))
-    return Way(session, way.folder, segments)
+        covered.folder.mkdir(mode=0o700, exist_ok=True)
+        indexed = _index_segment(path, covered.folder / path.name)
+        if indexed is not None:
+            segments[path.name] = indexed
+            write_atomically(covered.folder / _NAME, msgspec.json.encode(IndexFile(segments)))
+    return IndexedSession(session, covered.folder, segments)
 
 
-def _look_through(path: Path, changes: Path) -> Indexed | None:
-    """Write what changed in a segment, and tell its blocks; None, and nothing is written, where it is damaged."""
+def _index_segment(path: Path, changes: Path) -> IndexedSegment | None:
+    """Write the changes in a segment and return its blocks; None, and no file, if it is damaged."""
     size, damages = path.stat().st_size, list[Damage]()
-    packed, blocks, made = [], [], 0
-    for held in _blocks(path, damages):
-        choice = Choice(kinds=CHANGES)
-        records = _last_of_each(list(reader.part(path, held[0].at, held[-1].end, damages.append, choice)))
-        data = _packed(records) if records else b""
-        blocks.append(_block(held, made, made + len(data)))
+    packed, blocks, length = [], [], 0
+    choice = RecordFilter(kinds=CHANGES)
+    for frames in _blocks(path, damages):
+        records = _last_of_each(list(reader.read_range(path, frames[0].offset, frames[-1].end, damages.append, choice)))
+        data = b"".join(frame for frame, _, _ in pack_records(records)) if records else b""
+        blocks.append(_block(frames, length, length + len(data)))
         packed.append(data)
-        made += len(data)
+        length += len(data)
     if damages:
         return None
     write_atomically(changes, b"".join(packed))
-    return Indexed(size, tuple(blocks))
+    return IndexedSegment(size, tuple(blocks))
 
 
-def _packed(records: list[Published]) -> bytes:
-    lines = [encode(record) for record in records]
-    packed = []
-    for some in zstd_frames.by_size(lines):
-        holds = count_records(records[some])
-        packed.append(zstd_frames.pack(lines[some], holds.kinds, holds.first_rx, holds.last_rx))
-    return b"".join(packed)
-
-
-def _block(held: list[Frame], changes_at: int, changes_end: int) -> Block:
-    kinds = {kind for frame in held for kind in frame.label.kinds}
-    first = min(frame.label.first_rx for frame in held)
-    last = max(frame.label.last_rx for frame in held)
-    return Block(held[0].at, held[-1].end, first, last, tuple(sorted(kinds)), changes_at, changes_end)
+def _block(frames: list[Frame], changes_begin: int, changes_end: int) -> Block:
+    labels = [frame.label for frame in frames]
+    first, last = min(label.first_rx for label in labels), max(label.last_rx for label in labels)
+    kinds = tuple(sorted({kind for label in labels for kind in label.kinds}))
+    return Block(frames[0].offset, frames[-1].end, first, last, kinds, changes_begin, changes_end)
 
 
 def _blocks(path: Path, damages: list[Damage]) -> Iterator[list[Frame]]:
     """The frames of a segment in blocks, up to the first damaged place."""
-    held: list[Frame] = []
+    frames: list[Frame] = []
     records = 0
-    for found in zstd_frames.scan(path):
-        if isinstance(found, Damage):
-            damages.append(found)
+    for item in zstd_frames.scan(path):
+        if isinstance(item, Damage):
+            damages.append(item)
             return
-        if held and (records >= BLOCK_RECORDS or found.label.last_rx - held[0].label.first_rx >= BLOCK_NS):
-            yield held
-            held, records = [], 0
-        held.append(found)
-        records += found.label.records
-    if held:
-        yield held
+        if frames and (records >= BLOCK_RECORDS or item.label.last_rx - frames[0].label.first_rx >= BLOCK_NS):
+            yield frames
+            frames, records = [], 0
+        frames.append(item)
+        records += item.label.records
+    if frames:
+        yield frames
 
 
 def _last_of_each(records: list[Published]) -> list[Published]:
-    """Without those that another one, further on, replaces."""
+    """The records without those that a later one replaces."""
     seen: set[tuple[type, Hashable]] = set()
     kept = []
     for record in reversed(records):
@@ -269,7 +246,3 @@ def _last_of_each(records: list[Published]) -> list[Published]:
             seen.add(key)
         kept.append(record)
     return kept[::-1]
-
-
-def _told_when_read(damage: Damage) -> None:
-    """Whoever reads that part is told of it."""

@@ -1,14 +1,13 @@
-"""Where a session lies on disk, and what is known of it without reading its records.
+"""Layout of a session on disk, and its metadata, which is read without its records.
 
     SESSIONS/NAME/            0700; SESSIONS is `[sessions] folder`, else the user's data folder
-      session.json            `Meta`, 0600, replaced atomically; what it counts holds for `sealed` segments
-      lock                    held (flock) by whoever writes: a session that says `recording` and is not locked, crashed
+      session.json            `Meta`, 0600, replaced atomically; its counts cover the `sealed` segments
+      lock                    flock held by the writer: a session in state `recording` without it has crashed
       segments/000001.ndjson.zst
-                              zstd frames, each of whole lines of JSON, a record each (`records.encode`), in the order
-                              of arrival; before each a skippable frame that says what is in it (`frames`). Only
-                              appended to.
+                              zstd frames of NDJSON (`records.encode`), a record per line, in order of arrival; before
+                              each a skippable frame with its label (`zstd_frames`). Append-only.
       parquet/KIND/hour=YYYY-MM-DDTHH/part-*.parquet
-                              what compaction made of them
+                              written by compaction
 
 `zstd -dc segments/*.zst` gives plain NDJSON.
 """
@@ -24,7 +23,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import msgspec
 import platformdirs
@@ -34,7 +33,7 @@ from ...records import UNREADABLE
 from ...text.atomic_files import write_atomically
 
 SCHEMA: Final = "gconsole.session/1"
-#: What this version can read: names before the slash must match, numbers after it must not be above.
+#: Schemas this version reads: this family, up to this number.
 _FAMILY, _NEWEST = "gconsole.session", 1
 NAME_PATTERN: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 SEGMENT_SUFFIX: Final = ".ndjson.zst"
@@ -45,11 +44,21 @@ State = Literal["recording", "closed", "torn"]
 
 
 class SessionError(Exception):
-    """Something is wrong with a session; the text is one line that says which, what, and what to try."""
+    """A session cannot be used; the text is one line: which session, what is wrong, what to try."""
+
+    @classmethod
+    def name_taken(cls, name: str) -> Self:
+        """Return the error for a new session of an existing name."""
+        return cls(f"session {name} exists already; try another name, or: gconsole sessions delete {name}")
+
+    @classmethod
+    def locked(cls, name: str) -> Self:
+        """Return the error for a session that a recorder writes to."""
+        return cls(f"{name}: it is being written to; stop its recording first")
 
 
 class NewerSchema(SessionError):
-    """A session that a newer gconsole wrote: it is not touched."""
+    """A session of a newer gconsole; never modified."""
 
 
 class RecorderRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,20 +68,20 @@ class RecorderRun(msgspec.Struct, frozen=True, kw_only=True):
     ended: int | None = None
     how: Literal["recording", "stopped", "crashed"] = "recording"
     console: str = ""  # id of the console that wrote it
-    was: str = ""  # its id until then, where it took that of the console that had crashed
+    was: str = ""  # its own id, if it adopted that of a crashed console
     version: str = ""  # of gconsole
 
 
 class AgentProgress(msgspec.Struct, frozen=True):
-    """How far one agent has been recorded."""
+    """The last recorded record of one agent."""
 
     node: str
-    seq: int  # of its last record
-    rx: int  # when that came, console CLOCK_REALTIME, ns
+    seq: int
+    rx: int  # its arrival, console CLOCK_REALTIME, ns
 
 
 class Meta(msgspec.Struct, kw_only=True):
-    """What is known of a session without reading it. What `counts` and `agents` say holds for the sealed segments."""
+    """Metadata of a session (session.json). `records`, `counts` and `agents` cover the sealed segments."""
 
     schema: str = SCHEMA
     name: str = ""
@@ -83,13 +92,17 @@ class Meta(msgspec.Struct, kw_only=True):
     closed: int | None = None
     selection: Selection = msgspec.field(default_factory=Selection)
     parts: tuple[RecorderRun, ...] = ()
-    sealed: int = 0  # the last segment that nobody writes to any more
-    records: int = 0  # in the sealed segments
+    sealed: int = 0  # number of the last sealed segment
+    records: int = 0
     counts: dict[str, int] = msgspec.field(default_factory=dict)  # kind → records
-    agents: dict[str, AgentProgress] = msgspec.field(default_factory=dict)  # the last of each node, and the consoles
+    agents: dict[str, AgentProgress] = msgspec.field(default_factory=dict)  # last agent per node, and consoles
     first_rx: int | None = None
     last_rx: int | None = None
     merged: tuple[str, ...] = ()  # names of the sessions it was merged from
+
+    def console_ids(self) -> set[str]:
+        """Return the ids under which consoles wrote records of their own."""
+        return {name for part in self.parts for name in (part.console, part.was)}
 
 
 @dataclass(frozen=True)
@@ -100,38 +113,43 @@ class Session:
 
     @property
     def name(self) -> str:
+        """The session's name."""
         return self.path.name
 
     @property
     def meta_path(self) -> Path:
+        """Path of session.json."""
         return self.path / "session.json"
 
     @property
     def segments_folder(self) -> Path:
+        """Folder of the segments."""
         return self.path / "segments"
 
     @property
     def parquet_folder(self) -> Path:
+        """Folder of the compacted tables."""
         return self.path / "parquet"
 
     def segments(self) -> list[Path]:
-        """Its segments, oldest first."""
-        found = self.segments_folder.glob(f"*{SEGMENT_SUFFIX}")
-        return sorted(path for path in found if _SEGMENT.fullmatch(path.name) and is_file(path))
+        """Return the paths of its segments, oldest first."""
+        paths = self.segments_folder.glob(f"*{SEGMENT_SUFFIX}")
+        return sorted(path for path in paths if _SEGMENT.fullmatch(path.name) and is_file(path))
 
     def segment(self, number: int) -> Path:
+        """Return the path of the segment of that number."""
         return self.segments_folder / f"{number:06d}{SEGMENT_SUFFIX}"
 
     def size(self) -> int:
-        """Bytes on disk, of everything in it."""
-        return sum(found.stat().st_size for found in self.path.rglob("*") if found.is_file())
+        """Return the bytes on disk of all its files."""
+        return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
 
     def read(self) -> Meta:
-        """What is known of it. Raises SessionError, NewerSchema for what a newer version wrote."""
+        """Return its metadata. Raises SessionError, NewerSchema if a newer version wrote it."""
         try:
             data = self.meta_path.read_bytes()
         except OSError as error:
-            raise SessionError(f"{self.path}: no session ({error.strerror})") from error
+            raise SessionError(f"{self.path}: cannot read session.json ({error.strerror})") from error
         check_schema(self.path, data)
         try:
             return msgspec.json.decode(data, type=Meta)
@@ -140,12 +158,12 @@ class Session:
             raise SessionError(text) from error
 
     def write(self, meta: Meta) -> None:
-        """Replace what is known of it, in one step. Raises OSError."""
+        """Replace its metadata atomically. Raises OSError."""
         write_atomically(self.meta_path, msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n")
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Nobody else writes here meanwhile. Raises SessionError where somebody does, OSError where none can."""
+        """Hold the lock. Raises SessionError if another writer holds it, OSError."""
         fd = self.take_lock()
         try:
             yield
@@ -153,20 +171,20 @@ class Session:
             os.close(fd)
 
     def take_lock(self) -> int:
-        """A descriptor that holds the lock until it is closed, also by the end of this process."""
+        """Return a descriptor that holds the lock until it is closed or this process ends."""
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(fd)
-            raise SessionError(f"{self.name}: it is being written to; stop its recording first") from error
+            raise SessionError.locked(self.name) from error
         except OSError:
             os.close(fd)
             raise
         return fd
 
     def is_being_written(self) -> bool:
-        """Whether a recorder, here or in another process, holds it."""
+        """Whether a recorder in this or another process holds the lock."""
         try:
             fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -182,21 +200,26 @@ class Session:
         return False
 
 
+def segment_number(path: Path) -> int:
+    """Return the number of a segment file."""
+    return int(path.name.partition(".")[0])
+
+
 def is_file(path: Path) -> bool:
-    """Whether it is a file, and no link to one, which leads out of a session, nor a pipe, into which nobody writes."""
+    """Whether it is a regular file: a link may lead out of the session, a pipe may block the reader."""
     return stat.S_ISREG(path.lstat().st_mode)
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The file of that name in a folder of a session, which may have been sent: no link leads out of it on the way.
+    """Return the path of a file in a session's folder, which may come from an untrusted source; it need not exist.
 
-    Raises SessionError where one does, or where something else than a file is there. There need not be any.
+    Raises SessionError if a link leads elsewhere, or it is not a regular file.
     """
     path = folder / name
     if os.path.realpath(path) != str(Path(os.path.realpath(folder.parent)) / folder.name / name):
-        raise SessionError(f"{path}: a link leads there, and a session has none")
+        raise SessionError(f"{path}: symbolic link; a session contains none")
     if path.exists() and not is_file(path):
-        raise SessionError(f"{path}: it is a folder or a pipe, and should be a file")
+        raise SessionError(f"{path}: not a regular file")
     return path
 
 
@@ -205,56 +228,56 @@ class _Schema(msgspec.Struct):
 
 
 def check_schema(path: Path, data: bytes) -> None:
-    """Raises NewerSchema, or SessionError, where JSON does not begin as that of a session that this version reads."""
+    """Raises NewerSchema for the JSON of a newer version, SessionError for JSON that is not of a session."""
     try:
         schema = msgspec.json.decode(data, type=_Schema).schema
     except UNREADABLE:
-        return  # what is wrong with it is said where it is read
+        return  # whoever parses it next reports the error
     family, _, number = schema.partition("/")
     if family != _FAMILY or not number.isdecimal():
-        raise SessionError(f"{path}: session.json is not of a session, but of {schema[:60]!r}")
+        raise SessionError(f"{path}: session.json has schema {schema[:60]!r}, expected {SCHEMA}")
     if int(number) > _NEWEST:
         raise NewerSchema(f"{path}: written by a newer gconsole ({schema}; this one reads {SCHEMA}): update gconsole")
 
 
 def sessions_folder(folder: str | None = None) -> Path:
-    """Where sessions are kept: what `[sessions] folder` says, else its environment variable, else the data folder."""
+    """Return the folder of all sessions: `[sessions] folder`, else its environment variable, else the data folder."""
     folder = folder or os.environ.get("GCONSOLE_SESSIONS_FOLDER")
     return Path(folder) if folder else platformdirs.user_data_path("gconsole") / "sessions"
 
 
 def named(name: str, folder: Path) -> Session:
-    """The session of that name, there or not. Raises SessionError for what cannot be a name."""
+    """Return the session of that name, which need not exist. Raises SessionError for an invalid name."""
     if not re.fullmatch(NAME_PATTERN, name):
-        text = "letters, digits, _ . - and at most 64 of them, not beginning with . or -"
-        raise SessionError(f"{name[:80]!r} is no name for a session: {text}")
+        rule = "use at most 64 letters, digits, _ . -, and begin with neither . nor -"
+        raise SessionError(f"{name[:80]!r} is not a valid session name: {rule}")
     return Session(folder / name)
 
 
 def find(text: str, folder: Path) -> Session:
-    """The session that `text` means: a name, or a path to its folder. Raises SessionError where there is none."""
+    """Return the session of that name or path. Raises SessionError if it does not exist."""
     as_path = Path(text)
     if ("/" in text or not re.fullmatch(NAME_PATTERN, text)) and (as_path / "session.json").exists():
         return Session(as_path.resolve())
     if "/" in text:
-        raise SessionError(f"{text}: no folder of a session: there is no session.json in it")
+        raise SessionError(f"{text}: not a session folder: session.json not found")
     session = named(text, folder)
     if not session.path.is_dir():
         if (as_path / "session.json").exists():
             return Session(as_path.resolve())
-        raise SessionError(f"{text}: no such session in {folder}; there are: gconsole sessions list")
+        raise SessionError(f"no session {text} in {folder}; list them: gconsole sessions list")
     return session
 
 
 def all_sessions(folder: Path) -> list[Session]:
-    """Every session of a folder, by name; also those whose session.json cannot be read."""
+    """Return every session of a folder, by name; also those whose session.json cannot be read."""
     if not folder.is_dir():
         return []
-    return [Session(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".") and _is_one(path)]
+    return [Session(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".") and _is_session(path)]
 
 
-def _is_one(path: Path) -> bool:
-    """A folder that looks like a session; also one that nobody may look into."""
+def _is_session(path: Path) -> bool:
+    """Whether a folder has the layout of a session, or is unreadable."""
     try:
         return path.is_dir() and ((path / "segments").is_dir() or (path / "session.json").exists())
     except PermissionError:
@@ -262,13 +285,18 @@ def _is_one(path: Path) -> bool:
 
 
 def now() -> int:
-    """Console CLOCK_REALTIME, ns."""
+    """Return console CLOCK_REALTIME, ns."""
     return time.time_ns()
 
 
 def sync_folder(path: Path) -> None:
-    """Make names that were made or removed in a folder outlive a power cut. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Sync a folder to disk, so that created and removed names outlive a power cut. Raises OSError."""
+    sync_file(path, os.O_DIRECTORY)
+
+
+def sync_file(path: Path, flags: int = 0) -> None:
+    """Sync a closed file to disk. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         os.fsync(fd)
     finally:

@@ -1,7 +1,6 @@
-"""What of a session is Parquet: the list that compaction keeps, told without loading what reads Parquet.
+"""The manifest of compaction: which Parquet files stand for which segments. Read without loading DuckDB.
 
-Where somebody removed segments after compaction, Parquet is all there is of them: `pieces` says of what a session is
-put together then.
+Segments may be deleted after compaction; `pieces` lists what a session consists of then.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ from typing import Final
 import msgspec
 
 from ...records import UNREADABLE
-from .layout import SCHEMA, Session, SessionError, inside
+from .layout import SCHEMA, Session, SessionError, inside, segment_number
 
 MANIFEST: Final = "compacted.json"
-
-
-#: How compaction calls its files: what is called otherwise could be anywhere, or be several files for DuckDB.
+#: File names that compaction writes; any other name could lead out of the folder, or be a glob for DuckDB.
 _NAME: Final = re.compile(
     r"([a-z_]{1,64})/hour=\d{4}-\d{2}-\d{2}T\d{2}/part-(\d{1,9})-(\d{1,9})-\d{1,9}\.parquet", re.ASCII
 )
@@ -34,82 +31,74 @@ class ParquetPart(msgspec.Struct, frozen=True):
     rows: int
 
 
-class Compacted(msgspec.Struct, kw_only=True):
-    """What of a session is Parquet."""
+class Manifest(msgspec.Struct, kw_only=True):
+    """The compacted part of a session."""
 
     schema: str = SCHEMA
-    segments: dict[str, int] = msgspec.field(default_factory=dict)  # file → its bytes, as they were
+    segments: dict[str, int] = msgspec.field(default_factory=dict)  # file → bytes when it was compacted
     parts: tuple[ParquetPart, ...] = ()
-    damaged_bytes: int = 0  # of segments, that could not be read
-
-
-def compacted(session: Session) -> Compacted:
-    """What of a session is Parquet by now. Raises SessionError where that cannot be read."""
-    path = session.parquet_folder / MANIFEST
-    try:
-        found = msgspec.json.decode(inside(session.parquet_folder, MANIFEST).read_bytes(), type=Compacted)
-    except FileNotFoundError:
-        return Compacted()
-    except (OSError, *UNREADABLE) as error:
-        text = f"{path}: {error}"
-        if session.segments():
-            text += f"; try: remove {session.parquet_folder}, and compact again"
-        raise SessionError(text) from error
-    for part in found.parts:
-        segments_of(part)
-    return found
+    damaged_bytes: int = 0  # of segments, unreadable when compacted
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one step of compaction made of segments that are gone, or of which some are."""
+class CompactedRange:
+    """The Parquet files of one compaction step, of whose segments some or all are deleted."""
 
-    first: int  # segments, by number: from, and up to and with
+    first: int  # numbers of the segments, both included
     last: int
     parts: tuple[ParquetPart, ...]
 
 
-def pieces(session: Session) -> list[Path | Step]:
-    """What a session is put together from, oldest first: segments, and Parquet in place of those that are gone.
+def read_manifest(session: Session) -> Manifest:
+    """Return the manifest; an empty one if there is none. Raises SessionError if it is damaged."""
+    try:
+        manifest = msgspec.json.decode(inside(session.parquet_folder, MANIFEST).read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        return Manifest()
+    except (OSError, *UNREADABLE) as error:
+        text = f"{session.parquet_folder / MANIFEST}: {error}"
+        if session.segments():
+            text += f"; try: remove {session.parquet_folder}, and compact again"
+        raise SessionError(text) from error
+    for part in manifest.parts:
+        segments_of(part)
+    return manifest
 
-    Raises SessionError.
-    """
-    segments = {_number(path): path for path in session.segments()}
-    if not (session.parquet_folder / MANIFEST).exists():
-        return list(segments.values())
-    done = compacted(session)
-    compact = {_number(Path(name)) for name in done.segments}
-    steps: dict[tuple[int, int], list[ParquetPart]] = {}
-    for part in done.parts:
-        steps.setdefault(segments_of(part), []).append(part)
-    found: dict[int, Path | Step] = dict(segments)
-    for (first, last), parts in steps.items():
-        of_it = [number for number in compact if first <= number <= last] if compact else range(first, last + 1)
-        if all(number in segments for number in of_it):
+
+def _manifest_if_any(session: Session) -> Manifest:
+    """Return the manifest; an empty one without a file, also where the folder could not hold one safely."""
+    return read_manifest(session) if (session.parquet_folder / MANIFEST).exists() else Manifest()
+
+
+def pieces(session: Session) -> list[Path | CompactedRange]:
+    """Return what a session consists of, oldest first: segments, and Parquet for deleted ones. Raises SessionError."""
+    segments = {segment_number(path): path for path in session.segments()}
+    manifest = _manifest_if_any(session)
+    compacted = {segment_number(Path(name)) for name in manifest.segments}
+    ranges: dict[tuple[int, int], list[ParquetPart]] = {}
+    for part in manifest.parts:
+        ranges.setdefault(segments_of(part), []).append(part)
+    result: dict[int, Path | CompactedRange] = dict(segments)
+    for (first, last), parts in ranges.items():
+        numbers = [number for number in compacted if first <= number <= last] if compacted else range(first, last + 1)
+        if all(number in segments for number in numbers):
             continue
-        for number in [number for number in found if first <= number <= last]:
-            del found[number]
-        found[first] = Step(first, last, tuple(parts))
-    return [found[number] for number in sorted(found)]
+        for number in [number for number in result if first <= number <= last]:
+            del result[number]
+        result[first] = CompactedRange(first, last, tuple(parts))
+    return [result[number] for number in sorted(result)]
 
 
 def last_number(session: Session) -> int:
-    """The number of the last segment that a session ever had, there or gone. Raises SessionError."""
-    numbers = [_number(path) for path in session.segments()]
-    if (session.parquet_folder / MANIFEST).exists():
-        done = compacted(session)
-        numbers += [_number(Path(name)) for name in done.segments]
-        numbers += [segments_of(part)[1] for part in done.parts]
-    return max(numbers, default=0)
-
-
-def _number(path: Path) -> int:
-    return int(path.name.partition(".")[0])
+    """Return the highest segment number the session ever had, deleted ones included. Raises SessionError."""
+    manifest = _manifest_if_any(session)
+    numbers = [segment_number(path) for path in (*session.segments(), *map(Path, manifest.segments))]
+    return max([*numbers, *(segments_of(part)[1] for part in manifest.parts)], default=0)
 
 
 def segments_of(part: ParquetPart) -> tuple[int, int]:
-    """From which segments a file was made: its name says so. Raises SessionError for a name that none gets."""
+    """Return the first and last segment a file was made of. Raises SessionError for a name compaction never writes."""
     match = _NAME.fullmatch(part.path)
     if match is None or match[1] != part.table:
-        raise SessionError(f"{MANIFEST}: {part.path[:200]!r} is no file of a compaction")
+        raise SessionError(f"{MANIFEST}: {part.path[:200]!r} was not written by compaction")
     return int(match[2]), int(match[3])

@@ -21,7 +21,7 @@ from ...records import BadRecord, decode
 from .duckdb_connection import bounded_memory, connect, shared_cursor
 from .layout import SessionError, inside
 from .manifest import ParquetPart
-from .reader import Choice
+from .reader import RecordFilter
 from .table_schema import TABLES, columns_of, formatted_lines, literal, quoted
 
 #: Rows that become records at once.
@@ -35,7 +35,7 @@ _MEMORY: Final = "512MB"
 ParquetErrors: Final = (duckdb.Error, MemoryError)
 
 
-def records(folder: Path, parts: Sequence[ParquetPart], choice: Choice) -> Iterator[Published]:
+def records(folder: Path, parts: Sequence[ParquetPart], choice: RecordFilter) -> Iterator[Published]:
     """Yield the chosen records of these files of a folder `parquet`.
 
     Raises OSError, SessionError for a file that no compaction wrote, one of `ParquetErrors` for a damaged one.
@@ -49,7 +49,7 @@ def records(folder: Path, parts: Sequence[ParquetPart], choice: Choice) -> Itera
     with connect(_MEMORY, threads=1) as connection:  # of its own: a damaged file can end a database for all its readers
         streams = [_table(connection, table, files, choice) for table, files in sorted(tables.items())]
         for record in heapq.merge(*streams, key=_arrival):
-            if choice.takes(record):
+            if choice.matches(record):
                 yield record
 
 
@@ -64,7 +64,7 @@ def _arrival(record: Published) -> tuple[int, str, int]:
 
 
 def _table(
-    connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], choice: Choice
+    connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], choice: RecordFilter
 ) -> Iterator[Published]:
     """Yield the records of one table by arrival; files whose times overlap are sorted together."""
     spans = sorted((*found, path) for path in files if (found := _span(path)) is not None)

@@ -25,7 +25,7 @@ from ...records import Node, Process, RawRecord
 from ...text.secrets import HIDDEN
 
 #: Names that one node may be the first to tell: what it invents is looked for in every text of every node.
-MOST_NAMES: Final = 1_024
+MAX_NAMES_PER_NODE: Final = 1_024
 
 
 class Pseudonyms:
@@ -165,7 +165,7 @@ class Pseudonyms:
     def _may_tell(self, node: str, known: Mapping[str, str], name: str) -> bool:
         if name in known or name in _NOBODY:
             return False
-        if self._told[node] >= MOST_NAMES or len(name) > _MOST_LETTERS:
+        if self._told[node] >= MAX_NAMES_PER_NODE or len(name) > _MOST_LETTERS:
             self._silenced.setdefault(node, False)
             return False
         self._told[node] += 1

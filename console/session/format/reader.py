@@ -1,4 +1,4 @@
-"""The records of a session, in the order in which they arrived."""
+"""Read the records of a session in order of arrival."""
 
 from __future__ import annotations
 
@@ -13,48 +13,49 @@ from ...records.kinds import kind_of
 from .. import ndjson
 from . import zstd_frames
 from .layout import SEGMENT_SUFFIX, Session, SessionError
-from .manifest import Step, pieces
-from .writer import MANY
-from .zstd_frames import Damage, Frame, Label
+from .manifest import CompactedRange, pieces
+from .writer import OTHER_KINDS
+from .zstd_frames import Damage, Frame
 
-#: Told of what cannot be read.
+#: Called with each damaged or torn place.
 OnDamage = Callable[[Damage], None]
 
-
 #: How most lines begin.
-_KIND = b'{"kind":"'
-#: No record is so short, in bytes, that there are more lines of it than this allows.
-_SHORTEST = 16
+_KIND_PREFIX = b'{"kind":"'
+#: Bytes. Lower bound of a record; more lines per byte are only separators.
+_MIN_RECORD_BYTES = 16
 
 
 class Damaged(SessionError):
-    """A session of which a part cannot be read; `lenient` reads the rest."""
+    """A part of a session is damaged; `lenient` reads the rest."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Which records are wanted. A frame that has none of them is not unpacked."""
+class RecordFilter:
+    """Selects records by kind and arrival. Frames without a match are not decompressed."""
 
     kinds: Collection[str] | None = None
-    from_rx: int | None = None  # console CLOCK_REALTIME of their arrival, ns: from, and up to but without
+    from_rx: int | None = None  # console CLOCK_REALTIME of arrival, ns; `from_rx` included, `to_rx` excluded
     to_rx: int | None = None
 
-    def may_hold(self, label: Label) -> bool:
-        if self.kinds is not None and MANY not in label.kinds and not any(kind in self.kinds for kind in label.kinds):
+    def may_match(self, kinds: Collection[str], first_rx: int, last_rx: int) -> bool:
+        """Whether records of these kinds that arrived in this range may match."""
+        if self.kinds is not None and OTHER_KINDS not in kinds and not any(kind in self.kinds for kind in kinds):
             return False
-        too_early = self.from_rx is not None and label.last_rx < self.from_rx
-        too_late = self.to_rx is not None and label.first_rx >= self.to_rx
-        return not too_early and not too_late
+        too_early = self.from_rx is not None and last_rx < self.from_rx
+        return not too_early and (self.to_rx is None or first_rx < self.to_rx)
 
     def lines(self, raw: bytes) -> Iterable[bytes]:
-        """The lines of a frame, without those that, by their first letters, are of a kind that is not wanted."""
+        """Return the lines of a frame, without those whose prefix shows another kind."""
         lines = _lines(raw)
         if self.kinds is None:
             return lines
-        wanted, at = frozenset(kind.encode() for kind in self.kinds), len(_KIND)
-        return (line for line in lines if line[at : line.find(b'"', at)] in wanted or not line.startswith(_KIND))
+        wanted, start = frozenset(kind.encode() for kind in self.kinds), len(_KIND_PREFIX)
+        return (line for line in lines if line[start : line.find(b'"', start)] in wanted
+                or not line.startswith(_KIND_PREFIX))  # fmt: skip
 
-    def takes(self, record: Published) -> bool:
+    def matches(self, record: Published) -> bool:
+        """Whether a record is selected."""
         if self.kinds is not None and kind_of(record) not in self.kinds:
             return False
         if self.from_rx is not None and record.rx < self.from_rx:
@@ -62,130 +63,128 @@ class Choice:
         return self.to_rx is None or record.rx < self.to_rx
 
 
-ALL = Choice()
+ALL = RecordFilter()
 
 
-def records(path: Path, choice: Choice = ALL) -> Iterator[Published]:
-    """The records of a session's folder, or of one file: a segment, or lines of JSON. Raises Damaged, OSError.
+def records(path: Path, choice: RecordFilter = ALL) -> Iterator[Published]:
+    """Return the records of a session's folder, a segment, or an NDJSON file. Raises Damaged, OSError.
 
-    The end of the last segment may be torn: it is being written, or its console crashed there. That is no damage.
+    A torn end of the last segment is not damage: it is still being written, or its console crashed there.
     """
-
     if path.is_file() and not path.name.endswith(SEGMENT_SUFFIX):
-        return (record for record in ndjson.read(path) if choice.takes(record))
+        return (record for record in ndjson.read(path) if choice.matches(record))
 
     def refuse(damage: Damage) -> None:
         if damage.what != "torn" or damage.path != last:
-            name = path.name
-            raise Damaged(f"{path}: {damage}; try: gconsole sessions verify {name}, and recover")
+            raise Damaged(f"{path}: {damage}; try: gconsole sessions verify {path.name}, and recover")
 
-    pieces = _pieces(path)
-    last = pieces[-1] if pieces else None
-    return _chained(path, pieces, choice, refuse)
-
-
-def lenient(path: Path, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[Published]:
-    """All records that can be read; `on_damage` is told of what cannot, a torn tail too. Raises OSError."""
-    return _chained(path, _pieces(path), choice, on_damage)
+    parts = _pieces(path)
+    last = parts[-1] if parts else None
+    return _read_pieces(path, parts, choice, refuse)
 
 
-def _pieces(path: Path) -> list[Path | Step]:
-    """Segments, oldest first, and in place of those that are gone what compaction made of them."""
+def lenient(path: Path, on_damage: OnDamage, choice: RecordFilter = ALL) -> Iterator[Published]:
+    """Yield all readable records; `on_damage` receives damaged places and a torn end. Raises OSError."""
+    return _read_pieces(path, _pieces(path), choice, on_damage)
+
+
+def _pieces(path: Path) -> list[Path | CompactedRange]:
     return pieces(Session(path)) if path.is_dir() else [path]
 
 
-def _chained(path: Path, pieces: list[Path | Step], choice: Choice, on_damage: OnDamage) -> Iterator[Published]:
-    for piece in pieces:
-        if isinstance(piece, Step):
-            yield from compacted_part(Session(path), piece, choice)
+def _read_pieces(
+    path: Path, parts: list[Path | CompactedRange], choice: RecordFilter, on_damage: OnDamage
+) -> Iterator[Published]:
+    for part in parts:
+        if isinstance(part, CompactedRange):
+            yield from compacted_records(Session(path), part, choice)
         else:
-            yield from _read([piece], choice, on_damage)
+            yield from read_range(part, 0, None, on_damage, choice)
 
 
-def compacted_part(session: Session, step: Step, choice: Choice = ALL) -> Iterator[Published]:
-    """The records of segments that are gone, out of Parquet. Raises SessionError where that is broken, OSError."""
-    from . import parquet_reader  # DuckDB takes long to load
+def compacted_records(session: Session, part: CompactedRange, choice: RecordFilter = ALL) -> Iterator[Published]:
+    """Yield the records of deleted segments from their Parquet. Raises Damaged, SessionError, OSError."""
+    from . import parquet_reader  # imports DuckDB
 
-    with _called_damaged(session):
-        yield from parquet_reader.records(session.parquet_folder, step.parts, choice)
+    with _as_damaged(session):
+        yield from parquet_reader.records(session.parquet_folder, part.parts, choice)
 
 
-def span_of(session: Session, step: Step) -> Iterator[tuple[int, int]]:
-    """When the earliest and the latest record of segments that are gone arrived, if there is any.
+def compacted_span(session: Session, part: CompactedRange) -> tuple[int, int] | None:
+    """Return the first and last arrival in the Parquet of deleted segments; None without records.
 
-    Raises SessionError where their Parquet is broken, OSError.
+    Raises Damaged, SessionError, OSError.
     """
     from . import parquet_reader
 
-    with _called_damaged(session):
-        found = parquet_reader.span(session.parquet_folder, step.parts)
-    if found is not None:
-        yield found
+    with _as_damaged(session):
+        return parquet_reader.span(session.parquet_folder, part.parts)
 
 
 @contextlib.contextmanager
-def _called_damaged(session: Session) -> Iterator[None]:
+def _as_damaged(session: Session) -> Iterator[None]:
     from . import parquet_reader
 
     try:
         yield
     except parquet_reader.ParquetErrors as error:
         what = str(error).partition("\n")[0]
-        raise Damaged(f"{session.path}: its Parquet is damaged: {what}; there are no segments of it") from error
+        raise Damaged(f"{session.path}: its Parquet is damaged: {what}; the segments were deleted") from error
 
 
-def part(path: Path, begin: int, end: int, on_damage: OnDamage, choice: Choice = ALL) -> Iterator[Published]:
-    """The same of a part of one segment, in bytes, that begins and ends with a frame. Raises OSError."""
-    return _read([path], choice, on_damage, begin, end)
-
-
-def labels(path: Path, on_damage: OnDamage) -> Iterator[tuple[Path, Frame]]:
-    """What is in a session, frame by frame, without reading it. Raises OSError."""
+def scan_session(path: Path, on_damage: OnDamage) -> Iterator[Frame]:
+    """Yield the frames of a session or segment by their labels, without decompressing. Raises OSError."""
     for file in segment_files(path):
-        for found in zstd_frames.scan(file):
-            if isinstance(found, Damage):
-                on_damage(found)
+        for item in zstd_frames.scan(file):
+            if isinstance(item, Damage):
+                on_damage(item)
             else:
-                yield file, found
+                yield item
+
+
+def ignore_damage(damage: Damage) -> None:
+    """Skip damage that is reported elsewhere: when the segment is read, recovered or verified."""
 
 
 def segment_files(path: Path) -> list[Path]:
-    """The segments of a session's folder, oldest first; or the one segment that `path` is."""
+    """Return the segments of a session's folder, oldest first; or the single segment that `path` is."""
     return Session(path).segments() if path.is_dir() else [path]
 
 
-def _read(
-    files: list[Path], choice: Choice, on_damage: OnDamage, begin: int = 0, end: int | None = None
+def read_range(
+    path: Path, begin: int, end: int | None, on_damage: OnDamage, choice: RecordFilter = ALL
 ) -> Iterator[Published]:
-    for file in files:
-        for found in zstd_frames.contents(file, choice.may_hold, begin, end):
-            if isinstance(found, Damage):
-                on_damage(found)
-            else:
-                yield from _decoded(file, *found, choice, on_damage)
+    """Yield the records of a range of bytes of one segment that begins and ends at a frame. Raises OSError."""
+
+    def is_wanted(label: zstd_frames.Label) -> bool:
+        return choice.may_match(label.kinds, label.first_rx, label.last_rx)
+
+    for item in zstd_frames.contents(path, is_wanted, begin, end):
+        if isinstance(item, Damage):
+            on_damage(item)
+        else:
+            yield from _decoded(path, *item, choice, on_damage)
 
 
-def _decoded(file: Path, frame: Frame, raw: bytes, choice: Choice, on_damage: OnDamage) -> Iterator[Published]:
+def _decoded(file: Path, frame: Frame, raw: bytes, choice: RecordFilter, on_damage: OnDamage) -> Iterator[Published]:
     for line in choice.lines(raw):
         try:
             record = decode(line)
-        except BadRecord:  # the checksums are right, so it was written like this: by another version
-            on_damage(Damage(file, frame.at, len(line), "damaged"))
+        except BadRecord:  # the checksum is right, so another version wrote it like this
+            on_damage(Damage(file, frame.offset, len(line), "damaged"))
             continue
-        if choice.takes(record):
+        if choice.matches(record):
             yield record
 
 
 def _lines(raw: bytes) -> Iterable[bytes]:
-    """At once, or one after the other: a list of the lines of a frame that is nothing but newlines takes many times its
-    size.
-    """
-    is_usual = raw.count(b"\n") * _SHORTEST <= len(raw)
-    return raw.split(b"\n")[:-1] if is_usual else _one_by_one(raw)
+    """Lines as a list, or one by one where they are so short that a list would take many times the frame's size."""
+    is_usual = raw.count(b"\n") * _MIN_RECORD_BYTES <= len(raw)
+    return raw.split(b"\n")[:-1] if is_usual else _iterate_lines(raw)
 
 
-def _one_by_one(raw: bytes) -> Iterator[bytes]:
-    at = 0
-    while (end := raw.find(b"\n", at)) >= 0:
-        yield raw[at:end]
-        at = end + 1
+def _iterate_lines(raw: bytes) -> Iterator[bytes]:
+    start = 0
+    while (end := raw.find(b"\n", start)) >= 0:
+        yield raw[start:end]
+        start = end + 1

@@ -1,4 +1,4 @@
-"""Write sessions: record counts, segment files, whole sessions."""
+"""Write sessions: record counts, packed frames, segment files, whole sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from ... import __version__
 from ...core.bus import Published
@@ -23,16 +23,22 @@ from . import zstd_frames
 from .layout import AgentProgress, Meta, RecorderRun, Session, SessionError, now, sync_folder
 from .manifest import last_number
 
-#: So many kinds that this version does not know are counted by name, the rest together: a node can invent any number,
-#: and the label of a frame has little room.
-_UNKNOWN_KINDS: Final = 64
-#: What those beyond that are counted as.
-MANY: Final = "…"
+#: Bytes. A segment is sealed at this size: small enough to be read again within seconds after a crash.
+SEGMENT_BYTES: Final = 64 << 20
+#: Records in a frame of a created session: some MB; larger frames do not compress better.
+FRAME_RECORDS = 4096
+#: Unknown kinds counted by name; further ones are counted as `OTHER_KINDS`. A node can invent any number of kinds, and
+#: the label of a frame is limited in size.
+_MAX_UNKNOWN_KINDS: Final = 64
+OTHER_KINDS: Final = "…"
+
+
+# -- counts ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """What a number of records are."""
+    """Counts of a batch of records: per kind, per agent its last record, and the range of arrival in ns."""
 
     kinds: dict[str, int]
     agents: dict[str, AgentProgress]
@@ -41,96 +47,109 @@ class RecordCounts:
 
 
 def count_records(records: Sequence[Published]) -> RecordCounts:
-    """Count some records; at least one."""
+    """Return the counts of at least one record."""
     kinds: dict[str, int] = {}
-    agents: dict[str, Published] = {}
+    last_records: dict[str, Published] = {}
     first_rx = last_rx = records[0].rx
     for record in records:
-        kind = _name(kind_of(record), kinds)
+        kind = _counted_kind(kind_of(record), kinds)
         kinds[kind] = kinds.get(kind, 0) + 1
-        known = agents.get(record.agent)
-        if known is None or known.seq < record.seq:
-            agents[record.agent] = record
+        last = last_records.get(record.agent)
+        if last is None or last.seq < record.seq:
+            last_records[record.agent] = record
         if record.rx < first_rx:
             first_rx = record.rx
         elif record.rx > last_rx:
             last_rx = record.rx
-    heard = {agent: AgentProgress(record.node, record.seq, record.rx) for agent, record in agents.items()}
-    return RecordCounts(kinds, heard, first_rx, last_rx)
+    agents = {agent: AgentProgress(record.node, record.seq, record.rx) for agent, record in last_records.items()}
+    return RecordCounts(kinds, agents, first_rx, last_rx)
 
 
-def _name(kind: str, counted: Mapping[str, int]) -> str:
-    """What a kind is counted as, beside those that are counted already."""
-    if kind in counted or kind in KINDS or len(counted) < len(KINDS) + _UNKNOWN_KINDS:
-        return kind
-    return MANY
-
-
-def add_counts(meta: Meta, batch: RecordCounts) -> None:
-    """These are in the session, too."""
-    for kind, number in batch.kinds.items():
-        kind = _name(kind, meta.counts)
+def add_counts(meta: Meta, counts: RecordCounts) -> None:
+    """Add a batch to the totals of a session."""
+    for kind, number in counts.kinds.items():
+        kind = _counted_kind(kind, meta.counts)
         meta.counts[kind] = meta.counts.get(kind, 0) + number
-    meta.records += sum(batch.kinds.values())
-    has_new = any(agent not in meta.agents for agent in batch.agents)
-    for agent, heard in batch.agents.items():
-        known = meta.agents.get(agent)
-        if known is None or known.seq < heard.seq:
-            meta.agents[agent] = heard
-    if has_new:
-        _forget_ended(meta)
-    meta.first_rx = batch.first_rx if meta.first_rx is None else min(meta.first_rx, batch.first_rx)
-    meta.last_rx = batch.last_rx if meta.last_rx is None else max(meta.last_rx, batch.last_rx)
+    meta.records += sum(counts.kinds.values())
+    has_new_agent = any(agent not in meta.agents for agent in counts.agents)
+    for agent, progress in counts.agents.items():
+        last = meta.agents.get(agent)
+        if last is None or last.seq < progress.seq:
+            meta.agents[agent] = progress
+    if has_new_agent:
+        _drop_ended_agents(meta)
+    meta.first_rx = counts.first_rx if meta.first_rx is None else min(meta.first_rx, counts.first_rx)
+    meta.last_rx = counts.last_rx if meta.last_rx is None else max(meta.last_rx, counts.last_rx)
 
 
-def _forget_ended(meta: Meta) -> None:
-    """Of the agents of each node the last one stays: another speaks there only once that has ended."""
-    consoles = {name for part in meta.parts for name in (part.console, part.was)}
+def _counted_kind(kind: str, counted: Mapping[str, int]) -> str:
+    if kind in counted or kind in KINDS or len(counted) < len(KINDS) + _MAX_UNKNOWN_KINDS:
+        return kind
+    return OTHER_KINDS
+
+
+def _drop_ended_agents(meta: Meta) -> None:
+    """Keep the last agent of each node: a node runs one agent at a time."""
+    consoles = meta.console_ids()
+    if not consoles:  # a console's own records about a node cannot be told apart from those of its agent
+        return
     last: dict[str, str] = {}
-    for agent, heard in meta.agents.items():
-        if agent not in consoles and (heard.node not in last or meta.agents[last[heard.node]].rx <= heard.rx):
-            last[heard.node] = agent
-    if consoles:  # else a console's own words about a node are not to be told from those of the node
-        meta.agents = {
-            agent: heard for agent, heard in meta.agents.items() if agent in consoles or last[heard.node] == agent
-        }
+    for agent, progress in meta.agents.items():
+        if agent not in consoles and (progress.node not in last or meta.agents[last[progress.node]].rx <= progress.rx):
+            last[progress.node] = agent
+    meta.agents = {
+        agent: progress for agent, progress in meta.agents.items() if agent in consoles or last[progress.node] == agent
+    }
 
 
-#: A segment is sealed once it is so long: small enough to read again after a crash in seconds.
-SEGMENT_BYTES: Final = 64 << 20
+# -- frames and segments -----------------------------------------------------------------------------------------------
+
+
+def pack_records(records: Sequence[Published]) -> Iterator[tuple[bytes, RecordCounts, int]]:
+    """Yield the frames of these records: bytes, counts, and how many of the records are packed by then.
+
+    Nearly always one frame; several where the lines exceed what a reader unpacks at once.
+    """
+    lines = [encode(record) for record in records]
+    for part in zstd_frames.split_lines(lines):
+        counts = count_records(records[part])
+        yield zstd_frames.pack(lines[part], counts.kinds, counts.first_rx, counts.last_rx), counts, part.stop
 
 
 class SegmentWriter:
-    """The last segment of a session, open for appending. Whoever makes one holds the session's lock."""
+    """Appends frames to the last segment of a session. The caller holds the session's lock."""
 
     def __init__(self, session: Session, segment_bytes: int = SEGMENT_BYTES) -> None:
-        """Begin a new segment behind those that are, or were, there. Raises SessionError, OSError."""
+        """Create the segment after the last one the session ever had. Raises SessionError, OSError."""
         self.session = session
         self._segment_bytes = segment_bytes
         self.number = last_number(session) + 1
         self._open()
 
     def append(self, data: bytes) -> None:
-        """Write a frame and see it on the disk. Raises OSError, and then nothing of it is in the file."""
+        """Write a frame and sync it to disk. Raises OSError; then no part of it is in the file."""
         try:
-            self._write(data)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
             os.fdatasync(self._fd)
         except OSError:
-            os.ftruncate(self._fd, self.size)  # gives back what a full disk had taken of the frame
+            os.ftruncate(self._fd, self.size)  # releases the blocks of a frame that a full disk cut off
             raise
         self.size += len(data)
 
     @property
     def is_full(self) -> bool:
+        """Whether the segment has reached its size limit."""
         return self.size >= self._segment_bytes
 
     @property
     def is_in_place(self) -> bool:
-        """False once somebody has removed the file: what is written there would be seen by nobody."""
+        """False once the file has been removed: what is appended would be lost."""
         return os.fstat(self._fd).st_nlink > 0
 
     def roll(self) -> None:
-        """Seal this segment and begin the next. Raises OSError, and then this one stays open."""
+        """Seal this segment and create the next. Raises OSError; then this one stays open."""
         before = self._fd
         self.number += 1
         try:
@@ -141,6 +160,7 @@ class SegmentWriter:
         os.close(before)
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self._fd)
 
     def _open(self) -> None:
@@ -153,38 +173,19 @@ class SegmentWriter:
             raise
         self._fd, self.size = fd, 0
 
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
 
-
-#: Records in a frame: some megabytes, which is where larger frames no longer get smaller.
-FRAME_RECORDS = 4096
-
-
-def write_session(session: Session, records: Iterable[Published], meta: Meta | None = None) -> Meta:
-    """Write a closed session. Raises SessionError where it is there already, OSError; then nothing is left of it."""
-    meta = create_session(session, meta or Meta())
-    try:
-        with session.lock():
-            return _fill(session, records, meta)
-    except BaseException:
-        shutil.rmtree(session.path, ignore_errors=True)
-        raise
+# -- whole sessions ----------------------------------------------------------------------------------------------------
 
 
 def create_session(session: Session, meta: Meta) -> Meta:
-    """Make the folder of a new session, whole or not at all. Raises SessionError where the name is taken, OSError."""
-    made = msgspec.structs.replace(
-        meta, name=session.name, id=meta.id or secrets.token_hex(8), created=meta.created or now()
-    )
+    """Create the folder of a new session atomically. Raises SessionError if the name is taken, OSError."""
+    created = replace(meta, name=session.name, id=meta.id or secrets.token_hex(8), created=meta.created or now())
     folder = session.path.parent
     make_folder(folder)
     draft = Session(Path(tempfile.mkdtemp(prefix=f".{session.name}.", dir=folder)))
     try:
         draft.segments_folder.mkdir(mode=0o700)
-        draft.write(made)
+        draft.write(created)
         if session.path.exists():
             raise FileExistsError
         draft.path.rename(session.path)
@@ -192,21 +193,29 @@ def create_session(session: Session, meta: Meta) -> Meta:
     except BaseException as error:
         shutil.rmtree(draft.path, ignore_errors=True)
         if isinstance(error, FileExistsError):
-            text = f"try another name, or: gconsole sessions delete {session.name}"
-            raise SessionError(f"{session.name}: there is such a session already; {text}") from error
+            raise SessionError.name_taken(session.name) from error
         raise
-    return made
+    return created
 
 
-def _fill(session: Session, records: Iterable[Published], meta: Meta) -> Meta:
-    writer = SegmentWriter(session)
+def write_session(session: Session, records: Iterable[Published], meta: Meta | None = None) -> Meta:
+    """Write a closed session. Raises SessionError if it exists, OSError; then nothing of it is left."""
+    meta = create_session(session, meta or Meta())
     try:
-        for batch in _batches(records):
-            lines = [encode(record) for record in batch]
-            for part in zstd_frames.by_size(lines):
-                holds = count_records(batch[part])
-                writer.append(zstd_frames.pack(lines[part], holds.kinds, holds.first_rx, holds.last_rx))
-                add_counts(meta, holds)
+        with session.lock():
+            return _write_records(session, records, meta)
+    except BaseException:
+        shutil.rmtree(session.path, ignore_errors=True)
+        raise
+
+
+def _write_records(session: Session, records: Iterable[Published], meta: Meta) -> Meta:
+    writer, rest = SegmentWriter(session), iter(records)
+    try:
+        while batch := tuple(islice(rest, FRAME_RECORDS)):
+            for data, counts, _ in pack_records(batch):
+                writer.append(data)
+                add_counts(meta, counts)
             if writer.is_full:
                 writer.roll()
     finally:
@@ -216,9 +225,3 @@ def _fill(session: Session, records: Iterable[Published], meta: Meta) -> Meta:
     meta.sealed, meta.state, meta.closed = writer.number, "closed", ended
     session.write(meta)
     return meta
-
-
-def _batches(records: Iterable[Published]) -> Iterator[tuple[Published, ...]]:
-    rest = iter(records)
-    while batch := tuple(islice(rest, FRAME_RECORDS)):
-        yield batch

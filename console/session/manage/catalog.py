@@ -1,4 +1,4 @@
-"""What can be done with whole sessions: listed, renamed, merged, annotated."""
+"""Operations on whole sessions: list, rename, mark, merge, import."""
 
 from __future__ import annotations
 
@@ -10,33 +10,31 @@ from pathlib import Path
 from typing import Literal
 
 from ...core.bus import Published
-from ...records import Mark, encode
+from ...records import Mark
 from .. import ndjson
 from ..export import document
-from ..format import reader, writer
-from ..format import writer as create
+from ..format import reader
 from ..format.layout import Meta, Session, SessionError, all_sessions, named, now, sync_folder
-from ..format.writer import RecordCounts, SegmentWriter, add_counts, count_records
-from ..format.zstd_frames import Damage, pack
-from ..record import recording
+from ..format.writer import RecordCounts, SegmentWriter, add_counts, pack_records, write_session
+from ..record.recording import request_mark
 
-#: `crashed`: it says that it is being recorded, and nobody does.
-Standing = Literal["recording", "crashed", "closed", "torn", "unreadable"]
+#: `crashed`: in state `recording`, but without a recorder.
+Status = Literal["recording", "crashed", "closed", "torn", "unreadable"]
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A session as a list shows it."""
+class SessionEntry:
+    """One session of a list."""
 
     session: Session
-    standing: Standing
-    meta: Meta | None  # None where it is unreadable
+    status: Status
+    meta: Meta | None  # None if it is unreadable
     bytes: int
     problem: str = ""
 
 
-def listed(session: Session) -> Listed:
-    """How a session stands. While it is recorded, its counts are those of its frames."""
+def entry_of(session: Session) -> SessionEntry:
+    """Return the entry of a session; during a recording its counts come from the labels of its frames."""
     size = 0
     try:
         size = session.size()
@@ -44,36 +42,33 @@ def listed(session: Session) -> Listed:
         if meta.state == "recording" and session.segments():
             _count_by_labels(session, meta)
     except SessionError as error:
-        return Listed(session, "unreadable", None, size, str(error))
+        return SessionEntry(session, "unreadable", None, size, str(error))
     except OSError as error:
-        return Listed(session, "unreadable", None, size, f"{error.filename or session.path}: {error.strerror or error}")
+        problem = f"{error.filename or session.path}: {error.strerror or error}"
+        return SessionEntry(session, "unreadable", None, size, problem)
     if meta.state != "recording":
-        return Listed(session, meta.state, meta, size)
-    return Listed(session, "recording" if session.is_being_written() else "crashed", meta, size)
+        return SessionEntry(session, meta.state, meta, size)
+    return SessionEntry(session, "recording" if session.is_being_written() else "crashed", meta, size)
 
 
-def everything(folder: Path) -> list[Listed]:
-    """All sessions of a folder, the newest last. Raises OSError."""
-    found = [listed(session) for session in all_sessions(folder)]
-    return sorted(found, key=lambda one: one.meta.created if one.meta else 0)
+def list_sessions(folder: Path) -> list[SessionEntry]:
+    """Return all sessions of a folder, newest last. Raises OSError."""
+    entries = [entry_of(session) for session in all_sessions(folder)]
+    return sorted(entries, key=lambda entry: entry.meta.created if entry.meta else 0)
 
 
 def _count_by_labels(session: Session, meta: Meta) -> None:
     meta.records, meta.counts, meta.first_rx, meta.last_rx = 0, {}, None, None
-    for _, frame in reader.labels(session.path, _skip):
+    for frame in reader.scan_session(session.path, reader.ignore_damage):
         label = frame.label
         add_counts(meta, RecordCounts(label.kinds, {}, label.first_rx, label.last_rx))
 
 
-def _skip(damage: Damage) -> None:
-    """A list tells how much there is; what is damaged tells `verify`."""
-
-
 def rename(session: Session, name: str) -> Session:
-    """Give a session another name. Raises SessionError where that is taken, or it is being written; OSError."""
+    """Rename a session. Raises SessionError if the name is taken, or it is being written; OSError."""
     other = named(name, session.path.parent)
     if other.path.exists():
-        raise SessionError(f"{name}: there is such a session already")
+        raise SessionError.name_taken(name)
     with session.lock():
         meta = session.read()
         session.path.rename(other.path)
@@ -84,59 +79,60 @@ def rename(session: Session, name: str) -> Session:
 
 
 def mark(session: Session, text: str) -> None:
-    """Add a person's note: by its recorder while it is recorded, else at its end. Raises SessionError, OSError."""
+    """Add a marker: by its recorder during a recording, else at its end. Raises SessionError, OSError."""
     if session.is_being_written():
-        recording.request_mark(session, text)
+        request_mark(session, text)
         return
     with session.lock():
         meta = session.read()
         note = Mark(agent=secrets.token_hex(8), seq=1, t=now(), rx=now(), text=text)
-        holds = count_records([note])
         writer = SegmentWriter(session)
         try:
-            writer.append(pack([encode(note)], holds.kinds, holds.first_rx, holds.last_rx))
+            for data, counts, _ in pack_records([note]):
+                writer.append(data)
+                if meta.state != "recording":  # recovery counts the records of a crashed session
+                    add_counts(meta, counts)
         finally:
             writer.close()
-        if meta.state != "recording":  # of a crashed one the counts are made when it is recovered
-            add_counts(meta, holds)
+        if meta.state != "recording":
             meta.sealed = writer.number
             session.write(meta)
 
 
 def merge(sessions: Sequence[Session], into: Session) -> Meta:
-    """One closed session of the records of several, in the order of arrival, each once. They stay as they are.
+    """Write the records of several sessions into a new closed one, by arrival, each once; keep the originals.
 
-    Raises SessionError where one is damaged or being written, or the name is taken; OSError.
+    Raises SessionError if one is damaged or being written, or the name is taken; OSError.
     """
     metas = [session.read() for session in sessions]
     for session in sessions:
         if session.is_being_written():
-            raise SessionError(f"{session.name}: it is being written to; stop its recording first")
+            raise SessionError.locked(session.name)
     meta = Meta(
         cluster=", ".join(dict.fromkeys(meta.cluster for meta in metas if meta.cluster)),
         created=min(meta.created for meta in metas), parts=tuple(part for meta in metas for part in meta.parts),
         merged=tuple(session.name for session in sessions),
     )  # fmt: skip
-    return create.write_session(into, _merged(sessions), meta)
+    return write_session(into, _merged(sessions), meta)
 
 
 def _merged(sessions: Sequence[Session]) -> Iterator[Published]:
-    seen = _Seen()
-    for _, record in heapq.merge(*map(_by_arrival, sessions), key=lambda one: one[0]):
+    seen = _SeenRecords()
+    for _, record in heapq.merge(*map(_by_arrival, sessions), key=lambda item: item[0]):
         if seen.is_new(record):
             yield record
 
 
 def _by_arrival(session: Session) -> Iterator[tuple[int, Published]]:
-    """Records with when they came into the session: what it began with had arrived long before."""
-    at = 0
+    """Records with their arrival in the session; the initial state arrived before it began."""
+    rx = 0
     for record in reader.records(session.path):
-        at = max(at, record.rx)
-        yield at, record
+        rx = max(rx, record.rx)
+        yield rx, record
 
 
-class _Seen:
-    """Which records have been seen already, as bits by number: those of an agent have few holes."""
+class _SeenRecords:
+    """A bit set of record numbers per agent; the numbers of an agent have few gaps."""
 
     _BITS = 1024
 
@@ -151,17 +147,19 @@ class _Seen:
 
 
 def import_file(file: Path, name: str | None, folder: Path) -> tuple[Session, Meta]:
-    """Make the session; what is known of it. Raises SessionError, RecordFileError, OSError; then nothing is left."""
+    """Make a session of a JSON export or an NDJSON file; return it with its metadata.
+
+    Raises SessionError, RecordFileError, OSError; then nothing of it is left.
+    """
     if not document.is_document(file):
         session = named(name or file.name.partition(".")[0], folder)
-        return session, writer.write_session(session, ndjson.read(file))
+        return session, write_session(session, ndjson.read(file))
     facts, records = document.read(file)
-    wanted = name or facts.name
-    if not wanted:
-        raise SessionError(f"{file}: it says no name; give the session one: --name NAME")
-    session = named(wanted, folder)
-    meta = writer.write_session(session, records, document.meta_of(facts))
-    if facts.closed is not None:  # when it was closed first, not when this copy was made
+    if not (name or facts.name):
+        raise SessionError(f"{file}: the file contains no session name; specify one: --name NAME")
+    session = named(name or facts.name, folder)
+    meta = write_session(session, records, document.meta_of(facts))
+    if facts.closed is not None:  # keep the time when the original was closed
         meta.closed = facts.closed
         session.write(meta)
     return session, meta

@@ -16,7 +16,7 @@ from ...records.kinds import key_of, kind_of
 from ...records.metrics import fields_for
 from ..format import reader
 from ..format.layout import Session
-from ..format.reader import Choice
+from ..format.reader import RecordFilter
 
 #: Everything else in a session is passed over unread.
 _KINDS: Final = frozenset({"gpu", "host", "nic", "rank_stat", "node", "gpu_info", "rank", "link", "finding"})
@@ -193,7 +193,7 @@ def compare_sessions(a: Session, b: Session, on_record: Callable[[], None] = lam
 
 
 def _read(session: Session, on_record: Callable[[], None]) -> Iterator[Published]:
-    for record in reader.records(session.path, Choice(kinds=_KINDS)):
+    for record in reader.records(session.path, RecordFilter(kinds=_KINDS)):
         on_record()
         yield record
 

@@ -1,6 +1,6 @@
-"""How much is kept, and for how long: closed sessions go, the oldest first, and never without a word.
+"""Retention: delete closed sessions, oldest first, beyond the limits of `[sessions]`; every deletion is logged.
 
-What went is also written down beside the sessions, a line each in `deleted.ndjson` (`Deleted`).
+Deletions are also appended to `deleted.ndjson` beside the sessions, a `Deleted` per line.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ...text.format import duration, size
 from ...text.timespec import duration_s
 from ..format.layout import Session, SessionError, all_sessions
 
-#: What was deleted because of the limits, beside the sessions.
-BOOK: Final = "deleted.ndjson"
+#: Log of deletions, in the folder of the sessions.
+DELETED_LOG: Final = "deleted.ndjson"
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """A session that the limits took away."""
+    """One line of the log of deletions."""
 
     name: str
     id: str
-    at: int  # console CLOCK_REALTIME, ns
+    deleted_at: int = msgspec.field(name="at")  # console CLOCK_REALTIME, ns
     bytes: int
     records: int
     reason: str
@@ -42,88 +42,95 @@ class Limits:
 
     @classmethod
     def of(cls, config: SessionsConfig) -> Limits:
-        """The limits of `[sessions]` in hosts.toml."""
+        """Return the limits of `[sessions]` in hosts.toml."""
         return cls(config.max_bytes, duration_s(config.max_age) if config.max_age else None)
 
 
 @dataclass(frozen=True)
-class Leaving:
-    """A session that goes, and why."""
-
-    session: Session
-    reason: str
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What retention looks at of one session."""
+class RetainedSession:
+    """The size and end of one session."""
 
     session: Session
     bytes: int
-    ended: int | None  # console CLOCK_REALTIME, ns; None while it is recorded, or was left by a crash: it stays
+    ended: int | None  # console CLOCK_REALTIME, ns; None while it is recorded, or after a crash: never deleted
 
 
-def leaving(kept: Sequence[Kept], limits: Limits, at: int) -> list[Leaving]:
-    """Which sessions have to go at an instant (console CLOCK_REALTIME, ns), the oldest first."""
-    gone: list[Leaving] = []
-    left = sum(one.bytes for one in kept)
-    for one in sorted((one for one in kept if one.ended is not None), key=lambda one: one.ended or 0):
-        age_s = (at - (one.ended or 0)) / 1e9
-        if limits.max_age_s is not None and age_s > limits.max_age_s:
-            gone.append(
-                Leaving(one.session, f"it ended {duration(round(age_s * 1e9))} ago, more than [sessions] max_age")
-            )
-        elif limits.max_bytes is not None and left > limits.max_bytes:
-            text = f"all sessions together take {size(left)}, more than [sessions] max_bytes ({size(limits.max_bytes)})"
-            gone.append(Leaving(one.session, text))
+@dataclass(frozen=True)
+class Deletion:
+    """A session to be deleted, and the reason."""
+
+    retained: RetainedSession
+    reason: str
+
+    @property
+    def session(self) -> Session:
+        """The session."""
+        return self.retained.session
+
+
+def sessions_to_delete(sessions: Sequence[RetainedSession], limits: Limits, now: int) -> list[Deletion]:
+    """Return the sessions beyond the limits, oldest first. `now` is console CLOCK_REALTIME in ns."""
+    deletions: list[Deletion] = []
+    total = sum(retained.bytes for retained in sessions)
+    closed = [(retained.ended, retained) for retained in sessions if retained.ended is not None]
+    for ended, retained in sorted(closed, key=lambda item: item[0]):
+        age_ns = now - ended
+        if limits.max_age_s is not None and age_ns / 1e9 > limits.max_age_s:
+            reason = f"it ended {duration(age_ns)} ago, more than [sessions] max_age"
+        elif limits.max_bytes is not None and total > limits.max_bytes:
+            reason = f"all sessions take {size(total)}, more than [sessions] max_bytes ({size(limits.max_bytes)})"
         else:
             continue
-        left -= one.bytes
-    return gone
+        deletions.append(Deletion(retained, reason))
+        total -= retained.bytes
+    return deletions
 
 
-def stored_sessions(folder: Path) -> list[Kept]:
-    """What is in a folder; what cannot be read is not touched. Raises OSError."""
-    found = []
+def _retained_sessions(folder: Path) -> list[RetainedSession]:
+    """The readable sessions of a folder; unreadable ones are never deleted. Raises OSError."""
+    sessions = []
     for session in all_sessions(folder):
         try:
             meta = session.read()
         except SessionError:
             continue
-        found.append(Kept(session, session.size(), meta.closed if meta.state != "recording" else None))
-    return found
+        sessions.append(RetainedSession(session, session.size(), meta.closed if meta.state != "recording" else None))
+    return sessions
 
 
-def keep_within(folder: Path, limits: Limits, at: int) -> list[str]:
-    """Delete what has to go; a line each that says what and why, and one where that is not enough. Raises OSError."""
+def enforce_limits(folder: Path, limits: Limits, now: int) -> list[str]:
+    """Delete sessions beyond the limits; return a log line per deletion, and one if that does not suffice.
+
+    Raises OSError.
+    """
     if limits == Limits():
         return []
-    words, kept = [], stored_sessions(folder)
-    left = sum(one.bytes for one in kept)
-    sizes = {one.session: one.bytes for one in kept}
-    for one in leaving(kept, limits, at):
+    sessions, lines = _retained_sessions(folder), []
+    total = sum(retained.bytes for retained in sessions)
+    for deletion in sessions_to_delete(sessions, limits, now):
         try:
-            _take_away(one, sizes[one.session], at)
+            _delete_and_log(deletion, now)
         except SessionError as error:
-            words.append(f"session {one.session.name} should go ({one.reason}), but: {error}")
+            lines.append(f"session {deletion.session.name} cannot be deleted ({deletion.reason}): {error}")
         else:
-            left -= sizes[one.session]
-            words.append(f"session {one.session.name} was deleted: {one.reason}")
-    if limits.max_bytes is not None and left > limits.max_bytes:
-        text = "what is being recorded, or was left by a crash, takes more than [sessions] max_bytes"
-        words.append(f"{text}; nothing else is left to delete")
-    return words
+            total -= deletion.retained.bytes
+            lines.append(f"session {deletion.session.name} was deleted: {deletion.reason}")
+    if limits.max_bytes is not None and total > limits.max_bytes:
+        text = "running and crashed recordings take more than [sessions] max_bytes"
+        lines.append(f"{text}; no closed session is left to delete")
+    return lines
 
 
-def _take_away(one: Leaving, size: int, at: int) -> None:
-    meta = one.session.read()
-    delete(one.session)
-    gone = Deleted(one.session.name, meta.id, at, size, meta.records, one.reason)
-    with (one.session.path.parent / BOOK).open("ab") as book:
-        book.write(msgspec.json.encode(gone) + b"\n")
+def _delete_and_log(deletion: Deletion, now: int) -> None:
+    session = deletion.session
+    meta = session.read()
+    delete(session)
+    entry = Deleted(session.name, meta.id, now, deletion.retained.bytes, meta.records, deletion.reason)
+    with (session.path.parent / DELETED_LOG).open("ab") as log:
+        log.write(msgspec.json.encode(entry) + b"\n")
 
 
 def delete(session: Session) -> None:
-    """Remove a session for ever. Raises SessionError while it is being written, OSError."""
+    """Delete a session permanently. Raises SessionError while it is being written, OSError."""
     with session.lock():
         shutil.rmtree(session.path)

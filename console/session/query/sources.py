@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...core.bus import Published
 from ..format import reader
 from ..format.layout import NewerSchema, Session, SessionError
-from ..format.manifest import compacted
+from ..format.manifest import read_manifest
 from ..format.parquet_reader import checked_paths
 from ..format.parquet_writer import PartWriter
 from ..format.table_schema import TABLES
@@ -143,7 +143,7 @@ class RecordedSource:
         if not self.path.is_dir():
             return []
         session = Session(self.path)
-        parts = [part for part in compacted(session).parts if part.table in wanted]
+        parts = [part for part in read_manifest(session).parts if part.table in wanted]
         paths = checked_paths(session.parquet_folder, parts)
         return [(part.table, path) for part, path in zip(parts, paths, strict=True)]
 
@@ -151,9 +151,9 @@ class RecordedSource:
         """Write what is not Parquet yet as Parquet."""
         folder = self.scratch / f"unpacked-{len(list(self.scratch.iterdir()))}"
         writer = PartWriter(folder, "part", is_temporary=True)
-        choice = reader.Choice() if "unknown" in wanted else reader.Choice(kinds=wanted)
+        choice = reader.RecordFilter() if "unknown" in wanted else reader.RecordFilter(kinds=wanted)
         if self.path.is_dir():
-            done = compacted(Session(self.path)).segments
+            done = read_manifest(Session(self.path)).segments
             for segment in reader.segment_files(self.path):
                 if segment.name not in done:
                     writer.add(self._until_cancelled(reader.lenient(segment, self._note_damage, choice)), wanted)

@@ -1,4 +1,4 @@
-"""One session that is being written: what it keeps of the hub's records, on the disk within a second."""
+"""One recording: queues the selected records of the bus, and writes them to a session within a second."""
 
 from __future__ import annotations
 
@@ -17,63 +17,65 @@ from msgspec.structs import replace
 
 from ...core.bus import Published
 from ...core.control import ActiveRecording
-from ...records import Gap, Log, Mark, Record, encode
+from ...records import Gap, Log, Mark, Record
 from ...text.atomic_files import write_atomically, write_new
 from ...text.format import size
-from ..format import zstd_frames
 from ..format.layout import Meta, Session, now
-from ..format.pseudonyms import MOST_NAMES
+from ..format.pseudonyms import MAX_NAMES_PER_NODE
 from ..format.redact import Redactor
-from ..format.writer import SEGMENT_BYTES, RecordCounts, SegmentWriter, add_counts, count_records
-from .selection import Selected
+from ..format.writer import SEGMENT_BYTES, RecordCounts, SegmentWriter, add_counts, pack_records
+from .selection import RecordSelector
 
-#: How long records wait for others to share a frame with them; with the write itself it stays below a second.
+#: Seconds. Records are gathered this long into one frame; together with the write it stays below a second.
 GATHER_S: Final = 0.8
-#: A frame is not larger: whoever reads one record unpacks no more than these.
+#: Upper bound of the records of a frame: what reading a single record decompresses.
 FRAME_RECORDS: Final = 16_384
-#: Records not yet packed, and bytes that are but cannot be written: beyond that they are dropped and counted.
-MOST_WAITING: Final = 100_000
-MOST_PENDING_BYTES: Final = 64 << 20
-#: How often a disk that refused is tried again, and for how long at the end.
+#: Upper bounds of records not yet packed, and of packed bytes not yet written; more are dropped and counted.
+MAX_WAITING_RECORDS: Final = 100_000
+MAX_PENDING_BYTES: Final = 64 << 20
+#: Seconds between writes after an error, and of retries when the recording ends.
 RETRY_S: Final = 1.0
 LAST_S: Final = 2.0
-#: A step of the console's clock against its own monotonic one that is worth a word, ns.
+#: ns. A larger step of CLOCK_REALTIME against CLOCK_MONOTONIC is logged.
 JUMP_NS: Final = 2_000_000_000
 
-Tell = Callable[[Record], None]
+Publish = Callable[[Record], None]
 
 
 @dataclass(frozen=True)
 class _Packed:
+    """A frame to be written."""
+
     data: bytes
-    holds: RecordCounts
-    number: int  # of the hub's last batch in it
+    counts: RecordCounts
+    number: int  # of the last batch of the bus in it
 
 
 class Recording:
-    """Written by a thread of its own. `offer` never waits; `tell` is called from that thread with what went wrong.
+    """Writes a session in its own thread. `offer` never blocks; `publish` is called in that thread with log records.
 
-    The caller holds the session's lock and gives it away with `lock`, the descriptor.
+    Owns the session's lock, the descriptor `lock`.
     """
 
     def __init__(
-        self, session: Session, meta: Meta, lock: int, redact: Redactor, tell: Tell, segment_bytes: int = SEGMENT_BYTES
-    ) -> None:
-        """Begin a segment. Raises OSError."""
+        self, session: Session, meta: Meta, lock: int, redact: Redactor, publish: Publish,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:  # fmt: skip
+        """Create a segment and start the thread. Raises OSError."""
         self.session, self.meta = session, meta
         self.trouble = ""
-        self._lock_fd, self._redact, self._tell = lock, redact, tell
-        self._selected = Selected(meta.selection, redact.node)
+        self._lock_fd, self._redact, self._publish = lock, redact, publish
+        self._selected = RecordSelector(meta.selection, redact.node)
         self._writer = SegmentWriter(session, segment_bytes)
         self._bytes = sum(path.stat().st_size for path in session.segments())
         self._began = time.monotonic()
         self._changed = threading.Condition()
         self._waiting: list[Published] = []
-        self._offered = 0  # number of the last batch of the hub that was offered, and of the last one on the disk
+        self._offered = 0  # number of the last batch of the bus that was offered, and of the last one on disk
         self._durable = 0
         self._busy = False
         self._ending = False
-        self._asked_to_end = False
+        self._stop_requested = False
         self._failed = False
         self._pending: deque[_Packed] = deque()
         self._lost = 0
@@ -82,53 +84,54 @@ class Recording:
         self._thread.start()
 
     def offer(self, number: int, records: Iterable[Published]) -> None:
-        """Keep what is selected of these; `number` counts the batches of the hub."""
-        chosen = self._selected(records) if not self._failed else []
+        """Queue the selected ones of these records; `number` counts the batches of the bus."""
+        selected = self._selected(records) if not self._failed else []
         with self._changed:
-            if len(self._waiting) + len(chosen) > MOST_WAITING:
-                self._lost += len(chosen)
+            if len(self._waiting) + len(selected) > MAX_WAITING_RECORDS:
+                self._lost += len(selected)
                 return
             self._offered = number
-            self._waiting += chosen
-            if chosen:
+            self._waiting += selected
+            if selected:
                 self._changed.notify()
 
     def begin_with(self, records: Iterable[Published]) -> None:
-        """What was known before, however much that is."""
-        chosen = self._selected(records)
+        """Queue the initial state, whatever its size."""
+        selected = self._selected(records)
         with self._changed:
-            self._waiting += chosen
+            self._waiting += selected
             self._changed.notify()
 
     @property
     def durable(self) -> int:
-        """Everything it keeps of the batches up to this one is on the disk."""
+        """Number of the last batch of the bus that is completely on disk."""
         with self._changed:
             idle = not (self._waiting or self._busy or self._pending)
             return self._offered if idle or self._failed else self._durable
 
-    def now(self) -> ActiveRecording:
+    def status(self) -> ActiveRecording:
+        """Return the recording's progress."""
         part = self.meta.parts[-1]
         return ActiveRecording(
             self.session.name, part.began, self.meta.records, self._bytes, self.trouble, self.session.path
         )
 
     def name_of(self, node: str) -> str:
-        """What a node is called in this session."""
+        """Return the recorded name of a node."""
         return self._redact.node(node)
 
     def stop(self) -> ActiveRecording:
-        """Write what is left and close the session. Where that cannot be written, it can be recovered later."""
+        """Write the queue and close the session. If that fails, the session can be recovered."""
         with self._changed:
             self._ending = True
             self._changed.notify()
-        self._thread.join(LAST_S + 30.0)  # a disk that hangs must not keep the console
-        return self.now()
+        self._thread.join(LAST_S + 30.0)  # a hung disk must not block the console
+        return self.status()
 
     @property
-    def is_asked_to_end(self) -> bool:
-        """Somebody in another terminal wants it to end."""
-        return self._asked_to_end
+    def is_stop_requested(self) -> bool:
+        """Whether another process requested its end (`request_stop`)."""
+        return self._stop_requested
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
@@ -137,25 +140,26 @@ class Recording:
             while self._turn():
                 pass
             self._close()
-        except Exception as error:  # noqa: BLE001 - a fault of ours must be told, not end the recording unseen
-            self._failed = True  # nobody has to wait for it any more
-            self._say_trouble(f"an internal error ended it: {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - report the bug; the thread must not end silently
+            self._failed = True  # acknowledgements no longer wait for it
+            self._report_trouble(f"internal error: {type(error).__name__}: {error}")
         finally:
             os.close(self._lock_fd)
 
     def _turn(self) -> bool:
-        """Gather, pack, write; false once everything is written at the end, or cannot be."""
+        """Gather, pack and write once; false at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._ending, RETRY_S)
             self._changed.wait_for(lambda: len(self._waiting) >= FRAME_RECORDS or self._ending, GATHER_S)
-            taken, self._waiting = self._waiting, []
+            records, self._waiting = self._waiting, []
             number, ending, self._busy = self._offered, self._ending, True
         self._notice_jump()
-        self._hear_requests()
-        for at in range(0, len(taken), FRAME_RECORDS):
-            self._pack(taken[at : at + FRAME_RECORDS], number if at + FRAME_RECORDS >= len(taken) else self._durable)
+        self._handle_requests()
+        for begin in range(0, len(records), FRAME_RECORDS):
+            end = begin + FRAME_RECORDS
+            self._pack(records[begin:end], number if end >= len(records) else self._durable)
             self._write()
-        if not taken:
+        if not records:
             self._write()
         with self._changed:
             self._busy = False
@@ -165,41 +169,36 @@ class Recording:
         self._redact.learn(records)
         kept = [self._redact(record) for record in records]
         for node in self._redact.newly_silenced():
-            text = f"recording {self.session.name}: {node} tells of more than {MOST_NAMES} hosts and users"
-            try_ = "no text of it is kept from here on, because not every name in it could be replaced"
-            self._tell(Log(source="console", severity="warning", text=text, try_=try_))
-        lines = [encode(record) for record in kept]
-        for part in zstd_frames.by_size(lines):
-            self._keep(kept[part], lines[part], number if part.stop == len(lines) else self._durable)
-
-    def _keep(self, records: Sequence[Published], lines: Sequence[bytes], number: int) -> None:
-        holds = count_records(records)
-        data = zstd_frames.pack(lines, holds.kinds, holds.first_rx, holds.last_rx)
-        if self._pending and sum(len(packed.data) for packed in self._pending) + len(data) > MOST_PENDING_BYTES:
-            self._lost += len(records)
-        else:
-            self._pending.append(_Packed(data, holds, number))
+            text = f"recording {self.session.name}: {node} reports more than {MAX_NAMES_PER_NODE} host and user names"
+            try_ = "its texts are no longer recorded, because not every name in them can be replaced"
+            self._publish(Log(source="console", severity="warning", text=text, try_=try_))
+        for data, counts, packed in pack_records(kept):
+            waiting = sum(len(frame.data) for frame in self._pending)
+            if self._pending and waiting + len(data) > MAX_PENDING_BYTES:
+                self._lost += sum(counts.kinds.values())
+            else:
+                self._pending.append(_Packed(data, counts, number if packed == len(kept) else self._durable))
 
     def _write(self) -> None:
         try:
             while self._pending:
-                self._check_place()
+                self._check_file()
                 self._writer.append(self._pending[0].data)
                 written = self._pending.popleft()
                 self._bytes += len(written.data)
-                add_counts(self.meta, written.holds)
+                add_counts(self.meta, written.counts)
                 self._durable = written.number
                 if self._writer.is_full:
                     self._writer.roll()
                     self._seal(self._writer.number - 1)
         except OSError as error:
-            self._say_trouble(_words(error))
+            self._report_trouble(_reason(error))
         else:
-            self._say_recovered()
+            self._report_recovery()
 
-    def _check_place(self) -> None:
+    def _check_file(self) -> None:
         if not self._writer.is_in_place:
-            raise OSError(errno.ENOENT, "its file was removed")
+            raise OSError(errno.ENOENT, "the segment file was removed")
 
     def _seal(self, number: int) -> None:
         self.meta.sealed = number
@@ -213,7 +212,7 @@ class Recording:
         number = self._writer.number
         self._writer.close()
         if self._pending or self._lost:
-            return  # it stays as it is: `recover` closes it, and says what is missing
+            return  # `recover` closes it and reports the missing records
         try:
             if not self._writer.size:
                 self.session.segment(number).unlink()
@@ -222,75 +221,77 @@ class Recording:
             self.meta.state, self.meta.closed = "closed", ended
             self._seal(number)
         except OSError as error:
-            self._say_trouble(_words(error))
+            self._report_trouble(_reason(error))
 
-    def _hear_requests(self) -> None:
+    def _handle_requests(self) -> None:
         for request in pending_requests(self.session):
             if request is None:
-                self._asked_to_end = True
+                self._stop_requested = True
             else:
-                self._tell(Mark(text=request))
+                self._publish(Mark(text=request))
 
-    # -- words -------------------------------------------------------------------------------------------------------
+    # -- log records ---------------------------------------------------------------------------------------------------
 
-    def _say_trouble(self, why: str) -> None:
+    def _report_trouble(self, why: str) -> None:
         if why != self.trouble:
             self.trouble = why
-            text = f"recording {self.session.name}: nothing can be written: {why}; what is written already is safe"
-            try_ = f"make room in {self.session.path}; up to {size(MOST_PENDING_BYTES)} wait in memory meanwhile"
-            self._tell(Log(source="console", severity="error", text=text, try_=try_))
+            text = f"recording {self.session.name}: cannot write: {why}; records already written are safe"
+            try_ = f"free space in {self.session.path}; up to {size(MAX_PENDING_BYTES)} are buffered meanwhile"
+            self._publish(Log(source="console", severity="error", text=text, try_=try_))
 
-    def _say_recovered(self) -> None:
+    def _report_recovery(self) -> None:
         if not self.trouble and not self._lost:
             return
-        why, lost = self.trouble or "the disk was too slow", self._lost
+        why, lost = self.trouble or "disk too slow", self._lost
         self.trouble, self._lost = "", 0
         if lost:
-            self._tell(Gap(source=f"recording {self.session.name}", reason=why, count=lost))
-        self._tell(Log(source="console", severity="info", text=f"recording {self.session.name}: goes on"))
+            self._publish(Gap(source=f"recording {self.session.name}", reason=why, count=lost))
+        self._publish(Log(source="console", severity="info", text=f"recording {self.session.name}: writing again"))
 
     def _notice_jump(self) -> None:
         ahead_ns = time.time_ns() - time.monotonic_ns()
         jump_ns = ahead_ns - self._ahead_ns
         self._ahead_ns = ahead_ns
         if abs(jump_ns) > JUMP_NS:
-            text = f"the console's clock jumped by {jump_ns / 1e9:+.1f} s; records are kept in the order of arrival"
-            self._tell(Log(source="console", severity="warning", text=text))
+            text = f"console clock jumped by {jump_ns / 1e9:+.1f} s; records stay in order of arrival"
+            self._publish(Log(source="console", severity="warning", text=text))
 
 
-def _words(error: OSError) -> str:
-    """What a refusal of the disk means."""
+def _reason(error: OSError) -> str:
+    """The cause of a write error."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full"
     return error.strerror or str(error)
 
 
+# -- requests of other processes: files in the session's folder -------------------------------------------------------
+
 _MARK, _STOP = ".ask-mark-", ".ask-stop"
-#: Bytes of a mark that are read.
-_LONGEST: Final = 4096
+#: Bytes. Longer marks are truncated.
+_MAX_MARK_BYTES: Final = 4096
 
 
 def request_stop(session: Session) -> None:
-    """Its recorder ends it within two seconds. Raises OSError."""
+    """Request the end of a recording; its recorder acts within two seconds. Raises OSError."""
     with contextlib.suppress(FileExistsError):
         write_new(session.path / _STOP, b"")
 
 
 def request_mark(session: Session, text: str) -> None:
-    """Its recorder keeps the note within two seconds. Raises OSError."""
-    write_atomically(session.path / f"{_MARK}{secrets.token_hex(8)}", text.encode()[:_LONGEST])
+    """Request a marker in a recording; its recorder acts within two seconds. Raises OSError."""
+    write_atomically(session.path / f"{_MARK}{secrets.token_hex(8)}", text.encode()[:_MAX_MARK_BYTES])
 
 
 def pending_requests(session: Session) -> Iterator[str | None]:
-    """What is wanted: the text of a mark, or None for the end; each once."""
+    """Take and yield the requests for a session: the text of a marker, or None for its end."""
     try:
-        asked = sorted(session.path.glob(".ask-*"), key=lambda path: path.stat().st_mtime_ns)
+        paths = sorted(session.path.glob(".ask-*"), key=lambda path: path.stat().st_mtime_ns)
     except OSError:
-        return  # what is wrong with the folder is told where it is written to
-    for path in asked:
+        return  # a broken folder is reported when a frame is written to it
+    for path in paths:
         try:
-            text = path.read_bytes()[:_LONGEST].decode("utf-8", "replace") if path.name != _STOP else None
+            text = path.read_bytes()[:_MAX_MARK_BYTES].decode("utf-8", "replace") if path.name != _STOP else None
             path.unlink()
         except OSError:
-            continue  # somebody else took it
+            continue  # another process took it
         yield text

@@ -1,4 +1,4 @@
-"""Which of the records that pass the hub a session keeps."""
+"""Selection of the records that a session keeps, and the syntax in which users type it."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from ...text.timespec import TimeSpecError, duration_s
 from ..format.layout import SessionError
 from ..ndjson import METRIC_FAMILIES
 
-#: Kinds that are recorded whatever is selected: nothing else makes sense without them.
+#: Kinds that are always recorded: the others cannot be interpreted without them.
 ALWAYS: Final = names_where(lambda spec: spec.is_always_recorded)
-#: A tick that comes so much early, as a share and in ns at most, is still the next one.
+#: A sample this much early counts as the next one: share of the interval, and upper bound in ns.
 _EARLY: Final = 0.1
-_EARLY_MOST_NS: Final = 250_000_000
-#: What was kept last of a thing is remembered for twice so long, or twice the rate: processes come and go for ever.
+_MAX_EARLY_NS: Final = 250_000_000
+#: ns. The last sample of an entity is remembered for up to twice this long (or the interval): processes come and go.
 _REMEMBERED_NS: Final = 60_000_000_000
 
 
-class Selected:
-    """Picks records by a selection; it remembers, for its rate, what it kept last.
+class RecordSelector:
+    """Filters records by a selection; remembers the last sample of each entity to keep the interval.
 
-    `name_of` gives what a node is called in the selection.
+    `name_of` gives the name of a node in the selection.
     """
 
     def __init__(self, selection: Selection, name_of: Callable[[str], str] = str) -> None:
         self._name_of = name_of
-        self.takes_all = not (selection.nodes or selection.kinds or selection.every_s)
+        self.selects_all = not (selection.nodes or selection.kinds or selection.every_s)
         self._nodes = frozenset(selection.nodes) if selection.nodes else None
         self._kinds = frozenset(selection.kinds) | ALWAYS if selection.kinds else None
         apart_ns = int(selection.every_s * 1e9)
-        self._apart_ns = apart_ns - min(int(apart_ns * _EARLY), _EARLY_MOST_NS)
-        self._kept: dict[tuple[type, object], int] = {}  # `mono` of the last figure that was kept, of each thing
-        self._earlier = self._kept  # the same, of the time before this one
-        self._turn_ns, self._turned = max(_REMEMBERED_NS, apart_ns), 0  # how long such a time is, and its beginning
+        self._apart_ns = apart_ns - min(int(apart_ns * _EARLY), _MAX_EARLY_NS)
+        self._kept: dict[tuple[type, object], int] = {}  # `mono` of the last kept sample of each entity
+        self._earlier = self._kept  # of the previous period
+        self._turn_ns, self._turned = max(_REMEMBERED_NS, apart_ns), 0  # length and begin of the period
 
     def __call__(self, records: Iterable[Published]) -> list[Published]:
-        """Those that are kept."""
-        return list(records) if self.takes_all else [record for record in records if self._takes(record)]
+        """Return the selected ones."""
+        return list(records) if self.selects_all else [record for record in records if self._matches(record)]
 
-    def _takes(self, record: Published) -> bool:
+    def _matches(self, record: Published) -> bool:
         if self._kinds is not None and kind_of(record) not in self._kinds:
             return False
         if self._nodes is not None and record.node and self._name_of(record.node) not in self._nodes:
@@ -66,8 +66,8 @@ class Selected:
         return True
 
 
-def keeps(selection: Selection, kind: str) -> bool:
-    """Whether records of that kind are among those that are kept."""
+def selects(selection: Selection, kind: str) -> bool:
+    """Whether records of that kind are kept."""
     return not selection.kinds or kind in selection.kinds or kind in ALWAYS
 
 
@@ -75,14 +75,15 @@ def select(
     nodes: tuple[str, ...] = (), metrics: tuple[str, ...] = (), kinds: tuple[str, ...] = (), every_s: float = 0.0,
     *, locals_too: bool = False, anonymous: bool = False,
 ) -> Selection:  # fmt: skip
-    """A selection in the words of a command line. Raises SessionError for a word that is none.
+    """Return a selection from command-line words. Raises SessionError for an unknown one.
 
-    `metrics` are families of figures: other figures are left out, events and changes are kept. `kinds` are just these.
+    `metrics` are families: metrics of other families are dropped, events and changes are kept. `kinds` selects exactly
+    these.
     """
     unknown = [word for word in metrics if word not in METRIC_FAMILIES] + [word for word in kinds if word not in KINDS]
     if unknown:
-        text = f"metrics are {', '.join(METRIC_FAMILIES)}; kinds are those of: gconsole schema"
-        raise SessionError(f"{', '.join(unknown)}: nothing of that name can be recorded; {text}")
+        text = f"metrics: {', '.join(METRIC_FAMILIES)}; kinds: see gconsole schema"
+        raise SessionError(f"unknown metric or kind {', '.join(unknown)}; {text}")
     wanted = set(kinds)
     if metrics:
         wanted |= {
@@ -97,39 +98,42 @@ _FLAGS: Final = ("--locals", "--redact")
 
 
 def parse_record_request(text: str) -> tuple[str, Selection | None]:
-    """The name (empty where none was typed), and what is kept (None: everything). Raises SessionError for a mistake."""
+    """Return the session name ("" without one) and the selection (None: everything) of a typed request.
+
+    Raises SessionError for a syntax error.
+    """
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise SessionError(f"{text[:60]}: {error}") from error
-    name, given = "", dict[str, str]()
+    name, options = "", dict[str, str]()
     rest = iter(words)
     for word in rest:
         option, equals, value = word.partition("=")
         if option in _FLAGS and not equals:
-            given[option] = "yes"
+            options[option] = "yes"
         elif option in _VALUED:
-            given[option] = value if equals else next(rest, "")
-            if not given[option]:
-                raise SessionError(f"{option} wants a value; as in: gpus --metrics gpu --every 10s --nodes node[1-4]")
+            options[option] = value if equals else next(rest, "")
+            if not options[option]:
+                raise SessionError(f"{option}: missing value; example: gpus --metrics gpu --every 10s")
         elif word.startswith("-") or name:
-            raise SessionError(f"{word}: not understood; a name, then any of {', '.join((*_VALUED, *_FLAGS))}")
+            raise SessionError(f"unexpected {word}; type a name, then any of {', '.join((*_VALUED, *_FLAGS))}")
         else:
             name = word
-    return name, _selection(given) if given else None
+    return name, _selection(options) if options else None
 
 
-def _selection(given: dict[str, str]) -> Selection:
+def _selection(options: dict[str, str]) -> Selection:
     try:
-        nodes = tuple(host.name for host in expand(given["--nodes"])) if "--nodes" in given else ()
+        nodes = tuple(host.name for host in expand(options["--nodes"])) if "--nodes" in options else ()
     except BadNodeSet as error:
         raise SessionError(str(error)) from error
-    metrics, kinds = (_words(given.get(option, "")) for option in ("--metrics", "--kinds"))
+    metrics, kinds = (_words(options.get(option, "")) for option in ("--metrics", "--kinds"))
     try:
-        every_s = duration_s(given.get("--every", "0s"), bare=True)
+        every_s = duration_s(options.get("--every", "0s"), bare=True)
     except TimeSpecError as error:
         raise SessionError(f"--every: {error}") from error
-    return select(nodes, metrics, kinds, every_s, locals_too="--locals" in given, anonymous="--redact" in given)
+    return select(nodes, metrics, kinds, every_s, locals_too="--locals" in options, anonymous="--redact" in options)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class RecordingController(Controller):
     def running(self) -> Sequence[ActiveRecording]:
         """The recordings that are running."""
         recordings = self._control.recordings
-        return recordings.now() if recordings is not None else ()
+        return recordings.active() if recordings is not None else ()
 
     def action_record(self) -> None:
         """Prompt for a name: a new one starts a recording, that of a running one stops it."""

@@ -38,7 +38,7 @@ async def _parts(context: WebContext, media: str) -> list[bytes]:
             return parts
         scrapes.texts.clear()  # one text of a large fleet is enough
         recordings = context.control.recordings
-        snapshot = take_snapshot(context.store, recordings.now() if recordings is not None else (), time.time_ns())
+        snapshot = take_snapshot(context.store, recordings.active() if recordings is not None else (), time.time_ns())
         parts = await asyncio.to_thread(exposition, snapshot, media)
         scrapes.texts[media] = (time.monotonic(), parts)
         return parts

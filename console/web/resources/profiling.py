@@ -10,7 +10,7 @@ import msgspec
 
 from ...core.control import ActiveRecording, Recordings
 from ...session.format.layout import NAME_PATTERN, Session
-from ...session.manage.catalog import Listed, everything
+from ...session.manage.catalog import SessionEntry, list_sessions
 from ...text.format import iso
 from ..operation import NoParameters, Operation, OperationRequest, WebContext
 from ..problems import http_problem
@@ -82,7 +82,7 @@ async def start(context: WebContext, request: OperationRequest[ProfilingRequest]
     """Begin to record everything."""
     name = request.parameters.name or f"profile-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     recordings = recordings_of(context)
-    if len(recordings.now()) >= MAX_RUNNING:
+    if len(recordings.active()) >= MAX_RUNNING:
         raise http_problem(409, "too_many_sessions", f"{MAX_RUNNING} recordings are running", "stop one of them")
     resumed = await recordings.start(name)
     return Started(True, f"Profiling started: {name} is being recorded.", name, resumed)
@@ -91,7 +91,7 @@ async def start(context: WebContext, request: OperationRequest[ProfilingRequest]
 async def stop(context: WebContext, request: OperationRequest[ProfilingRequest]) -> Stopped:
     """End one recording, or all of them."""
     recordings = recordings_of(context)
-    active = [now.name for now in recordings.now()]
+    active = [now.name for now in recordings.active()]
     wanted = request.parameters.name
     if wanted is not None and wanted not in active:
         raise http_problem(404, "no_such_session", f"{wanted} is not being recorded",
@@ -106,10 +106,10 @@ async def sessions(context: WebContext, request: OperationRequest[NoParameters])
     """Every session that is kept."""
     recordings = recordings_of(context)
     try:
-        found = await asyncio.to_thread(everything, context.sessions)
+        found = await asyncio.to_thread(list_sessions, context.sessions)
     except OSError as error:
         raise http_problem(409, "session", f"{context.sessions}: {error.strerror or error}") from error
-    return Sessions([_kept(one) for one in found], [now.name for now in recordings.now()])
+    return Sessions([_kept(one) for one in found], [now.name for now in recordings.active()])
 
 
 def recordings_of(context: WebContext) -> Recordings:
@@ -120,11 +120,11 @@ def recordings_of(context: WebContext) -> Recordings:
     return found
 
 
-def _kept(one: Listed) -> StoredSession:
+def _kept(one: SessionEntry) -> StoredSession:
     session: Session = one.session
     meta = one.meta
     return StoredSession(
-        name=session.name, state=one.standing, created=iso(meta.created) if meta else None,
+        name=session.name, state=one.status, created=iso(meta.created) if meta else None,
         closed=iso(meta.closed) if meta and meta.closed else None, records=meta.records if meta else None,
         bytes=one.bytes, problem=one.problem,
     )  # fmt: skip

@@ -113,7 +113,7 @@ async def get_status(context: WebContext, request: OperationRequest[NoParameters
     found, table = store.gpus.values(), jobs_of(context.store)
     gpus = [now.gpu for now in found if now.gpu is not None]
     recordings = context.control.recordings
-    active = [running(now) for now in recordings.now()] if recordings is not None else []
+    active = [running(now) for now in recordings.active()] if recordings is not None else []
     nodes = store.nodes.values()
     return Status(
         freq=min((now.node.sample_interval_ms for now in nodes if now.node), default=1000),

@@ -25,10 +25,10 @@ def test_a_name_and_what_it_keeps(text, name, selection):
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("two words", "words: not understood"),
-        ("x --metric gpu", "--metric: not understood"),
-        ("x --metrics", "wants a value"),
-        ("x --metrics nonsense", "nonsense: nothing of that name"),
+        ("two words", "unexpected words"),
+        ("x --metric gpu", "unexpected --metric"),
+        ("x --metrics", "missing value"),
+        ("x --metrics nonsense", "unknown metric or kind nonsense"),
         ("x --every soon", "not a duration; use 90s"),
         ("x --nodes node[3", "closing bracket"),
         ("x 'unfinished", "quotation"),

@@ -12,7 +12,7 @@ from gconsole.records import Mark
 from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import Meta, RecorderRun, Session, SessionError, all_sessions, find, named
 from gconsole.session.manage import catalog, retention
-from gconsole.session.manage.retention import Kept, Limits
+from gconsole.session.manage.retention import Limits, RetainedSession
 from gconsole.session.record import recording, recovery
 
 DAY = 86_400 * SECOND
@@ -21,18 +21,18 @@ DAY = 86_400 * SECOND
 def test_a_session_stands_as_recording_crashed_or_closed(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3), gpus(2, first=4)])
     with session.lock():
-        assert catalog.listed(session).standing == "recording"
-    listed = catalog.listed(session)
-    assert (listed.standing, listed.meta.records, listed.meta.counts) == ("crashed", 5, {"gpu": 5})
+        assert catalog.entry_of(session).status == "recording"
+    listed = catalog.entry_of(session)
+    assert (listed.status, listed.meta.records, listed.meta.counts) == ("crashed", 5, {"gpu": 5})
     recovery.recover(session)
-    assert catalog.listed(session).standing == "closed"
+    assert catalog.entry_of(session).status == "closed"
 
 
 def test_a_damaged_session_json_is_listed_with_what_to_try(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     session.meta_path.write_text("{")
-    (listed,) = catalog.everything(tmp_path)
-    assert listed.standing == "unreadable"
+    (listed,) = catalog.list_sessions(tmp_path)
+    assert listed.status == "unreadable"
     assert "sessions recover night" in listed.problem
 
 
@@ -40,13 +40,13 @@ def test_a_session_is_found_by_name_or_by_path(tmp_path):
     session = crashed(tmp_path, "night", [gpus(1)])
     assert find("night", tmp_path) == session
     assert find(str(session.path), tmp_path / "elsewhere") == session
-    with pytest.raises(SessionError, match="no such session"):
+    with pytest.raises(SessionError, match="no session "):
         find("day", tmp_path)
 
 
 def test_a_path_at_which_there_is_no_session_is_no_bad_name(tmp_path):
     (tmp_path / "photos").mkdir()
-    with pytest.raises(SessionError, match=r"photos: no folder of a session: there is no session\.json in it"):
+    with pytest.raises(SessionError, match=r"photos: not a session folder: session\.json not found"):
         find(str(tmp_path / "photos"), tmp_path)
 
 
@@ -60,7 +60,7 @@ def test_where_nobody_can_be_asked_nothing_is_deleted(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "-x", "x" * 65, "a b", "a\n"])
 def test_what_would_be_a_strange_folder_is_no_name(tmp_path, name):
-    with pytest.raises(SessionError, match="no name for a session"):
+    with pytest.raises(SessionError, match="not a valid session name"):
         named(name, tmp_path)
 
 
@@ -137,10 +137,10 @@ def test_a_session_that_is_recorded_is_asked_for_a_note_and_for_its_end(tmp_path
 
 def test_choices_by_kind_and_time_read_only_what_they_need(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3), [Mark(agent="c", seq=1, rx=50 * SECOND, text="x")]])
-    assert list(reader.records(session.path, reader.Choice(kinds={"mark"}))) == [
+    assert list(reader.records(session.path, reader.RecordFilter(kinds={"mark"}))) == [
         Mark(agent="c", seq=1, rx=50 * SECOND, text="x")
     ]
-    choice = reader.Choice(from_rx=2 * SECOND, to_rx=3 * SECOND)
+    choice = reader.RecordFilter(from_rx=2 * SECOND, to_rx=3 * SECOND)
     assert [record.seq for record in reader.records(session.path, choice)] == [2]
 
 
@@ -149,24 +149,24 @@ def test_choices_by_kind_and_time_read_only_what_they_need(tmp_path):
 
 def kept(tmp_path, *sizes_and_ends):
     return [
-        Kept(named(f"s{i}", tmp_path), size, None if days is None else -days * DAY)
+        RetainedSession(named(f"s{i}", tmp_path), size, None if days is None else -days * DAY)
         for i, (size, days) in enumerate(sizes_and_ends)
     ]
 
 
 def test_without_limits_nothing_goes(tmp_path):
-    assert retention.leaving(kept(tmp_path, (10**12, 900)), Limits(), 0) == []
+    assert retention.sessions_to_delete(kept(tmp_path, (10**12, 900)), Limits(), 0) == []
 
 
 def test_the_oldest_closed_sessions_go_until_the_rest_fits(tmp_path):
     found = kept(tmp_path, (40, 1), (40, 3), (40, 2), (40, None))
-    gone = retention.leaving(found, Limits(max_bytes=100), 0)
+    gone = retention.sessions_to_delete(found, Limits(max_bytes=100), 0)
     assert [one.session.name for one in gone] == ["s1", "s2"]
     assert "max_bytes" in gone[0].reason
 
 
 def test_what_is_too_old_goes_and_what_is_recorded_or_crashed_stays(tmp_path):
-    gone = retention.leaving(kept(tmp_path, (1, 31), (1, 29), (1, None)), Limits(max_age_s=30 * 86_400), 0)
+    gone = retention.sessions_to_delete(kept(tmp_path, (1, 31), (1, 29), (1, None)), Limits(max_age_s=30 * 86_400), 0)
     assert [one.session.name for one in gone] == ["s0"]
     assert "31 d ago" in gone[0].reason
 
@@ -174,19 +174,19 @@ def test_what_is_too_old_goes_and_what_is_recorded_or_crashed_stays(tmp_path):
 def test_deleting_says_which_session_and_why(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)], Meta(created=1, parts=(RecorderRun(began=1),)))
     recovery.recover(session)
-    (words,) = retention.keep_within(tmp_path, Limits(max_age_s=60.0), 100 * DAY)
+    (words,) = retention.enforce_limits(tmp_path, Limits(max_age_s=60.0), 100 * DAY)
     assert "night was deleted" in words
     assert "max_age" in words
     assert not session.path.exists()
-    (line,) = (tmp_path / retention.BOOK).read_bytes().splitlines()
+    (line,) = (tmp_path / retention.DELETED_LOG).read_bytes().splitlines()
     gone = msgspec.json.decode(line, type=retention.Deleted)
-    assert (gone.name, gone.records, gone.at) == ("night", 3, 100 * DAY)
+    assert (gone.name, gone.records, gone.deleted_at) == ("night", 3, 100 * DAY)
     assert gone.bytes > 0 and "max_age" in gone.reason
 
 
 def test_what_the_limits_cannot_reach_is_said(tmp_path):
     crashed(tmp_path, "night", [gpus(3)])
-    (words,) = retention.keep_within(tmp_path, Limits(max_bytes=10), 0)
+    (words,) = retention.enforce_limits(tmp_path, Limits(max_bytes=10), 0)
     assert "more than [sessions] max_bytes" in words
     assert named("night", tmp_path).path.exists(), "what a crash left is not deleted"
 
@@ -202,7 +202,7 @@ def test_one_session_that_nobody_may_read_hides_no_other(tmp_path, monkeypatch):
         return looked_at(path, **how)
 
     monkeypatch.setattr(Path, "stat", refusing)  # root may read everything
-    found = {one.session.name: (one.standing, one.problem) for one in catalog.everything(tmp_path)}
+    found = {one.session.name: (one.status, one.problem) for one in catalog.list_sessions(tmp_path)}
     assert found["day"][0] == "crashed"
     assert found["night"][0] == "unreadable" and "Permission denied" in found["night"][1]
 
@@ -214,4 +214,4 @@ def test_one_session_that_cannot_be_mended_keeps_no_other_from_it(tmp_path):
     newer = Session(night.path.rename(tmp_path / "a-newer"))
     told = CliRunner().invoke(sessions, ["recover", "--folder", str(tmp_path)], standalone_mode=False)
     assert told.return_value == 2 and "update gconsole" in told.output
-    assert catalog.listed(day).standing == "closed" and newer.meta_path.read_text().endswith('/9"}')
+    assert catalog.entry_of(day).status == "closed" and newer.meta_path.read_text().endswith('/9"}')

@@ -21,13 +21,13 @@ from gconsole.records import Host, Mark, decode, encode
 from gconsole.session.format.layout import SessionError
 from gconsole.session.format.reader import records
 from gconsole.session.manage import compact as compacting
-from gconsole.session.manage.compact import MANIFEST, compact, compacted
+from gconsole.session.manage.compact import MANIFEST, compact, read_manifest
 
 
 def in_parquet(session):
     """Every record that Parquet has, as lines, sorted."""
     found = []
-    for part in compacted(session).parts:
+    for part in read_manifest(session).parts:
         columns = pq.read_table(session.parquet_folder / part.path, partitioning=None)
         found += [encode(record) for record in records_in(part.table, columns)]
     return sorted(found)
@@ -83,13 +83,13 @@ def test_what_an_interrupted_step_left_is_removed_and_done_again(tmp_path, monke
     monkeypatch.setattr(compacting, "write_atomically", pulled_plug)
     with pytest.raises(OSError, match="No space"):
         compact(session)
-    assert not compacted(session).parts and list(session.parquet_folder.rglob("*.parquet"))
+    assert not read_manifest(session).parts and list(session.parquet_folder.rglob("*.parquet"))
 
     monkeypatch.setattr(compacting, "write_atomically", written)
     compact(session)
 
     assert in_parquet(session) == in_segments(session)
-    assert len(list(session.parquet_folder.rglob("*.parquet"))) == len(compacted(session).parts)
+    assert len(list(session.parquet_folder.rglob("*.parquet"))) == len(read_manifest(session).parts)
 
 
 _COMPACTS = """
@@ -129,7 +129,7 @@ def test_a_file_that_is_gone_is_said_and_not_passed_over(tmp_path):
     done = compact(session)
     (session.parquet_folder / done.parts[0].path).unlink()
 
-    with pytest.raises(SessionError, match=r"is gone; try: remove .*parquet"):
+    with pytest.raises(SessionError, match=r"is missing; try: remove .*parquet"):
         compact(session)
 
 
@@ -191,7 +191,7 @@ def test_a_session_that_is_being_recorded_keeps_its_last_segment_out(tmp_path):
 def test_two_do_not_compact_one_session_at_once(tmp_path):
     session = a_session(tmp_path, many())
     session.parquet_folder.mkdir()
-    with compacting._alone(session), pytest.raises(SessionError, match="somebody else compacts it"):
+    with compacting._compaction_lock(session), pytest.raises(SessionError, match="another process is compacting it"):
         compact(session)
 
 

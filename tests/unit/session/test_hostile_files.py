@@ -12,7 +12,7 @@ import zstandard
 from gconsole.records import RawRecord, decode
 from gconsole.session.format import reader, zstd_frames
 from gconsole.session.format.layout import Session
-from gconsole.session.format.writer import MANY, count_records
+from gconsole.session.format.writer import OTHER_KINDS, count_records
 from gconsole.session.record import recovery
 
 
@@ -49,7 +49,7 @@ def test_a_frame_that_says_it_is_small_and_is_not_takes_no_memory(tmp_path: Path
 
 
 def test_a_frame_that_says_it_is_larger_than_any_is_no_frame(tmp_path: Path) -> None:
-    session = a_segment(tmp_path, a_frame(b"x\n", says=zstd_frames.MOST_RAW + 1))
+    session = a_segment(tmp_path, a_frame(b"x\n", says=zstd_frames.MAX_RAW_BYTES + 1))
     damages: list[object] = []
     assert list(reader.lenient(session.path, damages.append)) == []
     assert damages
@@ -70,17 +70,17 @@ def test_a_thousand_kinds_leave_a_frame_that_can_be_read(tmp_path: Path) -> None
     records = [decode(line) for line in lines]
     assert all(isinstance(record, RawRecord) for record in records)
     holds = count_records(records)
-    assert MANY in holds.kinds and sum(holds.kinds.values()) == 1000
+    assert OTHER_KINDS in holds.kinds and sum(holds.kinds.values()) == 1000
     session = a_segment(tmp_path, zstd_frames.pack(lines, holds.kinds, 1, 1))
     assert len(list(reader.records(session.path))) == 1000
-    some = reader.Choice(kinds={f"{999:<64}"})
+    some = reader.RecordFilter(kinds={f"{999:<64}"})
     assert len(list(reader.records(session.path, some))) == 1
 
 
 def test_lines_are_divided_so_that_every_frame_may_be_read_again() -> None:
     lines = [b"x" * (20 << 20)] * 5
-    parts = list(zstd_frames.by_size(lines))
+    parts = list(zstd_frames.split_lines(lines))
     assert [line for part in parts for line in lines[part]] == lines
-    assert all(sum(map(len, lines[part])) <= zstd_frames.MOST_RAW for part in parts)
+    assert all(sum(map(len, lines[part])) <= zstd_frames.MAX_RAW_BYTES for part in parts)
     assert len(parts) > 1
-    assert list(zstd_frames.by_size(lines[:1])) == [slice(0, 1)]
+    assert list(zstd_frames.split_lines(lines[:1])) == [slice(0, 1)]

@@ -182,7 +182,7 @@ def test_a_trace_of_it_has_counters_steps_and_captures(tmp_path):
 
 
 def test_without_a_capture_speedscope_says_what_to_do(tmp_path):
-    with pytest.raises(SessionError, match="there are no stacks in it; s or d captures them"):
+    with pytest.raises(SessionError, match="no stacks were captured; press s or d"):
         exported(a_watch(a_job()), "speedscope", tmp_path)
 
 

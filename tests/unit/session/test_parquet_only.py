@@ -14,7 +14,7 @@ from gconsole.cli.sessions import sessions
 from gconsole.records import KINDS, Gpu, Mark, RankStat, RawRecord, encode
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError
-from gconsole.session.format.reader import Choice
+from gconsole.session.format.reader import RecordFilter
 from gconsole.session.format.writer import SegmentWriter
 from gconsole.session.manage import catalog
 from gconsole.session.manage.compact import compact
@@ -65,7 +65,7 @@ def test_records_come_in_the_order_of_their_arrival_whatever_their_kind(tmp_path
     session = without_segments(a_session(tmp_path, told))
 
     assert [record.rx for record in reader.records(session.path)] == list(range(1, 5001))
-    some = reader.records(session.path, Choice(kinds={"gpu"}, from_rx=100, to_rx=110))
+    some = reader.records(session.path, RecordFilter(kinds={"gpu"}, from_rx=100, to_rx=110))
     assert [(type(record), record.rx) for record in some] == [(Gpu, rx) for rx in (100, 102, 104, 106, 108)]
 
 
@@ -153,10 +153,10 @@ def test_no_segment_is_dropped_that_parquet_does_not_stand_for(tmp_path):
     part = next(session.parquet_folder.rglob("gpu/**/*.parquet"))
     whole = part.read_bytes()
     for spoil, words in (
-        (lambda: part.unlink(), "is gone"),
+        (lambda: part.unlink(), "is missing"),
         (lambda: part.write_bytes(next(session.parquet_folder.rglob("rank/**/*.parquet")).read_bytes()),
-         "is not as it was written: its segments stay"),
-        (lambda: session.segments()[0].open("ab").write(b"more"), "has changed since"),
+         "changed after it was written: its segments are kept"),
+        (lambda: session.segments()[0].open("ab").write(b"more"), "changed after it was compacted"),
     ):  # fmt: skip
         spoil()
         told = run("compact", "night", "--drop-segments", "--folder", tmp_path)

@@ -15,7 +15,7 @@ from gconsole.core.store import Store
 from gconsole.records import ConsoleRecord, Gap, Gpu, GpuInfo, Log, Mark, Node, NodeState
 from gconsole.session.format import reader, writer
 from gconsole.session.format.layout import SessionError, named
-from gconsole.session.manage.retention import BOOK, Limits
+from gconsole.session.manage.retention import DELETED_LOG, Limits
 from gconsole.session.record import recording, recovery
 from gconsole.session.record.recorder import Recorder
 from gconsole.session.record.selection import select
@@ -88,7 +88,7 @@ async def test_a_recording_that_begins_late_holds_what_was_known_already(tmp_pat
 
 
 async def test_a_fleet_of_which_more_is_known_than_may_wait_begins_complete(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "MOST_WAITING", 10)
+    monkeypatch.setattr(recording, "MAX_WAITING_RECORDS", 10)
     world = World(tmp_path)
     world.hub.publish([a_node(f"node{i}", f"agent{i}") for i in range(50)])
     await world.recorder.start("late")
@@ -102,7 +102,7 @@ async def test_marks_and_the_console_itself_are_recorded(tmp_path):
     world.hub.publish_own(Mark(text="loss went up here"))
     await world.recorder.close()
     assert [record.text for record in world.records("one") if isinstance(record, Mark)] == ["loss went up here"]
-    assert [record.text for record in world.records("one") if isinstance(record, Log)][-1] == "recording one ends"
+    assert [record.text for record in world.records("one") if isinstance(record, Log)][-1] == "recording one stopped"
 
 
 async def test_a_name_that_is_recorded_or_was_closed_is_refused(tmp_path):
@@ -113,7 +113,7 @@ async def test_a_name_that_is_recorded_or_was_closed_is_refused(tmp_path):
     with pytest.raises(SessionError, match="being written"):
         await World(tmp_path).recorder.start("one")
     await world.recorder.close()
-    with pytest.raises(SessionError, match="there is such a session already"):
+    with pytest.raises(SessionError, match="exists already"):
         await world.recorder.start("one")
     with pytest.raises(SessionError, match="not being recorded"):
         await world.recorder.stop("one")
@@ -195,7 +195,7 @@ async def test_agents_that_keep_something_are_not_asked_while_another_recording_
     world = World(tmp_path, "console2")
     Nodes(world)
     await world.recorder.start("other")
-    with pytest.raises(SessionError, match="hand it over once nothing else is recorded; end first: other"):
+    with pytest.raises(SessionError, match="deliver them only to a single recording; stop first: other"):
         await world.recorder.start("night")
     await world.recorder.stop("other")
     assert await world.recorder.start("night")
@@ -258,13 +258,13 @@ async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_consol
     def broken(*args):
         raise RuntimeError("bug")
 
-    monkeypatch.setattr(recording.zstd_frames, "pack", broken)
+    monkeypatch.setattr(writer.zstd_frames, "pack", broken)
     world.hub.publish(gpus(1))
     deadline = time.monotonic() + 30
-    while not any(now.trouble for now in world.recorder.now()):
+    while not any(now.trouble for now in world.recorder.active()):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
-    assert "internal error" in world.recorder.now()[0].trouble
+    assert "internal error" in world.recorder.active()[0].trouble
     world.hub.publish(gpus(1, first=2))
     assert world.hub.kept("agent1", 2) == 2, "no agent waits for it"
     assert not named("one", tmp_path).is_being_written()
@@ -292,7 +292,7 @@ async def test_limits_are_kept_to_while_recording_and_the_recording_itself_says_
     assert "nothing else is left to delete" in left, "said once, however often it is looked at"
     said = [record.text for record in world.records("new") if isinstance(record, Log) and record.severity == "warning"]
     assert sorted(said) == sorted([gone, left])
-    (line,) = (tmp_path / BOOK).read_bytes().splitlines()
+    (line,) = (tmp_path / DELETED_LOG).read_bytes().splitlines()
     assert msgspec.json.decode(line)["id"] == old.id
 
 

@@ -100,7 +100,7 @@ def test_a_node_that_calls_its_user_like_a_word_of_ours_makes_no_record_unreadab
 
 
 def test_a_node_that_invents_names_loses_its_own_texts_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pseudonyms, "MOST_NAMES", 3)
+    monkeypatch.setattr(pseudonyms, "MAX_NAMES_PER_NODE", 3)
     names = Pseudonyms(b"k" * 32, ["good", "evil"])
     redact = Redactor(pseudonyms=names)
     redact(a_process("alice", node="good"))
@@ -138,7 +138,7 @@ def test_no_draft_of_a_key_is_left(tmp_path: Path) -> None:
 
 
 async def test_a_recording_says_whose_texts_it_leaves_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(pseudonyms, "MOST_NAMES", 3)
+    monkeypatch.setattr(pseudonyms, "MAX_NAMES_PER_NODE", 3)
     hub = Hub()
     said: list[Record] = []
     hub.subscribe(said.extend)

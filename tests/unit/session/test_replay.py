@@ -171,7 +171,7 @@ def test_a_session_without_a_record_is_refused(tmp_path):
 
 def test_a_disk_too_slow_for_the_speed_makes_time_go_slower_and_leaves_nothing_out(session, monkeypatch):
     monkeypatch.setattr(replay, "STEP_S", 0.0)
-    monkeypatch.setattr(replay, "_MOST_AT_ONCE", 30)
+    monkeypatch.setattr(replay, "_BATCH_RECORDS", 30)
     player = Replay(session)
     player.is_playing, player.speed = True, 100.0
     player.advance(1.0)
@@ -206,7 +206,7 @@ def test_with_an_index_without_one_and_without_segments_a_jump_shows_the_same(
     plain.find_events()
     plain.jump(BEGAN + second * SECOND)
     indexed = Replay(session, history_bytes=1 << 28)
-    indexed.look_through()
+    indexed.build_index()
     indexed.find_events()
     indexed.jump(BEGAN + second * SECOND)
     compact(session)
@@ -229,12 +229,12 @@ def test_a_quick_jump_shows_what_is_true_and_what_was_comes_after(session, secon
 
     assert known(quick.store)[1] == known(full.store)[1]
     assert quick.store.gpus["node1", "GPU-1"].gpu == full.store.gpus["node1", "GPU-1"].gpu
-    assert quick.lacks_past is (second > 30)
+    assert quick.needs_backfill is (second > 30)
     before, looked_at = curve(quick.store), quick.store
-    if quick.lacks_past:
+    if quick.needs_backfill:
         assert np.isnan(before).sum() > np.isnan(curve(full.store)).sum()
-        quick.fold_past()
-        quick.take_past()
+        quick.backfill()
+        quick.apply_backfill()
     assert quick.store is looked_at, "whoever looks at it goes on looking"
     assert known(quick.store) == known(full.store)
     np.testing.assert_array_equal(curve(quick.store), curve(full.store))
@@ -250,8 +250,8 @@ def test_time_stands_still_until_the_minutes_before_are_there_and_then_goes_on(s
     player.jump_quickly(BEGAN + 500 * SECOND)
     player.advance(5.0)
     assert player.position == BEGAN + 500 * SECOND
-    player.fold_past()
-    player.take_past()
+    player.backfill()
+    player.apply_backfill()
     player.advance(5.0)
     assert player.position == BEGAN + 505 * SECOND
 
@@ -260,23 +260,23 @@ def test_the_minutes_before_are_given_up_when_somebody_goes_elsewhere(session):
     player = Replay(session, history_bytes=1 << 28)
     player.jump_quickly(BEGAN + 800 * SECOND)
     before = curve(player.store)
-    player.fold_past()
-    player.give_up_past()
+    player.backfill()
+    player.cancel_backfill()
     player.jump_quickly(BEGAN + 750 * SECOND)
-    player.take_past()
-    assert not player.lacks_past
+    player.apply_backfill()
+    assert not player.needs_backfill
     assert not np.array_equal(curve(player.store), before, equal_nan=True), "of the instant it went to"
 
 
 def test_what_an_index_covers_is_not_read_again(blocks_of_a_minute, session):
-    Replay(session).look_through()
-    way = index.known(session)
+    Replay(session).build_index()
+    way = index.open_index(session)
     (path,) = session.segments()
     blocks = way.segments[path.name].blocks
     assert len(blocks) > 10
     data = bytearray(path.read_bytes())
     middle = blocks[len(blocks) // 2]
-    data[middle.at : middle.end] = bytes(middle.end - middle.at)  # of the same length, so nobody sees it
+    data[middle.begin : middle.end] = bytes(middle.end - middle.begin)  # of the same length, so nobody sees it
     path.write_bytes(data)
 
     player = Replay(session)
@@ -288,11 +288,11 @@ def test_what_an_index_covers_is_not_read_again(blocks_of_a_minute, session):
 
 def test_a_segment_that_has_grown_or_is_damaged_is_read_itself(blocks_of_a_minute, session):
     (path,) = session.segments()
-    index.build(session)
+    index.build_index(session)
     with path.open("ab") as file:
         file.write(b"torn")
-    assert not index.known(session).segments
-    assert not index.build(session).segments
+    assert not index.open_index(session).segments
+    assert not index.build_index(session).segments
     player = Replay(session)
     player.jump(player.end)
     assert player.damages and player.store.findings
@@ -301,7 +301,7 @@ def test_a_segment_that_has_grown_or_is_damaged_is_read_itself(blocks_of_a_minut
 def test_a_folder_that_cannot_be_written_to_is_looked_through_all_the_same(session, monkeypatch, tmp_path):
     (session.path / "index").write_text("in the way")
     player = Replay(session)
-    player.look_through()
+    player.build_index()
     player.jump(player.end)
     assert player.store.findings
     assert (session.path / "index").read_text() == "in the way"

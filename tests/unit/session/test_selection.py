@@ -8,7 +8,7 @@ from gconsole.core.control import Selection
 from gconsole.records import Gpu, GpuEvent, Host, Log, Mark, Node, NodeState, Rank, RankStat
 from gconsole.records.kinds import kind_of
 from gconsole.session.format.layout import SessionError
-from gconsole.session.record.selection import Selected, select
+from gconsole.session.record.selection import RecordSelector, select
 
 SECOND = 1_000_000_000
 
@@ -19,7 +19,7 @@ def node(name):
 
 
 def kinds(selection, *records):
-    return [kind_of(record) for record in Selected(selection)(records)]
+    return [kind_of(record) for record in RecordSelector(selection)(records)]
 
 
 def test_without_a_selection_everything_is_kept():
@@ -27,7 +27,7 @@ def test_without_a_selection_everything_is_kept():
 
 
 def test_nodes_are_chosen_by_name_and_the_consoles_own_words_stay():
-    selected = Selected(Selection(nodes=("a",)))
+    selected = RecordSelector(Selection(nodes=("a",)))
     assert selected([Host(node="a"), Host(node="b"), Mark(text="x")]) == [Host(node="a"), Mark(text="x")]
 
 
@@ -49,7 +49,7 @@ def test_kinds_are_just_those_and_what_says_whose_they_are():
 
 
 def test_a_rate_keeps_one_figure_of_each_thing_in_so_long_and_every_event():
-    selected = Selected(select(every_s=10.0))
+    selected = RecordSelector(select(every_s=10.0))
     kept = []
     for second in range(0, 31):
         mono = second * SECOND
@@ -61,19 +61,19 @@ def test_a_rate_keeps_one_figure_of_each_thing_in_so_long_and_every_event():
 
 
 def test_a_node_that_booted_anew_begins_anew():
-    selected = Selected(select(every_s=10.0))
+    selected = RecordSelector(select(every_s=10.0))
     assert selected([Host(node="a", mono=500 * SECOND)])
     assert selected([Host(node="a", mono=1 * SECOND)])
 
 
 def test_a_word_that_is_none_is_refused_with_those_that_are():
-    with pytest.raises(SessionError, match=r"gpux.*metrics are gpu"):
+    with pytest.raises(SessionError, match=r"gpux.*metrics: gpu"):
         select(metrics=("gpux",))
 
 
 @pytest.mark.slow
 def test_of_processes_that_are_long_gone_no_rate_is_remembered():
-    selected = Selected(select(every_s=10.0))
+    selected = RecordSelector(select(every_s=10.0))
 
     def stat(second, pid):
         at = second * SECOND

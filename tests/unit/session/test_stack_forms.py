@@ -11,7 +11,7 @@ from gconsole.analysis.stacks.fold import PLAIN, Shape
 from gconsole.cli.options import FORMATS
 from gconsole.core.store import CaptureNow
 from gconsole.records import Local, Stack, StackFrame
-from gconsole.session.export.stacks import SPEEDSCOPE_SCHEMA, STACK_FORMATS_BY_NAME
+from gconsole.session.export.stacks import SPEEDSCOPE_SCHEMA, STACK_FORMATS
 
 C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 USER, REDUCE = StackFrame("<module>", "/job/train.py", 54), StackFrame("all_reduce", C10D, 3252)
@@ -55,7 +55,7 @@ def hostile() -> CaptureNow:
 
 
 def written(form: str, *captures: CaptureNow, shape: Shape = PLAIN) -> str:
-    return STACK_FORMATS_BY_NAME[form].write(captures, (), shape)
+    return STACK_FORMATS[form].write(captures, (), shape)
 
 
 def check_speedscope(text: str) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def check_speedscope(text: str) -> dict[str, Any]:
 
 
 def test_the_command_line_takes_the_forms_that_there_are() -> None:
-    assert sorted(FORMATS) == sorted(STACK_FORMATS_BY_NAME)
+    assert sorted(FORMATS) == sorted(STACK_FORMATS)
 
 
 class TestSpeedscope:
