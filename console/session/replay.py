@@ -278,7 +278,7 @@ def _span(indexed: IndexedSession, meta: Meta) -> tuple[int, int]:
     """The instants a replay covers; the initial state arrived before. Raises SessionError without records."""
     spans = list(indexed.spans(meta))
     if not spans:
-        raise SessionError(f"{indexed.session.path}: the session is empty")
+        raise SessionError(f"{indexed.session.path}: the session has no records")
     began, first, last = meta.parts[0].began if meta.parts else 0, spans[0][0], max(end for _, end in spans)
     return (began if first <= began <= last else first), last
 

@@ -16,7 +16,7 @@ import numpy as np
 
 #: Upper bound of DuckDB's buffers while it parses, sorts and encodes one file.
 _MEMORY: Final = "1GB"
-#: DuckDB settings that keep it from loading extensions and from writing outside of what is asked of it.
+#: DuckDB settings that prevent loading extensions and writing files of its own.
 CONFIG: Final[dict[str, Any]] = {
     "autoinstall_known_extensions": "false", "autoload_known_extensions": "false",
     "allow_community_extensions": "false", "allow_persistent_secrets": "false", "python_enable_replacements": "false",

@@ -1,8 +1,11 @@
-"""Records out of Parquet, in the order of arrival: for sessions whose segments were removed after compaction.
+"""Records from the Parquet of compaction, in order of arrival, after checks that the files are what compaction wrote.
 
-A row holds all of a record (`table_schema`), so what is read is what was recorded; only the order is by `rx`, agent and
-number, where segments keep the order of writing. Files of a table follow each other in time and are sorted within by
-entity: they are read one after the other, a window of time at once, so that memory holds a part of one file per table.
+A row holds a complete record (`table_schema`). The order is by `rx`, agent and seq, where segments keep the order of
+writing. The files of a table follow each other in time and are sorted by entity within: they are read one after the
+other in windows of time, so that memory holds a part of one file per table.
+
+A session may come from an untrusted source, and every reader loads a Parquet footer completely and trusts it: its size,
+columns, nesting and rows are limited here, far above what compaction writes.
 """
 
 from __future__ import annotations
@@ -24,21 +27,21 @@ from .manifest import ParquetPart
 from .reader import RecordFilter
 from .table_schema import TABLES, columns_of, formatted_lines, literal, quoted
 
-#: Rows that become records at once.
+#: Rows decoded at once.
 _ROWS: Final = 1024
-#: Rows that are sorted at once; a file is read once for each window of so many.
+#: Rows sorted at once; a file is read once per window.
 _WINDOW_ROWS: Final = 25_000
-#: DuckDB's buffers; a window of honest records takes a fifth of it.
+#: Memory of DuckDB; a window of regular records takes a fifth of it.
 _MEMORY: Final = "512MB"
 
-#: What reading a damaged file raises; MemoryError where it unpacks to more than is allowed.
+#: Raised for a damaged file; MemoryError if it decompresses to more than is allowed.
 ParquetErrors: Final = (duckdb.Error, MemoryError)
 
 
 def records(folder: Path, parts: Sequence[ParquetPart], choice: RecordFilter) -> Iterator[Published]:
-    """Yield the chosen records of these files of a folder `parquet`.
+    """Yield the selected records of these files of a folder `parquet`.
 
-    Raises OSError, SessionError for a file that no compaction wrote, one of `ParquetErrors` for a damaged one.
+    Raises OSError, SessionError for a file that compaction did not write, one of `ParquetErrors` for a damaged one.
     """
     wanted = [part for part in parts if choice.kinds is None or part.table in (*choice.kinds, TABLES[-1])]
     tables: dict[str, list[Path]] = {}
@@ -46,7 +49,7 @@ def records(folder: Path, parts: Sequence[ParquetPart], choice: RecordFilter) ->
         tables.setdefault(part.table, []).append(path)
     if not tables:
         return
-    with connect(_MEMORY, threads=1) as connection:  # of its own: a damaged file can end a database for all its readers
+    with connect(_MEMORY, threads=1) as connection:  # a damaged file can invalidate a database for all its readers
         streams = [_table(connection, table, files, choice) for table, files in sorted(tables.items())]
         for record in heapq.merge(*streams, key=_arrival):
             if choice.matches(record):
@@ -55,7 +58,7 @@ def records(folder: Path, parts: Sequence[ParquetPart], choice: RecordFilter) ->
 
 def span(folder: Path, parts: Sequence[ParquetPart]) -> tuple[int, int] | None:
     """Return the arrival of the earliest and latest record in these files; None without records. Raises OSError."""
-    spans = [found for path in checked_paths(folder, parts) if (found := _span(path)) is not None]
+    spans = [span for path in checked_paths(folder, parts) if (span := _span(path)) is not None]
     return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
 
@@ -67,7 +70,7 @@ def _table(
     connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], choice: RecordFilter
 ) -> Iterator[Published]:
     """Yield the records of one table by arrival; files whose times overlap are sorted together."""
-    spans = sorted((*found, path) for path in files if (found := _span(path)) is not None)
+    spans = sorted((*span, path) for path in files if (span := _span(path)) is not None)
     group: list[Path] = []
     until = 0
     for first, last, path in spans:
@@ -86,13 +89,13 @@ def _table(
 
 @cache
 def _span(path: Path) -> tuple[int, int] | None:
-    """Return the arrival of a file's first and last row, by its rows: its statistics may claim anything."""
-    _types_in([path], "it has no column rx")
+    """Return the first and last arrival in a file, from its rows: its statistics are not trusted."""
+    _types_in([path])
     query = f"SELECT min(rx), max(rx), count(*), count(rx) FROM (SELECT rx + 0 AS rx FROM {_read([path])})"
     with bounded_memory():
-        first, last, rows, known = shared_cursor(_MEMORY).execute(query).fetchall()[0]
-    if rows != known:
-        raise duckdb.InvalidInputException("it does not say when its rows arrived")
+        first, last, rows, stamped = shared_cursor(_MEMORY).execute(query).fetchall()[0]
+    if rows != stamped:
+        raise duckdb.InvalidInputException("rows without rx")
     return (first, last) if rows else None
 
 
@@ -101,38 +104,38 @@ def _read(files: Sequence[Path]) -> str:
     return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = true)"
 
 
-def _types_in(files: Sequence[Path], otherwise: str) -> dict[str, str]:
-    """Return the columns of these files with their types. Raises duckdb.Error where there is no integer `rx`."""
+def _types_in(files: Sequence[Path]) -> dict[str, str]:
+    """Return the columns of these files with their types. Raises duckdb.Error without an integer `rx`."""
     with bounded_memory():
         rows = shared_cursor(_MEMORY).execute(f"DESCRIBE SELECT * FROM {_read(files)}").fetchall()
-    found = {str(row[0]): str(row[1]) for row in rows}
-    if found.get("rx") != "BIGINT":
-        raise duckdb.InvalidInputException(otherwise)
-    return found
+    types = {str(row[0]): str(row[1]) for row in rows}
+    if types.get("rx") != "BIGINT":
+        raise duckdb.InvalidInputException("it has no column rx of type BIGINT")
+    return types
 
 
 def _group(connection: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> Iterator[Published]:
     if table not in TABLES:
-        raise duckdb.InvalidInputException(f"{table[:80]} is not a kind of record that this version knows")
-    found: dict[str, str] = {}
+        raise duckdb.InvalidInputException(f"{table[:80]} unknown record kind")
+    types: dict[str, str] = {}
     for path in files:
-        found |= _checked_types(table, path)
+        types |= _checked_types(table, path)
     for begin, end in _windows(files):
         within = f"rx >= {begin}" + ("" if end is None else f" AND rx < {end}")
         rows = f"(SELECT * FROM {_read(files)} WHERE {within} ORDER BY rx, agent, seq)"
-        yield from _decoded(connection, formatted_lines(table, found, rows))
+        yield from _decoded(connection, formatted_lines(table, types, rows))
 
 
 def _checked_types(table: str, path: Path) -> dict[str, str]:
-    """Return a file's columns. Raises duckdb.Error where one has another type than that of its records."""
-    found, expected = _types_in([path], "it has no column rx"), _expected_types(table)
+    """Return a file's columns. Raises duckdb.Error if a type differs from that of its records."""
+    types, expected = _types_in([path]), _expected_types(table)
     for name in ("rx", "agent", "seq"):
-        if name not in found:
+        if name not in types:
             raise duckdb.InvalidInputException(f"it has no column {name}")
-    for name, kind in found.items():
+    for name, kind in types.items():
         if name in expected and kind != expected[name]:
             raise duckdb.InvalidInputException(f"the column {name} is of type {kind}"[:200])
-    return found
+    return types
 
 
 @cache
@@ -143,9 +146,9 @@ def _expected_types(table: str) -> dict[str, str]:
 
 
 def _windows(files: Sequence[Path]) -> Iterator[tuple[int, int | None]]:
-    """Yield spans of arrival that follow each other, each of about `_WINDOW_ROWS` rows: begin, end exclusive.
+    """Yield consecutive spans of arrival of about `_WINDOW_ROWS` rows each: begin, end (excluded).
 
-    The last one has no end: a record may have arrived at the last instant that 64 bits can express.
+    The last span has no end: 64 bits may not hold the instant after the last arrival.
     """
     query = f"""SELECT DISTINCT rx FROM (SELECT rx, row_number() OVER (ORDER BY rx) AS place FROM {_read(files)})
                 WHERE place % {_WINDOW_ROWS} = 1 ORDER BY rx"""
@@ -163,7 +166,7 @@ def _decoded(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Publ
         if not lines:
             return
         for (line,) in lines:
-            try:  # as strict as for what a node sends: types are right by now, but any value may be null
+            try:  # as strict as for records from nodes: types are checked, but any value may be null
                 yield decode((line or "").encode())
             except BadRecord as error:
                 raise duckdb.InvalidInputException(f"a row is not a record: {error}") from error
@@ -187,7 +190,7 @@ _FOOTER_MEMORY: Final = "256MB"
 def checked_paths(folder: Path, parts: Sequence[ParquetPart]) -> list[Path]:
     """Return the paths of files of a folder `parquet`, in their order.
 
-    Raises SessionError for a file that compaction did not write; OSError.
+    Raises SessionError for a file that compaction did not write, OSError.
     """
     paths = [inside(folder, part.path) for part in parts]
     for path in paths:
@@ -196,7 +199,7 @@ def checked_paths(folder: Path, parts: Sequence[ParquetPart]) -> list[Path]:
         some = slice(first, first + _FILES_AT_ONCE)
         try:
             _check_footers(paths[some], parts[some])
-        except (duckdb.Error, MemoryError):  # of several files it does not say which one
+        except (duckdb.Error, MemoryError):  # the error does not name the file
             for path, part in zip(paths[some], parts[some], strict=True):
                 try:
                     _check_footers([path], [part])
@@ -215,7 +218,7 @@ def _check_footer_size(path: Path) -> None:
 
 
 def _check_footers(paths: Sequence[Path], parts: Sequence[ParquetPart]) -> None:
-    """Raises SessionError for one with too many columns or rows, or other rows than compaction noted; duckdb.Error."""
+    """Raises SessionError for too many columns or rows, or rows other than in the manifest; duckdb.Error."""
     listed = "[" + ", ".join(literal(str(path)) for path in paths) + "]"
     query = f"""
         SELECT file_name, num_rows, columns, coalesce(total, 0), coalesce(least, 0), coalesce(depth, 0)
@@ -230,9 +233,9 @@ def _check_footers(paths: Sequence[Path], parts: Sequence[ParquetPart]) -> None:
         ) USING (file_name)
     """
     with bounded_memory():
-        found = {row[0]: row[1:] for row in shared_cursor(_FOOTER_MEMORY).execute(query).fetchall()}
+        footers = {row[0]: row[1:] for row in shared_cursor(_FOOTER_MEMORY).execute(query).fetchall()}
     for path, part in zip(paths, parts, strict=True):
-        rows, columns, total, least, depth = found[str(path)]
+        rows, columns, total, least, depth = footers[str(path)]
         if columns > MAX_COLUMNS:
             raise _damaged(path, f"it has {columns} columns")
         if depth >= MAX_DEPTH:

@@ -15,11 +15,11 @@ import duckdb
 
 from ...core.bus import Published
 from .duckdb_connection import connect, register_lines
-from .layout import inside, sync_folder
+from .layout import inside, sync_file, sync_folder
 from .manifest import ParquetPart
 from .table_schema import TABLES, columns_of, key_values, line_of, literal, parsed_lines, quoted, table_of
 
-#: What records of a kind are about: those of these columns that it has, in this order; then time.
+#: Sort order: those of these columns that a table has; entity first, then time.
 _ORDER: Final = (
     "node", "uuid", "link", "device", "port", "capture", "job", "pid", "start_ticks", "agent", "mono", "seq",
 )  # fmt: skip
@@ -32,9 +32,9 @@ BUFFER_CHARS: Final = 72 << 20
 
 
 class PartWriter:
-    """Writes records into the tables of a folder, a file when enough are together; memory stays bounded.
+    """Writes records into the tables of a folder, a file whenever the buffer is full; memory stays bounded.
 
-    Everything is on disk once `finish` returns, unless `is_temporary`: files that nobody keeps, written quickly.
+    Files are synced to disk when `finish` returns, unless `is_temporary`: unsorted scratch files, written quickly.
     """
 
     def __init__(self, folder: Path, prefix: str, *, is_temporary: bool = False) -> None:
@@ -46,7 +46,7 @@ class PartWriter:
         self._parts: list[ParquetPart] = []
 
     def add(self, records: Iterable[Published], wanted: Collection[str] = TABLES) -> None:
-        """Write those that belong into the wanted tables. Raises OSError."""
+        """Write the records of the wanted tables. Raises OSError."""
         for record in records:
             table = table_of(record)
             if table in wanted:
@@ -65,7 +65,7 @@ class PartWriter:
             self._write(self._sizes.most_common(1)[0][0])
 
     def finish(self) -> tuple[ParquetPart, ...]:
-        """Write what is left; return all the files. Raises OSError."""
+        """Write the buffer; return all files. Raises OSError."""
         for key in sorted(self._lines):
             self._write(key)
         if not self._is_temporary:
@@ -83,7 +83,7 @@ class PartWriter:
         path = inside(self._folder, name)
         rows = write_file(self._connection, path, table, lines, is_temporary=self._is_temporary)
         if not self._is_temporary:
-            _sync(path)
+            sync_file(path)
         self._parts.append(ParquetPart(name, table, hour, rows))
 
     @cached_property
@@ -99,14 +99,6 @@ def hour_of(rx: int) -> str:
 @lru_cache(maxsize=64)
 def _hour(hours: int) -> str:
     return datetime.fromtimestamp(hours * 3600, UTC).strftime("%Y-%m-%dT%H")
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def write_file(

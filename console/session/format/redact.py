@@ -1,4 +1,4 @@
-"""What must not be written: secrets in command lines, variables nobody asked for, and, for sharing, who and where."""
+"""Redaction of records before they are written: secrets, local variables, and names if a session is anonymous."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Redactor:
-    """Makes of each record the one that is written; the record itself stays as it is.
+    """Returns for each record the redacted one; records are not modified.
 
-    `locals_too` keeps the values of variables; `pseudonyms` replaces names of hosts and users.
+    `locals_too` keeps the values of local variables; `pseudonyms` replaces host and user names.
     """
 
     def __init__(self, *, locals_too: bool = False, pseudonyms: Pseudonyms | None = None) -> None:
         self._locals_too, self._pseudonyms = locals_too, pseudonyms
         self._makers: dict[type, Callable[[Any], Any]] = {
-            **{kind: _in_words for kind in KINDS.values() if _words_of(kind)},
+            **{kind: _in_texts for kind in KINDS.values() if _text_fields_of(kind)},
             Process: _process, Stack: self._stack, Finding: _finding, NodeState: _node_state, Node: _node, Job: _job,
             RankStat: _rank_stat, RawRecord: _raw,
         }  # fmt: skip
@@ -43,25 +43,25 @@ class Redactor:
         return self._pseudonyms.of_record(made) if self._pseudonyms is not None else made
 
     def learn(self, records: Iterable[Published]) -> None:
-        """Names that any of these tells are replaced in all of them, whichever comes first."""
+        """Learn the names in a batch first, so that they are replaced in all of its records."""
         if self._pseudonyms is not None:
             for record in records:
                 self._pseudonyms.learn(record)
 
     def newly_silenced(self) -> list[str]:
-        """Nodes that told so many names that no text of them is written any more, each once."""
+        """Return the nodes whose texts are hidden from now on, each once (`Pseudonyms`)."""
         return [] if self._pseudonyms is None else self._pseudonyms.newly_silenced()
 
     def text(self, text: str) -> str:
-        """A text of the console's own, as it is written."""
+        """Return a text with names replaced."""
         return text if self._pseudonyms is None else self._pseudonyms.in_text(text)
 
     def node(self, name: str) -> str:
-        """What a node is called where this is written."""
+        """Return the recorded name of a node."""
         return self._pseudonyms.host(name) if self._pseudonyms is not None else name
 
     def _stack(self, record: Stack) -> Stack:
-        """Without locals; with them those whose name tells a secret are hidden. Lines of source may hold one, too."""
+        """Drop locals, or hide secret ones; hide secrets in source lines."""
         values = None
         if record.locals is not None and self._locals_too:
             values = tuple(
@@ -72,20 +72,20 @@ class Redactor:
             frames = tuple(
                 replace(frame, source=without_secrets(frame.source)) if frame.source else frame for frame in frames
             )
-        return _with(_in_words(record), locals=values, frames=frames)
+        return _with(_in_texts(record), locals=values, frames=frames)
 
 
-#: What people and programs wrote, whatever kind of record it stands in.
-_WORDS: Final = ("text", "try_", "reason")
+#: Fields of free text in any kind of record.
+_TEXT_FIELDS: Final = ("text", "try_", "reason")
 
 
-def _words_of(kind: type) -> tuple[str, ...]:
-    """Those of `_WORDS` that a kind of record has."""
-    return tuple(name for name in _WORDS if name in getattr(kind, "__struct_fields__", ()))
+def _text_fields_of(kind: type) -> tuple[str, ...]:
+    """The fields of `_TEXT_FIELDS` that a kind has."""
+    return tuple(name for name in _TEXT_FIELDS if name in getattr(kind, "__struct_fields__", ()))
 
 
-def _in_words(record: T) -> T:
-    return _with(record, **{name: _clean(getattr(record, name)) for name in _words_of(type(record))})
+def _in_texts(record: T) -> T:
+    return _with(record, **{name: _clean(getattr(record, name)) for name in _text_fields_of(type(record))})
 
 
 def _process(record: Process) -> Process:
@@ -93,15 +93,15 @@ def _process(record: Process) -> Process:
 
 
 def _finding(record: Finding) -> Finding:
-    return _with(_in_words(record), evidence=tuple(map(without_secrets, record.evidence)))
+    return _with(_in_texts(record), evidence=tuple(map(without_secrets, record.evidence)))
 
 
 def _node_state(record: NodeState) -> NodeState:
-    return record if record.error is None else _with(record, error=_in_words(record.error))
+    return record if record.error is None else _with(record, error=_in_texts(record.error))
 
 
 def _node(record: Node) -> Node:
-    return _with(record, missing=tuple(map(_in_words, record.missing)))
+    return _with(record, missing=tuple(map(_in_texts, record.missing)))
 
 
 def _job(record: Job) -> Job:
@@ -109,7 +109,7 @@ def _job(record: Job) -> Job:
 
 
 def _rank_stat(record: RankStat) -> RankStat:
-    """Of watched variables, texts; a number is none."""
+    """Redact watched variables that are text."""
     if not record.watched or not any(isinstance(value, str) for value in record.watched.values()):
         return record
     watched = {
@@ -120,7 +120,7 @@ def _rank_stat(record: RankStat) -> RankStat:
 
 
 def _raw(record: RawRecord) -> RawRecord:
-    """A record of a kind that nobody here knows: every text in it."""
+    """Redact every text of a record of unknown kind."""
     if not SUSPECT.search(record.raw.decode("utf-8", "replace")):
         return record
     return _with(record, raw=msgspec.json.encode(_in_value(msgspec.json.decode(record.raw), "")))
@@ -131,9 +131,9 @@ def _in_value(value: Any, name: str) -> Any:
         case str():
             return HIDDEN if names_a_secret(name) else without_secrets(value)
         case list():
-            return [_in_value(each, name) for each in value]
+            return [_in_value(item, name) for item in value]
         case dict():
-            return {key: _in_value(each, key) for key, each in value.items()}
+            return {key: _in_value(item, key) for key, item in value.items()}
     return value
 
 
@@ -142,7 +142,7 @@ def _clean(text: str | None) -> str | None:
 
 
 def _with(record: T, **changes: Any) -> T:
-    """The record itself where nothing changes: the usual case costs no copy."""
+    """A copy with these changes; the record itself if nothing changes, which is usual."""
     if all(getattr(record, name) == value for name, value in changes.items()):
         return record
     return replace(record, **changes)

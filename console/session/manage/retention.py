@@ -78,7 +78,8 @@ def sessions_to_delete(sessions: Sequence[RetainedSession], limits: Limits, now:
         if limits.max_age_s is not None and age_ns / 1e9 > limits.max_age_s:
             reason = f"it ended {duration(age_ns)} ago, more than [sessions] max_age"
         elif limits.max_bytes is not None and total > limits.max_bytes:
-            reason = f"all sessions take {size(total)}, more than [sessions] max_bytes ({size(limits.max_bytes)})"
+            limit = size(limits.max_bytes)
+            reason = f"all sessions together take {size(total)}, more than [sessions] max_bytes ({limit})"
         else:
             continue
         deletions.append(Deletion(retained, reason))

@@ -289,7 +289,7 @@ async def test_limits_are_kept_to_while_recording_and_the_recording_itself_says_
     left, gone = sorted(warnings_in(world.store), key=lambda text: text.startswith("session old"))
     assert not named("old", tmp_path).path.exists()
     assert "old was deleted: all sessions together take" in gone
-    assert "nothing else is left to delete" in left, "said once, however often it is looked at"
+    assert "no closed session is left to delete" in left, "said once, however often it is looked at"
     said = [record.text for record in world.records("new") if isinstance(record, Log) and record.severity == "warning"]
     assert sorted(said) == sorted([gone, left])
     (line,) = (tmp_path / DELETED_LOG).read_bytes().splitlines()

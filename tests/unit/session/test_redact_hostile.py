@@ -128,7 +128,7 @@ def test_a_text_with_sets_of_hosts_teaches_no_name_and_stays_short() -> None:
 def test_a_key_that_is_none_is_not_used(tmp_path: Path, content: bytes) -> None:
     """A console that was killed while it made the key left an empty one: hashes without a key hide nobody."""
     (tmp_path / ".pseudonyms").write_bytes(content)
-    with pytest.raises(OSError, match="no key"):
+    with pytest.raises(OSError, match="invalid key"):
         key_of_this_user(tmp_path)
 
 
