@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..text.table import pretty
+from ..text.sanitize import pretty
 from . import options
 
 

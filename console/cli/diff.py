@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..text.sanitize import printable
-from ..text.table import pretty
+from ..text.sanitize import pretty, printable
 from .main import EXIT_INTERRUPTED
 from .options import sessions_folder
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..text import format
-from ..text.sanitize import printable
-from ..text.table import pretty
+from ..text.sanitize import pretty, printable
 from . import session_table
 from .options import sessions_folder
 

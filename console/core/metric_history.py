@@ -1,14 +1,14 @@
-"""What a view draws over time: float32 rings, a second each for five minutes, ten seconds each for an hour.
+"""Metric history: float32 ring buffers of 1 s for five minutes and of 10 s for an hour.
 
-One `Series` holds one family (GPUs, hosts, ranks): an array [slot, entity, metric], NaN where nothing is known. Rows
-are added by doubling, once those are taken back whose figures have all grown too old; the whole history keeps within a
-budget by forgetting the oldest part of the hour, with a word.
+A `Series` has one family (GPUs, hosts, ranks) as an array [slot, entity, metric], NaN if unknown. Rows of expired
+entities are reused, then the number of rows doubles. To stay within the budget, the hour is shortened, with a warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,9 @@ from ..text.format import size
 #: Slots of one second each, and of ten seconds each.
 FINE_SLOTS, COARSE_SLOTS = 300, 360
 COARSE_S = 10
-#: The hour is never made shorter than this many ten-second slots.
+#: Minimum number of ten-second slots.
 LEAST_COARSE_SLOTS = 6
-#: A larger figure is kept as unknown.
+#: Larger values are stored as unknown.
 MOST = 1e30
 _FIRST_ROWS = 64
 _NEVER = -(1 << 40)
@@ -40,10 +40,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class HistorySnapshot:
-    """Everything of one family at once: `values` is [instant, entity, metric], NaN where nothing is known."""
+    """Copy of one family: `values` is [time, entity, metric], NaN if unknown."""
 
     keys: list[Hashable]
-    t: NDArray[np.int64]  # seconds of the console's clock, oldest first; those of the hour are ten apart
+    t: NDArray[np.int64]  # seconds of the console's clock, oldest first; those of the hour are 10 s apart
     values: Floats
 
 
@@ -57,7 +57,7 @@ class Series:
         self._row: dict[Hashable, int] = {}
         self._free: list[int] = []
         self._now = _NEVER  # the second being written
-        self._coarse_now = _NEVER  # the last ten seconds that were folded, those before the present ones: t // COARSE_S
+        self._coarse_now = _NEVER  # last completed ten-second slot: t // COARSE_S
         self._newest = np.zeros(0, np.int64)  # the newest second of each row
         self._fine = _unknown(FINE_SLOTS, 0, len(self.metrics))
         self._coarse = [_unknown(coarse_slots, 0, len(self.metrics)) for _ in range(3)]  # minimum, mean, maximum
@@ -85,7 +85,7 @@ class Series:
         row = self._row.get(key)
         if row is None:
             if not self._free and len(self._row) == self.capacity:
-                self._take_back_rows()
+                self._free_expired_rows()
             row = self._free.pop() if self._free else len(self._row)
             if row >= self.capacity:
                 rows = max(_FIRST_ROWS, self.capacity * 2)
@@ -95,9 +95,9 @@ class Series:
         return row
 
     def put(self, row: int, second: int, values: Sequence[float | None]) -> None:
-        """The metrics of one entity at one second; None is unknown. One before the last five minutes joins the hour.
+        """Store the metrics of one entity at one second; None is unknown. Late values are merged into the hour.
 
-        A figure beyond `MOST` is unknown, too: the ring's numbers end at 3e38, and what is computed from them before.
+        Values beyond `MOST` are unknown: float32 ends at 3e38, and sums overflow before that.
         """
         if any(value is not None and abs(value) > MOST for value in values):
             values = [value if value is not None and abs(value) <= MOST else None for value in values]
@@ -116,7 +116,7 @@ class Series:
                 self._join(row, coarse, values)
 
     def forget(self, key: Hashable) -> None:
-        """Drop an entity; its row is free for another."""
+        """Drop an entity; its row can be reused."""
         row = self._row.pop(key, None)
         if row is not None:
             self._fine[:, row] = np.nan
@@ -127,7 +127,7 @@ class Series:
             self._free.append(row)
 
     def recent(self, key: Hashable, metric: str, seconds: int = FINE_SLOTS) -> Floats:
-        """The last `seconds` of one metric, a value a second, oldest first; NaN where unknown."""
+        """The last `seconds` of one metric, one value per second, oldest first; NaN if unknown."""
         row = self._row.get(key)
         seconds = min(seconds, FINE_SLOTS)
         if row is None or self._now == _NEVER:
@@ -137,18 +137,18 @@ class Series:
         return curve
 
     def hour(self, key: Hashable, metric: str) -> Curve:
-        """What is kept beyond the last minutes: minimum, mean and maximum of each ten seconds, oldest first."""
+        """Minimum, mean and maximum of each ten seconds of the hour, oldest first."""
         slots = self._coarse_now + np.arange(1 - self.coarse_slots, 1)
         row = self._row.get(key)
         if row is None or self._coarse_now == _NEVER:
             empty = np.full(self.coarse_slots, np.nan, np.float32)
             return Curve(slots * COARSE_S, empty, empty, empty)
-        at = slots % self.coarse_slots
-        low, mean, high = (ring[at, row, self._column[metric]] for ring in self._coarse)
+        indices = slots % self.coarse_slots
+        low, mean, high = (ring[indices, row, self._column[metric]] for ring in self._coarse)
         return Curve(slots * COARSE_S, low, mean, high)
 
     def known(self) -> HistorySnapshot:
-        """A copy of all that is kept: of the hour the part whose seconds are gone, then those seconds."""
+        """A copy of everything: the hour before the fine slots, then the fine slots."""
         keys, rows = list(self._row), list(self._row.values())
         if self._now == _NEVER:
             return HistorySnapshot([], np.zeros(0, np.int64), np.zeros((0, 0, len(self.metrics)), np.float32))
@@ -177,37 +177,37 @@ class Series:
 
         self._fine = wider(self._fine)
         self._newest = np.concatenate([self._newest, np.full(rows - len(self._newest), _NEVER)])
-        for i in range(3):  # one at a time: the old and the new of all rings at once would double the peak
+        for i in range(3):  # one at a time, to limit peak memory
             self._coarse[i] = wider(self._coarse[i])
         counts = np.zeros((self.coarse_slots, rows), np.uint16)
         counts[:, : self._counts.shape[1]] = self._counts
         self._counts = counts
 
-    def _take_back_rows(self) -> None:
-        """Forget the entities whose newest figure is older than anything that is kept."""
+    def _free_expired_rows(self) -> None:
+        """Drop the entities whose newest value has expired."""
         oldest = self._now - max(FINE_SLOTS, self.coarse_slots * COARSE_S)
         for key in [key for key, row in self._row.items() if self._newest[row] <= oldest]:
             self.forget(key)
 
     def _advance(self, second: int) -> None:
-        """Make `second` the present one; what lies between is unknown until it comes late."""
+        """Advance to `second`; skipped seconds are unknown until late values arrive."""
         coarse = second // COARSE_S
         if self._now == _NEVER:
             self._coarse_now = coarse - 1
         elif coarse > self._coarse_now + 1:
-            self._fold()  # before the seconds that come now take the places of those it needs
+            self._fold()  # before its seconds are overwritten
             self._skip_to(coarse - 1)
         first = max(self._now + 1, second - FINE_SLOTS + 1)
         self._fine[np.arange(first, second + 1) % FINE_SLOTS] = np.nan
         self._now = second
 
     def _fold(self) -> None:
-        """Fold the ten seconds under way into the hour."""
+        """Fold the current ten seconds into the hour."""
         self._coarse_now += 1
-        self._keep(self._coarse_now % self.coarse_slots, self._fine[_fine_slots(self._coarse_now)])
+        self._store(self._coarse_now % self.coarse_slots, self._fine[_fine_slots(self._coarse_now)])
 
     def _skip_to(self, coarse: int) -> None:
-        """Everything between the last folded slot and `coarse` is unknown."""
+        """Mark the slots between the last folded one and `coarse` as unknown."""
         first = max(self._coarse_now + 1, coarse - self.coarse_slots + 1)
         for slot in range(first, coarse + 1):
             for ring in self._coarse:
@@ -216,39 +216,39 @@ class Series:
         self._coarse_now = coarse
 
     def _refold(self, row: int, coarse: int) -> None:
-        """A second came late to ten seconds that are folded already, all of which are still known one by one."""
-        self._keep((coarse % self.coarse_slots, row), self._fine[_fine_slots(coarse), row])
+        """Fold a slot of one row again after a late value, while its seconds are still stored."""
+        self._store((coarse % self.coarse_slots, row), self._fine[_fine_slots(coarse), row])
 
-    def _keep(self, at: int | tuple[int, int], block: Floats) -> None:
-        """Fold seconds (the first axis of `block`) into a slot, or into that of one row."""
-        known = ~np.isnan(block)
-        count = known.sum(axis=0)
-        self._coarse[0][at] = np.fmin.reduce(block, axis=0)
-        self._coarse[1][at] = np.where(known, block, 0).sum(axis=0) / np.where(count, count, np.nan)
-        self._coarse[2][at] = np.fmax.reduce(block, axis=0)
-        self._counts[at] = count.max(axis=-1, initial=0)
+    def _store(self, place: int | tuple[int, int], block: Floats) -> None:
+        """Fold seconds (first axis of `block`) into a slot, or into that of one row."""
+        is_known = ~np.isnan(block)
+        count = is_known.sum(axis=0)
+        self._coarse[0][place] = np.fmin.reduce(block, axis=0)
+        self._coarse[1][place] = np.where(is_known, block, 0).sum(axis=0) / np.where(count, count, np.nan)
+        self._coarse[2][place] = np.fmax.reduce(block, axis=0)
+        self._counts[place] = count.max(axis=-1, initial=0)
 
     def _join(self, row: int, coarse: int, values: Sequence[float | None]) -> None:
-        """Add one late second to ten seconds of which only minimum, mean and maximum are left."""
-        at = coarse % self.coarse_slots
+        """Merge a late value into a slot whose seconds are no longer stored."""
+        slot = coarse % self.coarse_slots
         new = np.array(values, np.float32)
-        low, mean, high = (ring[at, row] for ring in self._coarse)
-        count = int(self._counts[at, row])
-        self._coarse[0][at, row] = np.fmin(low, new)
-        self._coarse[2][at, row] = np.fmax(high, new)
+        low, mean, high = (ring[slot, row] for ring in self._coarse)
+        count = int(self._counts[slot, row])
+        self._coarse[0][slot, row] = np.fmin(low, new)
+        self._coarse[2][slot, row] = np.fmax(high, new)
         merged = np.where(np.isnan(mean), new, mean + (new - mean) / (count + 1))
-        self._coarse[1][at, row] = np.where(np.isnan(new), mean, merged)
-        self._counts[at, row] = count + 1
+        self._coarse[1][slot, row] = np.where(np.isnan(new), mean, merged)
+        self._counts[slot, row] = count + 1
 
 
 class MetricHistory:
     """All series of one console, within one budget of bytes."""
 
-    def __init__(self, families: Mapping[str, Sequence[str]], budget_bytes: int, say: Callable[[str], None]) -> None:
+    def __init__(self, families: Mapping[str, Sequence[str]], budget_bytes: int, warn: Callable[[str], None]) -> None:
         self.series = {family: Series(metrics) for family, metrics in families.items()}
         self._budget = budget_bytes
-        self._say = say
-        self._over = False  # said already that even the shortest hour does not fit
+        self._warn = warn
+        self._over = False  # whether the warning that the minimum does not fit was sent
 
     @property
     def nbytes(self) -> int:
@@ -257,16 +257,16 @@ class MetricHistory:
 
     @property
     def hour_s(self) -> int:
-        """How far back the ten-second slots reach, in seconds; shorter than an hour where the budget was too small."""
+        """Seconds covered by the ten-second slots; less than an hour if the budget is too small."""
         return min(series.coarse_slots for series in self.series.values()) * COARSE_S
 
     def put(self, family: str, key: Hashable, second: int, values: Sequence[float | None]) -> None:
-        """The metrics of one entity at one second of the console's clock."""
+        """Store the metrics of one entity at one second of the console's clock."""
         series = self.series[family]
         series.put(series.row(key, self._reserve), second, values)
 
     def _reserve(self, growing: Series, rows: int) -> None:
-        """Make room before a series grows: halve every series' hour until all fit, and say so."""
+        """Before a series grows, halve the hour of every series until all fit; with a warning."""
 
         def needed() -> int:
             others = sum(series.nbytes for series in self.series.values() if series is not growing)
@@ -279,15 +279,15 @@ class MetricHistory:
             shrunk = True
         if needed() > self._budget:
             if not self._over:
-                self._say(f"history needs at least {size(needed())}, more than history_bytes ({size(self._budget)})")
+                self._warn(f"history needs at least {size(needed())}, more than history_bytes ({size(self._budget)})")
             self._over = True
         elif shrunk:
             minutes = self.hour_s // 60
-            self._say(f"history covers {minutes} min, not 60, to stay within history_bytes ({size(self._budget)})")
+            self._warn(f"history covers {minutes} min, not 60, to stay within history_bytes ({size(self._budget)})")
 
 
 def _fine_slots(coarse: int) -> NDArray[np.int64]:
-    """Where the seconds of one ten-second slot lie in the fine ring."""
+    """Indices in the fine ring of the seconds of one ten-second slot."""
     return np.arange(coarse * COARSE_S, (coarse + 1) * COARSE_S) % FINE_SLOTS
 
 
@@ -295,7 +295,7 @@ def _unknown(slots: int, rows: int, metrics: int) -> Floats:
     return np.full((slots, rows, metrics), np.nan, np.float32)
 
 
-def _moved(ring: NDArray[np.generic], keep: NDArray[np.int64], old_slots: int, new_slots: int):  # type: ignore[no-untyped-def]
+def _moved(ring: NDArray[np.generic], keep: NDArray[np.int64], old_slots: int, new_slots: int) -> NDArray[Any]:
     """The slots numbered `keep` of a ring of `old_slots`, as a ring of `new_slots`."""
     moved = np.empty((new_slots, *ring.shape[1:]), ring.dtype)
     moved[keep % new_slots] = ring[keep % old_slots]

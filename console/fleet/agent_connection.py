@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
 
 from ..config.model import NodeConfig
+from ..config.sections import AgentConfig
 from ..core.bus import Hub, Published
 from ..text.sanitize import printable
 from ..transport import errors
-from ..transport.tcp_info import Unacked
-from ..transport.transport import Channel
-from . import exit_reason, quotas
+from ..transport import errors as failures
+from ..transport.transport import Channel, Unacked
+from . import quotas
 from .record_receiver import FairReader, Line, RecordReceiver
 from .rpc import Frame, Rpc
 from .wire import Hello, LineSplitter, MalformedFrame, read_frame, read_hello, split_greeting, unpack
@@ -43,7 +45,7 @@ class AgentConnection:
         self._on_hello, self._warn = on_hello, warn
         self._fair_reader = FairReader(self._process, self._set_paused, quotas.fair_share(), self._report_overload)
         self._lines = LineSplitter()
-        self._last_words = exit_reason.LastWords()
+        self._last_words = LastWords()
         self._closed = False
 
     async def wait_for_hello(self) -> None:
@@ -159,7 +161,7 @@ class AgentConnection:
 
     def _end(self, exit_status: int | None, error: Exception | None) -> None:
         greeted = self.hello is not None
-        self.end(exit_reason.explain(exit_status, error, self._last_words, self._node.agent, greeted=greeted))
+        self.end(explain(exit_status, error, self._last_words, self._node.agent, greeted=greeted))
 
     # -- frames --------------------------------------------------------------------------------------------------------
 
@@ -206,3 +208,69 @@ class AgentConnection:
     def _acknowledge(self) -> None:
         """Acknowledge records that are stored (on disk while recording), so that the agent drops them."""
         self.send({"ack": self._hub.kept(self._receiver.agent, self._receiver.last_seq)})
+
+
+#: Bytes kept of one line, and of standard error.
+_LINE, _ERROR_BYTES = 500, 8192
+
+
+class LastWords:
+    """Output that is not protocol: text before the hello (motd, `module load`) and standard error."""
+
+    def __init__(self) -> None:
+        self._noise: deque[str] = deque(maxlen=20)
+        self._errors = b""
+
+    def add_noise(self, line: bytes) -> None:
+        """Keep a line of standard output."""
+        if line.strip():
+            self._noise.append(line[:_LINE].decode("utf-8", "replace"))
+
+    def add_error(self, data: bytes) -> None:
+        """Keep the tail of standard error."""
+        self._errors = (self._errors + data)[-_ERROR_BYTES:]
+
+    @property
+    def errors(self) -> str:
+        """The kept standard error."""
+        return self._errors.decode("utf-8", "replace")
+
+    def __str__(self) -> str:
+        """The last lines as a suffix, ` (output: …)`, or an empty string."""
+        lines = self.errors.strip().splitlines()[-3:] or list(self._noise)[-3:]
+        return f" (output: {' / '.join(printable(line.strip()[:_LINE]) for line in lines)})" if lines else ""
+
+
+def explain(
+    exit_status: int | None, error: Exception | None, words: LastWords, agent: AgentConfig, *, greeted: bool
+) -> failures.FleetError:
+    """The failure behind the end; `greeted`: whether the agent had said hello."""
+    if isinstance(error, failures.FleetError):
+        return error
+    because = f": {error}" if error else ""
+    if greeted:
+        if exit_status in (None, 0):
+            return failures.Lost(f"connection closed{because}")
+        return failures.AgentCrashed(f"agent exited with status {exit_status}{words}")
+    return _explain_start(exit_status, because, words, agent)
+
+
+def _explain_start(exit_status: int | None, because: str, words: LastWords, agent: AgentConfig) -> failures.FleetError:
+    stderr, python = words.errors, agent.python
+    _, too_old, version = stderr.partition("gconsole: python_too_old")
+    if too_old or "Unknown option: -I" in stderr:
+        version = version.split()[0] if version.split() else "before 3.4"
+        return failures.PythonTooOld(
+            f"{python} on the node is {printable(version[:20])}; the agent needs 3.6", 'set python = "…" for this node'
+        )
+    if "gconsole: bundle_rejected" in stderr:
+        return failures.BundleRejected("the agent's code arrived damaged, or another program wrote to the channel")
+    if exit_status in (126, 127) or (agent.run_as == "sudo" and "command not found" in stderr):
+        return failures.NoPython(f"{python} not found{words}", 'install Python 3.6 or newer, or set python = "…"')
+    if agent.run_as == "sudo" and "sudo:" in stderr:
+        return failures.NoPermission(
+            f"sudo failed{words}", 'allow it without a password in sudoers, or run_as = "self"'
+        )
+    if exit_status is None or because:
+        return failures.Lost(f"connection closed before the agent started{because}{words}")
+    return failures.AgentCrashed(f"agent failed to start (status {exit_status}){words}")

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from ..config.fields import HOST_PATTERN
 from ..config.model import Engine, PodExec, SlurmStep
+from ..config.sections import HOST_PATTERN
 from ..text.sanitize import printable
 
 #: Seconds. A busy scheduler answers within a few.

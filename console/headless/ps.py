@@ -10,9 +10,9 @@ from ..core.store import Store
 from ..records import Process
 from ..report import coverage_code
 from ..text.nodeset_fold import fold, fold_ranks
-from ..text.sanitize import printable
+from ..text.sanitize import pretty, printable
 from ..text.secrets import without_secrets
-from ..text.table import pretty, table
+from ..text.table import table
 
 #: Display order of roles.
 _ROLES = ("launcher", "rank", "dataloader_worker", "compile_worker", "child", "gpu", "python")

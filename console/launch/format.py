@@ -11,8 +11,7 @@ from ..core.job_protocol import NodeStop
 from ..records import Failure
 from ..text.format import size
 from ..text.nodeset_fold import fold
-from ..text.sanitize import printable
-from ..text.table import pretty
+from ..text.sanitize import pretty, printable
 from .plan import LaunchPlan, Refusal
 from .scale import Scaled
 from .state import JobNodeStatus, JobStatus

@@ -10,8 +10,7 @@ import msgspec
 from ..core.control import ExamReply
 from ..records import Failure
 from ..text.nodeset_fold import fold
-from ..text.sanitize import printable
-from ..text.table import pretty
+from ..text.sanitize import pretty, printable
 
 State = Literal["ok", "info", "warn", "fail"]
 _GLYPHS: dict[State, str] = {"ok": "●", "info": "·", "warn": "▲", "fail": "✖"}

@@ -10,6 +10,7 @@ from typing import Annotated, Final, get_args
 import msgspec
 
 from .base import Count, Int, Missing, Record
+from .capture import Collective, CollectiveSource, FlightStatus, Local, PgStatus, Stack, StackFrame, StackStatus
 from .clock import (
     ClockBin,
     ClockBins,
@@ -22,12 +23,10 @@ from .clock import (
     GpuClock,
     Point,
 )
-from .collective import Collective, CollectiveSource, FlightStatus, PgStatus
 from .event import Confidence, ConsoleRecord, Finding, Gap, Log, Mark, Severity
 from .gpu import Digest, Gpu, GpuDigest, GpuEvent, GpuInfo, GpuLink, GpuProcess
 from .node import AgentCost, Failure, Host, Node, NodeState, State
 from .process import Job, JobNode, JobNodeState, JobState, Process, Rank, RankStat, RankState, RankStatus, Watched
-from .stack import Local, Stack, StackFrame, StackStatus
 from .topology import Ancestor, End, EndKind, Link, LinkType, Nic
 
 AnyRecord = (

@@ -1,7 +1,7 @@
-"""What every record carries, whoever observed it.
+"""Fields common to all records.
 
-A record is one fact that one node, or the console, observed at one instant. A figure that is unknown is None, never 0.
-Units are part of the field's name: `_bytes`, `_bytes_s` (bytes per second), `_pct` (0 to 100; for CPU, 100 is one
+A record is one observation of one node, or of the console, at one instant. Unknown values are None, never 0.
+Units are part of the field name: `_bytes`, `_bytes_s` (bytes per second), `_pct` (0 to 100; for CPU, 100 is one
 core), `_ns`, `_s`, `_w` (watts), `_c` (degrees Celsius), `_mhz`.
 """
 
@@ -11,29 +11,29 @@ from typing import Annotated
 
 import msgspec
 
-#: 64-bit bounds: a node owns every byte it sends, and an unbounded integer is a way to hurt the console.
+#: 64-bit bounds, because records of nodes are untrusted.
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Something that a node lacks: what it is called, what happened, and what to try."""
+    """A capability that a node lacks: name, reason and remedy."""
 
     name: str  # "psutil", "psi", "py-spy", …
-    text: str  # what happened there
-    try_: str = msgspec.field(name="try", default="")  # what to try; empty where nothing can be done
+    text: str  # the reason
+    try_: str = msgspec.field(name="try", default="")  # the remedy, or ""
 
 
 class Record(msgspec.Struct, kw_only=True, tag_field="kind"):
-    """The head of every record.
+    """Common fields of every record.
 
-    `node` and `agent` are stamped by the console from the connection that brought the record: a node can speak only
-    for itself. `seq` counts the records of one agent without holes, so that loss and doubling can be counted.
+    The console sets `node` and `agent` from the connection, so a node can report only for itself. `seq` numbers the
+    records of one agent without gaps, which reveals lost and duplicate records.
     """
 
-    node: str = ""  # the node's name in hosts.toml; "" for facts of the console itself
-    agent: str = ""  # random id of that incarnation of the agent
-    seq: Count = 0  # unique with `agent`, from 1, no holes
+    node: str = ""  # the node's name in hosts.toml; "" for the console's own records
+    agent: str = ""  # random id of this run of the agent
+    seq: Count = 0  # unique with `agent`, from 1, without gaps
     t: Int = 0  # CLOCK_REALTIME of the node, ns
     mono: Int = 0  # CLOCK_MONOTONIC_RAW of the node, ns
     rx: Int = 0  # CLOCK_REALTIME of the console when the record arrived, ns

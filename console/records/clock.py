@@ -1,9 +1,8 @@
-"""Clocks: what probes between nodes measured, what a node's clocks read, and what the console concluded.
+"""Clock records: probes between nodes, clock snapshots of a node, and the console's estimates.
 
-Every stamp here is CLOCK_MONOTONIC_RAW of the node that took it unless its name says `real`: that clock is never
-stepped and never slewed, so between two nodes it is a straight line where CLOCK_REALTIME under chrony is a bent one. A
-node that receives with a kernel stamp (CLOCK_REALTIME) turns it into MONOTONIC_RAW at once, by a bracketed read of
-both.
+Time stamps are CLOCK_MONOTONIC_RAW of the node that took them unless the name contains `real`: that clock is never
+stepped or slewed, so that the relation of two nodes' clocks is linear. Kernel receive stamps (CLOCK_REALTIME) are
+converted to MONOTONIC_RAW immediately, by a bracketed read of both clocks.
 """
 
 from __future__ import annotations
@@ -15,40 +14,40 @@ import msgspec
 from .base import Count, Int, Record
 
 ProbeMethod = Literal["udp", "ssh"]
-#: Who stamped arrivals: the kernel on both sides, user space on at least one, or the far end of an SSH channel.
+#: Source of arrival stamps: the kernel on both sides, user space on at least one, or the remote end of an SSH channel.
 Stamps = Literal["kernel_rx", "user", "ssh"]
 WindowStatus = Literal["ok", "few", "noncausal", "step", "no_answer"]
 NodeStatus = Literal["ok", "stale", "no_data", "inconsistent", "island"]
-#: What a node's line to the common clock rests on.
+#: Method of a node's clock estimate.
 ClockMethod = Literal["probe", "ssh", "ntp", "ptp", "system"]
 Daemon = Literal["chrony", "ntpd", "timesyncd", "ptp4l", "kernel"]
 
 
 class Point(msgspec.Struct, array_like=True, frozen=True):
-    """One one-way delay: when, and how far the far clock seemed ahead; both against the bases of its record."""
+    """One one-way delay: time, and apparent offset of the remote clock, both relative to the bases of the record."""
 
     at: Int  # ns after `ClockBins.base`, on the probing node's clock
-    ahead: Int  # ns beyond `ClockBins.ahead`: far clock minus near clock
+    ahead: Int  # ns beyond `ClockBins.ahead`: remote minus local clock
 
 
 class Exchange(msgspec.Struct, array_like=True, frozen=True):
-    """One request and its reply: t1 sent here, t2 received and t3 answered there, t4 received here."""
+    """One request and reply: t1 sent, t2 received remotely, t3 replied remotely, t4 received."""
 
     t1: Int  # ns after `ClockBins.base`
     ahead: Int  # t2 - t1 - `ClockBins.ahead`, ns
-    turn: Int  # t3 - t2, on the far clock, ns
+    turn: Int  # t3 - t2, on the remote clock, ns
     rtt: Int  # (t4 - t1) - (t3 - t2), ns
 
 
 class ClockBin(msgspec.Struct, array_like=True, frozen=True):
-    """What is left of all exchanges of one edge in one bin (`ClockBins.bin_ms` long).
+    """Summary of all exchanges of one edge in one bin of `ClockBins.bin_ms`.
 
-    An exchange that cannot be causal (negative round trip) is counted and left out of everything else.
+    Non-causal exchanges (negative round trip) are counted but not used.
     """
 
-    forward: Point | None  # the least t2 - t1, at its t1: an upper bound of how far the far clock is ahead
-    backward: Point | None  # the greatest t3 - t4, at its t4: a lower bound of the same
-    best: tuple[Exchange, ...]  # up to four exchanges of the least round trip, by t1
+    forward: Point | None  # smallest t2 - t1, at its t1: an upper bound of the remote clock's offset
+    backward: Point | None  # largest t3 - t4, at its t4: a lower bound of the offset
+    best: tuple[Exchange, ...]  # up to four exchanges with the shortest round trip, by t1
     sent: Count  # requests sent in this bin
     got: Count  # replies that arrived in this bin, causal or not
     noncausal: Count
@@ -56,33 +55,33 @@ class ClockBin(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ClockBins(Record, tag="clock_bins", kw_only=True):
-    """Probes from `node` to `dst`: consecutive bins of one edge, several to a record so that the wire stays narrow.
+    """Probes from `node` to `dst`: consecutive bins of one edge.
 
-    Said by the agent of the probing end (`udp`), or by the console, which pinged both ends over SSH (`ssh`: then the
-    round trips are the sum of both, and the channel's own asymmetry is inside). The t1 of a bin's points lie in
-    [base + i * bin_ms, base + (i + 1) * bin_ms) for bin i; t4 may lie a round trip later.
+    Sent by the probing agent (`udp`), or by the console that pinged both nodes over SSH (`ssh`: round trips are the sum
+    of both, including the channel's asymmetry). The t1 of bin i are in
+    [base + i * bin_ms, base + (i + 1) * bin_ms); t4 may be a round trip later.
     """
 
     dst: str
     method: ProbeMethod = "udp"
     stamps: Stamps
     family: Literal["ipv4", "ipv6"] | None = None  # None over SSH
-    base: Int  # MONOTONIC_RAW of `node` where the first bin begins, ns
+    base: Int  # MONOTONIC_RAW of `node` at the start of the first bin, ns
     base_real: Int  # CLOCK_REALTIME of `node` at that instant, ns
-    ahead: Int  # a round figure near (clock of dst - clock of node), ns; keeps the numbers of the bins short
+    ahead: Int  # rounded (clock of dst - clock of node), ns; keeps the numbers in the bins short
     bin_ms: Count
     bins: tuple[ClockBin, ...]
-    cadence_us: Count  # between two triples, in force: longer than asked while over `cpu_cap_pct`
-    ticks: Count  # triples that were due in these bins
-    missed: Count = 0  # of those, slipped because the node was too busy
+    cadence_us: Count  # effective interval of triples; longer than configured while above `cpu_cap_pct`
+    ticks: Count  # triples due in these bins
+    missed: Count = 0  # of those, skipped because the node was too busy
 
 
 class ClockSnapshot(Record, tag="clock_snapshot", kw_only=True):
-    """The clocks of a node at one instant: the tightest of the bracketed reads since the last such record.
+    """The clocks of a node at one instant: the tightest bracketed read since the last record.
 
-    Each read is MONOTONIC_RAW, the other three, MONOTONIC_RAW again; `raw` is the middle, and every clock was read
-    within `width_ns` around it. Read every `snapshot_period_ms`; said once a second while probes run, every 10 s
-    otherwise, and at once where CLOCK_REALTIME was stepped.
+    A read is MONOTONIC_RAW, the other three clocks, MONOTONIC_RAW again; `raw` is the middle, and every clock was read
+    within `width_ns` around it. Read every `snapshot_period_ms`; sent once a second while probes run, else every 10 s,
+    and immediately after a step of CLOCK_REALTIME.
     """
 
     real: Int  # ns, as all of these
@@ -91,47 +90,47 @@ class ClockSnapshot(Record, tag="clock_snapshot", kw_only=True):
     boot: Int
     width_ns: Count  # of the bracket
     reads: Count  # bracketed reads since the last record
-    step_ns: Int = 0  # by how much CLOCK_REALTIME moved against MONOTONIC_RAW between two reads, at most; signed
+    step_ns: Int = 0  # largest step of CLOCK_REALTIME against MONOTONIC_RAW between two reads; signed
     slew_ppm: float | None = None  # CLOCK_REALTIME against MONOTONIC_RAW since the last record
-    timens_monotonic_ns: Int | None = None  # offsets of the agent's time namespace; None where the kernel has none
+    timens_monotonic_ns: Int | None = None  # offsets of the agent's time namespace; None without kernel support
     timens_boot_ns: Int | None = None
-    timens: str | None = None  # the namespace itself: a process in another one reads other clocks
+    timens: str | None = None  # the namespace; processes in another one read other clocks
 
 
 class ClockSource(Record, tag="clock_source", kw_only=True):
-    """What the node's own time service claims, every minute. A claim, not a measurement of ours.
+    """State reported by the node's time service, every minute; not measured by gconsole.
 
-    `bound_ns` is the service's own: of chrony |offset| + root dispersion + root delay / 2, of ntpd the same from its
-    system variables, of the kernel its maxerror. None where nothing is claimed; `text` says why.
+    `bound_ns` is the service's own: chrony |offset| + root dispersion + root delay / 2, ntpd the same from its system
+    variables, the kernel its maxerror. None if not reported; `text` has the reason.
     """
 
-    daemon: Daemon | None  # None: no time service was found
-    synced: bool | None  # None: it does not say
-    offset_ns: Int | None = None  # system clock minus true time, as the daemon believes
+    daemon: Daemon | None  # None: no time service found
+    synced: bool | None  # None: not reported
+    offset_ns: Int | None = None  # system clock minus true time, estimated by the daemon
     bound_ns: Count | None = None
     source: str | None = None  # the server, reference clock or grandmaster it follows
     stratum: Count | None = None
-    frequency_ppm: float | None = None  # by how much it corrects the crystal
-    text: str = ""  # why something is unknown, or what the daemon complains of
+    frequency_ppm: float | None = None  # frequency correction
+    text: str = ""  # why a value is unknown, or the daemon's error
 
 
 class GpuClock(Record, tag="gpu_clock", kw_only=True):
-    """A GPU's global timer (%globaltimer, which CUPTI's and a kernel's own stamps are of) beside its node's clocks.
+    """A GPU's global timer (%globaltimer, the clock of CUPTI and of kernels) against its node's clocks.
 
-    Read once a minute where `[clock] gpu_clock` asks for it, by a kernel of a few instructions: `raw` is the middle of
-    the tightest of `reads` brackets around its launch. True is |error of ahead_ns| <= bound_ns. Where it could not be
-    read, `error` says which call of the driver failed, and all figures are None.
+    Read once a minute if `[clock] gpu_clock` is on, by a kernel of a few instructions: `raw` is the middle of the
+    tightest of `reads` brackets around its launch. |error of ahead_ns| <= bound_ns. On failure `error` names the failed
+    call of the driver, and all values are None.
     """
 
-    index: Count  # as NVML counts
-    uuid: str | None  # None where the driver did not say even that
+    index: Count  # as in NVML
+    uuid: str | None  # None if the driver did not report it
     gpu_ns: Int | None = None  # the timer
     raw: Int | None = None  # MONOTONIC_RAW of `node` at that instant, ns
     real: Int | None = None  # CLOCK_REALTIME of `node` at that instant, ns
     ahead_ns: Int | None = None  # timer minus CLOCK_REALTIME
-    bound_ns: Count | None = None  # half the bracket, `step_ns`, and what reading CLOCK_REALTIME adds
+    bound_ns: Count | None = None  # half the bracket, `step_ns`, and the error of reading CLOCK_REALTIME
     width_ns: Count | None = None  # of the bracket
-    step_ns: Count | None = None  # by which the timer moves, as a kernel saw it: its resolution
+    step_ns: Count | None = None  # resolution of the timer, measured by a kernel
     reads: Count | None = None
     drift_ppm: float | None = None  # (rate of the timer / rate of MONOTONIC_RAW - 1) * 1e6, since the first read
     drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this
@@ -140,9 +139,9 @@ class GpuClock(Record, tag="gpu_clock", kw_only=True):
 
 
 class ClockCost(Record, tag="clock_cost", kw_only=True):
-    """What probing costs this node, each second while sockets are open; not part of `agent_cost`'s budget.
+    """Cost of probing on this node, each second while sockets are open; not part of `agent_cost`.
 
-    The refused packets are counted apart by why: none of them was answered.
+    Rejected packets, which get no reply, are counted by reason.
     """
 
     cpu_pct: float  # of one core, of the probing thread
@@ -150,18 +149,18 @@ class ClockCost(Record, tag="clock_cost", kw_only=True):
     rx_packets_s: float
     tx_bytes_s: float  # UDP payload
     records_bytes_s: float  # of clock records, as written to the console
-    cadence_us: Count  # in force; 0 while this node only answers
-    bad_tag: Count = 0  # packets refused since the last record: no valid tag, or no packet of ours
-    unnamed: Count = 0  # from an address that the console did not name
+    cadence_us: Count  # effective; 0 while this node only replies
+    bad_tag: Count = 0  # packets rejected since the last record: invalid tag or format
+    unnamed: Count = 0  # from an address that is not a peer
     replayed: Count = 0
     over_rate: Count = 0  # the token bucket was empty
 
 
 class ClockWindow(Record, tag="clock_window", kw_only=True):
-    """The console's result for one edge and window; the line is far clock = near clock * alpha + beta, at the centre.
+    """The console's estimate of one edge and window: clock of dst = clock of node * alpha + beta, at the centre.
 
     `beta_ns` is dst minus node in MONOTONIC_RAW at `centre`, `alpha` the rate of dst's clock in node's (near 1.0).
-    True is |error of beta_ns| <= bound_ns, whatever the asymmetry of the way, as long as both clocks ran straight.
+    |error of beta_ns| <= bound_ns under any path asymmetry, assuming constant drift within the window.
     """
 
     window_id: Count
@@ -173,38 +172,40 @@ class ClockWindow(Record, tag="clock_window", kw_only=True):
     bound_ns: Count | None = None
     repeat_ns: Count | None = None  # largest deviation of four interleaved parts: repeatability, not accuracy
     pairs: Count = 0  # requests sent
-    kept: Count = 0  # causal exchanges that came back
+    kept: Count = 0  # causal exchanges with a reply
     lost: Count = 0
     min_rtt_ns: Count | None = None
-    residual_ns: Int | None = None  # against the solution of the whole mesh; None where no loop passes this edge
-    flagged: bool = False  # the mesh contradicts this edge
+    residual_ns: Int | None = None  # against the network solution; None if the edge is in no loop
+    flagged: bool = False  # inconsistent with the network solution
     method: ProbeMethod = "udp"
     stamps: Stamps
     status: WindowStatus = "ok"
-    udp_blocked: bool = False  # UDP got no answer on this edge
+    udp_blocked: bool = False  # no UDP reply on this edge
 
 
 class ClockNode(Record, tag="clock_node", kw_only=True):
-    """The console's result for one node and window: its line to the common clock, with a bound.
+    """The console's estimate of one node and window: its relation to the common clock, with an error bound.
 
-    common time = at_common + (mono - at_mono) * alpha. The common clock is that of `reference`: its MONOTONIC_RAW plus
-    a constant that makes it agree with its CLOCK_REALTIME at the first window, so it is never stepped.
+    common time = at_common + (mono - at_mono) * alpha. The common clock is MONOTONIC_RAW of `reference` plus a constant
+    that matches its CLOCK_REALTIME at the first window, so it is never stepped.
     """
 
     window_id: Count
     reference: str
     at_mono: Int  # MONOTONIC_RAW of `node` at the centre of the window, ns
-    at_common: Int | None = None  # common time of that instant, ns
-    alpha: float | None = None  # common nanoseconds a nanosecond of `mono`, near 1.0
-    offset_ns: Int | None = None  # CLOCK_REALTIME of `node` minus that of the reference, at the centre; its own is 0
+    at_common: Int | None = None  # common time at `at_mono`, ns
+    alpha: float | None = None  # common ns per ns of `mono`, near 1.0
+    offset_ns: Int | None = (
+        None  # CLOCK_REALTIME of `node` minus that of the reference, at the centre; 0 for the reference
+    )
     drift_ppm: float | None = None  # (rate of this node's clock / rate of the common clock - 1) * 1e6
     drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this, over this window alone
     bound_ns: Count | None = None  # |error of at_common| is at most this, at the centre
     repeat_ns: Count | None = None
-    r_squared: float | None = None  # for compatibility with other tools only: it says nothing about accuracy
-    edges: Count = 0  # edges of this window that were used
-    min_rtt_ns: Count | None = None  # of the best of them
+    r_squared: float | None = None  # for compatibility with other tools; not a measure of accuracy
+    edges: Count = 0  # edges used in this window
+    min_rtt_ns: Count | None = None  # of the best edge
     method: ClockMethod = "probe"
     stamps: Stamps | None = None
     status: NodeStatus = "ok"
-    warnings: tuple[str, ...] = ()  # stable words: "step", "slew", "noncausal", "loss", "wide", "asym", "noloop", …
+    warnings: tuple[str, ...] = ()  # stable names: "step", "slew", "noncausal", "loss", "wide", "asym", "noloop", …

@@ -1,4 +1,4 @@
-"""Things that happen once: log lines, marks, findings, counted holes."""
+"""Events: log lines, marks, findings, gaps."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Confidence = Literal["certain", "likely", "possible", "none"]
 
 
 class ConsoleRecord(Record, tag="console", kw_only=True):
-    """Which console this was, at its start and at its end: what makes a file of records a story of its own."""
+    """The console that produced these records, at its start and at its end."""
 
     cluster: str
     version: str  # of gconsole
     state: Literal["started", "ended"] = "started"
-    hang_models: tuple[str, ...] = ()  # [hang] models, by which stacks were read: so a replay reads them alike
-    min_frozen_s: float = 5.0  # [hang] min_frozen_s, likewise
+    hang_models: tuple[str, ...] = ()  # [hang] models in force, for replay
+    min_frozen_s: float = 5.0  # [hang] min_frozen_s in force, for replay
 
 
 class Log(Record, tag="log", kw_only=True):
-    """A line worth keeping, of the agent, the kernel, a job or the console itself.
+    """A log message of the agent, the kernel, a job or the console.
 
-    Of a job, and only while somebody follows its output, it is one or more whole lines of one of its ranks.
+    Job messages are one or more whole output lines of a rank, sent only while the output is followed.
     """
 
     source: str  # "agent", "console", "kernel", "job"
@@ -31,27 +31,27 @@ class Log(Record, tag="log", kw_only=True):
     text: str
     try_: str = ""
     job: str | None = None
-    rank: Count | None = None  # None: of the launcher itself, or of ranks that share one output
+    rank: Count | None = None  # None: of the launcher, or of ranks that share one output
 
 
 class Mark(Record, tag="mark", kw_only=True):
-    """A person's note at an instant."""
+    """A user's note on a point in time."""
 
     text: str
 
 
 class Gap(Record, tag="gap", kw_only=True):
-    """A counted hole in the data: records that were dropped, or ticks that a sampler missed."""
+    """A gap in the data: dropped records, or ticks that a sampler missed."""
 
     source: str  # "buffer", "sampler:host", "link", …
     reason: str
-    count: Count | None = None  # records or ticks; None where nobody could count them
-    first_seq: Count | None = None  # of the dropped records, where they had numbers
+    count: Count | None = None  # records or ticks; None if unknown
+    first_seq: Count | None = None  # of the dropped records, if known
     last_seq: Count | None = None
 
 
 class Finding(Record, tag="finding", kw_only=True):
-    """A verdict about nodes or ranks. `id` is stable; culprits are blamed, victims suffer; `evidence` names records."""
+    """A verdict about nodes or ranks. `id` is stable; culprits cause it, victims suffer; `evidence` names records."""
 
     id: str
     severity: Severity

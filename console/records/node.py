@@ -1,4 +1,4 @@
-"""A node: its state as the console sees it, its identity, and the figures of the whole machine."""
+"""Node records: connection state, identity, and metrics of the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ State = Literal["expected", "connecting", "ok", "lost", "failed", "removed"]
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a node, or one thing asked of it, failed; `name` is stable and short (`auth`, `refused`, `no_python`, …)."""
+    """Why a node or a request failed; `name` is stable and short (`auth`, `refused`, `no_python`, …)."""
 
     name: str
     text: str
@@ -20,10 +20,10 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class NodeState(Record, tag="node_state", kw_only=True):
-    """What the console knows of its link to a node; the console's own record (its `agent` is the console's id).
+    """State of the connection to a node; a record of the console (`agent` is the console's id).
 
-    `lost` is a node that was `ok` and fell silent or whose connection ended; `failed` one that could not be reached or
-    started. Both carry `error`. `retry_at` is None where the console will not try again by itself.
+    `lost`: the node was `ok` and became silent or disconnected; `failed`: it could not be reached, or the agent could
+    not be started. Both have `error`. `retry_at` is None if there is no automatic retry.
     """
 
     state: State
@@ -34,7 +34,7 @@ class NodeState(Record, tag="node_state", kw_only=True):
 
 
 class Node(Record, tag="node", kw_only=True):
-    """Who a node is, once at the start of an agent."""
+    """Identity of a node, at the start of an agent."""
 
     hostname: str
     boot_id: str
@@ -48,16 +48,16 @@ class Node(Record, tag="node", kw_only=True):
     user: str | None = None
     pid: Count  # of the agent
     sample_interval_ms: Count
-    ptrace_scope: Count | None = None  # Yama's setting; None where the kernel has no Yama
-    capabilities: tuple[str, ...] = ()  # what works here: "psutil", "psi", "simulate", …
-    missing: tuple[Missing, ...] = ()  # what does not, and why
-    simulated: bool = False  # true where any part of this node's data is simulated
+    ptrace_scope: Count | None = None  # Yama; None if the kernel has no Yama
+    capabilities: tuple[str, ...] = ()  # available: "psutil", "psi", "simulate", …
+    missing: tuple[Missing, ...] = ()  # not available, with the reasons
+    simulated: bool = False  # whether any data of this node is simulated
 
 
 class Host(Record, tag="host", kw_only=True):
     """CPU, memory, pressure, disk and network of a node at one tick (psutil and /proc/pressure).
 
-    Rates are over the time since the previous tick and None at the first.
+    Rates are since the previous tick, None at the first.
     """
 
     cpu_pct: float | None = None  # all CPUs together, 0 to 100
@@ -70,7 +70,7 @@ class Host(Record, tag="host", kw_only=True):
     io_stall_pct: float | None = None
     disk_read_bytes_s: float | None = None  # whole physical disks
     disk_write_bytes_s: float | None = None
-    net_rx_bytes_s: float | None = None  # physical interfaces; where there are none, all but loopback
+    net_rx_bytes_s: float | None = None  # physical interfaces; if there are none, all but loopback
     net_tx_bytes_s: float | None = None
     uptime_s: float | None = None
     processes: Count | None = None  # processes visible to the agent
@@ -78,11 +78,11 @@ class Host(Record, tag="host", kw_only=True):
 
 
 class AgentCost(Record, tag="agent_cost", kw_only=True):
-    """What the agent itself costs the node, each tick; the first one ends the agent's first full tick."""
+    """Cost of the agent on the node, each tick; the first record ends the agent's first full tick."""
 
-    cpu_pct: float | None = None  # of one core, over the time since the previous one
+    cpu_pct: float | None = None  # of one core, since the previous record
     rss_bytes: Count | None = None
-    tx_bytes_s: float | None = None  # what it wrote to its console
-    sample_interval_ms: Count  # the interval in force; longer than asked while the agent is over its CPU budget
-    hung: tuple[str, ...] = ()  # samplers that have not come back from their last tick
-    watch_cpu_pct: float | None = None  # of that, what reading watched variables took, over the last minute
+    tx_bytes_s: float | None = None  # sent to the console
+    sample_interval_ms: Count  # effective interval; longer than configured while over the CPU budget
+    hung: tuple[str, ...] = ()  # samplers whose last tick has not returned
+    watch_cpu_pct: float | None = None  # part of reading watched variables, over the last minute

@@ -1,4 +1,4 @@
-"""Processes and ranks. A process is (pid, start_ticks); a rank is (job, attempt, rank): restarts reuse numbers."""
+"""Processes, ranks and jobs. A process is (pid, start_ticks); a rank is (job, attempt, rank)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ RankState = Literal["moving", "idle", "stopped", "uninterruptible", "zombie", "u
 RankStatus = Literal["present", "exited", "stale", "no_permission", "withdrawn"]
 
 
-#: A value of a watched variable: a number where it is one, else a short text.
+#: A value of a watched variable: a number if it is one, else a short text.
 Watched = Int | float | str
 
 
 class Process(Record, tag="process", kw_only=True):
-    """A Python or GPU process, or one that belongs to a rank; on discovery, on change, and when it is gone."""
+    """A Python or GPU process, or one below a rank; on discovery, change and end."""
 
     pid: Count
-    start_ticks: Count  # field 22 of /proc/PID/stat: with `pid` it names one process for ever
+    start_ticks: Count  # field 22 of /proc/PID/stat; with `pid` it identifies the process
     ppid: Count
     uid: Count
     user: str | None = None
     comm: str
-    cmdline: str | None = None  # arguments joined by spaces, at most 512 characters; None where unreadable
+    cmdline: str | None = None  # arguments joined by spaces, at most 512 characters; None if not readable
     role: str  # rank, launcher, dataloader_worker, compile_worker, child, python, gpu
     job: str | None = None
     rank: Count | None = None
@@ -33,15 +33,14 @@ class Process(Record, tag="process", kw_only=True):
 class Rank(Record, tag="rank", kw_only=True):
     """One rank of one job, on discovery, on change and on exit.
 
-    `source` says where the numbers were read: `environ` (as at exec), `environ (live)` (set at run time), `argv`; for a
-    rank that may not be read also `launcher argv (guess)`, `parent process`, `thread names`. Such a rank, mostly of
-    another user, has status `no_permission`, the remedy in `reason`, and `rank` None where nothing tells the number.
-    `stale` is a leftover of an attempt that was restarted; `exited` says in `reason` how it ended, as far as anybody
-    could see. `withdrawn` takes a rank back: the process turned out to be none, or another one.
+    `source` is the origin of the numbers: `environ` (at exec), `environ (live)` (set at run time), `argv`; if
+    unreadable also `launcher argv (guess)`, `parent process`, `thread names`. These, mostly of other users, have
+    status `no_permission`, the remedy in `reason`, and `rank` None if unknown. `stale`: left over from a restarted
+    attempt; `exited`: `reason` has the exit status if known; `withdrawn`: the process is not a rank, or another one.
     """
 
     job: str
-    attempt: Count = 0  # TORCHELASTIC_RESTART_COUNT and the like
+    attempt: Count = 0  # TORCHELASTIC_RESTART_COUNT or similar
     rank: Count | None
     local_rank: Count | None = None
     world_size: Count | None = None
@@ -49,23 +48,23 @@ class Rank(Record, tag="rank", kw_only=True):
     group_rank: Count | None = None  # the node's number within the job
     pid: Count
     start_ticks: Count
-    ns_pid: Count | None = None  # the pid inside the innermost PID namespace, where it differs
+    ns_pid: Count | None = None  # pid in the innermost PID namespace, if different
     uid: Count | None = None
-    gpu: str | None = None  # uuid or index, as far as the environment tells
-    nccl: str | None = None  # version of the NCCL it has loaded, as far as the library's file tells
-    launcher: str | None = None  # torchrun, slurm, openmpi, …: whose variables named the rank
+    gpu: str | None = None  # uuid or index, from the environment
+    nccl: str | None = None  # version of the loaded NCCL, from the library's file
+    launcher: str | None = None  # torchrun, slurm, openmpi, …: source of the variables
     source: str
     status: RankStatus = "present"
     reason: str | None = None
-    exit_code: Int | None = None  # of one that exited, negative for a signal; None where nobody could read it
+    exit_code: Int | None = None  # if exited, negative for a signal; None if unknown
 
 
 class RankStat(Record, tag="rank_stat", kw_only=True):
-    """What a rank's process did in the last tick.
+    """Activity of a rank's process in the last tick.
 
-    `state` is `moving` where its CPU time (of all threads) or context switches (of the main thread) advanced, `idle`
-    where neither did, `stopped` for T and t, `uninterruptible` for D, `zombie` for Z and X, `unknown` before a second
-    look. Captures later add `waiting` and `stuck`.
+    `state`: `moving` if CPU time (all threads) or context switches (main thread) increased, else `idle`; `stopped` for
+    T and t, `uninterruptible` for D, `zombie` for Z and X, `unknown` before the second sample. Captures add `waiting`
+    and `stuck`.
     """
 
     job: str
@@ -79,24 +78,24 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     rss_bytes: Count | None = None
     threads: Count | None = None
     ctx_switches_s: float | None = None  # voluntary and involuntary, main thread
-    wchan: str | None = None  # kernel function it sleeps in, where readable
-    step: Int | None = None  # the watched variable that counts steps; None where none is watched, or none counts them
-    watched: dict[str, Watched] | None = None  # [watch] locals by name, as last read; what no call has is not in it
-    watched_at: Int | None = None  # when that was, CLOCK_REALTIME of the node, ns
+    wchan: str | None = None  # kernel function it sleeps in, if readable
+    step: Int | None = None  # from the watched step counter; None without one
+    watched: dict[str, Watched] | None = None  # [watch] locals by name, as last read; without undefined ones
+    watched_at: Int | None = None  # time of that read, CLOCK_REALTIME of the node, ns
 
 
 JobNodeState = Literal["dispatching", "running", "completed", "failed", "stopping", "stopped"]
-#: Of the whole job, folded over its nodes: `partial` is one that failed or stopped somewhere and runs elsewhere.
+#: State of the whole job: `partial` has failed or stopped on some nodes and runs on others.
 JobState = Literal["planned", "dispatching", "running", "completed", "failed", "stopping", "stopped", "partial"]
 
 
 class Job(Record, tag="job", kw_only=True):
-    """What was ordered, as one of its nodes keeps it; the same on all of them but for the head."""
+    """The plan of a job, as stored on one of its nodes; the same on all of them."""
 
-    job: str  # the id, in GCONSOLE_JOB of every process of it
-    command: tuple[str, ...]  # as the person gave it
+    job: str  # the id, in GCONSOLE_JOB of its processes
+    command: tuple[str, ...]  # as entered by the user
     launcher: str  # torchrun, accelerate, env
-    nodes: tuple[str, ...]  # names at the console that started it, in the order of their node rank
+    nodes: tuple[str, ...]  # names at the console that started it, by node rank
     procs_per_node: Count
     gpus_per_node: Count
     world_size: Count
@@ -107,21 +106,21 @@ class Job(Record, tag="job", kw_only=True):
 
 
 class JobNode(Record, tag="job_node", kw_only=True):
-    """A job on one node, on discovery and on change.
+    """State of a job on one node, on discovery and on change.
 
-    `exit_code` is that of the command that decided (the first that failed, else 0), None where a signal ended it or
-    nobody could read it; `reason` says in words what is known beyond that, such as the kernel's own line.
+    `exit_code` is that of the first failed command, else 0; None if ended by a signal or unknown. `reason` has further
+    details, such as the kernel's message.
     """
 
     job: str
     index: Count  # the node's rank in the job: NODE_RANK
     state: JobNodeState
-    pid: Count | None = None  # of the process that watches the commands there
+    pid: Count | None = None  # of the supervisor of the commands
     start_ticks: Count | None = None
     started: Int | None = None  # CLOCK_REALTIME of the node, ns
     ended: Int | None = None
     exit_code: Int | None = None
-    signal: Count | None = None  # the number of the signal that ended it
-    local_rank: Count | None = None  # of the command that decided, where the launcher is env
+    signal: Count | None = None  # signal that ended it
+    local_rank: Count | None = None  # of the first failed command, if the launcher is env
     reason: str | None = None
-    gpus: tuple[str, ...] = ()  # uuids it was given
+    gpus: tuple[str, ...] = ()  # assigned uuids

@@ -1,7 +1,7 @@
-"""How the parts of a node are connected: GPUs, NVSwitches, network ports, PCIe bridges, NUMA nodes.
+"""Topology of a node (GPUs, NVSwitches, network ports, PCIe bridges, NUMA nodes), and metrics of network ports.
 
-An edge is told at the start and when it changes. It holds what the driver and the kernel say and nothing derived: the
-relation of two GPUs, nominal bandwidths and paths are made of these in `analysis/topology.py`.
+Edges are sent at the start and on change. They contain only data of the driver and the kernel; relations of GPUs,
+bandwidths and paths are derived in `analysis/topology`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import msgspec
 
 from .base import Count, Int, Record
 
-#: nvlink: NVLinks between a GPU and what is at their other end; pcie: a device's way to its CPU; peer: two GPUs of one
-#: node, how near they are and what they may do with each other's memory; numa: two NUMA nodes.
+#: nvlink: NVLinks between a GPU and the other end; pcie: path of a device to its CPU; peer: distance and peer-to-peer
+#: access of two GPUs of a node; numa: two NUMA nodes.
 LinkType = Literal["nvlink", "pcie", "peer", "numa"]
 EndKind = Literal["gpu", "switch", "cpu", "nic", "numa", "unknown"]
-#: The nearest thing above two devices, nearest first: one PCIe bridge, several, the host bridge, the NUMA node, none.
+#: Common ancestor of two devices, nearest first: one PCIe bridge, several, the host bridge, the NUMA node, none.
 Ancestor = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
 
 
 class End(msgspec.Struct, frozen=True, order=True):
     """One end of an edge.
 
-    `id` is a GPU's uuid, the PCI address of a switch or a CPU's NVLink port ("" where the driver keeps it to itself),
-    the name of a network device (`mlx5_0`, `eth0`), the number of a NUMA node ("" where nobody knows it).
+    `id` is a GPU's uuid, the PCI address of a switch or a CPU's NVLink port ("" if not reported),
+    the name of a network device (`mlx5_0`, `eth0`), the number of a NUMA node ("" if unknown).
     """
 
     kind: EndKind
@@ -32,45 +32,47 @@ class End(msgspec.Struct, frozen=True, order=True):
 
 
 class Link(Record, tag="link", kw_only=True):
-    """One edge of a node's topology. What could not be asked is None, and `unsupported` says why."""
+    """One edge of a node's topology. Unavailable values are None; `unsupported` has the reasons."""
 
     type: LinkType
     a: End
     b: End
     links: tuple[Count, ...] = ()  # nvlink: their numbers on the GPU
-    up: tuple[Count, ...] = ()  # nvlink: those of them that are up
+    up: tuple[Count, ...] = ()  # nvlink: the ones that are up
     version: Count | None = None  # nvlink: generation
-    speed_bytes_s: float | None = None  # nvlink: one link, one direction, as the driver states it
-    gen: Count | None = None  # pcie: the device's own link now; an idle GPU may lower it, and that alone is not told
+    speed_bytes_s: float | None = None  # nvlink: one link, one direction, as reported by the driver
+    gen: Count | None = None  # pcie: current; lower when idle, which alone is not a change
     width: Count | None = None
-    gen_max: Count | None = None  # what the device and its slot can do
+    gen_max: Count | None = None  # maximum of device and slot
     width_max: Count | None = None
     via: tuple[str, ...] = ()  # pcie: ports and bridges from the device upwards, the root bus (`pci0000:15`) last
-    uplink_gen: Count | None = None  # pcie: the narrowest of the links above the device's own; None where there is none
+    uplink_gen: Count | None = None  # pcie: narrowest link above the device's own; None: there is none
     uplink_width: Count | None = None
     cpus: str | None = None  # pcie: the CPUs near the device: "0-51,104-155"
     ancestor: Ancestor | None = None  # peer
-    read: str | None = None  # peer: ok, or why not: chipset_not_supported, gpu_not_supported, topology_not_supported,
+    read: str | None = (
+        None  # peer: ok, or the reason: chipset_not_supported, gpu_not_supported, topology_not_supported,
+    )
     write: str | None = None  # disabled_by_regkey, not_supported, unknown
     atomics: str | None = None
     nvlink: str | None = None
-    distance: Int | None = None  # numa: as the firmware states it; 10 is the node itself
-    gone: bool = False  # the edge is not there any more
+    distance: Int | None = None  # numa: as reported by the firmware; 10 is the node itself
+    gone: bool = False  # the edge was removed
     unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # field: why it is None
     simulated: bool = False
 
 
 class Nic(Record, tag="nic", kw_only=True):
-    """One port at one tick. Rates are over the time since the previous tick; the rest is read every 5 s.
+    """Metrics of one network port at one tick. Rates are since the previous tick; the rest is read every 5 s.
 
-    Counters of errors are totals; `grown` says which of them gained since they were read last, and by how much. What a
-    card or its driver does not count is None.
+    Error counters are totals; `grown` has those that increased since the previous read, with their gain. Counters that
+    the card or its driver does not have are None.
     """
 
     device: str  # "mlx5_0", or the interface
     port: Count  # 0 for an Ethernet interface
     rdma: bool = False
-    state: str | None = None  # active, init, armed, down; of an interface the kernel's up, down, …; gone
+    state: str | None = None  # active, init, armed, down; of an interface up, down, …; gone
     physical_state: str | None = None  # linkup, polling, disabled, …
     rate_bytes_s: float | None = None  # of the link, one direction; None while it is down
     link_layer: str | None = None  # InfiniBand, Ethernet

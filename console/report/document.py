@@ -14,7 +14,7 @@ from ..monitor.hang import jobs_of, verdicts
 from ..monitor.skew import skew_of
 from ..text.format import iso
 from ..text.nodeset_fold import natural
-from ..text.table import pretty
+from ..text.sanitize import pretty
 from .captures import CaptureLine, capture_lines, is_partial
 from .collectives import CollectivesLine, collectives_line
 from .findings import RANKING, FindingLine, finding_lines

@@ -1,4 +1,4 @@
-"""Text that a node wrote, fit for a terminal."""
+"""Safe output: text of nodes for terminals, Graphviz and CSV; documents as JSON."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 
 
 def printable(text: str) -> str:
-    """`text` on one line, without anything that could steer a terminal."""
+    """`text` on one line, with non-printable characters replaced by "·"."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
 def quoted_for_dot(text: str) -> str:
-    """A quoted string of Graphviz's language; a line break becomes `\\n`."""
+    """A quoted Graphviz string; a line break becomes `\\n`."""
     lines = (printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
     return '"' + "\\n".join(lines) + '"'
 
@@ -26,23 +26,23 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-#: In UTF-8: control characters but the line feed, C1 among them, and what turns or hides the order of reading.
-_STEERS: Final = re.compile(
+#: In UTF-8: control characters except the line feed, C1, and bidirectional and invisible formatting characters.
+_CONTROLS: Final = re.compile(
     rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f\xad]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
 )
 
 
 def printable_utf8(data: bytes) -> bytes:
-    """Lines of text in UTF-8, without anything that could steer a terminal."""
-    return _STEERS.sub("·".encode(), data)
+    """UTF-8 lines with control and formatting characters replaced by "·"."""
+    return _CONTROLS.sub("·".encode(), data)
 
 
-#: A spreadsheet takes text that begins so for a formula, and runs it; a quote before it makes it text again (OWASP).
+#: Text that begins so is a formula to a spreadsheet; a leading quote makes it text (OWASP, CSV injection).
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def cell(value: Any) -> str:
-    """One cell, before it is quoted. Lists and structs are JSON."""
+    """The text of one CSV cell, before quoting; formulas are neutralised, lists and structs are JSON."""
     match value:
         case None:
             return ""
@@ -54,3 +54,8 @@ def cell(value: Any) -> str:
             return msgspec.json.encode(value).decode()
         case _:
             return str(value)
+
+
+def pretty(document: object) -> str:
+    """The document as indented JSON, without a newline at its end."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from .cells import width_of
 from .sanitize import printable
 
@@ -34,8 +32,3 @@ def _aligned(cell: str, width: int, align: str) -> str:
     padding = max(0, width - width_of(cell))
     left = {"<": 0, ">": padding, "^": padding // 2}[align]
     return " " * left + cell + " " * (padding - left)
-
-
-def pretty(document: object) -> str:
-    """The document as indented JSON, without a newline at its end."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -12,7 +12,7 @@ from ..analysis.topology.bandwidth import Bandwidth, of_nvlinks, of_port, own_li
 from ..analysis.topology.classes import NodeClass
 from ..analysis.topology.node import UP_STATES, Device, NodeTopology, network_of
 from ..analysis.topology.routes import between, peer_access
-from ..text.table import pretty
+from ..text.sanitize import pretty
 from .snapshot import TopologySnapshot, Traffic
 
 SCHEMA: Final = "gconsole.topology/1"

@@ -8,7 +8,7 @@ import asyncssh
 
 from .liveness import SUSPECT_AFTER_S, ConnectionPath, Keepalive, LivenessMonitor
 from .reachability import PROBE_TIMEOUT_S
-from .tcp_info import Unacked
+from .transport import Unacked
 
 #: Seconds between two keepalives.
 KEEPALIVE_INTERVAL_S = 0.5

@@ -19,7 +19,7 @@ from typing import Protocol
 import asyncssh
 
 from .reachability import Address, ReachabilityProbe, answers
-from .tcp_info import Unacked, unacked_on
+from .transport import Unacked, unacked_on
 
 #: Seconds. Silence after which probing starts: an agent sends at least two records a second.
 SUSPECT_AFTER_S = 1.2

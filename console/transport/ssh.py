@@ -25,8 +25,7 @@ from .reachability import Address, LastAddresses, address_of
 from .ssh_config import ResolvedHost, Resolver, with_ours
 from .ssh_keys import Identities, KeyRing, Prompt
 from .tcp_connect import reach
-from .tcp_info import Unacked
-from .transport import Channel, Receiver
+from .transport import Channel, Receiver, Unacked
 
 #: Seconds from session request to start; shell rc files and PAM run in between.
 SESSION_TIMEOUT_S = 20.0

@@ -18,7 +18,7 @@ import platformdirs
 from ..records import Log
 from ..text import format
 from ..text.atomic_files import make_folder, write_atomically
-from ..text.table import pretty
+from ..text.sanitize import pretty
 from .controllers.controller import AppHost, Controller
 from .controllers.theming import ThemeController
 from .dialogs.prompts import Confirm

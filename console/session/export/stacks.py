@@ -17,8 +17,7 @@ from ...monitor.hang import hang_models
 from ...records import Stack
 from ...report.captures import lines_of, newest_of, text_of
 from ...text.nodeset_fold import fold_numbers
-from ...text.sanitize import quoted_for_dot
-from ...text.table import pretty
+from ...text.sanitize import pretty, quoted_for_dot
 from ..format.layout import SessionError
 from .slice import SessionSlice
 

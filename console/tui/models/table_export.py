@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ...text.sanitize import cell
-from ...text.table import pretty, table
+from ...text.sanitize import cell, pretty
+from ...text.table import table
 from .list_kind import ListKind
 from .steady_order import HasKey
 

@@ -11,7 +11,7 @@ import pytest
 
 from gconsole.transport import liveness
 from gconsole.transport.liveness import LivenessMonitor, LivenessSample, is_dead
-from gconsole.transport.tcp_info import Unacked, unacked_on
+from gconsole.transport.transport import Unacked, unacked_on
 
 
 def looks(*seen: tuple[bool, int]) -> Sequence[LivenessSample]:

@@ -20,7 +20,7 @@ from gconsole.transport.liveness import (
     min_retransmits,
 )
 from gconsole.transport.ssh_config import ResolvedHost
-from gconsole.transport.tcp_info import Unacked
+from gconsole.transport.transport import Unacked
 
 LAN_S = 0.001
 

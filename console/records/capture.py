@@ -1,0 +1,187 @@
+"""Records of a capture: stacks, collectives and process groups."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from .base import Count, Int, Record
+
+StackStatus = Literal[
+    "ok",  # read
+    "no_permission",  # denied by the kernel; `try_` has the remedy
+    "gone",  # ended before or during the read
+    "timed_out",  # no result before the deadline of the read or capture
+    "not_python",
+    "tool_missing",  # py-spy is missing on the node, or does not run
+    "unsupported_python",  # not supported by py-spy
+    "unreadable",  # inconsistent data, also after a retry
+]
+
+
+class StackFrame(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One stack frame. `line` is the current line, 0 if unknown."""
+
+    function: str  # qualified (`Thread.run`) from Python 3.11 on, bare before
+    file: str  # full path in the process; of a native frame the library
+    line: Count = 0
+    source: str | None = None  # text of the line, for the innermost frame of the job's own code, if readable
+    native: bool = False  # not a Python frame
+
+
+class Local(msgspec.Struct, frozen=True):
+    """A requested variable and its value as text."""
+
+    frame: Count  # index in `frames`, outermost first
+    name: str
+    value: str
+
+
+class Stack(Record, tag="stack", kw_only=True):
+    """One thread of one process in one sample of a capture; a process without a readable stack also has one record.
+
+    Fields above `thread_id` describe the process and are the same in all records of that read. `frames` is None if no
+    stack was read, or if an earlier record of the same agent and capture with the same `path` has the frames. Times are
+    CLOCK_REALTIME of the node, ns. Deltas are since the previous sample, None in the first. With mode `blocking`, used
+    for native frames only, the process was paused from `began` to `ended` at most.
+    """
+
+    capture: str  # id, the same on all nodes
+    sample: Count  # from 0
+    at: Int | None = None  # scheduled time of the sample; None: immediately
+    job: str
+    attempt: Count = 0
+    rank: Count | None  # of the process, or of its parent rank
+    pid: Count
+    start_ticks: Count
+    role: str = "rank"  # rank, dataloader_worker, compile_worker, child
+    status: StackStatus
+    reason: str | None = None  # if the status is not ok
+    try_: str = ""  # the remedy, or ""
+    engine: str | None = None  # py-spy, or pystack if py-spy does not support that Python
+    mode: Literal["nonblocking", "blocking"] | None = None  # nonblocking: the process was not paused
+    native: bool = False  # `frames` include native frames
+    looked: Int | None = None  # when /proc was read
+    began: Int | None = None  # start of the stack read
+    ended: Int | None = None  # end of the stack read
+    proc_state: str | None = None  # the kernel's letter
+    wchan: str | None = None  # kernel function the main thread sleeps in, if readable
+    syscall: str | None = None  # current system call, by name or number; None while running, or if not readable
+    cpu_s: float | None = None  # CPU time of all threads
+    cpu_delta_s: float | None = None
+    ctx_switches: Count | None = None  # voluntary and involuntary, main thread, since it began
+    ctx_switches_delta: Count | None = None
+    written_bytes: Count | None = None  # to files, pipes and sockets since it began (wchar of /proc/PID/io)
+    tracer_pid: Count | None = None  # pid of its debugger; 0: none
+    thread_id: Count | None = None  # pthread's
+    os_thread_id: Count | None = None  # the kernel's
+    thread_name: str | None = None
+    active: bool | None = None  # running on a CPU, as reported by the engine
+    gil: bool | None = None  # holds the GIL
+    path: Count | None = None  # number of this stack within the agent and capture
+    frames: tuple[StackFrame, ...] | None = None  # outermost first
+    locals: tuple[Local, ...] | None = None  # the requested variables; None if none were requested
+
+
+CollectiveSource = Literal[
+    "worker_server",  # Flight Recorder of a rank, through its torch.distributed worker server
+    "fr_dump",  # a Flight Recorder dump file
+    "ras",  # NCCL's RAS service
+    "nccl_log",  # COLL lines of NCCL_DEBUG=INFO
+    "inspector",  # NCCL Inspector: completed operations only
+]
+
+FlightStatus = Literal[
+    "ok",
+    "no_permission",  # denied by the kernel, or owned by another user
+    "gone",  # the rank ended before or during the read
+    "timed_out",
+    "refused",  # no reply, or an error reply
+    "unreadable",  # inconsistent data
+    "stale",  # a file from before the rank was started
+    "elsewhere",  # in another network namespace, or of another job
+]
+
+
+class Collective(Record, tag="collective", kw_only=True):
+    """One operation of one rank, as a source recorded it.
+
+    `collective_seq_id` counts the collectives of a group; `p2p_seq_id` those of a pair of ranks; for
+    Inspector, the operations of one name within the group. Times are CLOCK_REALTIME of the node, ns. A rank waits in an
+    operation while `retired` is False; gloo never changes `state` from `scheduled`.
+    """
+
+    capture: str  # id, the same on all nodes
+    source: CollectiveSource
+    job: str
+    attempt: Count = 0
+    rank: Count | None  # in the job; None if unknown
+    pid: Count | None = None
+    start_ticks: Count | None = None
+    read_at: Int | None = None  # time of the read, or of the last write to its file; None: unknown
+    version: str | None = None  # of the source's format
+    record_id: Count | None = None  # counts all operations of the process
+    pg_id: Count | None = None  # number of the group within the process; differs between ranks
+    process_group: tuple[str, str] | None = None  # name and description; the name is the same on all ranks
+    group_rank: Count | None = None  # the rank within the group, if reported
+    group_size: Count | None = None
+    collective_seq_id: Count | None = None
+    p2p_seq_id: Count | None = None
+    op_id: Count | None = None
+    profiling_name: str  # `nccl:all_reduce`, `nccl:send 1->2` (ranks of the group), `gloo:barrier`, `nccl:AllReduce`
+    is_p2p: bool = False
+    input_sizes: tuple[tuple[Count, ...], ...] | None = None  # shapes of the first tensors
+    output_sizes: tuple[tuple[Count, ...], ...] | None = None
+    input_dtypes: tuple[str, ...] | None = None
+    output_dtypes: tuple[str, ...] | None = None
+    input_numel: Count | None = None  # elements of all tensors together
+    output_numel: Count | None = None
+    msg_size_bytes: Count | None = None  # as reported by the source
+    state: str | None = None  # scheduled, started, completed
+    retired: bool | None = None  # True when finished; None if not reported
+    time_created_ns: Int | None = None  # when it was enqueued
+    time_discovered_started_ns: Int | None = None
+    time_discovered_completed_ns: Int | None = None
+    duration_ms: float | None = None  # on the device; with TORCH_NCCL_ENABLE_TIMING
+    busbw_gbs: float | None = None  # bus bandwidth reported by Inspector, GB/s
+    timeout_ms: Count | None = None
+    thread_name: str | None = None
+    frames: tuple[StackFrame, ...] | None = None  # call stack, outermost first; not in JSON dumps
+
+
+class PgStatus(Record, tag="pg_status", kw_only=True):
+    """Progress of one process group on one rank; without a group, why an existing source returned no data.
+
+    RAS records describe ranks of the whole job, identified by `host` and pid. `last_*` are sequence numbers of
+    collectives, None before the first.
+    """
+
+    capture: str
+    source: CollectiveSource
+    job: str
+    attempt: Count = 0
+    rank: Count | None
+    pid: Count | None = None  # RAS: in the PID namespace of that rank
+    start_ticks: Count | None = None
+    status: FlightStatus = "ok"
+    reason: str | None = None  # if the status is not ok; or which part was omitted
+    try_: str = ""
+    read_at: Int | None = None
+    took_ns: Count | None = None  # from the request to the last byte
+    size_bytes: Count | None = None  # of what was read
+    version: str | None = None
+    pg_id: Count | None = None
+    process_group: tuple[str, str] | None = None
+    ranks: tuple[Count, ...] | None = None  # members, as ranks of the job; None: not reported
+    last_enqueued_collective: Count | None = None
+    last_started_collective: Count | None = None
+    last_completed_collective: Count | None = None
+    oldest_record_id: Count | None = None  # above 0: the buffer has wrapped, and older operations are lost
+    entries: Count | None = None  # operations in the buffer
+    entries_sent: Count | None = None  # operations sent as `collective` records
+    group_rank: Count | None = None
+    group_size: Count | None = None
+    host: str | None = None  # of RAS: the address of that rank's node
+    op_counts: dict[str, Count] = msgspec.field(default_factory=dict)  # of RAS: operations launched, by name
+    group_state: str | None = None  # of RAS: running, init, finalize, abort, unresponsive, considered_dead, error N
