@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,11 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
-import zstandard
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 from ...records import UNREADABLE
 from ...text.format import size
@@ -72,13 +77,16 @@ class Damage:
 
 _labels: Final = msgspec.json.Decoder(Label)
 #: Level 1 packs metrics smaller than level 3, in half the time (measured: tests/bench/session_cost.py).
-_LEVEL: Final = 1
+_OPTIONS: Final[Mapping[int, int]] = {
+    zstd.CompressionParameter.compression_level: 1,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
 
 
 def pack(lines: Sequence[bytes], kinds: Mapping[str, int], first_rx: int, last_rx: int) -> bytes:
     """Return a label and its frame, of records encoded as lines without newlines."""
     raw = b"\n".join(lines) + b"\n"
-    frame = zstandard.ZstdCompressor(_LEVEL, write_checksum=True, write_content_size=True).compress(raw)
+    frame = zstd.compress(raw, options=_OPTIONS)
     label = msgspec.json.encode(
         Label(
             bytes=len(frame), raw=len(raw), crc=zlib.crc32(frame), records=len(lines), first_rx=first_rx,
@@ -168,10 +176,13 @@ def unpack(data: bytes, label: Label) -> bytes:
     if zlib.crc32(data) != label.crc:
         raise BadFrame("checksum mismatch")
     try:
-        if zstandard.frame_content_size(data) != label.raw:  # allocated whatever the limit is
+        if zstd.get_frame_info(data).decompressed_size != label.raw:
             raise BadFrame("length mismatch")
-        raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=label.raw)
-    except zstandard.ZstdError as error:
+        unpacker = zstd.ZstdDecompressor()
+        raw = unpacker.decompress(data, label.raw)
+        if not unpacker.eof or unpacker.unused_data:
+            raise BadFrame("length mismatch")
+    except zstd.ZstdError as error:
         raise BadFrame(f"decompression failed: {error}") from error
     if len(raw) != label.raw:
         raise BadFrame("length mismatch")

@@ -17,7 +17,7 @@ import pytest
 
 from gconsole.config import load
 from gconsole.config.model import NodeConfig
-from gconsole.fleet.deploy import payload, start_frame
+from gconsole.fleet.deploy import payload
 from gconsole.fleet.wire import read_hello
 
 PREVIOUS = (Path(__file__).parent / "agent.payload").read_bytes()
@@ -56,7 +56,7 @@ def line(frame: dict[str, Any]) -> bytes:
 
 def start_agent(node: NodeConfig, preamble: bytes, agent: str = "", after: int = 0) -> dict[str, Any]:
     """The hello of an agent that lingers after its connection was cut. `preamble`: the release it is of."""
-    start = start_frame.start(node, CONSOLE, agent, after, {}, 1000)
+    start = payload.start(node, CONSOLE, agent, after, {}, 1000)
     start["bundle"] = preamble.split()[1].decode()
     command = payload.command(node.agent.python, node.agent.run_as)
     pipe = subprocess.PIPE

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 import msgspec
-import zstandard
+from backports import zstd
 
 from gconsole.records import RawRecord, decode
 from gconsole.session.format import reader, zstd_frames
@@ -25,7 +25,7 @@ def a_segment(tmp_path: Path, data: bytes) -> Session:
 
 def a_frame(content: bytes, says: int, frame: bytes | None = None) -> bytes:
     """A frame with the right checksums whose label says that it unpacks to `says` bytes."""
-    frame = frame or zstandard.ZstdCompressor(1, write_content_size=True).compress(content)
+    frame = frame or zstd.compress(content, 1)
     about = zstd_frames.Label(
         bytes=len(frame), raw=says, crc=zlib.crc32(frame), records=1, first_rx=1, last_rx=1, kinds={"gpu": 1}
     )
