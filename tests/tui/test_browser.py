@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from chromium import DEADLINE_S, PROGRAM, PageGone, Tab, chromium
 from serving import INVENTED
+from tmux import Tmux
 
 from gconsole.web.terminal.server import ConsoleServer
 
@@ -96,3 +98,74 @@ async def says(tab: Tab, words: str) -> None:
         with contextlib.suppress(PageGone):
             found = await tab.evaluate("document.body ? document.body.innerText : ''")
         await asyncio.sleep(0.05)
+
+
+#: What Textual writes, and its neighbours: cursor addresses, erasure, wide and combining characters, wrapping.
+SEQUENCES = [
+    "plain\r\nsecond\x1b[1;3HXY",
+    "\x1b[2;5H\x1b[1;38;2;1;2;3;48;5;17mbold\x1b[0m\x1b[4;1Hend\x1b[1Jx",
+    "0123456789abcdefghijklmnop",
+    "line\nfeed\r\n\r\n\r\n\r\n\r\n\r\nscrolled",
+    "abcdefgh\x1b[1;3H\x1b[K\x1b[2;1Hxxxxxxxx\x1b[2;4H\x1b[1K\x1b[3;1Hyyyyyyy\x1b[3;2H\x1b[3X",
+    "日本語 ok\x1b[2;1H한글 e\u0301 ─│█▌⠋ é\x1b[3;1H日本\x1b[3;3Hx",
+    "\x1b[?1049hsecond\x1b[2J\x1b[3;3Hscreen\x1b[1A\x1b[2Dup\x1b[5Gcolumn\x1b[6drow",
+    "\x1b]8;id=1;http://x\x1b\\link\x1b]8;;\x1b\\ \x1b]0;title\x07\x1bPdcs\x1b\\after\x1b(B.",
+    "a\tb\b\bc\x1b[4;2H\x1b[Jrest",
+]
+
+
+async def test_the_screen_shows_what_tmux_shows(browser: Open, tmp_path: Path) -> None:
+    async with ConsoleServer(INVENTED, "x").open() as address, browser(address) as tab:
+        await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
+        for number, text in enumerate(SEQUENCES):
+            (tmp_path / str(number)).write_text(text)
+            expected = await asyncio.to_thread(drawn_by_tmux, tmp_path / str(number))
+            whole, pieces = f"screen.write({json.dumps(text)})", f"for (const c of {json.dumps(text)}) screen.write(c)"
+            for write in (whole, pieces):
+                lines = await tab.evaluate(
+                    "(() => { const screen = new Screen(20, 6, { reply() {}, copy() {} }); " + write
+                    + "; return screen.rows.map((row) => row.map((cell) => cell.text).join('').trimEnd()); })()"
+                )  # fmt: skip
+                assert lines == expected, text
+
+
+def drawn_by_tmux(file: Path) -> list[str]:
+    terminal = Tmux(f"stty -opost; cat {file}; sleep 60", columns=20, rows=6)
+    try:
+        return stable(lambda: [line.rstrip() for line in terminal.screen().split("\n")[:6]])
+    finally:
+        terminal.close()
+
+
+def stable(read: Callable[[], list[str]]) -> list[str]:
+    """What is read, once it is not empty and the same twice."""
+    end, last = time.monotonic() + DEADLINE_S, [""]
+    while time.monotonic() < end:
+        lines = read()
+        if any(lines) and lines == last:
+            return lines
+        last = lines
+        time.sleep(0.2)
+    raise AssertionError(last)
+
+
+async def test_mouse_paste_and_a_larger_window_reach_the_console(browser: Open) -> None:
+    async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as tab:
+        await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
+        assert "wchan" not in tab.drawn
+        where = await tab.evaluate(
+            "(() => { const box = [...document.querySelectorAll('.row span')].find((span) => "
+            "span.textContent.includes('Ranks')).getBoundingClientRect();"
+            "return [box.x + box.width / 2, box.y + 3]; })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            await tab.do("Input.dispatchMouseEvent", type=kind, x=where[0], y=where[1], button="left", clickCount=1)
+        await tab.until(lambda: "wchan" in tab.drawn, "the click did not arrive")
+        tab.forget()
+        await tab.do("Input.insertText", text="6")
+        await tab.until(lambda: "60.0G" in tab.drawn, "the text did not arrive")
+        tab.forget()
+        await tab.do("Emulation.setDeviceMetricsOverride", width=1800, height=1000, deviceScaleFactor=1, mobile=False)
+        await tab.until(lambda: "commands" in tab.drawn, "the size did not arrive")
+        rows = await tab.evaluate("document.querySelectorAll('.row').length")
+        assert rows > 50 and tab.errors == []

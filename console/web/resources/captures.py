@@ -1,4 +1,4 @@
-"""`/captures` and `/diagnose`: the stacks of all ranks at one instant, and who holds a job."""
+"""`/captures` and `/diagnose`: stacks of all ranks, and which rank blocks a job."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ...report.captures import CaptureLine, lines_of
 from ..operation import Operation, OperationRequest, WebContext
 from ..problems import HttpProblemError, http_problem
 
-Samples = Annotated[int, msgspec.Meta(ge=1, le=20, description="how often each rank is read")]
-EveryS = Annotated[float, msgspec.Meta(ge=0.05, le=1.0, description="between samples, seconds")]
+Samples = Annotated[int, msgspec.Meta(ge=1, le=20, description="samples per rank")]
+EveryS = Annotated[float, msgspec.Meta(ge=0.05, le=1.0, description="seconds between samples")]
 Variable = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z_]\w*:)?([A-Za-z_]\w*|\*)$", max_length=128)]
 Variables = Annotated[
     tuple[Variable, ...], msgspec.Meta(max_length=32, description="variables to read: NAME, FUNCTION:NAME or *")
@@ -26,7 +26,7 @@ JobName = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
 class StackCaptureRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What to read."""
+    """What to capture."""
 
     samples: Samples = 3
     every_s: EveryS = 0.3
@@ -35,35 +35,39 @@ class StackCaptureRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CaptureResponse(msgspec.Struct):
-    """A capture, folded: ranks that stand at the same place are one group."""
+    """A capture; ranks with equal stacks are one group."""
 
     capture: str
     at: int  # instant of the first sample, CLOCK_REALTIME of the console, ns
     jobs: list[CaptureLine]
-    failures: dict[str, Failure]  # nodes that could not be asked
+    failures: dict[str, Failure]  # by node that did not respond
 
 
 class DiagnosisRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """How to look; null is as long as it takes."""
+    """How to sample; null for as long as needed."""
 
     samples: Samples | None = None
     every_s: EveryS | None = None
-    native: bool | None = None  # null: the native calls of what stands still are read, which stops a process shortly
+    native: bool | None = None  # null: only of blocked ranks; reading native frames pauses the process
     locals: Variables = ()
 
 
 class DiagnosisResult(msgspec.Struct):
-    """A verdict on every job; who is blamed is also a finding from now on."""
+    """A verdict on each job; culprits are also reported as findings."""
 
     verdicts: list[Verdict]
-    captures: list[str]  # those that were taken for it
+    captures: list[str]  # captures taken for it
 
 
 async def capture(context: WebContext, request: OperationRequest[StackCaptureRequest]) -> CaptureResponse:
-    """Read the stacks of all ranks."""
-    what = request.parameters
+    """Capture the stacks of all ranks."""
+    parameters = request.parameters
     order = CaptureRequest(
-        new_capture(), jobs=what.jobs, samples=what.samples, every_s=what.every_s, locals=what.locals
+        new_capture(),
+        jobs=parameters.jobs,
+        samples=parameters.samples,
+        every_s=parameters.every_s,
+        locals=parameters.locals,
     )
     if context.capturing.locked():
         raise _is_busy()
@@ -75,19 +79,19 @@ async def capture(context: WebContext, request: OperationRequest[StackCaptureReq
 
 
 async def diagnose_jobs(context: WebContext, request: OperationRequest[DiagnosisRequest]) -> DiagnosisResult:
-    """Capture until it can be said who holds each job."""
-    what, taken = request.parameters, list[str]()
+    """Capture until the blocking rank of each job is identified."""
+    parameters, captures = request.parameters, list[str]()
     if context.capturing.locked():
         raise _is_busy()
 
     def begins(order: CaptureRequest) -> None:
-        taken.append(order.id)
+        captures.append(order.id)
 
     async with context.capturing:
-        wanted = Diagnosis(what.samples, what.every_s, what.native, what.locals)
-        judged = await diagnose(context.store, context.control, wanted, begins)
-    publish_verdicts(context, (one.verdict for one in judged))
-    return DiagnosisResult([one.verdict for one in judged], taken)
+        wanted = Diagnosis(parameters.samples, parameters.every_s, parameters.native, parameters.locals)
+        diagnosed = await diagnose(context.store, context.control, wanted, begins)
+    publish_verdicts(context, (job.verdict for job in diagnosed))
+    return DiagnosisResult([job.verdict for job in diagnosed], captures)
 
 
 def publish_verdicts(context: WebContext, verdicts: Iterable[Verdict]) -> None:
@@ -97,7 +101,7 @@ def publish_verdicts(context: WebContext, verdicts: Iterable[Verdict]) -> None:
 
 def _is_busy() -> HttpProblemError:
     return http_problem(
-        409, "capturing", "a capture is under way", "wait for its end: it takes seconds", Retry_After="2"
+        409, "capturing", "a capture is in progress", "retry after it has ended, in a few seconds", Retry_After="2"
     )
 
 
@@ -105,7 +109,7 @@ OPERATIONS: Final = (
     Operation(
         "POST",
         "/captures",
-        "Read the stacks of all ranks at one instant, and fold them.",
+        "Capture the stacks of all ranks at one instant, grouped by equal stacks.",
         capture,
         StackCaptureRequest,
         CaptureResponse,

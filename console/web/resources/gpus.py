@@ -1,4 +1,4 @@
-"""`/gpus` and `/ranks`: what runs, and on what."""
+"""`/gpus` and `/ranks`."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ Name = Annotated[str, msgspec.Meta(max_length=253)]
 
 
 class GpusQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which of them."""
+    """Filter."""
 
-    node: Annotated[Name | None, msgspec.Meta(description="only those of this node")] = None
+    node: Annotated[Name | None, msgspec.Meta(description="only on this node")] = None
 
 
 class RanksQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which of them."""
+    """Filter."""
 
-    node: Annotated[Name | None, msgspec.Meta(description="only those of this node")] = None
-    job: Annotated[Name | None, msgspec.Meta(description="only those of this job")] = None
+    node: Annotated[Name | None, msgspec.Meta(description="only on this node")] = None
+    job: Annotated[Name | None, msgspec.Meta(description="only of this job")] = None
 
 
 class GpuList(msgspec.Struct):
-    """GPUs in the order of nodes and indices, MIG devices behind their GPU."""
+    """GPUs by node and index, MIG devices after their GPU."""
 
     gpus: list[GpuLine]
 
 
 class RankList(msgspec.Struct):
-    """Processes that are ranks, as far as detected."""
+    """Detected ranks."""
 
     ranks: list[RankLine]
 
 
 async def get_gpus(context: WebContext, request: OperationRequest[GpusQuery]) -> GpuList:
-    """Every GPU, or those of a node."""
+    """All GPUs, or those of one node."""
     node = request.parameters.node
     return GpuList([line for line in gpu_lines(context.store) if node in (None, line.node)])
 
 
 async def get_ranks(context: WebContext, request: OperationRequest[RanksQuery]) -> RankList:
-    """Every rank, or those of a node, a job, or both."""
+    """All ranks, or those of one node, one job, or both."""
     node, job = request.parameters.node, request.parameters.job
     rows = [row for row in jobs_of(context.store).rows if node in (None, row.node)]
     return RankList([rank_line(row) for row in rows if job is None or is_of_job(row.job, job)])
@@ -54,6 +54,6 @@ async def get_ranks(context: WebContext, request: OperationRequest[RanksQuery]) 
 OPERATIONS: Final = (
     Operation("GET", "/gpus", "All GPUs with their latest metrics and ranks.", get_gpus, GpusQuery, GpuList),
     Operation(
-        "GET", "/ranks", "Every rank of every job, where it runs and what it does.", get_ranks, RanksQuery, RankList
+        "GET", "/ranks", "All ranks of all jobs: node, process, state and metrics.", get_ranks, RanksQuery, RankList
     ),
 )

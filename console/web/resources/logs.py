@@ -1,4 +1,4 @@
-"""`/jobs/{id}/logs`: what all ranks of a job wrote, in one stream: `[0-63] loss 2.31`."""
+"""`/jobs/{id}/logs`: output of all ranks of a job, interleaved: `[0-63] loss 2.31`."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from ...text.sanitize import printable
 from ..operation import Operation, OperationRequest, WebContext
 from .jobs import JOB_NAME, started_job
 
-#: So many lines are in an answer; the newest.
+#: Lines in a response; the newest are kept.
 MAX_LINES: Final = 20_000
 
 
 class LogsRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Which lines."""
 
-    tail: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="the last lines of each rank")] = 200
+    tail: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="number of last lines of each rank")] = 200
     rank: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None, msgspec.Meta(description="only this rank")
     ] = None
     contains: Annotated[str, msgspec.Meta(max_length=256, description="only lines with this text")] = ""
-    fold: Annotated[bool, msgspec.Meta(description="equal lines of several ranks once")] = True
+    fold: Annotated[bool, msgspec.Meta(description="print equal lines of several ranks once")] = True
 
 
 class Logs(msgspec.Struct):
-    """Lines with who wrote them in front. `missing`: nodes whose output could not be read, and why."""
+    """Lines, each after its ranks. `missing`: nodes whose output could not be read, with the reason."""
 
     job: str
     lines: list[str]
-    dropped: int  # lines before the first of these that were too many for one answer
+    dropped: int  # older lines beyond the limit of a response
     missing: dict[str, str]
 
 
 async def get_logs(context: WebContext, request: OperationRequest[LogsRequest]) -> Logs:
-    """What the job wrote, as its nodes keep it."""
+    """Output of a job, as stored on its nodes."""
     view = started_job(context, request.name)
     collected = _Collected(view, request.parameters)
     nodes = [line.node for line in view.lines if line.now is not None]
-    async with context.reading:  # it is told to everybody: two readers would hear each other's lines
-        unsubscribe = context.hub.subscribe(collected.take)
+    async with context.reading:  # output is published on the bus: two readers would get each other's lines
+        unsubscribe = context.hub.subscribe(collected.append)
         try:
             failures = await context.control.follow_job(request.name, nodes, request.parameters.tail, follow=False)
         finally:
@@ -57,13 +57,13 @@ async def get_logs(context: WebContext, request: OperationRequest[LogsRequest]) 
 
 
 class _Collected:
-    """A sink of the hub that keeps the lines of one job."""
+    """Subscriber of the bus that collects the output of one job."""
 
     def __init__(self, view: JobStatus, wanted: LogsRequest) -> None:
         self._job, self._world_size, self._wanted = view.ordered.job, view.ordered.world_size, wanted
         self._lines: dict[Writer, list[str]] = {}
 
-    def take(self, records: Sequence[Published]) -> None:
+    def append(self, records: Sequence[Published]) -> None:
         rank = self._wanted.rank
         for record in records:
             if isinstance(record, Log) and record.source == "job" and record.job == self._job:
@@ -82,6 +82,6 @@ class _Collected:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/jobs/{id}/logs", "The last lines of all ranks in one stream, equal lines once.", get_logs,
+    Operation("GET", "/jobs/{id}/logs", "Last lines of all ranks, interleaved, equal lines once.", get_logs,
               LogsRequest, Logs, name_pattern=JOB_NAME),
 )  # fmt: skip

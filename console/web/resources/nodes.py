@@ -1,4 +1,4 @@
-"""`/nodes`: who is there, who could not be reached and why; nodes come, go, and are examined."""
+"""`/nodes`: state of all nodes; add, remove and examine nodes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..operation import NoParameters, Operation, OperationRequest, WebContext
 from ..problems import http_problem
 
 NODE_NAME: Final = r"^[A-Za-z0-9_@:][A-Za-z0-9_.:@\[\]-]{0,252}$"
-#: Letters that a node set has; whether they make one is said by whoever expands it.
+#: Characters of a node set; `expand` checks its syntax.
 NODE_SET: Final = r"^[A-Za-z0-9_@][A-Za-z0-9_.:@%,\[\]-]*$"
 NodeSet = Annotated[str, msgspec.Meta(pattern=NODE_SET, max_length=4096, description="node[01-04,7] or a,b")]
 
 
 class NodeFigures(msgspec.Struct):
-    """What a node does now, all of it unknown where it cannot be heard."""
+    """Latest host metrics of a node; null while it is not connected."""
 
     cpu_pct: float | None  # all CPUs together, 0 to 100
     load_1m: float | None
@@ -35,53 +35,53 @@ class NodeFigures(msgspec.Struct):
 
 
 class NodeSeen(msgspec.Struct):
-    """One node: reached or not, what it does, and what looking costs it."""
+    """One node: connection state, host metrics, and cost of the agent."""
 
     node: str
     about: NodeLine
     figures: NodeFigures
     cost: CostLine | None
-    heard: str | None  # when it last said something
+    heard: str | None  # time of the last record
 
 
 class NodeList(msgspec.Struct):
-    """Every node of this console."""
+    """All nodes of this console."""
 
     nodes: list[NodeSeen]
 
 
 class Added(msgspec.Struct):
-    """Nodes that are being connected to now; those that were there before are not among them."""
+    """Nodes that are being connected, without those that already were in this console."""
 
     added: list[str]
 
 
 class AddNodesRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Which nodes to add."""
+    """Nodes to add."""
 
     nodes: NodeSet
 
 
 class ExamineRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Which nodes to examine; null is all that are connected."""
+    """Nodes to examine; null for all that are connected."""
 
     nodes: NodeSet | None = None
 
 
 class Health(msgspec.Struct):
-    """What the doctor found on each node."""
+    """Result of the doctor's checks on each node."""
 
     nodes: list[NodeExam]
 
 
 class Removed(msgspec.Struct):
-    """A node that this console has let go of; what it said stays in recordings."""
+    """A removed node; its records stay in recordings."""
 
     removed: str
 
 
 def seen(now: NodeNow) -> NodeSeen:
-    """One node as it is now."""
+    """Current state of one node."""
     is_ok = now.state is not None and now.state.state == "ok"
     host = now.host if is_ok else None
     return NodeSeen(
@@ -102,17 +102,17 @@ def seen(now: NodeNow) -> NodeSeen:
 
 
 async def get_nodes(context: WebContext, request: OperationRequest[NoParameters]) -> NodeList:
-    """Every node."""
+    """All nodes."""
     return NodeList([seen(now) for now in sorted(context.store.nodes.values(), key=lambda now: natural(now.name))])
 
 
 async def add_nodes(context: WebContext, request: OperationRequest[AddNodesRequest]) -> Added:
-    """Begin to connect to more nodes."""
+    """Start to connect to more nodes."""
     return Added(list(await context.control.add_nodes(request.parameters.nodes)))
 
 
 async def remove_node(context: WebContext, request: OperationRequest[NoParameters]) -> Removed:
-    """Let go of a node."""
+    """Remove a node."""
     if request.name not in context.store.nodes:
         raise http_problem(
             404, "no_such_node", f"{request.name} is not a node of this console", "GET /nodes lists them"
@@ -120,21 +120,21 @@ async def remove_node(context: WebContext, request: OperationRequest[NoParameter
     try:
         await context.control.remove_node(request.name)
     except KeyError:
-        text = f"{request.name} was let go of in this moment"
-        raise http_problem(404, "no_such_node", text, "GET /nodes lists those that are left") from None
+        text = f"{request.name} was removed by another request"
+        raise http_problem(404, "no_such_node", text, "GET /nodes lists the nodes") from None
     return Removed(request.name)
 
 
 async def examine_nodes(context: WebContext, request: OperationRequest[ExamineRequest]) -> Health:
-    """What works on each node, what does not, and what to do."""
-    known = context.store.nodes
+    """Run the doctor's checks on nodes."""
+    nodes = context.store.nodes
     if request.parameters.nodes is None:
-        names = list(known)
+        names = list(nodes)
     else:
         names = [host.name for host in expand(request.parameters.nodes)]
-        strangers = [name for name in names if name not in known]
+        strangers = [name for name in names if name not in nodes]
         if strangers:
-            raise http_problem(404, "no_such_node", f"{', '.join(strangers[:8])}: no node of this console",
+            raise http_problem(404, "no_such_node", f"not a node of this console: {', '.join(strangers[:8])}",
                           "GET /nodes lists them")  # fmt: skip
     return Health(examine(await context.control.examine(sorted(names, key=natural))))
 
@@ -143,7 +143,7 @@ OPERATIONS: Final = (
     Operation(
         "GET",
         "/nodes",
-        "Every node: reached or not and why, what it does, what looking costs it.",
+        "All nodes: connection state, host metrics, cost of the agent.",
         get_nodes,
         NoParameters,
         NodeList,
@@ -151,7 +151,7 @@ OPERATIONS: Final = (
     Operation(
         "POST",
         "/nodes",
-        "Begin to connect to more nodes, for as long as this console runs.",
+        "Connect to more nodes until this console ends.",
         add_nodes,
         AddNodesRequest,
         Added,
@@ -160,7 +160,7 @@ OPERATIONS: Final = (
     Operation(
         "DELETE",
         "/nodes/{name}",
-        "Let go of a node; the next start of the console has it again.",
+        "Disconnect a node and remove it until the console is restarted.",
         remove_node,
         NoParameters,
         Removed,
@@ -169,7 +169,7 @@ OPERATIONS: Final = (
     Operation(
         "POST",
         "/nodes/health",
-        "What works on each node, what does not, and what to do.",
+        "Run the doctor's checks on nodes: what fails and what to do.",
         examine_nodes,
         ExamineRequest,
         Health,

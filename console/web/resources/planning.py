@@ -1,4 +1,4 @@
-"""`/jobs/plan` and the start of a job: what is asked for, what would run, and why not."""
+"""`/jobs/plan` and `POST /jobs`: plan and start a job."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..problems import HttpProblem, HttpProblemError, http_problem
 from .jobs import JobSeen, one_job
 from .nodes import NodeSet
 
-#: After its start a job is told of by each of its nodes; that takes a tick.
-_TOLD_S: Final = 15.0
-#: Names that gconsole gives to the processes of its jobs itself.
-_OURS: Final = ("GCONSOLE_JOB", "GCONSOLE_NODE_RANK")
+#: Seconds. After the start, until every node has reported the job.
+_REPORTED_S: Final = 15.0
+#: Prefixes of environment variables that gconsole sets itself.
+_RESERVED: Final = ("GCONSOLE_JOB", "GCONSOLE_NODE_RANK")
 
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
@@ -31,15 +31,15 @@ VariableName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", 
 
 
 class StartJobRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A job as it is wanted. Null: what [run] of hosts.toml says, else whatever fits."""
+    """Job request. Null: the default in [run] of hosts.toml, else whatever fits."""
 
     command: Annotated[tuple[Word, ...], msgspec.Meta(min_length=1, max_length=4096)]
     nodes: Count | None = None
-    gpus_per_node: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None  # 0: a job for CPUs
+    gpus_per_node: Annotated[int, msgspec.Meta(ge=0, le=1024)] | None = None  # 0: a CPU job
     procs_per_node: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     min_gpu_mem_bytes: Size = 0
     min_mem_bytes: Size = 0  # available memory of the host
-    min_disk_bytes: Size = 0  # free where the job works
+    min_disk_bytes: Size = 0  # free in the working folder
     select: NodeSet | None = None  # null: any
     launcher: Launcher | None = None
     workdir: Word | None = None
@@ -55,24 +55,24 @@ class NodePlan(msgspec.Struct):
     ranks: tuple[int, int]  # the first and the last
     gpus: tuple[int, ...]  # indices
     interface: str | None
-    commands: list[str]  # as they could be pasted into a shell there
+    commands: list[str]  # quoted for a shell
 
 
 class JobPlan(msgspec.Struct):
-    """A job that could start now. Nothing is promised: another one may be faster."""
+    """A job that could start now. Resources are not reserved: another job may take them."""
 
     job: str
     world_size: int
     master_addr: str
     master_port: int
     nodes: list[NodePlan]
-    left_out: tuple[tuple[str, str], ...]  # node, and why
+    left_out: tuple[tuple[str, str], ...]  # node and reason
     warnings: tuple[str, ...]
-    text: str  # the same for people
+    text: str  # the plan as text
 
 
 class JobStarted(msgspec.Struct):
-    """A job that runs now, the plan that it runs by, and what its nodes say of it so far."""
+    """A started job, its plan, and its state on its nodes so far."""
 
     job: str
     plan: JobPlan
@@ -80,49 +80,49 @@ class JobStarted(msgspec.Struct):
 
 
 async def plan_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobPlan:
-    """Where the job would run, and the exact command on each node; nothing is started."""
+    """Plan a job: its nodes, and the exact command on each. Starts nothing."""
     return planned(await _plan(context, request.parameters))
 
 
 async def start_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobStarted:
-    """Plan, and start the job on all of its nodes; if one of them cannot, on none."""
+    """Plan a job and start it on all of its nodes, or on none if one fails."""
     context.permit(Change.START_JOB)
-    async with context.starting:  # two that plan at once would be given the same GPUs
-        found = await _plan(context, request.parameters)
-        failures = await context.control.start_job(found.orders)
+    async with context.starting:  # two concurrent plans would get the same GPUs
+        plan = await _plan(context, request.parameters)
+        failures = await context.control.start_job(plan.orders)
         if failures:
             unknown = any(failure.name in ("left", "lost", "timeout") for failure in failures.values())
-            left = "it is unknown whether all of it has ended" if unknown else "nothing of it is left"
+            left = "it is unknown whether all processes have ended" if unknown else "no process is left"
             raise HttpProblemError(HttpProblem(
-                status=409, name="not_started", text=f"{found.job} was not started; {left}",
+                status=409, name="not_started", text=f"{plan.job} was not started; {left}",
                 try_="GET /jobs" if unknown else "", nodes=dict(failures),
             ))  # fmt: skip
-        context.hub.publish_own(Log(source="console", text=f"the job {found.job} was started over HTTP"))
+        context.hub.publish_own(Log(source="console", text=f"job {plan.job} was started over HTTP"))
         await context.until(
-            lambda: (view := job_status(context.store, found.job)) is not None and not view.unseen, _TOLD_S
+            lambda: (view := job_status(context.store, plan.job)) is not None and not view.unseen, _REPORTED_S
         )
-    return JobStarted(found.job, planned(found), one_job(context, found.job))
+    return JobStarted(plan.job, planned(plan), one_job(context, plan.job))
 
 
 async def _plan(context: WebContext, spec: StartJobRequest) -> LaunchPlan:
-    """Raises Refused where there is none."""
+    """Raises HttpProblemError if the job does not fit."""
     request = _request(context, spec)
     environments = {node.name: node.process_filter for node in context.config.nodes if node.process_filter}
     facts = node_facts(context.store, environments)
-    found = await make_plan(context.control, facts, request, new_job(request.command))
-    if isinstance(found, Refusal):
+    plan = await make_plan(context.control, facts, request, new_job(request.command))
+    if isinstance(plan, Refusal):
         raise HttpProblemError(HttpProblem(
-            status=409, name="no_plan", text=found.reason, left_out=found.left_out, change=found.change,
-            try_=found.change[0] if found.change else "",
+            status=409, name="no_plan", text=plan.reason, left_out=plan.left_out, change=plan.change,
+            try_=plan.change[0] if plan.change else "",
         ))  # fmt: skip
-    return found
+    return plan
 
 
 def _request(context: WebContext, spec: StartJobRequest) -> JobRequest:
     preferred = context.config.run
-    reserved = [name for name in spec.env if name.startswith(_OURS)]
+    reserved = [name for name in spec.env if name.startswith(_RESERVED)]
     if reserved:
-        raise http_problem(400, "reserved", f"{', '.join(reserved)}: gconsole knows its own jobs by that")
+        raise http_problem(400, "reserved", f"{', '.join(reserved)}: reserved for gconsole")
     select = spec.select or preferred.select or "auto"
     return JobRequest(
         command=spec.command, nodes=spec.nodes or preferred.nodes,
@@ -136,25 +136,25 @@ def _request(context: WebContext, spec: StartJobRequest) -> JobRequest:
     )  # fmt: skip
 
 
-def planned(found: LaunchPlan) -> JobPlan:
-    """A plan as it is told."""
-    first = found.first
+def planned(plan: LaunchPlan) -> JobPlan:
+    """The response for a plan."""
+    first = plan.first
     nodes = [
         NodePlan(
             node=node,
             ranks=(order.index * order.procs_per_node, (order.index + 1) * order.procs_per_node - 1),
-            gpus=found.gpu_indices[node], interface=found.interfaces.get(node),
+            gpus=plan.gpu_indices[node], interface=plan.interfaces.get(node),
             commands=[shell(command.argv, {**order.env, **command.env}) for command in order.commands],
         )
-        for node, order in found.orders.items()
+        for node, order in plan.orders.items()
     ]  # fmt: skip
-    return JobPlan(found.job, first.world_size, first.master_addr, first.master_port, nodes, found.left_out,
-                   found.warnings, plan_text(found))  # fmt: skip
+    return JobPlan(plan.job, first.world_size, first.master_addr, first.master_port, nodes, plan.left_out,
+                   plan.warnings, plan_text(plan))  # fmt: skip
 
 
 OPERATIONS: Final = (
-    Operation("POST", "/jobs/plan", "Which nodes would take a job, and the command on each; nothing is started.",
+    Operation("POST", "/jobs/plan", "Plan a job without starting it: its nodes, and the command on each.",
               plan_job, StartJobRequest, JobPlan, problems=(409,)),
-    Operation("POST", "/jobs", "Plan a job, and start it on all of its nodes or on none. Needs --allow-run.",
+    Operation("POST", "/jobs", "Plan a job and start it on all of its nodes, or on none. Needs --allow-run.",
               start_job, StartJobRequest, JobStarted, status=201, problems=(409,)),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""`/status`, `/clients` and `/metrics/latest`: what gswarm-profiler's users ask for, under its paths and in its words.
+"""`/status`, `/clients` and `/metrics/latest`: compatible with gswarm-profiler in paths, names and units.
 
-Its documentation promises percent from 0 to 100 and GB/s, and names a GPU `hostname:index:name`; so they are here.
-A figure that nobody measured is null. Our own words for the same things are in `/nodes` and `/gpus`.
+As in its documentation, shares are percent from 0 to 100, rates are GB/s, and a GPU is `hostname:index:name`. Values
+that were not measured are null. `/nodes` and `/gpus` have the same data under the names of this project.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GB: Final = 1e9
 
 
 class GswarmClient(msgspec.Struct):
-    """A node, in gswarm's word. `healthy`: it is connected and speaks."""
+    """A node, which gswarm calls a client. `healthy`: connected and sending records."""
 
     client_id: str
     hostname: str
@@ -44,40 +44,40 @@ class GswarmGpu(msgspec.Struct):
 
 
 class GswarmClientList(msgspec.Struct):
-    """Every node."""
+    """All nodes."""
 
     total_clients: int
     clients: list[GswarmClient]
 
 
 class Status(msgspec.Struct):
-    """How this console stands: gswarm's words first, ours behind them."""
+    """State of this console: first the fields of gswarm, then further ones."""
 
     freq: int  # between samples, milliseconds
-    enable_bandwidth_profiling: bool  # some GPU tells its PCIe traffic
-    enable_nvlink_profiling: bool  # some GPU tells its NVLink traffic
+    enable_bandwidth_profiling: bool  # some GPU reports PCIe traffic
+    enable_nvlink_profiling: bool  # some GPU reports NVLink traffic
     is_profiling: bool
     active_sessions: list[Running]
     connected_clients: list[str]
     total_gpus: int
     gpu_info: dict[str, list[GswarmGpu]]
     cluster: str
-    simulated: bool  # part of what is told here is simulated
+    simulated: bool  # part of the data is simulated
     nodes: dict[str, int]  # state → nodes in it
     jobs: int
     ranks: int
     findings: dict[str, int]  # severity → open findings
-    records_unknown: int  # of kinds that this version does not know
+    records_unknown: int  # of kinds unknown to this version
     version: int  # grows with every batch of records
 
 
 class GpuMetric(msgspec.Struct):
-    """Figures of one GPU: percent from 0 to 100, GB/s. `dram_*` is PCIe traffic, as gswarm means it."""
+    """Metrics of one GPU: percent from 0 to 100, GB/s. `dram_*` is PCIe traffic, as in gswarm."""
 
     physical_idx: int
     name: str | None
     gpu_util: float | None
-    mem_util: float | None  # memory in use, of what it has
+    mem_util: float | None  # memory in use
     dram_bandwidth_rx: float | None
     dram_bandwidth_tx: float | None
     nvlink_bandwidth_rx: float | None
@@ -85,14 +85,14 @@ class GpuMetric(msgspec.Struct):
 
 
 class SystemMetric(msgspec.Struct):
-    """Figures of one node, percent from 0 to 100."""
+    """Metrics of one node, percent from 0 to 100."""
 
     cpu_util: float | None
     dram_util: float | None  # of the host's memory
 
 
 class ClientMetrics(msgspec.Struct):
-    """What one node said last."""
+    """Latest metrics of one node."""
 
     hostname: str
     timestamp: str | None
@@ -101,17 +101,17 @@ class ClientMetrics(msgspec.Struct):
 
 
 class LatestMetrics(msgspec.Struct):
-    """What every connected node said last."""
+    """Latest metrics of all connected nodes."""
 
     timestamp: str
     client_data: dict[str, ClientMetrics]
 
 
 async def get_status(context: WebContext, request: OperationRequest[NoParameters]) -> Status:
-    """How this console stands."""
+    """State of this console."""
     store, by_node = context.store, _gpus_by_node(context.store)
-    found, table = store.gpus.values(), jobs_of(context.store)
-    gpus = [now.gpu for now in found if now.gpu is not None]
+    table = jobs_of(store)
+    gpus = [now.gpu for now in store.gpus.values() if now.gpu is not None]
     recordings = context.control.recordings
     active = [running(now) for now in recordings.active()] if recordings is not None else []
     nodes = store.nodes.values()
@@ -133,7 +133,7 @@ async def get_status(context: WebContext, request: OperationRequest[NoParameters
 
 
 async def get_clients(context: WebContext, request: OperationRequest[NoParameters]) -> GswarmClientList:
-    """Every node with its GPUs."""
+    """All nodes with their GPUs."""
     by_node = _gpus_by_node(context.store)
     clients = [
         _client(now, by_node.get(now.name, []))
@@ -143,9 +143,9 @@ async def get_clients(context: WebContext, request: OperationRequest[NoParameter
 
 
 async def get_latest(context: WebContext, request: OperationRequest[NoParameters]) -> LatestMetrics:
-    """The newest figures of every connected node."""
+    """Latest metrics of all connected nodes."""
     by_node = _gpus_by_node(context.store)
-    found = {
+    client_data = {
         now.name: ClientMetrics(
             hostname=_hostname(now), timestamp=iso(now.last_rx),
             gpus_metrics=[_metric(context.store, line) for line in by_node.get(now.name, [])],
@@ -154,19 +154,19 @@ async def get_latest(context: WebContext, request: OperationRequest[NoParameters
         for now in context.store.nodes.values()
         if is_ok(now)
     }  # fmt: skip
-    return LatestMetrics(datetime.now(UTC).isoformat(), found)
+    return LatestMetrics(datetime.now(UTC).isoformat(), client_data)
 
 
 def is_ok(now: NodeNow) -> bool:
-    """Whether a node is connected and has spoken."""
+    """Whether a node is connected and has sent its node record."""
     return now.state is not None and now.state.state == "ok" and now.node is not None
 
 
 def _gpus_by_node(store: Store) -> dict[str, list[GpuLine]]:
-    found: dict[str, list[GpuLine]] = defaultdict(list)
+    by_node: dict[str, list[GpuLine]] = defaultdict(list)
     for line in gpu_lines(store):
-        found[line.node].append(line)
-    return dict(found)
+        by_node[line.node].append(line)
+    return dict(by_node)
 
 
 def _hostname(now: NodeNow) -> str:
@@ -216,18 +216,23 @@ OPERATIONS: Final = (
     Operation(
         "GET",
         "/status",
-        "How this console stands: nodes, GPUs, jobs, recordings, findings.",
+        "State of this console: counts of nodes, GPUs, jobs, ranks and findings, active recordings.",
         get_status,
         NoParameters,
         Status,
     ),
     Operation(
-        "GET", "/clients", "Nodes with their GPUs, in gswarm's words.", get_clients, NoParameters, GswarmClientList
+        "GET",
+        "/clients",
+        "Nodes with their GPUs, as in gswarm-profiler.",
+        get_clients,
+        NoParameters,
+        GswarmClientList,
     ),
     Operation(
         "GET",
         "/metrics/latest",
-        "The newest figures of every node, in gswarm's words and units.",
+        "Latest metrics of all nodes, as in gswarm-profiler.",
         get_latest,
         NoParameters,
         LatestMetrics,
