@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobs import start_torchrun
-from live import Watched, watched
+from live_fleet import Watched, watched
 from rig import Rig
 
 from gconsole.core.control import CaptureRequest, new_capture

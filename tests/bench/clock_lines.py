@@ -9,8 +9,8 @@ import numpy as np
 
 from gconsole.analysis.clock.edge import edge_window
 from gconsole.analysis.clock.network_fit import Constraints, Mesh, intervals, solve
-from tests.clocks.judged import middle as median_of
-from tests.clocks.judged import windows
+from tests.clocks.evaluation import middle as median_of
+from tests.clocks.evaluation import windows
 from tests.clocks.synthetic import JITTER, SCENARIOS, bins, regular
 from tests.clocks.synthetic import measure as probe
 

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from live import watched
+from delayed_links import Judged, Words, delayed_both_ways, judged
+from live_fleet import watched
 from rig import Rig
-from shifted import Wrong, wrong_clocks
-from ways import Judged, Words, judged, slow_ways
+from skewed_clocks import Wrong, wrong_clocks
 
 from gconsole.analysis.clock.edge import slack_ns
 from gconsole.records import ClockBins
@@ -58,7 +58,7 @@ def measure(quick: bool) -> Outcome:
     return Outcome(
         rows,
         [
-            "two agents in namespaces, between them a relay of the tests (slow_way.c) that delays each packet by"
+            "two agents in namespaces, between them a relay of the tests (delay_relay.c) that delays each packet by"
             " a seeded distribution: uniform 100 ± 50 µs, or a queue of 50 µs + 60 % Exp(100 µs), first in first out;"
             " both ways alike; the far clocks are 5 ms ahead and 20 ppm fast",
             "error is the largest within the window; peer: the offset of the exchange with the least round trip of the"
@@ -77,7 +77,7 @@ async def _windows(rig: Rig, case: Case, count: int) -> list[Judged]:
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         truth = stack.enter_context(wrong_clocks(Path(scratch), DRIFTING, case.kernel_stamps))
         if case.way is not None:
-            stack.enter_context(slow_ways(*rig.nodes, case.way, case.way))
+            stack.enter_context(delayed_both_ways(*rig.nodes, case.way, case.way))
         hosts = rig.write_hosts_toml(Path(scratch, "hosts.toml"))
         flags = {"probe_cadence_us": case.cadence_us, "packet_spacing_us": case.spacing_us, "cpu_cap_pct": 60}
         async with watched(hosts, **{f"clock_{name}": value for name, value in flags.items()}) as fleet:

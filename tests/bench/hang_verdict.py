@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs import start_torchrun
-from live import Watched, watched
+from live_fleet import Watched, watched
 from rig import Rig
 from rig.detect import tool
 

@@ -144,8 +144,8 @@ def _beside_the_library(nodes: int, runs: int) -> tuple[list[float], list[float]
 
 def _made_up(examples: int) -> tuple[int, int]:
     """(requests, exit status of schemathesis)."""
-    from made_up import made_up
-    from talking import serving as api_process
+    from api_client import serving as api_process
+    from schemathesis_run import made_up
 
     with Rig(nodes=2, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
         hosts = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": 4})

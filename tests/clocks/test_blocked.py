@@ -6,8 +6,8 @@ import msgspec
 
 from gconsole.records import ClockBin, ClockBins
 
-from .fleets import Told
 from .synthetic import JITTER, a_fleet, probed, regular
+from .synthetic_fleet import Told
 
 
 def unanswered(record: ClockBins) -> ClockBins:

@@ -10,7 +10,7 @@ import pytest
 
 from gconsole.analysis.clock.edge import edge_window, noise_ns, slack_ns
 
-from .judged import judge, middle, windows
+from .evaluation import judge, middle, windows
 from .synthetic import JITTER, MS, QUEUE, SCENARIOS, VETH, Clock, bins, measure
 
 FULL = 800  # us between triples

@@ -9,7 +9,6 @@ import pytest
 from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.records import ClockBins, ClockSnapshot, ClockSource
 
-from .fleets import Told, common_at, stamped
 from .synthetic import (
     ASYM_FIXED,
     EPOCH,
@@ -25,6 +24,7 @@ from .synthetic import (
     snapshot,
     uniform,
 )
+from .synthetic_fleet import Told, common_at, stamped
 
 
 def told(count: int, windows: int = 3, path: Path = VETH, limits: ClockLimits | None = None, path_of=None, edges=None):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from shifted import Wrong
+from skewed_clocks import Wrong
 
 from .relay import jitter, lossy, queue
-from .relayed import seen
+from .relay_edge import seen
 
 US = 1e-6
 DRIFTING = Wrong(5_000_000, 20_000)  # 5 ms ahead, and 20 ppm fast

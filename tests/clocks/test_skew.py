@@ -28,8 +28,8 @@ from gconsole.analysis.skew.sync_points import capture_sync_points, first_of_per
 from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepSeen, StepTable
 from gconsole.records import Collective, PgStatus, RankStat, Stack
 
-from .fleets import Told
 from .synthetic import EPOCH, JITTER, MS, SECOND, US, VETH, Node, Path, a_fleet, probed, regular, wire
+from .synthetic_fleet import Told
 
 NODES = a_fleet(4, 1)
 PER_NODE = 2

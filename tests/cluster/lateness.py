@@ -13,12 +13,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import shifted
+import skewed_clocks
 from jobs import start_torchrun
 from jobs.launch import FOLDER
 from program import Run, run_program
 from rig import Rig
-from shifted import Truth, Wrong, copy_with_wrong_clock
+from skewed_clocks import Truth, Wrong, copy_with_wrong_clock
 
 from gconsole.analysis.skew.findings import SkewSnapshot
 from gconsole.cli.offline import folded
@@ -70,7 +70,7 @@ def fleet(rig: Rig, folder: Path, *late: Late) -> Iterator[Fleet]:
     hosts = rig.write_hosts_toml(folder / "hosts.toml")
     with start_torchrun(rig, rig.nodes, nproc_per_node=1, script=FOLDER / "gloo_beat.py", env=env) as job:
         job.wait_ready()
-        yield Fleet(hosts, truth, late, (sys.executable, shifted.__file__, str(folder / "gconsole_remote")))
+        yield Fleet(hosts, truth, late, (sys.executable, skewed_clocks.__file__, str(folder / "gconsole_remote")))
 
 
 def check_every_arrival(seen: SkewSnapshot, truth: Truth) -> int:

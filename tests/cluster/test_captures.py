@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs import start_ring, start_torchrun
-from live import watched
+from live_fleet import watched
 from program import batch, gconsole
 from rig import Rig
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from live import watched
+from live_fleet import watched
 from program import batch, gconsole
 from rig import Rig
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from live import Watched, watched
+from delayed_links import Judged, Words, delayed_both_ways, delayed_one_way, judged
+from live_fleet import Watched, watched
 from program import gconsole
 from rig import Node, Rig
 from rig.network import ip
-from shifted import Truth, Wrong, wrong_clocks
-from ways import Judged, Words, judged, slow_way, slow_ways
+from skewed_clocks import Truth, Wrong, wrong_clocks
 
 from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import ClockBins, ClockCost, ClockNode, ClockWindow
@@ -86,7 +86,7 @@ async def test_probes_take_the_network_that_was_chosen_over_ipv6(pair: Rig, tmp_
 
 async def through(rig: Rig, folder: Path, there: Words, back: Words) -> tuple[Watched, list[Judged]]:
     hosts = rig.write_hosts_toml(folder / "hosts.toml", clock={"cpu_cap_pct": 60})
-    with wrong_clocks(folder, DRIFTING) as truth, slow_ways(*rig.nodes, there, back):
+    with wrong_clocks(folder, DRIFTING) as truth, delayed_both_ways(*rig.nodes, there, back):
         async with watched(hosts) as fleet:
             await fleet.sampled()
             fleet.fleet.want_clocks("test", True)
@@ -175,7 +175,7 @@ async def crooked(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooke
             mesh = Mesh(fleet, count * (count - 1) // 2)
             await fleet.until(lambda: len(mesh.windows) >= clean, 60.0)
             before = errors(mesh.lines(), truth)
-            with slow_way(one, other, LONGER):
+            with delayed_one_way(one, other, LONGER):
                 mesh.forget()
                 await fleet.until(lambda: len(mesh.windows) >= max(4, clean), 60.0)
                 after = errors(mesh.lines(), truth)

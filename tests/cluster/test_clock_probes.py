@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from live import Watched, watched
+from live_fleet import Watched, watched
 from rig import Rig
-from shifted import Wrong, wrong_clocks
+from skewed_clocks import Wrong, wrong_clocks
 
 from gconsole.core.control import CaptureRequest, new_capture
 from gconsole.records import ClockBins, ClockCost, ClockSnapshot, Log

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live import watched
+from live_fleet import watched
 from program import batch, gconsole
 from rig import Node, Rig
 

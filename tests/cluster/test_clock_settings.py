@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from live import Watched, watched
+from live_fleet import Watched, watched
 from program import batch
 from rig import Rig
 

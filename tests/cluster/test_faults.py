@@ -8,24 +8,24 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import faulty
+import faulty_fleet
 import pytest
 from program import GCONSOLE, gconsole
 from rig import Rig
 from tmux import Tmux
 
 DEADLINE_S = 90.0
-EVERYTHING = [*faulty.EXPECTED.values(), *faulty.MORE]
+EVERYTHING = [*faulty_fleet.EXPECTED.values(), *faulty_fleet.MORE]
 
 
 @pytest.fixture(scope="module")
-def fleet(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[faulty.FaultyFleet]:
-    with Rig(nodes=faulty.names()) as rig:
-        yield faulty.FaultyFleet(rig, tmp_path_factory.mktemp("faulty"))
+def fleet(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[faulty_fleet.FaultyFleet]:
+    with Rig(nodes=faulty_fleet.names()) as rig:
+        yield faulty_fleet.FaultyFleet(rig, tmp_path_factory.mktemp("faulty"))
 
 
 @pytest.fixture(scope="module")
-def night(fleet: faulty.FaultyFleet, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict, str, Path]:
+def night(fleet: faulty_fleet.FaultyFleet, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict, str, Path]:
     """One watch of the fleet in which everything breaks: exit code, report, summary and the file of its records."""
     folder = tmp_path_factory.mktemp("night")
     report, recorded = folder / "report.json", folder / "records.ndjson"
@@ -34,7 +34,7 @@ def night(fleet: faulty.FaultyFleet, tmp_path_factory: pytest.TempPathFactory) -
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:  # fmt: skip
         began = time.monotonic()
-        while faulty.sampled(recorded) < faulty.FAULTS.keys():
+        while faulty_fleet.sampled(recorded) < faulty_fleet.FAULTS.keys():
             assert time.monotonic() - began < DEADLINE_S, "not all nodes were sampled"
             time.sleep(0.2)
         fleet.break_down()
@@ -62,18 +62,18 @@ def test_nobody_else_is_accused_and_errors_make_the_exit_code_1(night: tuple) ->
     status, report, _, _ = night
 
     found = sorted((line["id"], line["severity"]) for line in report["findings"])
-    shape = [line for line in report["findings"] if line["id"] == faulty.OF_SHAPE[0]]
+    shape = [line for line in report["findings"] if line["id"] == faulty_fleet.OF_SHAPE[0]]
 
-    assert found == sorted([*((id, severity) for id, severity, _ in EVERYTHING), faulty.OF_SHAPE[:2]])
-    assert [(line["culprits"], line["text"]) for line in shape] == [(["port"], faulty.OF_SHAPE[2])]
+    assert found == sorted([*((id, severity) for id, severity, _ in EVERYTHING), faulty_fleet.OF_SHAPE[:2]])
+    assert [(line["culprits"], line["text"]) for line in shape] == [(["port"], faulty_fleet.OF_SHAPE[2])]
     assert status == 1
 
 
 def test_a_driver_that_cannot_be_used_is_a_named_lack_of_its_node(night: tuple) -> None:
-    recorded = faulty.records(night[3])
+    recorded = faulty_fleet.records(night[3])
     missing = {one["node"]: [lack["name"] for lack in one["missing"]] for one in recorded if one["kind"] == "node"}
 
-    for node, (_, name) in faulty.BROKEN.items():
+    for node, (_, name) in faulty_fleet.BROKEN.items():
         assert name in missing[node]
 
 
@@ -89,7 +89,7 @@ def test_a_replay_has_the_findings_that_were_recorded_once(night: tuple, tmp_pat
     assert gconsole("batch", "--from", recorded, "--quiet", "--fail-on", "p2p_cycle").status in (0, 3)
 
 
-def test_the_screen_lists_every_fault(fleet: faulty.FaultyFleet) -> None:
+def test_the_screen_lists_every_fault(fleet: faulty_fleet.FaultyFleet) -> None:
     if subprocess.run(["which", "tmux"], capture_output=True, check=False).returncode:
         pytest.skip("tmux is not installed")
     terminal = Tmux(f"{GCONSOLE} {fleet.hosts('screen.toml')}", columns=400, rows=110)

@@ -1,6 +1,7 @@
-"""Everything that breaks around the console, produced on purpose: what is lost, what is doubled, what the screen says.
+"""Fault injection: what each fault costs in lost and duplicate records, and what the console shows.
 
-`world.py` is the cluster that most faults happen to: real nodes with a job, a console that records them with a linger,
-and a console with a screen. A test strikes, mends and asserts; its figures go to the ledger, of which `results.py`
-makes RESULTS.md. `soak.py` strikes for an hour. Nothing here knows the inside of the product but its session files.
+`fault_cluster.py` is the cluster that most faults happen to: real nodes with a job, a console that records them with a
+linger, and a console with a screen. A test injects a fault, removes it and asserts; its figures are appended by
+`measurements.py`, from which `results.py` writes RESULTS.md. `soak.py` injects random faults for an hour. Nothing here
+uses the inside of the product but its session files.
 """

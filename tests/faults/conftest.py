@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rig import Rig, missing_for
 
-from . import world as worlds
+from . import fault_cluster as worlds
 
 
 @pytest.fixture(scope="session", autouse=True)

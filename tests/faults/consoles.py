@@ -24,7 +24,7 @@ from tmux import Tmux
 from gconsole.records import AgentCost, Node, Record
 from gconsole.session.format.layout import SessionError
 
-from .tally import Tally
+from .record_counts import Tally
 
 DEADLINE_S = 60.0
 

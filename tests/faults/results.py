@@ -23,8 +23,8 @@ from rig import pick_mode
 
 from tests.bench.conditions import ROOT, conditions
 
-from . import ledger
-from .ledger import Row
+from . import measurements
+from .measurements import Row
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = ("fault", "times", "lost", "doubled", "in a gap", "unhealthy after", "healthy after", "shown after",
@@ -43,7 +43,7 @@ def main() -> int:
         path = options.ledger or Path(folder, "ledger.jsonl")
         path.touch()
         statuses = [_produce(path, options.short) for _ in range(options.rounds)]
-        rows = [row for one in (*options.keep, path) for row in ledger.read(one)]
+        rows = [row for one in (*options.keep, path) for row in measurements.read(one)]
     about = [*conditions(pick_mode().name), ("runs", f"{options.rounds} of this command; kept of earlier ones:"
              f" {len(options.keep)}")]  # fmt: skip
     RESULTS.write_text(as_markdown(rows, about))
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def _produce(path: Path, short: bool) -> int:
-    env = {**os.environ, ledger.VARIABLE: str(path)}
+    env = {**os.environ, measurements.VARIABLE: str(path)}
     argv = [sys.executable, "-m", "pytest", "tests/faults", "-q", *(["-m", "not full"] if short else [])]
     return subprocess.run(argv, cwd=ROOT, env=env, check=False).returncode
 

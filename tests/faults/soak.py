@@ -32,10 +32,10 @@ import numpy as np
 from jobs import start_ring
 from rig import Node, Rig
 
-from . import onnode
+from . import node_faults
 from .consoles import Recorder
-from .ledger import Row, write
-from .wire import bad_wire
+from .lossy_link import bad_wire
+from .measurements import Row, write
 
 NODES, EVERY_S, SAMPLE_S = 8, 20.0, 2.0
 GOAL_MB_H = 1.0
@@ -163,7 +163,7 @@ def _kill_agent(soak: Soak, node: Node) -> None:
 
 
 def _reboot(soak: Soak, node: Node) -> None:
-    onnode.reboot(node)
+    node_faults.reboot(node)
 
 
 def _stop_console(soak: Soak, node: Node) -> None:
@@ -180,7 +180,7 @@ FAULTS: Sequence[Callable[[Soak, Node], None]] = (
 def _agents(soak: Soak, node: Node) -> list[int]:
     """The agent that lingers there; none while it is on its way."""
     try:
-        return [onnode.lingering(node, soak.recorder.process.pid)]
+        return [node_faults.lingering(node, soak.recorder.process.pid)]
     except ValueError:
         return []
 

@@ -19,8 +19,8 @@ from gconsole.records import AgentCost, Finding, Record
 
 from . import other_console
 from .consoles import Recorder, any_instant, until
-from .ledger import Row, write
-from .world import World
+from .fault_cluster import World
+from .measurements import Row, write
 
 
 @contextlib.contextmanager

@@ -13,11 +13,11 @@ import pytest
 from program import GCONSOLE
 from rig import Node, Rig, keys
 
-from . import stranger
-from .awake import cores_awake
+from . import fake_agent
+from .busy_cores import cores_awake
 from .consoles import Recorded, Recorder, Screen, any_instant, until
-from .ledger import Row, is_kept, write
-from .names import Names
+from .dns_server import Names
+from .measurements import Row, is_kept, write
 
 MANY = 64
 NAMES = [f"n{number:02}" for number in range(MANY)]
@@ -34,10 +34,10 @@ def fleet() -> Iterator[Rig]:
     with Rig(nodes=["left", "right"], name="gcf2") as rig:
         rig.add_node("inner", behind=rig.add_bastion())
         for node in rig.nodes:
-            shutil.copy(stranger.__file__, node.folder / "stranger.py")
-            for how in stranger.KINDS:
+            shutil.copy(fake_agent.__file__, node.folder / "fake_agent.py")
+            for how in fake_agent.KINDS:
                 script = node.folder / how
-                script.write_text(f"#!/bin/sh\nexec python3 -I -S {node.inside}/stranger.py {how}\n")
+                script.write_text(f"#!/bin/sh\nexec python3 -I -S {node.inside}/fake_agent.py {how}\n")
                 script.chmod(0o755)
         yield rig
 
@@ -230,7 +230,7 @@ def test_a_node_that_says_what_no_agent_would_harms_nobody(
     left, right = fleet.nodes[:2]
     hosts = fleet.write_hosts_toml(tmp_path / "hosts.toml", only=[left.name], extra=entry(right, "bad", how))
     recorder = Recorder(hosts, tmp_path)
-    loud = right.folder / "stranger.py.loud"
+    loud = right.folder / "fake_agent.py.loud"
     ticks = 15 if is_kept() else 3
     with cores_awake() if is_kept() else contextlib.nullcontext():
         try:

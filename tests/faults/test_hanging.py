@@ -18,8 +18,8 @@ from gconsole.records import AgentCost, Gpu, Record, Stack
 from tests.gpus.nvml import library, scenarios
 
 from .consoles import Recorder, Screen, any_instant, until
-from .ledger import Row, write
-from .world import RINGED, World
+from .fault_cluster import RINGED, World
+from .measurements import Row, write
 
 #: What the screen says of a rank whose stacks did not come in time.
 TIMED_OUT = r"timed out: py-spy took longer than [\d.]+ s"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from .consoles import Recorder, any_instant, until
-from .ledger import Row, write
-from .wire import bad_wire
-from .world import World
+from .fault_cluster import World
+from .lossy_link import bad_wire
+from .measurements import Row, write
 
 LOST = "no data for"
 
@@ -123,7 +123,7 @@ def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) 
         fault.wait_until_well()  # before the cable is a good one again
 
 
-@pytest.mark.full  # its short form is in tests/cluster/test_loss.py
+@pytest.mark.full  # its short form is in tests/cluster/test_connection_loss.py
 def test_what_a_buffer_cannot_hold_is_counted(world: World, tmp_path: Path) -> None:
     """A cut that is longer than the agent's memory: every number is a record or stands in a gap."""
     node = world.rig.nodes[0]

@@ -9,9 +9,9 @@ import pytest
 
 from gconsole.fleet.link import DEAD_S
 
-from . import onnode
+from . import node_faults
 from .consoles import any_instant
-from .world import World
+from .fault_cluster import World
 
 ENDED = "lost .* s ago"
 
@@ -34,7 +34,7 @@ def test_a_rebooted_node_comes_back_with_a_new_agent_and_boot_id(world: World) -
         fault.strike()
         node.down()
         time.sleep(3)
-        onnode.reboot(node)
+        node_faults.reboot(node)
         fault.mend()
         fault.wait_until_well()
         assert fault.count.agents == 1
@@ -46,7 +46,7 @@ def test_an_agent_that_is_killed_is_started_again(world: World) -> None:
     with world.fault("agent killed (SIGKILL)", node, ENDED, loses=True, is_brief=True) as fault:
         fault.strike()
         fault.mend()
-        onnode.signal_all(node, onnode.every_agent(node), signal.SIGKILL)
+        node_faults.signal_all(node, node_faults.every_agent(node), signal.SIGKILL)
         fault.wait_until_lost()
         fault.wait_until_well()
         assert fault.count.agents == 1
@@ -57,14 +57,14 @@ def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) ->
     node = world.rig.nodes[2]
     what = f"agent stopped {stopped_s} s (SIGSTOP), continued"
     with world.fault(what, node, "no data for", loses=stopped_s > 20) as fault:
-        pids = onnode.every_agent(node)
+        pids = node_faults.every_agent(node)
         fault.strike()
-        onnode.signal_all(node, pids, signal.SIGSTOP)
+        node_faults.signal_all(node, pids, signal.SIGSTOP)
         time.sleep(stopped_s)
-        onnode.signal_all(node, pids, signal.SIGCONT)  # of those that were not ended and replaced meanwhile
+        node_faults.signal_all(node, pids, signal.SIGCONT)  # of those that were not ended and replaced meanwhile
         fault.mend()
         fault.wait_until_well()
-        assert len([agent for agent in onnode.agents(node) if agent["linger_s"]]) == 1
+        assert len([agent for agent in node_faults.agents(node) if agent["linger_s"]]) == 1
         if stopped_s < DEAD_S:
             assert node.name not in world.recorder.tally.dropped(fault.struck_ns), "its kernel acknowledges"
 
@@ -72,9 +72,9 @@ def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) ->
 def test_an_agent_that_gets_no_memory_goes_on_once_there_is_some(world: World) -> None:
     node = world.rig.nodes[1]
     with world.fault("agent out of memory (no more is given), then again some", node, loses=True) as fault:
-        pid = onnode.lingering(node, world.recorder.process.pid)
+        pid = node_faults.lingering(node, world.recorder.process.pid)
         fault.strike()
-        with onnode.without_memory(node.outer_pid(pid)):
+        with node_faults.without_memory(node.outer_pid(pid)):
             time.sleep(4)
         fault.mend()
         fault.wait_until_well()
@@ -84,10 +84,10 @@ def test_an_agent_that_gets_no_memory_goes_on_once_there_is_some(world: World) -
 def test_an_agent_that_the_oom_killer_ends_is_started_again(world: World) -> None:
     node = world.rig.nodes[0]
     with world.fault("agent ended by the OOM killer", node, loses=True) as fault:
-        pid = node.outer_pid(onnode.lingering(node, world.recorder.process.pid))
+        pid = node.outer_pid(node_faults.lingering(node, world.recorder.process.pid))
         fault.strike()
         fault.mend()
-        onnode.kill_by_memory_limit(pid)
+        node_faults.kill_by_memory_limit(pid)
         fault.wait_until_lost()
         fault.wait_until_well()
         assert fault.count.agents == 1
@@ -96,13 +96,13 @@ def test_an_agent_that_the_oom_killer_ends_is_started_again(world: World) -> Non
 @pytest.mark.parametrize("how", ["disk full", "home read-only"])
 def test_an_agent_starts_anew_on_a_node_that_cannot_be_written(world: World, how: str) -> None:
     node = world.rig.nodes[2]
-    unwritable = onnode.full_disks if how == "disk full" else onnode.read_only_home
+    unwritable = node_faults.full_disks if how == "disk full" else node_faults.read_only_home
     what = f"{how} on the node, and the agent killed there"
     with world.fault(what, node, ENDED, loses=True, is_brief=True) as fault, unwritable(node):
         world.recorder.wait_for_ticks([node.name])  # it goes on as it is
         any_instant()
         fault.strike()
-        onnode.signal_all(node, onnode.every_agent(node), signal.SIGKILL)
+        node_faults.signal_all(node, node_faults.every_agent(node), signal.SIGKILL)
         fault.mend()
         fault.wait_until_lost()
         fault.wait_until_well()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rig import Node, Rig
 
-from . import onnode
+from . import node_faults
 from .consoles import Recorder, any_instant, until
-from .ledger import Row, write
-from .wire import bad_wire
+from .lossy_link import bad_wire
+from .measurements import Row, write
 
 INNER = ["inner1", "inner2"]
 STOPPED_S = 4
@@ -98,7 +98,7 @@ def test_an_agent_behind_a_bastion_that_is_only_stopped_keeps_its_connection(tun
     recorder.wait_for(INNER)
     node = tunnels.node("inner2")
     before = recorder.read().count()
-    pid = onnode.lingering(node, recorder.process.pid)
+    pid = node_faults.lingering(node, recorder.process.pid)
     struck_ns = any_instant()
     node.kill(pid, signal.SIGSTOP)
     time.sleep(STOPPED_S)  # the fault itself

@@ -18,8 +18,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+from .mutate import varied
 from .targets import FOUND, TARGETS, Target
-from .vary import varied
 
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / ".fuzz"
@@ -48,7 +48,7 @@ def run(target: Target, seconds: int) -> Tried:
     for number, seed in enumerate(target.seeds()):
         (corpus / f"seed{number}").write_bytes(seed)
     argv = [
-        sys.executable, "-m", "tests.fuzz.one", target.name, str(corpus), str(FOUND / target.name),
+        sys.executable, "-m", "tests.fuzz.run_target", target.name, str(corpus), str(FOUND / target.name),
         f"-max_total_time={seconds}", f"-max_len={target.most}", f"-rss_limit_mb={RSS_MB}", "-timeout=20",
         "-print_final_stats=1", f"-dict={Path(__file__).parent / 'dictionary.txt'}", f"-artifact_prefix={folder}/",
     ]  # fmt: skip

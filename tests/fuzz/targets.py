@@ -29,8 +29,8 @@ from gconsole_remote.clocks import packet
 from gconsole_remote.comms import flight_recorder, nccl_log, nccl_ras
 from gconsole_remote.stacks import py_spy, pystack
 
-from .sent import MEMORY, parquet_seeds, read_parquet
-from .talk import CAPTURE, HELLO, Talk
+from .conversation import CAPTURE, HELLO, Talk
+from .sent_session import MEMORY, parquet_seeds, read_parquet
 
 TESTS = Path(__file__).parents[1]
 FLIGHT = TESTS / "unit/comms/recorded"

@@ -13,7 +13,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "unit" / "remote")]  # for `nvml`, 
 def watch(tmp_path, monkeypatch):
     """`watch(lines)` is a started sampler over these lines, with its `Scenario`; stopped when the test ends."""
     from nvml.library import Scenario, load
-    from watching import Watching
+    from started_sampler import Watching
 
     load()
     monkeypatch.setattr("gconsole_remote.nvml.events.WAIT_MS", 20)

@@ -9,7 +9,7 @@ import pytest
 # So that `from rig import Rig` and `from jobs import Job` work, as in the tests of the cluster.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
-from given import needs_torch, rig
+from fixtures import needs_torch, rig
 
 __all__ = ["needs_torch", "rig"]  # fixtures
 

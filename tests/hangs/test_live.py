@@ -6,8 +6,8 @@ import pytest
 from program import batch
 from rig import Rig
 
-from .lab import arguments, running
 from .labels import JOBS, Labelled
+from .live_jobs import arguments, running
 from .score import NOTHING, outcome, said_by
 
 LIVE = [job for job in JOBS if job.live]

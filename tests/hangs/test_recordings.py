@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from .baselines import minority, torchfrtrace
 from .labels import JOBS, Labelled, Truth
-from .recorded import RECORDINGS, stored, unpacked, verdicts
-from .rivals import minority, torchfrtrace
+from .recording import RECORDINGS, stored, unpacked, verdicts
 from .score import NOTHING, Outcome, Said, outcome, said_by, score, table, whom_outcome
 
 ROOT = Path(__file__).parents[2]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from .baselines import minority
 from .labels import JOBS, Truth
-from .rivals import minority
 from .score import NOTHING, Said, outcome, said_by, score, whom_outcome
 
 BEHIND = Truth(frozenset({"hung"}), frozenset({"rank_missing"}), frozenset({1, 3}), frozenset({"file_io"}))

@@ -11,9 +11,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 sys.path.insert(0, str(Path(__file__).parent))  # and `from talking import Api`
 
-from given import four_nodes, needs_torch
+from api_client import Api, serving
+from fixtures import four_nodes, needs_torch
 from rig import Rig
-from talking import Api, serving
 
 __all__ = ["needs_torch"]  # a fixture
 

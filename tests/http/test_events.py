@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from talking import Api, until
+from api_client import Api, until
 
 #: So many streams there are.
 STREAMS = 32

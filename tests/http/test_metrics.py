@@ -6,11 +6,11 @@ import concurrent.futures
 from collections.abc import Iterable
 
 import pytest
+from api_client import Api, until
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 from rig import Rig
-from talking import Api, until
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 SCRAPES, CLIENTS = 1000, 4

@@ -6,7 +6,7 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
-from talking import DEADLINE_S, Api
+from api_client import DEADLINE_S, Api
 
 #: As many as would keep a server with a thread each from answering anybody.
 CLIENTS = 100

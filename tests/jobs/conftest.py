@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parent))  # and `from starting import run`
 
-from given import needs_torch, rig
+from fixtures import needs_torch, rig
 from rig import Rig
 
 __all__ = ["needs_torch", "rig"]  # fixtures

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rig import Rig
-from starting import processes_of, run, started
+from run_command import processes_of, run, started
 
 LIMIT_BYTES = 192 << 20
 MEMORY = Path("/sys/fs/cgroup/memory")

@@ -9,7 +9,7 @@ from pathlib import Path
 import fork_server
 from program import GCONSOLE, gconsole
 from rig import Rig
-from starting import PLAIN, processes_of, run, started, the_jobs, until
+from run_command import PLAIN, processes_of, run, started, the_jobs, until
 
 #: Somebody else takes the port.
 LISTEN = """

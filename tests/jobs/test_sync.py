@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rig import Rig
-from starting import PLAIN, processes_of, run
+from run_command import PLAIN, processes_of, run
 
 
 def test_a_job_starts_from_a_folder_that_was_nowhere_but_here(rig: Rig, tmp_path: Path) -> None:

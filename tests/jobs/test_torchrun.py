@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from jobs import find_torch_python
 from rig import Rig
-from starting import TORCH_OPTIONS, TRAIN, processes_of, run, started, the_jobs, until
+from run_command import TORCH_OPTIONS, TRAIN, processes_of, run, started, the_jobs, until
 
 pytestmark = pytest.mark.usefixtures("needs_torch")
 

@@ -126,7 +126,7 @@ MUTATIONS: Final = (
         "accept-new takes a plain key where an authority is known",
         "return bool(keys or authorities)",
         "return bool(keys)",
-        (f"{FLEET}/test_host_keys.py", "tests/cluster/test_host_keys_behind.py"),
+        (f"{FLEET}/test_host_keys.py", "tests/cluster/test_jump_host_keys.py"),
     ),
     Mutation(
         "known_hosts_joined_lines",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[2]))  # for `tests.fuzz`, which needs no conftest
 
+from tests.fuzz.mutate import varied
 from tests.fuzz.targets import FOUND, TARGETS
-from tests.fuzz.vary import varied
 
 REGRESSIONS = [(name, path) for name in TARGETS for path in sorted((FOUND / name).glob("*"))]
 

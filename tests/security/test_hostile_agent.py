@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harmless import assert_safe_cells, assert_safe_page, assert_safe_text
-from lies import TOUCHED, as_bytes
-from live import watched
+from hostile_records import TOUCHED, as_bytes
+from injection_checks import assert_safe_cells, assert_safe_page, assert_safe_text
+from live_fleet import watched
 from program import Run, batch, gconsole
 from rig import Node, Rig, pythons
 from tmux import Tmux
@@ -39,7 +39,7 @@ def take_over(node: Node, how: str, said: bytes = b"") -> None:
     """From the next connection on this node's `python3` is the hostile agent."""
     folder = node.folder / "evil"
     folder.mkdir()
-    (folder / "agent.py").write_text((HERE / "evil_agent.py").read_text())
+    (folder / "agent.py").write_text((HERE / "hostile_agent.py").read_text())
     (folder / "how").write_text(how)
     (folder / "said").write_bytes(said)
     (folder / "answers.json").write_text(json.dumps(ANSWERS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from live import watched
+from live_fleet import watched
 from rig import Node, Rig
 
 #: What another user of the node tries: to be told who is there, and to end it.

@@ -11,8 +11,8 @@ import sys
 import threading
 
 import pytest
-from harmless import assert_safe_text
-from lies import TEXTS
+from hostile_records import TEXTS
+from injection_checks import assert_safe_text
 
 from gconsole.cli.terminal import PrintableOut
 from gconsole.records import Log, NodeState

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from sessionfiles import gpus
+from session_files import gpus
 
 from gconsole.core.bus import Hub
 from gconsole.records import Gap, Log

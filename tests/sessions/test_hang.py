@@ -25,7 +25,7 @@ def test_a_recorded_hang_is_killed_recovered_replayed_and_judged_as_it_was_live(
     file = tmp_path / "hang.ndjson"
     file.write_bytes(lzma.decompress((HANGS / f"{hang}.ndjson.xz").read_bytes()))
     folder = tmp_path / "sessions"
-    recording = subprocess.Popen([sys.executable, Path(__file__).with_name("hang.py"), folder, "night", file],
+    recording = subprocess.Popen([sys.executable, Path(__file__).with_name("record_hang.py"), folder, "night", file],
                                  stdout=subprocess.PIPE, text=True)  # fmt: skip
     try:
         assert recording.stdout is not None

@@ -12,7 +12,7 @@ from gconsole.session.format import reader
 from gconsole.session.format.layout import Session
 from gconsole.session.record import recovery
 
-STREAM = Path(__file__).parent / "stream.py"
+STREAM = Path(__file__).parent / "record_stream.py"
 KILLS_EACH = 10
 
 

@@ -5,7 +5,7 @@ import signal
 from collections import defaultdict
 
 import pytest
-from localprogram import Program, ended
+from local_program import Program, ended
 
 from gconsole.records import Gap, Mark, NodeState
 from gconsole.session.format.layout import named

@@ -6,7 +6,7 @@ import signal
 from collections import defaultdict
 
 import pytest
-from localprogram import GCONSOLE, Program, ended
+from local_program import GCONSOLE, Program, ended
 from tmux import Tmux
 
 from gconsole.records import Gap, Gpu

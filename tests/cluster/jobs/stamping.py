@@ -1,8 +1,9 @@
 """A proxy of a rank's worker server: what the rank stamped itself comes out as if its node's clock were wrong.
 
-All nodes of the rig share one clock. The agents of a test read theirs with a known error (`shifted`), and the ranks'
-own stamps have to have the same error: the proxy takes the place of the worker server, asks the real one, and changes
-the instants in what it says. An agent finds it as it finds a worker server, by a thread of that name in accept().
+All nodes of the rig share one clock. The agents of a test read theirs with a known error (`skewed_clocks`), and the
+ranks' own stamps need the same error: the proxy takes the place of the worker server, forwards requests to the real
+one, and changes the instants in its answers. An agent finds it as it finds a worker server, by a thread of that name
+in accept().
 """
 
 import bisect

@@ -8,7 +8,7 @@ from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_builders import any_record
-from sessionfiles import crashed
+from session_files import crashed
 
 from gconsole.core.bus import Hub
 from gconsole.records import KINDS, encode

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
-from sessionfiles import SECOND, crashed, gpus
+from session_files import SECOND, crashed, gpus
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import Mark

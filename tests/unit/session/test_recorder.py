@@ -7,7 +7,7 @@ from collections import deque
 
 import msgspec
 import pytest
-from sessionfiles import SECOND, gpus
+from session_files import SECOND, gpus
 
 from gconsole.core.bus import Hub
 from gconsole.core.control import Selection

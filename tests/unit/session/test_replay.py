@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sessionfiles import SECOND, crashed
+from session_files import SECOND, crashed
 
 from gconsole.core.control import CaptureRequest
 from gconsole.core.store import Store

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from live import Watched
+from live_fleet import Watched
 from rig import Rig
 
 from gconsole.config import load

@@ -1,7 +1,7 @@
-"""What stands in for an agent on a node, in a few lines: a light one, or one that says what no agent would.
+"""A small script in place of a node's agent: well-behaved, or violating the protocol in one way.
 
-Run as `stranger.py HOW`, it greets and then says a tick a second and answers pings; HOW "light" does nothing else, and
-everybody else begins with it once there is a file of its name with `.loud` behind it.
+Run as `fake_agent.py HOW`, it greets, sends a tick a second and answers pings. HOW "light" does nothing else; the other
+modes begin once a file of the script's name with `.loud` appended exists.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Makes the recordings anew: every labelled job once, for real, watched and captured by `gconsole batch --records`.
 
-    GCONSOLE_TEST_TORCH_PYTHON=… python -m tests.hangs.record [JOB …]
+    GCONSOLE_TEST_TORCH_PYTHON=… python -m tests.hangs.make_recordings [JOB …]
 
 Each is the file that `gconsole batch hosts.toml --records records.ndjson --for 7s --diagnose` writes. Needs what the
 tests of the cluster need (namespaces, OpenSSH) and torch; about 20 s a job. What a recording says of
@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 from jobs import find_torch_python
 from rig import Rig
 
-from .lab import arguments, running
 from .labels import JOBS, Labelled
+from .live_jobs import arguments, running
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = Path(__file__).parent / "recordings"

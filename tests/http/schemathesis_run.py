@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from talking import Api
+from api_client import Api
 
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 #: These take seconds for every request that is well-formed, or reach out for machines that are none of ours; of them

@@ -8,13 +8,13 @@ import ssl
 from pathlib import Path
 
 import pytest
+from api_client import Api, serving
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from program import gconsole
 from rig import Rig
-from talking import Api, serving
 
 
 def test_every_operation_wants_the_token(api: Api) -> None:

@@ -14,8 +14,8 @@ from jobs import start_ring
 from rig import Node, Rig
 
 from .consoles import Recorder, Screen, any_instant, until
-from .ledger import Row, is_kept, write
-from .tally import Count
+from .measurements import Row, is_kept, write
+from .record_counts import Count
 
 #: The agent of the recording console outlives a cut this long.
 LINGER_S = 600

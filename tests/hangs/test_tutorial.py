@@ -20,8 +20,8 @@ from tmux import DEADLINE_S, Tmux
 from gconsole.session.format.layout import Session
 from gconsole.session.manage.catalog import entry_of
 
-from .lab import running
 from .labels import JOBS
+from .live_jobs import running
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -13,12 +13,12 @@ from functools import cache
 from pathlib import Path
 
 from rig import Node, RigUnavailable
-from shifted import Truth
+from skewed_clocks import Truth
 
 from gconsole.analysis.clock.edge import EdgeWindow, edge_window
 from gconsole.records import ClockBins
 
-_SOURCE = Path(__file__).with_name("slow_way.c")
+_SOURCE = Path(__file__).with_name("delay_relay.c")
 Words = Sequence[object]
 
 
@@ -30,17 +30,17 @@ def _program() -> Path:
         raise RigUnavailable("no C compiler for the relay that delays")
     folder = tempfile.mkdtemp(prefix="gconsole-way-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    target = Path(folder, "slow_way")
+    target = Path(folder, "delay_relay")
     subprocess.run([compiler, "-O2", "-Wall", "-o", str(target), str(_SOURCE), "-lm"], check=True)
     return target
 
 
 @contextmanager
-def slow_way(node: Node, other: Node, words: Words, seed: int = 1) -> Iterator[None]:
-    """What `node` sends to `other` takes as long as `words` say (see slow_way.c); not what comes back."""
-    if not (node.folder / "slow_way").exists():
-        shutil.copy(_program(), node.folder / "slow_way")  # /tmp is each node's own
-    argv = [f"{node.inside}/slow_way", "eth0", node.address, other.address, str(seed), *map(str, words)]
+def delayed_one_way(node: Node, other: Node, words: Words, seed: int = 1) -> Iterator[None]:
+    """What `node` sends to `other` takes as long as `words` say (see delay_relay.c); not what comes back."""
+    if not (node.folder / "delay_relay").exists():
+        shutil.copy(_program(), node.folder / "delay_relay")  # /tmp is each node's own
+    argv = [f"{node.inside}/delay_relay", "eth0", node.address, other.address, str(seed), *map(str, words)]
     with node.run(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None and program.stdout is not None
         try:
@@ -52,11 +52,11 @@ def slow_way(node: Node, other: Node, words: Words, seed: int = 1) -> Iterator[N
 
 
 @contextmanager
-def slow_ways(one: Node, other: Node, there: Words, back: Words, seed: int = 1) -> Iterator[None]:
+def delayed_both_ways(one: Node, other: Node, there: Words, back: Words, seed: int = 1) -> Iterator[None]:
     """Both ways between two nodes."""
     with ExitStack() as stack:
-        stack.enter_context(slow_way(one, other, there, 2 * seed))
-        stack.enter_context(slow_way(other, one, back, 2 * seed + 1))
+        stack.enter_context(delayed_one_way(one, other, there, 2 * seed))
+        stack.enter_context(delayed_one_way(other, one, back, 2 * seed + 1))
         yield
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from shifted import Truth, Wrong, copy_with_wrong_clock
+from skewed_clocks import Truth, Wrong, copy_with_wrong_clock
 
 from gconsole.analysis.clock.edge import EdgeWindow, edge_window
 from gconsole.records import ClockBins

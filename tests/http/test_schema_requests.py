@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from made_up import made_up
-from talking import Api
+from api_client import Api
+from schemathesis_run import made_up
 
 
 def test_every_answer_is_as_the_document_says(api: Api, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:

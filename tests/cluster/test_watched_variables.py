@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from jobs import start_ring, start_torchrun
-from live import Watched, watched
+from live_fleet import Watched, watched
 from program import batch
 from rig import Rig
 

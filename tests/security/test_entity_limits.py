@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from lies import OURS
+from hostile_records import OURS
 from msgspec import inspect as types
 
 from gconsole.analysis.clock import windows as clockwindows

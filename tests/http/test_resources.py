@@ -8,7 +8,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from talking import Api, until
+from api_client import Api, until
 
 NAMES = ["node1", "node2", "node3", "node4"]
 

@@ -1,4 +1,4 @@
-"""One target under atheris (libFuzzer): `python -m tests.fuzz.one NAME CORPUS [-max_total_time=60 …]`.
+"""One target under atheris (libFuzzer): `python -m tests.fuzz.run_target NAME CORPUS [-max_total_time=60 …]`.
 
 The imports of the product come after atheris has taken hold of them: it counts which lines an input reaches.
 """

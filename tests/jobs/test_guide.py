@@ -8,7 +8,7 @@ import pytest
 from jobs import find_torch_python
 from program import batch
 from rig import Rig
-from starting import TORCH_OPTIONS, TRAIN, processes_of, run, the_jobs, until
+from run_command import TORCH_OPTIONS, TRAIN, processes_of, run, the_jobs, until
 
 GUIDE = Path(__file__).parents[2] / "docs/guide/jobs.md"
 pytestmark = pytest.mark.usefixtures("needs_torch")

@@ -19,7 +19,7 @@ from gconsole.records import Rank, StackFrame
 from gconsole_remote.stacks import py_spy
 
 from .labels import JOBS
-from .recorded import stored, unpacked, verdicts
+from .recording import stored, unpacked, verdicts
 
 DEADLINE_S = 60.0
 

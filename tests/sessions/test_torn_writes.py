@@ -1,7 +1,7 @@
 """Torn writes and flipped bits: what is whole is read, what is not is said, and no wrong record ever comes out."""
 
 import pytest
-from sessionfiles import crashed, gpus
+from session_files import crashed, gpus
 
 from gconsole.records import encode
 from gconsole.session.format import reader, zstd_frames

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from api_client import Api, serving, until
 from jobs import TORCH_ENVIRONMENT, find_torch_python
 from rig import Rig
-from starting import processes_of
-from talking import Api, serving, until
+from run_command import processes_of
 
 pytestmark = pytest.mark.usefixtures("needs_torch")
 

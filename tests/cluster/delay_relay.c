@@ -1,7 +1,7 @@
 /* One way between two nodes, made slow: runs in the sender's network namespace until its stdin ends.
  *
- *     slow_way DEVICE OWN DESTINATION SEED uniform LEAST MOST             microseconds
- *     slow_way DEVICE OWN DESTINATION SEED queue LEAST SHARE MEAN         first in, first out; exponential
+ *     delay_relay DEVICE OWN DESTINATION SEED uniform LEAST MOST             microseconds
+ *     delay_relay DEVICE OWN DESTINATION SEED queue LEAST SHARE MEAN         first in, first out; exponential
  *
  * then, at will, `lost SHARE`, `twice SHARE`, `overtake SHARE BY`: the share of packets that are lost, come twice, or
  * wait that much longer than those after them.

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from live import watched
+from live_fleet import watched
 from program import GCONSOLE
 from rig import Node, Rig
 
