@@ -39,7 +39,7 @@ def collectives_text(communications: Iterable[Communication], width: int = 110) 
     """Sources and faults of each job as text; empty without collective data."""
     lines: list[Line] = []
     for communication in communications:
-        if communication.faults or communication.troubles or communication.heard:
+        if communication.faults or communication.troubles or communication.sources:
             attempt = f" attempt {communication.attempt}" if communication.attempt else ""
             lines += [plain("")] if lines else []
             lines += [plain(f"collectives  {clean(communication.job)}{attempt}"), *fault_lines(communication, width)]
@@ -49,7 +49,7 @@ def collectives_text(communications: Iterable[Communication], width: int = 110) 
 def fault_lines(communication: Communication, width: int) -> list[Line]:
     """Sources and their errors, faults, circular waits."""
     lines: list[Line] = [_heading("SOURCES", "")]
-    for source, ranks in communication.heard:
+    for source, ranks in communication.sources:
         lines.append(Line((Span(f"  {source}  ", "text"), Span(f"[{fold_numbers(ranks)}]" if ranks else "", "strong"))))
     for trouble in communication.troubles:
         rank = f" rank {trouble.rank}" if trouble.rank is not None else ""

@@ -23,7 +23,7 @@ _BAR: Final = 24
 def of_kind(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[JobSkew, ...]:
     """Jobs with analysed sync points of that kind."""
     by_kind = {"collectives": seen.collectives, "steps": seen.steps, "captures": seen.captures}[kind]
-    return tuple(skew for skew in by_kind if skew.judged)
+    return tuple(skew for skew in by_kind if skew.analysed)
 
 
 def skew_text(
@@ -39,7 +39,7 @@ def skew_text(
 def head_spans(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[Span, ...]:
     """`collectives  240 analysed  12 within clock error  3 incomplete`, and the source of steps."""
     skews = of_kind(seen, kind)
-    analysed, unresolved = sum(len(skew.judged) for skew in skews), sum(skew.unresolved for skew in skews)
+    analysed, unresolved = sum(len(skew.analysed) for skew in skews), sum(skew.unresolved for skew in skews)
     incomplete = sum(skew.incomplete for skew in skews)
     spans = [Span(f"  {kind}", "text")]
     if kind == "steps" and seen.steps_by:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..text.cells import fit, width_of
 from .status import GLYPHS, Status
 
-#: Every style name a widget knows: plain, quiet, loud, the five states, `badge`s (drawn reversed), what is picked, …
+#: Every style name: plain, quiet, loud, the five states, badges (drawn reversed), the selection, tabs.
 STYLES = (
     "text", "muted", "strong", "accent", "rule", "key",
     "ok", "warning", "failed", "unknown", "stale",

@@ -1,4 +1,4 @@
-"""The five things a state can be, and the glyph that says the same as its colour."""
+"""The five statuses with their glyphs, and display words of states and confidences."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Literal
 Status = Literal["ok", "warning", "failed", "unknown", "stale"]
 
 GLYPHS: dict[Status, str] = {"ok": "●", "warning": "▲", "failed": "✖", "unknown": "◌", "stale": "◐"}
-#: Worst first: the order in which states are counted and listed.
+#: Order in which statuses are counted and listed, worst first.
 BY_WEIGHT: tuple[Status, ...] = ("failed", "warning", "stale", "unknown", "ok")
 
-#: What a rank does (`RankStat.state`, and what the console adds) → how bad that is.
+#: State of a rank (`RankStat.state`, and those the console adds) → status.
 RANK_STATUS: dict[str, Status] = {
     "moving": "ok",
     "waiting": "warning",
@@ -29,7 +29,7 @@ RANK_STATUS: dict[str, Status] = {
 SEVERITY_STATUS: dict[str, Status] = {"error": "failed", "warning": "warning", "info": "unknown"}
 
 
-#: State of a record or a row → the word on the screen, where it is not the same.
+#: Display words of states that differ from the record.
 _STATE_WORDS = {
     "moving": "running",
     "idle": "waiting",
@@ -55,5 +55,5 @@ def confidence_word(confidence: str) -> str:
 
 
 def rank_status(state: str) -> Status:
-    """How bad a rank's state is; unknown states are `unknown`."""
+    """Status of a rank's state; `unknown` for other states."""
     return RANK_STATUS.get(state, "unknown")

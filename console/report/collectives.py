@@ -151,7 +151,7 @@ class CollectivesLine(msgspec.Struct):
 def collectives_line(store: Store) -> CollectivesLine:
     """The collectives of every job."""
     newest = newest_communications(store).values()
-    covered = [job for _, job in newest if job.heard]
+    covered = [job for _, job in newest if job.sources]
     return CollectivesLine(
         groups=[_group(capture, job, group) for capture, job in newest for group in job.groups],
         faults=[_fault(capture, job, fault) for capture, job in newest for fault in job.faults],
@@ -176,21 +176,14 @@ def _job_line(line: type[L], job: Communication, part: object) -> L:
 
 
 def _group(capture: CaptureNow, job: Communication, group: ProcessGroup) -> ProcessGroupLine:
+    members = [
+        MemberLine(rank, member.last if member.last >= 0 else None, member.waits_in())
+        for rank, member in sorted(group.members.items())
+    ]
     return ProcessGroupLine(
-        capture=capture.id,
-        job=job.job,
-        attempt=job.attempt,
-        source=group.witness,
-        name=group.name,
-        desc=group.desc,
-        ranks=list(group.ranks),
-        is_whole=group.is_whole,
-        unseen=list(group.unseen),
-        members=[
-            MemberLine(rank, member.last if member.last >= 0 else None, member.waits_in())
-            for rank, member in sorted(group.members.items())
-        ],
-    )
+        capture=capture.id, job=job.job, attempt=job.attempt, source=group.witness, name=group.name, desc=group.desc,
+        ranks=list(group.ranks), is_whole=group.is_whole, unseen=list(group.unseen), members=members,
+    )  # fmt: skip
 
 
 def _fault(capture: CaptureNow, job: Communication, fault: Fault) -> FaultLine:

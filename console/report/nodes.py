@@ -120,27 +120,8 @@ def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
     node, uuid = key
     info = now.info or GpuInfo(index=now.gpu.index if now.gpu else 0, uuid=uuid)
     gpu = now.gpu if now.gpu and not info.lost else Gpu(index=info.index, uuid=uuid)  # its last values are outdated
-    return GpuLine(
-        node=node,
-        index=info.index,
-        uuid=uuid,
-        name=info.name,
-        parent=info.parent,
-        pci_bus_id=info.pci_bus_id,
-        mem_total_bytes=info.mem_total_bytes,
-        mem_used_bytes=gpu.mem_used_bytes,
-        util_pct=gpu.util_pct,
-        power_w=gpu.power_w,
-        power_limit_w=info.power_limit_w,
-        temp_c=gpu.temp_c,
-        driver=info.driver,
-        lost=info.lost,
-        clocks_event_reasons=gpu.clocks_event_reasons,
-        ecc_uncorrected_volatile=gpu.ecc_uncorrected_volatile,
-        recovery_action=gpu.recovery_action,
-        ranks=ranks,
-        simulated=info.simulated,
-    )
+    fields = {**msgspec.structs.asdict(gpu), **msgspec.structs.asdict(info), "node": node, "uuid": uuid, "ranks": ranks}
+    return GpuLine(**{name: fields[name] for name in GpuLine.__struct_fields__})
 
 
 def cost_lines(nodes: Iterable[NodeNow]) -> list[CostLine]:
@@ -194,14 +175,9 @@ class RankLine(msgspec.Struct):
 
 def job_line(job: JobRanks) -> JobLine:
     """A job in the report."""
-    return JobLine(
-        job=job.job,
-        attempt=job.attempt,
-        world_size=job.world_size,
-        ranks_found=list(job.ranks_found),
-        ranks_missing=[MissingRankLine(missing.rank, missing.reason) for missing in job.ranks_missing],
-        conflicts=[conflict.text for conflict in job.conflicts],
-    )
+    missing = msgspec.convert(job.ranks_missing, list[MissingRankLine], from_attributes=True)
+    conflicts = [conflict.text for conflict in job.conflicts]
+    return JobLine(job.job, job.attempt, job.world_size, list(job.ranks_found), missing, conflicts)
 
 
 def rank_line(row: RankSummary) -> RankLine:

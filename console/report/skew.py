@@ -103,12 +103,12 @@ class SkewLine(msgspec.Struct):
 
 def skew_line(skew: SkewSnapshot) -> SkewLine:
     """Skew in the report."""
-    analysed = [lateness for job in skew.collectives for lateness in job.judged]
+    analysed = [lateness for job in skew.collectives for lateness in job.analysed]
     return SkewLine(
         ranks=_ranks(skew.collectives),
         culprits=_rank_lines([rank for job in skew.collectives for rank in job.culprits]),
         unresolved=[
-            UnresolvedLine(job.job, job.attempt, len(job.judged), job.unresolved, job.incomplete)
+            UnresolvedLine(job.job, job.attempt, len(job.analysed), job.unresolved, job.incomplete)
             for job in skew.collectives
         ],
         shares=[

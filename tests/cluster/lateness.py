@@ -76,7 +76,7 @@ def fleet(rig: Rig, folder: Path, *late: Late) -> Iterator[Fleet]:
 def check_every_arrival(seen: SkewSnapshot, truth: Truth) -> int:
     """No two arrivals are further from where they truly were than their bounds; how many pairs there were."""
     pairs = 0
-    for one in (arrivals for skew in seen.collectives for lateness in skew.judged
+    for one in (arrivals for skew in seen.collectives for lateness in skew.analysed
                 for arrivals in combinations(lateness.sync_point.arrivals, 2)):  # fmt: skip
         near, far = one
         true = truth.real(far.node, far.stamp) - truth.real(near.node, near.stamp)

@@ -36,7 +36,7 @@ def test_the_late_rank_is_ranked_with_its_bound(a_fleet: Fleet) -> None:
     assert run.status == 1, run.stderr
     [skew] = a_fleet.seen().collectives
     [culprit] = run.report["skew"]["culprits"]
-    print(f"\n{late.group}: last at {culprit['last']} of {culprit['resolved']} resolved of {len(skew.judged)},"
+    print(f"\n{late.group}: last at {culprit['last']} of {culprit['resolved']} resolved of {len(skew.analysed)},"
           f" {culprit['behind_ns'] / 1e3:.1f} ± {culprit['behind_bound_ns'] / 1e3:.1f} µs behind")  # fmt: skip
     assert culprit["rank"] == late.rank
     assert culprit["behind_bound_ns"] < culprit["behind_ns"]
@@ -51,11 +51,11 @@ def test_what_is_below_the_bound_is_ranked_by_nobody(a_fleet: Fleet) -> None:
     run = a_fleet.run("--skew", "--for", "8s", "--set", "skew.max_ms=0.001", "--fail-on", "straggler")
 
     [skew] = a_fleet.seen().collectives
-    bounds = sorted(one.bound_ns for one in skew.judged)
-    print(f"\n{skew.unresolved} of {len(skew.judged)} unresolved, bounds {bounds[0] / 1e3:.1f} to"
+    bounds = sorted(one.bound_ns for one in skew.analysed)
+    print(f"\n{skew.unresolved} of {len(skew.analysed)} unresolved, bounds {bounds[0] / 1e3:.1f} to"
           f" {bounds[-1] / 1e3:.1f} µs")  # fmt: skip
     check_nothing_is_ranked_below_its_bound(lines_of(run, late), late)
-    if skew.unresolved == len(skew.judged):
+    if skew.unresolved == len(skew.analysed):
         assert run.status == 0 and run.report["skew"]["culprits"] == []
     assert check_every_arrival(a_fleet.seen(), a_fleet.truth) > 100
 

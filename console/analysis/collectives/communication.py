@@ -40,7 +40,7 @@ class Communication:
 
     job: str
     attempt: int
-    heard: tuple[tuple[str, tuple[int, ...]], ...]  # source, and the ranks it covers
+    sources: tuple[tuple[str, tuple[int, ...]], ...]  # source, and the ranks it covers
     groups: tuple[ProcessGroup, ...]
     faults: tuple[Fault, ...]  # root causes first
     graph: WaitGraph
@@ -75,7 +75,7 @@ def communication(
     matrix = matrix_of(entries, groups, sorted(seen | set(range(world_size or 0))))
     titles = {(group.witness, group.name): group.title for group in groups}
     return Communication(
-        job=job[0], attempt=job[1], heard=_sources(entries, lines), groups=tuple(groups), faults=tuple(faults),
+        job=job[0], attempt=job[1], sources=_sources(entries, lines), groups=tuple(groups), faults=tuple(faults),
         graph=wait_graph(faults, entries, groups), matrix=matrix, pattern=pattern_of(matrix),
         imbalance=imbalance_of(entries, groups), slow_links=slow_links_of(entries, groups, matrix),
         statistics=tuple(statistics_of(entries, titles)), troubles=tuple(_troubles(lines)),
@@ -125,7 +125,7 @@ def evidence_of(capture: Communication) -> tuple[CollectiveEvidence, ...]:
                 for fault in capture.faults if fault.witness == witness and _differs(fault)
             ),
         )
-        for witness, ranks in capture.heard if witness != "NCCL Inspector"
+        for witness, ranks in capture.sources if witness != "NCCL Inspector"
     )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ class SkewSnapshot:
     @property
     def primary(self) -> tuple[JobSkew, ...]:
         """Each job by its collectives, or by its steps where no collective could be analysed."""
-        covered = {(collective.job, collective.attempt) for collective in self.collectives if collective.judged}
+        covered = {(collective.job, collective.attempt) for collective in self.collectives if collective.analysed}
         return (*self.collectives, *(step for step in self.steps if (step.job, step.attempt) not in covered))
 
 
@@ -66,7 +66,7 @@ def skew_findings(
     for desync in apart:
         yield _desync(desync)
     if broken:
-        yield _violated(broken, sum(len(skew.judged) for skew in skews))
+        yield _violated(broken, sum(len(skew.analysed) for skew in skews))
 
 
 def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> FindingDraft:
@@ -74,7 +74,7 @@ def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -
     behind, bound = rank.behind_ns / 1e6, (rank.behind_bound_ns or 0) / 1e6
     victims = [other.rank for other in skew.ranks if other.rank != rank.rank and other.waited_gpu_s > 0]
     gpu = gpu_text(rank, gpus)
-    kind = skew.judged[0].sync_point.kind
+    kind = skew.analysed[0].sync_point.kind
     text = (
         f"rank {rank.rank} on {rank.node} was last at {rank.last} of {rank.resolved} {kind}s, "
         f"{behind:.3g} ± {bound:.2g} ms behind the others (median): {rank.caused_gpu_s:.3g} GPU-seconds of waiting"

@@ -178,7 +178,7 @@ class JobSkew:
     job: str
     attempt: int
     ranks: tuple[RankSkew, ...]  # culprits by cost, then the rest by lateness
-    judged: tuple[Lateness, ...]  # oldest first
+    analysed: tuple[Lateness, ...]  # oldest first
     incomplete: int  # sync points with missing ranks, not analysed
     by_node: tuple[Share, ...]
     by_group: tuple[Share, ...]
@@ -186,12 +186,12 @@ class JobSkew:
     @property
     def resolved(self) -> int:
         """Sync points with a last rank."""
-        return sum(point.is_resolved for point in self.judged)
+        return sum(point.is_resolved for point in self.analysed)
 
     @property
     def unresolved(self) -> int:
         """Sync points within the clock error."""
-        return len(self.judged) - self.resolved
+        return len(self.analysed) - self.resolved
 
     @property
     def culprits(self) -> tuple[RankSkew, ...]:
@@ -202,7 +202,7 @@ class JobSkew:
     def histogram(self) -> tuple[tuple[int, int, int], ...]:
         """Histogram of the last rank's lateness: (upper end in ns, resolved, unresolved), without empty ends."""
         counts = [[0, 0] for _ in BINS_NS]
-        for point in self.judged:
+        for point in self.analysed:
             bin_ = next((number for number, end in enumerate(BINS_NS) if point.behind_ns <= end), len(BINS_NS) - 1)
             counts[bin_][0 if point.is_resolved else 1] += 1
         used = [number for number, count in enumerate(counts) if any(count)]

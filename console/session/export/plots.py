@@ -97,12 +97,12 @@ def skews_of(what: SessionSlice) -> list[JobSkew]:
     store = Store()
     for record in what.only(*_SKEW_KINDS):
         store.apply([record])
-    return [skew for skew in skew_of(store).collectives if skew.judged]
+    return [skew for skew in skew_of(store).collectives if skew.analysed]
 
 
 def _skew(axis: Any, skew: JobSkew) -> None:
     for resolved, face, label in ((True, None, "resolved"), (False, "none", "within the clocks' bound")):
-        found = [(n, one) for n, one in enumerate(skew.judged, 1) if one.is_resolved is resolved]
+        found = [(n, one) for n, one in enumerate(skew.analysed, 1) if one.is_resolved is resolved]
         if found:
             axis.errorbar(
                 [n for n, _ in found], [one.behind_ns / 1e6 for _, one in found],
@@ -112,5 +112,5 @@ def _skew(axis: Any, skew: JobSkew) -> None:
     late = ", ".join(str(culprit.rank) for culprit in skew.culprits[:8])
     title = f"skew of {skew.job}" + (f"; late: rank {late}" if late else "")
     axis.set(title=title, xlabel="collective, oldest first", ylabel="ms behind the others")
-    axis.set_ylim(0, 1.1 * max(1e-6, *(one.behind_ns / 1e6 for one in skew.judged)))
+    axis.set_ylim(0, 1.1 * max(1e-6, *(one.behind_ns / 1e6 for one in skew.analysed)))
     axis.legend(loc="upper right", fontsize=8)

@@ -73,7 +73,7 @@ def test_who_was_late_at_collectives_is_drawn(tmp_path):
     assert run(session.path, "--plot", picture).return_value == 0
 
     (skew,) = skews_of(slice_session(session.path))
-    assert {one.behind_ns for one in skew.judged} == {20_000_000}
+    assert {one.behind_ns for one in skew.analysed} == {20_000_000}
     assert b"skew" in picture.read_bytes(), "the picture says of what it is"
 
 

@@ -205,7 +205,7 @@ def test_the_lowest_number_that_somebody_waits_in_decides():
 
 def test_a_failed_source_is_a_trouble_and_no_witness():
     found = said(a_status(0, status="refused", reason="no answer", try_="do", process_group=None))
-    assert (found.faults, found.heard) == ((), ())
+    assert (found.faults, found.sources) == ((), ())
     assert (found.troubles[0].text, found.troubles[0].try_) == ("no answer", "do")
 
 
