@@ -28,6 +28,9 @@ from ..records import GpuInfo
 if TYPE_CHECKING:
     from ..config.sections import SkewConfig
 
+#: Collective entries from which on skew is computed in a thread.
+MANY: Final = 2_000
+
 
 def clock_of(store: Store) -> CommonClock:
     """The conversion from node time to cluster time, from the store's clock lines and snapshots."""
@@ -109,10 +112,6 @@ def gpus_of(store: Store) -> dict[RankKey, RankGpu]:
             index = info.index if info else now.gpu.index
             gpus[key] = RankGpu(f"{uses[0][0]}:gpu{index}", now.gpu.sm_clock_mhz, now.gpu.power_w)
     return gpus
-
-
-#: Collective entries from which on skew is computed in a thread.
-MANY: Final = 2_000
 
 
 class SkewFindings:

@@ -23,6 +23,12 @@ from .finding_tracker import FindingTracker
 EVERY_S: Final = 1.0
 #: From so many changed nodes (1 ms each), compared nodes (512 take 90 ms) or ranks on, the update runs in a thread.
 MANY_NODES, MANY_COMPARED, MANY_RANKS = 16, 64, 1024
+#: Seconds a difference must last: a new node reports its devices one by one, and `nvlink_down` (every 10 s) goes first.
+LASTS_S: Final = 15.0
+#: Seconds to wait until every node has reported; without all of them the majority is unknown.
+SETTLE_S: Final = 45.0
+#: Health findings that may report the same as a difference.
+_COVERING: Final = ("nvlink_down", "pcie_degraded", "version_skew", "nic_down")
 
 
 class TopologyFold:
@@ -158,12 +164,6 @@ def _lasting(nic: Nic | None) -> tuple[object, ...]:
     return () if nic is None else (nic.state, nic.rate_bytes_s, nic.link_layer, nic.rdma, nic.gid)
 
 
-#: Seconds a difference must last: a new node reports its devices one by one, and `nvlink_down` (every 10 s) goes first.
-LASTS_S: Final = 15.0
-#: Seconds to wait until every node has reported; without all of them the majority is unknown.
-SETTLE_S: Final = 45.0
-
-
 class TopologyFindings:
     """Updates the shared topology fold and reports differences that last."""
 
@@ -212,7 +212,3 @@ class TopologyFindings:
             return True
         nodes = self._store.nodes.values()
         return all(now.cost or (now.state and now.state.state in ("failed", "lost")) for now in nodes)
-
-
-#: Health findings that may report the same as a difference.
-_COVERING: Final = ("nvlink_down", "pcie_degraded", "version_skew", "nic_down")

@@ -16,6 +16,7 @@ from ..text.nodeset_fold import natural
 
 #: Latest sync points in a report.
 MAX_SYNC_POINTS = 200
+L = TypeVar("L", bound=msgspec.Struct)
 
 
 class RankSkewLine(msgspec.Struct):
@@ -155,9 +156,6 @@ def _sync_point(lateness: Lateness) -> SyncPointLine:
         behind_ns=lateness.behind_ns,
         bound_ns=lateness.bound_ns,
     )
-
-
-L = TypeVar("L", bound=msgspec.Struct)
 
 
 class ServiceLine(msgspec.Struct):

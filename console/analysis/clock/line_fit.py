@@ -30,6 +30,18 @@ FAR_NS: Final = 120_000_000_000
 
 #: x, y, bin index
 _Point = tuple[int, int, int]
+#: Maximum drift between two healthy clocks (a crystal is within 50 ppm; NTP does not slew MONOTONIC_RAW).
+MOST_SLOPE: Final = 200e-6
+#: Quantile of the regression: above the minimum, so that one outlier does not set the floor.
+TAU: Final = 0.15
+ROUNDS: Final = 20
+#: Share and minimum number of the fastest exchanges used by least squares.
+FASTEST: Final = 0.05
+LEAST_FASTEST: Final = 20
+#: Interleaved sub-samples for repeatability.
+PARTS: Final = 4
+#: Slope (ns per ns) and offset (ns) at x = 0.
+Line = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +125,6 @@ def _points(points: Iterable[_Point]) -> tuple[Floats, Ints]:
     return xy, np.array([number for _, _, number in kept], dtype=np.intp)
 
 
-#: Maximum drift between two healthy clocks (a crystal is within 50 ppm; NTP does not slew MONOTONIC_RAW).
-MOST_SLOPE: Final = 200e-6
-
-
 @dataclass(frozen=True, slots=True)
 class Region:
     """Convex polygon of possible (slope, offset at x = 0), by the slopes of its corners; ns and ns per ns."""
@@ -187,19 +195,6 @@ def _ceiling(above: Floats, slopes: Floats) -> Floats:
 def _floor(below: Floats, slopes: Floats) -> Floats:
     lowest: Floats = (below[:, 1] - slopes[:, None] * below[:, 0]).max(axis=1)
     return lowest
-
-
-#: Quantile of the regression: above the minimum, so that one outlier does not set the floor.
-TAU: Final = 0.15
-ROUNDS: Final = 20
-#: Share and minimum number of the fastest exchanges used by least squares.
-FASTEST: Final = 0.05
-LEAST_FASTEST: Final = 20
-#: Interleaved sub-samples for repeatability.
-PARTS: Final = 4
-
-#: Slope (ns per ns) and offset (ns) at x = 0.
-Line = tuple[float, float]
 
 
 def best_line(points: Samples, possible: Region | None, got: int) -> tuple[Line, float | None]:

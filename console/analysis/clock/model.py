@@ -14,6 +14,17 @@ NodeClock = Literal["raw", "real", "monotonic", "boot"]
 
 #: Rate change of a disciplined clock between snapshots, as a share of the elapsed time.
 UNSEEN: Final = 1e-6
+#: Growth of the bound with the time since the last window: healthy clock (0.3 ppm measured), clock with warnings.
+GROWS: Final = 0.5e-6
+GROWS_WARNED: Final = 200e-6
+#: Fixed-point denominator of rates.
+_PARTS: Final = 10**15
+#: Maximum age of windows used for the rate, ns.
+_REMEMBERED: Final = 600_000_000_000
+#: Ratio of bounds from which extrapolating the previous window may be better than using the new one.
+_MUCH_WIDER: Final = 2
+#: Warnings after which a line is not extrapolated with its own rate bound.
+_SHAKEN: Final = frozenset({"step", "noncausal", "rate", "inconsistent"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +100,6 @@ class Readings:
 
 def _unseen(gone: int) -> int:
     return int(abs(gone) * UNSEEN)
-
-
-#: Growth of the bound with the time since the last window: healthy clock (0.3 ppm measured), clock with warnings.
-GROWS: Final = 0.5e-6
-GROWS_WARNED: Final = 200e-6
-#: Fixed-point denominator of rates.
-_PARTS: Final = 10**15
-#: Maximum age of windows used for the rate, ns.
-_REMEMBERED: Final = 600_000_000_000
-#: Ratio of bounds from which extrapolating the previous window may be better than using the new one.
-_MUCH_WIDER: Final = 2
-#: Warnings after which a line is not extrapolated with its own rate bound.
-_SHAKEN: Final = frozenset({"step", "noncausal", "rate", "inconsistent"})
 
 
 @dataclass(frozen=True, slots=True)

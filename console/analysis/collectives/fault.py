@@ -17,6 +17,8 @@ from .align import NONE, Member, ProcessGroup, Witness, kind_at
 from .operations import dtypes, moved_numel, operation, shape_text
 
 FaultKind = Literal["missing_rank", "op_mismatch", "shape_dtype_mismatch"]
+#: Seconds. Dumps written further apart than this do not describe one instant.
+ONE_INSTANT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,6 @@ class Fault:
             who = "missing ranks unknown" + ("" if self.unseen else ": group members are not recorded")
         tail = f"; no data on [{fold_numbers(self.unseen)}]" if self.unseen else ""
         return f"[{fold_numbers(self.waiting)}] {waits}{waited} in {place}, {who}{tail}"
-
-
-#: Seconds. Dumps written further apart than this do not describe one instant.
-ONE_INSTANT_S: Final = 30.0
 
 
 def absence(group: ProcessGroup, least_wait_s: float) -> Fault | None:

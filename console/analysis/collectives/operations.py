@@ -101,8 +101,3 @@ def shape_text(entry: Collective) -> str:
         f"{entry.input_numel} elements" if entry.input_numel is not None else "–"
     )
     return f"{shapes} {'/'.join(dtypes(entry))}".strip()
-
-
-def duration_ms(entry: Collective) -> float | None:
-    """Duration measured by the source, ms; None where it only has CPU timestamps."""
-    return entry.duration_ms

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...records import Collective
 from .align import WITNESSES, GroupKey, ProcessGroup
-from .operations import duration_ms, operation, payload_bytes
+from .operations import operation, payload_bytes
 from .traffic import TrafficMatrix
 
 #: Measured operations a link needs to be judged, and the share of the median bandwidth below which it is slow.
@@ -87,7 +87,7 @@ def imbalance_of(collectives: Sequence[Collective], groups: Iterable[ProcessGrou
         size = payload_bytes(entry)
         if size is not None:
             sizes[entry.rank] += size
-        took = duration_ms(entry)
+        took = entry.duration_ms
         if took is not None:
             times[entry.rank].append(took)
     if len(sizes) < 2:
@@ -119,7 +119,7 @@ def slow_links_of(
     ranks_of = {(group.witness, group.name): group.ranks for group in groups if group.is_whole}
     measured: dict[tuple[int, int], list[float]] = defaultdict(list)
     for entry in collectives:
-        op, took, size = operation(entry.profiling_name), duration_ms(entry), payload_bytes(entry)
+        op, took, size = operation(entry.profiling_name), entry.duration_ms, payload_bytes(entry)
         ranks = ranks_of.get((WITNESSES[entry.source], entry.process_group[0]), ()) if entry.process_group else ()
         if op.source is None or op.destination is None or not took or not size:
             continue
@@ -147,7 +147,7 @@ def statistics_of(collectives: Iterable[Collective], titles: Mapping[GroupKey, s
 
 
 def _statistics(group: str, op: str, entries: Sequence[Collective]) -> Statistics:
-    took = [time for entry in entries if (time := duration_ms(entry)) is not None]
+    took = [time for entry in entries if (time := entry.duration_ms) is not None]
     sizes = [size for entry in entries if (size := payload_bytes(entry)) is not None]
     return Statistics(
         group=group, op=op, count=len(entries), pending=sum(entry.retired is False for entry in entries),

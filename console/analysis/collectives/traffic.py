@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from ...records import Collective
 from .align import WITNESSES, GroupKey, ProcessGroup
-from .operations import duration_ms, operation, payload_bytes
+from .operations import operation, payload_bytes
 
 Pattern = Literal["ring", "tree", "all_to_all", "pairwise", "butterfly", "custom"]
 #: Kinds with data for each peer, and whether the input is divided among the members.
@@ -79,7 +79,7 @@ def matrix_of(collectives: Iterable[Collective], groups: Iterable[ProcessGroup],
         size = payload_bytes(entry)
         share = size // (len(pairs) + 1) if size is not None and _is_divided(entry) else size
         for pair in pairs:
-            sums[pair].add(share, duration_ms(entry))
+            sums[pair].add(share, entry.duration_ms)
     cells = tuple(_cell(pair, total) for pair, total in sorted(sums.items()))
     return TrafficMatrix(
         tuple(ranks), cells, dict(sorted(left_out.items())), None if cells else _why_empty(operations, left_out)

@@ -24,6 +24,8 @@ WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_w
 OPAQUE: Final[frozenset[FrameClass]] = frozenset({"device_wait", "unknown"})
 #: Classes of a process that the kernel does not run, whatever its stack shows.
 HELD: Final[frozenset[FrameClass]] = frozenset({"stopped", "uninterruptible", "debugger"})
+#: Arguments of torch's collective wrapper that contain a process group other than the default one.
+_GROUP_GIVEN: Final = re.compile(r"'group': <")
 
 
 @dataclass(frozen=True)
@@ -177,10 +179,6 @@ def job_view_of(evidence: Evidence) -> JobView:
             workers.setdefault(state.rank, []).append(state)
     states.sort(key=lambda state: (state.rank or 0, state.key))
     return JobView(evidence, tuple(states), {rank: tuple(members) for rank, members in sorted(workers.items())})
-
-
-#: Arguments of torch's collective wrapper that contain a process group other than the default one.
-_GROUP_GIVEN: Final = re.compile(r"'group': <")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Final
@@ -22,6 +22,13 @@ BUSY_WAKES_S: Final = 1.0
 WRITES_BYTES: Final = 4096
 #: Classes that occur once in a job: a rank that stays in them has not passed a step, even if it polls.
 _ONCE: Final = ("group_setup", "teardown", "store_wait")
+#: Samples a rank needs before its shares count.
+MIN_STRAGGLER_SAMPLES: Final = 5
+#: Share of samples in which the others must wait, and their lead over the straggler.
+WAIT_SHARE: Final = 0.5
+LEAD: Final = 0.4
+#: Probability, over all ranks, that a rank like the others is seen waiting as seldom as the straggler.
+CHANCE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,6 @@ class Stillness:
     is_stuck: bool  # waiting ranks waited for at least `min_frozen_s`, and one of them slept throughout
     is_whole: bool  # all of them did, and no rank that they may wait for makes progress
     moves: bool  # it made progress while it was sampled
-    still_s: float  # seconds without a change of the stalled ranks
     more_s: float  # longer sampling that would decide, s; 0.0 where it would not
     stuck: frozenset[RankState]  # ranks that do not wait and are unchanged, too
 
@@ -51,11 +57,11 @@ def stillness(view: JobView) -> Stillness:
     ]  # fmt: skip
     counted = waiters or others
     if not counted or min(state.samples for state in counted if state.samples or counted is others) < MIN_SAMPLES:
-        return Stillness(False, False, False, 0.0, least if counted else 0.0, frozenset())
+        return Stillness(False, False, False, least if counted else 0.0, frozenset())
     stuck = frozenset(other for other in others if _still_s(other) >= least and not _writes(other))
     if not waiters:
         if all(other.frozen_s >= least for other in others):
-            return Stillness(True, True, False, _shortest(stuck), 0.0, stuck)
+            return Stillness(True, True, False, 0.0, stuck)
         return _not_stuck(view, others, stuck)
     held_up = [waiter for waiter in waiters if waiter.place_s >= least]
     slept = [state for state in held_up if _slept_s(state) >= least]
@@ -63,21 +69,21 @@ def stillness(view: JobView) -> Stillness:
         whole = bool(slept) and len(held_up) == len(waiters) and len(stuck) == len(others)
         pending = [least - _still_s(other) for other in others if other not in stuck and _may_be_stuck(other)]
         more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
-        return Stillness(True, whole, False, _shortest((*held_up, *stuck)), more_s, stuck)
+        return Stillness(True, whole, False, more_s, stuck)
     return _not_stuck(view, waiters, stuck)
 
 
 def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankState]) -> Stillness:
-    least, watched_s, tail_s = view.evidence.min_frozen_s, view.watched_s, _shortest(counted)
+    least = view.evidence.min_frozen_s
     changed = sum(state.place_s < state.watched_s for state in counted)
     is_busy = not view.uses_gpus and all((state.wakes_s or 0) >= BUSY_WAKES_S for state in counted)
     is_seen = min(state.samples for state in counted) >= MIN_MOVES
-    more_s = least - watched_s
+    more_s = least - view.watched_s
     slept_s = min(state.frozen_s for state in counted)
     if more_s <= 0 < slept_s < least:
         more_s = least - slept_s  # it may have stopped only now
     moves = is_seen and (2 * changed >= len(counted) or is_busy)
-    return Stillness(False, False, moves, tail_s, max(0.0, more_s), stuck)
+    return Stillness(False, False, moves, max(0.0, more_s), stuck)
 
 
 def _may_be_stuck(state: RankState) -> bool:
@@ -95,19 +101,6 @@ def _still_s(state: RankState) -> float:
 
 def _slept_s(state: RankState) -> float:
     return state.place_s if state.cls in _ONCE else state.frozen_s
-
-
-def _shortest(states: Iterable[RankState]) -> float:
-    return min(map(_still_s, states), default=0.0)
-
-
-#: Samples a rank needs before its shares count.
-MIN_STRAGGLER_SAMPLES: Final = 5
-#: Share of samples in which the others must wait, and their lead over the straggler.
-WAIT_SHARE: Final = 0.5
-LEAD: Final = 0.4
-#: Probability, over all ranks, that a rank like the others is seen waiting as seldom as the straggler.
-CHANCE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)

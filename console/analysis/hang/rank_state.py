@@ -16,6 +16,13 @@ from .verdict import ProcessKey, Site, Still
 
 #: Seconds. Samples older than the newest by more than this are ignored: they describe an earlier situation.
 HORIZON_S = 120.0
+#: Context switches that a waiting main thread may have: a signal, a page fault.
+WAKES: Final = 2
+#: Share of samples in state R from which a process counts as running.
+RUNS_SHARE: Final = 0.5
+#: Seconds. History and samples are stamped by different threads of the agent.
+SLACK_S: Final = 2.5
+_PEER_NAMES: Final = ("src", "dst", "peer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +81,6 @@ def _order(sample: StackSample) -> tuple[float, str, int]:
 
 def _recent(samples: list[StackSample]) -> list[StackSample]:
     return [sample for sample in samples if samples[-1].at_s - sample.at_s <= HORIZON_S]
-
-
-#: Context switches that a waiting main thread may have: a signal, a page fault.
-WAKES: Final = 2
-#: Share of samples in state R from which a process counts as running.
-RUNS_SHARE: Final = 0.5
-#: Seconds. History and samples are stamped by different threads of the agent.
-SLACK_S: Final = 2.5
-_PEER_NAMES: Final = ("src", "dst", "peer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,11 @@ from ..stacks.frame_models import FrameClass, Model
 
 #: A process, unique over time: (node, pid, start_ticks).
 ProcessKey = tuple[str, int, int]
+State = Literal["moving", "slow", "hung", "undecided", "no_ranks"]
+Kind = Literal[
+    "rank_dead", "rank_absent", "rank_missing", "rank_stopped", "rank_blocked", "collective_mismatch", "p2p_cycle",
+    "straggler", "external", "none",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +75,6 @@ class Evidence:
     models: tuple[Model, ...] = ()
     min_frozen_s: float = 5.0
     collectives: tuple[CollectiveEvidence, ...] = ()
-
-
-State = Literal["moving", "slow", "hung", "undecided", "no_ranks"]
-Kind = Literal[
-    "rank_dead", "rank_absent", "rank_missing", "rank_stopped", "rank_blocked", "collective_mismatch", "p2p_cycle",
-    "straggler", "external", "none",
-]  # fmt: skip
 
 
 class Site(msgspec.Struct, frozen=True):

@@ -31,6 +31,8 @@ _DOING: Final[dict[FrameClass, str]] = {
 _OPERATIONS: Final = {"_engine_run_backward": "the backward pass", "__next__": "the data loader"}
 #: Ranks, nodes or groups that a sentence lists by name.
 _NAMED: Final = 4
+#: Culprits, and places of waiting ranks, that get a line.
+_EVIDENCE_LINES: Final = 8
 
 
 def ranks(numbers: Iterable[int]) -> str:
@@ -232,10 +234,6 @@ def next_step(state: RankState | None, cls: FrameClass, where: str) -> str:
 
 def _line(site: Site) -> str:
     return f"{site.file.rsplit('/', 1)[-1]}:{site.line}"
-
-
-#: Culprits, and places of waiting ranks, that get a line.
-_EVIDENCE_LINES: Final = 8
 
 
 def evidence_of(view: JobView, culprits: Sequence[RankState]) -> tuple[str, ...]:

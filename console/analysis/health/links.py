@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 #: Seconds. The agent reads the PCIe generation once a minute, and an idle GPU lowers it: after two readings under load
 #: the generation is final.
 _BUSY_FOR_PCIE_S: Final = 130.0
+_ERRORS = {"recovery": "recovery error", "replay": "replay", "crc": "CRC error"}
+#: Counters of the `nic` record that mean corruption or loss. Congestion marks and pauses (CNP, ECN, discards) do not.
+ERRORS: Final = {
+    "symbol_errors": "symbol error", "link_recoveries": "recovered link error", "rx_errors": "receive error",
+    "tx_errors": "send error", "out_of_sequence": "out-of-sequence packet",
+    "packet_seq_errors": "packet sequence error", "ack_timeouts": "acknowledgement timeout",
+}  # fmt: skip
+_DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
 
 
 def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
@@ -72,9 +80,6 @@ def nvlink_errors(facts: HealthState, limits: HealthConfig) -> Iterator[FindingD
             yield about_gpu(gpu, "nvlink_errors", "warning", text, evidence)
 
 
-_ERRORS = {"recovery": "recovery error", "replay": "replay", "crc": "CRC error"}
-
-
 def pcie_degraded(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """PCIe links with fewer lanes than possible, a lower generation under load, or a high replay rate.
 
@@ -104,15 +109,6 @@ def pcie_degraded(facts: HealthState, limits: HealthConfig) -> Iterator[FindingD
 
 def _has_long_worked(gpu: GpuHealth) -> bool:
     return gpu.busy_since_s is not None and (gpu.at_s or 0.0) - gpu.busy_since_s >= _BUSY_FOR_PCIE_S
-
-
-#: Counters of the `nic` record that mean corruption or loss. Congestion marks and pauses (CNP, ECN, discards) do not.
-ERRORS: Final = {
-    "symbol_errors": "symbol error", "link_recoveries": "recovered link error", "rx_errors": "receive error",
-    "tx_errors": "send error", "out_of_sequence": "out-of-sequence packet",
-    "packet_seq_errors": "packet sequence error", "ack_timeouts": "acknowledgement timeout",
-}  # fmt: skip
-_DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
 
 
 def nic_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:

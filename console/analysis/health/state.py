@@ -34,6 +34,10 @@ _UP: Final = ("up", "active")
 #: Minimum clock step between two ticks, ns, beyond the maximum slew (adjtimex(2)). ntpd steps from 128 ms (RFC 5905).
 _STEP_NS: Final = 100_000_000
 _SLEWED: Final = 500e-6
+#: Buckets per window: its actual length varies by one bucket.
+BUCKETS: Final = 6
+#: Names per bucket: five counters of each of 36 links and some more. Bounds what a faulty node can add.
+MOST_NAMES: Final = 256
 
 
 @dataclass(slots=True)
@@ -353,12 +357,6 @@ def _of_work(record: Gpu, passed: float) -> dict[str, float]:
 def _count_in(xids: dict[Any, Xid], key: Any, record: GpuEvent) -> None:
     earlier = xids.get(key)
     xids[key] = Xid(record, earlier.count + 1 if earlier else 1)
-
-
-#: Buckets per window: its actual length varies by one bucket.
-BUCKETS: Final = 6
-#: Names per bucket: five counters of each of 36 links and some more. Bounds what a faulty node can add.
-MOST_NAMES: Final = 256
 
 
 class Window:

@@ -11,6 +11,13 @@ from typing import Final
 
 from .sync_points import Arrival, RankKey, SyncPoint
 
+#: Maximum difference of two reads of one node's clock at the same instant, ns.
+SAME_NODE_NS = 1_000
+#: Significance level of a culprit, over all ranks together (Bonferroni).
+CHANCE: Final = 0.01
+#: Bins of the histogram of lateness, ns: upper ends.
+BINS_NS: Final = tuple(int(scale * step) for scale in (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9) for step in (1, 2, 5))
+
 
 @dataclass(frozen=True, slots=True)
 class RankLateness:
@@ -84,10 +91,6 @@ def apart_bound(arrival: Arrival, other: Arrival) -> int:
     return SAME_NODE_NS if arrival.node == other.node else arrival.instant.bound_ns + other.instant.bound_ns
 
 
-#: Maximum difference of two reads of one node's clock at the same instant, ns.
-SAME_NODE_NS = 1_000
-
-
 def _cut(arrivals: list[Arrival]) -> int | None:
     """Index after the widest resolved gap: all arrivals before it precede all after it."""
     best, widest = None, 0
@@ -115,12 +118,6 @@ def _is_gap(before: list[Arrival], after: list[Arrival]) -> bool:
         for arrival in latest.values()
         for other in after
     )
-
-
-#: Significance level of a culprit, over all ranks together (Bonferroni).
-CHANCE: Final = 0.01
-#: Bins of the histogram of lateness, ns: upper ends.
-BINS_NS: Final = tuple(int(scale * step) for scale in (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9) for step in (1, 2, 5))
 
 
 @dataclass(frozen=True, slots=True)

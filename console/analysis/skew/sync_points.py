@@ -15,6 +15,14 @@ from ..collectives.operations import operation
 #: (job, attempt, rank)
 RankKey = tuple[str, int, int]
 SyncPointKind = Literal["collective", "step", "capture"]
+#: Operations that no rank can leave before all have entered.
+_BINDING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+#: Flight Recorder sources: the only ones with timestamps.
+_SOURCES = ("worker_server", "fr_dump")
+#: (job, attempt, witness, name)
+_Group = tuple[str, int, str, str]
+_Key = tuple[str, int, str, str, int]
+_JobKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +60,6 @@ class SyncPoint:
         """`all_reduce #1423 of dp_17`, as findings name it."""
         of = f" of {self.group}" if self.group else ""
         return f"{self.name} #{self.number}{of}" if self.kind == "collective" else f"{self.name} {self.number}"
-
-
-#: Operations that no rank can leave before all have entered.
-_BINDING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
-
-#: Flight Recorder sources: the only ones with timestamps.
-_SOURCES = ("worker_server", "fr_dump")
-
-#: (job, attempt, witness, name)
-_Group = tuple[str, int, str, str]
-_Key = tuple[str, int, str, str, int]
-_JobKey = tuple[str, int]
 
 
 @dataclass

@@ -16,6 +16,25 @@ _FOR_ONE: Final = frozenset({"join", "_wait_for_tstate_lock", "_join_os_thread",
 _BLOCKING: Final[frozenset[FrameClass]] = frozenset(
     {"collective", "p2p", "store_wait", "group_setup", "teardown", "checkpoint_io", "compile", "device_wait"}
 )
+#: In order of precedence, matched against the native calls below the innermost Python call.
+_PATTERNS: Final[tuple[tuple[FrameClass, str], ...]] = (
+    ("store_wait", r"c10d::\w*Store::|c10d::detail::TCPClient"),
+    ("teardown", r"ncclComm(Destroy|Abort|Finalize)|ProcessGroup\w*::(shutdown|abort)"),
+    ("p2p", r"(Recv|Send)Work::|::wait(Recv|Send)\b|MPI_(Recv|Send|Sendrecv)\b"),
+    ("collective", r"c10d::|gloo::|ncclGroupEnd|Reducer::finalize|^MPI_|^PMPI_|hvd::|horovod::"),
+    ("device_wait",
+     r"cu(da)?(Stream|Event|Device|Ctx)Synchronize|cu(da)?Memcpy(DtoH|Async)?|hip(Stream|Event|Device)Synchronize"
+     r"|_local_scalar_dense_cuda"),
+    ("gc", r"gc_collect|_PyGC_Collect"),
+    ("gil_held", r"^take_gil$|PyEval_(RestoreThread|AcquireThread)"),
+    ("python_lock", r"PyThread_acquire_lock|_PyMutex_Lock|PyMutex_Lock|rlock_acquire"),
+    ("sleep", r"^(time_sleep|pysleep)$|^(clock_)?nanosleep$|^usleep$"),
+    ("compile", r"nvrtc|llvm::|mlir::"),
+    ("checkpoint_io", r"PyTorchStream(Writer|Reader)"),
+    ("network_io", r"^(sock_(recv|send|connect|accept)\w*|_ssl__SSLSocket_\w+|SSL_(read|write|connect))"),
+    ("file_io", r"^(os_(read|write|open|fsync|stat)\w*|_io_\w+|fileio_\w+|_Py_(read|write|open|fopen\w*))"),
+)  # fmt: skip
+_MEANINGS: Final = [(cls, re.compile(pattern)) for cls, pattern in _PATTERNS]
 
 
 def main_of(threads: Iterable[Stack]) -> Stack:
@@ -52,27 +71,6 @@ def blocking_thread(main: Stack, threads: Sequence[Stack], reader: Reader) -> St
 def gil_holder(threads: Iterable[Stack]) -> Stack | None:
     """The thread that holds the GIL without running, so that all others wait."""
     return next((stack for stack in threads if stack.gil and stack.active is False), None)
-
-
-#: In order of precedence, matched against the native calls below the innermost Python call.
-_PATTERNS: Final[tuple[tuple[FrameClass, str], ...]] = (
-    ("store_wait", r"c10d::\w*Store::|c10d::detail::TCPClient"),
-    ("teardown", r"ncclComm(Destroy|Abort|Finalize)|ProcessGroup\w*::(shutdown|abort)"),
-    ("p2p", r"(Recv|Send)Work::|::wait(Recv|Send)\b|MPI_(Recv|Send|Sendrecv)\b"),
-    ("collective", r"c10d::|gloo::|ncclGroupEnd|Reducer::finalize|^MPI_|^PMPI_|hvd::|horovod::"),
-    ("device_wait",
-     r"cu(da)?(Stream|Event|Device|Ctx)Synchronize|cu(da)?Memcpy(DtoH|Async)?|hip(Stream|Event|Device)Synchronize"
-     r"|_local_scalar_dense_cuda"),
-    ("gc", r"gc_collect|_PyGC_Collect"),
-    ("gil_held", r"^take_gil$|PyEval_(RestoreThread|AcquireThread)"),
-    ("python_lock", r"PyThread_acquire_lock|_PyMutex_Lock|PyMutex_Lock|rlock_acquire"),
-    ("sleep", r"^(time_sleep|pysleep)$|^(clock_)?nanosleep$|^usleep$"),
-    ("compile", r"nvrtc|llvm::|mlir::"),
-    ("checkpoint_io", r"PyTorchStream(Writer|Reader)"),
-    ("network_io", r"^(sock_(recv|send|connect|accept)\w*|_ssl__SSLSocket_\w+|SSL_(read|write|connect))"),
-    ("file_io", r"^(os_(read|write|open|fsync|stat)\w*|_io_\w+|fileio_\w+|_Py_(read|write|open|fopen\w*))"),
-)  # fmt: skip
-_MEANINGS: Final = [(cls, re.compile(pattern)) for cls, pattern in _PATTERNS]
 
 
 def native_class(frames: Sequence[StackFrame]) -> FrameClass | None:

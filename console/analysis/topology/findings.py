@@ -18,6 +18,8 @@ _RECORD: dict[Aspect, str] = {
     "devices": "gpu_info", "relation": "link", "numa": "link.b", "pcie": "link.width", "driver": "gpu_info.driver",
     "vbios": "gpu_info.vbios", "limit": "gpu_info", "mode": "gpu_info", "nic": "nic",
 }  # fmt: skip
+#: Devices of a reported difference of a whole node.
+_NOTHING = ("",)
 
 
 def difference_findings(
@@ -137,10 +139,6 @@ class ReportedFindings:
         if device is None:
             return None
         return f"gpu{device.info.index}" if device.info else device.name
-
-
-#: Devices of a reported difference of a whole node.
-_NOTHING = ("",)
 
 
 def _bonded(word: str) -> int | None:
