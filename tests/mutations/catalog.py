@@ -271,7 +271,7 @@ MUTATIONS: Final = (
         "half a frame stays in a segment after the disk was full",
         "os.ftruncate(self._fd, self.size)",
         "pass",
-        (f"{SESSION}", "tests/sessions/test_disk.py"),
+        (f"{SESSION}/test_segment_writer.py", "tests/sessions/test_disk.py"),
     ),
     Mutation(
         "drops_uncounted",
@@ -355,14 +355,14 @@ MUTATIONS: Final = (
     Mutation(
         "any_host",
         "DNS rebinding reaches the API",
-        "        if not self._is_ours(host):",
+        "        if not self._is_own_name(host):",
         "        if False:",
         ("tests/unit/web/test_auth.py",),
     ),
     Mutation(
         "token_file_readable",
         "a token file that others may read is accepted",
-        "if stat.S_IMODE(about.st_mode) & 0o077:",
+        "if stat.S_IMODE(status.st_mode) & 0o077:",
         "if False:",
         ("tests/unit/web",),
     ),
