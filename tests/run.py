@@ -52,13 +52,23 @@ GROUPS: Mapping[str, int] = {
     "http": 1,
     "clocks": 1,
     "gpus": 1,
+    "boundaries": 1,
 }
 #: Groups without a rig per module: their single tests, not their files, are distributed over the workers.
 BY_TEST = ("unit", "tui")
 #: Tier → which tests of a group it runs.
 TIERS = {"quick": "not slow and not full and not campaign", "test": "not full and not campaign", "full": "not campaign"}
-#: The groups of `make quick`: logic, and the boundaries that need neither a cluster nor a job.
-QUICK = ("lint", "unit")
+#: The groups of `make quick`: lint, logic with the boundaries that need nothing but this machine (a session written and
+#: read, SQL, export, stacks by py-spy, a local transport, the command line), and one test of each other boundary.
+QUICK = ("lint", "unit", "boundaries")
+#: Boundary → its test in `make quick`. The other tiers run them with their groups.
+BOUNDARIES: Mapping[str, str] = {
+    "sshd": "tests/cluster/test_loss.py::test_an_ended_sshd_session_is_connected_again",
+    "HTTP": "tests/http/test_reading.py::test_two_clients_are_answered_side_by_side",
+    "NVML": "tests/gpus/test_agent.py::test_a_driver_that_does_not_fit_its_library_is_a_named_lack_of_the_node",
+    "tmux": "tests/tui/test_in_tmux.py::test_ctrl_c_twice_quits_and_leaves_nothing",
+    "screen": "tests/tui/test_screens.py::TestFrames::test_a_node_that_dies_is_shown",
+}
 
 
 @dataclass
@@ -135,9 +145,10 @@ def _start(group: str, tier: str, args: Sequence[str], workers: int, is_live: bo
         argv = [sys.executable, "tests/lint.py"]
     else:
         _report(group).unlink(missing_ok=True)
+        targets = list(BOUNDARIES.values()) if group == "boundaries" else [f"tests/{group}"]
         spread = ["-n", str(workers), "--dist", "worksteal" if group in BY_TEST else "loadfile"] if workers > 1 else []
         argv = [
-            sys.executable, "-m", "pytest", f"tests/{group}", "-q", "--no-header", f"--junitxml={_report(group)}",
+            sys.executable, "-m", "pytest", *targets, "-q", "--no-header", f"--junitxml={_report(group)}",
             "-o", f"cache_dir={LOGS / group}", "-m", TIERS[tier], *spread, *args,
         ]  # fmt: skip
     environment = {**os.environ, "GCONSOLE_TIER": tier}  # how many examples a property test draws
@@ -232,7 +243,8 @@ def main() -> int:
     began = time.monotonic()
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
-    wanted = options.group or (QUICK if options.tier == "quick" else GROUPS)
+    everything = [group for group in GROUPS if group != "boundaries"]
+    wanted = options.group or (QUICK if options.tier == "quick" else everything)
     outcomes = run_groups([group for group in GROUPS if group in wanted], options.tier, args)
     for outcome in outcomes:
         repeat_failed(outcome, options.tier, args)

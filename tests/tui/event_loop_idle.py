@@ -17,11 +17,17 @@ import textual.pilot
 from pytest import MonkeyPatch
 from textual._context import active_app
 
+#: Seconds. An app that always has a task ready is given back to its test after this time.
+LIMIT_S = 10.0
+
 
 async def until_quiet(min_sleep: float = 0, max_sleep: float = 1) -> None:
-    """Let the app go on until nothing is left for it to do now; the arguments are those of Textual's own wait."""
+    """Let the app go on until nothing is left for it to do now.
+
+    The arguments are those of Textual's own wait. `max_sleep` is not used: on a busy machine one layout takes longer.
+    """
     loop = asyncio.get_running_loop()
-    end = time.monotonic() + max_sleep
+    end = time.monotonic() + LIMIT_S
     await asyncio.sleep(min_sleep)
     while time.monotonic() < end:
         while loop._ready and time.monotonic() < end:  # type: ignore[attr-defined]  # noqa: ASYNC110 - no event for that
