@@ -1,4 +1,4 @@
-"""Starting jobs on the nodes that are watched: what a person asks for, which nodes can do it, how it is put there.
+"""Starting jobs on monitored nodes: request, node selection, plan, commands.
 
-Planning is pure: facts and answers in, a plan or a refusal out. Nothing here talks to a node; that is `Control`.
+Planning is pure: node capacity and preflight results in, a plan or a refusal out; `Control` talks to the nodes.
 """

@@ -1,4 +1,4 @@
-"""Training configurations as files: JSON, TOML and YAML, read and written again with their comments and order."""
+"""Training configurations as files: JSON, TOML and YAML, with comments and order preserved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tree = MutableMapping[str, Any]
 
 
 class BadConfigFile(ValueError):
-    """The file cannot be read as what its name says; the message says where and why."""
+    """The file cannot be parsed in the format of its name; the message has line and reason."""
 
 
 def load(name: str, text: str) -> Tree:
@@ -26,7 +26,7 @@ def load(name: str, text: str) -> Tree:
 
 
 def dump(name: str, tree: Tree, like: str) -> str:
-    """The file again; `like` is the text it came from, whose indentation is kept."""
+    """The formatted file, with the indentation of `like`, the original text."""
     _, writer = _form(name)
     return writer(tree, like)
 
@@ -71,7 +71,7 @@ def _yaml() -> Any:
 
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
-    yaml.width = 4096  # long lines stay as they are
+    yaml.width = 4096  # do not wrap long lines
     return yaml
 
 

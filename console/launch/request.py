@@ -1,4 +1,4 @@
-"""What a person asks for when starting a job."""
+"""The request for a job, and the commands of its launcher on each node."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A job as it is wanted. None means: whatever fits, as `plan` says."""
+    """A requested job. None: chosen by `plan`."""
 
     command: tuple[str, ...]
     nodes: int | None = None  # None: all of `select`, else one
-    gpus_per_node: int | None = None  # None: as many as the best node has; 0: a job for CPUs
-    procs_per_node: int | None = None  # None: one for each GPU, or one
+    gpus_per_node: int | None = None  # None: the maximum of any node; 0: CPU job
+    procs_per_node: int | None = None  # None: one per GPU, or one
     min_gpu_mem_bytes: int = 0
     min_mem_bytes: int = 0  # available memory of the host
-    min_disk_bytes: int = 0  # free where the job works
+    min_disk_bytes: int = 0  # free on the file system of the working folder
     select: tuple[str, ...] | None = None  # only these nodes; None: any
     launcher: Launcher = "torchrun"
     workdir: str | None = None
-    interface: str | None = None  # between the nodes; None: the network they share
-    port: int | None = None  # where the ranks meet; None: a free one is found
+    interface: str | None = None  # between the nodes; None: their shared network
+    port: int | None = None  # rendezvous port; None: a free one
     env: tuple[tuple[str, str], ...] = ()
     scale: ScaleConfig | None = None  # adjusted to the number of ranks
     sync: SyncFolder | None = None  # copied into `workdir` of every node before the start
 
 
 def new_job(command: tuple[str, ...]) -> str:
-    """An id nobody has used, with the name of the script in it: `train-3f9a1c`."""
+    """A unique job id from the name of the script: `train-3f9a1c`."""
     script = next((word for word in command if word.endswith(".py")), command[0] if command else "job")
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", PurePosixPath(script).stem).strip("-")[:24] or "job"
     return f"{stem}-{secrets.token_hex(3)}"
 
 
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[0-9.]*")
-#: Where the ranks' own output goes, in the layout of torchrun: ranks/RUN/attempt_N/LOCAL_RANK/stdout.log.
+#: Folder of the ranks' output, in the layout of torchrun: ranks/RUN/attempt_N/LOCAL_RANK/stdout.log.
 RANKS_FOLDER = "$GCONSOLE_JOB_DIR/ranks"
 OUTPUT = "output.log"
 
@@ -119,7 +119,7 @@ def _rank(command: tuple[str, ...], place: NodePosition, local_rank: int) -> Com
 
 
 def _split(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """(interpreter or None, what the launcher gets): a script, `-m module`, or any program behind --no_python."""
+    """(interpreter or None, arguments of the launcher): a script, `-m module`, or any program behind --no_python."""
     first, rest = command[0], command[1:]
     if first.endswith(".py"):
         return None, command

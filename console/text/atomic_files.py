@@ -26,7 +26,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def open_replacement(path: Path) -> Iterator[BinaryIO]:
-    """As `write_atomically`, for content written in pieces: `path` is replaced when the block ends without an error."""
+    """A file to write to, which replaces `path` when the block ends without an error; see `write_atomically`."""
     if path.exists() and not path.is_file():
         _require_ours(path, path.lstat())
         with path.open("wb") as stream:

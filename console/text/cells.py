@@ -1,7 +1,7 @@
-"""Text that came from a node, made fit for a terminal; and text cut or padded to a number of cells.
+"""Sanitising of untrusted text for terminals, and padding or truncation to terminal cells.
 
-A node owns every byte it sends: a job name may carry escape sequences, a thousand combining marks, or four kilobytes.
-What passes `clean` moves no cursor and changes no colour; what passes `fit` takes exactly the cells it was given.
+Text of a node may contain escape sequences, a thousand combining marks, or be 4 KB long. The result of `clean` has no
+control sequences; the result of `fit` has exactly the requested width.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
 
-#: More than this of one text is never looked at: nothing on a screen is longer.
+#: Characters. Longer text is truncated before processing.
 LIMIT = 4096
 _REPLACEMENT = "�"
-#: Control, surrogate, private, unassigned, line and paragraph separators: drawn as a replacement.
+#: Control, surrogate, private, unassigned, line and paragraph separators: shown as a replacement character.
 _FORBIDDEN = frozenset({"Cc", "Cs", "Co", "Cn", "Zl", "Zp"})
-#: Marks that stack without end and formats that reorder the line (bidi overrides, joiners): left out.
+#: Combining marks, and format characters that reorder the line (bidi overrides, joiners): removed.
 _DROPPED = frozenset({"Mn", "Me", "Cf"})
 
 
 def clean(text: str) -> str:
-    """The text on one line, without anything a terminal would obey.
+    """The text on one line, without control sequences.
 
-    Control characters become their pictures (␛ for ESC); accents that have a composed form keep it.
+    Control characters become control pictures (␛ for ESC); accents with a composed form are kept.
     """
     if text.isascii() and text.isprintable() and len(text) <= LIMIT:
         return text

@@ -1,4 +1,4 @@
-"""Node names and rank numbers, folded: `node[1-3]`, `0-2,5`. ClusterShell is imported when first needed."""
+"""Folding of node names and rank numbers: `node[1-3]`, `0-2,5`. ClusterShell is imported lazily."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def _whole_word(node: str) -> re.Pattern[str]:
 
 def natural(name: str) -> list[tuple[int, int, str]]:
     """A sort key that puts node2 before node10."""
-    parts = re.split(r"(\d+)", name)  # every second one is a number
+    parts = re.split(r"(\d+)", name)  # every second part is a number
     return [(0, int(part), "") if i % 2 else (1, 0, part) for i, part in enumerate(parts)]

@@ -1,6 +1,6 @@
-"""What looks like a secret in a text or by the name of a variable, and the text without it.
+"""Redaction of secrets in texts, commands and variables, by patterns and by the names of variables.
 
-Patterns find what people really put on command lines and into logs; they cannot find a secret that looks like nothing.
+The patterns cover what occurs on command lines and in logs; a secret that matches no pattern is not detected.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _WORD = (
     r"(?:token|secret|passw|passphrase|pwd|credential|api[_-]?key|access[_-]?key|private[_-]?key|auth[_-]?key"
     r"|[_-]key|cookie|bearer|signature|sas)"
 )
-#: A name that has such a word in it. The look ahead and the `++`, which never gives back what it took, keep the time
-#: in proportion to the text: with `*` on both sides a node could stop the console for an hour with one line.
+#: A name that contains such a word. The lookahead and the possessive `++` keep the time linear: with `*` on both sides,
+#: one line of a node could block the console for an hour by backtracking.
 _SECRET = rf"(?=[\w.-]*?{_WORD})[\w.-]++"
 #: `--api-key=X`, `PASSWORD=X`, `token: X`; a value in quotes to its end.
 _ASSIGNED: Final = re.compile(rf"(?i)(?<![\w.-])({_SECRET}\"?)(\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;&]+)")
@@ -26,22 +26,22 @@ _FOLLOWED: Final = re.compile(rf"(?i)(?<!\S)(-{_SECRET})(\s++)(?!-)(\"[^\"]*\"|'
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)(\s+)([A-Za-z0-9+/._~=-]{8,})")
 #: `https://user:password@host`.
 _USERINFO: Final = re.compile(r"(?<=://)([^\s/:@]*)(:)([^\s/@]+)(?=@)")
-#: `https://token@host`: no person's name is so long.
+#: `https://token@host`: longer than a user name.
 _USER_ALONE: Final = re.compile(r"(?<=://)()()([^\s/:@]{20,})(?=@)")
-#: `?sig=X`: what a signed URL is signed with, and keys whose name alone would say too little.
+#: `?sig=X`: signatures of URLs, and parameters with ambiguous names.
 _SIGNED: Final = re.compile(r"(?i)(?<=[?&])(sig|key|code|auth)(=)([^\s&#\"']+)")
-#: What the issuers themselves give a shape to: Hugging Face, OpenAI and the like, GitHub, Slack, AWS, Google, PEM.
+#: Token formats of issuers: Hugging Face, OpenAI and similar, GitHub, Slack, AWS, Google, PEM.
 _SHAPES: Final = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
     r"|xox[abprs]-[\w-]{10,}|A(?:KIA|SIA)[A-Z0-9]{16}|AIza[\w-]{30,})"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
 )
-#: A JSON web token: three parts, of which the first begins so; looked for where two parts that are long enough begin.
+#: A JSON web token: three parts, the first begins with eyJ; searched where two sufficiently long parts begin.
 _JWT: Final = re.compile(r"(?<![\w-])(?=[\w-]++\.[\w-]{8,}+\.)((?:[\w-]*?-)?)eyJ[\w-]{8,}+\.[\w-]++\.[\w-]*+")
 _CALLED: Final = re.compile(rf"(?i){_SECRET}")
 _FLAG: Final = re.compile(rf"(?i)-{_SECRET}")
 _NAME: Final = re.compile(rf"(?i){_WORD}|key|auth")
-#: Texts without any of these have no secret that the patterns above would find: the usual case, told in one look.
+#: Pre-filter: texts without a match contain nothing that the patterns above would find.
 SUSPECT: Final = re.compile(
     r"(?i)token|secret|passw|passphrase|pwd|credential|key|cookie|bearer|basic|signature|sas|://|hf_|sk-|gh[pousr]_"
     r"|github_pat|glpat|xox|A[KS]IA|AIza|eyJ|BEGIN"
@@ -49,7 +49,7 @@ SUSPECT: Final = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """The text with what looks like a secret replaced by ***; the name in front of it stays."""
+    """The text with secrets replaced by ***; the names before them are kept."""
     if not SUSPECT.search(text):
         return text
     text = _JWT.sub(rf"\1{HIDDEN}", _SHAPES.sub(HIDDEN, text))
@@ -59,12 +59,12 @@ def without_secrets(text: str) -> str:
 
 
 def value_without_secrets(name: str, value: str) -> str:
-    """The value of a variable; all of it is hidden where its name tells a secret."""
+    """The value of a variable; hidden completely if the name is that of a secret."""
     return HIDDEN if _NAME.search(name) else without_secrets(value)
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a value that is called like this is one."""
+    """Whether `name` is the name of a secret."""
     return _CALLED.fullmatch(name) is not None
 
 
@@ -74,7 +74,7 @@ def words_without_secrets(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _word_without_secrets(before: str, word: str) -> str:
-    is_value = not word.startswith("-") or " " in word  # no flag has a blank in it
+    is_value = not word.startswith("-") or " " in word  # flags contain no spaces
     if _FLAG.fullmatch(before) and is_value:
         return HIDDEN
     name, equals, _ = word.partition("=")

@@ -1,8 +1,8 @@
-"""Durations and instants as people type them: one grammar for every option, dialog and configuration key.
+"""Parser of durations and points in time: one grammar for all options, dialogs and configuration keys.
 
-- `300ms`, `90s`, `15m`, `2h`, `2d`, `4w` (Duration): that long; as an instant, that long after the start.
-- `+10m`, `-5m` (Offset): from now; where there is no now, `+` is after the start and `-` is before the end.
-- `50%` (Percentage): that share of the way from the start to the end.
+- `300ms`, `90s`, `15m`, `2h`, `2d`, `4w` (Duration); as a point in time: after the start.
+- `+10m`, `-5m` (Offset): from now; without a now, `+` is after the start and `-` before the end.
+- `50%` (Percentage): between the start and the end.
 - `14:02`, `14:02:30`, `14:02:30.250` (TimeOfDay): local time; the first within the recording, else on its first day.
 - `2026-11-21T08:30:00`, `2026-11-21T08:30:00+01:00` (Timestamp): ISO 8601; local time without an offset.
 
