@@ -101,11 +101,11 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
             if letter == "]":
                 opened = -1
             elif letter == "[" or position == len(text):
-                raise BadNodeSet(f"{quoted(text[opened:])} has no closing bracket")
+                raise BadNodeSet(f'unclosed "[" in {quoted(text[opened:])}')
         elif letter == "[":
             opened = position
         elif letter == "]":
-            raise BadNodeSet(f"{quoted(text[start : position + 1])} has no opening bracket")
+            raise BadNodeSet(f'unmatched "]" in {quoted(text[start : position + 1])}')
         elif letter in ",!&^":
             piece = text[start:position].strip()
             if not piece:
@@ -122,7 +122,7 @@ def _term(operator: str, text: str) -> Term:
     if ":" in "".join(brackets):
         raise BadNodeSet(f"{quoted(text)}: {IPV6_HINT}")
     if re.search(r"\s", literal):
-        raise BadNodeSet(f'{quoted(text)} holds a space; names are separated by ","')
+        raise BadNodeSet(f'{quoted(text)} contains a space; separate names with ","')
     if "/" in literal:
         raise BadNodeSet(f'{quoted(text)} contains "/", which a node name cannot contain')
     if literals[0].startswith("-"):
@@ -154,7 +154,7 @@ def _numbers(piece: str, inside: str) -> Numbers:
     if padded and len(begin) != len(end):
         raise BadNodeSet(f"the ends of {quoted(piece)} must have the same number of digits")
     if int(begin) > int(end):
-        raise BadNodeSet(f"{quoted(piece)} runs backwards")
+        raise BadNodeSet(f"invalid range {quoted(piece)} (start > end)")
     if not step:
         raise BadNodeSet(f"{quoted(piece)} has a step of 0")
     return Numbers(int(begin), int(end), step, len(begin) if padded else 0)

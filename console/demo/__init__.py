@@ -69,7 +69,7 @@ def _hosts_file(cluster: subprocess.Popen[str], errors: IO[str]) -> Path:
     if line:
         return Path(line)
     errors.seek(0)
-    said = errors.read().strip().splitlines()[-1:] or [f"nothing was heard of them for {START_S:g} s"]
+    said = errors.read().strip().splitlines()[-1:] or [f"no output within {START_S:g} s"]
     raise DemoError(f"the demo's SSH servers did not start: {said[0]}")
 
 

@@ -122,7 +122,7 @@ def receive_exactly(connection: socket.socket, count: int) -> bytes:
     while len(data) < count:
         more = connection.recv(count - len(data))
         if not more:
-            raise ConnectionError("the neighbour is gone")
+            raise ConnectionError("connection closed by neighbour")
         data += more
     return data
 
@@ -236,7 +236,7 @@ def end_with(launcher: int) -> None:
     """Let the kernel kill this process when its launcher is gone, however that ends."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launcher:  # it went before the kernel knew
-        sys.exit("ring.py: the launcher is gone")
+        sys.exit("ring.py: launcher has exited")
 
 
 def allow_tracing() -> None:

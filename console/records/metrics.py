@@ -246,19 +246,19 @@ GPU: Final = (
             prometheus=_share("gpu_fan", "Speed of the fan, of its maximum.")),
     _of_gpu("sm_clock", "sm_clock_mhz", "SM MHz", format=format.whole, noise=_FEW, uses=_CURVE,
             filter=MetricFilter("SM clock in MHz, e.g. <1500", "clock", ("sm_clock",)),
-            prometheus=PrometheusName("gpu_sm_clock_hertz", "Clock of the multiprocessors.", "hertz", 1e6),
+            prometheus=PrometheusName("gpu_sm_clock_hertz", "SM clock.", "hertz", 1e6),
             plot=MetricPlot("SM clock", "MHz", limit="max_sm_clock_mhz"),
             heat=HeatRange("clock", "SM clock", "GHz", 150,
                            lambda info: (info.max_sm_clock_mhz if info else None) or _CLOCK_FALLBACK_MHZ,
                            format=_ghz)),
     _of_gpu("mem_clock", "mem_clock_mhz", "mem MHz", format=format.whole, noise=_FEW,
-            prometheus=PrometheusName("gpu_memory_clock_hertz", "Clock of the memory.", "hertz", 1e6)),
+            prometheus=PrometheusName("gpu_memory_clock_hertz", "Memory clock.", "hertz", 1e6)),
     _of_gpu("pstate", "pstate", "P", format=format.integer),
     Metric(name="held", derive=throttle_pct, title="throttle %", noise=_LOAD, is_fault=True,
            filter=MetricFilter("time throttled in %", "throttle", ("held",)),
            heat=HeatRange("throttle", "throttling", "% of time", 5, scale="temperature")),
     _of_gpu("sm", "sm_pct", "SM %", noise=_LOAD, uses=_CURVE, filter=MetricFilter("SM activity in %"),
-            prometheus=_share("gpu_sm_active", "Share of the multiprocessors that were busy (GPM)."),
+            prometheus=_share("gpu_sm_active", "Share of busy SMs (GPM)."),
             plot=MetricPlot("SM activity", "%", high=100)),
     _of_gpu("occupancy", "sm_occupancy_pct", "occupancy %", noise=_LOAD,
             prometheus=_share("gpu_sm_occupancy", "Warps on the multiprocessors, of those that fit (GPM).")),
@@ -286,16 +286,16 @@ GPU: Final = (
             filter=MetricFilter("uncorrected ECC errors, e.g. >0")),
     _of_gpu("ecc_corrected", "ecc_corrected_volatile", "ECC corr", format=format.integer),
     *(_of_gpu(f"ecc_life_{kind}", f"ecc_{kind}_aggregate",
-              prometheus=_counter("gpu_ecc_errors", "Memory errors in the GPU's life.", f'type="{kind}"'))
+              prometheus=_counter("gpu_ecc_errors", "Memory errors, lifetime.", f'type="{kind}"'))
       for kind in ("corrected", "uncorrected")),
     Metric(name="rows", derive=_sum_of("remapped_rows_uncorrected", "retired_pages_uncorrected"),
            title="remapped rows", format=format.integer, is_fault=True),
     *(_of_gpu(f"rows_{kind}", f"remapped_rows_{kind}",
-              prometheus=_counter("gpu_remapped_rows", "Rows of memory that were replaced, by why.", f'type="{kind}"'))
+              prometheus=_counter("gpu_remapped_rows", "Remapped memory rows, by cause.", f'type="{kind}"'))
       for kind in ("corrected", "uncorrected")),
     _of_gpu("replays", "pcie_replays", "replays", format=format.integer,
             filter=MetricFilter("PCIe replays"),
-            prometheus=_counter("gpu_pcie_replays", "PCIe packets that were sent again.")),
+            prometheus=_counter("gpu_pcie_replays", "PCIe replays: retransmitted packets.")),
     Metric(name="nvlink_errors", title="NVLink errs", format=format.integer, is_fault=True,
            derive=_sum_of("nvlink_crc_errors", "nvlink_replay_errors", "nvlink_recovery_errors")),
     *(_of_gpu(f"nvlink_{kind}", f"nvlink_{kind}_errors",
@@ -304,11 +304,11 @@ GPU: Final = (
 )  # fmt: skip
 #: Limits in `gpu_info`.
 GPU_LIMITS: Final = (
-    _of_gpu("mem_total", "mem_total_bytes", prometheus=_bytes("gpu_memory", "Memory that the GPU has.")),
+    _of_gpu("mem_total", "mem_total_bytes", prometheus=_bytes("gpu_memory", "Total GPU memory.")),
     _of_gpu("power_limit", "power_limit_w",
-            prometheus=PrometheusName("gpu_power_limit_watts", "Power limit in force.", "watts")),
+            prometheus=PrometheusName("gpu_power_limit_watts", "Enforced power limit.", "watts")),
     _of_gpu("sm_clock_max", "max_sm_clock_mhz",
-            prometheus=PrometheusName("gpu_sm_clock_max_hertz", "Highest clock of the multiprocessors.", "hertz", 1e6)),
+            prometheus=PrometheusName("gpu_sm_clock_max_hertz", "Maximum SM clock.", "hertz", 1e6)),
 )  # fmt: skip
 #: Names of metrics in the order in which the heat map offers them.
 _HEAT: Final = ("util", "mem", "power", "temp", "sm_clock", "nvlink", "pcie", "held")
@@ -375,11 +375,11 @@ HOST: Final = (
 )  # fmt: skip
 AGENT: Final = (
     Metric(name="agent", field="cpu_pct", title="agent %", filter=MetricFilter("CPU use of the agent in % of a core"),
-           prometheus=_share("agent_cpu", "What the agent takes of one core.")),
+           prometheus=_share("agent_cpu", "CPU use of the agent, of one core.")),
     Metric(name="agent_rss", field="rss_bytes", title="agent RSS", format=format.size_compact,
-           prometheus=_bytes("agent_resident_memory", "What the agent takes of the node's memory.")),
+           prometheus=_bytes("agent_resident_memory", "Resident memory of the agent.")),
     Metric(name="agent_tx", field="tx_bytes_s", format=format.size_compact,
-           prometheus=_bytes_s("agent_transmit", "What the agent writes to its console.")),
+           prometheus=_bytes_s("agent_transmit", "Data rate from the agent to its console.")),
 )  # fmt: skip
 
 # -- network ports -----------------------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ NIC: Final = (
            prometheus=_bytes_s("nic_receive", "Traffic to the port.")),
     Metric(name="tx", field="tx_bytes_s", uses=("history", "diff"),
            prometheus=_bytes_s("nic_transmit", "Traffic from the port.")),
-    Metric(name="rate", field="rate_bytes_s", prometheus=_bytes_s("nic_rate", "What the port can carry.")),
+    Metric(name="rate", field="rate_bytes_s", prometheus=_bytes_s("nic_rate", "Speed of the port.")),
 )  # fmt: skip
 
 # -- ranks -------------------------------------------------------------------------------------------------------------
@@ -431,12 +431,12 @@ CLOCK: Final = (
                                      1e-9)),
     Metric(name="bound", field="bound_ns", title="± µs", format=format.micro, noise=_BOUND,
            filter=MetricFilter("error bound in µs, e.g. >100"),
-           prometheus=PrometheusName("clock_bound_seconds", "The error of common time is at most this.", "seconds",
+           prometheus=PrometheusName("clock_bound_seconds", "Error bound of common time.", "seconds",
                                      1e-9)),
     Metric(name="drift", field="drift_ppm", title="drift ppm", format=_ppm, noise=Noise(absolute=0.5),
            filter=MetricFilter("drift in ppm, e.g. >20"),
            prometheus=PrometheusName(
-               "clock_drift_ratio", "Rate of the node's clock in that of the common one, minus 1.", "ratio", 1e-6)),
+               "clock_drift_ratio", "Drift of the node's clock against common time.", "ratio", 1e-6)),
     Metric(name="rtt", field="min_rtt_ns", title="rtt µs", format=format.micro, noise=_BOUND,
            filter=MetricFilter("minimum round-trip time in µs")),
     Metric(name="edges", field="edges", title="edges", format=format.integer),

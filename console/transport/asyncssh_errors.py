@@ -84,7 +84,8 @@ def _explain_denied(name: str, resolved: ResolvedHost, client: SshClient, identi
         )
     if client.unanswered:
         return errors.AuthInteractive(
-            f"server asks for a password or second factor for {user}; the prompt was dismissed", "R asks again"
+            f"server asks for a password or second factor for {user}; the prompt was dismissed",
+            "press R to be prompted again",
         )
     if client.wanted_typing and client.ask is None:
         return errors.AuthInteractive(

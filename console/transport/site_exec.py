@@ -21,7 +21,7 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
     (r"Access/permission denied|Invalid account|Invalid user id", errors.NoPermission,
      "only the job's owner or an operator may add a step"),
     (r"Unable to contact slurm controller|Unable to connect to the server|was refused|i/o timeout|no such host",
-     errors.ConnectionRefused, "does the command work by hand?"),
+     errors.ConnectionRefused, "run the command by hand to see its error"),
 )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ class ReplayController(Controller):
         await asyncio.to_thread(self._replay.find_events)
         await asyncio.to_thread(self._replay.build_index)
         for damage in self._replay.damages:
-            self._app.notify(f"{clean(str(damage))}; the rest is played", severity="warning", markup=False)
+            self._app.notify(f"{clean(str(damage))}; playing the rest", severity="warning", markup=False)
 
     def advance(self) -> bool:
         """Advance by the time since the last call; false while the views are being replaced."""

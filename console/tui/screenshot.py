@@ -45,4 +45,4 @@ def save_new(text: str, stem: str, ending: str, folder: Path | None = None) -> P
         except FileExistsError:
             continue
         return path
-    raise AssertionError("numbers do not end")
+    raise AssertionError("unreachable")

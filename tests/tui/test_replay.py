@@ -157,7 +157,7 @@ async def test_what_cannot_be_told_as_fast_as_asked_says_how_fast_it_goes(player
     monkeypatch.setattr(replay, "_BATCH_RECORDS", 1)
     player.speed, player.is_playing = 100.0, True
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await shows(pilot, "as fast as it goes: ×")
+        await shows(pilot, "max speed: ×")
 
 
 async def test_it_stops_at_the_end_and_space_begins_again(player):

@@ -51,7 +51,7 @@ def read_keys(path: Path, actions: Sequence[Action]) -> OwnKeys:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
-            return OwnKeys({}, (f"{_NAME}: larger than {format.size(_MOST_BYTES)}; a table of keys is smaller",))
+            return OwnKeys({}, (f"{_NAME}: larger than {format.size(_MOST_BYTES)}, the limit for keys.toml",))
         document = parse(decode(raw, _NAME), path, _NAME)
     except FileNotFoundError:
         return NO_KEYS

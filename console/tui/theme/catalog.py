@@ -111,7 +111,7 @@ class ThemeCatalog:
             with path.open("rb") as file:
                 data = file.read(_MOST_BYTES + 1)
             if len(data) > _MOST_BYTES:
-                raise ThemeError(f"{path.name}: larger than {format.size(_MOST_BYTES)}; a theme file is smaller")
+                raise ThemeError(f"{path.name}: larger than {format.size(_MOST_BYTES)}, the limit for themes")
             theme = read_theme(data.decode(), path.name)
             twin = next((other for other, own in self._own.items() if other != path and own.name == theme.name), None)
             if twin is not None:

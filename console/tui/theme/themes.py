@@ -94,7 +94,7 @@ def read_theme(text: str, source: str) -> ThemeFile:
     return theme
 
 
-_MIXED = "colours are #rrggbb, or with ansi = true all of them names such as ansi_red; never both"
+_MIXED = "use #rrggbb, or with ansi = true only names such as ansi_red; never both"
 
 
 def _explained(error: str) -> str:
@@ -102,7 +102,7 @@ def _explained(error: str) -> str:
     at = error.partition(" - at ")[2] or "somewhere"
     if "matching regex '^(#" in error:
         return f"{at}: not a colour: write #rrggbb, or ansi_red and the like with ansi = true"
-    return f"{at}: letters, digits, - and _ only" if "matching regex" in error else error
+    return f"{at}: use letters, digits, - and _ only" if "matching regex" in error else error
 
 
 def colors_of(theme: ThemeFile) -> Iterator[tuple[str, str]]:
@@ -192,9 +192,9 @@ def weaknesses(theme: ThemeFile) -> Iterator[str]:
     for key, color in colors_of(theme):
         name = key.removeprefix("colors.")
         if name in grounds and color != OWN_GROUND:
-            yield f"{theme.name}: {name} is {color}, on which no text is sure to be readable; use {OWN_GROUND}"
+            yield f"{theme.name}: {name} is {color}, on which text may be unreadable; use {OWN_GROUND}"
         if name not in (*grounds, "rule") and color not in HUES | {OWN_GROUND}:
-            yield f"{theme.name}: {key} is {color}, which many terminals give the colour of their ground"
+            yield f"{theme.name}: {key} is {color}, which is the background colour in many terminals"
 
 
 def pairs(theme: ThemeFile) -> Iterator[tuple[str, str, str]]:

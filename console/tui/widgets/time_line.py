@@ -82,7 +82,7 @@ class TimeLine(Painting):
 
     def _lag(self) -> str:
         real = self._shown.real_speed
-        return "" if real is None else f"as fast as it goes: {f'×{real:.2g}':<6}"
+        return "" if real is None else f"max speed: {f'×{real:.2g}':<6}"
 
     def _pace(self) -> str:
         """As wide at every speed, so that the line stands still."""

@@ -70,7 +70,7 @@ def refusal(target: str = "hosts.toml") -> str:
         ("[[nodes]]\nhosts = ['a']\n", 'hosts.toml:2: nodes.hosts: must be text in quotes, is ["a"]'),
         ("[[nodes]]\nhosts = ''\n", "hosts.toml:2: nodes.hosts: empty node set"),
         ("[[nodes]]\nhosts = 'n[]'\n", "hosts.toml:2: nodes.hosts: the range [] is empty"),
-        ("[[nodes]]\n\nhosts = 'n[9-1]'\n", 'hosts.toml:3: nodes.hosts: "9-1" runs backwards'),
+        ("[[nodes]]\n\nhosts = 'n[9-1]'\n", 'hosts.toml:3: nodes.hosts: invalid range "9-1" (start > end)'),
         ("[[nodes]]\nhosts = 'n[0-999999999]'\n",
          'hosts.toml:2: nodes.hosts: "n[0-999999999]" names more than 16,384 nodes'),
         (f"{NODES}[[nodes]]\nhosts = 'b,b'\n", 'hosts.toml:4: nodes.hosts: b occurs twice in "b,b"'),

@@ -190,7 +190,7 @@ def test_a_wrong_variable_or_flag_is_named(environ, flags, said):
 def test_a_broken_node_set_is_an_error_of_the_target():
     with pytest.raises(ConfigError) as caught:
         load("node[3-1]", environ={})
-    assert str(caught.value) == 'target: "3-1" runs backwards'
+    assert str(caught.value) == 'target: invalid range "3-1" (start > end)'
 
 
 def test_what_is_a_file_and_what_a_node_set(tmp_path, monkeypatch):

@@ -90,4 +90,4 @@ def test_a_rank_whose_neighbour_dies_says_so_instead_of_waiting_for_ever() -> No
     thread.start()
     rings[1].right.close()
     thread.join(DEADLINE_S)
-    assert failed == ["the neighbour is gone"]
+    assert failed == ["connection closed by neighbour"]
