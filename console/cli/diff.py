@@ -61,8 +61,7 @@ def _is_interactive() -> bool:
 def _run_app(a: Session, b: Session) -> Comparison | None:
     """Run the TUI; None if the user quits before the comparison is complete."""
     from ..session.format.layout import SessionError
-    from ..tui.diff_app import DiffApp
-    from ..tui.diff_screen import diff_of
+    from ..tui.diff_screen import DiffApp, diff_of
     from ..tui.theme.catalog import ThemeCatalog
     from .screen import clear_inherited_size
 

@@ -23,7 +23,7 @@ from ..text import logs
 from .base_app import BaseApp
 from .clipboard import ClipboardTarget
 from .controllers.capture import CaptureController
-from .controllers.frames import FrameController
+from .controllers.frames import RATE_HZ, FrameController, write_backlog
 from .controllers.jobs import JobController
 from .controllers.nodes import NodeController
 from .controllers.query import QueryController
@@ -32,13 +32,11 @@ from .controllers.view_switcher import ViewSwitcher
 from .dialogs.dialog import DetailDialog, LogDialog
 from .dialogs.export import ExportDialog
 from .exports import export_items
-from .frame_rate import RATE_HZ, write_backlog
 from .keymap.actions import Action, bindings, in_scope, key_names
 from .keymap.file import NO_KEYS, OwnKeys
-from .keymap.hints import KeyGuide
+from .keymap.hints import ConsoleCommands, KeyGuide
 from .login_prompts import LoginPrompts
 from .models.header import header_spans
-from .palette import ConsoleCommands
 from .screenshot import picture
 from .snapshot import ScreenSnapshot, SnapshotBuilder, Staging
 from .theme.catalog import ThemeCatalog

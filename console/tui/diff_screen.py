@@ -1,4 +1,4 @@
-"""Two sessions side by side on the screen: read in a thread, then as many lines as it takes."""
+"""Comparison of two sessions on the screen: as a dialog of a replay, and as the app of `gconsole diff`."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from ..text import format
 from .base_app import BaseApp
 from .dialogs.dialog import KeysDialog
 from .keymap.actions import bindings, in_scope
-from .widgets.bar import Bar
-from .widgets.key_hints import hints
+from .theme.catalog import ThemeCatalog
+from .widgets.bar import Bar, hints
 from .widgets.report import LineReport
 
-#: How often it is said how far the reading is, s.
-_TELL_S = 0.25
+#: Seconds between two updates of the progress line.
+_PROGRESS_EVERY_S = 0.25
 
 
 class ComparisonProgress:
-    """How far it is, told from the thread that reads, and whether anybody still wants it."""
+    """Progress of the thread that reads; `is_cancelled` stops it."""
 
     def __init__(self) -> None:
         self.records = 0
-        self.is_given_up = False
+        self.is_cancelled = False
 
     def on_record(self) -> None:
-        """One more. Raises GivenUp where nobody wants it any more."""
+        """Count a record. Raises ComparisonCancelled after cancellation."""
         self.records += 1
-        if self.is_given_up:
+        if self.is_cancelled:
             raise ComparisonCancelled
 
 
 class ComparisonCancelled(Exception):
-    """The person left before it was read."""
+    """The screen was closed before the sessions were read."""
 
 
 class DiffScreen(ModalScreen[Comparison | None]):
-    """`compare` reads both sessions, in a thread; what it found is given back when the person leaves."""
+    """Runs `compare` in a thread and shows its result, which is the screen's result when it is closed."""
 
     DEFAULT_CSS = "DiffScreen { background: $background; align: left top; }"
     BINDINGS: ClassVar[list[BindingType]] = bindings(in_scope("diff"))
@@ -54,8 +54,8 @@ class DiffScreen(ModalScreen[Comparison | None]):
         super().__init__()
         self._names, self._compare = names(a, b), compare
         self._reading = ComparisonProgress()
-        self.error = ""  # why nothing was compared
-        self._found: Comparison | None = None
+        self.error = ""  # why the comparison failed
+        self._comparison: Comparison | None = None
         self._order: Order = "name"
         self._head, self._body, self._foot = Bar(id="header"), LineReport(id="difference"), Bar(id="footer")
 
@@ -67,7 +67,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
     def on_mount(self) -> None:
         self._body.focus()
         self.run_worker(self._read(), name="compare sessions")
-        self._telling = self.set_interval(_TELL_S, self._draw, name="how far it is")
+        self._timer = self.set_interval(_PROGRESS_EVERY_S, self._draw, name="progress")
         self._draw()
 
     def on_resize(self) -> None:
@@ -75,39 +75,39 @@ class DiffScreen(ModalScreen[Comparison | None]):
 
     async def _read(self) -> None:
         try:
-            self._found = await asyncio.to_thread(self._compare, self._reading)
+            self._comparison = await asyncio.to_thread(self._compare, self._reading)
         except ComparisonCancelled:
             return
         except (OSError, SessionError) as error:
             self.error = str(error)
             self.dismiss(None)
             return
-        self._telling.stop()
+        self._timer.stop()
         self._draw()
 
     def _draw(self) -> None:
         if not self.is_attached:
             return
-        found, width = self._found, self._body.scrollable_content_region.width
-        if found is None:
+        comparison, width = self._comparison, self._body.scrollable_content_region.width
+        if comparison is None:
             self._head.show(self._names)
             self._body.show([plain(""), plain(f"  {format.count(self._reading.records)} records read …", "muted")])
         else:
-            self._head.show(headline(found))
-            self._body.show(difference_lines(found, width, self._order))
+            self._head.show(headline(comparison))
+            self._body.show(difference_lines(comparison, width, self._order))
         self._foot.show(hints(self.active_bindings, in_scope("diff"), self.size.width), (Span(""),))
 
-    # -- what its keys do --------------------------------------------------------------------------------------------
+    # -- actions ----------------------------------------------------------------------------------------------------
 
     def action_order(self) -> None:
-        """Figures by name, or by how much they changed."""
+        """Sort metrics by name, or by change."""
         self._order = "change" if self._order == "name" else "name"
         self._draw()
 
     def action_copy_text(self) -> None:
-        """All of it, as wide as it needs to be."""
-        if self._found is not None and isinstance(self.app, BaseApp):
-            self.app.copy(as_text(difference_lines(self._found, 160, self._order)) + "\n", "the comparison")
+        """Copy the comparison, 160 cells wide."""
+        if self._comparison is not None and isinstance(self.app, BaseApp):
+            self.app.copy(as_text(difference_lines(self._comparison, 160, self._order)) + "\n", "the comparison")
 
     def action_keys(self) -> None:
         """List the keys."""
@@ -115,11 +115,39 @@ class DiffScreen(ModalScreen[Comparison | None]):
         self.app.push_screen(KeysDialog([("Two sessions", [*in_scope("diff"), *lines])]))
 
     def action_close(self) -> None:
-        """Leave, whatever is still being read."""
-        self._reading.is_given_up = True
-        self.dismiss(self._found)
+        """Close the screen, and cancel reading."""
+        self._reading.is_cancelled = True
+        self.dismiss(self._comparison)
 
 
 def diff_of(a: Session, b: Session) -> DiffScreen:
     """The screen for two recorded sessions."""
     return DiffScreen(a.name, b.name, lambda reading: compare_sessions(a, b, reading.on_record))
+
+
+class DiffApp(BaseApp, inherit_bindings=False):
+    """Shows `screen`; `comparison` is its result, None if the user quit before it was read."""
+
+    CSS_PATH = "console.tcss"
+    TITLE = "gconsole diff"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = bindings(action for action in in_scope("app") if action.priority)
+
+    def __init__(self, screen: DiffScreen, themes: ThemeCatalog | None = None) -> None:
+        super().__init__(themes)
+        self._diff = screen
+        self.comparison: Comparison | None = None
+
+    def on_mount(self) -> None:
+        self.themes.follow()
+        self.app_resume_signal.subscribe(self, self.repaint)
+        self.push_screen(self._diff, self._quit)
+
+    def _quit(self, comparison: Comparison | None) -> None:
+        self.comparison = comparison
+        self.exit()
+
+    @property
+    def error(self) -> str:
+        """Why nothing was compared, else ""."""
+        return self._diff.error

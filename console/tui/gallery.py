@@ -18,11 +18,10 @@ from .models.filter_language import FilterField, Vocabulary
 from .models.heat_map import LEVELS, HeatCell, HeatRow
 from .models.plot import Plot
 from .theme.catalog import ThemeCatalog
-from .widgets.bar import Bar
+from .widgets.bar import Bar, hints
 from .widgets.filter_bar import FilterBar
 from .widgets.heat_map import HeatMap
 from .widgets.history import HistoryPlot
-from .widgets.key_hints import hints
 from .widgets.lanes import Lanes
 from .widgets.panel import Panel
 from .widgets.progress import Progress

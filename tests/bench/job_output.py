@@ -15,7 +15,7 @@ from gconsole.core.store import Store
 from gconsole.launch.state import job_status
 from gconsole.records import Job, Log, NodeState, decode, encode
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.frame_rate import RATE_HZ
+from gconsole.tui.controllers.frames import RATE_HZ
 from gconsole.tui.views.jobs.view import JobsView
 
 # So that `from invented import Cluster` works, as in the tests of the screen.

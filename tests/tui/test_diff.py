@@ -24,8 +24,7 @@ from gconsole.session.replay import Replay
 from gconsole.text.cells import width_of
 from gconsole.tui.dialogs.dialog import KeysDialog
 from gconsole.tui.dialogs.prompts import Prompt
-from gconsole.tui.diff_app import DiffApp
-from gconsole.tui.diff_screen import ComparisonProgress, DiffScreen, diff_of
+from gconsole.tui.diff_screen import ComparisonProgress, DiffApp, DiffScreen, diff_of
 from gconsole.tui.replay_app import ReplayApp
 
 GCONSOLE = Path(sys.executable).with_name("gconsole")

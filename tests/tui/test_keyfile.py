@@ -12,9 +12,8 @@ from waiting import screen, shows, until
 
 from gconsole.cli.config import config
 from gconsole.tui.keymap.actions import FIXED, NO_LISTS, in_scope, keys_of, places
-from gconsole.tui.keymap.file import OwnKeys, keys_text, read_keys
+from gconsole.tui.keymap.file import KeyNameError, OwnKeys, key_name, keys_text, read_keys
 from gconsole.tui.keymap.hints import every_action
-from gconsole.tui.keymap.key_names import KeyNameError, key_name
 from gconsole.tui.views.list_view import ListView
 from gconsole.tui.views.registry import VIEWS
 

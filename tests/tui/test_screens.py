@@ -13,7 +13,7 @@ from running import running
 from waiting import frames, screen, settle, shows, until
 
 from gconsole.present.status import GLYPHS
-from gconsole.tui.frame_rate import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, FrameRateLimiter, write_backlog
+from gconsole.tui.controllers.frames import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, FrameRateLimiter, write_backlog
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60), (30, 8), (20, 4), (300, 100)]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from textual.driver import Driver
 from textual.screen import Screen
 
 from ...core.store import Store
@@ -15,12 +16,18 @@ from ...monitor.finding_tracker import FindingTracker
 from ...monitor.topology import TopologyFindings
 from ..derived import ClockSkewFold, JobFold
 from ..dialogs.dialog import DetailDialog
-from ..frame_rate import FrameRateLimiter
 from ..snapshot import ScreenSnapshot, SnapshotBuilder
 from .capture import CaptureController
 from .controller import AppHost, Controller
 from .jobs import JobController
 from .view_switcher import ViewSwitcher
+
+#: Frames per second, and on a slow terminal every n-th of them.
+RATE_HZ, SLOW_EVERY = 8, 4
+#: The terminal is slow if a paint takes this many seconds, or this many writes are queued (a frame is 3 writes).
+SLOW_PAINT_S, SLOW_BACKLOG = 0.2, 12
+#: Consecutive quick paints that end slow mode, and consecutive slow ones that begin it.
+QUICK_RUN, SLOW_RUN = 16, 2
 
 
 class FrameHost(AppHost, Protocol):
@@ -162,3 +169,34 @@ class FrameController(Controller):
                 if view.is_mounted:
                     view.show_snapshot(self.frame)  # all views show the same instant, whichever is opened later
         self.draw()
+
+
+class FrameRateLimiter:
+    """Decides at each tick whether to draw a frame, from the time that painting took."""
+
+    def __init__(self) -> None:
+        self.is_slow = False
+        self._tick = 0
+        self._run = 0  # consecutive paints that call for the other mode
+
+    def is_due(self, backlog: int) -> bool:
+        """Whether to draw at this tick. `backlog`: writes that the terminal has not accepted yet."""
+        self._tick += 1
+        if backlog >= SLOW_BACKLOG:
+            self.is_slow, self._run = True, 0
+            return False
+        return not self.is_slow or self._tick % SLOW_EVERY == 0
+
+    def painted(self, seconds: float) -> None:
+        """Record that a frame took `seconds` from its start to its paint."""
+        for_change = (seconds >= SLOW_PAINT_S) != self.is_slow
+        self._run = self._run + 1 if for_change else 0
+        if self._run >= (QUICK_RUN if self.is_slow else SLOW_RUN):
+            self.is_slow, self._run = not self.is_slow, 0
+
+
+def write_backlog(driver: Driver | None) -> int:
+    """Writes queued for the terminal, in a private attribute of Textual 8.2; 0 if not available."""
+    writer = getattr(driver, "_writer_thread", None)
+    queue = getattr(writer, "_queue", None)
+    return queue.qsize() if queue is not None else 0

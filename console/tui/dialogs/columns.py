@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from ...present.spans import Span
 from ..keymap.actions import bindings, in_scope, key_names
-from ..widgets.cursor_view import CursorView
+from ..widgets.line_view import CursorView
 from ..widgets.record_grid import GridColumn
 from .dialog import Dialog
 

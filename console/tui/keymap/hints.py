@@ -1,11 +1,15 @@
-"""Which keys work now: the footer, the `?` dialog and the palette, from the table of actions and the user's keymap."""
+"""Key hints in the footer, the `?` dialog and the command palette, from the table of actions and the keymap."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.dom import DOMNode
+from textual.markup import escape
+from textual.types import IgnoreReturnCallbackType
 from textual.widgets import Input, TextArea
 
 from ...present.spans import Span
@@ -14,12 +18,16 @@ from ...records import Log
 from ..controllers.controller import Controller
 from ..dialogs.dialog import KeysDialog
 from ..views.registry import VIEWS
-from ..widgets.key_hints import hints
-from .actions import ACTIONS, Action, in_scope, no_key
+from ..widgets.bar import hints
+from .actions import ACTIONS, Action, in_scope, key_names, no_key
 from .file import OwnKeys, with_own_keys
 
 if TYPE_CHECKING:
     from ..app import ConsoleApp
+
+
+#: More nodes than this are not listed: when a whole fleet is down, it has one cause.
+_MOST_NODES = 50
 
 
 def every_action() -> list[Action]:
@@ -91,3 +99,43 @@ class KeyGuide(Controller):
             namespace, _, name = action.call.partition(".")
             if action.palette and getattr(app, namespace).check_action(name, ()):
                 yield self.own(action), app
+
+
+class PaletteCommand(NamedTuple):
+    """One entry: its name, its help text, and what it runs."""
+
+    name: str
+    help: str
+    run: IgnoreReturnCallbackType
+
+
+class ConsoleCommands(Provider):
+    """The commands that can run now."""
+
+    async def discover(self) -> Hits:
+        """All commands, before anything is typed."""
+        for command in self._commands():
+            yield DiscoveryHit(command.name, command.run, help=escape(command.help))
+
+    async def search(self, query: str) -> Hits:
+        """Commands that match in their name or, with a lower score, in their help text."""
+        matcher = self.matcher(query)
+        for command in self._commands():
+            score = max(matcher.match(command.name), 0.8 * matcher.match(command.help))
+            if score > 0:
+                yield Hit(score, matcher.highlight(command.name), command.run, help=escape(command.help))
+
+    def _commands(self) -> Iterator[PaletteCommand]:
+        app = cast("ConsoleApp", self.app)
+        for action, target in app.guide.offered():
+            name = action.label[0].upper() + action.label[1:]
+            keys = f"   {key_names(action.keys)}" if action.keys else ""
+            yield PaletteCommand(name, f"{action.help}{keys}", partial(app.run_action, action.call, target))
+        for entry in app.view.palette_entries():
+            yield PaletteCommand(*entry)
+        for name in app.themes.names:
+            yield PaletteCommand(f"Theme {name}", f"Use the {name} theme", partial(app.themes.use, name))
+        for node in app.nodes.failed[:_MOST_NODES]:
+            reconnect, remove = partial(app.nodes.reconnect, [node.name]), partial(app.nodes.remove, node.name)
+            yield PaletteCommand(f"Reconnect {node.name}", node.reason or node.word, reconnect)
+            yield PaletteCommand(f"Remove {node.name}", "Remove node (data kept)", remove)

@@ -99,10 +99,10 @@ _MIXED = "use #rrggbb, or with ansi = true only names such as ansi_red; never bo
 
 def _explained(error: str) -> str:
     """The reader's complaint, without its regular expression."""
-    at = error.partition(" - at ")[2] or "somewhere"
+    place = error.partition(" - at ")[2] or "somewhere"
     if "matching regex '^(#" in error:
-        return f"{at}: not a colour: write #rrggbb, or ansi_red and the like with ansi = true"
-    return f"{at}: use letters, digits, - and _ only" if "matching regex" in error else error
+        return f"{place}: not a colour: write #rrggbb, or ansi_red and the like with ansi = true"
+    return f"{place}: use letters, digits, - and _ only" if "matching regex" in error else error
 
 
 def colors_of(theme: ThemeFile) -> Iterator[tuple[str, str]]:
@@ -117,8 +117,8 @@ def colors_of(theme: ThemeFile) -> Iterator[tuple[str, str]]:
 def theme_files() -> tuple[ThemeFile, ...]:
     """The themes that come with gconsole, the default first. Raises ThemeError."""
     files = [entry for entry in resources.files("gconsole.tui.theme.builtin").iterdir() if entry.name.endswith(".toml")]
-    found = [read_theme(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
-    return tuple(sorted(found, key=lambda theme: _ORDER.index(theme.name)))
+    themes = [read_theme(entry.read_text(encoding="utf-8"), entry.name) for entry in files]
+    return tuple(sorted(themes, key=lambda theme: _ORDER.index(theme.name)))
 
 
 def textual_name(name: str) -> str:
@@ -184,9 +184,9 @@ def weaknesses(theme: ThemeFile) -> Iterator[str]:
     """
     if not theme.ansi:
         for what, text, ground in pairs(theme):
-            found = contrast(text, ground)
-            if found < READABLE:
-                yield f"{what} has a contrast of {found:.1f}, less than {READABLE}"
+            ratio = contrast(text, ground)
+            if ratio < READABLE:
+                yield f"{what} has a contrast of {ratio:.1f}, less than {READABLE}"
         return
     grounds = ("background", "surface", "panel", "cursor", "cursor_blurred")
     for key, color in colors_of(theme):
@@ -213,7 +213,7 @@ def pairs(theme: ThemeFile) -> Iterator[tuple[str, str, str]]:
             yield f"{theme.name}: heat {scale} {i}", color, colors.background
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """The contrast of two colours #rrggbb, 1 to 21 (WCAG 2.2: relative luminance)."""
 
     def luminance(color: str) -> float:
@@ -221,5 +221,5 @@ def contrast(one: str, other: str) -> float:
         red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    darker, lighter = sorted((luminance(one), luminance(other)))
+    darker, lighter = sorted((luminance(first), luminance(second)))
     return (lighter + 0.05) / (darker + 0.05)

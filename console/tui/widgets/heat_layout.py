@@ -1,4 +1,4 @@
-"""How a heat map lays out its rows: figures where there is room for them, bars where there is not, in columns."""
+"""Layout of a heat map: numbers if they fit, else bars, in columns of nodes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..models.heat_map import HeatRow
 
 #: Cells between two columns of nodes.
 GAP: Final = 2
-#: Cells a figure takes, with one blank: the widest that fits is taken. A bar takes one.
+#: Cells of a number with one blank, widest first, and of a bar.
 _FIGURE_WIDTHS = (7, 6, 5, 4)
 _BAR_WIDTH = 1
-#: Cells for the words of a node without figures, where figures alone would leave less.
+#: Least cells for the note of a node without numbers.
 _NOTE_WIDTH = 8
 
 
 @dataclass(frozen=True)
 class HeatLayout:
-    """How the rows are laid out: `columns` of nodes side by side over `lines`; `cell` cells a GPU, 1 for a bar."""
+    """`columns` of nodes side by side over `lines`; `cell` cells per GPU, 1 for a bar."""
 
     labels: tuple[str, ...]
     columns: int
@@ -42,14 +42,14 @@ class HeatLayout:
 
 
 def plan(rows: Sequence[HeatRow], width: int, height: int) -> HeatLayout:
-    """The roomiest layout in which every row is on the screen; where none is, the densest, which scrolls."""
+    """The widest layout in which all rows fit; if none does, the densest, which scrolls."""
     names = tuple(row.node for row in rows)
     gpus = max((len(row.cells) for row in rows), default=1) or 1
-    needed = max(1, -(-len(rows) // max(1, height)))  # columns without which rows do not fit
+    needed = max(1, -(-len(rows) // max(1, height)))  # least columns in which all rows fit
     for cell in (*_FIGURE_WIDTHS, _BAR_WIDTH):
-        found = _plan(names, needed, cell, gpus)
-        if found.columns * (found.node_width + GAP) - GAP <= width:
-            return found
+        layout = _plan(names, needed, cell, gpus)
+        if layout.columns * (layout.node_width + GAP) - GAP <= width:
+            return layout
     short = _without_prefix(names)
     node_width = _plan(short, 1, _BAR_WIDTH, gpus).node_width
     return _plan(short, min(needed, max(1, (width + GAP) // (node_width + GAP))), _BAR_WIDTH, gpus)
@@ -58,11 +58,11 @@ def plan(rows: Sequence[HeatRow], width: int, height: int) -> HeatLayout:
 def _plan(labels: tuple[str, ...], columns: int, cell: int, gpus: int) -> HeatLayout:
     lines = -(-len(labels) // columns)
     longest = max((width_of(label) for label in labels), default=0)
-    return HeatLayout(labels, columns, lines, longest + 2, cell, gpus)  # the state's glyph, a blank
+    return HeatLayout(labels, columns, lines, longest + 2, cell, gpus)  # status glyph and a blank
 
 
 def _without_prefix(names: tuple[str, ...]) -> tuple[str, ...]:
-    """`node017` → `017` where all names begin alike and what is left tells them apart."""
+    """`node017` → `017` if all names have the same prefix and a number."""
     heads = {re.sub(r"\d*$", "", name) for name in names}
     short = tuple(name.removeprefix(next(iter(heads), "")) for name in names)
     return short if len(heads) == 1 and all(short) else names

@@ -1,9 +1,9 @@
-"""`HeatMap`: one cell a GPU, a row a node, as many columns of nodes as fit.
+"""`HeatMap`: one cell per GPU, one row per node, as many columns of nodes as fit.
 
-    node017   98  97 100  99  12  98  97  99     with room: the figure on its colour
-    017  ▇▇▇▇▼▇▇▇  033✖ auth      049  ▇▇▇▇▇▇▇▇   without: a bar whose height says the same
+    node017   98  97 100  99  12  98  97  99     wide: numbers on their colour
+    017  ▇▇▇▇▼▇▇▇  033✖ auth      049  ▇▇▇▇▇▇▇▇   narrow: bars
 
-A figure far from those of its peers has a ▼ or ▲: after it, or in the place of its bar.
+▼ or ▲ marks a value far from those of its peers: after the number, or instead of the bar.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _APART = attrgetter("apart")
 
 
 class HeatMap(LineView):
-    """`show` gives it rows; it takes care of where they stand. The cursor walks over cells."""
+    """`show` sets the rows. The cursor moves over cells."""
 
     BINDINGS = bindings(in_scope("lines"))
 
@@ -45,13 +45,13 @@ class HeatMap(LineView):
         self._plan = plan((), 80, 24)
         self._planned_for: tuple[object, ...] = ()
         self._row, self._gpu = 0, 0
-        self._hovered: tuple[int, int] | None = None  # row and place under the mouse
+        self._hovered: tuple[int, int] | None = None  # row and GPU position under the mouse
         self._ink = Ink(self.pen)
         self._changed_by: dict[LineFilter, bool] = {}
         self._heads: dict[int, tuple[Status, tuple[Segment, Segment]]] = {}  # place: status, label and mark
 
     def show(self, rows: Sequence[HeatRow], scale: HeatScale) -> None:
-        """Draw these rows; rows that are equal to the ones before are not painted again."""
+        """Show these rows; unchanged rows are not repainted."""
         if scale != self.scale:
             self.scale = scale
             self.forget()
@@ -62,12 +62,12 @@ class HeatMap(LineView):
 
     @property
     def selected(self) -> tuple[str, int] | None:
-        """The node and the place of the GPU among its GPUs under the cursor."""
+        """Node and GPU position under the cursor."""
         return (self.rows[self._row].node, self._gpu) if self.rows else None
 
     @property
     def pointed(self) -> tuple[str, int] | None:
-        """What the mouse is over; else what is under the cursor, while the map has the focus."""
+        """Node and GPU position under the mouse, else under the cursor if the map has the focus."""
         if self._hovered is not None and self._hovered[0] < len(self.rows):
             return self.rows[self._hovered[0]].node, self._hovered[1]
         return self.selected if self.has_focus else None
@@ -76,7 +76,7 @@ class HeatMap(LineView):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Lay out anew when the names, the number of GPUs or the room changed."""
+        """Compute the layout if names, number of GPUs or size changed."""
         gpus = max((len(row.cells) for row in self.rows), default=0)
         wanted = (tuple(row.node for row in self.rows), gpus, self.size)
         if wanted != self._planned_for:
@@ -92,7 +92,7 @@ class HeatMap(LineView):
         return self._plan.lines
 
     def _places(self, y: int) -> list[int]:
-        """Rows on line `y`: names run down the columns."""
+        """Rows on line `y`; nodes are ordered column by column."""
         places = range(y, len(self.rows), self._plan.lines) if self._plan.lines else range(0)
         return list(places)
 
@@ -131,7 +131,7 @@ class HeatMap(LineView):
         return [*spans, Span(" " * (laid.room - len(row.cells) * laid.cell))]
 
     def drawn(self, y: int, width: int, selection: Selection | None) -> Strip:
-        """The same as of the spans of `line`, for as many bars as fit on a screen: every one of them a style."""
+        """Line `y` as a strip. Plain bars come from cached segments, because each has a style of its own."""
         laid, places = self._plan, self._places(y)
         if laid.cell > 1 or selection is not None or y >= laid.lines:
             return super().drawn(y, width, selection)
@@ -156,7 +156,7 @@ class HeatMap(LineView):
         return strip if taken <= width else strip.crop(0, width)
 
     def _plain_levels(self, row: HeatRow, place: int) -> bytes | None:
-        """The levels of a row of bars that is drawn in nothing but their colours; else None."""
+        """Levels of a row that is drawn as bars only; else None."""
         if not row.cells or row.status in ("stale", "failed") or (place == self._row and self.has_focus):
             return None
         if any(map(_APART, row.cells)):
@@ -164,13 +164,13 @@ class HeatMap(LineView):
         return bytes([UNKNOWN_LEVEL if cell.level is None else cell.level for cell in row.cells])
 
     def _head(self, row: HeatRow, place: int) -> tuple[Segment, Segment]:
-        known = self._heads.get(place)
-        if known is None or known[0] != row.status:
+        head = self._heads.get(place)
+        if head is None or head[0] != row.status:
             label = fit(self._plan.labels[place], self._plan.label - 2)
             mark = " " if row.status == "ok" else GLYPHS[row.status]
             pieces = Segment(label, self.pen("muted")), Segment(f"{mark} ", self.pen(row.status))
-            known = self._heads[place] = row.status, pieces
-        return known[1]
+            head = self._heads[place] = row.status, pieces
+        return head[1]
 
     def _drawn(self, cell: HeatCell) -> str:
         if self._plan.cell == 1:
@@ -192,26 +192,26 @@ class HeatMap(LineView):
             return super()._mixed(name, ground)
         scale, _, level = rest.partition(" ")
         color = heat_colors(self.app.theme_variables[f"heat-{scale}"])[int(level)]
-        if kind == "ink" or color.startswith("ansi_"):  # the terminal's own colours cannot be mixed with a ground
+        if kind == "ink" or color.startswith("ansi_"):  # ANSI colours cannot be blended
             return self.rich_style + Style(color=Color.parse(color).rich_color)
         return self.rich_style + Style(bgcolor=tint(color, self.app.theme_variables["background"]))
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Those of the app that change anything here: true colours they leave as they are, and take long to do so."""
+        """The filters of the app that change a style of this widget; the others only cost time."""
         filters = super().get_line_filters()
-        if not self.is_attached:  # on its way out, and painted once more
+        if not self.is_attached:  # painted once more while it is removed
             return filters
-        return filters if self.text_selection is not None else [one for one in filters if self._is_changed_by(one)]
+        return filters if self.text_selection is not None else [item for item in filters if self._is_changed_by(item)]
 
     def _is_changed_by(self, filter: LineFilter) -> bool:
-        """Whether any style of this widget is another one behind that filter."""
-        found = self._changed_by.get(filter)
-        if found is None:
+        """Whether the filter changes any style of this widget."""
+        is_changed = self._changed_by.get(filter)
+        if is_changed is None:
             inks = [f"{kind} {scale} {level}" for kind in ("ink", "fill") for scale in get_args(HeatScale)
                     for level in range(LEVELS)]  # fmt: skip
             plain = [Segment(" ", self.pen(name)) for name in (*STYLES, *inks)]
-            found = self._changed_by[filter] = filter.apply(plain, self.background_colors[1]) != plain
-        return found
+            is_changed = self._changed_by[filter] = filter.apply(plain, self.background_colors[1]) != plain
+        return is_changed
 
     def notify_style_update(self) -> None:
         """Repaint everything in the new theme."""
@@ -268,7 +268,7 @@ class HeatMap(LineView):
             self.post_message(self.Opened(self))
 
     def _at(self, event: events.MouseEvent) -> tuple[int, int] | None:
-        """The row and the place of the cell at the mouse; None where no node is drawn."""
+        """Row and GPU position under the mouse; None outside of the nodes."""
         laid = self._plan
         column, x = divmod(event.x, laid.node_width + GAP)
         line = self.scroll_offset.y + event.y
@@ -279,11 +279,11 @@ class HeatMap(LineView):
         return place, min(max(gpu, 0), max(0, len(self.rows[place].cells) - 1))
 
     def on_click(self, event: events.Click) -> None:
-        at = self._at(event)
-        if at is None:
+        cell = self._at(event)
+        if cell is None:
             return
         before = self.selected
-        self._stand(*at)
+        self._stand(*cell)
         if event.chain > 1 and before == self.selected:
             self.action_open()
 
@@ -293,7 +293,7 @@ class HeatMap(LineView):
     def on_leave(self, event: events.Leave) -> None:
         self._hover(None)
 
-    def _hover(self, at: tuple[int, int] | None) -> None:
-        if at != self._hovered:
-            self._hovered = at
+    def _hover(self, cell: tuple[int, int] | None) -> None:
+        if cell != self._hovered:
+            self._hovered = cell
             self.post_message(self.Moved(self))

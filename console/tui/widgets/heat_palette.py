@@ -1,4 +1,4 @@
-"""The bars of a heat map: their colours, and rows of them as segments that are made once and used for ever."""
+"""Bars of a heat map: characters, colours, and cached segments."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ..models.heat_map import LEVELS
 
 #: No full block: rows of busy GPUs would run into one.
 BARS: Final = "▁▂▃▄▅▆▇"
-#: Stands for the level of a figure that nobody knows.
+#: Level of an unknown value.
 UNKNOWN_LEVEL: Final = LEVELS
-#: How much of a figure's colour is in the ground it stands on: as much as leaves the text readable.
+#: Share of the heat colour in the background of a number; more would make the text unreadable.
 _TINT = 0.4
-#: Equal levels in a row, of which a busy fleet has many: one segment.
+#: Runs of equal levels, one segment each.
 _RUNS = re.compile(b"|".join(re.escape(bytes([level])) + b"+" for level in range(LEVELS + 1)), re.DOTALL)
 
 
 def bar(level: int | None) -> str:
-    """The character whose height says the same as its colour."""
+    """The bar character of a level."""
     return "·" if level is None or level == UNKNOWN_LEVEL else BARS[level * len(BARS) // LEVELS]
 
 
 class Ink:
-    """Segments of bars, by what they show. `pen` gives the style of a name; a new theme wants a new ink."""
+    """Cache of bar segments. `pen` returns the style of a name; create a new Ink after a theme change."""
 
     def __init__(self, pen: Callable[[str], Style]) -> None:
         self._pen = pen
@@ -41,13 +41,13 @@ class Ink:
     def segments(self, scale: HeatScale, levels: bytes) -> list[Segment]:
         """One segment for each run of equal levels."""
         runs = self._runs
-        found = []
+        segments = []
         for run in _RUNS.findall(levels):
             segment = runs.get((scale, run))
             if segment is None:
                 segment = runs[scale, run] = self._made(scale, run)
-            found.append(segment)
-        return found
+            segments.append(segment)
+        return segments
 
     def _made(self, scale: HeatScale, run: bytes) -> Segment:
         style = "unknown" if run[0] == UNKNOWN_LEVEL else f"ink {scale} {run[0]}"
@@ -56,7 +56,7 @@ class Ink:
 
 @lru_cache(16_384)
 def bars(scale: HeatScale, levels: tuple[int | None, ...]) -> tuple[Span, ...]:
-    """The bars of one node: equal neighbours, of which a busy fleet has many, are one span."""
+    """The bars of one node, equal neighbours as one span."""
     spans = []
     for level, same in groupby(levels):
         style = "unknown" if level is None else f"ink {scale} {level}"
@@ -66,20 +66,20 @@ def bars(scale: HeatScale, levels: tuple[int | None, ...]) -> tuple[Span, ...]:
 
 @lru_cache(16)
 def heat_colors(stops: str) -> tuple[str, ...]:
-    """The colours of all levels, between stops given as "#rrggbb #rrggbb …"; the terminal's own are not mixed."""
+    """The colour of each level, blended between stops given as "#rrggbb #rrggbb …"; ANSI colours are not blended."""
     if stops.startswith("ansi_"):
         named = stops.split()
         return tuple(named[level * len(named) // LEVELS] for level in range(LEVELS))
     colors = [Color.parse(stop) for stop in stops.split()]
     spans = list(pairwise(colors)) or [(colors[0], colors[0])]
-    found = []
+    blended = []
     for level in range(LEVELS):
-        at = level / (LEVELS - 1) * len(spans)
-        span = min(int(at), len(spans) - 1)
-        found.append(spans[span][0].blend(spans[span][1], at - span).hex6.lower())
-    return tuple(found)
+        position = level / (LEVELS - 1) * len(spans)
+        span = min(int(position), len(spans) - 1)
+        blended.append(spans[span][0].blend(spans[span][1], position - span).hex6.lower())
+    return tuple(blended)
 
 
 def tint(color: str, background: str) -> str:
-    """The ground a figure of that colour stands on."""
+    """Background of a number with that heat colour."""
     return Color.parse(background).blend(Color.parse(color), _TINT).hex6.lower()

@@ -1,4 +1,4 @@
-"""`Lanes`: one lane a rank, its figure where it stands on a common axis, with its error bar.
+"""`Lanes`: one lane per rank with its value and error bar on a common axis.
 
 rank   late          0                25               50 ms
 137    41.2 ±0.4 ms  ·····························├─▲─┤
@@ -15,13 +15,13 @@ from textual import events
 from ...present.spans import Span
 from ...text.cells import clean, fit, width_of
 from ..models.error_bar import Axis, Lane, axis_of, bar, ticks
-from .cursor_view import CursorView
+from .line_view import CursorView
 
 _GAP = 2
 
 
 class Lanes(CursorView):
-    """`show` gives it lanes in the order in which they are drawn; of thousands only those on the screen become text."""
+    """`show` sets the lanes, in display order."""
 
     fixed = 1
 
@@ -33,11 +33,11 @@ class Lanes(CursorView):
         self._layout: tuple[int, int, Axis] = (0, 0, Axis(1.0))  # cells of the label, of the figure; the axis
 
     def show(self, lanes: Sequence[Lane]) -> None:
-        """Draw these; the cursor stays with its key."""
+        """Show these lanes; the cursor stays on its key."""
         key = self.selected
         self.lanes = tuple(lanes)
-        found = next((place for place, lane in enumerate(self.lanes) if lane.key == key), None)
-        self._cursor = min(self._cursor, max(0, len(self.lanes) - 1)) if found is None else found
+        index = next((place for place, lane in enumerate(self.lanes) if lane.key == key), None)
+        self._cursor = min(self._cursor, max(0, len(self.lanes) - 1)) if index is None else index
         self._measure()
         self.changed()
 

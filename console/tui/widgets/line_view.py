@@ -1,9 +1,8 @@
-"""`LineView`: many lines of which only those on the screen are drawn, and of those only the ones that changed.
+"""`LineView`: draws only the visible lines, and of those only the changed ones; `CursorView` adds a line cursor.
 
-The base of every scrolling widget here (Textual's Line API). A subclass says how many lines there are, what line `y`
-shows, and a version of line `y` that differs whenever it may look different; `changed()` then repaints exactly the
-lines whose version is not the painted one. One changed cell of a DataTable costs a redraw of the whole table; here it
-costs a line.
+The base of every scrolling widget here (Textual's Line API). A subclass returns the number of lines, the spans of line
+`y`, and a version of line `y` that changes with its look; `changed()` repaints the lines whose version changed. A
+changed cell of a DataTable redraws the whole table; here it redraws a line.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from ...present.spans import Span
+from ..keymap.actions import bindings, in_scope
 from .painting import Painting
 
 
@@ -42,7 +42,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
             return self.view
 
     class Moved(Message):
-        """The cursor stands on something else."""
+        """The cursor moved."""
 
         def __init__(self, view: LineView) -> None:
             super().__init__()
@@ -56,18 +56,18 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         super().__init__(id=id, classes=classes)
         self._painted: dict[int, tuple[Hashable, Strip]] = {}  # content line → (version, strip)
 
-    # -- what a subclass says ----------------------------------------------------------------------------------------
+    # -- for subclasses -------------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
-        """Lines that scroll, the fixed ones not counted."""
+        """Number of scrolling lines, without the fixed ones."""
         raise NotImplementedError
 
     def line(self, y: int) -> Sequence[Span]:
-        """Line `y` of the scrolling ones; `y` is within the count."""
+        """Spans of scrolling line `y`, 0 <= y < line_count()."""
         raise NotImplementedError
 
     def version(self, y: int) -> Hashable:
-        """Differs from the one before whenever line `y` may look different. The cursor is taken care of here."""
+        """Changes whenever line `y` may look different, apart from the cursor."""
         raise NotImplementedError
 
     def heading(self, y: int) -> Sequence[Span]:
@@ -81,7 +81,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     # -- painting ----------------------------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """The content may have changed: take the new size and repaint the visible lines that look different."""
+        """Apply the new size, and repaint the visible lines whose version changed."""
         size = Size(self.size.width, self.line_count() + self.fixed)
         if size != self.virtual_size:
             self.virtual_size = size
@@ -91,12 +91,12 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
             self.refresh(Region(0, start - first + self.fixed, self.size.width, count))
 
     def forget(self) -> None:
-        """Everything looks different: another width, theme or selection."""
+        """Repaint everything after a change of width, theme or selection."""
         self._painted.clear()
         self.refresh()
 
     def _visible(self) -> tuple[int, int]:
-        """The first line on the screen, and the one after the last; lines beyond the content are painted blank."""
+        """First visible line, and the one after the last; lines beyond the content are blank."""
         first = self.scroll_offset.y
         return first, first + max(0, self.size.height - self.fixed)
 
@@ -118,19 +118,19 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         width, selection = self.size.width, self.text_selection
         if y < self.fixed:
             return self.located(self.strip(self.heading(y), width, selection=selection, y=y), y)
-        at = self.scroll_offset.y + y - self.fixed
-        version = self._version(at)
-        painted = self._painted.get(at)
+        line = self.scroll_offset.y + y - self.fixed
+        version = self._version(line)
+        painted = self._painted.get(line)
         if painted is not None and painted[0] == version and painted[1].cell_length == width:
-            return self.located(painted[1], at + self.fixed)
-        strip = self.drawn(at, width, selection)
+            return self.located(painted[1], line + self.fixed)
+        strip = self.drawn(line, width, selection)
         if len(self._painted) > 4 * max(50, self.size.height):
             self._painted.clear()
-        self._painted[at] = (version, strip)
-        return self.located(strip, at + self.fixed)
+        self._painted[line] = (version, strip)
+        return self.located(strip, line + self.fixed)
 
     def drawn(self, y: int, width: int, selection: Selection | None) -> Strip:
-        """Line `y` of the scrolling ones as a strip; blank where there is none."""
+        """Scrolling line `y` as a strip; blank beyond the content."""
         spans = self.line(y) if y < self.line_count() else ()
         return self.strip(spans, width, self._ground(y), selection, y + self.fixed)
 
@@ -164,7 +164,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     # -- moving ------------------------------------------------------------------------------------------------------
 
     def show_line(self, y: int) -> None:
-        """Scroll as little as needed to have line `y` on the screen."""
+        """Scroll line `y` into view, as little as needed."""
         first, last = self._visible()
         if y < first:
             self.scroll_to(y=y, animate=False, immediate=True, force=True)
@@ -186,3 +186,59 @@ def _runs(lines: Sequence[int]) -> list[tuple[int, int]]:
         else:
             runs.append((y, 1))
     return runs
+
+
+class CursorView(LineView):
+    """A LineView with a cursor line; without lines the keys do nothing."""
+
+    BINDINGS = bindings(action for action in in_scope("lines") if action.call not in ("left", "right"))
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._cursor = 0
+
+    def has_cursor(self, y: int) -> bool:
+        """Whether line `y` has the cursor."""
+        return y == self._cursor and y < self.line_count()
+
+    def stand(self, y: int) -> None:
+        """Move the cursor to line `y`, limited to the first and last line."""
+        if self.line_count():
+            self._cursor = max(0, min(y, self.line_count() - 1))
+            self.show_line(self._cursor)
+            self.changed()
+            self.post_message(self.Moved(self))
+
+    def clicked(self, y: int, event: events.Click) -> None:
+        """Move the cursor to the clicked line; a second click opens it."""
+        again = y == self._cursor and event.chain > 1
+        self.stand(y)
+        if again:
+            self.action_open()
+
+    def on_click(self, event: events.Click) -> None:
+        y = self.scroll_offset.y + event.y - self.fixed
+        if event.y >= self.fixed and y < self.line_count():
+            self.clicked(y, event)
+
+    def action_down(self) -> None:
+        self.stand(self._cursor + 1)
+
+    def action_up(self) -> None:
+        self.stand(self._cursor - 1)
+
+    def action_page_down(self) -> None:
+        self.stand(self._cursor + self.page)
+
+    def action_page_up(self) -> None:
+        self.stand(self._cursor - self.page)
+
+    def action_top(self) -> None:
+        self.stand(0)
+
+    def action_bottom(self) -> None:
+        self.stand(self.line_count() - 1)
+
+    def action_open(self) -> None:
+        if self.line_count():
+            self.post_message(self.Opened(self))

@@ -1,10 +1,10 @@
-"""`MatrixGrid`: the matrix of `nvidia-smi topo -m`, a cell at a time under the cursor.
+"""`MatrixGrid`: a matrix as of `nvidia-smi topo -m`, with a cell cursor.
 
            GPU0   GPU1   GPU2   GPU3   NIC0 ›
     GPU0    X     NV18   NV18   NV18   PIX
     GPU1   NV18    X     NV18  ▲SYS    PIX
 
-Head and labels stay in sight; columns that do not fit come into sight as the cursor moves there.
+Headings and labels stay visible; columns that do not fit scroll with the cursor.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ...present.status import GLYPHS
 from ...text.cells import fit, width_of
 from ..keymap.actions import bindings, in_scope
 from ..views.topology.model import CellGrid, MatrixCell
-from .cursor_view import CursorView
+from .line_view import CursorView
 
 _GAP = 2
 
 
 class MatrixGrid(CursorView):
-    """`show` gives it a grid; the cursor stays at its place."""
+    """`show` sets the grid; the cursor keeps its position."""
 
     BINDINGS = bindings(action for action in in_scope("lines") if action.call in ("left", "right"))
     fixed = 1
@@ -35,14 +35,14 @@ class MatrixGrid(CursorView):
         self._column, self._first = 0, 0
 
     def show(self, grid: CellGrid) -> None:
-        """Draw this one from now on; lines that look as before are not painted."""
+        """Show this grid; unchanged lines are not repainted."""
         if grid.heads != self.grid.heads or grid.widths != self.grid.widths:
             self.grid = grid
             self.forget()
         self.grid = grid
         self._cursor = min(self._cursor, max(0, len(grid.rows) - 1))
         self._column = min(self._column, max(0, len(grid.heads) - 1))
-        self._bring_into_sight()
+        self._scroll_to_column()
         self.changed()
 
     @property
@@ -57,8 +57,8 @@ class MatrixGrid(CursorView):
         return max((width_of(label) for label in self.grid.labels), default=0)
 
     def _columns(self) -> range:
-        """The columns on the screen, from the first one shown; one at least."""
-        room = self.size.width - 2 - self._label  # without the scroll bar, and the mark that there is more
+        """The columns on the screen, at least one."""
+        room = self.size.width - 2 - self._label  # without scroll bar and "more" mark
         last = self._first
         for width in self.grid.widths[self._first :]:
             room -= width + _GAP
@@ -67,7 +67,7 @@ class MatrixGrid(CursorView):
             last += 1
         return range(self._first, last)
 
-    def _bring_into_sight(self) -> None:
+    def _scroll_to_column(self) -> None:
         before = self._first
         self._first = min(self._first, self._column)
         while self.grid.heads and self._column not in self._columns():
@@ -77,7 +77,7 @@ class MatrixGrid(CursorView):
 
     def on_resize(self, event: events.Resize) -> None:
         self._first = 0
-        self._bring_into_sight()
+        self._scroll_to_column()
         self.forget()
 
     # -- painting ----------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class MatrixGrid(CursorView):
 
     def has_cursor(self, y: int) -> bool:
         """Whether line `y` has the cursor."""
-        return False  # a cell has it, not the line
+        return False  # the cursor is a cell
 
     def version(self, y: int) -> Hashable:
         """Changes whenever line `y` looks different."""
@@ -100,9 +100,9 @@ class MatrixGrid(CursorView):
         columns = self._columns()
         left = "‹" if self._first else " "
         spans = [Span(left + " " * (self._label - 1), "muted")]
-        for at in columns:
-            style = "strong" if self.has_focus and at == self._column else "muted"
-            spans.append(Span(" " * _GAP + fit(self.grid.heads[at], self.grid.widths[at]), style))
+        for column in columns:
+            style = "strong" if self.has_focus and column == self._column else "muted"
+            spans.append(Span(" " * _GAP + fit(self.grid.heads[column], self.grid.widths[column]), style))
         if columns.stop < len(self.grid.heads):
             spans.append(Span("›", "muted"))
         return spans
@@ -111,8 +111,10 @@ class MatrixGrid(CursorView):
         """Line `y`."""
         chosen_row = self.has_focus and y == self._cursor
         spans = [Span(fit(self.grid.labels[y], self._label), "strong" if chosen_row else "muted")]
-        for at in self._columns():
-            spans += self._cell(self.grid.rows[y][at], self.grid.widths[at], chosen_row and at == self._column)
+        for column in self._columns():
+            spans += self._cell(
+                self.grid.rows[y][column], self.grid.widths[column], chosen_row and column == self._column
+            )
         return spans
 
     @staticmethod
@@ -130,9 +132,9 @@ class MatrixGrid(CursorView):
 
     def _stand(self, row: int, column: int) -> None:
         self._column = min(max(column, 0), max(0, len(self.grid.heads) - 1))
-        self._bring_into_sight()
+        self._scroll_to_column()
         super().stand(row)
-        self.refresh()  # the head says which column the cursor is in
+        self.refresh()  # the heading marks the column
 
     def action_left(self) -> None:
         self._stand(self._cursor, self._column - 1)

@@ -1,11 +1,8 @@
-"""Spans to strips: how every widget here puts text on the screen, with the theme's styles and the user's selection.
+"""Conversion of spans to strips with the theme's styles and the user's selection; the base of all widgets here.
 
-What a style name looks like is asked of the app, which has it from the style sheet once a theme. As component classes
-of each widget, twenty names were matched against the whole sheet for every widget, at every start, resize and theme.
-
-Rich styles are made once a theme and kept. The offsets by which Textual finds what the mouse selects are styles of
-their own for each piece of a line; made for every paint, they took half of the time of a heat map of 4,096 cells. So a
-strip carries them only when Textual asks for a line under the mouse, not when it paints.
+Styles are component classes of the app, not of each widget: Textual would match them against the whole style sheet per
+widget. Rich styles are cached per theme. Offsets for mouse selection are added only to lines under the mouse: added at
+every paint, they took half of the time of a heat map of 4,096 cells.
 """
 
 from __future__ import annotations
@@ -23,18 +20,18 @@ from textual.widget import Widget
 from ...present.spans import STYLES, Span
 
 _PREFIX = "paint--"
-#: What the app's style sheet says a look for; `themed.ThemedApp` has them as its component classes.
+#: Component classes of the app, defined in its style sheet.
 COMPONENT_STYLES: Final = frozenset(f"{_PREFIX}{name}" for name in (*STYLES, "cursor", "cursor-blurred"))
 
 
 class Painting(Widget):
-    """A widget that draws spans, in an app whose style sheet decides what their style names look like."""
+    """A widget that draws spans in the styles of the app's style sheet."""
 
     _pens: dict[tuple[str, str], Style] | None = None
     _is_painting = False
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The lines to be painted; for a line under the mouse Textual calls `render_line` itself."""
+        """Paint lines; for a line under the mouse Textual calls `render_line` directly."""
         self._is_painting = True
         try:
             return super().render_lines(crop)
@@ -42,25 +39,25 @@ class Painting(Widget):
             self._is_painting = False
 
     def located(self, strip: Strip, y: int) -> Strip:
-        """What `render_line` returns for a strip of line `y`: the mouse finds its place in it."""
+        """The strip of line `y` as `render_line` returns it, with offsets for the mouse unless painting."""
         return strip if self._is_painting else strip.apply_offsets(0, y)
 
     def pen(self, name: str, ground: str = "") -> Style:
-        """The Rich style of that name on a ground: "" is the widget's own, or "cursor", "cursor-blurred"."""
+        """The Rich style of that name; `ground` is "" or "cursor" or "cursor-blurred"."""
         if self._pens is None:
             self._pens = {}
-        found = self._pens.get((name, ground))
-        if found is None:
-            found = self._pens[name, ground] = self._mixed(name, ground)
-        return found
+        style = self._pens.get((name, ground))
+        if style is None:
+            style = self._pens[name, ground] = self._mixed(name, ground)
+        return style
 
     def _mixed(self, name: str, ground: str) -> Style:
         base = self.rich_style
         if ground:
-            base += self._look(ground)
-        return base if name == "text" else base + self._look(name)
+            base += self._component(ground)
+        return base if name == "text" else base + self._component(name)
 
-    def _look(self, name: str) -> Style:
+    def _component(self, name: str) -> Style:
         return self.app.get_component_styles(_PREFIX + name).partial_rich_style
 
     def notify_style_update(self) -> None:
@@ -71,7 +68,7 @@ class Painting(Widget):
     def strip(
         self, spans: Sequence[Span], width: int, ground: str = "", selection: Selection | None = None, y: int = 0
     ) -> Strip:
-        """The spans as one strip of exactly `width` cells; `y` is the line they are, for selecting."""
+        """The spans as one strip of exactly `width` cells; `y` is their line, for the selection."""
         pen = self.pen
         segments = [Segment(span.text, pen(span.style, ground)) for span in spans]
         if selection is not None:
@@ -86,12 +83,12 @@ class Painting(Widget):
         start, end = span
         style = self.screen.get_component_rich_style("screen--selection")
         painted: list[Segment] = []
-        at = 0
+        offset = 0
         for text, own, _ in segments:
-            first = min(max(start - at, 0), len(text))
-            last = len(text) if end == -1 else min(max(end - at, first), len(text))
+            first = min(max(start - offset, 0), len(text))
+            last = len(text) if end == -1 else min(max(end - offset, first), len(text))
             marked = (own or Style.null()) + style
             parts = ((text[:first], own), (text[first:last], marked), (text[last:], own))
             painted += [Segment(part, look) for part, look in parts if part]
-            at += len(text)
+            offset += len(text)
         return painted

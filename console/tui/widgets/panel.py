@@ -1,4 +1,4 @@
-"""`Panel`: a heading with a rule, and something below it.
+"""`Panel`: a heading with a rule above a widget.
 
 ── NODES ─────────────────────────────────── 4 ● ──
 """
@@ -17,7 +17,7 @@ from .bar import Bar
 
 
 class Panel(Vertical):
-    """One titled part of a view; the title shines while the part has the focus."""
+    """A titled part of a view; the title is highlighted while the part has the focus."""
 
     DEFAULT_CSS = "Panel { height: 1fr; width: 1fr; }"
 
@@ -37,7 +37,7 @@ class Panel(Vertical):
         self._draw()
 
     def head(self, title: str, left: Sequence[Span] = (), right: Sequence[Span] = ()) -> None:
-        """Change the heading: the title, what stands beside it, and what stands at the far right."""
+        """Set the title, the spans beside it and those at the far right."""
         self._title, self._left, self._right = title, tuple(left), tuple(right)
         self._draw()
 

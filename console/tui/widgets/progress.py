@@ -1,4 +1,4 @@
-"""`Progress`: how far something is that takes its time, as a count; Esc gives it up.
+"""`Progress`: a counter with a bar; Esc cancels.
 
 captured 371/512 ranks  ████████████████▋       1.8 s   Esc cancels
 """
@@ -20,13 +20,13 @@ _HINT = "Esc cancels"
 
 
 class Progress(Painting, can_focus=True):
-    """`show` says how far it is. With the focus, Esc posts `Cancelled` once; whoever does the work stops it."""
+    """`show` sets the counts. With the focus, Esc posts `Cancelled` once; the receiver stops the work."""
 
     DEFAULT_CSS = "Progress { height: 1; width: 1fr; }"
     BINDINGS = bindings(in_scope("progress"))
 
     class Cancelled(Message):
-        """The person gave it up."""
+        """The user pressed Esc."""
 
         def __init__(self, progress: Progress) -> None:
             super().__init__()
@@ -38,16 +38,16 @@ class Progress(Painting, can_focus=True):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._said: tuple[str, int, int | None, str, float | None] = ("", 0, None, "", None)
+        self._shown: tuple[str, int, int | None, str, float | None] = ("", 0, None, "", None)
         self._is_cancelled = False
 
     def show(self, verb: str, done: int, total: int | None, what: str, elapsed_s: float | None = None) -> None:
-        """`verb done/total what`; `total` is None where nobody knows it. A count of 0 begins anew."""
-        said = (clean(verb), done, total, clean(what), elapsed_s)
+        """Show `verb done/total what`; `total` may be unknown. A count of 0 resets the cancellation."""
+        shown = (clean(verb), done, total, clean(what), elapsed_s)
         if done == 0:
             self._is_cancelled = False
-        if said != self._said:
-            self._said = said
+        if shown != self._shown:
+            self._shown = shown
             self.refresh()
 
     @property
@@ -62,8 +62,8 @@ class Progress(Painting, can_focus=True):
             self.post_message(self.Cancelled(self))
 
     def spans(self) -> list[Span]:
-        """The count first, then what the room allows: a bar, the time, the way out."""
-        verb, done, total, what, elapsed_s = self._said
+        """The count, then if they fit: bar, time, key hint."""
+        verb, done, total, what, elapsed_s = self._shown
         width = self.size.width
         count = f"{verb} {format.seen(done, total)} {what}"
         time = "" if elapsed_s is None else f"  {format.age(int(elapsed_s * 1e9)):>6}"
@@ -91,7 +91,7 @@ class Progress(Painting, can_focus=True):
 
 
 def _bar(done: int, total: int | None, width: int) -> str:
-    """A bar of `width` cells in eighths of a cell; dots where nobody knows how much there is."""
+    """A bar of `width` cells in eighths of a cell; dots if the total is unknown."""
     if not total:
         return "·" * width
     eighths = min(8 * width, max(0, 8 * width * done // total))

@@ -1,4 +1,4 @@
-"""`RankTree`: a tree that folds; at the right of each row the ranks that are in it.
+"""`RankTree`: a foldable tree with the ranks of each branch at the right.
 
 ▼ <module> train.py:212                                      [0-511]
   ▼ train_step train.py:150                                  [0-136,138-511]
@@ -16,15 +16,15 @@ from ...present.spans import Span, TreeNode
 from ...text.cells import clean, fit, width_of
 from ..keymap.actions import bindings, in_scope
 from ..models.tree_rows import TreeRow, unfolded
-from .cursor_view import CursorView
+from .line_view import CursorView
 
 _INDENT, _GAP = 2, 2
-#: Deeper than this all rows stand below each other: a recursion must not push its own names off the screen.
+#: Maximum indentation depth, so that a recursion does not push names off the screen.
 _DEEPEST = 24
 
 
 class RankTree(CursorView):
-    """`show` gives it roots. Left folds or climbs to the parent, right unfolds or goes in, a click on ▼ does both."""
+    """`show` sets the roots. Left folds or moves to the parent, right unfolds or moves in, a click on ▼ toggles."""
 
     BINDINGS = bindings(action for action in in_scope("lines") if action.call in ("left", "right"))
 
@@ -36,7 +36,7 @@ class RankTree(CursorView):
         self._layout = (0, 0)  # cells of the notes, and of the ranks
 
     def show(self, roots: Sequence[TreeNode]) -> None:
-        """Draw this tree; the cursor stays with its key, what was folded stays folded."""
+        """Show this tree; the cursor stays on its key, folded branches stay folded."""
         self._roots = tuple(roots)
         self._arrange()
 
@@ -46,10 +46,10 @@ class RankTree(CursorView):
         return self.rows[self._cursor].branch.key if self.rows else None
 
     def point(self, key: Hashable) -> None:
-        """Put the cursor on the branch of that key, where it is unfolded."""
-        at = next((at for at, row in enumerate(self.rows) if row.branch.key == key), None)
-        if at is not None:
-            self.stand(at)
+        """Move the cursor to the branch of that key, if it is visible."""
+        index = next((index for index, row in enumerate(self.rows) if row.branch.key == key), None)
+        if index is not None:
+            self.stand(index)
 
     def fold(self, key: Hashable, fold: bool = True) -> None:
         """Fold or unfold one branch."""
@@ -59,13 +59,13 @@ class RankTree(CursorView):
     def _arrange(self) -> None:
         key = self.selected
         self.rows = unfolded(self._roots, self._folded)
-        found = next((place for place, row in enumerate(self.rows) if row.branch.key == key), None)
-        self._cursor = min(self._cursor, max(0, len(self.rows) - 1)) if found is None else found
+        index = next((index for index, row in enumerate(self.rows) if row.branch.key == key), None)
+        self._cursor = min(self._cursor, max(0, len(self.rows) - 1)) if index is None else index
         self._measure()
         self.changed()
 
     def _measure(self) -> None:
-        """Ranks take at most two fifths of the room, notes a fifth; what is longer is cut with an ellipsis."""
+        """Column widths: ranks at most two fifths, notes a fifth; longer text is cut."""
         width = self.size.width - 1
         ranks = max((width_of(row.branch.ranks) for row in self.rows), default=0)
         notes = max((width_of(clean(row.branch.note)) for row in self.rows), default=0)

@@ -20,7 +20,7 @@ from textual.message import Message
 
 from ...present.spans import Span, cut
 from ...text.cells import fit
-from .cursor_view import CursorView
+from .line_view import CursorView
 
 
 class GridRow(Protocol):
@@ -79,17 +79,17 @@ class Placed(Generic[R]):
 def as_arranged(
     columns: Sequence[GridColumn[R]], order: Sequence[str], hidden: Sequence[str]
 ) -> tuple[GridColumn[R], ...]:
-    """The columns a person wants, by key: first those of `order`, then those it does not name; never none.
+    """The visible columns: those of `order` first, then the others; at least one.
 
-    Columns that lead stay in front: a row's note takes the place of all others.
+    Leading columns stay in front, because a row's note covers all others.
     """
-    place_of = {key: at for at, key in enumerate(order)}
+    place_of = {key: index for index, key in enumerate(order)}
     wanted = sorted(columns, key=lambda column: (not column.leads, place_of.get(column.key, len(order))))
     return tuple(column for column in wanted if column.key not in hidden) or tuple(wanted[:1])
 
 
 def place(columns: Sequence[GridColumn[R]], width: int) -> list[Placed[R]]:
-    """Which columns fit into that many cells, where, and how wide: drop, then breathe, then grow."""
+    """Position and width of the columns that fit: drop columns, then add gaps, then grow."""
     kept = list(columns)
     while len(kept) > 1 and _least(kept) > width:
         worst = max(kept, key=lambda column: column.drop)
@@ -109,20 +109,20 @@ def place(columns: Sequence[GridColumn[R]], width: int) -> list[Placed[R]]:
 
 
 def _grown(columns: Sequence[GridColumn[Any]], spare: int) -> list[int]:
-    """The widths with the spare cells dealt out, one to each column in turn that still grows."""
+    """Column widths after distributing the spare cells in turn to columns that can grow."""
     more = [0] * len(columns)
     while spare > 0:
-        growing = [at for at, column in enumerate(columns) if more[at] < column.grow][:spare]
+        growing = [index for index, column in enumerate(columns) if more[index] < column.grow][:spare]
         if not growing:
             break
-        for at in growing:
-            more[at] += 1
+        for index in growing:
+            more[index] += 1
         spare -= len(growing)
     return [column.width + extra for column, extra in zip(columns, more, strict=True)]
 
 
 def _gap(column: GridColumn[Any]) -> int:
-    """Blanks before a column: a word may follow a figure closely, so it gets two."""
+    """Blanks before a column: two before text, which may follow a number."""
     return 1 if column.align == "right" else 2
 
 
@@ -131,12 +131,12 @@ def _least(columns: Sequence[GridColumn[Any]]) -> int:
 
 
 class RecordGrid(CursorView, Generic[R]):
-    """`show` gives it rows. The cursor is a row and stays with its key when rows move."""
+    """`show` sets the rows. The cursor is a row and stays on its key when rows move."""
 
     fixed = 1
 
     class HeadingClicked(Message):
-        """Somebody clicked on a column's title."""
+        """The title of a column was clicked."""
 
         def __init__(self, grid: RecordGrid[Any], column: str) -> None:
             super().__init__()
@@ -156,7 +156,7 @@ class RecordGrid(CursorView, Generic[R]):
         self._sorted: tuple[str, bool] = ("", False)
 
     def show(self, rows: Sequence[R], sorted_by: str = "", reverse: bool = False) -> None:
-        """Draw these rows; `sorted_by` marks a column's title."""
+        """Show these rows; `sorted_by` marks a column's title."""
         first = not self.rows
         key = None if first else self.rows[self._cursor].key
         watched = self._is_visible(self._cursor)
@@ -165,8 +165,8 @@ class RecordGrid(CursorView, Generic[R]):
             self._sorted = (sorted_by, reverse)
             self.refresh()
         if key is not None and not (self._cursor < len(rows) and rows[self._cursor].key == key):
-            found = next((y for y, row in enumerate(rows) if row.key == key), self._cursor)
-            self._cursor = max(0, min(found, len(rows) - 1))
+            index = next((y for y, row in enumerate(rows) if row.key == key), self._cursor)
+            self._cursor = max(0, min(index, len(rows) - 1))
         elif first:
             self._cursor = 1 if len(rows) > 1 and rows[0].banner is not None else 0
         self.changed()
@@ -186,7 +186,7 @@ class RecordGrid(CursorView, Generic[R]):
 
     @property
     def placed(self) -> list[Placed[R]]:
-        """The columns that have room beside the scrollbar; that it comes or goes is no resize to Textual."""
+        """The columns that fit beside the scroll bar, whose appearance Textual does not report as a resize."""
         width = self.scrollable_content_region.width
         if self._placed_in != width:
             self._placed_in = width
@@ -211,14 +211,14 @@ class RecordGrid(CursorView, Generic[R]):
     def heading(self, y: int) -> Sequence[Span]:
         """Heading line `y`."""
         spans: list[Span] = []
-        at = 0
+        x = 0
         for placed in self.placed:
             chosen = placed.column.key == self._sorted[0]
             mark = ("▼" if self._sorted[1] else "▲") if chosen else ""
             title = placed.column.title[: placed.width - len(mark)].rstrip() + mark
             title = fit(title, placed.width, placed.column.align)
-            spans += [Span(" " * (placed.x - at)), Span(title, "accent" if chosen else "muted")]
-            at = placed.x + placed.width
+            spans += [Span(" " * (placed.x - x)), Span(title, "accent" if chosen else "muted")]
+            x = placed.x + placed.width
         return spans
 
     def line(self, y: int) -> Sequence[Span]:
@@ -228,15 +228,15 @@ class RecordGrid(CursorView, Generic[R]):
             return cut(row.banner, self.scrollable_content_region.width - 1)
         note = row.note
         spans: list[Span] = []
-        at = 0
+        x = 0
         for placed in self.placed:
             if note is not None and not placed.column.leads:
-                spans += [Span(" " * (placed.x - at)), Span(fit(note.text, self.size.width - placed.x - 1), note.style)]
+                spans += [Span(" " * (placed.x - x)), Span(fit(note.text, self.size.width - placed.x - 1), note.style)]
                 break
             cell = placed.column.cell(row)
             text = fit(cell.text, placed.width, placed.column.align)
-            spans += [Span(" " * (placed.x - at)), Span(text, cell.style)]
-            at = placed.x + placed.width
+            spans += [Span(" " * (placed.x - x)), Span(text, cell.style)]
+            x = placed.x + placed.width
         return spans
 
     # -- moving ------------------------------------------------------------------------------------------------------

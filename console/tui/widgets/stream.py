@@ -1,11 +1,11 @@
-"""`Stream`: a `RecordGrid` that grows at its end, and stays there until somebody looks back.
+"""`Stream`: a `RecordGrid` that grows at its end and follows it until the user scrolls back.
 
     time      age      node     what
-    14:02:10  14 s   ● node018  data come in
+    14:02:10  14 s   ● node018  connected, receiving data
     14:02:21   3 s   ✖ node044  lost: the connection ended     ← follows
 
-The cursor on the last row follows what is new. Moving or scrolling away holds the picture still, although rows go on
-arriving and, at the other end, going; `G` follows again.
+With the cursor on the last row the view follows new rows. Otherwise visible rows keep their place while rows are
+appended and old ones removed; `G` follows again.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ R = TypeVar("R", bound=GridRow)
 
 
 class Stream(RecordGrid[R]):
-    """`extend` gives it all rows, and the number of the first of them; numbers never come back."""
+    """`extend` sets all rows and the number of the first one; numbers are never reused."""
 
     following = True
 
     def extend(self, rows: Sequence[R], first: int, sorted_by: str = "") -> None:
-        """Draw these rows from now on: the same as before without some of the oldest, and with some more."""
+        """Show these rows: those before without some of the oldest, plus new ones."""
         gone = first - self._first
-        at = int(self.scroll_y)
+        top = int(self.scroll_y)
         self._first = first
         if gone > 0:
-            self._cursor = max(0, self._cursor - gone)  # else the row it stands on would be looked for among thousands
+            self._cursor = max(0, self._cursor - gone)  # avoids a search of the row among thousands
         self.show(rows, sorted_by)
         if self.following:
             self._follow()
-        elif gone > 0:  # what is looked at stays where it is on the screen
-            self._scroll_quietly(max(0, at - gone))
+        elif gone > 0:  # visible rows keep their place
+            self._scroll_quietly(max(0, top - gone))
 
     def begin(self) -> None:
-        """The rows to come are others than those before: follow them from their end."""
+        """Reset before unrelated rows: follow their end."""
         self._first, self.following = 0, True
 
     _first = 0
-    _own = False  # whether it is us who scrolls
+    _own = False  # whether this widget is scrolling itself
 
     def _follow(self) -> None:
         if not self.rows:

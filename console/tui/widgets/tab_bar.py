@@ -1,4 +1,4 @@
-"""`TabBar`: the views with their digits, the present one underlined.
+"""`TabBar`: the views with their keys, the current one underlined.
 
 1 Overview  2 Ranks  3 Hang  4 Skew  5 Topology  6 GPUs  7 Clocks  8 Events  9 Query  0 Jobs  n Nodes
 ━━━━━━━━━━──────────────────────────────────────────────────────────────────────────────────────────
@@ -19,7 +19,7 @@ from .painting import Painting
 
 @dataclass(frozen=True)
 class Tab:
-    """One tab; `short` is its title where they are crowded, `action` what a click runs."""
+    """One tab; `short` is its title if space is scarce, `action` runs on a click."""
 
     name: str
     key: str
@@ -29,7 +29,7 @@ class Tab:
 
 
 class TabBar(Painting):
-    """One line of tabs and, with room, a rule below it. `show` gives it the tabs and the name of the present one."""
+    """A line of tabs and, in a second line, a rule. `show` sets the name of the current view."""
 
     DEFAULT_CSS = "TabBar { height: 2; width: 1fr; }"
 
@@ -39,13 +39,13 @@ class TabBar(Painting):
         self._current = ""
 
     def show(self, current: str) -> None:
-        """The view of that name is the present one."""
+        """Mark the view of that name as current."""
         if current != self._current:
             self._current = current
             self.refresh()
 
     def laid_out(self) -> list[tuple[Tab, str]]:
-        """Each tab and its text: titles in full, or short, or the present one's only, which is always in full."""
+        """Each tab with its text: full titles, else short ones, else only that of the current tab."""
         room = self.size.width - 1
         for gap, is_short in ((2, False), (2, True), (1, True)):
             texts = [f"{tab.key} {self._title_of(tab, is_short)}{' ' * gap}" for tab in self._tabs]
@@ -74,9 +74,9 @@ class TabBar(Painting):
         return self.located(self.strip(spans, self.size.width, y=y), y)
 
     async def on_click(self, event: events.Click) -> None:
-        at = 1
+        end = 1
         for tab, text in self.laid_out():
-            at += width_of(text)
-            if event.x < at:
+            end += width_of(text)
+            if event.x < end:
                 await self.app.run_action(tab.action)
                 return
