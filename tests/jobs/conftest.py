@@ -8,7 +8,7 @@ import pytest
 
 # So that `from rig import Rig` and `from program import gconsole` work, as in the tests of the cluster.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
-sys.path.insert(0, str(Path(__file__).parent))  # and `from starting import run`
+sys.path.insert(0, str(Path(__file__).parent))  # and `from run_command import run`
 
 from fixtures import needs_torch, rig
 from rig import Rig
