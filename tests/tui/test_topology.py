@@ -335,5 +335,5 @@ def test_it_looks_as_it_did(snap_compare, size):
 
 def test_a_matrix_without_columns_has_nothing_to_bring_into_sight():
     matrix = MatrixGrid()
-    matrix._bring_into_sight()
+    matrix._scroll_to_column()
     assert matrix.selected is None
