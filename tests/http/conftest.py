@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# So that `from rig import Rig` works, as in the tests of the cluster, and `from run_command import until` as in the jobs'.
+# So that `from rig import Rig` works, as in the tests of the cluster, and `from run_command import until`.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 sys.path.insert(0, str(Path(__file__).parent))  # and `from api_client import Api`
