@@ -127,7 +127,7 @@ class Agent(object):
         self.clocks: ProbeService | None = None  # created by the first request for probes
         self.farewell: Callable[[], None] | None = None  # called when the agent ends
         self._at_end: list[Callable[[], object]] = []
-        self._presence: str | None = None  # the file that tells others that this agent uses the cache
+        self._presence: str | None = None  # the file that registers this agent as a user of the cache
         self._label = start.get("label", "")
         self._sink: Any = None
         self._sampling = False
@@ -144,7 +144,7 @@ class Agent(object):
         self.followed: dict[str, Follower] = {}  # job: its output reader
         self.left_off: dict[str, Follower] = {}  # job: reader of an output that is no longer followed
         self.starter = DetachedStarter()
-        os.nice(10)  # before any other thread starts: on Linux a thread has a niceness of its own
+        os.nice(10)  # before other threads start: niceness is per thread on Linux
 
     # -- a connection ------------------------------------------------------------------------------------------------
 
@@ -288,12 +288,12 @@ class Agent(object):
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
 
     def _simulated_nvml(self) -> "Any":
-        """What stands in for pynvml; None where GPUs are real ones, or none."""
+        """The simulated NVML, or None."""
         if not self.context.simulate_gpus:
             return None
         from ..nvml import simulate
 
-        # nodes that share one machine (a demo) have one host name, and tell themselves apart by their filter
+        # nodes on one machine (demo) share a host name and differ in their filter
         host = "%s %s" % (os.uname().nodename, self.context.process_filter)
         return simulate.SimulatedNvml(self.context.simulate_gpus, host)
 
@@ -303,7 +303,7 @@ class Agent(object):
         call.check_library()
         try:
             import pynvml  # type: ignore[import-untyped]
-        except Exception as error:  # noqa: BLE001 - whatever it is, the node has no GPU figures
+        except Exception as error:  # noqa: BLE001 - whatever the reason, there are no GPU metrics
             raise Unavailable("pynvml cannot be loaded: %s" % error, name="gpu_no_binding")
         return pynvml
 
@@ -319,7 +319,7 @@ class Agent(object):
         self.threads = [SamplerThread(sampler, self) for sampler in samplers]
         processes, others = self.threads[0], self.threads[1:]
         processes.start()
-        processes.ready.wait(1.0)  # the first `host` record says how many processes it could not read
+        processes.ready.wait(1.0)  # the first `host` record has its count of unreadable processes
         for thread in others:
             thread.start()
         SamplerThread(CostSampler(self.context, self), self).start()

@@ -136,7 +136,7 @@ class BinaryStore(object):
 
 def _inflater(encoding: str) -> "Any":
     if encoding == "xz":
-        import lzma  # not in every Python: the hello of such a node asks for zlib
+        import lzma  # missing in some Pythons, whose hello requests zlib
 
         return lzma.LZMADecompressor()
     return zlib.decompressobj()

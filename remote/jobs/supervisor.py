@@ -1,4 +1,4 @@
-"""Runs the commands of one job on this node, waits for them, and writes how they ended. A process of its own.
+"""Standalone program: runs the commands of one job on this node and writes their exit status.
 
 `write_program` copies it and the modules that it needs into the job's folder, where it is started detached: it needs
 neither the agent, nor the cache, nor the console any more. Everything that the commands start stays below it, also what

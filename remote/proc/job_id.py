@@ -75,7 +75,7 @@ def _unique_name(env: "dict[str, str]") -> "str | None":
 
 
 def _shared_name(env: "dict[str, str]", claim: "Claim", master: "str | None") -> "str | None":
-    """A name that several jobs may carry at a time, with what tells them apart; or None."""
+    """A name that several jobs may carry at a time, with what distinguishes them; or None."""
     step = slurm_step(env)
     if step:
         port = number(env.get("MASTER_PORT")) if claim.authority == 0 else None
@@ -117,5 +117,5 @@ def _is_loopback(master: str) -> bool:
 
 
 def _digest(text: str) -> str:
-    # crc32, because four digits tell apart the handful of jobs that share a master, and hashlib costs memory
+    # crc32: four digits distinguish the few jobs that share a master, and hashlib costs memory
     return "%04x" % (zlib.crc32(text.encode("utf-8", "replace")) & 0xFFFF)

@@ -1,8 +1,8 @@
-"""The process that is the rank, among all that carry its variables.
+"""Finds the process that is the rank among all with the rank's environment variables.
 
-Whatever a rank starts inherits its environment: data loader workers, compile workers, trackers, profilers. The owner
-of a rank is the topmost *Python* process of a chain that carries the same (job, attempt, rank); a shell or numactl
-above it is a wrapper. A process that was below an owner never becomes one, even if the owner dies and init adopts it.
+Children of a rank inherit its environment: data loader workers, compile workers, trackers, profilers. The owner of a
+rank is the topmost *Python* process of a chain with the same (job, attempt, rank); a shell or numactl above it is a
+wrapper. A process that was below an owner never becomes one, even if the owner dies and init adopts it.
 """
 
 TYPE_CHECKING = False
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class Ownership(object):
     """`owners`: pids of ranks. `owner_of`: pid of a process below a rank: pid of that rank. `launchers`: pids whose
-    own claim is void, because the ranks below them have a better one. `stale`: owners of an attempt that is over."""
+    claim is void, because ranks below them have a better one. `stale`: owners of an attempt that has ended."""
 
     __slots__ = ("launchers", "owner_of", "owners", "stale")
 
@@ -38,7 +38,7 @@ def _claim(entry: "ProcessEntry") -> "tuple[ProcessFacts, Claim]":
 
 
 def find_owners(table: "ProcessTable", former: "dict[ProcessKey, tuple[str, int | None]]") -> "Ownership":
-    """Find the owners among all processes of the table. `former` is (job, rank) of what was once below a rank."""
+    """Find the owners among all processes of the table. `former`: (job, rank) of processes once below a rank."""
     excluded = _own(table)
     claimants = {
         entry.pid: entry
@@ -56,13 +56,13 @@ def find_owners(table: "ProcessTable", former: "dict[ProcessKey, tuple[str, int 
 
 
 def _own(table: "ProcessTable") -> "set[int]":
-    """The agent and those above it: if started from a job's shell they carry its variables, but are not ranks."""
+    """The agent and those above it: started from a job's shell, they have its variables but are not ranks."""
     agent = table.entries.get(table.own_pid or 0)
     return {agent.pid} | {parent.pid for parent in table.lineage(agent)} if agent is not None else set()
 
 
 def _was_below(entry: "ProcessEntry", place: "tuple[str, int | None] | None") -> bool:
-    """Whether a process claims the rank that it once was below. One that claims another has become a rank since."""
+    """Whether a process claims the rank that it once was below. A process that claims another rank has become one."""
     if place is None:
         return False
     job, rank = place
@@ -79,7 +79,7 @@ def _topmost(table: "ProcessTable", claimants: "dict[int, ProcessEntry]", entry:
 
 
 def _inherited(entry: "ProcessEntry", ancestor: "ProcessEntry") -> bool:
-    """Whether a process has its claim from one above it: the same, or what is left of it in a trimmed environment."""
+    """Whether a process inherited its claim: the same one, or the rest of it in a trimmed environment."""
     (facts, claim), (above, other) = _claim(entry), _claim(ancestor)
     if (claim.rank, claim.attempt) != (other.rank, other.attempt):
         return False
@@ -91,7 +91,7 @@ def _launchers(table: "ProcessTable", claimants: "dict[int, ProcessEntry]", owne
     void = set()
     for pid in owners:
         claim = _claim(claimants[pid])[1]
-        launched = False  # whether a launcher stands between the two: then it is a job within a job
+        launched = False  # whether a launcher is between the two: a nested job
         for parent in table.lineage(claimants[pid]):
             launched = launched or bool(parent.launcher)
             if parent.pid not in owners:
