@@ -18,8 +18,9 @@ from ..monitor.skew import skew_of
 from ..present.clocks import clock_rows, clocks_text
 from ..present.collectives import collectives_text
 from ..present.skew import skew_text
+from ..present.stacks import captures_text
 from ..present.verdict import verdict_text
-from ..report.captures import capture_text
+from ..report.captures import newest_of
 from ..session.export.stacks import STACK_FORMATS
 from ..session.ndjson import SampleStream
 from ..text import atomic_files, sanitize
@@ -60,9 +61,9 @@ def finish(
         click.echo(batch.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
             click.echo("\n" + sanitize.printable_lines(verdict_text(verdict)), err=stdout_is_taken)
-        shown = capture_text(store, stacks.shape) if stacks.form is None else ""
+        folded = newest_of(store.captures.values(), hang_models(store), stacks.shape) if stacks.form is None else ()
         for part in (
-            shown,
+            captures_text(folded),
             collectives_text(each for _, each in newest_communications(store).values()),
             skew_text(skew),
             clocks_text(clock_rows(store.clocks, store.newest_rx)),

@@ -15,6 +15,7 @@ from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
 from .deploy.staging import Staging
 from .link import NodeLink
+from .rpc import failure_of
 
 #: Seconds to wait for a node that is still receiving py-spy; then it captures without.
 STAGING_S = 15.0
@@ -46,7 +47,7 @@ async def capture(
         try:
             nodes[link.node.name] = await _capture_node(link, request, hang, instant, ahead_s)
         except FleetError as error:
-            failures[link.node.name] = error.as_failure()
+            failures[link.node.name] = failure_of(error)
 
     await asyncio.gather(*(capture_node(link) for link in ready))
     return CaptureResult(request.id, instant, nodes, failures)

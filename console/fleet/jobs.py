@@ -16,6 +16,7 @@ from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, Readin
 from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
 from .link import NodeLink
+from .rpc import failure_of
 
 #: Seconds. A node checks programs and folders, maybe on a slow file system.
 QUERY_S = 15.0
@@ -76,7 +77,7 @@ async def follow(links: Links, job: str, nodes: Sequence[str], tail: int | None,
             answer = await link.request("job_follow", args, ANSWER_S)
             await _arrived(link, agent, int(answer["last_seq"]))
         except FleetError as error:
-            return error.as_failure()
+            return failure_of(error)
         return None
 
     results = await asyncio.gather(*map(run, nodes))
@@ -101,7 +102,7 @@ async def read_file(links: Links, job: str, node: str, path: str, offset: int) -
         answer = await _link(links, node).request("job_read", args, ANSWER_S)
         return base64.b64decode(answer["data"]), bool(answer["end"])
     except FleetError as error:
-        return error.as_failure()
+        return failure_of(error)
     except (KeyError, TypeError, binascii.Error) as error:
         return Failure("no_answer", f"invalid response for a file: {error}")
 
@@ -119,9 +120,9 @@ async def _undo(links: Links, nodes: Iterable[str], job: str) -> dict[str, Failu
                     return Failure("left", f"processes still running: {', '.join(map(str, done.left))}")
                 await link.request("job_drop", {"job": job}, QUERY_S)
         except AgentRefused as error:
-            return None if error.reason == "no_job" else error.as_failure()
+            return None if error.reason == "no_job" else failure_of(error)
         except FleetError as error:
-            return error.as_failure()
+            return failure_of(error)
         return None
 
     names = list(nodes)
@@ -136,7 +137,7 @@ async def _all(links: Links, calls: Mapping[str, tuple[str, dict[str, Any]]], de
         try:
             await _link(links, node).request(verb, msgspec.to_builtins(args), deadline_s)
         except FleetError as error:
-            return error.as_failure()
+            return failure_of(error)
         return None
 
     results = await asyncio.gather(*(run(node, verb, args) for node, (verb, args) in calls.items()))
@@ -152,7 +153,7 @@ async def _each(
         try:
             return _typed(await _link(links, node).request(verb, args, deadline_s), kind)
         except FleetError as error:
-            return error.as_failure()
+            return failure_of(error)
 
     return dict(zip(nodes, await asyncio.gather(*map(run, nodes)), strict=True))
 
@@ -203,7 +204,7 @@ async def sync(
                     raise Lost(f"{node} is not in this fleet")
                 return await _sync_node(link, folder, workdir)
             except FleetError as error:
-                return error.as_failure()
+                return failure_of(error)
             except OSError as error:
                 return Failure("sync_failed", f"{error.filename}: {error.strerror}", "start again")
 

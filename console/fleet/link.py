@@ -21,7 +21,7 @@ from .agent_connection import AgentConnection
 from .backoff import Backoff
 from .deploy import binaries, payload
 from .record_receiver import RecordReceiver
-from .rpc import Frame, Ping, Rpc
+from .rpc import Frame, Ping, Rpc, failure_of
 from .wire import Hello
 
 PING_S = 1.0
@@ -285,7 +285,7 @@ class NodeLink:
 
     def _publish_state(self, state: State, retry_in_s: float | None = None) -> None:
         self.state = state
-        failure = self._failure.as_failure() if self._failure and state in ("failed", "lost") else None
+        failure = failure_of(self._failure) if self._failure and state in ("failed", "lost") else None
         retry_at = time.time_ns() + int(retry_in_s * 1e9) if retry_in_s is not None else None
         self._hub.publish_own(
             NodeState(

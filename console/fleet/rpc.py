@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..records import Failure
 from ..transport import errors
 
 Frame = dict[str, Any]
@@ -23,6 +24,11 @@ class Ping:
     back: int
     real: int  # CLOCK_REALTIME of the node
     mono: int  # its CLOCK_MONOTONIC_RAW
+
+
+def failure_of(error: errors.FleetError) -> Failure:
+    """The record of a connection error."""
+    return Failure(error.name, error.text, error.try_)
 
 
 class Rpc:

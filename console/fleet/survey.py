@@ -12,6 +12,7 @@ from ..core.bus import Hub
 from ..records import Failure
 from ..transport.errors import FleetError
 from .link import NodeLink
+from .rpc import failure_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ async def request_reply(
         value = await link.request(verb, args, deadline_s)
         return NodeReply(link.node.name, value=value, rtt_ns=link.rtt_ns)
     except FleetError as error:
-        return NodeReply(link.node.name, failure=(link.failure or error).as_failure())
+        return NodeReply(link.node.name, failure=failure_of(link.failure or error))
 
 
 async def survey(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ..analysis.stacks.fold import PLAIN, Fold, Shape, StackBranch, StackGroup, StackStep
+from ..core.store import CaptureNow
 from ..text.cells import clean, width_of
 from ..text.format import plural
 from ..text.nodeset_fold import fold_numbers
@@ -92,6 +93,18 @@ def shape_words(shape: Shape) -> list[str]:
     """Folding options that differ from the default."""
     threads = {"main": [], "blocking": ["threads that block"], "all": ["all threads"]}[shape.threads]
     return threads + {"function": [], "line": ["by line"], "locals": ["by variables"]}[shape.granularity]
+
+
+def captures_text(captures: Iterable[tuple[CaptureNow, Fold]]) -> str:
+    """Stack trees of each folded job with the capture it is of; "" without captures."""
+    parts = []
+    for capture, folded in captures:
+        name = folded.job + (f" attempt {folded.attempt}" if folded.attempt else "")
+        parts.append(f"capture {capture.id}  {name}\n{stacks_text(folded)}")
+        if capture.lost or capture.dropped:
+            lost = f"{capture.lost} stacks lost, {capture.dropped} dropped (too many)"
+            parts.append(f"  ▲ incomplete: {lost}")
+    return "\n\n".join(parts)
 
 
 def stacks_text(fold: Fold, width: int = 110) -> str:

@@ -10,7 +10,6 @@ from ..analysis.stacks.fold import PLAIN, Fold, JobKey, Shape, StackGroup, fold,
 from ..analysis.stacks.frame_models import Model
 from ..core.store import CaptureNow, Store
 from ..monitor.hang import hang_models
-from ..present.stacks import stacks_text
 from ..records import Local
 from ..text.secrets import value_without_secrets
 
@@ -73,23 +72,6 @@ def capture_lines(store: Store) -> list[CaptureLine]:
 def lines_of(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN) -> list[CaptureLine]:
     """One line per capture and job."""
     return [_line(capture, folded, _locals(capture, folded)) for capture, folded in _folds(captures, models, shape)]
-
-
-def capture_text(store: Store, shape: Shape = PLAIN) -> str:
-    """Stack trees of each job in its newest complete capture; "" without captures."""
-    return text_of(store.captures.values(), hang_models(store), shape)
-
-
-def text_of(captures: Iterable[CaptureNow], models: Sequence[Model], shape: Shape = PLAIN) -> str:
-    """Stack trees of each job in the newest complete one of these captures."""
-    parts = []
-    for capture, folded in newest_of(captures, models, shape):
-        name = folded.job + (f" attempt {folded.attempt}" if folded.attempt else "")
-        parts.append(f"capture {capture.id}  {name}\n{stacks_text(folded)}")
-        if capture.lost or capture.dropped:
-            lost = f"{capture.lost} stacks lost, {capture.dropped} dropped (too many)"
-            parts.append(f"  ▲ incomplete: {lost}")
-    return "\n\n".join(parts)
 
 
 def newest_of(

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..records import Failure
-
 
 class FleetError(Exception):
     """A node or the path to it failed. `retry`: whether automatic reconnects make sense.
@@ -24,10 +22,6 @@ class FleetError(Exception):
         self.text = text
         self.try_ = try_
         self.was_away = False
-
-    def as_failure(self) -> Failure:
-        """Return the error as a `Failure` record."""
-        return Failure(self.name, self.text, self.try_)
 
 
 class Dns(FleetError):

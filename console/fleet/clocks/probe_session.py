@@ -17,6 +17,7 @@ from ...records import Failure, Log
 from ...text.nodeset_fold import fold
 from ...transport.errors import FleetError
 from ..link import NodeLink
+from ..rpc import failure_of
 
 #: Up to this many nodes all pairs are probed: at most six peers per node, as in larger fleets.
 COMPLETE: Final = 7
@@ -183,4 +184,4 @@ class ProbeSession:
         try:
             return await link.request(verb, args, _DEADLINE_S)
         except FleetError as error:
-            return error.as_failure()
+            return failure_of(error)

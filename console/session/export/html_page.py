@@ -10,11 +10,12 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from ...core.store import Store
-from ...monitor.hang import verdicts
+from ...monitor.hang import hang_models, verdicts
+from ...present.stacks import captures_text
 from ...present.verdict import verdict_text
 from ...records import Gpu
 from ...records.metrics import HISTORY, fields_for
-from ...report.captures import capture_text
+from ...report.captures import newest_of
 from ...text import format
 from ...text.nodeset_fold import fold, fold_ranks
 from ...text.sanitize import printable_lines
@@ -131,7 +132,7 @@ def _findings(store: Store) -> Iterator[str]:
 
 
 def _stacks(store: Store) -> Iterator[str]:
-    text = capture_text(store)
+    text = captures_text(newest_of(store.captures.values(), hang_models(store)))
     if text:
         yield f"<h2>Stacks</h2><pre>{escape(printable_lines(text))}</pre>"
 

@@ -14,8 +14,9 @@ from ...analysis.stacks.frame_models import Model
 from ...analysis.stacks.threads import is_main, name_of
 from ...core.store import CaptureNow, Store
 from ...monitor.hang import hang_models
+from ...present.stacks import captures_text
 from ...records import Stack
-from ...report.captures import lines_of, newest_of, text_of
+from ...report.captures import lines_of, newest_of
 from ...text.nodeset_fold import fold_numbers
 from ...text.sanitize import pretty, quoted_for_dot
 from ..format.layout import SessionError
@@ -33,7 +34,7 @@ class StackFormat:
 
 
 def _as_text(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
-    return text_of(captures, models, shape) + "\n"
+    return captures_text(newest_of(captures, models, shape)) + "\n"
 
 
 def _as_json(captures: Sequence[CaptureNow], models: Sequence[Model], shape: Shape) -> str:
