@@ -22,7 +22,7 @@ from textual.screen import ModalScreen
 from waiting import settle
 
 from gconsole.tui.dialogs.dialog import Dialog, ScrollDialog
-from gconsole.tui.theme.themes import textual_name, theme_files
+from gconsole.tui.theme.themes import theme_files
 from gconsole.tui.views.registry import VIEWS
 
 USUAL = (80, 24)
@@ -63,11 +63,12 @@ async def taken(scene: Scene, looks: Sequence[tuple[str, Size]]) -> dict[Size, d
         await settle(pilot)
         await scene.open(stage)
         for theme, size in looks:
-            if stage.app.theme != textual_name(theme):
-                stage.app.themes.use(theme)
-                await stage.still()
+            stage.app.themes.use(theme)
             await pilot.resize_terminal(*size)
             await stage.still()
+            if isinstance(stage.app.screen, CommandPalette):  # Textual does not restyle it when the theme changes
+                stage.app.stylesheet.update(stage.app.screen)
+                await stage.still()
             assert_rectangular(stage.app)
             pictures.setdefault(size, {})[theme] = picture(stage.app)
         assert scene.dialog is None or isinstance(stage.app.screen, scene.dialog)
