@@ -30,7 +30,7 @@ def site(rig: Rig, tmp_path: Path) -> Scheduler:
 
 def watched(site: Scheduler, target: str, tmp_path: Path, *args: object) -> Run:
     report = tmp_path / "report.json"
-    run = gconsole("batch", target, "-o", report, "--for", "3s", *args, env=site.environment)
+    run = gconsole("batch", target, "-o", report, *args, env=site.environment)
     return Run(run.status, run.stdout, run.stderr, json.loads(report.read_text()) if report.exists() else {})
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import fork_server
 from program import GCONSOLE
 from tmux import Tmux
 
@@ -112,7 +111,7 @@ class Recorder(Recorded):
     def _start(self) -> subprocess.Popen[str]:
         env = environment(self.folder) | {"GCONSOLE_SESSIONS_FOLDER": str(self._sessions)}
         with (self.folder / f"{self.name}.stderr").open("ab") as errors:
-            return fork_server.Popen(
+            return subprocess.Popen(
                 self._argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, text=True
             )
 
