@@ -1,4 +1,4 @@
-"""Records in a file, a line of JSON each, as they passed the hub: written live, and published again from there."""
+"""Records as NDJSON: a file of all records, written and read, and a stream of samples to a pipe."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ..records.kinds import SPECS
 from ..text.atomic_files import open_truncated
 from ..text.sanitize import printable_utf8
 
-#: What was written is handed to the system at least this often.
+#: Seconds between two flushes.
 FLUSH_S = 1.0
 
 
 class RecordFileError(Exception):
-    """A file that is no file of records; the text is one line, `file:line: what is wrong`."""
+    """A record file cannot be read; the text is one line, `file:line: reason`."""
 
 
 class RecordWriter:
-    """A sink of the hub that writes every record; the first failure to write is kept in `failure`, and ends it."""
+    """Sink of the bus that writes every record; ends at the first write error, kept in `failure`."""
 
     def __init__(self, path: Path, redact: Callable[[Published], Published] = lambda record: record) -> None:
-        """`redact` makes of each record the one that is written."""
+        """`redact` returns the record to write."""
         self.path, self._redact = path, redact
         self.failure: OSError | None = None
         self._file = open_truncated(path)
@@ -47,7 +47,7 @@ class RecordWriter:
             self.failure = error
 
     def close(self) -> None:
-        """Write what is buffered; a failure to do so is kept like any other."""
+        """Flush and close; an error is kept in `failure`."""
         try:
             self._file.close()
         except OSError as error:
@@ -55,7 +55,7 @@ class RecordWriter:
 
 
 def read(path: Path) -> Iterator[Published]:
-    """The records of a file. Raises RecordFileError; a last line cut short by a crash is not an error."""
+    """Yield the records of a file. Raises RecordFileError; an incomplete last line, left by a crash, is ignored."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -72,7 +72,7 @@ def read(path: Path) -> Iterator[Published]:
 
 
 def play(path: Path, hub: Hub) -> int:
-    """Publish every record of a file, one batch each, as fast as they are read; how many there were."""
+    """Publish every record of a file, one batch each; return their number."""
     count = 0
     for record in read(path):
         hub.publish([record])
@@ -80,23 +80,22 @@ def play(path: Path, hub: Hub) -> int:
     return count
 
 
-#: Words of `--metrics`, and the kinds of record each selects: everything sampled of such an entity, so of a GPU its
-#: links (every 10 s) and its digests (sampled more than once a second), too.
+#: Families of `--metrics` → record kinds: everything sampled of such an entity, for a GPU its links and digests, too.
 METRIC_FAMILIES: Final[dict[str, tuple[type[Record], ...]]] = {
     family: tuple(spec.struct for spec in SPECS.values() if spec.metric_family == family)
     for family in ("gpu", "nic", "host", "rank")
 }
-#: What a slow reader has not taken yet; beyond that samples are dropped and counted.
+#: Bytes buffered for a slow reader; beyond that samples are dropped and counted.
 MAX_BUFFERED_BYTES: Final = 16 << 20
-#: How long the last of them may take at the end.
+#: Seconds. Upper bound on writing the buffer at the end.
 LAST_S: Final = 5.0
 
 
 class SampleStream:
-    """A sink of the hub that writes samples to a file descriptor, a line each, from a thread of its own.
+    """Sink of the bus that writes samples to a file descriptor as NDJSON in its own thread.
 
-    With `patient` a full buffer makes the hub wait (a replay); without, samples are dropped and counted (a live fleet
-    must not wait for a pipe). `is_closed` once the reader has gone, or `failure` says why nothing can be written.
+    If `patient`, a full buffer blocks the bus (replay); else samples are dropped and counted, so that a live fleet
+    never waits for a pipe. `is_closed` once the reader has closed the pipe; `failure` holds any other error.
     """
 
     def __init__(self, families: Sequence[str], fd: int, *, patient: bool = False) -> None:
@@ -131,7 +130,7 @@ class SampleStream:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Write what is left, as long as the reader takes it."""
+        """Write the buffer, for at most `LAST_S`."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
@@ -150,7 +149,7 @@ class SampleStream:
             except OSError as error:
                 with self._changed:
                     self.is_closed = True
-                    if not isinstance(error, BrokenPipeError):  # that reader has seen enough, which is no failure
+                    if not isinstance(error, BrokenPipeError):  # the reader closed the pipe, which is not an error
                         self.failure = error
                     self._chunks.clear()
                     self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""`json`: a whole session as one documented file, streamed out and in; what comes back is what left.
+"""`json`: a whole session as one documented file, streamed out and in without loss.
 
     {"schema": "gconsole.session/1",
      "session": {"name": …, "cluster": …, …},
@@ -7,7 +7,7 @@
     …
     ]}
 
-A record is exactly its line in the segments. Reading does not depend on how the file is broken into lines.
+Each record is its line in the segments. Reading does not depend on line breaks.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ...records import UNREADABLE, AnyRecord, BadRecord, decode, encode
 from ..format.layout import SCHEMA, Meta, RecorderRun, SessionError, check_schema
 from .slice import SessionSlice
 
-#: A record is not longer: a stack of the deepest recursion that is read has some hundred kilobytes.
-MOST_RECORD_BYTES: Final = 64 << 20
+#: Upper bound of a record; the deepest stack that is captured has some hundred kB.
+MAX_RECORD_BYTES: Final = 64 << 20
 _CHUNK: Final = 1 << 20
 _HEAD_BYTES: Final = 1 << 20
 _RECORDS: Final = re.compile(rb'"records"\s*:\s*\[')
-#: What tells where a record ends: whole strings, a quote that begins one that is not all there yet, brackets.
+#: Tokens that delimit records: complete strings, the quote of an incomplete one, brackets.
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["{}\]]', re.DOTALL)
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a session beside its records."""
+    """Metadata of a session that does not depend on its storage."""
 
     name: str = ""
     id: str = ""
@@ -48,7 +48,7 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole session in one file; records of kinds that a version does not know may be among the others."""
+    """Schema of the file; it may contain records of kinds unknown to this version."""
 
     schema: Literal["gconsole.session/1"] = "gconsole.session/1"
     session: SessionFacts
@@ -56,52 +56,46 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def facts_of(meta: Meta) -> SessionFacts:
-    """The part of what is known that does not depend on where and how a session is kept."""
-    return SessionFacts(
-        name=meta.name, id=meta.id, cluster=meta.cluster, created=meta.created, closed=meta.closed,
-        selection=meta.selection, parts=meta.parts, merged=meta.merged,
-    )  # fmt: skip
+    """Return the metadata that an export contains."""
+    return SessionFacts(**{name: getattr(meta, name) for name in SessionFacts.__struct_fields__})
 
 
 def meta_of(facts: SessionFacts) -> Meta:
-    """What a session that is made of such a file begins with."""
-    return Meta(
-        name=facts.name, id=facts.id, cluster=facts.cluster, created=facts.created, closed=facts.closed,
-        selection=facts.selection, parts=facts.parts, merged=facts.merged,
-    )  # fmt: skip
+    """Return the metadata with which an imported session begins."""
+    return Meta(**msgspec.structs.asdict(facts))
 
 
-def write(what: SessionSlice, out: BinaryIO) -> None:
+def write(source: SessionSlice, out: BinaryIO) -> None:
     """Write the file. Raises OSError, and what reading the session raises."""
-    facts = msgspec.json.encode(facts_of(what.meta))
+    facts = msgspec.json.encode(facts_of(source.meta))
     out.write(b'{"schema": "%s",\n "session": %s,\n "records": [' % (SCHEMA.encode(), facts))
     before = b"\n"
-    for record in what.records():
+    for record in source.records():
         out.write(before + encode(record))
         before = b",\n"
     out.write(b"\n]}\n")
 
 
 def is_document(path: Path) -> bool:
-    """Whether a file begins as such a document, and not with records a line each."""
+    """Whether a file is such a document, not NDJSON."""
     with path.open("rb") as file:
         return re.match(rb'\s*\{\s*"(schema|session|records)"\s*:', file.read(4096)) is not None
 
 
 def read(path: Path) -> tuple[SessionFacts, Iterator[Published]]:
-    """What the file says of the session, and its records. Raises SessionError, also while the records are read."""
+    """Return the metadata and the records of a file. Raises SessionError, also while the records are read."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-    found = _RECORDS.search(head)
-    if found is None or not head.lstrip().startswith(b"{"):
-        raise SessionError(f"{path}: no session in one file: there is no list of records in it")
-    before = head[: found.start()] + b'"records": null}'
+    records = _RECORDS.search(head)
+    if records is None or not head.lstrip().startswith(b"{"):
+        raise SessionError(f"{path}: not a session export: no list of records")
+    before = head[: records.start()] + b'"records": null}'
     check_schema(path, before)
     try:
         facts = msgspec.json.decode(before, type=_Head).session
     except UNREADABLE as error:
-        raise SessionError(f"{path}: no session in one file: {error}") from error
-    return facts, _records(path, found.end())
+        raise SessionError(f"{path}: not a session export: {error}") from error
+    return facts, _records(path, records.end())
 
 
 class _Head(msgspec.Struct):
@@ -117,28 +111,28 @@ def _records(path: Path, start: int) -> Iterator[Published]:
 
 
 def _objects(path: Path, start: int) -> Iterator[bytes]:
-    """The text of each object in the list that begins there. Raises SessionError where the list does not end."""
+    """The text of each object of the list that begins there. Raises SessionError if the list does not end."""
     with path.open("rb") as file:
         file.seek(start)
         rest = b""
         while True:
             chunk = file.read(_CHUNK)
             rest += chunk
-            begin, at, depth = -1, 0, 0
+            begin, done, depth = -1, 0, 0
             for token in _TOKENS.finditer(rest):
-                what = token[0]
-                if what == b"{":
+                text = token[0]
+                if text == b"{":
                     begin = begin if depth else token.start()
                     depth += 1
-                elif what == b"}":
+                elif text == b"}":
                     depth -= 1
                     if depth <= 0:
                         yield rest[begin : token.end()]
-                        at = token.end()
-                elif what == b"]" and not depth:
+                        done = token.end()
+                elif text == b"]" and not depth:
                     return
-                elif what == b'"':
-                    break  # the rest of that string is still to come
-            rest = rest[at:]
-            if not chunk or len(rest) > MOST_RECORD_BYTES:
-                raise SessionError(f"{path}: it ends in the middle of the records: the file is cut off")
+                elif text == b'"':
+                    break  # the string continues in the next chunk
+            rest = rest[done:]
+            if not chunk or len(rest) > MAX_RECORD_BYTES:
+                raise SessionError(f"{path}: the file is cut off within its records")

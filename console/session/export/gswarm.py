@@ -1,8 +1,8 @@
-"""`gswarm`: the file that gswarm-profiler's documentation promises its users, in the units it promises.
+"""`gswarm`: the JSON that gswarm-profiler documents, in its units.
 
-Frames of one second: parallel arrays over the GPUs that were heard of in that second, percent from 0 to 100, GB/s.
-What nobody measured is null. `dram_*` are what the documentation means by "GPU-DRAM": PCIe traffic of the GPU;
-`gpu_bandwidth` is NVLink traffic, both directions, all links.
+Frames of one second: parallel arrays over the GPUs with a sample in that second, percent from 0 to 100, GB/s. Values
+not measured are null. `dram_*` is what its documentation calls "GPU-DRAM": PCIe traffic of the GPU; `gpu_bandwidth` is
+NVLink traffic of all links in both directions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...records import Gpu, GpuInfo
 from .slice import SessionSlice
 
 _SECOND: Final = 1_000_000_000
-#: A record may have waited so long on its way behind others; then its frame is written.
+#: Seconds. A frame is written this long after its second, for records that arrive late.
 _LATE_S: Final = 5
 
 
@@ -26,12 +26,12 @@ _LATE_S: Final = 5
 class _Average:
     count: int = 0
     sum: float = 0.0
-    most: float | None = None
+    max: float | None = None
 
     def add(self, value: float | None) -> None:
         if value is not None:
             self.count, self.sum = self.count + 1, self.sum + value
-            self.most = value if self.most is None else max(self.most, value)
+            self.max = value if self.max is None or value > self.max else self.max
 
     @property
     def mean(self) -> float | None:
@@ -45,12 +45,12 @@ class _Device:
     bandwidth: _Average = field(default_factory=_Average)
 
 
-def write(what: SessionSlice, out: BinaryIO) -> None:
+def write(source: SessionSlice, out: BinaryIO) -> None:
     """Write the file. Raises OSError, and what reading the session raises."""
     frames = _Frames()
-    out.write(b'{"session_name": %s,\n"frames": [' % msgspec.json.encode(what.meta.name))
+    out.write(b'{"session_name": %s,\n"frames": [' % msgspec.json.encode(source.meta.name))
     before = b"\n"
-    for frame in frames.of(what):
+    for frame in frames.of(source):
         out.write(before + msgspec.json.encode(frame))
         before = b",\n"
     rest = {"start_time": frames.first, "end_time": frames.last, "summary_by_device": frames.summary()}
@@ -58,7 +58,7 @@ def write(what: SessionSlice, out: BinaryIO) -> None:
 
 
 class _Frames:
-    """Gathers samples into frames, and what the summary needs."""
+    """Gathers samples into frames and the summary."""
 
     def __init__(self) -> None:
         self.first: str | None = None
@@ -67,9 +67,9 @@ class _Frames:
         self._infos: dict[tuple[str, str], GpuInfo] = {}
         self._devices: dict[str, _Device] = {}
 
-    def of(self, what: SessionSlice) -> Iterator[Mapping[str, Any]]:
+    def of(self, source: SessionSlice) -> Iterator[Mapping[str, Any]]:
         open_: dict[int, dict[tuple[str, str], Gpu]] = {}
-        for record in what.only("gpu", "gpu_info"):
+        for record in source.only("gpu", "gpu_info"):
             if isinstance(record, GpuInfo):
                 self._infos[record.node, record.uuid] = record
             elif isinstance(record, Gpu):
@@ -84,22 +84,22 @@ class _Frames:
     def summary(self) -> Mapping[str, Any]:
         return {
             name: {
-                "avg_gpu_util": device.util.mean, "max_gpu_util": device.util.most,
-                "avg_gpu_memory": device.memory.mean, "max_gpu_memory": device.memory.most,
+                "avg_gpu_util": device.util.mean, "max_gpu_util": device.util.max,
+                "avg_gpu_memory": device.memory.mean, "max_gpu_memory": device.memory.max,
                 "avg_dram_bandwidth": device.bandwidth.mean, "samples": device.util.count,
             }
             for name, device in sorted(self._devices.items())
         }  # fmt: skip
 
     def _frame(self, second: int, gpus: Mapping[tuple[str, str], Gpu]) -> Mapping[str, Any]:
-        at = datetime.fromtimestamp(second, UTC).isoformat()
-        self.first, self.last = self.first or at, at
+        time = datetime.fromtimestamp(second, UTC).isoformat()
+        self.first, self.last = self.first or time, time
         self._number += 1
         rows = [self._row(gpus[key]) for key in sorted(gpus, key=lambda key: (key[0], gpus[key].index, key[1]))]
         names = rows[0].keys() if rows else ()
-        # `gpu_bandwidth` is there where anybody measured it, as the documentation has it
+        # as documented, `gpu_bandwidth` is present only if any GPU measured it
         kept = [name for name in names if name != "gpu_bandwidth" or any(row[name] is not None for row in rows)]
-        return {"frame_id": self._number, "time": at, **{name: [row[name] for row in rows] for name in kept}}
+        return {"frame_id": self._number, "time": time, **{name: [row[name] for row in rows] for name in kept}}
 
     def _row(self, gpu: Gpu) -> dict[str, Any]:
         info = self._infos.get((gpu.node, gpu.uuid))

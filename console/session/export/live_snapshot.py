@@ -132,7 +132,7 @@ def _history_begins(history: Iterable[tuple[str, EntityHistory]]) -> list[int]:
 
 
 def _step_records(store: Store, offsets: dict[str, _ClockOffsets], agent: str) -> Iterator[RankStat]:
-    """A record for each step at which a rank was observed, also where the original is no longer held."""
+    """A record for each step at which a rank was observed, even if the original was dropped."""
     observed = ((key, ranks, seen) for key, ranks in store.steps.ranks().items() for seen in ranks.seen)
     for number, ((job, attempt, rank), progress, seen) in enumerate(observed, 2):
         offset = offsets.get(progress.node, _ClockOffsets())

@@ -1,14 +1,14 @@
 """`perfetto`: a trace for ui.perfetto.dev.
 
-A process a rank, with tracks for its steps, its collectives (with flows between the ranks of one operation), and what
-captures found it doing; a process a node with the counters of its GPUs (and of how far their timers are ahead) and of
-the machine, called SIM where any of it is simulated; findings, marks and events as instants. Instants are on the common
-clock where the session has one; those of a node without are as that node's CLOCK_REALTIME says, and its process is
-named so.
+A process per rank, with tracks for steps, collectives (with flows between the ranks of one operation) and captured
+stacks; a process per node with counters of its GPUs, their timers and the host, prefixed SIM if simulated; findings,
+marks and events as instants. Times are on the common clock; without one, on the node's CLOCK_REALTIME, as the name of
+the process states.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import BinaryIO, Final, Self
 
@@ -42,20 +42,22 @@ from .slice import SessionSlice
 
 #: Kinds from which the common clock is rebuilt.
 _CLOCK_KINDS: Final = ("clock_node", "clock_snapshot")
-#: A rank for ever: (job, attempt, rank, node, pid).
+#: Key of a rank: (job, attempt, rank, node, pid).
 RankKey = tuple[str, int, int | None, str, int]
-#: An operation of a rank, however often it was read: (rank's key, source, group, sequence or number).
+#: Key of a collective of a rank: (rank's key, source, group, sequence or number).
 _OperationKey = tuple[object, ...]
 
 
-def write(what: SessionSlice, out: BinaryIO) -> None:
+def write(source: SessionSlice, out: BinaryIO) -> None:
     """Write the trace. Raises OSError, and what reading the session raises."""
-    simulated = frozenset(record.node for record in what.only("node") if isinstance(record, Node) and record.simulated)
-    _Writer(Trace(out), ClusterTime.of(what.only(*_CLOCK_KINDS)), simulated).write(what)
+    simulated = frozenset(
+        record.node for record in source.only("node") if isinstance(record, Node) and record.simulated
+    )
+    _Writer(Trace(out), ClusterTime.of(source.only(*_CLOCK_KINDS)), simulated).write(source)
 
 
 class _Writer:
-    """Makes tracks when they are first needed; keeps what is not over yet."""
+    """Creates tracks on first use; holds open steps and collectives."""
 
     def __init__(self, trace: Trace, clock: ClusterTime, simulated: frozenset[str]) -> None:
         self._trace, self._clock, self._simulated = trace, clock, simulated
@@ -65,8 +67,8 @@ class _Writer:
         self._steps: dict[int, tuple[int, int]] = {}  # track → (step, since)
         self._operations: dict[_OperationKey, tuple[RankKey, Collective]] = {}
 
-    def write(self, what: SessionSlice) -> None:
-        for record in what.records():
+    def write(self, source: SessionSlice) -> None:
+        for record in source.records():
             match record:
                 case Gpu():
                     where = self._node(record.node)
@@ -84,8 +86,8 @@ class _Writer:
                 case Collective():
                     self._collective(record)
                 case Finding() | Mark() | GpuEvent() | Gap() | NodeState() | Log():
-                    if record.rx >= (what.choice.from_rx or 0):  # what was known as it begins had happened before
-                        self._happened(record)
+                    if record.rx >= (source.choice.from_rx or 0):  # the initial state happened before
+                        self._instant(record)
         self._finish_steps()
         for key, operation in self._operations.values():
             self._operation(key, operation)
@@ -106,38 +108,38 @@ class _Writer:
     def _node(self, node: str) -> int:
         if not node:
             return self._process("", "gconsole")
-        tied = "" if self._clock.knows(node) else " (its own clock)"
+        tied = "" if self._clock.has(node) else " (its own clock)"
         sim = "SIM " if node in self._simulated else ""
         return self._process(node, f"{sim}{node}{tied}")
 
     def _of_rank(self, record: Rank | RankStat | Stack | Collective) -> tuple[RankKey, int]:
         key = (record.job, record.attempt, record.rank, record.node, record.pid or 0)
-        known = "?" if record.rank is None else record.rank
-        tied = "" if self._clock.knows(record.node) else ", its own clock"
-        return key, self._process(key, f"rank {known} of {record.job} ({record.node}{tied})")
+        number = "?" if record.rank is None else record.rank
+        tied = "" if self._clock.has(record.node) else ", its own clock"
+        return key, self._process(key, f"rank {number} of {record.job} ({record.node}{tied})")
 
     # -- what is drawn -------------------------------------------------------------------------------------------------
 
     def _counters(self, process: int, prefix: str, record: Record) -> None:
-        at = self._clock.of_record(record)
+        time = self._clock.of_record(record)
         for name in fields_for(type(record), "trace"):
             value = getattr(record, name)
             if value is not None:
                 key = (process, prefix + name)
                 if key not in self._tracks:
                     self._tracks[key] = self._trace.counter(prefix + name, unit_of(name), process)
-                self._trace.value(self._tracks[key], at, float(value))
+                self._trace.value(self._tracks[key], time, float(value))
 
     def _rank_stat(self, record: RankStat) -> None:
         _, process = self._of_rank(record)
         self._counters(process, "", record)
         if record.step is None:
             return
-        track, at = self._track(process, "steps"), self._clock.of_record(record)
-        step, since = self._steps.get(track, (record.step, at))
+        track, time = self._track(process, "steps"), self._clock.of_record(record)
+        step, since = self._steps.get(track, (record.step, time))
         if step != record.step:
-            self._trace.slice(track, since, at, f"step {step}", {"step": step})
-            since = at
+            self._trace.slice(track, since, time, f"step {step}", {"step": step})
+            since = time
         self._steps[track] = (record.step, since)
 
     def _finish_steps(self) -> None:
@@ -153,7 +155,7 @@ class _Writer:
         calls = " > ".join(frame.function for frame in record.frames or ())
         facts: Facts = {"capture": record.capture, "sample": record.sample, "calls": calls, "wchan": record.wchan,
                         "state": record.proc_state, "reason": record.reason}  # fmt: skip
-        begin, end = (self._clock.of_instant(record.node, at) for at in (record.began, record.ended))
+        begin, end = (self._clock.of_instant(record.node, time) for time in (record.began, record.ended))
         self._trace.slice(self._track(process, "captures"), begin, end, name, facts)
 
     def _collective(self, record: Collective) -> None:
@@ -161,7 +163,7 @@ class _Writer:
         number = record.collective_seq_id if record.collective_seq_id is not None else record.record_id
         name: _OperationKey = (*key, record.source, record.process_group, record.is_p2p, record.p2p_seq_id, number,
                                record.profiling_name)  # fmt: skip
-        self._operations[name] = (key, record)  # what was read last knows most
+        self._operations[name] = (key, record)  # the last reading is the most complete
 
     def _operation(self, key: RankKey, record: Collective) -> None:
         begin = record.time_discovered_started_ns or record.time_created_ns
@@ -171,7 +173,7 @@ class _Writer:
         if end is None and record.duration_ms is not None and record.time_discovered_started_ns is not None:
             end = begin + int(record.duration_ms * 1e6)
         if end is None and record.retired:
-            end = begin  # it ended, nobody knows when
+            end = begin  # completed at an unknown time
         group = record.process_group[1] or record.process_group[0] if record.process_group else "?"
         facts: Facts = {"group": group, "collective_seq_id": record.collective_seq_id, "state": record.state,
                         "bytes": record.msg_size_bytes, "source": record.source}  # fmt: skip
@@ -182,12 +184,12 @@ class _Writer:
         number = f" #{record.collective_seq_id}" if record.collective_seq_id is not None else ""
         self._trace.slice(track, begin_at, end_at, f"{record.profiling_name}{number}", facts, flow)
 
-    def _happened(self, record: Finding | Mark | GpuEvent | Gap | NodeState | Log) -> None:
-        at = self._clock.of_record(record)
-        name, what = _told(record)
-        told = msgspec.to_builtins(record)
-        facts = {key: value for key, value in told.items() if isinstance(value, str | int | float)}
-        self._trace.instant(self._track(self._node(record.node), what), at, name, facts)
+    def _instant(self, record: Finding | Mark | GpuEvent | Gap | NodeState | Log) -> None:
+        name, track = _instant_name(record)
+        fields = msgspec.to_builtins(record)
+        facts = {key: value for key, value in fields.items() if isinstance(value, str | int | float)}
+        time = self._clock.of_record(record)
+        self._trace.instant(self._track(self._node(record.node), track), time, name, facts)
 
 
 def _is_main(record: Stack) -> bool:
@@ -195,21 +197,15 @@ def _is_main(record: Stack) -> bool:
 
 
 def _flow(record: Collective) -> int | None:
-    """The same number for the same operation on all ranks; of operations between two ranks nobody knows it here."""
+    """A number that is the same for a collective on all its ranks; None for point-to-point operations."""
     if record.is_p2p or record.collective_seq_id is None or record.process_group is None:
         return None
-    told = f"{record.job}\0{record.attempt}\0{record.process_group[0]}\0{record.collective_seq_id}"
-    return int.from_bytes(_digest(told), "little")
+    key = f"{record.job}\0{record.attempt}\0{record.process_group[0]}\0{record.collective_seq_id}"
+    return int.from_bytes(hashlib.blake2b(key.encode(errors="replace"), digest_size=8).digest(), "little")
 
 
-def _digest(told: str) -> bytes:
-    import hashlib
-
-    return hashlib.blake2b(told.encode(errors="replace"), digest_size=8).digest()
-
-
-def _told(record: Finding | Mark | GpuEvent | Gap | NodeState | Log) -> tuple[str, str]:
-    """What an instant is called, and the track it stands on."""
+def _instant_name(record: Finding | Mark | GpuEvent | Gap | NodeState | Log) -> tuple[str, str]:
+    """Name and track of an instant event."""
     match record:
         case Finding():
             return f"{record.id}: {record.text}" + ("" if record.cleared_at is None else " (cleared)"), "findings"
@@ -225,14 +221,14 @@ def _told(record: Finding | Mark | GpuEvent | Gap | NodeState | Log) -> tuple[st
 
 
 class ClusterTime:
-    """Instants of nodes on the common clock, where a session knows it; else as the node says."""
+    """Times of nodes on the common clock of a session; without one, on the node's CLOCK_REALTIME."""
 
     def __init__(self, clock: CommonClock, nodes: frozenset[str]) -> None:
         self._clock, self._nodes = clock, nodes
 
     @classmethod
     def of(cls, records: Iterable[Published]) -> Self:
-        """The common clock, as these records of clocks tell it."""
+        """Rebuild the common clock from clock records."""
         lines: dict[str, list[ClockNode]] = {}
         snapshots: dict[str, list[ClockSnapshot]] = {}
         for record in records:
@@ -242,16 +238,16 @@ class ClusterTime:
                 snapshots.setdefault(record.node, []).append(record)
         return cls(CommonClock(lines, snapshots), frozenset(lines))
 
-    def knows(self, node: str) -> bool:
-        """Whether that node's instants are on the common clock."""
+    def has(self, node: str) -> bool:
+        """Whether the node is on the common clock."""
         return node in self._nodes
 
     def of_record(self, record: Record) -> int:
-        """When a record was made."""
-        at = self._clock.to_cluster(record.node, record.mono)
-        return record.t if at is None else at.ns
+        """Return the time of a record, ns."""
+        common = self._clock.to_cluster(record.node, record.mono)
+        return record.t if common is None else common.ns
 
-    def of_instant(self, node: str, at: int) -> int:
-        """An instant of that node's CLOCK_REALTIME."""
-        found = self._clock.to_cluster(node, at, "real")
-        return at if found is None else found.ns
+    def of_instant(self, node: str, real: int) -> int:
+        """Convert a time of that node's CLOCK_REALTIME, ns."""
+        common = self._clock.to_cluster(node, real, "real")
+        return real if common is None else common.ns

@@ -22,58 +22,58 @@ Facts = Mapping[str, str | int | float | None]
 
 
 class Trace:
-    """Writes packets as they are made; tracks are numbers that the caller keeps."""
+    """Writes packets immediately; tracks are numbers that the caller keeps."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
         self._tracks = 0
 
     def process(self, name: str, pid: int) -> int:
-        """A process of its own in the trace; its track. `pid` only has to be unique in this trace."""
+        """Add a process; return its track. `pid` must be unique in this trace."""
         process = varint(1, pid) + text(6, name)
         return self._describe(text(_NAME, name) + message(_PROCESS, process))
 
     def track(self, name: str, parent: int) -> int:
-        """A track for slices and instants."""
+        """Add a track for slices and instants; return it."""
         return self._describe(text(_NAME, name) + varint(_PARENT, parent))
 
     def counter(self, name: str, unit: str, parent: int) -> int:
-        """A track for figures."""
+        """Add a counter track; return it."""
         return self._describe(text(_NAME, name) + varint(_PARENT, parent) + message(_COUNTER_OF, text(6, unit)))
 
     def slice(
         self, track: int, begin: int, end: int | None, name: str, facts: Facts, flow: int | None = None
     ) -> None:  # fmt: skip
-        """Something that took from `begin` to `end`, ns; None: it had not ended."""
+        """Write a slice from `begin` to `end`, ns; None: open-ended."""
         flows = fixed64(_FLOWS, flow) if flow is not None else b""
         self._event(track, begin, _BEGIN, text(_EVENT_NAME, name) + flows + _annotations(facts))
         if end is not None:
             self._event(track, max(end, begin), _END, b"")
 
-    def instant(self, track: int, at: int, name: str, facts: Facts) -> None:
-        """Something that happened at once."""
-        self._event(track, at, _INSTANT, text(_EVENT_NAME, name) + _annotations(facts))
+    def instant(self, track: int, time: int, name: str, facts: Facts) -> None:
+        """Write an instant event; `time` in ns."""
+        self._event(track, time, _INSTANT, text(_EVENT_NAME, name) + _annotations(facts))
 
-    def value(self, track: int, at: int, value: float) -> None:
-        """A figure of a counter."""
-        self._event(track, at, _COUNTER, double(_COUNTER_VALUE, value))
+    def value(self, track: int, time: int, value: float) -> None:
+        """Write a counter value; `time` in ns."""
+        self._event(track, time, _COUNTER, double(_COUNTER_VALUE, value))
 
     def _describe(self, fields: bytes) -> int:
         self._tracks += 1
         self._packet(message(_TRACK_DESCRIPTOR, varint(_UUID, self._tracks) + fields))
         return self._tracks
 
-    def _event(self, track: int, at: int, kind: int, fields: bytes) -> None:
+    def _event(self, track: int, time: int, kind: int, fields: bytes) -> None:
         event = varint(_TYPE, kind) + varint(_TRACK, track) + text(_CATEGORY, "gconsole") + fields
-        self._packet(varint(_TIMESTAMP, max(0, at)) + message(_TRACK_EVENT, event))
+        self._packet(varint(_TIMESTAMP, max(0, time)) + message(_TRACK_EVENT, event))
 
     def _packet(self, fields: bytes) -> None:
         self._out.write(message(_PACKET, fields + varint(_SEQUENCE_ID, _SEQUENCE)))
 
 
 def _annotations(facts: Facts) -> bytes:
-    known = ((name, value) for name, value in facts.items() if value is not None)
-    return b"".join(message(_ANNOTATIONS, _annotation(name, value)) for name, value in known)
+    values = ((name, value) for name, value in facts.items() if value is not None)
+    return b"".join(message(_ANNOTATIONS, _annotation(name, value)) for name, value in values)
 
 
 def _annotation(name: str, value: str | float) -> bytes:
@@ -84,36 +84,36 @@ def _annotation(name: str, value: str | float) -> bytes:
 
 
 def varint(number: int, value: int) -> bytes:
-    """An integer, a boolean or an enum."""
+    """Encode an integer, a boolean or an enum."""
     return _varint(number << 3) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
 
 
 def fixed64(number: int, value: int) -> bytes:
-    """Eight bytes, unsigned."""
+    """Encode an unsigned integer of eight bytes."""
     return _varint(number << 3 | 1) + struct.pack("<Q", value & 0xFFFF_FFFF_FFFF_FFFF)
 
 
 def double(number: int, value: float) -> bytes:
-    """A float of eight bytes."""
+    """Encode a float of eight bytes."""
     return _varint(number << 3 | 1) + struct.pack("<d", value)
 
 
 def message(number: int, value: bytes) -> bytes:
-    """A message within a message, or bytes."""
+    """Encode a nested message, or bytes."""
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
 def text(number: int, value: str) -> bytes:
-    """A string."""
+    """Encode a string."""
     return message(number, value.encode(errors="replace"))
 
 
 def _varint(value: int) -> bytes:
     if value < 0x80:
         return bytes((value,))
-    found = bytearray()
+    encoded = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)

@@ -174,7 +174,7 @@ def _json_value(value: str, info: types.Type, depth: int = 0) -> str:
         case types.StructType() as struct:
             names = [quoted(field.encode_name) for field in struct.fields]
             plain = [f"{value}.{name}" for name in names]
-            fields = [_json_value(at, field.type, depth) for at, field in zip(plain, struct.fields, strict=True)]
+            fields = [_json_value(path, field.type, depth) for path, field in zip(plain, struct.fields, strict=True)]
             if struct.array_like:
                 return f"CASE WHEN {value} IS NOT NULL THEN json_array({', '.join(fields)}) END"
             if fields == plain:
@@ -241,12 +241,12 @@ def _unknown_line(record: RawRecord) -> bytes:
     return _encoder.encode({**head, "t": times.t, "mono": times.mono, "raw": raw.decode(errors="replace")})
 
 
-#: The end of a field's name → its unit; the longest that fits holds.
+#: Suffix of a field name → unit; the longest suffix applies.
 UNITS: Final[dict[str, str]] = {
     "_bytes_s": "bytes/s", "_packets_s": "packets/s", "_switches_s": "switches/s", "_bytes": "bytes", "_pct": "%",
     "_ns": "ns", "_ms": "ms", "_s": "s", "_w": "W", "_j": "J", "_c": "°C", "_mhz": "MHz", "_gbs": "GB/s", "_ppm": "ppm",
 }  # fmt: skip
-#: Instants, which carry no unit in their name: nanoseconds since 1970 (`mono`: since some start).
+#: Fields that are instants: ns since 1970 (`mono`: since an arbitrary start).
 INSTANTS: Final = (
     "t", "t_cluster", "mono", "rx", "at", "began", "ended", "looked", "read_at", "retry_at", "first_seen", "cleared_at",
 )  # fmt: skip
@@ -254,7 +254,7 @@ INSTANTS: Final = (
 
 @dataclass(frozen=True)
 class Word:
-    """One field: its name as in JSON, its unit ("" where it has none), its meaning in the words of the records."""
+    """One field: its JSON name, its unit ("" without one), and the comment of its definition."""
 
     field: str
     unit: str
@@ -262,7 +262,7 @@ class Word:
 
 
 def unit_of(field: str) -> str:
-    """The unit that a field's name says."""
+    """Return the unit implied by a field's name; "" without one."""
     if field in INSTANTS:
         return "ns"
     fits = [ending for ending in UNITS if field.endswith(ending)]
@@ -271,7 +271,7 @@ def unit_of(field: str) -> str:
 
 @cache
 def words_of(kind: str) -> tuple[Word, ...]:
-    """All fields of a kind, in the order of its record."""
+    """Return all fields of a kind, in the order of its record."""
     struct = KINDS[kind]
     meanings = _meanings(struct)
     return tuple(
@@ -281,21 +281,21 @@ def words_of(kind: str) -> tuple[Word, ...]:
 
 
 def meaning_of(kind: str) -> str:
-    """What a record of that kind is: the first sentence or two of its docstring."""
+    """Return the docstring of a kind, as one line."""
     return re.sub(r"\s+", " ", inspect.getdoc(KINDS[kind]) or "").strip()
 
 
 def _meanings(struct: type[Record]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for each in reversed(struct.__mro__):
         if isinstance(each, type) and issubclass(each, Record):
-            found.update(_of_module(each.__module__).get(each.__name__, {}))
-    return found
+            meanings.update(_of_module(each.__module__).get(each.__name__, {}))
+    return meanings
 
 
 @cache
 def _of_module(name: str) -> dict[str, dict[str, str]]:
-    """Class → field → the comment beside it. Nothing where the sources are not there to be read."""
+    """Class → field → comment of its definition; empty without the source file."""
     try:
         source = inspect.getsource(sys.modules[name])
     except OSError:

@@ -1,7 +1,7 @@
-"""Files in which communication libraries say what ranks did: PyTorch's Flight Recorder dumps (pickle, JSON), answers of
-NCCL RAS (text or JSON), NCCL's log, NCCL Inspector's log.
+"""Import of communication library files: Flight Recorder dumps (pickle, JSON), NCCL RAS responses (text, JSON), logs of
+NCCL and NCCL Inspector.
 
-What a file is, is told by what is in it. Nothing in a pickle is ever executed: the reader knows only plain values.
+The format is detected from the content. Pickles are never executed: the parser accepts only plain values.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gconsole_remote.comms import flight_recorder, nccl_log, nccl_ras
 from ...records import Collective, CollectiveSource, PgStatus
 from ...text import format
 
-#: A larger file is not read; and none for longer than that.
-MOST_BYTES: Final = 256 << 20
-MOST_S: Final = 60.0
-MOST_FILES: Final = 20_000
-#: What one capture of imported files is called.
+#: Upper bounds of a file's size and of the time to parse it.
+MAX_BYTES: Final = 256 << 20
+MAX_PARSE_S: Final = 60.0
+MAX_FILES: Final = 20_000
+#: Capture id of imported records.
 CAPTURE: Final = "import"
 
 Fact = Collective | PgStatus
@@ -34,7 +34,7 @@ T = TypeVar("T", Collective, PgStatus)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a file that could not be read, or was left out."""
+    """A part of a file that could not be imported."""
 
     path: str
     text: str
@@ -45,7 +45,7 @@ class Problem:
 
 @dataclass(slots=True)
 class ImportedCollectives:
-    """What files said. `read` are those that were one of ours, whatever came of it."""
+    """Imported records, problems, and the files in a known format (`read`)."""
 
     records: list[Fact] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -53,17 +53,17 @@ class ImportedCollectives:
 
 
 def import_folder(folder: Path, job: str | None = None) -> ImportedCollectives:
-    """Everything of ours in a folder and below; other files are passed over. `job` is the folder's name by default."""
+    """Import all files in a known format from a folder tree. `job` defaults to the folder's name."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    found = import_files(paths[:MOST_FILES], job or folder.resolve().name)
-    if len(paths) > MOST_FILES:
-        found.problems.append(Problem(str(folder), f"only the first {MOST_FILES} files were looked at"))
-    return found
+    result = import_files(paths[:MAX_FILES], job or folder.resolve().name)
+    if len(paths) > MAX_FILES:
+        result.problems.append(Problem(str(folder), f"only the first {MAX_FILES} files were read"))
+    return result
 
 
 def import_files(paths: Iterable[Path], job: str) -> ImportedCollectives:
-    """Everything of ours in these files. Nothing is raised: what cannot be read is a problem that names its file."""
-    found = ImportedCollectives()
+    """Import these files. Raises nothing: errors become problems that name the file."""
+    result = ImportedCollectives()
     logs: list[tuple[Path, CollectiveSource, list[dict[str, Any]]]] = []
     for path in paths:
         try:
@@ -71,21 +71,21 @@ def import_files(paths: Iterable[Path], job: str) -> ImportedCollectives:
             kind = source_of(data)
             if kind is None:
                 continue
-            found.read.append(path)
+            result.read.append(path)
             if kind == "fr_dump":
-                found.records += _of_trace(data, path, job, found.problems)
+                result.records += _of_trace(data, path, job, result.problems)
             elif kind == "ras":
-                found.records += _of_ras(data, path, job, found.problems)
+                result.records += _of_ras(data, path, job, result.problems)
             else:
-                logs.append((path, kind, _of_log(data, kind, path, found.problems)))
+                logs.append((path, kind, _of_log(data, kind, path, result.problems)))
         except (OSError, flight_recorder.BadDump, nccl_ras.BadRasResponse) as error:
-            found.problems.append(Problem(str(path), str(error.strerror if isinstance(error, OSError) else error)))
-    found.records += _of_logs(logs, job, found.problems)
-    return found
+            result.problems.append(Problem(str(path), str(error.strerror if isinstance(error, OSError) else error)))
+    result.records += _of_logs(logs, job, result.problems)
+    return result
 
 
 def source_of(data: bytes) -> CollectiveSource | None:
-    """Which of the sources these bytes are of; None for something else."""
+    """Return the format of a file's content; None if unknown."""
     head = data[: 1 << 16]
     if head[:1] == b"\x80":
         return "fr_dump" if b"pg_config" in data or b"entries" in data else None
@@ -102,7 +102,7 @@ def source_of(data: bytes) -> CollectiveSource | None:
 
 
 def rank_of(path: Path) -> int | None:
-    """The rank that a file's name says: `nccl_trace_rank_12`, `rank3.json`, `dump.0.pickle`."""
+    """Return the rank in a file's name: `nccl_trace_rank_12`, `rank3.json`, `dump.0.pickle`."""
     named = re.findall(r"rank[_.-]?(\d{1,7})", path.name, re.IGNORECASE)
     numbers = named or re.findall(r"(?<![0-9])(\d{1,7})(?![0-9])", path.name)
     return int(numbers[-1]) if numbers else None
@@ -110,47 +110,47 @@ def rank_of(path: Path) -> int | None:
 
 def _bytes_of(path: Path) -> bytes:
     size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise OSError(0, f"more than {format.size(MOST_BYTES)}")
+    if size > MAX_BYTES:
+        raise OSError(0, f"more than {format.size(MAX_BYTES)}")
     return path.read_bytes()
 
 
 def _of_trace(data: bytes, path: Path, job: str, problems: list[Problem]) -> list[Fact]:
-    said = flight_recorder.parse(data, time.monotonic() + MOST_S)
+    parsed = flight_recorder.parse(data, time.monotonic() + MAX_PARSE_S)
     rank = rank_of(path)
     if rank is None:
-        problems.append(Problem(str(path), "its name does not say of which rank it is"))
-    problems += [Problem(str(path), text) for text in said.problems]
-    head = {"capture": CAPTURE, "source": "fr_dump", "job": job, "rank": rank, "version": said.version}
-    sent = {"entries_sent": len(said.entries), "size_bytes": len(data)}
-    groups = [{**head, **sent, **group} for group in said.groups or [{"entries": said.held}]]
-    return [*_made(PgStatus, groups, path, problems), *_made(Collective, _with(said.entries, head), path, problems)]
+        problems.append(Problem(str(path), "no rank in its file name"))
+    problems += [Problem(str(path), text) for text in parsed.problems]
+    head = {"capture": CAPTURE, "source": "fr_dump", "job": job, "rank": rank, "version": parsed.version}
+    sent = {"entries_sent": len(parsed.entries), "size_bytes": len(data)}
+    groups = [{**head, **sent, **group} for group in parsed.groups or [{"entries": parsed.held}]]
+    return [*_made(PgStatus, groups, path, problems), *_made(Collective, _with(parsed.entries, head), path, problems)]
 
 
 def _of_ras(data: bytes, path: Path, job: str, problems: list[Problem]) -> list[Fact]:
-    said = nccl_ras.parse(data)
-    problems += [Problem(str(path), text) for text in said.problems]
-    head = {"capture": CAPTURE, "source": "ras", "job": job, "rank": None, "version": said.version}
-    return list(_made(PgStatus, _with(said.groups, head), path, problems))
+    parsed = nccl_ras.parse(data)
+    problems += [Problem(str(path), text) for text in parsed.problems]
+    head = {"capture": CAPTURE, "source": "ras", "job": job, "rank": None, "version": parsed.version}
+    return list(_made(PgStatus, _with(parsed.groups, head), path, problems))
 
 
 def _of_log(data: bytes, kind: CollectiveSource, path: Path, problems: list[Problem]) -> list[dict[str, Any]]:
     if kind == "inspector":
         inspected = nccl_log.parse_inspector(data, limit=1 << 20)
         if inspected.bad:
-            problems.append(Problem(str(path), f"{inspected.bad} lines made no sense"))
+            problems.append(Problem(str(path), f"{inspected.bad} malformed lines"))
         return list(inspected.entries)
-    said = nccl_log.parse_log(data, limit=1 << 20)
-    if said.unnamed:
-        text = f"{said.unnamed} operations are of communicators whose Init lines are not in it"
+    parsed = nccl_log.parse_log(data, limit=1 << 20)
+    if parsed.unnamed:
+        text = f"{parsed.unnamed} operations of communicators without Init lines in it"
         problems.append(Problem(str(path), text))
-    return list(said.entries)
+    return list(parsed.entries)
 
 
 def _of_logs(
     logs: Sequence[tuple[Path, CollectiveSource, list[dict[str, Any]]]], job: str, problems: list[Problem]
 ) -> list[Fact]:
-    """A log names processes: which rank of the job that is, is its number in the largest communicator."""
+    """Logs name processes; the rank of a process is its number in the largest communicator."""
     largest: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (-1, -1))
     for _, _, entries in logs:
         for entry in entries:
@@ -173,7 +173,7 @@ def _with(lines: Iterable[dict[str, Any]], head: dict[str, Any]) -> list[dict[st
 
 
 def _made(kind: type[T], lines: Iterable[dict[str, Any]], path: Path, problems: list[Problem]) -> list[T]:
-    """Records of these fields; what does not fit is left out and said once."""
+    """Records of these fields; invalid ones are skipped and reported once."""
     made, bad = [], []
     for line in lines:
         try:
@@ -181,5 +181,5 @@ def _made(kind: type[T], lines: Iterable[dict[str, Any]], path: Path, problems: 
         except msgspec.ValidationError as error:
             bad.append(str(error))
     if bad:
-        problems.append(Problem(str(path), f"{len(bad)} operations or groups do not fit: {bad[0]}"))
+        problems.append(Problem(str(path), f"{len(bad)} invalid operations or groups: {bad[0]}"))
     return made

@@ -1,7 +1,6 @@
-"""A folder of py-spy dumps, text or JSON, as records: what somebody collected by hand is judged like a capture.
+"""Import of py-spy dumps (text or JSON) from a folder as records, so that they are analysed like a capture.
 
-Nothing is invented: which rank a process is, is read from names; the instant is that of the file's last change; what
-the kernel said of the process, and how often it woke up, nobody wrote down.
+Ranks are parsed from file names; times are those of the files. State and context switches of the processes are unknown.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from typing import Any, Final
 from ...records import ConsoleRecord, NodeState, Rank, Record, Stack, StackFrame
 from ...text.format import size
 
-#: No dump of one process is larger.
-MOST_BYTES: Final = 16 << 20
-MOST_FILES: Final = 65_536
-#: What the job in a folder is called.
+#: Upper bound of a dump of one process.
+MAX_BYTES: Final = 16 << 20
+MAX_FILES: Final = 65_536
+#: Name of the imported job.
 JOB: Final = "imported"
 _RANK = re.compile(r"(?<![A-Za-z])(?:global_?)?rank[-_.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _PROCESS = re.compile(r"^Process (\d+): ?(.*)$")
@@ -35,12 +34,12 @@ _PACKAGES: Final = frozenset(
 
 
 class NoDumps(Exception):
-    """There is no dump in that folder; the text says what was looked for."""
+    """No dump in the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedDumps:
-    """The records of a folder, and the files that are no dumps, each with the reason."""
+    """The records of a folder, and the files that are not dumps, each with the reason."""
 
     records: tuple[Record, ...]
     refused: tuple[tuple[str, str], ...]
@@ -64,12 +63,12 @@ class _Dump:
 
 
 def records_of(folder: Path, models: tuple[str, ...] = ()) -> ImportedDumps:
-    """Everything in a folder and below it. `models` as in [hang] models. Raises NoDumps."""
-    looks: Counter[tuple[str, int | None, int]] = Counter()
+    """Return the records of all dumps in a folder tree. `models` as in [hang] models. Raises NoDumps."""
+    samples: Counter[tuple[str, int | None, int]] = Counter()
     records: list[Record] = []
     refused: list[tuple[str, str]] = []
     files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: (_instant(path), path))
-    for path in files[:MOST_FILES]:
+    for path in files[:MAX_FILES]:
         name = str(path.relative_to(folder))
         try:
             dumps = _dumps(path)
@@ -80,17 +79,17 @@ def records_of(folder: Path, models: tuple[str, ...] = ()) -> ImportedDumps:
         for number, dump in enumerate(dumps):
             role = "rank" if number == 0 else "child"
             key = (node, rank, dump.pid)
-            records += _records(dump, node, rank, role, looks[key], _instant(path))
-            looks[key] += 1
+            records += _records(dump, node, rank, role, samples[key], _instant(path))
+            samples[key] += 1
     if not records:
-        raise NoDumps(f"{folder}: nothing that `py-spy dump` or `py-spy dump --json` wrote")
+        raise NoDumps(f"{folder}: no output of `py-spy dump` or `py-spy dump --json`")
     nodes = sorted({record.node for record in records})
     head = _head(folder, models, nodes, min(record.rx for record in records))
     return ImportedDumps((*head, *records), tuple(refused))
 
 
 def without_stacks(folder: Path, models: tuple[str, ...] = ()) -> ImportedDumps:
-    """A folder without any dump of stacks, in which something else was found."""
+    """Return the head records of a folder without dumps, which contains other evidence."""
     return ImportedDumps(tuple(_head(folder, models, ["imported"], _instant(folder))), ())
 
 
@@ -112,44 +111,46 @@ def _records(dump: _Dump, node: str, rank: int | None, role: str, sample: int, i
 
 
 def _dumps(path: Path) -> list[_Dump]:
-    """The processes in a file. Raises ValueError where it is no dump."""
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"larger than {size(MOST_BYTES)}")
+    """The processes in a file. Raises ValueError if it is not a dump."""
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"larger than {size(MAX_BYTES)}")
     text = path.read_text("utf-8", "backslashreplace")
-    found = _from_json(text) if text.lstrip().startswith("[") else _from_text(text)
-    if not found:
-        raise ValueError("no dump of py-spy")
-    return found
+    dumps = _from_json(text) if text.lstrip().startswith("[") else _from_text(text)
+    if not dumps:
+        raise ValueError("not a py-spy dump")
+    return dumps
 
 
 def _from_json(text: str) -> list[_Dump]:
     try:
-        said = json.loads(text)
         threads: dict[int, list[_Thread]] = {}
-        for one in said:
-            threads.setdefault(_number(one.get("pid")) or 0, []).append(_thread(one))
+        for entry in json.loads(text):
+            threads.setdefault(_number(entry.get("pid")) or 0, []).append(_thread(entry))
     except (TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"not py-spy's form: {type(error).__name__}") from error
-    return [_Dump(pid, tuple(found)) for pid, found in threads.items()]
+        raise ValueError(f"not py-spy's format: {type(error).__name__}") from error
+    return [_Dump(pid, tuple(entries)) for pid, entries in threads.items()]
 
 
-def _thread(said: dict[str, Any]) -> _Thread:
+def _thread(entry: dict[str, Any]) -> _Thread:
     frames = tuple(
         StackFrame(
-            _text(one["name"]), _text(one["filename"]), _number(one["line"]) or 0, native=bool(one.get("module"))
+            _text(frame["name"]),
+            _text(frame["filename"]),
+            _number(frame["line"]) or 0,
+            native=bool(frame.get("module")),
         )
-        for one in reversed(said["frames"])
+        for frame in reversed(entry["frames"])
     )
-    name = said.get("thread_name")
+    name = entry.get("thread_name")
     return _Thread(
-        _text(name) if isinstance(name, str) else None, _number(said.get("os_thread_id")), bool(said["active"]),
-        bool(said["owns_gil"]), tuple(frame for frame in frames if not frame.native),
+        _text(name) if isinstance(name, str) else None, _number(entry.get("os_thread_id")), bool(entry["active"]),
+        bool(entry["owns_gil"]), tuple(frame for frame in frames if not frame.native),
     )  # fmt: skip
 
 
-def _text(said: object) -> str:
-    """As text that can be written: JSON may name half of a pair of surrogates, which is no character."""
-    return str(said).encode("utf-8", "backslashreplace").decode()
+def _text(value: object) -> str:
+    """As text that can be encoded: JSON may contain lone surrogates."""
+    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def _from_text(text: str) -> list[_Dump]:
@@ -172,7 +173,7 @@ def _from_text(text: str) -> list[_Dump]:
 
 
 def _path(shown: str) -> str:
-    """The path as far as it can be told from what py-spy's text leaves of it."""
+    """The full path of a frame, as far as the shortened path in py-spy's text allows."""
     first = shown.split("/", 1)[0]
     if first.removesuffix(".py") in sys.stdlib_module_names:
         return f"/usr/lib/python3/{shown}"
@@ -180,16 +181,16 @@ def _path(shown: str) -> str:
 
 
 def _rank_of(path: Path, folder: Path) -> int | None:
-    """The rank that the name of a file, or of the folder nearest to it, tells; None where it tells none."""
+    """The rank in the name of a file, or of its nearest folder; None without one."""
     for part in reversed(path.relative_to(folder).parts):
-        found = {int(number) for number in _RANK.findall(part)}
-        if len(found) == 1:
-            return found.pop()
+        ranks = {int(number) for number in _RANK.findall(part)}
+        if len(ranks) == 1:
+            return ranks.pop()
     return None
 
 
 def _node_of(path: Path, folder: Path) -> str:
-    """What stands before the rank in the name, or the folder that is not named after a rank."""
+    """The part of the name before the rank, or the nearest folder not named after a rank."""
     name = path.relative_to(folder).parts
     before = _RANK.split(name[-1])[0].strip(".-_ ") if _RANK.search(name[-1]) else ""
     if before and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", before):

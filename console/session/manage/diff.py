@@ -1,4 +1,4 @@
-"""Two sessions side by side: nodes, versions, connections, figures and findings; what is the same is not told."""
+"""Comparison of two sessions: nodes, versions, links, findings and metrics; equal facts are omitted."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ..format import reader
 from ..format.layout import Session
 from ..format.reader import RecordFilter
 
-#: Everything else in a session is passed over unread.
+#: Kinds that are compared; others are not decompressed.
 _KINDS: Final = frozenset({"gpu", "host", "nic", "rank_stat", "node", "gpu_info", "rank", "link", "finding"})
-#: Of a node, and of its GPUs, what should be alike.
+#: Compared fields of a node and of its GPUs.
 _OF_NODE: Final = ("kernel", "arch", "os", "python", "cpus", "mem_total_bytes")
 _OF_GPU: Final = (
     "name", "driver", "cuda_driver", "vbios", "power_limit_w", "pcie_gen_max", "pcie_width_max", "nvlinks",
 )  # fmt: skip
-#: How a fact ends that says how many connections of a type there are.
+#: Suffix of the facts that count the links of a type.
 LINKS: Final = " links"
-#: So many samples of a figure are kept, by chance and each alike likely, however long the session.
+#: Size of the reservoir of samples per metric.
 KEPT: Final = 100_000
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """How one figure was spread; of more than `KEPT` samples those that were kept tell."""
+    """Distribution of one metric; of more than `KEPT` samples, of a uniform random choice."""
 
     samples: int
     median: float
@@ -42,7 +42,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One figure in both sessions; None where it was not measured."""
+    """One metric in both sessions; None where it was not measured."""
 
     name: str  # gpu.power_w
     a: Spread | None
@@ -50,7 +50,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """One fact of one node that is not the same."""
+    """One fact of one node that differs."""
 
     node: str
     what: str
@@ -59,7 +59,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What differs between two sessions."""
+    """The differences between two sessions."""
 
     schema: str
     a: str  # names of the sessions
@@ -70,18 +70,18 @@ class Comparison(msgspec.Struct, frozen=True):
     findings_only_a: tuple[str, ...]  # "id: culprits"
     findings_only_b: tuple[str, ...]
     findings_both: tuple[str, ...]
-    figures: tuple[Figure, ...]  # all that were measured in either
+    figures: tuple[Figure, ...]  # all measured in either
 
     @property
     def is_different(self) -> bool:
-        """Whether nodes, their facts or findings differ; figures always do."""
+        """Whether nodes, facts or findings differ; metrics always do."""
         return bool(
             self.nodes_only_a or self.nodes_only_b or self.changed or self.findings_only_a or self.findings_only_b
         )
 
 
 class Alike(msgspec.Struct, frozen=True):
-    """Nodes of which one fact changed in the same way."""
+    """Nodes with the same change of one fact."""
 
     nodes: tuple[str, ...]
     what: str
@@ -90,29 +90,31 @@ class Alike(msgspec.Struct, frozen=True):
 
 
 def folded(changed: Iterable[Changed]) -> list[Alike]:
-    """What changed, told once for all nodes on which it changed alike."""
+    """Return the changes, grouped over nodes with the same change."""
     alike: dict[tuple[str, str | None, str | None], list[str]] = {}
-    for one in changed:
-        alike.setdefault((one.what, one.a, one.b), []).append(one.node)
+    for change in changed:
+        alike.setdefault((change.what, change.a, change.b), []).append(change.node)
     return [Alike(tuple(nodes), what, a, b) for (what, a, b), nodes in alike.items()]
 
 
 @dataclass
 class Sampled:
-    """A figure's samples: all of them, or so many by chance (Vitter's algorithm R), with a seed that never changes."""
+    """Reservoir of a metric's samples (Vitter's algorithm R), with a fixed seed."""
 
     seen: int = 0
     kept: list[float] = field(default_factory=list)
     chance: random.Random = field(default_factory=lambda: random.Random(1))
 
     def add(self, value: float) -> None:
+        """Add a sample."""
         self.seen += 1
         if len(self.kept) < KEPT:
             self.kept.append(value)
-        elif (at := self.chance.randrange(self.seen)) < KEPT:
-            self.kept[at] = value
+        elif (slot := self.chance.randrange(self.seen)) < KEPT:
+            self.kept[slot] = value
 
     def spread(self) -> Spread | None:
+        """Return the distribution; None without samples."""
         if not self.kept:
             return None
         ordered = sorted(self.kept)
@@ -123,14 +125,15 @@ class Sampled:
 
 @dataclass
 class Seen:
-    """What is kept of a session to compare it."""
+    """Facts, metrics and findings of one session."""
 
     facts: dict[str, dict[str, str]] = field(default_factory=dict)  # node → what → value
     figures: dict[str, Sampled] = field(default_factory=dict)
     findings: set[str] = field(default_factory=set)
     _links: dict[str, dict[tuple[object, ...], str]] = field(default_factory=dict)
 
-    def take(self, record: Published) -> None:
+    def add(self, record: Published) -> None:
+        """Add a record."""
         for name in fields_for(type(record), "diff"):
             value = getattr(record, name)
             if value is not None:
@@ -155,20 +158,20 @@ class Seen:
                 self.findings.add(f"{record.id}{blamed}")
 
     def all_facts(self) -> dict[str, dict[str, str]]:
-        """With how many links of each type a node had in the end."""
-        found = {node: dict(facts) for node, facts in self.facts.items()}
+        """Return the facts of each node, its final number of links per type included."""
+        facts_of = {node: dict(facts) for node, facts in self.facts.items()}
         for node, links in self._links.items():
             for what, number in Counter(links.values()).items():
-                found.setdefault(node, {})[what] = str(number)
-        return found
+                facts_of.setdefault(node, {})[what] = str(number)
+        return facts_of
 
     def _fact(self, node: str, facts: Mapping[str, Any]) -> None:
-        known = self.facts.setdefault(node, {})
-        known |= {what: str(value) for what, value in facts.items() if value is not None}
+        node_facts = self.facts.setdefault(node, {})
+        node_facts |= {what: str(value) for what, value in facts.items() if value is not None}
 
 
 def compare(name_a: str, a: Iterable[Published], name_b: str, b: Iterable[Published]) -> Comparison:
-    """What differs between two sessions, from their records; each is read once."""
+    """Return the differences between two sessions from their records; each is read once."""
     seen_a, seen_b = _seen(a), _seen(b)
     facts_a, facts_b = seen_a.all_facts(), seen_b.all_facts()
     names = sorted(seen_a.figures.keys() | seen_b.figures.keys())
@@ -185,9 +188,9 @@ def compare(name_a: str, a: Iterable[Published], name_b: str, b: Iterable[Publis
 
 
 def compare_sessions(a: Session, b: Session, on_record: Callable[[], None] = lambda: None) -> Comparison:
-    """The same of two recorded sessions; `on_record` is called for each record that is read, and may raise.
+    """Compare two recorded sessions; `on_record` is called for each record, and may raise to cancel.
 
-    Raises SessionError where one is damaged, OSError.
+    Raises SessionError if one is damaged, OSError.
     """
     return compare(a.name, _read(a, on_record), b.name, _read(b, on_record))
 
@@ -201,7 +204,7 @@ def _read(session: Session, on_record: Callable[[], None]) -> Iterator[Published
 def _seen(records: Iterable[Published]) -> Seen:
     seen = Seen()
     for record in records:
-        seen.take(record)
+        seen.add(record)
     return seen
 
 

@@ -1,7 +1,7 @@
-"""Where the clock model meets what is kept: `t_cluster` and `bound_ns` beside every record's own stamps.
+"""`t_cluster` and `bound_ns`: the common clock as SQL columns beside each record's own stamps.
 
-Stamps are never rewritten; a record that no model reaches has null in both. What SQL gets is the model's own line
-(`analysis.clock.CommonClock`), piece by piece: the same instant, to a nanosecond, and a bound that is nowhere smaller.
+Stamps are never rewritten; records outside the clock model have null in both. SQL gets the model's line
+(`analysis.clock.CommonClock`) as straight pieces: the same instants to a nanosecond, and bounds at least as large.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ...analysis.clock import CommonClock
 from ...records import ClockNode
 from .views import SHORT_VIEWS, tables_named
 
-#: A line is carried on so far beyond its first and its last window, ns.
+#: ns. Extrapolation of a line beyond its first and last window.
 BEYOND_NS: Final = 3_600_000_000_000
-#: Rounding: of the instant at both ends of a piece, and of the piece between them.
+#: ns. Rounding of both ends of a piece, and between them.
 _ROUNDING_NS: Final = 3
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A straight piece of one node's line: from `from_mono` to `to_mono` of its MONOTONIC_RAW, ns.
+    """One straight piece of a node's line, from `from_mono` to `to_mono` of its MONOTONIC_RAW, ns.
 
     common = common + (mono - mono0) * (1 + rate); bound = bound_ns + |mono - mono0| * growth.
     """
@@ -40,17 +40,17 @@ class Piece:
 
 
 def pieces(records: Iterable[ClockNode]) -> Iterator[Piece]:
-    """The lines of all nodes, as pieces; `records` in the order in which they were said."""
+    """Yield the lines of all nodes as pieces; `records` in order of arrival."""
     lines: dict[str, list[ClockNode]] = {}
     for record in records:
         if record.at_common is not None and record.alpha is not None and record.bound_ns is not None:
-            known = lines.setdefault(record.node, [])
-            if known and record.at_mono <= known[-1].at_mono:
-                known.clear()  # rebooted: MONOTONIC_RAW began anew
-            known.append(record)
+            line = lines.setdefault(record.node, [])
+            if line and record.at_mono <= line[-1].at_mono:
+                line.clear()  # after a reboot MONOTONIC_RAW restarts
+            line.append(record)
     clock = CommonClock(lines, {})
-    for node, known in lines.items():
-        yield from _pieces_of(clock, node, [record.at_mono for record in known])
+    for node, line in lines.items():
+        yield from _pieces_of(clock, node, [record.at_mono for record in line])
 
 
 def _pieces_of(clock: CommonClock, node: str, middles: list[int]) -> Iterator[Piece]:
@@ -63,7 +63,7 @@ def _pieces_of(clock: CommonClock, node: str, middles: list[int]) -> Iterator[Pi
 
 def _between(clock: CommonClock, node: str, begin: int, end: int) -> Piece:
     here, half, there = (_at(clock, node, mono) for mono in (begin, (begin + end) // 2, end))
-    # between two windows the bound rises by what the clock may wander unseen, most in the middle
+    # between windows the bound grows with the unobserved drift, most in the middle
     wander = max(0, half[1] - (here[1] + there[1]) // 2)
     bound = max(here[1], there[1]) + wander + _ROUNDING_NS
     rate = (there[0] - here[0] - (end - begin)) / (end - begin)
@@ -78,13 +78,13 @@ def _end(clock: CommonClock, node: str, near: int, far: int) -> Piece:
 
 
 def _at(clock: CommonClock, node: str, mono: int) -> tuple[int, int]:
-    at = clock.to_cluster(node, mono)
-    assert at is not None  # it has a line
-    return at.ns, at.bound_ns
+    common = clock.to_cluster(node, mono)
+    assert common is not None  # the node has a line
+    return common.ns, common.bound_ns
 
 
 def with_cluster_time(sql: str, pieces_table: str = "") -> str:
-    """That query of records with the two columns added; without a table of pieces both are null."""
+    """Return a query of records with both columns added; null without a table of pieces."""
     if not pieces_table:
         return f"SELECT *, NULL::BIGINT AS t_cluster, NULL::BIGINT AS bound_ns FROM ({sql})"
     gone = "(r.mono - p.mono)"
@@ -96,14 +96,14 @@ def with_cluster_time(sql: str, pieces_table: str = "") -> str:
     """
 
 
-#: A star that stands for columns, and not between two figures.
+#: `*` as columns, not as multiplication.
 _STAR: Final = re.compile(r"(\b(select|distinct|all)|,|\.|\bon\s*\([^)]*\))\s*\*", re.IGNORECASE)
 
 
 def needs_cluster_time(sql: str) -> bool:
-    """Whether the question may show either column: by name, by `*`, or by a short view that has them.
+    """Whether a query may use either column: by name, by `*`, or by a short view that has them.
 
-    Only then are they worth what they cost: a look into the line of its node for every row.
+    Otherwise they are left out: they cost a lookup in the node's line per row.
     """
     words = re.sub(r"count\s*\(\s*\*\s*\)", "", sql, flags=re.IGNORECASE)
     named = set(re.findall(r"\w+", words.lower()))
@@ -118,6 +118,6 @@ def needs_cluster_time(sql: str) -> bool:
 
 
 def tables_for(sql: str) -> tuple[frozenset[str], bool]:
-    """The tables that a question needs, and whether it may show the time of the cluster, which needs one more."""
+    """Return the tables a query needs, and whether it may use cluster time, which needs one more."""
     timed = needs_cluster_time(sql)
     return tables_named(sql) | ({"clock_node"} if timed else frozenset()), timed

@@ -43,6 +43,7 @@ class ResultColumn:
 
     @property
     def is_aligned_right(self) -> bool:
+        """Whether the column is numeric."""
         return self.type in _INTEGERS or self.type in ("FLOAT", "DOUBLE")
 
     @property

@@ -121,6 +121,7 @@ class RecordedSource:
         return Path(self._scratch.name)
 
     def tables(self, wanted: Collection[str]) -> SourceTables:
+        """Return these tables; records not compacted yet are unpacked. Raises SessionError, OSError, LoadCancelled."""
         self._refuse_newer()
         new = [table for table in TABLES if table in wanted and table not in self._loaded]
         if new:

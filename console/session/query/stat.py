@@ -1,4 +1,4 @@
-"""A session in figures: per GPU, rank or node what its figures were, how long they were zero, what energy that took."""
+"""Statistics of a session per GPU, rank or node: distribution of metrics, time at zero utilisation, energy."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...records import Gpu
 from ...records.metrics import fields_for
+from ..format.table_schema import literal
 
 if TYPE_CHECKING:
     from .engine import Database
     from .output import ResultColumn, Rows
 
 By = Literal["gpu", "rank", "node"]
-#: A row of `_THINGS`.
-Thing = Mapping[str, Any]
+#: A row of `_ENTITIES`.
+Entity = Mapping[str, Any]
 BY: Final[tuple[By, ...]] = ("gpu", "rank", "node")
 
-#: Figures that are told, as columns of `gpu`.
-_FIGURES: Final = fields_for(Gpu, "stat")
+#: Reported metrics, as columns of `gpu`.
+_METRICS: Final = fields_for(Gpu, "stat")
 _NAMES: Final[dict[By, str]] = {
     "gpu": 'node, "index", uuid', "rank": "job, attempt, rank", "node": "node",
 }  # fmt: skip
 
 
-#: What has figures of its own, in the order in which it is told; on which nodes, and how many samples there are.
-_THINGS: Final[dict[By, str]] = {
+#: Entities in order, the nodes they use, and their numbers of samples.
+_ENTITIES: Final[dict[By, str]] = {
     "gpu": 'SELECT node, "index", uuid, list_value(node) AS nodes, count(*) AS samples FROM gpu GROUP BY ALL',
     "rank": """
         WITH counted AS (SELECT node, uuid, count(*) AS samples FROM gpu GROUP BY ALL)
@@ -35,18 +36,18 @@ _THINGS: Final[dict[By, str]] = {
     """,
     "node": "SELECT node, list_value(node) AS nodes, count(*) AS samples FROM gpu GROUP BY node",
 }
-#: Samples that one question looks at, where the thing itself does not have more: a median needs them all in memory.
+#: Upper bound of the samples of one query, unless one entity has more: a median needs them in memory.
 SAMPLES_AT_ONCE: Final = 400_000
 
 
 def figures(database: Database, by: By, deadline_s: float) -> tuple[tuple[ResultColumn, ...], Iterator[Rows]]:
-    """A row each thing; some things at once, so that a long session needs no more memory than a short one.
+    """Return a row per entity, computed in slices of entities, so that memory does not grow with the session.
 
     Raises QueryError, and what the source raises, also while the rows are read.
     """
     names = _NAMES[by].split(", ")
-    things = database.query(f"{_THINGS[by]} ORDER BY {_NAMES[by]}", limit=None, deadline_s=deadline_s).to_dicts()
-    slices = list(_slices(things)) or [[]]
+    entities = database.query(f"{_ENTITIES[by]} ORDER BY {_NAMES[by]}", limit=None, deadline_s=deadline_s).to_dicts()
+    slices = list(_slices(entities)) or [[]]
     columns, first = database.stream(figures_query(by, names, slices[0]), deadline_s=deadline_s)
 
     def rows() -> Iterator[Rows]:
@@ -57,36 +58,36 @@ def figures(database: Database, by: By, deadline_s: float) -> tuple[tuple[Result
     return columns, rows()
 
 
-def _slices(things: Sequence[Thing]) -> Iterator[list[Thing]]:
-    held: list[Thing] = []
+def _slices(entities: Sequence[Entity]) -> Iterator[list[Entity]]:
+    held: list[Entity] = []
     samples = 0
-    for thing in things:
-        if held and samples + thing["samples"] > SAMPLES_AT_ONCE:
+    for entity in entities:
+        if held and samples + entity["samples"] > SAMPLES_AT_ONCE:
             yield held
             held, samples = [], 0
-        held.append(thing)
-        samples += thing["samples"]
+        held.append(entity)
+        samples += entity["samples"]
     if held:
         yield held
 
 
-def figures_query(by: By, names: Sequence[str], things: Sequence[Thing]) -> str:
-    """The question whose answer are the figures of these things, a row each.
+def figures_query(by: By, names: Sequence[str], entities: Sequence[Entity]) -> str:
+    """Return the query of the statistics of these entities.
 
-    `zero_s` is how long `util_pct` was 0: the samples that were, times the time between samples. `energy_j` is what the
-    driver counted between the first and the last sample; of several GPUs together, all theirs.
+    `zero_s` is the time at `util_pct` = 0: the number of such samples times the mean interval. `energy_j` is the
+    difference of the driver's counters between the first and last sample, summed over GPUs.
     """
     named = _NAMES[by]
-    keys = ", ".join(f"({', '.join(_literal(thing[name.strip(chr(34))]) for name in names)})" for thing in things)
-    nodes = ", ".join(sorted({_literal(node) for thing in things for node in thing["nodes"]}))
-    where = f"node IN ({nodes}) AND ({named}) IN ({keys})" if things else "false"
+    keys = ", ".join(f"({', '.join(_literal(entity[name.strip(chr(34))]) for name in names)})" for entity in entities)
+    nodes = ", ".join(sorted({_literal(node) for entity in entities for node in entity["nodes"]}))
+    where = f"node IN ({nodes}) AND ({named}) IN ({keys})" if entities else "false"
     source = f"{'gpu_by_rank' if by == 'rank' else 'gpu'} WHERE {where}"
     parts = ", ".join(
         f"avg({name}) AS mean_{name}, quantile_cont({name}, [0.5, 0.95]) AS q_{name}, max({name}) AS max_{name}"
-        for name in _FIGURES
+        for name in _METRICS
     )
-    told = ", ".join(
-        f"mean_{name}, q_{name}[1] AS p50_{name}, q_{name}[2] AS p95_{name}, max_{name}" for name in _FIGURES
+    columns = ", ".join(
+        f"mean_{name}, q_{name}[1] AS p50_{name}, q_{name}[2] AS p95_{name}, max_{name}" for name in _METRICS
     )
     return f"""
         WITH each AS (
@@ -100,18 +101,18 @@ def figures_query(by: By, names: Sequence[str], things: Sequence[Thing]) -> str:
         ), figures AS (
             SELECT {named}, {parts} FROM {source} GROUP BY {named}
         )
-        SELECT {named}, samples, {told}, zero_s, spent_j AS energy_j
+        SELECT {named}, samples, {columns}, zero_s, spent_j AS energy_j
         FROM figures JOIN spans USING ({named}) ORDER BY {named}
     """
 
 
 def _literal(value: str | float | None) -> str:
-    if value is None:
-        return "NULL"
-    return str(value) if isinstance(value, (int, float)) else "'" + value.replace("'", "''") + "'"
+    if isinstance(value, str):
+        return literal(value)
+    return "NULL" if value is None else str(value)
 
 
-#: How long each step of a job took: from the first rank that was seen in it to the first one seen in the next.
+#: Seconds of each step of a job: from the first rank observed in it to the first one in the next.
 STEP_TIMES: Final = """
     WITH first AS (SELECT job, step, min(t) AS t FROM rank_stat WHERE step IS NOT NULL GROUP BY ALL)
     SELECT job, step, (lead(t) OVER (PARTITION BY job ORDER BY step) - t) / 1e9

@@ -47,7 +47,7 @@ def test_the_rank_is_in_the_name_of_a_file(tmp_path, name, rank):
 def test_a_dump_without_a_rank_in_its_name_says_so(tmp_path):
     (tmp_path / "dump.json").write_text(json.dumps(a_dump([waiting(1)])))
     got = import_folder(tmp_path)
-    assert "does not say of which rank" in str(got.problems[0])
+    assert "no rank in its file name" in str(got.problems[0])
     assert str(tmp_path / "dump.json") in str(got.problems[0])
 
 
@@ -80,7 +80,7 @@ def test_logs_know_a_rank_by_its_number_in_the_largest_communicator(tmp_path):
         record.source: record.rank for record in got.records if isinstance(record, Collective) and record.process_group
     }
     assert by_source == {"nccl_log": 0, "inspector": 1}
-    assert "Init lines are not in it" in str(got.problems[0])
+    assert "without Init lines in it" in str(got.problems[0])
 
 
 @pytest.mark.slow

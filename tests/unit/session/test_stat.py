@@ -91,7 +91,7 @@ def test_a_long_session_is_told_in_slices_and_each_thing_once(tmp_path, monkeypa
 def test_nothing_to_draw_is_said(tmp_path):
     result = run(a_session(tmp_path, [Mark(text="x")]).path, "--plot", tmp_path / "night.pdf")
 
-    assert result.return_value == 2 and "no figures of GPUs, no steps and no collectives" in result.stderr
+    assert result.return_value == 2 and "neither GPU metrics nor steps nor collectives" in result.stderr
 
 
 def test_a_form_that_is_no_picture_is_refused(tmp_path):
