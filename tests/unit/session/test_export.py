@@ -183,7 +183,7 @@ def test_a_part_begins_with_what_was_known_then_as_a_recording_does(tmp_path):
 
 @pytest.mark.parametrize(
     ("part", "words"),
-    [(["--nodes", "n[0-"], "no closing bracket"), (["--nodes", "n0,elsewhere"], "no records of elsewhere"),
+    [(["--nodes", "n[0-"], 'unclosed "["'), (["--nodes", "n0,elsewhere"], "no records of elsewhere"),
      (["--from", "-1s", "--to", "-2s"], "empty range"), (["--kinds", "gpus"], "unknown kind: gpus")],
 )  # fmt: skip
 def test_a_part_that_there_is_not_is_no_empty_file(tmp_path, part, words):
