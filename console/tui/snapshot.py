@@ -123,7 +123,7 @@ class SnapshotBuilder:
         self._gpus.update(store.gpus, store.gpus.changed_since(since), version)
         if since < 0 or store.findings.changed_since(since):
             self._findings = _open_findings(store)
-        self._events.add(store.events_since(since))
+        self._events.append(store.events_since(since))
         self.topology.note()
         self._seen = version
         if renamed or time.monotonic() >= self._nodes_due:

@@ -11,7 +11,6 @@ from gconsole.fleet.fleet import Fleet
 from gconsole.records import Failure, Finding, Gap, GpuEvent, Log, Mark, NodeState, Rank
 from gconsole.tui.views.events.model import (
     KEPT,
-    SLACK,
     EventLog,
     EventRow,
     event_detail,
@@ -115,13 +114,16 @@ class TestTheStory:
         assert event_detail(record, NOON).facts[0].label == "event"
 
 
+SLACK = KEPT // 10
+
+
 class TestTheLog:
     def test_numbers_stay_while_the_oldest_go(self):
         log = EventLog()
-        log.add([a_log(str(i)) for i in range(KEPT + SLACK - 1)])
-        assert (log.first, len(log.records)) == (0, KEPT + SLACK - 1)
-        log.add([a_log("last")])
-        assert (log.first, len(log.records), log.end) == (SLACK, KEPT, KEPT + SLACK)
+        log.append([a_log(str(i)) for i in range(KEPT + SLACK - 1)])
+        assert (log.first, len(log.items)) == (0, KEPT + SLACK - 1)
+        log.append([a_log("last")])
+        assert (log.first, len(log.items), log.end) == (SLACK, KEPT, KEPT + SLACK)
         rows = log.rows(NOON)
         assert (rows[0].number, rows[0].span.text) == (SLACK, str(SLACK))
         assert event_text(log.find(KEPT + SLACK - 1)) == "last"
@@ -130,13 +132,13 @@ class TestTheLog:
 
     def test_the_newest_of_a_node_come_first_and_no_more_than_asked_for(self):
         log = EventLog()
-        log.add([a_log(str(i), node=f"node{i % 2}") for i in range(10)])
-        assert [number for number, _ in log.of_node("node1", 3)] == [9, 7, 5]
+        log.append([a_log(str(i), node=f"node{i % 2}") for i in range(10)])
+        assert [row.number for row in log.of_node("node1", 3)] == [9, 7, 5]
 
     def test_a_copy_grows_no_more(self):
         log = EventLog([a_log()])
         copy = log.copied()
-        log.add([a_log()])
+        log.append([a_log()])
         assert len(copy.rows(NOON)) == 1
 
     def test_the_frame_carries_every_event_of_the_store_once(self):

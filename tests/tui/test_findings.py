@@ -37,7 +37,7 @@ async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
         assert app.frame.worst_finding == "failed"
         await until(pilot, lambda: "gpu_lost" in app.frame.fleet.by_name["n2"].reason)
         assert "gpu_lost" not in app.frame.fleet.by_name["n1"].reason
-        assert [record.id for record in app.frame.events.records if hasattr(record, "cleared_at")] == ["gpu_lost"]
+        assert [record.id for record in app.frame.events.items if hasattr(record, "cleared_at")] == ["gpu_lost"]
 
         hub.publish([GpuInfo(node="n2", index=3, uuid="u")])
         await until(pilot, lambda: not app.frame.findings)
@@ -63,7 +63,7 @@ async def test_a_node_that_differs_from_its_class_is_a_finding_in_every_view_and
         await until(pilot, lambda: "n3: NIC1 state down, the rest active" in screen(app))
 
         await until(pilot, lambda: "topology_differs" in app.frame.fleet.by_name["n3"].reason)
-        assert "topology_differs" in [record.id for record in app.frame.events.records if hasattr(record, "cleared_at")]
+        assert "topology_differs" in [record.id for record in app.frame.events.items if hasattr(record, "cleared_at")]
         await pilot.press("space")
         tell("n3")
         await until(pilot, lambda: all(finding.cleared_at is not None for finding in cluster.store.findings.values()))

@@ -11,7 +11,7 @@ from waiting import screen, shows, until
 
 from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess
-from gconsole.tui.models.gpu_metrics import HEAT_METRICS, peer_range
+from gconsole.tui.models.heat_map import HEAT_METRICS, peer_range
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
 from gconsole.tui.views.gpus.model import gpu_rows, ranks_on
 from gconsole.tui.views.gpus.page_model import GpuPageData, page_lines

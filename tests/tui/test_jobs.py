@@ -14,11 +14,13 @@ from gconsole.launch.state import PendingStops
 from gconsole.records import Log, Node
 from gconsole.tui.dialogs.dialog import LinesDialog
 from gconsole.tui.dialogs.prompts import Confirm
+from gconsole.tui.models.numbered_log import LogFilter
 from gconsole.tui.views.hang.view import HangView
-from gconsole.tui.views.jobs.log import FOLD_S, KEPT, SLACK, JobLog, LogFilter
+from gconsole.tui.views.jobs.log import FOLD_S, KEPT, JobLog
 from gconsole.tui.views.jobs.view import JobsView
 
 SIZE = (120, 40)
+SLACK = KEPT // 10
 ALL = "node1,node2,node3,node4"
 
 
@@ -199,14 +201,14 @@ class TestTheLines:
     def test_a_line_that_some_have_not_written_waits_only_so_long(self):
         output = JobLog("t", 2)
         output.add([log(0, "a", "b"), log(1, "a")], 0.0)
-        assert [(line.who, line.text) for line in output.rows] == [("0-1", "a")]
+        assert [(line.who, line.text) for line in output.items] == [("0-1", "a")]
         output.add([], FOLD_S)
-        assert [(line.who, line.text) for line in output.lines] == [("0-1", "a"), ("0", "b")]
+        assert [(line.who, line.text) for line in output.items] == [("0-1", "a"), ("0", "b")]
 
     def test_what_another_job_writes_is_not_among_them(self):
         output = JobLog("t", 1)
         output.add([log(0, "ours"), log(0, "theirs", job="u")], 0.0)
-        assert [line.text for line in output.lines] == ["ours"]
+        assert [line.text for line in output.items] == ["ours"]
 
     def test_the_oldest_go_and_a_filter_goes_with_them(self):
         output = JobLog("t", 1)
@@ -215,4 +217,4 @@ class TestTheLines:
         assert len(sieve.update(output)) == KEPT // 2
         output.add([log(0, *map(str, range(SLACK)))], 0.0)
         passing = sieve.update(output)
-        assert (output.first, len(output.lines), passing[0].number, sieve.gone) == (SLACK, KEPT, SLACK, SLACK // 2)
+        assert (output.first, len(output.items), passing[0], sieve.gone) == (SLACK, KEPT, SLACK, SLACK // 2)

@@ -18,16 +18,15 @@ from gconsole.tui.keymap.file import OwnKeys
 from gconsole.tui.models.filter_language import parse
 from gconsole.tui.models.grouping import GroupHeader
 from gconsole.tui.models.list_kind import Arrangement, arranged_rows, row_predicate
-from gconsole.tui.models.steady_order import SteadyOrder
+from gconsole.tui.models.numbered_log import LogFilter
+from gconsole.tui.models.row import SteadyOrder
 from gconsole.tui.snapshot import ScreenSnapshot
+from gconsole.tui.views.events.columns import EVENTS
 from gconsole.tui.views.events.columns import KIND as EVENT_KIND
-from gconsole.tui.views.events.columns import EventFilter, events_of
-from gconsole.tui.views.events.filter import EVENTS
 from gconsole.tui.views.events.view import EventsView
 from gconsole.tui.views.list_view import ListView, row_context
-from gconsole.tui.views.nodes.columns import KIND as NODE_KIND
-from gconsole.tui.views.nodes.filter import NODES
-from gconsole.tui.views.nodes.model import node_rows
+from gconsole.tui.views.nodes.model import KIND as NODE_KIND
+from gconsole.tui.views.nodes.model import NODES, node_rows
 from gconsole.tui.views.ranks.model import KIND as RANK_KIND
 from gconsole.tui.views.ranks.view import COLUMNS
 from gconsole.tui.widgets.record_grid import as_arranged
@@ -207,8 +206,8 @@ class TestEvents:
         log = night.events
         passes = row_predicate(parse(text, EVENTS), row_context(night))
         assert passes is not None
-        assert sum(map(passes, events_of(log, range(log.first, log.end)))) == found
-        assert len(EventFilter(passes).update(log)) == found
+        assert sum(map(passes, map(log.row, log.numbers))) == found
+        assert len(LogFilter(passes).update(log)) == found
 
     async def test_a_filtered_stream_follows_what_passes(self):
         cluster = demo()

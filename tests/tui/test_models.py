@@ -11,9 +11,8 @@ from gconsole.present.spans import Line
 from gconsole.records import AgentCost, NodeState, RankStat
 from gconsole.tui.derived import JobFold
 from gconsole.tui.models.detail import gpu_detail, node_detail
-from gconsole.tui.models.gpu_metrics import HEAT_METRICS
 from gconsole.tui.models.header import header_spans
-from gconsole.tui.models.heat_map import LEVELS, heat_row, host_row
+from gconsole.tui.models.heat_map import HEAT_METRICS, LEVELS, heat_row, host_row
 from gconsole.tui.models.list_kind import Arrangement
 from gconsole.tui.snapshot import ScreenSnapshot, SnapshotBuilder
 from gconsole.tui.views.overview.model import finding_lines, job_lines, node_lines

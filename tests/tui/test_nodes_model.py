@@ -10,12 +10,11 @@ from fake_cluster import NOON, Cluster
 from gconsole.present.spans import wrapped
 from gconsole.records import Host, Missing, Process
 from gconsole.text.cells import width_of
-from gconsole.tui.models.page import PageItem
-from gconsole.tui.models.steady_order import SteadyOrder
-from gconsole.tui.views.nodes.columns import FIELDS
-from gconsole.tui.views.nodes.model import NodeRow, node_rows
-from gconsole.tui.views.nodes.page import _known
+from gconsole.tui.models.detail import PageItem
+from gconsole.tui.models.row import SteadyOrder
+from gconsole.tui.views.nodes.model import FIELDS, NodeRow, node_rows
 from gconsole.tui.views.nodes.page_model import NodePageData, facts_lines, list_lines, process_detail
+from gconsole.tui.views.nodes.view import page_data
 
 
 def rows_of(cluster: Cluster) -> list[NodeRow]:
@@ -40,7 +39,7 @@ def texts(row: NodeRow) -> dict[str, str]:
 
 
 def known_of(cluster: Cluster, name: str) -> NodePageData:
-    known = _known(frame_of(cluster), name)
+    known = page_data(frame_of(cluster), name)
     assert known is not None
     return known
 

@@ -17,8 +17,7 @@ from gconsole.records import Gpu
 from gconsole.session import store_snapshot
 from gconsole.session.format.table_schema import TABLES
 from gconsole.session.query.engine import Database
-from gconsole.tui.views.query.completion import complete
-from gconsole.tui.views.query.model import QueryResult, chart_lines, rows_of
+from gconsole.tui.views.query.model import QueryResult, chart_lines, complete, rows_of
 from gconsole.tui.views.query.view import QueryView
 
 NAMES = {"gpu": ("node", "util_pct", "power_w"), "rank": ("node", "rank"), "ranks_now": ("rank", "state")}

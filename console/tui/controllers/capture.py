@@ -168,10 +168,10 @@ class CaptureController(Controller):
 
     def change_fold(self, wanted: CaptureViewRequested) -> None:
         """Show another capture, or fold it in another way."""
-        if wanted.turn_threads:
+        if wanted.next_threads:
             self._diagnoses.next_threads()
             self._report(f"threads: {_THREADS[self.shape.threads]}", False)
-        if wanted.turn_granularity:
+        if wanted.next_granularity:
             self._diagnoses.next_granularity()
             self._report(f"ranks grouped by {_GRANULARITIES[self.shape.granularity]}", False)
         if wanted.by:

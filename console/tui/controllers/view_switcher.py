@@ -55,7 +55,7 @@ class ViewSwitcher(Controller):
         """The view of that name, created if needed."""
         if name not in self._views:
             row = next(row for row in VIEWS if row.name == name)
-            self._views[name] = row.make(row)
+            self._views[name] = row.view(id=row.name)
             self._views[name].display = name == self.current
             self._views[name].restore(self._arrangements.get(name) or self._stored().of(name))
         return self._views[name]

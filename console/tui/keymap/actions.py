@@ -54,7 +54,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("gpus.span", "t", "span", "5 min / 1 h", "Plot the last 5 minutes or the last hour", footer=True),
     Action("clocks.matrix", "m", "matrix", "edges", "Toggle between the matrix of edges and the list of nodes",
            footer=True),
-    Action("skew.meetings", "m", "meetings", "mode", "Mode: collectives / steps / captures", footer=True),
+    Action("skew.meetings", "m", "mode", "mode", "Mode: collectives / steps / captures", footer=True),
     Action("jobs.stop", "x", "stop", "stop", "Stop the job on all of its nodes (asks first)", footer=True),
     Action("skew.copy", "y", "copy", "copy", "Copy this view as text"),
     Action("list.sort", "o", "sort", "sort", "Sort by the next column", footer=True),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
 
 from ...core.store import GpuNow, NodeNow
+from ...present.spans import Line, Span, plain, wrapped
 from ...present.status import GLYPHS, SEVERITY_STATUS, Status, confidence_word, state_word
 from ...records import Finding, Missing
 from ...text import format
-from ...text.cells import clean
+from ...text.cells import clean, fit
 from ...text.nodeset_fold import fold_ranks
 from .heat_map import index_of
 from .job_ranks import JobSummary, RankListRow, state_spans
@@ -192,3 +194,45 @@ def finding_detail(finding: Finding) -> Detail:
     ]
     facts += [Fact("evidence", clean(text)) for text in finding.evidence]
     return Detail(clean(finding.id), SEVERITY_STATUS[finding.severity], tuple(facts))
+
+
+_LABEL = 14
+
+T = TypeVar("T")
+PageItemKind = Literal["fact", "gpu", "rank", "process", "event", "link", "node"]
+
+
+class PageItem(NamedTuple):
+    """What a line of the page is about; `key` names it among its kind."""
+
+    kind: PageItemKind
+    key: Hashable
+
+
+def fact_lines(facts: Sequence[Fact], width: int) -> tuple[Line, ...]:
+    """A line a fact, or more where its text is long; an empty label leaves a line free."""
+    lines: list[Line] = []
+    for number, fact in enumerate(facts):
+        if not fact.label:
+            lines.append(plain(""))
+            continue
+        key = PageItem("fact", (fact.label, number))
+        lines += [Line(spans, key) for spans in _fact_spans(fact, width)]
+    return tuple(lines)
+
+
+def _fact_spans(fact: Fact, width: int) -> list[tuple[Span, ...]]:
+    label = fit(fact.label, _LABEL)
+    parts = wrapped(fact.text, max(10, width - _LABEL - 1)) or [""]
+    head = (Span(f"{label} ", "muted"), Span(parts[0], fact.style))
+    return [head, *((Span(" " * (_LABEL + 1)), Span(part, fact.style)) for part in parts[1:])]
+
+
+def section(title: str, things: Sequence[T], line: Callable[[T, int], Line], width: int) -> list[Line]:
+    """A heading with a count, a line a thing, and a line that stays free."""
+    count = Span(f" {len(things)}", "muted")
+    return [
+        Line((Span(title, "accent"), count)),
+        *(line(thing, width) for thing in things),
+        plain(""),
+    ]

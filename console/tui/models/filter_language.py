@@ -46,7 +46,7 @@ class FilterField(Generic[R]):
     name: str
     kind: FilterFieldKind
     read: Callable[[R], Value]
-    tells: str
+    help: str
     aliases: tuple[str, ...] = ()
     offered: bool = True  # whether completion proposes the values that occur
     offers: Callable[[R], Value] | None = None  # values that completion proposes, where `read` accepts more
@@ -190,9 +190,7 @@ def _test(
 ) -> Pattern | NumberRange | NumberComparison | None:
     letters = _letters(text)
     if not text:
-        raise FilterError(
-            f"missing value for {field.name}", start, end, f"{field.name}: {field.tells}", unfinished=last
-        )
+        raise FilterError(f"missing value for {field.name}", start, end, f"{field.name}: {field.help}", unfinished=last)
     if text == "none" and sign in ("", "=", "!="):
         return None
     if field.kind in ("word", "text"):

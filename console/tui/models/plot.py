@@ -47,6 +47,11 @@ class Plot:
         """The newest value; None where it is unknown, whatever was before."""
         return None if not self.values.size or math.isnan(self.values[-1]) else float(self.values[-1])
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any value is known."""
+        return self.summary()[1] is not None
+
     def summary(self) -> tuple[float | None, float | None, float | None]:
         """Least, mean and most of what is known."""
         if not (~np.isnan(self.values)).any():

@@ -1,33 +1,36 @@
-"""What rows of most lists have in common."""
+"""Rows of lists: what most of them have in common, and a sort order without jitter."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ...present.spans import Span
 from ...present.status import BY_WEIGHT, GLYPHS, Status, state_word
+from ...records.metrics import Noise
 
 
 class PlainRow:
-    """A row that heads no group; it says something in place of its figures only where `note` says so."""
+    """A row that is not a group header; a `note` replaces its values."""
 
     __slots__ = ()
 
     @property
     def banner(self) -> None:
-        return None
+        """Text over the whole width: none."""
 
     @property
     def note(self) -> Span | None:
+        """Text in place of the values; None shows these."""
         return None
 
 
-#: A state with how bad it is.
+#: A status, and the word for the state.
 RowState = tuple[Status, str]
 
 
 def count_spans(counts: Mapping[RowState, int]) -> list[Span]:
-    """`● 511 running  ✖ 1 stuck`: states that occur, the good ones first, then the worst."""
+    """`● 511 running  ✖ 1 stuck`: states that occur, ok first, then worst first."""
     spans: list[Span] = []
     for status, word in sorted(counts, key=lambda item: (item[0] != "ok", BY_WEIGHT.index(item[0]), item[1])):
         count = counts[status, word]
@@ -35,3 +38,62 @@ def count_spans(counts: Mapping[RowState, int]) -> list[Span]:
             spans += [Span("  ")] if spans else []
             spans += [Span(f"{GLYPHS[status]} {count} ", status), Span(state_word(word), "muted")]
     return spans
+
+
+#: Seconds between two re-orderings.
+REORDER_S: Final = 2.0
+
+
+class HasKey(Protocol):
+    """A row with an identity."""
+
+    @property
+    def key(self) -> Hashable:
+        """Identifies the row in all snapshots."""
+        ...
+
+
+R = TypeVar("R", bound=HasKey)
+
+
+class SteadyOrder(Generic[R]):
+    """Sorts the same rows again and again; `clock` gives seconds that only grow."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._settled: dict[Hashable, Any] = {}  # by the row's key: what it is sorted by; None for unknown
+        self._due = 0.0
+        self._held = False  # some row was kept at its place only because the time was not come
+
+    @property
+    def is_due(self) -> bool:
+        """Whether rows stand where they no longer belong, and may move now: data that stopped arriving do not ask."""
+        return self._held and self._clock() >= self._due
+
+    def forget(self) -> None:
+        """The person chose another order: sort anew at once."""
+        self._settled, self._held = {}, False
+
+    def sorted(self, rows: Sequence[R], order: Callable[[R], Any], noise: Noise, reverse: bool = False) -> list[R]:
+        """The rows in the order of what `order` says of each, those of which it says None last. Equal ones stay."""
+        now = self._clock()
+        may_move = not self._settled or now >= self._due
+        if may_move:
+            self._due = now + REORDER_S
+        before, self._settled, self._held = self._settled, {}, False
+        ordered: list[tuple[Any, R]] = []
+        unknown: list[R] = []
+        for row in rows:
+            key, value = row.key, order(row)
+            if key in before and before[key] != value:
+                is_noise = noise.covers(before[key], value)
+                self._held = self._held or not (is_noise or may_move)
+                if is_noise or not may_move:
+                    value = before[key]
+            self._settled[key] = value
+            if value is None:
+                unknown.append(row)
+            else:
+                ordered.append((value, row))
+        ordered.sort(key=lambda pair: pair[0], reverse=reverse)
+        return [*(row for _, row in ordered), *unknown]

@@ -13,7 +13,7 @@ import msgspec
 from ...text.sanitize import cell, pretty
 from ...text.table import table
 from .list_kind import ListKind
-from .steady_order import HasKey
+from .row import HasKey
 
 R = TypeVar("R", bound=HasKey)
 #: How records travelled is no fact about what they tell.
@@ -24,15 +24,15 @@ _HEAD: Final = frozenset({"kind", "agent", "seq", "mono"})
 class ExportTable:
     """Rows of a list at the time of export.
 
-    `columns`: keys of the text columns, as on the screen; CSV and JSON contain every field. `flattens_records`: fields
-    of nested records become CSV columns; only meaningful where all rows hold the same kind of record.
+    `columns`: keys of the text columns, as on the screen; CSV and JSON contain every field.
+    `has_record_fields`: fields of nested records become CSV columns; for rows that hold the same kind of record.
     """
 
     what: str  # for the person: "Ranks: 8 of 512 ranks, as listed"
     kind: ListKind[Any]
     rows: Sequence[Any]
     columns: Sequence[str]
-    flattens_records: bool = True
+    has_record_fields: bool = True
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ def as_json(sheet: ExportTable) -> str:
 
 def as_csv(sheet: ExportTable) -> str:
     """A line a row under the names of the fields; unknown is empty, and no text is a formula."""
-    rows = [_flat(sheet.kind.as_object(row), sheet.flattens_records) for row in sheet.rows]
+    rows = [_flat(sheet.kind.as_object(row), sheet.has_record_fields) for row in sheet.rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
@@ -61,13 +61,13 @@ def as_csv(sheet: ExportTable) -> str:
     return written.getvalue()
 
 
-def _flat(facts: dict[str, Any], flattens_records: bool) -> dict[str, Any]:
+def _flat(facts: dict[str, Any], has_record_fields: bool) -> dict[str, Any]:
     """The facts, with the fields of the records within in their place; a record that is not there has no columns."""
     flat: dict[str, Any] = {}
     for name, value in facts.items():
         if not isinstance(value, msgspec.Struct):
             flat[name] = value
-        elif flattens_records:
+        elif has_record_fields:
             skipped = _HEAD | ({"node"} & facts.keys())
             flat |= {f"{name}.{key}": item for key, item in msgspec.to_builtins(value).items() if key not in skipped}
     return flat

@@ -1,34 +1,50 @@
-"""What a view is: one screenful about one question, drawn from a frame."""
+"""Base classes of views, and the messages they send to the app."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
+from textual import events
 from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
+from ...present.spans import Span
+from ...text import format
 from ..keymap.actions import Action, in_scope
 from ..models.detail import Detail
 from ..models.list_kind import Arrangement
 from ..models.table_export import ExportTable
 from ..snapshot import ScreenSnapshot
+from ..widgets.progress import Progress
+from ..widgets.stream import Stream
 
-#: Tells the story of what was chosen, from each new frame; None once it is gone.
+#: Details of the selected thing in a frame; None once it is gone.
 DetailProvider = Callable[[ScreenSnapshot], Detail | None]
+#: Left and right end of a title bar; the right one of a page that Escape closes.
+EDGE: Final = Span("─ ", "rule")
+BACK: Final = (Span(" Esc", "key"), Span(" back ─", "muted"))
+
+
+def follow_spans(stream: Stream[Any]) -> tuple[Span, ...]:
+    """Right end of the title bar of a stream: whether it follows, else how many rows are newer."""
+    if stream.following:
+        return (Span(" following ", "ok"), Span("─", "rule"))
+    below = f"{format.count(stream.behind)} newer" if stream.behind else "paused"
+    return (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follow ", "muted"), Span("─", "rule"))
 
 
 class PaletteEntry(NamedTuple):
-    """Something the palette offers while a view is on the screen: a name, a sentence, and what it does."""
+    """A command of the palette: its name, its help, and what it does."""
 
     name: str
-    tells: str
+    help: str
     run: Callable[[], None]
 
 
 class NodePageRequested(Message):
-    """Somebody wants to see everything known of that node: the app opens its page."""
+    """Asks the app to open the page of a node."""
 
     def __init__(self, node: str) -> None:
         super().__init__()
@@ -36,7 +52,7 @@ class NodePageRequested(Message):
 
 
 class GpuPageRequested(Message):
-    """Somebody wants to see everything known of that GPU: the app opens its page."""
+    """Asks the app to open the page of a GPU."""
 
     def __init__(self, node: str, uuid: str) -> None:
         super().__init__()
@@ -44,78 +60,136 @@ class GpuPageRequested(Message):
 
 
 class CaptureViewRequested(Message):
-    """Somebody wants to look at an earlier or later capture, at other threads of it, or at its ranks told apart."""
+    """Asks the app for an earlier or later capture, for other threads of it, or for another grouping of its ranks."""
 
-    def __init__(self, by: int = 0, *, turn_threads: bool = False, turn_granularity: bool = False) -> None:
+    def __init__(self, by: int = 0, *, next_threads: bool = False, next_granularity: bool = False) -> None:
         super().__init__()
-        self.by, self.turn_threads, self.turn_granularity = by, turn_threads, turn_granularity
+        self.by, self.next_threads, self.next_granularity = by, next_threads, next_granularity
 
 
 class CancelRequested(Message):
-    """Somebody gives up the capture that is under way."""
+    """Asks the app to cancel the running capture."""
 
 
 class View(Container):
-    """Derive one, and add its row to `table.VIEWS`. Nothing in it may block, own a timer or keep the store."""
+    """A view, drawn from snapshots. It must not block, own a timer or keep the store; `VIEWS` lists every view."""
 
-    #: The scope of its actions in `keys.ACTIONS`.
+    #: The scope of its actions in `ACTIONS`.
     scope = ""
-    #: Ids of the actions that people come here for: the footer begins with them, in the table's order.
+    #: Ids of its main actions: the footer begins with them.
     footer_actions: Collection[str] = ()
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._frame: ScreenSnapshot | None = None  # the newest one shown
+
+    def _show_again(self) -> None:
+        """Draw the newest frame again, in another size or arrangement."""
+        if self._frame is not None:
+            self.show_snapshot(self._frame)
 
     @property
     def actions(self) -> list[Action]:
-        """What its keys do, in the footer's order."""
+        """The actions of its keys, in the order of the footer."""
         return in_scope(self.scope)
 
     def palette_entries(self) -> Iterable[PaletteEntry]:
-        """What the palette has beside its actions."""
+        """Palette commands beside its actions."""
         return ()
 
     @property
     def arrangement(self) -> Arrangement:
-        """What a person arranged here and wants to find again."""
+        """The user's arrangement, to be saved."""
         return Arrangement()
 
     def restore(self, arrangement: Arrangement) -> None:
-        """Arrange it so; an empty arrangement is how the view begins."""
+        """Apply a saved arrangement; an empty one is the default."""
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
-        """Show this frame. Called while the view is the visible one, up to eight times a second."""
+        """Draw this frame. Called up to eight times per second while the view is visible."""
 
     def initial_focus(self) -> Widget | None:
-        """The widget that has the focus when the view is opened."""
+        """The widget that gets the focus when the view opens."""
         return None
 
     def on_escape(self) -> bool:
-        """Escape: close what is open inside. False where nothing is, and the way leads out of the view."""
+        """Close whatever is open inside the view; False if nothing is, then Escape leaves it."""
         return False
 
     @property
     def selected_node(self) -> str | None:
-        """The node that an action on a node means."""
+        """The node under the cursor, for actions on nodes."""
         return None
 
     @property
     def selected_job(self) -> str | None:
-        """The job that a diagnosis means, as its ranks name it; None for all of them."""
+        """The job to diagnose, as its ranks name it; None for all jobs."""
         return None
 
     @property
     def watched_job(self) -> str | None:
-        """The job whose output is on the screen."""
+        """The job whose output is shown."""
         return None
 
     def focus_job(self, job: str) -> None:
-        """Somebody comes from that job, as its ranks name it: show this one, where there are several."""
+        """Show this job, as its ranks name it."""
 
     def show_note(self, text: str) -> None:
-        """Say something beside what is shown of a job's output."""
+        """Add a message to the shown output of a job."""
 
     def export_tables(self) -> Sequence[ExportTable]:
-        """What can be saved of it, as it is now: its table, and what is selected in it."""
+        """What can be exported now: the table, and the selection in it."""
         return ()
 
     def detail_provider(self) -> DetailProvider | None:
-        """The story of the thing under the cursor."""
+        """Details of the thing under the cursor."""
         return None
+
+
+class CaptureView(View):
+    """A view of captures, of one job or of all: has the progress of the running capture. Derived ones `_write`."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._progress = Progress(id=f"{self.scope}-progress")
+        self._job = ""  # the chosen one; empty for the default
+        self._shown: tuple[object, ...] = ()  # what was drawn
+
+    def on_mount(self) -> None:
+        self._progress.display = False
+
+    def show_snapshot(self, frame: ScreenSnapshot) -> None:
+        """Draw this frame if it differs from the last one."""
+        self._frame = frame
+        self._show_progress(frame)
+        basis = self._basis(frame)
+        if basis != self._shown:
+            self._shown = basis
+            self._write(frame)
+
+    def _basis(self, frame: ScreenSnapshot) -> tuple[object, ...]:
+        """Everything that `_write` depends on."""
+        raise NotImplementedError
+
+    def _write(self, frame: ScreenSnapshot) -> None:
+        raise NotImplementedError
+
+    def _show_progress(self, frame: ScreenSnapshot) -> None:
+        now = frame.capturing
+        if now is None and self._progress.has_focus:
+            self.screen.set_focus(self.initial_focus())
+        self._progress.display = now is not None
+        if now is not None:
+            self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
+
+    def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
+        event.stop()
+        self.post_message(CancelRequested())
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._show_again)
+
+    def focus_job(self, job: str) -> None:
+        """Show this job, as its ranks name it; empty for the default."""
+        self._job = job
+        self._show_again()

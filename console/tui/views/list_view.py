@@ -1,7 +1,4 @@
-"""A view that is a list: rows in a grid under a filter, sorted, grouped, copied, with the columns a person wants.
-
-A view derived from it declares its kind of rows and its columns, and says what its rows are; the rest is here.
-"""
+"""A view that is a list: a grid of rows that can be filtered, sorted, grouped, copied and arranged in columns."""
 
 from __future__ import annotations
 
@@ -11,16 +8,17 @@ from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
+from textual.app import ComposeResult
+from textual.widget import Widget
 
 from ...present.spans import Line, plain
 from ..base_app import BaseApp
 from ..dialogs.columns import ColumnsDialog
 from ..keymap.actions import Action, bindings, in_scope
 from ..models import table_export
-from ..models.grouping import GroupHeader, group_under
+from ..models.grouping import GroupHeader, RowContext, group_under
 from ..models.list_kind import Arrangement, ColumnField, ListKind, arranged_rows, row_predicate
-from ..models.row_context import RowContext
-from ..models.steady_order import SteadyOrder
+from ..models.row import SteadyOrder
 from ..models.table_export import ExportTable
 from ..snapshot import ScreenSnapshot
 from ..widgets.filter_bar import FilterBar
@@ -39,13 +37,13 @@ def column(
 
 
 class ListView(View, Generic[R]):
-    """`kind` and `columns` are declared by the view; `compose` has to yield `_filter`, `_grid` and `_nothing`."""
+    """Derived views declare `kind` and `columns`, and return their rows from `make_rows`."""
 
     BINDINGS = bindings(in_scope("list"))
     kind: ListKind[R]
-    #: Whether the records within a row are of one kind, so that their fields can be columns of a CSV.
-    flattens_records: ClassVar[bool] = True
-    columns: tuple[GridColumn[Any], ...]  # their cells are asked of rows alone, never of heads
+    #: Whether all rows hold records of one kind; then CSV exports have a column for each field of these.
+    exports_record_fields: ClassVar[bool] = True
+    columns: tuple[GridColumn[Any], ...]
 
     def __init__(self, grid: RecordGrid[GroupHeader | R], *, id: str) -> None:
         super().__init__(id=id)
@@ -54,81 +52,97 @@ class ListView(View, Generic[R]):
         self._filter = FilterBar(self.kind.vocabulary, self._values, id=f"{self.kind.noun}-filter")
         self._arranged = Arrangement()
         self._steady: SteadyOrder[R] = SteadyOrder(time.monotonic)
-        self._dependencies: tuple[object, ...] = ()  # what the rows on the screen were made of
-        self._frame: ScreenSnapshot | None = None
+        self._drawn_from: tuple[object, ...] = ()  # the dependencies of the rows on the screen
+        self._rows: tuple[tuple[object, ...], Sequence[R]] = ((), ())  # the newest rows with their dependencies
+
+    def compose(self) -> ComposeResult:
+        yield self._filter
+        yield self._grid
+        yield self._nothing
+
+    def initial_focus(self) -> Widget:
+        """The grid."""
+        return self._grid
 
     @property
     def actions(self) -> list[Action]:
+        """Those of the view, and those of every list."""
         return [*super().actions, *in_scope("list")]
 
-    # -- what the view says ------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------------------------
 
     def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
-        """What the rows are made of: while each of these is the same object, so are the rows."""
+        """What the rows depend on: they are remade once one of these is another object, or another number."""
+        raise NotImplementedError
+
+    def make_rows(self, frame: ScreenSnapshot) -> Sequence[R]:
+        """The rows of this frame, unfiltered, in their default order."""
         raise NotImplementedError
 
     def all_rows(self, frame: ScreenSnapshot) -> Sequence[R]:
-        """The rows before any filter, in the order they come."""
-        raise NotImplementedError
+        """The same, remade only if the frame differs in a dependency."""
+        basis = self.dependencies(frame)
+        if not _same(basis, self._rows[0]):
+            self._rows = (basis, self.make_rows(frame))
+        return self._rows[1]
 
     def arranged_rows(self, frame: ScreenSnapshot) -> Sequence[GroupHeader | R]:
-        """The rows as the person arranged them."""
+        """The rows, filtered, sorted and grouped."""
         context = row_context(frame)
         passes = row_predicate(self._filter.wanted, context)
         return arranged_rows(self.kind, self.all_rows(frame), self._arranged, context, passes, self._steady)
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
-        """What stands in the place of rows while there is none, whatever the filter."""
+        """Shown in place of the grid if there are no rows, whatever the filter."""
         return ()
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
+        """Draw this frame if its rows differ, or if rows may now change places."""
         if self._frame is not None and frame.now < self._frame.now:
-            self._steady.forget()  # a replay went back
+            self._steady.forget()  # backwards in a replay
         self._frame = frame
         basis = self.dependencies(frame)
-        if self._steady.is_due or not _same(basis, self._dependencies):
-            self._dependencies = basis
+        if self._steady.is_due or not _same(basis, self._drawn_from):
+            self._drawn_from = basis
             self._draw(frame)
 
     def redraw(self) -> None:
-        """The person arranged something: draw the last frame anew."""
+        """Draw the newest frame in another arrangement."""
         if self._frame is not None:
-            self._dependencies = self.dependencies(self._frame)
+            self._drawn_from = self.dependencies(self._frame)
             self._draw(self._frame)
 
     def _draw(self, frame: ScreenSnapshot) -> None:
         rows = self.arranged_rows(frame)
-        of = self.count(frame)
+        total = self.count(frame)
         self._grid.show(rows, self._sort, self._arranged.reverse)
         if self._filter.wanted:
-            self._filter.count(sum(not isinstance(row, GroupHeader) for row in rows), of, f"{self.kind.noun}s")
-        self._show_empty_text(rows, of, frame)
+            self._filter.count(sum(not isinstance(row, GroupHeader) for row in rows), total, f"{self.kind.noun}s")
+        self._show_empty_text(rows, total, frame)
 
     def count(self, frame: ScreenSnapshot) -> int:
-        """How many rows there are before any filter."""
+        """Number of rows, unfiltered."""
         return len(self.all_rows(frame))
 
-    def _show_empty_text(self, rows: Sequence[object], of: int, frame: ScreenSnapshot) -> None:
-        """Words in the place of rows: there is none, or the filter lets nothing through."""
-        unmatched = of > 0 and not rows
-        self._grid.display, self._nothing.display = of > 0, of == 0 or unmatched
+    def _show_empty_text(self, rows: Sequence[object], total: int, frame: ScreenSnapshot) -> None:
+        unmatched = total > 0 and not rows
+        self._grid.display, self._nothing.display = total > 0, not rows
         self.set_class(unmatched, "unmatched")
-        if unmatched:
-            message = plain(f"No matching {self.kind.noun}s.")
-            self._nothing.show((message, plain(""), plain("Esc clears the filter; / edits it.", "muted")))
-        elif of == 0:
-            self._nothing.show(self.empty_text(frame))
+        if not rows:
+            self._nothing.show(unmatched_text(self.kind.noun) if unmatched else self.empty_text(frame))
 
-    # -- what is remembered ------------------------------------------------------------------------------------------
+    # -- arrangement -------------------------------------------------------------------------------------------------
 
     @property
     def arrangement(self) -> Arrangement:
+        """Sort order, grouping, columns, and the filter with its history."""
         earlier = tuple(self._filter.history)
         return msgspec.structs.replace(self._arranged, filter=self._filter.wanted.text, earlier=earlier)
 
     def restore(self, arrangement: Arrangement) -> None:
+        """Apply a saved arrangement."""
         self._arranged = arrangement
         self._filter.put(arrangement.filter, arrangement.earlier)
         self._grid.set_columns(as_arranged(self.columns, arrangement.columns, arrangement.hidden))
@@ -139,13 +153,14 @@ class ListView(View, Generic[R]):
         self._arranged = msgspec.structs.replace(self._arranged, **changes)
         self.redraw()
 
-    # -- the filter --------------------------------------------------------------------------------------------------
+    # -- filter ------------------------------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
-        """Type a filter."""
+        """Edit the filter."""
         self._filter.open()
 
     def on_escape(self) -> bool:
+        """Clear the filter."""
         if not self._filter.wanted:
             return False
         self._filter.clear()
@@ -161,21 +176,21 @@ class ListView(View, Generic[R]):
         frame = self._frame
         return self.kind.values_now(field, self.all_rows(frame), row_context(frame)) if frame is not None else ()
 
-    # -- the order and the groups ------------------------------------------------------------------------------------
+    # -- order and groups --------------------------------------------------------------------------------------------
 
     @property
     def _sort(self) -> str:
-        """The key of the column that the rows are sorted by."""
+        """Key of the column that rows are sorted by."""
         return self._arranged.sort if self._arranged.sort in self.kind.fields else self.kind.sort
 
     def action_sort(self) -> None:
-        """Sort by the next column that is shown."""
+        """Sort by the next shown column."""
         shown = self._grid.shown_columns
         place = shown.index(self._sort) if self._sort in shown else -1
         self._sort_by(shown[(place + 1) % len(shown)])
 
     def action_reverse(self) -> None:
-        """Turn the order context."""
+        """Reverse the order."""
         self._steady.forget()
         self._change(reverse=not self._arranged.reverse)
 
@@ -187,7 +202,7 @@ class ListView(View, Generic[R]):
         self._sort_by(event.column)
 
     def action_group(self) -> None:
-        """Group by the next thing rows can have in common."""
+        """Group by the next grouping."""
         names = [by.name for by in self.kind.groupings]
         present = self.kind.grouping(self._arranged.group).name
         self._group_by(names[(names.index(present) + 1) % len(names)])
@@ -197,69 +212,72 @@ class ListView(View, Generic[R]):
         self.notify("not grouped" if name == "none" else f"grouped by {name}", timeout=2, markup=False)
 
     def palette_entries(self) -> Iterator[PaletteEntry]:
+        """Sorting by each shown column, and each grouping."""
         for key in self._grid.shown_columns:
             title = self.kind.fields[key].title or key
             yield PaletteEntry(
                 f"Sort by {title}", f"Sort the {self.kind.noun}s by {title}", partial(self._sort_by, key)
             )
         for by in self.kind.groupings:
-            tells = f"Group the {self.kind.noun}s by {by.name}" if by.value else "One list without groups"
-            yield PaletteEntry(f"Group by {by.name}", tells, partial(self._group_by, by.name))
+            text = f"Group the {self.kind.noun}s by {by.name}" if by.value else "One list without groups"
+            yield PaletteEntry(f"Group by {by.name}", text, partial(self._group_by, by.name))
 
-    # -- the columns -------------------------------------------------------------------------------------------------
+    # -- columns -----------------------------------------------------------------------------------------------------
 
     def action_columns(self) -> None:
-        """Choose the columns, and their order."""
+        """Edit which columns are shown, and their order."""
         self.app.push_screen(ColumnsDialog(self))
 
     def choose_columns(self, columns: Sequence[str], hidden: Sequence[str]) -> None:
-        """Show the columns in this order, without those that are hidden."""
-        at_first = [column.key for column in self.columns]
-        order = () if list(columns) == at_first else tuple(columns)
+        """Show the columns in this order, except the hidden ones."""
+        is_default = list(columns) == [column.key for column in self.columns]
+        order = () if is_default else tuple(columns)
         self._arranged = msgspec.structs.replace(self._arranged, columns=order, hidden=tuple(hidden))
         self._grid.set_columns(as_arranged(self.columns, columns, hidden))
 
     @property
     def hidden_columns(self) -> frozenset[str]:
+        """Keys of the hidden columns."""
         return frozenset(self._arranged.hidden)
 
     @property
     def all_columns(self) -> Sequence[GridColumn[R]]:
-        """In the person's order, those that are hidden among them."""
+        """All columns in the user's order, hidden ones included."""
         return as_arranged(self.columns, self._arranged.columns, ())
 
     @property
     def columns_with_room(self) -> Sequence[str]:
+        """Keys of the columns that fit on the screen."""
         return self._grid.shown_columns
 
-    # -- copying -----------------------------------------------------------------------------------------------------
+    # -- copy and export ---------------------------------------------------------------------------------------------
 
     def action_copy(self) -> None:
-        """The row under the cursor, or those of the group, as text."""
+        """Copy the row under the cursor, or the rows of the group, as text."""
         rows = self._chosen()
         text = table_export.rows_as_text(self.kind, rows, self._grid.shown_columns)
         self._copy(text, rows)
 
     def action_copy_json(self) -> None:
-        """The same as JSON."""
+        """Copy the same as JSON."""
         rows = self._chosen()
         self._copy(table_export.rows_as_json(self.kind, rows), rows)
 
     def export_tables(self) -> Sequence[ExportTable]:
+        """The listed rows, and the selected ones."""
         frame = self._frame
         if frame is None:
             return ()
         columns = self._grid.shown_columns or [column.key for column in self.columns]
-        # under a page the grid stands still
+        # the grid is not updated while a page covers it
         listed = [row for row in (self._grid.rows if self._grid.display else self.arranged_rows(frame))
                   if not isinstance(row, GroupHeader)]  # fmt: skip
-        chosen, kind, of = self._chosen(), self.kind, self.count(frame)
-        counted = kind.counted(of) if len(listed) == of else f"{len(listed)} of {kind.counted(of)}"
-        everything = ExportTable(
-            f"{_title(kind.noun)}: {counted}, as listed", kind, listed, columns, self.flattens_records
-        )
-        selection = ExportTable(f"Selected: {kind.counted(len(chosen))}", kind, chosen, columns, self.flattens_records)
-        return [sheet for sheet in (everything, selection) if sheet.rows]
+        chosen, kind, total = self._chosen(), self.kind, self.count(frame)
+        counted = kind.counted(total) if len(listed) == total else f"{len(listed)} of {kind.counted(total)}"
+        title = f"{kind.noun[0].upper()}{kind.noun[1:]}s"
+        sheets = ((f"{title}: {counted}, as listed", listed), (f"Selected: {kind.counted(len(chosen))}", chosen))
+        flat = self.exports_record_fields
+        return [ExportTable(text, kind, rows, columns, flat) for text, rows in sheets if rows]
 
     def _chosen(self) -> list[R]:
         return group_under(self._grid.rows, self._grid.selected)
@@ -270,13 +288,17 @@ class ListView(View, Generic[R]):
 
 
 def row_context(frame: ScreenSnapshot) -> RowContext:
-    """What is context the rows of that frame."""
+    """The nodes, GPUs and jobs around the rows of a frame."""
     return RowContext(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
 
 
-def _title(noun: str) -> str:
-    return f"{noun[0].upper()}{noun[1:]}s"
+def unmatched_text(noun: str) -> Sequence[Line]:
+    """Shown where no row matches the filter."""
+    return (plain(f"No matching {noun}s."), plain(""), plain("Esc clears the filter; / edits it.", "muted"))
 
 
 def _same(left: Sequence[object], right: Sequence[object]) -> bool:
-    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
+    """Whether all are the same objects or equal numbers; deep comparisons would take too long."""
+    return len(left) == len(right) and all(
+        a is b or (isinstance(a, int) and a == b) for a, b in zip(left, right, strict=True)
+    )

@@ -20,7 +20,7 @@ from textual.widgets import TextArea
 from ...present.spans import Span
 from ...text.cells import clean
 from ..keymap.actions import bindings, in_scope
-from ..views.query.completion import SqlCompletion, complete
+from ..views.query.model import SqlCompletion, complete
 from .bar import Bar
 
 #: Earlier queries that Ctrl-R recalls.

@@ -1,31 +1,33 @@
-"""The Clocks view as a list: what its columns say, how they sort, what is filtered, grouped and copied."""
+"""The Clocks view as a list: columns, filter fields and groupings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from ....present.clocks import ClockRow, service_text, state_text
-from ....present.status import BY_WEIGHT
 from ....records.metrics import CLOCK as METRICS
 from ....records.metrics import Metric, Noise
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
 from ...models.filter_language import FilterField, Value, Vocabulary, metric_filters
-from ...models.grouping import NONE, Grouping
-from ...models.list_kind import ColumnField, ListKind, column_field, metric_columns, text_or_unknown
-from ...models.row_context import RowInContext
+from ...models.grouping import NONE, Grouping, RowInContext
+from ...models.list_kind import (
+    ColumnField,
+    ListKind,
+    attribute,
+    column_field,
+    keyed,
+    metric_columns,
+    plain_style,
+    state_order,
+    text_or_unknown,
+)
 
 
 def _style(row: ClockRow, text: str) -> str:
-    if text == format.UNKNOWN:
-        return "muted"
-    return "stale" if row.status == "stale" else "text"
-
-
-def _of_line(name: str) -> Callable[[ClockRow], Any]:
-    return lambda row: getattr(row.line, name) if row.line else None
+    return "stale" if row.status == "stale" and text != format.UNKNOWN else plain_style(row, text)
 
 
 def _percent(value: float | None) -> str:
@@ -33,7 +35,7 @@ def _percent(value: float | None) -> str:
 
 
 def _warned(row: ClockRow, text: str) -> str:
-    return "muted" if text == format.UNKNOWN else "warning" if row.status != "ok" else "muted"
+    return "warning" if text != format.UNKNOWN and row.status != "ok" else "muted"
 
 
 def _claimed(row: ClockRow, text: str) -> str:
@@ -44,8 +46,8 @@ def _claimed(row: ClockRow, text: str) -> str:
 #: Columns that are not metrics, each behind that of a metric.
 _BETWEEN: Final[dict[str, tuple[ColumnField[ClockRow], ...]]] = {
     "drift": (
-        column_field("method", "method", _of_line("method"), text_or_unknown, _style),
-        column_field("stamps", "stamps", _of_line("stamps"), text_or_unknown, _style),
+        column_field("method", "method", attribute("line", "method"), text_or_unknown, _style),
+        column_field("stamps", "stamps", attribute("line", "stamps"), text_or_unknown, _style),
     ),
     "edges": (
         column_field("loss", "loss %", lambda row: row.loss_pct, _percent, _style, noise=Noise(absolute=0.2)),
@@ -54,28 +56,27 @@ _BETWEEN: Final[dict[str, tuple[ColumnField[ClockRow], ...]]] = {
         ),
     ),
 }
-FIELDS: dict[str, ColumnField[ClockRow]] = {
-    column.key: column
-    for column in (
-        column_field("state", "state", lambda row: row, state_text, lambda row, _: row.status,
-              lambda row: (BY_WEIGHT.index(row.status), row.word)),
-        column_field("node", "node", lambda row: row.node, clean, _style, natural),
-        *metric_columns(METRICS, lambda metric, row: metric.read(row.line), _style, _BETWEEN),
-        column_field("service", "time sync", lambda row: service_text(row.source), text_or_unknown, _claimed,
-            natural),
-        column_field("age", "age", lambda row: row.age_ns, format.age, _style, noise=Noise(absolute=2e9)),
-        column_field("warnings", "warnings", lambda row: " ".join(row.line.warnings) if row.line else None,
-            text_or_unknown, _warned),
-        column_field("cost", "CPU %", lambda row: row.cost.cpu_pct if row.cost else None, format.percent, _style,
-              noise=Noise(absolute=1.0)),
-    )
-}  # fmt: skip
+FIELDS: Final[dict[str, ColumnField[ClockRow]]] = keyed(
+    column_field("state", "state", lambda row: row, state_text, lambda row, _: row.status,
+        lambda row: state_order((row.status, row.word))),
+    column_field("node", "node", lambda row: row.node, clean, _style, natural),
+    *metric_columns(METRICS, lambda metric, row: metric.read(row.line), _style, _BETWEEN),
+    column_field("service", "time sync", lambda row: service_text(row.source), text_or_unknown, _claimed, natural),
+    column_field("age", "age", lambda row: row.age_ns, format.age, _style, noise=Noise(absolute=2e9)),
+    column_field("warnings", "warnings", lambda row: " ".join(row.line.warnings) if row.line else None,
+        text_or_unknown, _warned),
+    column_field("cost", "CPU %", attribute("cost", "cpu_pct"), format.percent, _style, noise=Noise(absolute=1.0)),
+)  # fmt: skip
 
 
 def _figure(metric: Metric, entry: RowInContext[ClockRow]) -> Value:
-    """A figure of the line as its column has it: nanoseconds as µs."""
+    """A metric in the unit of its column: nanoseconds as µs."""
     value: float | None = metric.read(entry.row.line)
     return value / 1000 if value is not None and metric.field.endswith("_ns") else value
+
+
+def _method(entry: RowInContext[ClockRow]) -> str | None:
+    return entry.row.line.method if entry.row.line else None
 
 
 def _words(entry: RowInContext[ClockRow]) -> Iterable[str]:
@@ -93,8 +94,7 @@ VOCABULARY: Final[Vocabulary[RowInContext[ClockRow]]] = Vocabulary(
         FilterField("tag", "word", lambda entry: entry.context.tags(entry.row.node), "tag in hosts.toml"),
         *metric_filters(METRICS, _figure),
         FilterField("loss", "number", lambda entry: entry.row.loss_pct, "lost probes in %"),
-        FilterField("method", "word", lambda entry: entry.row.line.method if entry.row.line else None,
-                    "probe, ssh, ntp, ptp or system"),
+        FilterField("method", "word", _method, "probe, ssh, ntp, ptp or system"),
         FilterField("warning", "word", lambda entry: entry.row.line.warnings if entry.row.line else (),
                     "step, slew, asym, wide, …"),
         FilterField("service", "text", lambda entry: service_text(entry.row.source), "part of the time sync status"),
@@ -105,7 +105,7 @@ VOCABULARY: Final[Vocabulary[RowInContext[ClockRow]]] = Vocabulary(
 GROUPINGS: Final[tuple[Grouping[ClockRow], ...]] = (
     NONE,
     Grouping("state", lambda entry: entry.row.word, is_state=True),
-    Grouping("method", lambda entry: entry.row.line.method if entry.row.line else None),
+    Grouping("method", _method),
     Grouping("service", lambda entry: entry.row.source.daemon if entry.row.source else None),
 )
 
@@ -117,7 +117,4 @@ def _object(row: ClockRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-KIND: Final = ListKind(
-    "clock", "node", FIELDS, VOCABULARY, GROUPINGS, lambda row: (row.status, row.word), _object,
-    row_note=lambda row: row.note.text if row.note else "",
-)  # fmt: skip
+KIND: Final = ListKind("clock", "node", FIELDS, VOCABULARY, GROUPINGS, lambda row: (row.status, row.word), _object)

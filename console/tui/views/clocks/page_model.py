@@ -1,4 +1,4 @@
-"""One node's clock in full, and the matrix of all edges."""
+"""The page of one node's clock as lines, and the matrix of all edges."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from ....text import format
 from ....text.cells import clean
 from ....text.format import micro
 from ....text.nodeset_fold import natural
-from ...models.detail import Fact
-from ...models.page import fact_lines
+from ...models.detail import Fact, fact_lines
 from ...models.plot import Plot
 from ..topology.model import CellGrid, MatrixCell
 
-#: So many past windows are listed.
+#: Windows listed on the page.
 _LISTED = 64
 
 
 def fact_lines_of(row: ClockRow, width: int) -> tuple[Line, ...]:
-    """What is known of one clock, its edges, and its past windows, the newest first."""
+    """Facts about one clock, its GPU timers, edges, and past windows, newest first."""
     gpus = (*gpu_lines(row, width), plain("")) if row.gpus else ()
     edges, past = _edge_lines(row, width), _past_lines(row, width)
     return (*fact_lines(facts(row), width), plain(""), *gpus, *edges, plain(""), *past)
 
 
 def facts(row: ClockRow) -> list[Fact]:
-    """What is known of one clock."""
+    """Estimate, time service and probe cost of one clock."""
     line, result = row.line, []
     if line is None or line.at_common is None:
         result.append(Fact("reference", row.note.text if row.note else "unknown", row.status))
@@ -100,7 +99,7 @@ def _past_lines(row: ClockRow, width: int) -> list[Line]:
 
 
 def offset_plot(row: ClockRow) -> Plot:
-    """The node's offset over its windows, in µs about the mean: evenly spaced, a window each."""
+    """Offset in µs over the past windows, evenly spaced; the axis is centred on the mean."""
     offsets = [window.offset_ns for window in row.past]
     values = np.array([np.nan if window is None else window / 1000 for window in offsets], dtype=np.float64)
     middle = float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
@@ -118,7 +117,7 @@ def _step_s(past: Sequence[ClockNode]) -> float:
 
 
 def edge_grid(seen: ClockSummary) -> CellGrid:
-    """Node × node: the bound of each edge in µs, once; `▲` where the others contradict it, `✖` without a bound."""
+    """Node × node: error bound of each edge in µs; `▲` if other edges contradict it, `✖` without a bound."""
     names = sorted({name for window in seen.windows for name in (window.node, window.dst)}, key=natural)
     number = {name: place for place, name in enumerate(names)}
     cells = [[MatrixCell("·", "muted") for _ in names] for _ in names]
@@ -132,10 +131,10 @@ def edge_grid(seen: ClockSummary) -> CellGrid:
 
 
 def without_common_start(names: Sequence[str]) -> tuple[str, ...]:
-    """What tells names apart, from the first digit on: `node001` and `node064` are `001` and `064`."""
+    """The names without their common prefix: `node001` and `node064` are `001` and `064`."""
     if len(names) < 2:
         return tuple(names)
-    least, most = min(names), max(names)  # in the order of their letters: what these share, all share
+    least, most = min(names), max(names)  # in lexical order: a prefix of both is one of all
     alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
     start = least[:alike].rstrip("0123456789")
     return tuple(name[len(start) :] or name for name in names)

@@ -1,32 +1,36 @@
-"""The stream of events: everything that happened, each in one line and, opened, as a whole."""
+"""Events: the log of the newest, and each of them as a row and in detail."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
-from ....present.spans import Span
+from ....present.spans import Line, Span, cut
 from ....present.status import GLYPHS, SEVERITY_STATUS, Status, confidence_word, rank_status
 from ....records import Finding, Gap, GpuEvent, JobNode, Log, Mark, Nic, NodeState, Rank, Record
 from ....records.event import Severity
 from ....text import format
 from ....text.cells import clean
-from ...models.detail import Detail, Fact
+from ...models.detail import Detail, Fact, PageItem
+from ...models.grouping import GroupHeader
+from ...models.numbered_log import LazyRows, NumberedLog
 from ...models.row import PlainRow
 
-#: So many of the newest are kept; the oldest go a thousand at a time, so that line numbers seldom move.
-KEPT, SLACK = 10_000, 1_000
-#: What needs nobody's attention, and what a person wrote: no state of anything, so no state's glyph.
+#: Events. At least this many are kept.
+KEPT = 10_000
+#: Marks of events without a status, and of markers.
 QUIET, NOTE = Span("·", "muted"), Span("◆", "accent")
 
-_SECOND, _MILLISECOND = 1_000_000_000, 1_000_000
+_SECOND = 1_000_000_000
 _NODE_STATUS: dict[str, Status] = {"ok": "ok", "lost": "failed", "failed": "failed"}
 _NODE_TEXT = {"ok": "connected, receiving data", "connecting": "connecting", "expected": "queued to connect"}
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow(PlainRow):
-    """One event, seen at the instant `now` (console time, ns). `number` counts the events, from 0."""
+    """One event at `now` (console time, ns); `number` counts events from 0."""
 
     number: int
     record: Record
@@ -34,19 +38,22 @@ class EventRow(PlainRow):
 
     @property
     def key(self) -> int:
+        """Number of the event."""
         return self.number
 
     @property
     def version(self) -> tuple[int, str]:
+        """Changes with the age."""
         return (self.number, self.age)
 
     @property
     def age(self) -> str:
-        """How long ago it came here."""
+        """Time since the console received it."""
         return format.age(self.now - self.record.rx) if self.record.rx else format.UNKNOWN
 
     @property
     def node(self) -> str:
+        """The node, or `console`."""
         return clean(self.record.node) or "console"
 
     @property
@@ -59,75 +66,47 @@ class EventRow(PlainRow):
 
     @property
     def span(self) -> Span:
-        """What happened, in one phrase."""
+        """What happened, as a styled phrase."""
         status = event_status(self.record)
         style = "accent" if isinstance(self.record, Mark) else status if status and status != "ok" else "text"
         return Span(event_text(self.record), style)
 
 
-class EventRows(Sequence[EventRow]):
-    """The rows as they read at one instant; each is made when it is looked at."""
-
-    def __init__(self, first: int, records: Sequence[Record], now: int) -> None:
-        self.first = first  # number of the oldest
-        self._records, self._now = records, now
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # rows are asked for one by one, never by slice
-        return EventRow(self.first + index, self._records[index], self._now)
-
-
-class EventLog:
-    """The newest events, oldest first, each with a number that it keeps."""
+class EventLog(NumberedLog[Record, EventRow]):
+    """The newest events."""
 
     def __init__(self, records: Iterable[Record] = (), first: int = 0) -> None:
-        self.first = first
-        self.records: list[Record] = list(records)
+        super().__init__(KEPT, records, first)
 
-    def add(self, records: Sequence[Record]) -> None:
-        """What happened since the last time, oldest first."""
-        self.records += records
-        if len(self.records) >= KEPT + SLACK:
-            gone = len(self.records) - KEPT
-            del self.records[:gone]
-            self.first += gone
+    def row(self, number: int, now: int = 0) -> EventRow:
+        """The event of that number as a row at `now`, console time in ns."""
+        return EventRow(number, self.items[number - self.first], now)
 
-    @property
-    def end(self) -> int:
-        """The number that the next event gets."""
-        return self.first + len(self.records)
-
-    def rows(self, now: int) -> EventRows:
-        """All of them as they read at `now`; a view of this log, no copy."""
-        return EventRows(self.first, self.records, now)
+    def rows(self, now: int, numbers: Sequence[int | GroupHeader] | None = None) -> LazyRows[GroupHeader | EventRow]:
+        """These events, by default all, as rows at `now`; headers may stand between them."""
+        return LazyRows(self.numbers if numbers is None else numbers, partial(self.row, now=now))
 
     def find(self, number: int) -> Record | None:
         """The event of that number, while it is kept."""
-        return self.records[number - self.first] if self.first <= number < self.end else None
+        return self.items[number - self.first] if self.first <= number < self.end else None
 
-    def of_node(self, node: str, most: int) -> list[tuple[int, Record]]:
-        """The newest events of a node with their numbers, newest first."""
+    def of_node(self, node: str, most: int) -> list[EventRow]:
+        """The newest events of a node, newest first."""
         return self.newest(lambda record: record.node == node, most)
 
-    def newest(self, wanted: Callable[[Record], bool], most: int) -> list[tuple[int, Record]]:
-        """The newest events of some kind with their numbers, newest first."""
-        newest = []
-        for index in range(len(self.records) - 1, -1, -1):
-            if wanted(self.records[index]):
-                newest.append((self.first + index, self.records[index]))
-                if len(newest) == most:
-                    break
-        return newest
+    def newest(self, wanted: Callable[[Record], bool], most: int) -> list[EventRow]:
+        """The newest `most` events that are wanted, newest first."""
+        numbers = (number for number in range(self.end - 1, self.first - 1, -1)
+                   if wanted(self.items[number - self.first]))  # fmt: skip
+        return [self.row(number) for number in islice(numbers, most)]
 
     def copied(self) -> EventLog:
-        """The same events, growing no more."""
-        return EventLog(self.records, self.first)
+        """A copy that does not grow."""
+        return EventLog(self.items, self.first)
 
 
 def event_status(record: Record) -> Status | None:
-    """How bad it is; None for what needs nobody's attention."""
+    """Status of the event; None if it needs no attention."""
     if isinstance(record, NodeState):
         return _NODE_STATUS.get(record.state)
     if isinstance(record, Rank):
@@ -148,7 +127,7 @@ def event_status(record: Record) -> Status | None:
 
 
 def severity_word(record: Record) -> Severity:
-    """How bad it is, in the word of findings and log lines."""
+    """Severity, in the words of findings and log lines."""
     if isinstance(record, Finding | Log) and event_status(record) != "ok":
         return record.severity
     status = event_status(record)
@@ -156,20 +135,20 @@ def severity_word(record: Record) -> Severity:
 
 
 def is_of_node(record: Record) -> bool:
-    """Whether the node itself said so, by its own clock; much about a node is what the console observes."""
+    """Whether the node reported it, with its own clock; other events about a node are observed by the console."""
     observed = isinstance(record, NodeState | Gap | Mark | Finding)
     return bool(record.node) and not observed and not (isinstance(record, Log) and record.source == "console")
 
 
 def event_kind(record: Record) -> str:
-    """One word: who says it, or what it is about."""
+    """Source or subject, in one word."""
     if isinstance(record, Log):
         return clean(record.source)
     return _KINDS.get(type(record), "event")
 
 
 def event_text(record: Record) -> str:
-    """What happened, in one phrase on one line."""
+    """What happened, in one line."""
     if isinstance(record, NodeState):
         return _node_text(record)
     if isinstance(record, Rank):
@@ -211,7 +190,7 @@ _KINDS: dict[type[Record], str] = {
     NodeState: "node", Rank: "rank", Gap: "gap", Mark: "mark", Finding: "finding", GpuEvent: "gpu", Nic: "nic",
     JobNode: "job",
 }  # fmt: skip
-#: What is over, or came back.
+#: GPU events that end a problem.
 _GOOD_GPU_EVENTS = ("link_up", "clocks_free", "back")
 _RANK_WORDS = {
     "exited": "exited",
@@ -222,14 +201,14 @@ _RANK_WORDS = {
 
 
 def event_detail(record: Record, now: int) -> Detail:
-    """The whole event: what, where, when by which clock, and what to try."""
+    """Everything about an event: text, remedy, time by both clocks."""
     status = event_status(record)
     title = f"{event_kind(record)}  {clean(record.node) or 'console'}"
     return Detail(title, status or "unknown", (*_facts(record), *_when(record, now)))
 
 
 def _facts(record: Record) -> Iterator[Fact]:
-    """What each kind knows beside its one phrase."""
+    """The fields of each kind of event."""
     yield Fact("event", event_text(record), event_status(record) or "text")
     if isinstance(record, NodeState):
         if record.error and record.error.try_:
@@ -269,6 +248,12 @@ def _when(record: Record, now: int) -> Iterator[Fact]:
     yield Fact("", "")
     yield Fact("console time", f"{format.date_time_ms(record.rx)}, {format.age(now - record.rx)} ago")
     if is_of_node(record) and record.t:
-        apart = (record.t - record.rx) / _SECOND  # its way here, and what the clocks differ by
+        apart = (record.t - record.rx) / _SECOND  # network delay plus clock difference
         yield Fact("node time", f"{format.date_time_ms(record.t)}, {apart:+.3f} s from console time")
     yield Fact("record", clean(f"#{record.seq} of {record.agent or format.UNKNOWN}"), "muted")
+
+
+def event_line(row: EventRow, width: int) -> Line:
+    """An event on one line of a page: time, severity, text."""
+    when = format.clock_time(row.record.rx)
+    return Line(cut((Span(f"{when} ", "muted"), row.mark, Span(" "), row.span), width), PageItem("event", row.number))

@@ -1,4 +1,4 @@
-"""8 Events: one stream of what happened, the newest at the bottom; sorted or grouped, a list like any other."""
+"""8 Events: the event log, newest at the bottom."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from textual import events
 from textual.app import ComposeResult
 
 from ....present.spans import Line, Span, plain
-from ....records import Record
 from ....text import format
-from ...models.detail import Detail
 from ...models.grouping import GroupHeader, grouped
 from ...models.list_kind import row_predicate
+from ...models.numbered_log import LogFilter
 from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
 from ...widgets.line_view import LineView
 from ...widgets.record_grid import GridColumn
 from ...widgets.stream import Stream
-from ..base import DetailProvider
+from ..base import EDGE, DetailProvider, follow_spans
 from ..list_view import ListView, column, row_context
-from .columns import FIELDS, KIND, EventFilter, FilteredEvents, events_of
+from .columns import FIELDS, KIND
 from .model import EventRow, event_detail
 
-#: At 80 cells: time, age, severity, node, what happened; with more room also the kind and the node's clock.
+#: At 80 cells: time, age, severity, node, event; on wider screens also the kind and the node's clock.
 COLUMNS: tuple[GridColumn[EventRow], ...] = (
     column(FIELDS["time"], 8, 2),
     column(FIELDS["node_time"], 12, 5),
@@ -35,24 +34,24 @@ COLUMNS: tuple[GridColumn[EventRow], ...] = (
     column(FIELDS["kind"], 12, 4),
     column(FIELDS["text"], 34, grow=400),
 )
-#: A list in another order than that of time takes in what is new this often, in seconds: it is sorted as a whole.
+#: Seconds between two updates of a sorted or grouped list, which is sorted as a whole.
 _EVERY_S: Final = 0.5
 
 
 class EventsView(ListView[EventRow]):
-    """The stream, and a line that says whether it follows."""
+    """A stream that follows new events; sorted or grouped, a list like any other."""
 
     scope = "events"
     kind, columns = KIND, COLUMNS
-    flattens_records = False
+    exports_record_fields = False
 
     def __init__(self, *, id: str) -> None:
         self._stream: Stream[GroupHeader | EventRow] = Stream(COLUMNS, id="stream")  # type: ignore[arg-type]
         super().__init__(self._stream, id=id)
         self._state = Bar(fill="─")
-        self._sieve = EventFilter(None)
-        self._entries: Sequence[int | GroupHeader] = ()  # of a list: numbers of events, and heads
-        self._listed = (0, -1, 0.0)  # of which events the list is, from and up to, and when it may be made anew
+        self._passing: LogFilter[EventRow] = LogFilter(None)
+        self._entries: Sequence[int | GroupHeader] = ()  # of a list: numbers of events, and headers
+        self._listed = (0, -1, 0.0)  # first and end of the listed events, and when they may be listed again
 
     def compose(self) -> ComposeResult:
         yield self._state
@@ -60,99 +59,92 @@ class EventsView(ListView[EventRow]):
         yield self._nothing
         yield self._stream
 
-    def initial_focus(self) -> Stream[GroupHeader | EventRow]:
-        return self._stream
-
-    # -- the rows ----------------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------------------------
 
     @property
     def _is_stream(self) -> bool:
-        """Whether the events stand as they come."""
+        """Whether the events are in the order they arrived."""
         ungrouped = self.kind.grouping(self._arranged.group).value is None
         return ungrouped and self._sort == self.kind.sort and not self._arranged.reverse
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
+        """Add new events; test all of them again if tags they are filtered or grouped by changed."""
         self._frame = frame
-        if self._tags(frame) != self._dependencies:
+        if self._tags(frame) != self._drawn_from:
             self.redraw()
         else:
             self._draw(frame)
 
     def redraw(self) -> None:
-        """Another filter, order or grouping, or a node has other tags: every event is looked at anew."""
+        """Test, sort and group all events again."""
         frame = self._frame
         if frame is None:
             return
-        self._dependencies = self._tags(frame)
-        self._sieve = EventFilter(row_predicate(self._filter.wanted, row_context(frame)))
+        self._drawn_from = self._tags(frame)
+        self._passing = LogFilter(row_predicate(self._filter.wanted, row_context(frame)))
         self._listed = (0, -1, 0.0)
         followed = self._stream.following
         self._stream.begin()
         self._draw(frame)
-        if not self._is_stream and followed:  # the newest was looked at because it is the newest: that is over
+        if not self._is_stream and followed:  # in another order the end is not the newest
             self._stream.action_top()
             self._stream.following = False
 
     def _tags(self, frame: ScreenSnapshot) -> tuple[object, ...]:
-        """The tags of all nodes, where what is shown depends on them: all else of an event never changes."""
+        """The tags of all nodes if filter or grouping depend on them: events themselves never change."""
         fields = {term.field.name if term.field else "" for term in self._filter.wanted.terms}
         if not fields & {"tag", ""} and self._arranged.group != "tag":
             return ()
         return tuple((name, now.state.tags) for name, now in frame.nodes.items() if now.state and now.state.tags)
 
     def all_rows(self, frame: ScreenSnapshot) -> Sequence[EventRow]:
-        return events_of(frame.events, range(frame.events.first, frame.events.end))
+        """One row per kept event."""
+        return list(map(frame.events.row, frame.events.numbers))
 
     def count(self, frame: ScreenSnapshot) -> int:
-        return len(frame.events.records)
+        """Number of kept events."""
+        return len(frame.events.items)
 
     def _draw(self, frame: ScreenSnapshot) -> None:
-        log, passing_now = frame.events, self._sieve.update(frame.events)
-        rows: Sequence[GroupHeader | EventRow]
+        numbers = self._passing.update(frame.events)
         if self._is_stream:
-            is_all = not self._filter.wanted
-            rows = log.rows(frame.now) if is_all else FilteredEvents(log, passing_now, frame.now)
-            self._stream.extend(rows, self._sieve.gone, self._sort)
+            rows = frame.events.rows(frame.now, numbers)
+            self._stream.extend(rows, self._passing.gone, self._sort)
         else:
-            rows = FilteredEvents(log, self._listed_now(frame, passing_now), frame.now)
+            rows = frame.events.rows(frame.now, self._list_entries(frame, numbers))
             self._stream.show(rows, self._sort, self._arranged.reverse)
         if self._filter.wanted:
-            self._filter.count(len(passing_now), self.count(frame), "events")
+            self._filter.count(len(numbers), self.count(frame), "events")
         self._show_empty_text(rows, self.count(frame), frame)
-        self._head()
+        self._draw_state()
 
-    def _listed_now(self, frame: ScreenSnapshot, numbers: Sequence[int]) -> Sequence[int | GroupHeader]:
-        """The events that pass, sorted and grouped; the last list, while nothing is new or it is hardly old."""
+    def _list_entries(self, frame: ScreenSnapshot, numbers: Sequence[int]) -> Sequence[int | GroupHeader]:
+        """The events that pass, sorted and grouped; the previous list if there are no new events or it is recent."""
         log, now = frame.events, time.monotonic()
         first, end, due = self._listed
         if first == log.first and (end == log.end or now < due):
             return self._entries
         self._listed = (log.first, log.end, now + _EVERY_S)
         field = FIELDS[self._sort]
-        rows = self._steady.sorted(events_of(log, numbers), field.order, field.noise, self._arranged.reverse)
+        rows = self._steady.sorted(list(map(log.row, numbers)), field.order, field.noise, self._arranged.reverse)
         by = self.kind.grouping(self._arranged.group)
         listed = grouped(rows, by, row_context(frame), self.kind.noun, self.kind.row_state)
         self._entries = [row if isinstance(row, GroupHeader) else row.number for row in listed]
         return self._entries
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
+        """That there are none."""
         return (plain("no events yet", "muted"),)
 
-    # -- the line above ----------------------------------------------------------------------------------------------
+    # -- title -------------------------------------------------------------------------------------------------------
 
-    def _head(self) -> None:
+    def _draw_state(self) -> None:
         if self._frame is None:
             return
         count = format.count(self._frame.events.end)
-        left = (Span("─ ", "rule"), Span("EVENTS", "accent"), Span(f" {count} ", "muted"))
-        if not self._is_stream:
-            self._state.show(left, (Span(f" {self._order_text()} ", "muted"), Span("─", "rule")))
-        elif self._stream.following:
-            self._state.show(left, (Span(" following ", "ok"), Span("─", "rule")))
-        else:
-            below = f"{format.count(self._stream.behind)} newer" if self._stream.behind else "paused"
-            right = (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follow ", "muted"), Span("─", "rule"))
-            self._state.show(left, right)
+        order = (Span(f" {self._order_text()} ", "muted"), Span("─", "rule"))
+        right = follow_spans(self._stream) if self._is_stream else order
+        self._state.show((EDGE, Span("EVENTS", "accent"), Span(f" {count} ", "muted")), right)
 
     def _order_text(self) -> str:
         by = self.kind.grouping(self._arranged.group)
@@ -160,31 +152,28 @@ class EventsView(ListView[EventRow]):
         return f"{grouped_by}sorted by {FIELDS[self._sort].title or self._sort}"
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
-        self._head()
+        self._draw_state()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.call_after_refresh(self._head)
+        self.call_after_refresh(self._draw_state)
 
     def on_resize(self, event: events.Resize) -> None:
-        if self._frame is not None:
-            self.call_after_refresh(self.show_snapshot, self._frame)
+        self.call_after_refresh(self._show_again)
 
-    # -- what is under the cursor ------------------------------------------------------------------------------------
+    # -- selection ---------------------------------------------------------------------------------------------------
 
     @property
     def selected_node(self) -> str | None:
+        """The node of the event or the group under the cursor."""
         row = self._stream.selected
         if isinstance(row, GroupHeader):
             return row.node if row.node != "console" else None
         return (row.record.node or None) if row else None
 
     def detail_provider(self) -> DetailProvider | None:
+        """Details of the event under the cursor."""
         row = self._stream.selected
         if not isinstance(row, EventRow):
             return None
         record = row.record
-        return lambda frame: _detail(frame, record)
-
-
-def _detail(frame: ScreenSnapshot, record: Record) -> Detail:
-    return event_detail(record, frame.now)
+        return lambda frame: event_detail(record, frame.now)

@@ -1,4 +1,4 @@
-"""A row a GPU: the records it is told from, the ranks that use it, and how it is."""
+"""Rows of the GPUs view: records, ranks and state of each GPU."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ...models.node_summary import FleetSummary, NodeSummary
 from ...models.plot import Floats
 from ...models.row import PlainRow, RowState
 
-#: The clocks are held down where the driver or the hardware did so for more than this share of a tick, in percent.
-_HELD_PCT = 5.0
-#: The last minutes of one metric of one GPU, oldest first: (key, metric, seconds).
+#: Percent of a sampling interval. Clocks throttled for longer are a warning.
+_THROTTLED_PCT = 5.0
+#: Values of one metric of one GPU, oldest first: (key, metric, seconds).
 Recent = Callable[[GpuKey, str, int], Floats]
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRow(PlainRow):
-    """One GPU (or MIG device) with the records it is told from; those are replaced, never changed."""
+    """One GPU (or MIG device) with its newest records; these are replaced, never changed."""
 
     summary: NodeSummary
     index: int
@@ -35,33 +35,35 @@ class GpuRow(PlainRow):
     info: GpuInfo | None
     gpu: Gpu | None
     ranks: tuple[int, ...] = ()
-    finding: Finding | None = None  # the worst open one that blames it
+    finding: Finding | None = None  # the most severe open one that has it as a culprit
     recent: Recent | None = None
 
     @property
     def key(self) -> GpuKey:
+        """Node and uuid."""
         return (self.summary.name, self.uuid)
 
     @property
     def version(self) -> tuple[object, ...]:
+        """Changes with every value that the row shows."""
         seen = tuple(record and (record.agent, record.seq) for record in (self.info, self.gpu))
         return (self.key, self.summary.word, age_text(self), self.ranks, self.finding and self.finding.id, seen)
 
     @property
     def note(self) -> Span | None:
-        """Why there are no figures, where there are none."""
+        """Why the GPU reports no data; None if it does."""
         if self.info is not None and self.info.lost is not None:
             return Span(clean(self.info.lost), "failed")
         return None
 
     @property
     def name(self) -> str:
-        """As findings call it."""
+        """Its name in findings."""
         return f"{self.summary.name}:gpu{self.index}"
 
     @property
     def row_state(self) -> RowState:
-        """How bad it is, and in one word why."""
+        """Its status, and in one word why."""
         summary, now = self.summary, self.gpu
         if not summary.fresh:
             return summary.status, summary.word
@@ -76,16 +78,17 @@ class GpuRow(PlainRow):
         if now.remap_failed or now.remap_pending or now.retire_pending:
             return "warning", "memory"
         held = throttle_pct(now)
-        return ("warning", "held down") if held is not None and held > _HELD_PCT else ("ok", "ok")
+        return ("warning", "held down") if held is not None and held > _THROTTLED_PCT else ("ok", "ok")
 
 
 def age_text(row: GpuRow) -> str:
-    """How old its figures are, where they are not fresh."""
+    """Age of its data; empty if fresh."""
     summary = row.summary
     return "" if summary.fresh or summary.age_ns is None else format.age(summary.age_ns)
 
 
 def ranks_text(row: GpuRow) -> str:
+    """The ranks that use it, folded."""
     return fold_ranks(row.ranks) if row.ranks else format.UNKNOWN
 
 
@@ -93,23 +96,23 @@ def gpu_rows(
     fleet: FleetSummary, gpus: GpuIndex, ranks: Mapping[GpuKey, Sequence[int]], findings: Iterable[Finding],
     recent: Recent | None = None,
 ) -> list[GpuRow]:  # fmt: skip
-    """A row a GPU, in the order of the fleet and of the driver. `findings`: the open ones, the worst first."""
-    blamed: dict[str, Finding] = {}
+    """One row per GPU, in the order of the fleet and of the driver. `findings`: the open ones, worst first."""
+    by_culprit: dict[str, Finding] = {}
     for finding in findings:
         for culprit in finding.culprits:
-            blamed.setdefault(culprit, finding)
+            by_culprit.setdefault(culprit, finding)
     rows = []
     for summary in fleet.nodes:
         for now in gpus.of(summary.name):
             index, uuid = index_of(now), uuid_of(now)
-            finding_of_gpu = blamed.get(f"{summary.name}:gpu{index}")
             used_by = tuple(ranks.get((summary.name, uuid), ()))
+            finding_of_gpu = by_culprit.get(f"{summary.name}:gpu{index}")
             rows.append(GpuRow(summary, index, uuid, now.info, now.gpu, used_by, finding_of_gpu, recent))
     return rows
 
 
 def ranks_on(processes: Iterable[GpuProcess], jobs: JobsSummary, gpus: GpuIndex) -> dict[GpuKey, list[int]]:
-    """The ranks of each GPU: those whose processes the driver sees there; else those that say it is theirs."""
+    """The ranks of each GPU: those with a process on it; if there are none, those it is assigned to."""
     on_gpu: dict[GpuKey, set[int]] = {}
     for process in processes:
         if process.rank is not None:

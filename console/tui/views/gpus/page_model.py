@@ -1,28 +1,40 @@
-"""One GPU's page: every figure, what they suggest, who works on it, its links, what happened to it."""
+"""The page of one GPU as lines, and its curves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from ....analysis.health.advice import Hint, hints
+from ....core.store import GpuKey
 from ....present.spans import Line, Span, cut, plain, wrapped
 from ....present.status import GLYPHS
 from ....records import Gpu, GpuInfo, GpuLink, GpuProcess
-from ....text import format
+from ....records.metrics import GPU as METRICS
+from ....records.metrics import MetricPlot
 from ....text.cells import clean, fit, width_of
-from ...models.detail import Fact
-from ...models.page import PageItem, event_line, fact_lines, section
-from ..events.model import EventRow
+from ....text.format import UNKNOWN, byte_rate, count, integer, percent, size, size_compact, whole
+from ...models.detail import Fact, PageItem, fact_lines, section
+from ...models.list_kind import text_or_unknown
+from ...models.plot import Plot
+from ..events.model import EventRow, event_line
 from .model import GpuRow, age_text, ranks_text
 
-#: So many of the newest events stand on the page; the Events view has them all.
+if TYPE_CHECKING:
+    from ....core.metric_history import MetricHistory
+
+#: Events. The Events view has all of them.
 EVENTS_SHOWN = 50
+#: Metrics that are drawn as curves: field and axis.
+PLOT_METRICS: Final = tuple((metric.field, metric.plot) for metric in METRICS if metric.plot is not None)
+#: Seconds of the short curve, in steps of 1 s; and the step of the one over an hour.
+RECENT_S, _COARSE_STEP_S = 300, 10.0
 
 
 @dataclass(frozen=True)
 class GpuPageData:
-    """All that a page is made of, of one GPU at one instant."""
+    """Everything about one GPU at one instant."""
 
     row: GpuRow
     processes: Sequence[GpuProcess] = ()
@@ -31,13 +43,12 @@ class GpuPageData:
 
 
 def page_lines(data: GpuPageData, width: int) -> tuple[Line, ...]:
-    """Who it is, what its figures suggest, all figures, processes, links and events."""
+    """Identity, hints, processes, metrics, links and events."""
     row = data.row
-    hints_found = hints(row.info, row.gpu)
     return (
         *fact_lines(list(_identity(row)), width),
         plain(""),
-        *_hint_lines(hints_found, width),
+        *_hint_lines(hints(row.info, row.gpu), width),
         *section("PROCESSES", data.processes, _process_line, width),
         *fact_lines([*_figures(row.info, row.gpu), *_limits(row.info), *_unsupported(row.info)], width),
         plain(""),
@@ -59,137 +70,87 @@ def _identity(row: GpuRow) -> Iterator[Fact]:
         return
     if info.lost is not None:
         yield Fact("lost", clean(info.lost), "failed")
-    yield Fact("model", _word(info.name))
+    yield Fact("model", text_or_unknown(info.name))
     yield Fact("uuid", clean(info.uuid))
     if info.parent is not None:
-        part = f"MIG device {_plain(info.mig_index)} of {clean(info.parent)}"
-        yield Fact("part of", f"{part}, instance {_plain(info.gpu_instance)}/{_plain(info.compute_instance)}")
-    near = f"NUMA node {_plain(info.numa_node)}, CPUs {_word(info.cpu_affinity)}"
-    yield Fact("PCI location", f"PCI {_word(info.pci_bus_id)}   {near}")
+        part = f"MIG device {integer(info.mig_index)} of {clean(info.parent)}"
+        yield Fact("part of", f"{part}, instance {integer(info.gpu_instance)}/{integer(info.compute_instance)}")
+    near = f"NUMA node {integer(info.numa_node)}, CPUs {text_or_unknown(info.cpu_affinity)}"
+    yield Fact("PCI location", f"PCI {text_or_unknown(info.pci_bus_id)}   {near}")
 
 
 def _figures(info: GpuInfo | None, now: Gpu | None) -> Iterator[Fact]:
-    """Every figure of the newest tick, by what it is about."""
+    """The newest value of every metric, by subject."""
     if now is None:
         return
-    rate = format.byte_rate
-    total = info.mem_total_bytes if info else None
     yield Fact("", "")
-    yield Fact(
-        "GPU util",
-        f"{_pct(now.util_pct)}   SMs {_pct(now.sm_pct)}   occupancy "
-        f"{_pct(now.sm_occupancy_pct)}   tensor {_pct(now.tensor_pct)}",
-    )
+    yield Fact("GPU util", f"{_pct(now.util_pct)}   SMs {_pct(now.sm_pct)}   occupancy {_pct(now.sm_occupancy_pct)}   "
+                           f"tensor {_pct(now.tensor_pct)}")  # fmt: skip
     yield Fact("video", f"encoder {_pct(now.encoder_pct)}   decoder {_pct(now.decoder_pct)}")
-    yield Fact(
-        "memory",
-        f"{format.size(now.mem_used_bytes)} of {format.size(total)}   util {_pct(now.mem_util_pct)}"
-        f"   bandwidth {_pct(now.dram_pct)}   BAR1 {format.size(now.bar1_used_bytes)}",
-    )
-    limit = info.power_limit_w if info else None
-    yield Fact(
-        "power",
-        f"{format.whole(now.power_w)} of {format.whole(limit)} W   "
-        f"{format.count(_kilo(now.energy_j))} kJ since driver load",
-    )
-    yield Fact(
-        "temperature",
-        f"{format.whole(now.temp_c)} °C   memory {format.whole(now.mem_temp_c)} °C   fan {_pct(now.fan_pct)}",
-    )
-    yield Fact(
-        "clocks",
-        f"SM {format.whole(now.sm_clock_mhz)}   memory {format.whole(now.mem_clock_mhz)}   video "
-        f"{format.whole(now.video_clock_mhz)} MHz   P{_plain(now.pstate)}",
-    )
+    total, limit = (info.mem_total_bytes, info.power_limit_w) if info else (None, None)
+    yield Fact("memory", f"{size(now.mem_used_bytes)} of {size(total)}   util {_pct(now.mem_util_pct)}   "
+                         f"bandwidth {_pct(now.dram_pct)}   BAR1 {size(now.bar1_used_bytes)}")  # fmt: skip
+    energy_kj = None if now.energy_j is None else round(now.energy_j / 1000)
+    yield Fact("power", f"{whole(now.power_w)} of {whole(limit)} W   {count(energy_kj)} kJ since driver load")
+    yield Fact("temperature", f"{whole(now.temp_c)} °C   memory {whole(now.mem_temp_c)} °C   fan {_pct(now.fan_pct)}")
+    clocks = _clocks(now.sm_clock_mhz, now.mem_clock_mhz, now.video_clock_mhz)
+    yield Fact("clocks", f"{clocks}   P{integer(now.pstate)}")
     yield Fact("throttled by", clean(", ".join(now.clocks_event_reasons)) or "none")
     shares = [f"{clean(name)} {share:.0f} %" for name, share in now.clocks_event_share_pct.items() if share >= 0.5]
     if shares:
         yield Fact("throttle time", ", ".join(shares))
-    yield Fact("NVLink", f"RX {rate(now.nvlink_rx_bytes_s)}   TX {rate(now.nvlink_tx_bytes_s)}")
-    yield Fact("PCIe", f"RX {rate(now.pcie_rx_bytes_s)}   TX {rate(now.pcie_tx_bytes_s)}")
+    yield Fact("NVLink", f"RX {byte_rate(now.nvlink_rx_bytes_s)}   TX {byte_rate(now.nvlink_tx_bytes_s)}")
+    yield Fact("PCIe", f"RX {byte_rate(now.pcie_rx_bytes_s)}   TX {byte_rate(now.pcie_tx_bytes_s)}")
     yield from _errors(now)
 
 
+#: Error counters: label, and the word and field of each.
+_COUNTERS: Final = (
+    ("ECC errors", ("uncorrected", "ecc_uncorrected_volatile"), ("corrected", "ecc_corrected_volatile")),
+    ("ECC lifetime", ("uncorrected", "ecc_uncorrected_aggregate"), ("corrected", "ecc_corrected_aggregate")),
+    ("remapped rows", ("uncorrected", "remapped_rows_uncorrected"), ("corrected", "remapped_rows_corrected")),
+    ("PCIe errors", ("replays", "pcie_replays")),
+    ("NVLink errors", ("CRC", "nvlink_crc_errors"), ("replays", "nvlink_replay_errors"),
+        ("recoveries", "nvlink_recovery_errors")),
+)  # fmt: skip
+
+
 def _errors(now: Gpu) -> Iterator[Fact]:
+    """Totals, with the growth in the last sample; fresh growth is a warning."""
     yield Fact("", "")
-    yield _counted("ECC", now, ("uncorrected", "ecc_uncorrected_volatile"), ("corrected", "ecc_corrected_volatile"))
-    yield _counted(
-        "ECC lifetime", now, ("uncorrected", "ecc_uncorrected_aggregate"), ("corrected", "ecc_corrected_aggregate")
-    )
-    yield _counted(
-        "remapped rows",
-        now,
-        ("uncorrected", "remapped_rows_uncorrected"),
-        ("corrected", "remapped_rows_corrected"),
-    )
-    waits = [
-        word
-        for word, flag in (
-            ("row remapping", now.remap_pending),
-            ("page retirement", now.retire_pending),
-        )
-        if flag
-    ]
-    if waits:
-        yield Fact("reset needed", ", ".join(waits), "warning")
-    yield _counted("PCIe", now, ("replays", "pcie_replays"))
-    yield _counted(
-        "NVLink",
-        now,
-        ("CRC", "nvlink_crc_errors"),
-        ("replays", "nvlink_replay_errors"),
-        ("recoveries", "nvlink_recovery_errors"),
-    )
+    for label, *counters in _COUNTERS:
+        if label == "PCIe errors" and (now.remap_pending or now.retire_pending):
+            waits = (("row remapping", now.remap_pending), ("page retirement", now.retire_pending))
+            yield Fact("reset needed", ", ".join(word for word, flag in waits if flag), "warning")
+        grown = {name: now.grown.get(name) for _, name in counters}
+        parts = (f"{word} {count(getattr(now, name))}" + (f" (+{grown[name]})" if grown[name] else "")
+                 for word, name in counters)  # fmt: skip
+        yield Fact(label, "   ".join(parts), "warning" if any(grown.values()) else "text")
     if now.recovery_action not in (None, "none"):
         yield Fact("driver action", clean(now.recovery_action or "").replace("_", " "), "failed")
-
-
-def _counted(label: str, now: Gpu, *counters: tuple[str, str]) -> Fact:
-    """Totals, with what they gained in the last tick; a fresh gain is drawn as a warning."""
-    parts = []
-    for word, name in counters:
-        gained = f" (+{now.grown[name]})" if now.grown.get(name) else ""
-        parts.append(f"{word} {format.count(getattr(now, name))}{gained}")
-    fresh = any(now.grown.get(name) for _, name in counters)
-    return Fact(f"{label} errors" if len(label) <= 7 else label, "   ".join(parts), "warning" if fresh else "text")
 
 
 def _limits(info: GpuInfo | None) -> Iterator[Fact]:
     if info is None:
         return
     yield Fact("", "")
-    yield Fact(
-        "power limit",
-        f"{format.whole(info.power_limit_w)} W, min {format.whole(info.power_limit_min_w)}, max "
-        f"{format.whole(info.power_limit_max_w)}, default {format.whole(info.power_limit_default_w)}",
-    )
-    yield Fact(
-        "max clocks",
-        f"SM {format.whole(info.max_sm_clock_mhz)}   memory "
-        f"{format.whole(info.max_mem_clock_mhz)}   video {format.whole(info.max_video_clock_mhz)} MHz",
-    )
-    yield Fact(
-        "PCIe link",
-        f"generation {_plain(info.pcie_gen)} of {_plain(info.pcie_gen_max)}, "
-        f"{_plain(info.pcie_width)} of {_plain(info.pcie_width_max)} lanes",
-    )
-    yield Fact("NVLink", f"{_plain(info.nvlinks)} links   fabric {_word(info.fabric_state)}")
-    yield Fact(
-        "driver",
-        f"{_word(info.driver)}, CUDA {_word(info.cuda_driver)}, VBIOS {_word(info.vbios)}, compute "
-        f"{_word(info.compute_capability)}",
-    )
-    yield Fact(
-        "modes",
-        f"ECC {_on(info.ecc_mode)}   persistence {_on(info.persistence)}   MIG "
-        f"{_on(info.mig_mode)}   compute {_word(info.compute_mode)}",
-    )
+    yield Fact("power limit", f"{whole(info.power_limit_w)} W, min {whole(info.power_limit_min_w)}, "
+               f"max {whole(info.power_limit_max_w)}, default {whole(info.power_limit_default_w)}")  # fmt: skip
+    yield Fact("max clocks", _clocks(info.max_sm_clock_mhz, info.max_mem_clock_mhz, info.max_video_clock_mhz))
+    yield Fact("PCIe link", f"generation {integer(info.pcie_gen)} of {integer(info.pcie_gen_max)}, "
+                            f"{integer(info.pcie_width)} of {integer(info.pcie_width_max)} lanes")  # fmt: skip
+    yield Fact("NVLink", f"{integer(info.nvlinks)} links   fabric {text_or_unknown(info.fabric_state)}")
+    driver, cuda, vbios = map(text_or_unknown, (info.driver, info.cuda_driver, info.vbios))
+    compute, mode = map(text_or_unknown, (info.compute_capability, info.compute_mode))
+    yield Fact("driver", f"{driver}, CUDA {cuda}, VBIOS {vbios}, compute {compute}")
+    yield Fact("modes", f"ECC {_on(info.ecc_mode)}   persistence {_on(info.persistence)}   MIG {_on(info.mig_mode)}   "
+                        f"compute {mode}")  # fmt: skip
     if info.serial:
         yield Fact("serial", clean(info.serial))
 
 
 def _unsupported(info: GpuInfo | None) -> Iterator[Fact]:
-    """What the driver does not tell, folded over equal reasons."""
+    """Values that the driver does not support, grouped by reason."""
     if info is None or not info.unsupported:
         return
     reasons: dict[str, list[str]] = {}
@@ -201,7 +162,7 @@ def _unsupported(info: GpuInfo | None) -> Iterator[Fact]:
 
 
 def _hint_lines(hint_list: Sequence[Hint], width: int) -> Iterator[Line]:
-    """What each hint says and its counter behind it, or below it where they do not fit into one line."""
+    """Each hint with its counter behind it, or below it if one line is too short."""
     yield Line((Span("HINTS", "accent"), Span(f" {len(hint_list)}", "muted")))
     for hint in hint_list:
         key = PageItem("fact", hint.counter)
@@ -220,8 +181,8 @@ def _hint_lines(hint_list: Sequence[Hint], width: int) -> Iterator[Line]:
 def _process_line(process: GpuProcess, width: int) -> Line:
     rank = "rank –" if process.rank is None else f"rank {process.rank}"
     guess = " (by its GPU)" if process.rank_source == "device" else ""
-    figures = f"{format.size_compact(process.mem_used_bytes):>6}  SM {_pct(process.sm_pct):>5}  {process.type}"
-    name = Span(fit(_word(process.comm), 16), "muted")
+    figures = f"{size_compact(process.mem_used_bytes):>6}  SM {_pct(process.sm_pct):>5}  {process.type}"
+    name = Span(fit(text_or_unknown(process.comm), 16), "muted")
     spans = (Span(f"{process.pid:>7}  "), name, Span(f" {figures}"),
              Span(f"  {rank}{guess}", "text" if process.rank is not None else "muted"),
              Span(f"  {clean(process.job or '')}", "muted"))  # fmt: skip
@@ -230,32 +191,46 @@ def _process_line(process: GpuProcess, width: int) -> Line:
 
 def _link_line(link: GpuLink, width: int) -> Line:
     status = {True: "ok", False: "failed", None: "unknown"}[link.up]
-    word = {True: "up", False: "down", None: format.UNKNOWN}[link.up]
-    rate = format.byte_rate
+    word = {True: "up", False: "down", None: UNKNOWN}[link.up]
     spans = (
-        Span(f"{link.link:>3} "), Span(f"{fit(word, 5)}", status), Span(f"v{_plain(link.version)} ", "muted"),
-        Span(f"RX {rate(link.rx_bytes_s)}  TX {rate(link.tx_bytes_s)}  of {rate(link.speed_bytes_s)}  "),
-        Span(f"CRC {_plain(link.crc_errors)}  replays {_plain(link.replay_errors)}",
+        Span(f"{link.link:>3} "), Span(f"{fit(word, 5)}", status), Span(f"v{integer(link.version)} ", "muted"),
+        Span(f"RX {byte_rate(link.rx_bytes_s)}  TX {byte_rate(link.tx_bytes_s)}  of {byte_rate(link.speed_bytes_s)}  "),
+        Span(f"CRC {integer(link.crc_errors)}  replays {integer(link.replay_errors)}",
              "warning" if link.grown else "muted"),
     )  # fmt: skip
     return Line(cut(spans, width), PageItem("link", link.link))
 
 
 def _pct(value: float | None) -> str:
-    return f"{format.percent(value)} %"
+    return f"{percent(value)} %"
 
 
-def _plain(value: int | None) -> str:
-    return format.UNKNOWN if value is None else str(value)
-
-
-def _word(value: str | None) -> str:
-    return clean(value) if value else format.UNKNOWN
-
-
-def _kilo(value: float | None) -> int | None:
-    return None if value is None else round(value / 1000)
+def _clocks(sm: float | None, memory: float | None, video: float | None) -> str:
+    return f"SM {whole(sm)}   memory {whole(memory)}   video {whole(video)} MHz"
 
 
 def _on(value: bool | None) -> str:
-    return {True: "on", False: "off", None: format.UNKNOWN}[value]
+    return {True: "on", False: "off", None: UNKNOWN}[value]
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+
+def plot_of(
+    history: MetricHistory, key: GpuKey, metric: tuple[str, MetricPlot], info: GpuInfo | None, *, hour: bool
+) -> Plot:
+    """The last five minutes second by second, or the hour in steps of ten seconds with min and max of each."""
+    field, plot = metric
+    high = _high(plot, info)
+    series = history.series["gpu"]
+    if not hour:
+        return Plot(plot.title, plot.unit, series.recent(key, field, RECENT_S) / plot.scale, high=high)
+    curve = series.hour(key, field)
+    spread = (curve.minimum / plot.scale, curve.maximum / plot.scale)
+    return Plot(plot.title, plot.unit, curve.mean / plot.scale, _COARSE_STEP_S, high=high, spread=spread)
+
+
+def _high(plot: MetricPlot, info: GpuInfo | None) -> float | None:
+    """The top of the axis; None if the GPU has no limit."""
+    limit = getattr(info, plot.limit) if info is not None and plot.limit else None
+    return limit / plot.scale if limit else plot.high

@@ -1,21 +1,33 @@
-"""6 GPUs: a row a GPU with every figure; Enter opens the page of one, with its curves."""
+"""6 GPUs: one row per GPU with every metric; Enter opens the page of one, with its curves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
 
 from ....core.store import GpuKey
-from ....present.spans import Line, plain
+from ....present.spans import Line, Span, plain
+from ....present.status import GLYPHS, state_word
+from ....records import Finding, GpuEvent, Record
 from ...keymap.actions import Action, bindings, in_scope
+from ...models.detail import PageItem
+from ...models.plot import Plot
 from ...snapshot import ScreenSnapshot
+from ...widgets.history import HistoryPlot
 from ...widgets.record_grid import GridColumn, RecordGrid
+from ...widgets.report import LineReport
+from ..base import DetailProvider
+from ..details import event_in
 from ..list_view import column
-from ..paged_list import PagedListView
+from ..paged_list import DetailPage, PagedListView
 from .columns import CURVE_CELLS, FIELDS, KIND
-from .model import GpuRow, Recent, gpu_rows, ranks_on
-from .page import GpuPage
+from .model import GpuRow, gpu_rows, ranks_on
+from .page_model import EVENTS_SHOWN, PLOT_METRICS, GpuPageData, page_lines, plot_of
 
-#: In their order on the screen. At 80 cells: state, node, gpu, utilisation with its curve, memory, power, heat, ranks.
+#: In screen order. At 80 cells: state, node, gpu, utilisation with its curve, memory, power, temperature, ranks.
 COLUMNS: tuple[GridColumn[GpuRow], ...] = (
     column(FIELDS["state"], 10, leads=True, grow=6),
     column(FIELDS["node"], 9, leads=True, grow=12),
@@ -55,10 +67,20 @@ COLUMNS: tuple[GridColumn[GpuRow], ...] = (
     column(FIELDS["driver"], 10, 30),
     column(FIELDS["uuid"], 12, 36, grow=28),
 )
+_NO_GPUS = (
+    plain("No GPUs found on these nodes."),
+    plain(""),
+    plain('The node page (n, Enter) shows the cause under "no gpu": no driver,', "muted"),
+    plain("driver/library mismatch, or no permission.", "muted"),
+)
+#: Lines of one curve.
+_CURVE = 8
+#: Cells beside the text: a margin and the scrollbar.
+_BESIDE = 3
 
 
 class GpusView(PagedListView[GpuRow, GpuKey]):
-    """The grid, or the page of one GPU over it."""
+    """The grid, or the page of one GPU."""
 
     scope = "gpus"
     BINDINGS = bindings(in_scope("gpus"))
@@ -67,55 +89,123 @@ class GpusView(PagedListView[GpuRow, GpuKey]):
 
     def __init__(self, *, id: str) -> None:
         self._page = GpuPage(id="gpu-page")
-        super().__init__(RecordGrid(COLUMNS, id="gpu-grid"), self._page, id=id)  # type: ignore[arg-type]
-        self._rows: tuple[object, list[GpuRow]] = (None, [])
+        grid: RecordGrid[Any] = RecordGrid(COLUMNS, id="gpu-grid")
+        super().__init__(grid, self._page, id=id)
 
     @property
     def actions(self) -> list[Action]:
+        """On the page only those of GPUs."""
         return in_scope(self.scope) if self.is_paged else super().actions
 
-    # -- the list ----------------------------------------------------------------------------------------------------
-
     def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
+        """The nodes, the ranks on their GPUs, and the findings about these."""
         return (frame.fleet, frame.jobs, frame.findings)
 
-    def all_rows(self, frame: ScreenSnapshot) -> Sequence[GpuRow]:
-        basis = self.dependencies(frame)
-        if self._rows[0] is None or any(a is not b for a, b in zip(basis, self._rows[0], strict=True)):  # type: ignore[call-overload]
-            ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
-            self._rows = (basis, gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, _recent(frame)))
-        return self._rows[1]
+    def make_rows(self, frame: ScreenSnapshot) -> Sequence[GpuRow]:
+        """One row per GPU."""
+        ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
+        recent = frame.history.series["gpu"].recent if frame.history is not None else None
+        return gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings, recent)
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
-        if not frame.settled:
-            return (plain("discovering GPUs …", "muted"),)
-        return (
-            plain("No GPUs found on these nodes."),
-            plain(""),
-            plain('The node page (n, Enter) shows the cause under "no gpu": no driver,', "muted"),
-            plain("driver/library mismatch, or no permission.", "muted"),
-        )
-
-    # -- the page ----------------------------------------------------------------------------------------------------
-
-    def show_page(self, frame: ScreenSnapshot) -> None:
-        self._page.show_snapshot(frame, self.row_of_page(frame))
+        """Where to find why there are none."""
+        return _NO_GPUS if frame.settled else (plain("discovering GPUs …", "muted"),)
 
     def action_figure(self) -> None:
-        """Draw the curve of the next figure."""
+        """Draw the curve of the next metric."""
         self._page.next_figure()
 
     def action_span(self) -> None:
-        """Five minutes, or the hour."""
-        self._page.turn_span()
+        """Toggle the curves between five minutes and an hour."""
+        self._page.next_span()
 
     @property
     def selected_node(self) -> str | None:
+        """The node of the GPU of the page, or under the cursor."""
         key = self.selected_key
         return key[0] if key is not None else None
 
 
-def _recent(frame: ScreenSnapshot) -> Recent | None:
-    """The last minutes of one metric, where somebody keeps them."""
-    history = frame.history
-    return history.series["gpu"].recent if history is not None else None
+class GpuPage(DetailPage[GpuRow, GpuKey]):
+    """One GPU: every metric as text, and its curves beside or above them."""
+
+    wide_from: ClassVar[int] = 110
+    gone_text = "GPU removed"
+
+    def __init__(self, *, id: str) -> None:
+        self.report = LineReport(id="gpu-facts")
+        super().__init__(self.report, id=id)
+        self._curves = [HistoryPlot(classes="gpu-curve") for _ in PLOT_METRICS]
+        self._first = 0  # index of the first drawn metric
+        self._hour = False
+
+    def compose(self) -> ComposeResult:
+        yield self._title
+        with Container(id="gpu-body"):
+            yield Vertical(*self._curves, id="gpu-curves")
+            yield self.report
+
+    def next_figure(self) -> None:
+        """Draw the next metric; of several curves it is the first."""
+        self._first = (self._first + 1) % len(PLOT_METRICS)
+        self._show_again()
+
+    def next_span(self) -> None:
+        """Toggle the curves between five minutes and an hour."""
+        self._hour = not self._hour
+        self._show_again()
+
+    def _basis(self, frame: ScreenSnapshot, row: GpuRow) -> tuple[object, ...]:
+        return (row.version, frame.now // 1_000_000_000, frame.events.end, self._first, self._hour)
+
+    def _write(self, frame: ScreenSnapshot, row: GpuRow) -> None:
+        status, word = row.row_state
+        self._write_title(f"{row.summary.name} gpu{row.index}", Span(f" {GLYPHS[status]} {state_word(word)} ", status))
+        width = (self.size.width * 3 // 5 if self._is_wide else self.size.width) - _BESIDE
+        self.report.show(page_lines(_page_data(frame, row), width))
+        plots = self._plots(frame, row)
+        for index, curve in enumerate(self._curves):
+            curve.display = index < len(plots)
+            if index < len(plots):
+                second = frame.now // 1_000_000_000
+                curve.show(plots[index], (row.key, second, plots[index].title, self._hour, row.gpu and row.gpu.seq))
+
+    def _plots(self, frame: ScreenSnapshot, row: GpuRow) -> list[Plot]:
+        """As many as there is room for, beginning with the chosen metric; unknown metrics are left out."""
+        if frame.history is None:
+            return []
+        room = max(1, (self.size.height - 1) // _CURVE) if self._is_wide else 1
+        plots: list[Plot] = []
+        for metric in (*PLOT_METRICS[self._first :], *PLOT_METRICS[: self._first]):
+            plot = plot_of(frame.history, row.key, metric, row.info, hour=self._hour)
+            plots += [plot] if plot.is_known else []
+            if len(plots) == room:
+                break
+        return plots
+
+    def detail_provider(self) -> DetailProvider | None:
+        """Details of the event under the cursor."""
+        item = self.report.selected
+        if not isinstance(item, PageItem) or item.kind != "event":
+            return None
+        return lambda frame: event_in(frame, cast(int, item.key))
+
+
+def _page_data(frame: ScreenSnapshot, row: GpuRow) -> GpuPageData:
+    processes = [process for process in frame.gpu_processes.values() if (process.node, process.uuid) == row.key]
+    links = [link for link in frame.gpu_links.values() if (link.node, link.uuid) == row.key]
+    return GpuPageData(
+        row, sorted(processes, key=lambda process: -(process.mem_used_bytes or 0)),
+        sorted(links, key=lambda link: link.link), frame.events.newest(_is_about(row), EVENTS_SHOWN),
+    )  # fmt: skip
+
+
+def _is_about(row: GpuRow) -> Callable[[Record], bool]:
+    """Whether an event is one of this GPU, or has it as a culprit."""
+
+    def is_about(record: Record) -> bool:
+        if isinstance(record, GpuEvent):
+            return (record.node, record.uuid) == row.key
+        return isinstance(record, Finding) and row.name in record.culprits
+
+    return is_about

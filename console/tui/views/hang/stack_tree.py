@@ -1,4 +1,4 @@
-"""Lines of the Hang view: the ranks of a branch, and the threads of one rank."""
+"""Lines of the Hang view: the ranks of a branch, and the threads of a rank."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ....text import format
 from ....text.cells import clean, fit
 from ...models.job_ranks import RankListRow
 
-#: Calls shown of one thread; a recursion has thousands, of which the outermost and the innermost tell.
+#: Calls shown of one thread: outermost and innermost ones of a deep recursion.
 _OUTER, _INNER = 20, 60
 
 
 def rank_lines(
     ranks: Sequence[int], rows: Mapping[int, RankListRow], culprits: Sequence[int], width: int
 ) -> tuple[Line, ...]:
-    """A line a rank of a branch: where it runs, and what its process does now. A line's key is the rank."""
+    """One line per rank of a branch: its process, and what that does now. The key is the rank."""
     lines = []
     for rank in ranks:
         row = rows.get(rank)
@@ -36,7 +36,7 @@ def rank_lines(
 
 
 def thread_lines(stacks: Sequence[Stack], rank: int, width: int) -> tuple[Line, ...]:
-    """All threads of a rank's processes as last read, the main one first, each from the outermost call inward."""
+    """The newest stacks of all threads of a rank, main thread first, outermost call first."""
     own = [stack for stack in stacks if stack.rank == rank]
     if not own:
         return (plain(f"No stacks of rank {rank} in this capture.", "muted"),)
@@ -62,7 +62,7 @@ def _main_first(stack: Stack) -> tuple[bool, int]:
 
 
 def _process_lines(stack: Stack, width: int) -> Iterator[Line]:
-    """What the kernel says of the process, and why there is no stack where there is none."""
+    """Kernel state of the process, and why a stack is missing."""
     role = "" if stack.role == "rank" else f"{clean(stack.role).replace('_', ' ')} "
     parts = [f"{role}pid {stack.pid}", f"state {stack.proc_state or format.UNKNOWN}"]
     parts += [f"wchan {clean(stack.wchan)}"] if stack.wchan and stack.wchan != "0" else []

@@ -1,4 +1,4 @@
-"""3 Hang: who holds the job, and the proof: verdict, tree of stacks, ranks of a branch, threads of a rank."""
+"""3 Hang: the blocking rank and its evidence: verdict, tree of stacks, ranks of a branch, threads of a rank."""
 
 from __future__ import annotations
 
@@ -23,23 +23,21 @@ from ...models.job_ranks import RankListRow
 from ...snapshot import ScreenSnapshot
 from ...widgets.line_view import LineView
 from ...widgets.panel import Panel
-from ...widgets.progress import Progress
 from ...widgets.rank_tree import RankTree
 from ...widgets.report import LineReport
-from ..base import CancelRequested, CaptureViewRequested, View
-from .comparison import moved, side_by_side
-from .model import culprits_of, verdict_lines, worst_first
+from ..base import CaptureView, CaptureViewRequested
+from .model import culprits_of, moved, side_by_side, verdict_lines, worst_first
 from .stack_tree import rank_lines, thread_lines
 
-#: From this width on ranks and threads stand beside the tree; below it one part is on the screen at a time.
+#: Cells. From this width on ranks and threads are beside the tree; below it one part is shown at a time.
 WIDE = 110
-#: The verdict takes so much of the height at most.
+#: Shares of the height. Upper bounds on verdict and ranks.
 _MOST_VERDICT = 0.45
 _MOST_RANKS = 0.35
 
 
-class HangView(View):
-    """Tab walks from the verdict to the tree, to the ranks of a branch, to the threads of a rank."""
+class HangView(CaptureView):
+    """Verdict, tree of stacks, ranks of a branch and threads of a rank; Tab goes through them."""
 
     scope = "hang"
     footer_actions = ("hang.cancel", "app.capture", "app.diagnose")
@@ -48,7 +46,6 @@ class HangView(View):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._verdict = LineReport(id="hang-verdict")
-        self._progress = Progress(id="hang-progress")
         self._tree = RankTree(id="hang-tree")
         self._ranks, self._threads = LineReport(id="hang-ranks"), LineReport(id="hang-threads")
         self._collectives = LineReport(id="hang-collectives")
@@ -56,11 +53,8 @@ class HangView(View):
         self._ranks_panel = Panel("RANKS", self._ranks, id="hang-ranks-panel")
         self._threads_panel = Panel("THREADS", self._threads, id="hang-threads-panel")
         self._model = StackTree()
-        self._of: JobDiagnosis | None = None  # what the tree is of
-        self._job = ""  # the chosen one; empty is the worst
-        self._marked: Hashable | None = None  # the branch that the next x compares with
-        self._frame: ScreenSnapshot | None = None
-        self._shown: tuple[object, ...] = ()
+        self._of: JobDiagnosis | None = None  # of the drawn tree
+        self._marked: Hashable | None = None  # key of the branch to compare with
 
     def compose(self) -> ComposeResult:
         yield self._verdict
@@ -72,30 +66,19 @@ class HangView(View):
                 yield self._ranks_panel
                 yield self._threads_panel
 
-    def on_mount(self) -> None:
-        self._progress.display = False
-
     def initial_focus(self) -> Widget:
+        """The tree of stacks, or the verdict without any."""
         return self._tree if self._model.roots else self._verdict
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
-        self._frame = frame
-        self._show_progress(frame)
-        basis = (frame.hang, self.size)
-        if basis != self._shown:
-            self._shown = basis
-            self._write(frame)
+        """Draw this frame; the ranks also if no capture changed."""
+        super().show_snapshot(frame)
         self._write_ranks(frame)
 
-    def _show_progress(self, frame: ScreenSnapshot) -> None:
-        now = frame.capturing
-        if now is None and self._progress.has_focus:
-            self.screen.set_focus(self.initial_focus())
-        self._progress.display = now is not None
-        if now is not None:
-            self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
+    def _basis(self, frame: ScreenSnapshot) -> tuple[object, ...]:
+        return (frame.hang, self.size)
 
     def _write(self, frame: ScreenSnapshot) -> None:
         lines = verdict_lines(frame.hang, self.size.width - 3) if frame.hang else NO_STACKS
@@ -108,7 +91,7 @@ class HangView(View):
         self._collectives.show(collective_lines(chosen.communication if chosen else None, self.size.width - 3))
 
     def _chosen(self, frame: ScreenSnapshot) -> JobDiagnosis | None:
-        """The job whose stacks are drawn: the one that was chosen, else the worst."""
+        """The job whose stacks are drawn: the chosen one, else the worst."""
         ordered = worst_first(frame.hang)
         return next((diagnosis for diagnosis in ordered if diagnosis.job == self._job), ordered[0] if ordered else None)
 
@@ -124,7 +107,7 @@ class HangView(View):
         self._head()
 
     def _point_at(self, ranks: tuple[int, ...]) -> None:
-        """Put the cursor where the first of these ranks stands: the innermost branch that has it."""
+        """Move the cursor to the innermost branch of the first of these ranks."""
         if not ranks:
             return
         within = [key for key, members in self._model.ranks.items() if ranks[0] in members]
@@ -149,7 +132,7 @@ class HangView(View):
         self._tree_panel.head("STACKS", (Span(left, "muted"),), spans if self.size.width >= 80 else ())
 
     def _write_ranks(self, frame: ScreenSnapshot) -> None:
-        """The ranks of the branch under the cursor, and the threads of the chosen one."""
+        """Draw the ranks of the branch under the cursor, and the threads of the chosen rank."""
         ranks = self._model.ranks.get(self._tree.selected, ())
         seen = self._of
         width = (self._ranks.size.width or self.size.width) - 2
@@ -168,20 +151,18 @@ class HangView(View):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "wide")
-        if self._frame is not None:
-            self.call_after_refresh(self.show_snapshot, self._frame)
 
-    # -- walking -----------------------------------------------------------------------------------------------------
+    # -- navigation --------------------------------------------------------------------------------------------------
 
     def _parts(self) -> tuple[LineView, ...]:
         return (self._verdict, self._tree, self._ranks, self._threads)
 
     def action_walk(self) -> None:
-        """The next of verdict, tree, ranks, threads."""
+        """Focus the next of verdict, tree, ranks, threads."""
         self._walk(1)
 
     def action_walk_back(self) -> None:
-        """The one before."""
+        """Focus the previous one."""
         self._walk(-1)
 
     def _walk(self, by: int) -> None:
@@ -190,13 +171,13 @@ class HangView(View):
         self._go(parts[(here + by) % len(parts)])
 
     def _go(self, part: LineView) -> None:
-        """Show a part and give it the focus; where there is no room for all, the others make way."""
+        """Show and focus a part; narrow screens hide the others."""
         for name in ("tree", "ranks", "threads"):
             self.set_class(part.id == f"hang-{name}", f"at-{name}")
         self.screen.set_focus(part)
 
     def on_escape(self) -> bool:
-        """Back from the collectives, and from threads to ranks to the tree to the verdict."""
+        """Back from the collectives, clear the mark, or back from threads to ranks to tree to verdict."""
         if self.has_class("at-collectives"):
             self.action_collectives()
             return True
@@ -220,7 +201,7 @@ class HangView(View):
             self._write_ranks(self._frame)
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        """Enter goes in: from the verdict to where its rank stands, then on to the ranks and the threads."""
+        """Enter: from a verdict to the branch of its rank, then to the ranks and the threads."""
         event.stop()
         about = self._verdict.selected
         if event.view is self._verdict and isinstance(about, VerdictLineKey) and self._of is not None:
@@ -228,18 +209,14 @@ class HangView(View):
         if event.view is not self._threads and self._model.roots:
             self._walk(1)
 
-    # -- acting ------------------------------------------------------------------------------------------------------
-
-    def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
-        event.stop()
-        self.post_message(CancelRequested())
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def action_cancel(self) -> None:
-        """Give up the capture that is under way."""
+        """Cancel the running capture."""
         self._progress.action_cancel()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape cancels while a capture is under way, and climbs out else."""
+        """Only a running capture can be cancelled, only several captures be browsed, only a tree be compared."""
         if action == "cancel":
             return self._frame is not None and self._frame.capturing is not None
         if action in ("earlier", "later"):
@@ -247,28 +224,28 @@ class HangView(View):
         return bool(self._model.roots) if action in ("compare", "compare_captures", "threads", "granularity") else True
 
     def action_earlier(self) -> None:
-        """The capture before the one on the screen."""
+        """Show the previous capture."""
         self.post_message(CaptureViewRequested(by=-1))
 
     def action_later(self) -> None:
-        """The capture after it."""
+        """Show the next capture."""
         self.post_message(CaptureViewRequested(by=1))
 
     def action_threads(self) -> None:
-        """Fold the main threads, those they wait for, or all."""
-        self.post_message(CaptureViewRequested(turn_threads=True))
+        """Fold the next of: main threads, those they wait for, all."""
+        self.post_message(CaptureViewRequested(next_threads=True))
 
     def action_granularity(self) -> None:
-        """Tell ranks apart by function, by line, or by variables."""
-        self.post_message(CaptureViewRequested(turn_granularity=True))
+        """Group ranks by the next of: function, line, variables."""
+        self.post_message(CaptureViewRequested(next_granularity=True))
 
     def action_collectives(self) -> None:
-        """What communication libraries recorded, in the place of the stacks; again: the stacks."""
+        """Toggle between stacks and recorded collectives."""
         self.toggle_class("at-collectives")
         self.screen.set_focus(self._collectives if self.has_class("at-collectives") else self.initial_focus())
 
     def action_compare(self) -> None:
-        """Mark a branch; on another one: the two side by side."""
+        """Mark the branch; with another one marked, compare the two."""
         key = self._tree.selected
         if self._marked is None or self._marked not in self._model.ranks or key is None or key == self._marked:
             self._marked = key
@@ -282,7 +259,7 @@ class HangView(View):
         self.app.push_screen(LinesDialog("Compare branches", lines))
 
     def action_compare_captures(self) -> None:
-        """What changed since the capture before."""
+        """Show what changed since the previous capture."""
         seen = self._of
         if seen is None or seen.fold is None or seen.before is None:
             self.notify("no earlier capture", timeout=3, markup=False)
@@ -291,18 +268,14 @@ class HangView(View):
         self.app.push_screen(LinesDialog(f"Changes since capture {seen.number - 1}", lines))
 
     def action_copy(self) -> None:
-        """The verdicts, as text."""
+        """Copy the verdicts as text."""
         if self._frame is not None and self._frame.hang:
             lines = verdict_lines(self._frame.hang, 110)
             cast(BaseApp, self.app).copy(as_text(lines), "the verdict")
 
-    def focus_job(self, job: str) -> None:
-        self._job = job
-        if self._frame is not None:
-            self.show_snapshot(self._frame)
-
     @property
     def selected_node(self) -> str | None:
+        """The node of the chosen rank."""
         rank = self._ranks.selected
         if self._frame is None or self._of is None or not isinstance(rank, int):
             return None

@@ -1,4 +1,4 @@
-"""A row a job: one that gconsole started, as its nodes tell of it, or one that was found running."""
+"""Rows of the Jobs view: jobs started by gconsole, and jobs discovered by their ranks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Final
 
 from ....launch.format import signal_name
 from ....launch.state import JobNodeStatus, JobStatus
-from ....present.spans import Span
 from ....present.status import BY_WEIGHT, GLYPHS, Status, rank_status, state_word
 from ....text import format
 from ....text.cells import clean
 from ...models.job_ranks import JobsSummary, JobSummary
 from ...models.row import PlainRow
 
-#: What a started job is → how bad that is. `stopped` is what somebody wanted.
+#: State of a started job → its status; `stopped` is intended.
 STATUS: Final[dict[str, Status]] = {
     "planned": "unknown", "dispatching": "unknown", "running": "ok", "completed": "ok", "failed": "failed",
     "stopping": "warning", "stopped": "unknown", "partial": "warning", "unknown": "stale",
@@ -25,27 +24,31 @@ STATUS: Final[dict[str, Status]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobRow(PlainRow):
-    """One job. `started` is None for one that somebody else started, `ranks` where none of its ranks was found."""
+    """One job. `started` is None if gconsole did not start it, `ranks` if none was discovered."""
 
-    name: str  # what gconsole calls it; of one that was found, what its ranks do
+    name: str  # given by gconsole, or by the ranks of a discovered job
     started: JobStatus | None
     ranks: JobSummary | None
     now: int  # console time, ns
 
     @property
     def key(self) -> str:
+        """Name of the job."""
         return self.name
 
     @property
     def version(self) -> tuple[object, ...]:
+        """Changes with every value that the row shows."""
         return (self.name, id(self.started), id(self.ranks), self.now // 1_000_000_000)
 
     @property
     def word(self) -> str:
+        """State; `found` for a discovered job."""
         return self.started.state if self.started else "found"
 
     @property
     def status(self) -> Status:
+        """Status of the state; of a discovered job that of its worst rank."""
         if self.started is not None:
             return STATUS[self.started.state]
         states = {rank_status(state) for state, count in self.ranks.counts.items() if count} if self.ranks else set()
@@ -53,7 +56,7 @@ class JobRow(PlainRow):
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """In the order of their node rank; of a job that was found, those with a rank of it."""
+        """By node rank; of a discovered job those with a rank."""
         if self.started is not None:
             return tuple(line.node for line in self.started.lines)
         rows = self.ranks.rows if self.ranks else ()
@@ -61,24 +64,27 @@ class JobRow(PlainRow):
 
     @property
     def world_size(self) -> int | None:
+        """Number of ranks; None if unknown."""
         return self.started.ordered.world_size if self.started else self.ranks.world_size if self.ranks else None
 
     @property
     def launcher(self) -> str:
+        """Launcher of its ranks; empty if unknown."""
         return self.started.ordered.launcher if self.started else self.ranks.launcher if self.ranks else ""
 
     @property
     def command(self) -> str:
+        """Command line of a started job."""
         return clean(shlex.join(self.started.ordered.command)) if self.started else ""
 
     @property
     def can_stop(self) -> bool:
-        """Whether it may still run somewhere, and we know how to end it."""
+        """Whether gconsole started it and it may still run."""
         return self.started is not None and not self.started.is_over
 
     @property
     def ran_ns(self) -> int | None:
-        """So long it runs by the console's clock, or ran by that of its nodes."""
+        """Runtime, by the console's clock while it runs, then by the clocks of its nodes."""
         if self.started is None:
             return None
         if not self.started.is_over:
@@ -89,7 +95,7 @@ class JobRow(PlainRow):
 
     @property
     def reason(self) -> str:
-        """Why it is not well: what is known of the node where it went wrong first, and of those nobody can see."""
+        """Status detail: how the first node failed, and one node whose state is unknown."""
         if self.started is None:
             return _troubles(self.ranks)
         first = self.started.first_bad
@@ -99,20 +105,20 @@ class JobRow(PlainRow):
 
 
 def _troubles(ranks: JobSummary | None) -> str:
-    """What its ranks do that do not move: `1 stuck`."""
+    """Counts of ranks that are not ok: `1 stuck`."""
     counts = ranks.counts if ranks is not None else {}
     return ", ".join(f"{count} {state_word(state)}" for state, count in counts.items()
                      if count and rank_status(state) != "ok")  # fmt: skip
 
 
 def ending(exit_code: int | None, signal: int | None, reason: str | None) -> str:
-    """How something ended, in words: what is known beyond its code stands first."""
+    """How a process ended: reason, then signal or exit code."""
     how = f"ended by {signal_name(signal)}" if signal is not None else f"exit code {exit_code}" if exit_code else ""
     return "; ".join(filter(None, (reason, how))) or "ended"
 
 
 def job_rows(started: Sequence[JobStatus], discovered: JobsSummary, now: int) -> list[JobRow]:
-    """The jobs that gconsole started, the newest first; then those that it only found."""
+    """Jobs started by gconsole, newest first, then discovered ones."""
     left = {summary.job: summary for summary in discovered.jobs}
     rows = []
     for view in started:
@@ -123,20 +129,18 @@ def job_rows(started: Sequence[JobStatus], discovered: JobsSummary, now: int) ->
 
 
 def node_status(line: JobNodeStatus) -> Status:
+    """Status of a job on one node."""
     return STATUS[line.now.state if line.now else "unknown"]
 
 
 def state_text(row: JobRow) -> str:
+    """`● running`: glyph and word."""
     return f"{GLYPHS[row.status]} {state_word(row.word)}"
 
 
 def ranks_text(row: JobRow) -> str:
-    """`8/8`: found of those there should be; of a job that is over nobody expects any."""
+    """`8/8`: discovered of expected ranks; after the job has ended only the expected."""
     discovered = row.ranks.found if row.ranks else None
     if row.started is not None and row.started.is_over:
         return format.count(row.world_size)
     return format.seen(discovered, row.world_size)
-
-
-def span_of(row: JobRow) -> Span:
-    return Span(state_text(row), row.status)

@@ -1,19 +1,20 @@
-"""The page of one job: its plan, how it goes on each node, and what its ranks write. Part of the Jobs view."""
+"""The page of one job: its plan, its state on each node, and the output of its ranks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
-from ....present.spans import Line, Span, plain
+from ....present.spans import Span, plain
 from ....text import format
+from ...models.detail import PageItem
+from ...models.grouping import RowInContext
 from ...models.list_kind import row_predicate
-from ...models.page import PageItem
-from ...models.row_context import RowInContext
+from ...models.numbered_log import LazyRows, LogFilter
 from ...models.table_export import ExportTable
 from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
@@ -21,39 +22,37 @@ from ...widgets.filter_bar import FilterBar
 from ...widgets.line_view import LineView
 from ...widgets.report import LineReport
 from ...widgets.stream import Stream
-from ..base import DetailProvider, NodePageRequested
-from ..list_view import column, row_context
+from ..base import BACK, EDGE, NodePageRequested, follow_spans
+from ..list_view import column, row_context, unmatched_text
 from ..paged_list import DetailPage
-from .log import FIELDS, KIND, LINES, JobLog, LogFilter, LogLine
+from .log import FIELDS, KIND, LINES, JobLog, LogLine
 from .model import JobRow
 from .page_model import page_lines, title_spans
 
-#: From this width on the output stands beside the plan.
-WIDE = 150
-#: Below the plan the output has so much of the height at least.
+#: Share of the height that the output below the plan has at least.
 _LEAST_OUTPUT = 0.5
+#: Cells beside the text: a margin and the scrollbar.
 _BESIDE = 3
-_EDGE = Span("─ ", "rule")
 _COLUMNS = (column(FIELDS["who"], 6, grow=10), column(FIELDS["text"], 30, grow=400))
 
 
-class JobPage(DetailPage[str]):
-    """`show_snapshot` shows the job named `key`, whose row the list has."""
+class JobPage(DetailPage[JobRow, str]):
+    """One job: its plan and, beside or below it, its output. `clock` is in seconds; equal lines are folded by it."""
+
+    wide_from: ClassVar[int] = 150
+    gone_text = "job not found"
 
     def __init__(self, *, id: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds, by which lines wait for their like."""
-        super().__init__(id=id)
-        self.clock = clock
-        self._title, self._state = Bar(fill="─"), Bar(fill="─")
         self.plan = LineReport(id="job-plan")
+        super().__init__(self.plan, id=id)
+        self.clock = clock
+        self._state = Bar(fill="─")
         self.filter: FilterBar[RowInContext[LogLine]] = FilterBar(LINES, lambda field: (), id="line-filter")
         self.output: Stream[LogLine] = Stream(_COLUMNS, id="job-output")
         self._nothing = LineReport(classes="nothing")
         self._log: JobLog | None = None
-        self._taken = -1  # version of the output up to which it is folded
-        self._sieve = LogFilter(None)
-        self._shown: tuple[object, ...] = ()
-        self._frame: ScreenSnapshot | None = None
+        self._read = -1  # version of the output up to which it is in the log
+        self._passing: LogFilter[LogLine] = LogFilter(None)
 
     def compose(self) -> ComposeResult:
         yield self._title
@@ -66,35 +65,32 @@ class JobPage(DetailPage[str]):
                 yield self.output
 
     def set_key(self, key: str | None) -> None:
-        self.key, self._shown = key, ()
+        """Show another job, or close the page; the log is kept for the same job."""
+        super().set_key(key)
         if self._log is not None and key is not None and self._log.job != key:
             self._log = None
             self.filter.clear()
-        self.plan.show(())
-        self.plan.scroll_home(animate=False, immediate=True)
 
     def initial_focus(self) -> LineView:
+        """The output if there is any, else the plan."""
         return self.output if self.output.display else self.plan
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def show(self, row: JobRow | None, frame: ScreenSnapshot) -> None:
-        """Show this frame; nothing is made anew where nothing of the job changed."""
-        self._frame = frame
-        if row is None:
-            self._title.show((_EDGE, Span(self.key or "", "strong"), Span(" job not found ", "muted")))
-            return
-        basis = (row.key, row.started, row.ranks, frame.now // 1_000_000_000, self.size)
-        if basis != self._shown:
-            self._shown = basis
-            self._write(row)
-        self.set_class(row.started is None, "found")
-        if row.started is not None:
-            self._update_log(row.name, row.started.ordered.world_size, frame)
+    def show_snapshot(self, frame: ScreenSnapshot, row: JobRow | None) -> None:
+        """Draw this frame, and the output of a job that gconsole started."""
+        super().show_snapshot(frame, row)
+        if row is not None:
+            self.set_class(row.started is None, "found")
+            if row.started is not None:
+                self._update_log(row.name, row.started.ordered.world_size, frame)
 
-    def _write(self, row: JobRow) -> None:
+    def _basis(self, frame: ScreenSnapshot, row: JobRow) -> tuple[object, ...]:
+        return (row.started, row.ranks, frame.now // 1_000_000_000)
+
+    def _write(self, frame: ScreenSnapshot, row: JobRow) -> None:
         stop = (Span(" x", "key"), Span(" stop ", "muted")) if row.can_stop else ()
-        self._title.show((_EDGE, *title_spans(row)), (*stop, Span(" Esc", "key"), Span(" back ─", "muted")))
+        self._title.show((EDGE, *title_spans(row)), (*stop, *BACK))
         width = (self.size.width * 2 // 5 if self._is_wide else self.size.width) - _BESIDE
         lines = page_lines(row, max(20, width))
         self.plan.show(lines)
@@ -105,60 +101,41 @@ class JobPage(DetailPage[str]):
 
     def _update_log(self, job: str, writers: int, frame: ScreenSnapshot) -> None:
         if self._log is None:
-            self._log, self._taken = JobLog(job, writers), -1
-            self._sieve = self._new_sieve()
+            self._log, self._read = JobLog(job, writers), -1
+            self._passing = self._new_filter()
             self.output.begin()
         if frame.header.frozen_at is None:
-            fresh = frame.written.since(self._taken)
-            self._taken = frame.written.version
-            self._log.add(fresh, self.clock())
-        self._draw()
+            new = frame.written.since(self._read)
+            self._read = frame.written.version
+            self._log.add(new, self.clock())
+        self._draw_output()
 
-    def _draw(self) -> None:
+    def _draw_output(self) -> None:
         log = self._log
         if log is None:
             return
-        passing_now = self._sieve.update(log)
-        self.output.extend(passing_now, self._sieve.gone)
+        numbers = self._passing.update(log)
+        self.output.extend(LazyRows(numbers, log.row), self._passing.gone)
         if self.filter.wanted:
-            self.filter.count(len(passing_now), len(log.lines), "lines")
-        self.output.display = bool(passing_now)
-        self._nothing.display = not passing_now
-        if not passing_now:
-            self._nothing.show(self._empty_text(bool(log.lines)))
-        self._head(log)
+            self.filter.count(len(numbers), len(log.items), "lines")
+        self.output.display, self._nothing.display = bool(numbers), not numbers
+        if not numbers:
+            self._nothing.show(unmatched_text("line") if log.items else (plain("no output yet", "muted"),))
+        self._draw_state(log)
 
-    def _empty_text(self, any_line: bool) -> Sequence[Line]:
-        if any_line:
-            return (plain("No matching lines."), plain(""), plain("Esc clears the filter; / edits it.", "muted"))
-        return (plain("no output yet", "muted"),)
-
-    def _head(self, log: JobLog) -> None:
-        left = (_EDGE, Span("OUTPUT", "accent"), Span(f" {format.count(log.end)} lines ", "muted"))
-        if self.output.following:
-            self._state.show(left, (Span(" following ", "ok"), Span("─", "rule")))
-        else:
-            below = f"{format.count(self.output.behind)} newer" if self.output.behind else "paused"
-            right = (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follow ", "muted"), Span("─", "rule"))
-            self._state.show(left, right)
-
-    @property
-    def _is_wide(self) -> bool:
-        return self.size.width >= WIDE
-
-    def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.width >= WIDE, "wide")
-        self._shown = ()
+    def _draw_state(self, log: JobLog) -> None:
+        left = (EDGE, Span("OUTPUT", "accent"), Span(f" {format.count(log.end)} lines ", "muted"))
+        self._state.show(left, follow_spans(self.output))
 
     def show_note(self, text: str) -> None:
-        """Say something between the lines."""
+        """Add a message to the output."""
         if self._log is not None:
             self._log.add_note(text)
 
-    # -- filter, cursor, what is taken away --------------------------------------------------------------------------
+    # -- filter and selection ----------------------------------------------------------------------------------------
 
     def on_escape(self) -> bool:
-        """Escape clears a filter that was kept, first."""
+        """Clear the filter."""
         if not self.filter.wanted:
             return False
         self.filter.clear()
@@ -166,47 +143,46 @@ class JobPage(DetailPage[str]):
 
     def on_filter_bar_changed(self, event: FilterBar.Changed) -> None:
         event.stop()
-        self._sieve = self._new_sieve()
+        self._passing = self._new_filter()
         self.output.begin()
-        self._draw()
+        self._draw_output()
 
     def on_filter_bar_closed(self, event: FilterBar.Closed) -> None:
         event.stop()
         self.initial_focus().focus()
 
-    def _new_sieve(self) -> LogFilter:
-        context = row_context(self._frame) if self._frame is not None else None
-        return LogFilter(row_predicate(self.filter.wanted, context) if context is not None else None)
+    def _new_filter(self) -> LogFilter[LogLine]:
+        if self._newest is None:
+            return LogFilter(None)
+        return LogFilter(row_predicate(self.filter.wanted, row_context(self._newest[0])))
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if event.view is self.output and self._log is not None:
-            self._head(self._log)
+            self._draw_state(self._log)
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        thing = self.plan.selected
-        if event.view is self.plan and isinstance(thing, PageItem) and thing.kind == "node":
+        if event.view is self.plan and (node := self._node_at_cursor()) is not None:
             event.stop()
-            self.post_message(NodePageRequested(str(thing.key)))
+            self.post_message(NodePageRequested(node))
+
+    def _node_at_cursor(self) -> str | None:
+        item = self.plan.selected
+        return str(item.key) if isinstance(item, PageItem) and item.kind == "node" else None
 
     def chosen_lines(self) -> Sequence[LogLine]:
-        """The line under the cursor."""
+        """The line under the cursor, if the output has the focus."""
         row = self.output.selected
         return [row] if row is not None and self.output.has_focus else []
 
     def export_tables(self) -> Sequence[ExportTable]:
-        """The output, as it is filtered."""
+        """The output, as filtered."""
         if self._log is None:
             return ()
-        lines = list(self._sieve.update(self._log))
+        lines = list(map(self._log.row, self._passing.update(self._log)))
         what = f"Lines: {KIND.counted(len(lines))} of {format.count(self._log.end)} read"
         return [ExportTable(what, KIND, lines, list(FIELDS))] if lines else ()
 
-    def detail_provider(self) -> DetailProvider | None:
-        return None
-
     @property
     def selected_node(self) -> str | None:
-        """The node of the line under the cursor."""
-        thing = self.plan.selected
-        at_plan = self.plan.has_focus and isinstance(thing, PageItem) and thing.kind == "node"
-        return str(thing.key) if at_plan and isinstance(thing, PageItem) else None
+        """The node under the cursor, if the plan has the focus."""
+        return self._node_at_cursor() if self.plan.has_focus else None

@@ -1,4 +1,4 @@
-"""One job's page: what was planned, and how it goes on each of its nodes."""
+"""The page of one job as lines: its plan, and its state on each node."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 from ....launch.state import JobNodeStatus
 from ....present.spans import Line, Span, cut
-from ....present.status import GLYPHS, Status, state_word
+from ....present.status import BY_WEIGHT, GLYPHS, Status, state_word
 from ....text import format
 from ....text.cells import clean, fit
 from ....text.nodeset_fold import fold_ranks
-from ...models.detail import Fact
+from ...models.detail import Fact, PageItem, fact_lines, section
 from ...models.job_ranks import RankListRow, state_spans
-from ...models.page import PageItem, fact_lines, section
-from .model import JobRow, ending, node_status
+from .model import JobRow, ending, node_status, state_text
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What one node has of a job."""
+    """A job on one node."""
 
     node: str
     status: Status
@@ -32,13 +31,13 @@ class _Part:
 def title_spans(row: JobRow) -> tuple[Span, ...]:
     """`train-3f9a1c ● running  00:02:11`."""
     ran = row.ran_ns
-    spans = [Span(clean(row.name), "accent"), Span(f"  {GLYPHS[row.status]} {state_word(row.word)}", row.status)]
+    spans = [Span(clean(row.name), "accent"), Span(f"  {state_text(row)}", row.status)]
     return (*spans, Span(f"  {format.duration_compact(ran)} " if ran is not None else " ", "muted"))
 
 
 def page_lines(row: JobRow, width: int) -> tuple[Line, ...]:
-    """The plan, and a line a node."""
-    facts = [*_plan(row)] if row.started else [*_found(row)]
+    """The plan, and one line per node."""
+    facts = [*_plan(row)] if row.started else [*_discovered(row)]
     return (*fact_lines(facts, width), Line(), *section("NODES", _parts(row), _node_line, width))
 
 
@@ -60,8 +59,8 @@ def _plan(row: JobRow) -> Iterator[Fact]:
     yield from _progress(row)
 
 
-def _found(row: JobRow) -> Iterator[Fact]:
-    """Of a job that somebody else started nothing is known but its ranks."""
+def _discovered(row: JobRow) -> Iterator[Fact]:
+    """Facts of a job that gconsole did not start: only its ranks are known."""
     yield Fact("started by", clean(row.launcher) or "unknown")
     yield Fact("stop", "not started by gconsole; stop it with its launcher")
     yield Fact("ranks", format.seen(row.ranks.found if row.ranks else None, row.world_size))
@@ -82,7 +81,10 @@ def _parts(row: JobRow) -> list[_Part]:
         if rank.rank is not None and rank.state != "exited":
             by_node.setdefault(rank.rank.node, []).append(rank)
     if row.started is None:
-        return [_Part(node, _worst(rows), "found", _ranks(rows), rows, "") for node, rows in by_node.items()]
+        return [
+            _Part(node, _worst(rows), "found", fold_ranks([row.number for row in rows]), rows, "")
+            for node, rows in by_node.items()
+        ]
     per_node = row.started.ordered.procs_per_node
     return [_started_part(line, per_node, by_node) for line in row.started.lines]
 
@@ -101,12 +103,7 @@ def _started_part(line: JobNodeStatus, per_node: int, by_node: Mapping[str, Sequ
 
 
 def _worst(rows: Sequence[RankListRow]) -> Status:
-    order: tuple[Status, ...] = ("failed", "warning", "stale", "unknown", "ok")
-    return min((row.status for row in rows), key=order.index, default="unknown")
-
-
-def _ranks(rows: Sequence[RankListRow]) -> str:
-    return fold_ranks([row.number for row in rows])
+    return min((row.status for row in rows), key=BY_WEIGHT.index, default="unknown")
 
 
 def _node_line(part: _Part, width: int) -> Line:
@@ -114,8 +111,8 @@ def _node_line(part: _Part, width: int) -> Line:
     for row in part.rows:
         counts[row.state] = counts.get(row.state, 0) + 1
     steps = [row.stat.step for row in part.rows if row.stat and row.stat.step is not None]
-    progress = f"step {format.count(min(steps))}" + (f"–{format.count(max(steps))}" if len(set(steps)) > 1 else "") \
-        if steps else ""  # fmt: skip
+    last = f"–{format.count(max(steps))}" if len(set(steps)) > 1 else ""
+    progress = f"step {format.count(min(steps))}{last}" if steps else ""
     spans = [
         Span(f"{GLYPHS[part.status]} ", part.status), Span(fit(clean(part.node), 12), "strong"),
         Span(f" {state_word(part.word):<12}", part.status), Span(f"rank {part.ranks:<8}", "muted"),

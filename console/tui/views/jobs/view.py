@@ -1,4 +1,4 @@
-"""0 Jobs: a row a job, those that gconsole started and those it found; Enter opens the page of one."""
+"""0 Jobs: one row per job, started by gconsole or discovered; Enter opens the page of one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .log import KIND as LINE
 from .model import JobRow, job_rows
 from .page import JobPage
 
-#: In their order on the screen. At 80 cells: state, job, ran, nodes, ranks, step, why.
+#: In screen order. At 80 cells: state, job, runtime, nodes, ranks, step, status detail.
 COLUMNS: tuple[GridColumn[JobRow], ...] = (
     column(FIELDS["state"], 12, leads=True),
     column(FIELDS["job"], 14, leads=True, grow=16),
@@ -46,7 +46,7 @@ _NOTHING = (
 
 
 class StopRequested(Message):
-    """Somebody wants a job to end."""
+    """Asks the app to stop a job."""
 
     def __init__(self, row: JobRow) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class StopRequested(Message):
 
 
 class JobsView(PagedListView[JobRow, str]):
-    """The grid, or the page of one job over it."""
+    """The grid, or the page of one job."""
 
     scope = "jobs"
     footer_actions = ("jobs.stop", "app.diagnose")
@@ -63,59 +63,47 @@ class JobsView(PagedListView[JobRow, str]):
 
     def __init__(self, *, id: str) -> None:
         self._page = JobPage(id="job-page")
-        super().__init__(RecordGrid(COLUMNS, id="job-grid"), self._page, id=id)  # type: ignore[arg-type]
-        self._rows: tuple[tuple[object, ...], list[JobRow]] = ((), [])
+        grid: RecordGrid[Any] = RecordGrid(COLUMNS, id="job-grid")
+        super().__init__(grid, self._page, id=id)
 
-    # -- the list ----------------------------------------------------------------------------------------------------
+    # -- list --------------------------------------------------------------------------------------------------------
 
     def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
-        return (frame.started, frame.jobs, self._second(frame))
+        """The jobs, and the second: rows show ages in seconds."""
+        return (frame.started, frame.jobs, frame.now // 1_000_000_000)
 
-    def _second(self, frame: ScreenSnapshot) -> object:
-        """The same object for as long as the second lasts: ages are told in seconds."""
-        if not self._seconds or self._seconds[0] != frame.now // 1_000_000_000:
-            self._seconds = [frame.now // 1_000_000_000]
-        return self._seconds
-
-    _seconds: list[int] = []  # noqa: RUF012 - replaced, never changed
-
-    def all_rows(self, frame: ScreenSnapshot) -> Sequence[JobRow]:
-        made_of = (frame.started, frame.jobs, frame.now // 1_000_000_000)
-        made_before, rows = self._rows
-        if len(made_before) != 3 or any(a is not b for a, b in zip(made_before[:2], made_of[:2], strict=True)) \
-                or made_before[2] != made_of[2]:  # fmt: skip
-            rows = job_rows(frame.started, frame.jobs, frame.now)
-            self._rows = (made_of, rows)
-        return rows
+    def make_rows(self, frame: ScreenSnapshot) -> Sequence[JobRow]:
+        """One row per job."""
+        return job_rows(frame.started, frame.jobs, frame.now)
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
+        """How to start a job."""
         return _NOTHING if frame.settled else (plain("discovering jobs …", "muted"),)
 
-    # -- the page ----------------------------------------------------------------------------------------------------
-
-    def show_page(self, frame: ScreenSnapshot) -> None:
-        self._page.show(self.row_of_page(frame), frame)
+    # -- page --------------------------------------------------------------------------------------------------------
 
     @property
     def watched_job(self) -> str | None:
+        """The job of the page."""
         return self._page.key
 
     def show_note(self, text: str) -> None:
-        """Say something between the lines of the job on the page."""
+        """Add a message to the output on the page."""
         self._page.show_note(text)
 
     def on_escape(self) -> bool:
+        """Clear the filter of the page, close the page, or clear the filter of the list."""
         return (self.is_paged and self._page.on_escape()) or super().on_escape()
 
     def action_filter(self) -> None:
-        """Type a filter: of the list, or of the lines of the page."""
+        """Edit the filter of the list, or of the output on the page."""
         if self.is_paged:
             self._page.filter.open()
         else:
             super().action_filter()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """On the page the filter and the copies are those of the output."""
+        """On the page, filter and copy act on the output."""
         if action == "stop":
             row = self.chosen_row
             return True if row is not None and row.can_stop else None
@@ -123,11 +111,11 @@ class JobsView(PagedListView[JobRow, str]):
             return True
         return super().check_action(action, parameters)
 
-    # -- what is under the cursor ------------------------------------------------------------------------------------
+    # -- selection ---------------------------------------------------------------------------------------------------
 
     @property
     def chosen_row(self) -> JobRow | None:
-        """The job of the page, or the one under the cursor."""
+        """The job of the page, or under the cursor."""
         key = self.selected_key
         if key is None or self._frame is None:
             return None
@@ -135,15 +123,17 @@ class JobsView(PagedListView[JobRow, str]):
 
     @property
     def selected_job(self) -> str | None:
+        """That job, as its ranks name it."""
         row = self.chosen_row
         return row.ranks.job if row is not None and row.ranks is not None else None
 
     @property
     def selected_node(self) -> str | None:
+        """The node under the cursor of the page."""
         return self._page.selected_node if self.is_paged else None
 
     def action_stop(self) -> None:
-        """End the job, after a question."""
+        """Stop the job after confirmation."""
         row = self.chosen_row
         if row is not None and row.can_stop:
             self.post_message(StopRequested(row))
@@ -156,7 +146,7 @@ class JobsView(PagedListView[JobRow, str]):
             else super().action_copy_json()  # fmt: skip
 
     def _copy_lines(self, write: Any) -> None:
-        """The line under the cursor; with the cursor on the plan, the job itself."""
+        """Copy the line under the cursor; if the plan has the focus, the job."""
         lines = self._page.chosen_lines()
         app = cast(BaseApp, self.app)
         if lines:
@@ -166,4 +156,5 @@ class JobsView(PagedListView[JobRow, str]):
             app.copy(write(KIND, rows, list(FIELDS)), KIND.counted(len(rows)))
 
     def export_tables(self) -> Sequence[ExportTable]:
+        """The output on the page, and the jobs."""
         return [*(self._page.export_tables() if self.is_paged else ()), *super().export_tables()]

@@ -1,4 +1,4 @@
-"""One node's page: everything known of it, as lines. Each thing that can be opened has a key that says what it is."""
+"""The page of one node as lines; each line has a key for its details."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from ....core.store import GpuNow, NodeNow
 from ....present.spans import Line, Span, cut
 from ....present.status import GLYPHS, state_word
-from ....records import Process, Record
+from ....records import Process
 from ....text import format
 from ....text.cells import clean, fit
-from ...models.detail import Detail, Fact, node_detail
+from ...models.detail import Detail, Fact, PageItem, fact_lines, node_detail, section
 from ...models.heat_map import index_of
 from ...models.job_ranks import RankListRow
 from ...models.node_summary import NodeSummary
-from ...models.page import PageItem, event_line, fact_lines, section
-from ..events.model import EventRow
+from ..events.model import EventRow, event_line
 
-#: So many of the newest events stand on the page; the Events view has them all.
+#: Events. The Events view has all of them.
 EVENTS_SHOWN = 100
 
 
 @dataclass(frozen=True)
 class NodePageData:
-    """All that a page is made of, of one node at one instant (`now`: console time, ns)."""
+    """Everything about one node at one instant (`now`: console time, ns)."""
 
     summary: NodeSummary
     now: int
@@ -32,49 +31,46 @@ class NodePageData:
     gpus: Sequence[GpuNow] = ()
     ranks: Sequence[RankListRow] = ()
     processes: Sequence[Process] = ()
-    events: Sequence[tuple[int, Record]] = ()  # with their numbers, newest first
+    events: Sequence[EventRow] = ()  # newest first
 
 
 def facts_lines(data: NodePageData, width: int) -> tuple[Line, ...]:
-    """Who the node is, why it is not here and what to try, what it does, what works on it and what does not."""
+    """State with remedy, identity, load, and missing data sources."""
     return fact_lines([*node_detail(data.summary, data.node).facts, *_more(data.node)], width)
 
 
 def list_lines(data: NodePageData, width: int) -> tuple[Line, ...]:
-    """Its GPUs, ranks, processes and events, a line each; nothing is counted of a node that has not spoken."""
-    rows = [EventRow(number, record, data.now) for number, record in data.events]
-    spoken = data.node is not None and data.node.cost is not None
+    """GPUs, ranks, processes and events, one line each; no counts before the first sample."""
+    has_sampled = data.node is not None and data.node.cost is not None
     return (
         *(section("GPUs", data.gpus, _gpu_line, width) if data.gpus else ()),
-        *(section("RANKS", data.ranks, _rank_line, width) if data.ranks or spoken else ()),
-        *(section("PROCESSES", data.processes, _process_line, width) if data.processes or spoken else ()),
-        *section("EVENTS, newest first", rows, event_line, width),
+        *(section("RANKS", data.ranks, _rank_line, width) if data.ranks or has_sampled else ()),
+        *(section("PROCESSES", data.processes, _process_line, width) if data.processes or has_sampled else ()),
+        *section("EVENTS, newest first", data.events, event_line, width),
     )
 
 
 def _more(now: NodeNow | None) -> Iterator[Fact]:
-    """What the story of a node leaves out."""
+    """Facts that the details dialog omits."""
     if now is None:
         return
-    host, who = now.host, now.node
+    host, node = now.host, now.node
     if host:
         rates = (host.disk_read_bytes_s, host.disk_write_bytes_s, host.net_rx_bytes_s, host.net_tx_bytes_s)
-        read, write, came, went = map(format.byte_rate, rates)
+        read, write, received, sent = map(format.byte_rate, rates)
         yield Fact("disk", f"read {read}   write {write}")
-        yield Fact("network", f"RX {came}   TX {went}")
+        yield Fact("network", f"RX {received}   TX {sent}")
         yield Fact("swap used", format.size(host.swap_used_bytes))
-        up = None if host.uptime_s is None else int(host.uptime_s * 1e9)
-        yield Fact("uptime", format.age(up))
+        yield Fact("uptime", format.age(None if host.uptime_s is None else int(host.uptime_s * 1e9)))
         if host.unreadable:
-            what = f"{host.unreadable} Python processes of other users (no permission)"
-            yield Fact("unreadable", what, "warning")
-    if who:
-        yield Fact("data sources", clean(", ".join(who.capabilities)) or format.UNKNOWN)
-        if who.ptrace_scope is not None:
-            yield Fact("ptrace_scope", str(who.ptrace_scope))
-        yield Fact("boot id", clean(who.boot_id), "muted")
+            yield Fact("unreadable", f"{host.unreadable} Python processes of other users (no permission)", "warning")
+    if node:
+        yield Fact("data sources", clean(", ".join(node.capabilities)) or format.UNKNOWN)
+        if node.ptrace_scope is not None:
+            yield Fact("ptrace_scope", str(node.ptrace_scope))
+        yield Fact("boot id", clean(node.boot_id), "muted")
     if now.cost:
-        yield Fact("agent sends", f"{format.byte_rate(now.cost.tx_bytes_s)}")
+        yield Fact("agent sends", format.byte_rate(now.cost.tx_bytes_s))
 
 
 def _gpu_line(gpu: GpuNow, width: int) -> Line:
@@ -112,7 +108,7 @@ def _process_line(process: Process, width: int) -> Line:
 
 
 def process_detail(process: Process) -> Detail:
-    """A process: all that its record says."""
+    """Everything in the record of a process."""
     rank = format.UNKNOWN if process.rank is None else str(process.rank)
     facts = [
         Fact("command", clean(process.cmdline or "command line not readable")),

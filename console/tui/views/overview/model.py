@@ -1,4 +1,4 @@
-"""What the Overview says in words: the nodes and why some are not here, the jobs and their ranks, the findings."""
+"""The Overview as lines: nodes with their errors, jobs with their ranks, findings."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from ...models.job_ranks import JobsSummary, JobSummary, state_spans
 from ...models.node_summary import FleetSummary, NodeSummary, folded
 
 _BAR_CELLS, _LEAST_BAR = 24, 8
-#: The texture of a share says the same as its colour.
+#: Textures of the statuses, for terminals without colour.
 _TEXTURES: dict[Status, str] = {"ok": "█", "warning": "▓", "failed": "▒", "stale": "░", "unknown": "░"}
 
 
 def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
-    """The nodes in one line, then each trouble once: the nodes that have it, why, and what to try.
-
-    A line's key is the name of its first node, which is what `R` reconnects and Enter tells about.
-    """
+    """Counts of nodes, then every problem once, with its nodes and what to try. The key is the first node."""
     if not fleet.nodes:
         return (plain("no nodes; ^p adds nodes", "muted"),)
     lines = [_counts_line(fleet, width)]
@@ -40,7 +37,7 @@ def node_lines(fleet: FleetSummary, width: int) -> tuple[Line, ...]:
 
 
 def _general(text: str, node: NodeSummary) -> str:
-    """The text with the node's own name taken out, so that equal troubles of many nodes are one."""
+    """The text without the node's name, so that equal problems of several nodes are equal."""
     return replace_node_name(text, node.name, "NODE")
 
 
@@ -55,7 +52,7 @@ def _counts_line(fleet: FleetSummary, width: int) -> Line:
 
 
 def _facts(word: str, reason: str, nodes: Sequence[NodeSummary]) -> str:
-    """What happened to these nodes, in one phrase; the youngest of their silences stands for all."""
+    """The problem of these nodes in one phrase, with the age of the newest data of any."""
     age = min((node.age_ns for node in nodes if node.age_ns is not None), default=None)
     if word == "expected":
         return "queued to connect"
@@ -67,7 +64,7 @@ def _facts(word: str, reason: str, nodes: Sequence[NodeSummary]) -> str:
 
 
 def _trouble_lines(status: Status, text: str, try_: str, nodes: Sequence[NodeSummary], width: int) -> list[Line]:
-    """What happened and what to try, each over as many lines as it needs, because who reads it has to act on it."""
+    """The problem and what to try, wrapped."""
     names = fit(folded(tuple(node.name for node in nodes)), min(28, max(10, width // 3))).rstrip()
     head = (glyph(status), Span(" "), Span(names, "strong"), Span("  "))
     lines = _paragraph(head, text, status, width)
@@ -77,7 +74,7 @@ def _trouble_lines(status: Status, text: str, try_: str, nodes: Sequence[NodeSum
 
 
 def _paragraph(head: tuple[Span, ...], text: str, style: str, width: int) -> list[tuple[Span, ...]]:
-    """The text after its head, and what does not fit there below it, a little to the right."""
+    """The text after its head, wrapped with an indent."""
     text = " ".join(clean(text).split())
     first = wrapped(text, max(12, width - sum(width_of(span.text) for span in head)))[0]
     rest = text[len(first) :].lstrip()
@@ -139,7 +136,7 @@ def _step_spans(job: JobSummary) -> list[Span]:
 
 
 def share_bar(job: JobSummary, cells: int) -> list[Span]:
-    """What the ranks of a job do, as a bar: each state its share, and never less than one cell."""
+    """States of a job's ranks as a bar; every state has at least one cell."""
     total = sum(job.counts.values())
     by_status: dict[Status, int] = defaultdict(int)
     for state, count in job.counts.items():
@@ -153,15 +150,10 @@ def share_bar(job: JobSummary, cells: int) -> list[Span]:
 
 
 def finding_lines(
-    findings: Sequence[Finding],
-    fleet: FleetSummary,
-    jobs: JobsSummary,
-    settled: bool,
-    width: int,
-    *,
+    findings: Sequence[Finding], fleet: FleetSummary, jobs: JobsSummary, settled: bool, width: int, *,
     diagnosed: bool = False,
-) -> tuple[Line, ...]:
-    """A line a finding, the worst first; without any, what has not been checked."""
+) -> tuple[Line, ...]:  # fmt: skip
+    """One line per finding, worst first; without any, what has not been checked."""
     if findings:
         return tuple(_finding_line(finding, width) for finding in findings)
     if not fleet.nodes:
@@ -174,14 +166,8 @@ def finding_lines(
         parts = ((unseen, "node"), (absent, "rank"))
         what = " and ".join(format.plural(number, noun) for number, noun in parts if number)
         return (Line((glyph("unknown"), Span(f" no alerts, but {what} not reporting", "muted"))),)
-    return (
-        Line(
-            (
-                glyph("ok"),
-                Span(" no alerts" if diagnosed else " no alerts · job progress not checked (d diagnoses)", "muted"),
-            )
-        ),
-    )
+    text = " no alerts" if diagnosed else " no alerts · job progress not checked (d diagnoses)"
+    return (Line((glyph("ok"), Span(text, "muted"))),)
 
 
 def _finding_line(finding: Finding, width: int) -> Line:

@@ -1,8 +1,9 @@
-"""1 Overview: is it moving? Nodes, GPUs, ranks and findings at one glance."""
+"""1 Overview: nodes, GPUs, ranks and findings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from textual import events
 from textual.app import ComposeResult
@@ -10,9 +11,7 @@ from textual.app import ComposeResult
 from ....core.store import GpuKey
 from ....present.spans import Span
 from ...keymap.actions import bindings, in_scope
-from ...models import detail
-from ...models.gpu_metrics import HEAT_METRICS, PeerRange, peer_range
-from ...models.heat_map import HeatRow, heat_row, host_row, pointed_spans, uuid_of
+from ...models.heat_map import HEAT_METRICS, HeatRow, PeerRange, heat_row, host_row, peer_range, pointed_spans, uuid_of
 from ...models.list_kind import Arrangement
 from ...models.node_summary import NodeSummary
 from ...models.table_export import ExportTable
@@ -22,20 +21,21 @@ from ...widgets.line_view import LineView
 from ...widgets.panel import Panel
 from ...widgets.report import LineReport
 from ..base import DetailProvider, GpuPageRequested, NodePageRequested, View
+from ..details import finding_in, gpu_in, job_in, node_in
 from ..gpus.columns import KIND
 from ..gpus.model import gpu_rows, ranks_on
 from .model import finding_lines, job_lines, node_lines
 
-#: The GPUs are compared with each other so often.
+#: Nanoseconds between two comparisons of the GPUs.
 _PEERS_EVERY_NS = 1_000_000_000
-#: From this width on the heading of the map has all figures of the GPU that is pointed at.
+#: Cells. From this width on the title of the map shows all metrics of the GPU under the cursor.
 _ALL_FIGURES = 76
-#: From this width on two columns of parts; below the second only one.
+#: Cells. From WIDE on findings are beside the map, below NARROW all parts are in one column.
 WIDE, NARROW = 100, 72
 
 
 class OverviewView(View):
-    """Four parts; which stand side by side depends on the width."""
+    """Four parts, in one or two columns."""
 
     scope = "overview"
     BINDINGS = bindings(in_scope("overview"))
@@ -51,7 +51,7 @@ class OverviewView(View):
         self._peers: PeerRange | None = None
         self._peers_due = 0  # console time of the last comparison, ns
         self._rows: dict[str, tuple[object, HeatRow]] = {}
-        self._frame: ScreenSnapshot | None = None
+        self._grid_rows = ""
 
     def compose(self) -> ComposeResult:
         yield Panel("NODES", self._node_list, id="nodes-panel")
@@ -60,32 +60,29 @@ class OverviewView(View):
         yield Panel("FINDINGS", self._finding_list, id="findings-panel")
 
     def initial_focus(self) -> HeatMap:
+        """The map."""
         return self._heat
 
     @property
     def arrangement(self) -> Arrangement:
+        """The metric of the map."""
         return Arrangement(metric="" if self._metric is HEAT_METRICS[0] else self._metric.name)
 
     def restore(self, arrangement: Arrangement) -> None:
+        """Apply a saved arrangement."""
         self._metric = next((metric for metric in HEAT_METRICS if metric.name == arrangement.metric), HEAT_METRICS[0])
-        if self._frame is not None:
-            self.show_snapshot(self._frame)
+        self._show_again()
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
+        """Draw this frame."""
         self._frame = frame
         for name in self._rows.keys() - frame.fleet.by_name.keys():
             del self._rows[name]
         self._node_list.show(node_lines(frame.fleet, self._node_list.size.width - 1))
         self._job_list.show(job_lines(frame.jobs, frame.settled, self._job_list.size.width - 1))
+        width, diagnosed = self._finding_list.size.width - 1, bool(frame.hang) or not frame.jobs.jobs
         self._finding_list.show(
-            finding_lines(
-                frame.findings,
-                frame.fleet,
-                frame.jobs,
-                frame.settled,
-                self._finding_list.size.width - 1,
-                diagnosed=bool(frame.hang) or not frame.jobs.jobs,
-            )
+            finding_lines(frame.findings, frame.fleet, frame.jobs, frame.settled, width, diagnosed=diagnosed)
         )
         self._compare(frame)
         self._heat.show([self._heat_row(node, frame) for node in frame.fleet.nodes], self._metric.heat.scale)
@@ -93,14 +90,14 @@ class OverviewView(View):
         self._share_room()
 
     def _compare(self, frame: ScreenSnapshot) -> None:
-        """What the GPUs have in common; looked at once a second, for it holds still."""
+        """Compute the range of the peers once per second."""
         if self._peers is None or abs(frame.now - self._peers_due) >= _PEERS_EVERY_NS:
             self._peers_due = frame.now
             fresh = (gpu for node in frame.fleet.nodes if node.fresh for gpu in frame.gpus.of(node.name))
             self._peers = peer_range(fresh, self._metric, self._peers)
 
     def _heat_row(self, node: NodeSummary, frame: ScreenSnapshot) -> HeatRow:
-        """The row of a node; the one before, where nothing of it changed."""
+        """The row of a node; the previous one if nothing in it changed."""
         host = None
         now = frame.nodes.get(node.name)
         if not frame.gpus and now and now.host:
@@ -128,7 +125,7 @@ class OverviewView(View):
         self._heat_panel.head("GPU", (*metric, *sim), self._under_cursor(frame))
 
     def _under_cursor(self, frame: ScreenSnapshot) -> tuple[Span, ...]:
-        """The figures of the cell that is pointed at, with its name."""
+        """Name and metrics of the cell under the cursor."""
         pointed = self._heat.pointed
         if pointed is None:
             return ()
@@ -141,17 +138,16 @@ class OverviewView(View):
             return (Span(f"{node} ", "muted"), Span(f"{row.cells[place].text} %", "text"))
         return pointed_spans(node, gpus[place], self._metric, all_of_it=self._heat.size.width >= _ALL_FIGURES)
 
-    # -- room --------------------------------------------------------------------------------------------------------
+    # -- layout ------------------------------------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "wide")
         self.set_class(event.size.width < NARROW, "narrow")
         self._share_room()
-        if self._frame is not None:  # lines are made for a width; a frozen picture gets no other frame
-            self.call_after_refresh(self.show_snapshot, self._frame)
+        self.call_after_refresh(self._show_again)  # a paused display gets no other frame
 
     def _share_room(self) -> None:
-        """Rows of the grid: each part as many lines as it has to say, the map the rest."""
+        """Heights of the grid rows: lists as needed, the map the rest."""
         height = self.size.height
         nodes, jobs = 1 + self._node_list.line_count(), 1 + self._job_list.line_count()
         quarter = height // 4
@@ -161,27 +157,24 @@ class OverviewView(View):
         else:
             first = _between(3, max(nodes, jobs), height * 2 // 5)
             rows = f"{first} 1fr" if self.has_class("wide") else f"{first} 1fr {last}"
-        if rows != self._given_rows:
-            self._given_rows = rows
+        if rows != self._grid_rows:
+            self._grid_rows = rows
             self.styles.grid_rows = rows
 
-    _given_rows = ""
-
-    # -- acting ------------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def action_metric(self) -> None:
-        """Show the next figure in the map."""
+        """Show the next metric in the map."""
         self._metric = HEAT_METRICS[(HEAT_METRICS.index(self._metric) + 1) % len(HEAT_METRICS)]
         self._peers = None
-        if self._frame is not None:
-            self.show_snapshot(self._frame)
+        self._show_again()
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if self._frame is not None:
             self._head(self._frame)
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        """A node and a GPU have pages of their own; everything else is told in a dialog."""
+        """Open the page of a node or a GPU; other details are shown in a dialog."""
         node = self.selected_node
         gpu = self._chosen_gpu() if event.view is self._heat else None
         if gpu is not None:
@@ -202,11 +195,12 @@ class OverviewView(View):
         return (chosen[0], uuid_of(gpus[chosen[1]])) if chosen[1] < len(gpus) else None
 
     def _is_bare(self, node: str | None) -> bool:
-        """Whether there is no GPU under the cursor, only its node."""
+        """Whether the cursor is on a node without a GPU."""
         chosen = self._heat.selected
         return self._frame is None or chosen is None or chosen[1] >= len(self._frame.gpus.of(node or ""))
 
     def export_tables(self) -> Sequence[ExportTable]:
+        """All GPUs, and those of the node under the cursor."""
         frame = self._frame
         if frame is None or not frame.gpus:
             return ()
@@ -222,42 +216,20 @@ class OverviewView(View):
 
     @property
     def selected_node(self) -> str | None:
+        """The node under the cursor of the list or the map."""
         if self._node_list.has_focus:
             return str(self._node_list.selected) if self._node_list.selected is not None else None
         return self._heat.selected[0] if self._heat.has_focus and self._heat.selected else None
 
     def detail_provider(self) -> DetailProvider | None:
-        lists = ((self._node_list, _node_detail), (self._job_list, _job_detail), (self._finding_list, _finding_detail))
-        for report, tell in lists:
-            key = report.selected
-            if report.has_focus and key is not None:
-                return lambda frame, key=key, tell=tell: tell(frame, key)  # type: ignore[misc]
+        """Details of the node, job, finding or GPU under the cursor."""
+        lists = ((self._node_list, node_in), (self._job_list, job_in), (self._finding_list, finding_in))
+        for report, detail in lists:
+            if report.has_focus and report.selected is not None:
+                return partial(detail, key=report.selected)
         chosen = self._heat.selected
-        if chosen is None:
-            return None
-        return lambda frame: _gpu_detail(frame, *chosen)
+        return None if chosen is None else lambda frame: gpu_in(frame, *chosen) or node_in(frame, chosen[0])
 
 
 def _between(least: int, wanted: int, most: int) -> int:
     return max(least, min(wanted, most))
-
-
-def _node_detail(frame: ScreenSnapshot, name: object) -> detail.Detail | None:
-    node = frame.fleet.by_name.get(str(name))
-    return detail.node_detail(node, frame.nodes.get(node.name)) if node else None
-
-
-def _job_detail(frame: ScreenSnapshot, key: object) -> detail.Detail | None:
-    return next((detail.job_detail(job) for job in frame.jobs.jobs if job.job == key), None)
-
-
-def _finding_detail(frame: ScreenSnapshot, key: object) -> detail.Detail | None:
-    findings = (finding for finding in frame.findings if (finding.id, finding.culprits) == key)
-    return next((detail.finding_detail(finding) for finding in findings), None)
-
-
-def _gpu_detail(frame: ScreenSnapshot, name: str, place: int) -> detail.Detail | None:
-    node, gpus = frame.fleet.by_name.get(name), frame.gpus.of(name)
-    if node is None:
-        return None
-    return detail.gpu_detail(node, gpus[place]) if place < len(gpus) else _node_detail(frame, name)

@@ -1,8 +1,9 @@
-"""The answer to a question as the screen shows it: a grid with columns of its own, and what can be drawn of it."""
+"""The result of a query as rows and as charts, and the completion of SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -20,7 +21,7 @@ from ...models.row import PlainRow
 from ...models.table_export import ExportTable
 
 ResultFormat = Literal["table", "line", "bar", "heat"]
-#: A column of the grid is no wider than this.
+#: Cells. Upper bound on the width of a column.
 _WIDEST: Final = 40
 _SHADES: Final = " ░▒▓█"
 #: Cells of labels beside bars and heat.
@@ -29,19 +30,20 @@ _LABEL: Final = 24
 
 @dataclass(frozen=True)
 class ResultRow(PlainRow):
-    """One row, at its place."""
+    """One row of the result; `key` is its index."""
 
     key: int
     values: tuple[Any, ...]
 
     @property
     def version(self) -> int:
+        """The index: rows never change."""
         return self.key
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What became of a question: rows, or the reason why there are none."""
+    """The outcome of a query: rows, or an error."""
 
     sql: str
     columns: tuple[str, ...] = ()
@@ -49,18 +51,18 @@ class QueryResult:
     rows: tuple[ResultRow, ...] = ()
     truncated: bool = False
     took_s: float = 0.0
-    damage: tuple[str, ...] = ()  # what of a session could not be read
+    damage: tuple[str, ...] = ()  # parts of the session that could not be read
     error: str = ""
 
     def head(self) -> str:
-        """How many, of how many, how long it took, and what it lacks."""
-        count = f"{format.count(len(self.rows))} row{'s' * (len(self.rows) != 1)}"
+        """Number of rows, duration, and what could not be read."""
         lacks = f"; skipped (unreadable): {clean(', '.join(self.damage))}" if self.damage else ""
-        return f"{count}{' (truncated)' if self.truncated else ''} in {self.took_s:.2f} s{lacks}"
+        truncated = " (truncated)" if self.truncated else ""
+        return f"{format.plural(len(self.rows), 'row')}{truncated} in {self.took_s:.2f} s{lacks}"
 
     @cached_property
     def numeric(self) -> tuple[int, ...]:
-        """The places of columns that have figures."""
+        """Indices of numeric columns."""
         return tuple(
             index for index in range(len(self.columns))
             if any(_is_figure(row.values[index]) for row in self.rows)
@@ -68,26 +70,26 @@ class QueryResult:
         )  # fmt: skip
 
     def drawings(self) -> tuple[ResultFormat, ...]:
-        """The ways in which it can be shown."""
+        """The formats it can be shown in."""
         if not self.rows or not self.numeric:
             return ("table",)
-        ways: list[ResultFormat] = ["table", "line", "bar"]
+        formats: list[ResultFormat] = ["table", "line", "bar"]
         if len(self.columns) >= 3 and self.numeric[-1] not in (0, 1):
-            ways.append("heat")
-        return tuple(ways)
+            formats.append("heat")
+        return tuple(formats)
 
     def width_of(self, index: int) -> int:
-        """Cells that a column needs."""
+        """Width of a column in cells."""
         longest = max((width_of(cell(row.values[index])) for row in self.rows[:500]), default=0)
         return min(_WIDEST, max(longest, width_of(self.title(index))))
 
     def title(self, index: int) -> str:
-        """A column's name, with its unit where the name does not say it."""
+        """Name of a column, with its unit unless the name ends with it."""
         name, unit = clean(self.columns[index]), self.units[index]
         return f"{name} {unit}" if unit in ("°C",) or (unit == "ns" and not name.endswith("_ns")) else name
 
     def export_tables(self, selected: ResultRow | None) -> list[ExportTable]:
-        """What of it can be saved."""
+        """The result, and the selected row."""
         if not self.rows:
             return []
         rows = f"{len(self.rows)} rows{' (truncated)' if self.truncated else ''}"
@@ -98,7 +100,7 @@ class QueryResult:
 
     @cached_property
     def kind(self) -> ListKind[ResultRow]:
-        """How its rows are written when they leave the console."""
+        """The kind of its rows, for copy and export."""
         return ListKind(
             noun="answer", sort=self.columns[0] if self.columns else "",
             fields={name: _field(name, index) for index, name in enumerate(self.columns)},
@@ -108,7 +110,7 @@ class QueryResult:
 
 
 def cell(value: Any) -> str:
-    """A value in a grid."""
+    """A value as text."""
     match value:
         case None:
             return format.UNKNOWN
@@ -140,61 +142,61 @@ def _is_figure(value: Any) -> bool:
 # -- drawings ----------------------------------------------------------------------------------------------------------
 
 
-def chart_lines(answer: QueryResult, how: ResultFormat, width: int, height: int) -> list[Line]:
-    """That drawing of the answer, in so much room; what does not fit is counted in its last line."""
+def chart_lines(result: QueryResult, how: ResultFormat, width: int, height: int) -> list[Line]:
+    """The result as a chart of at most `width` cells and `height` lines (of the curve)."""
     if how == "bar":
-        return _bars(answer, width)
+        return _bars(result, width)
     if how == "heat":
-        return _heat(answer, width)
-    return _curve(answer, width, height)
+        return _heat(result, width)
+    return _curve(result, width, height)
 
 
-def _curve(answer: QueryResult, width: int, height: int) -> list[Line]:
-    """The last column of figures, row by row; below it the first column's values at both ends."""
-    index = answer.numeric[-1]
-    values = np.array([np.nan if row.values[index] is None else float(row.values[index]) for row in answer.rows])
+def _curve(result: QueryResult, width: int, height: int) -> list[Line]:
+    """The last numeric column by row, labelled with the first column at both ends."""
+    index = result.numeric[-1]
+    values = np.array([np.nan if row.values[index] is None else float(row.values[index]) for row in result.rows])
     numbers = values[~np.isnan(values)]
     least = float(numbers.min()) if numbers.size else 0.0
-    plot = Plot(answer.title(index), "", values, low=min(0.0, least))
+    plot = Plot(result.title(index), "", values, low=min(0.0, least))
     curve, room = max(3, height - 4), max(1, width - 9)
-    lines = [_heading(answer, index, plot)]
+    lines = [_heading(result, index, plot)]
     labels = {0: plot.top, curve - 1: plot.low}
     for y, dots in enumerate(braille(_stretched(values, 2 * room), room, curve, plot.low, plot.top)):
         label = short(labels[y]) if y in labels else ""
         lines.append(Line((Span(f"{label:>6} ", "muted"), Span("┤" if label else "│", "rule"), Span(dots, "accent"))))
     lines.append(Line((Span(" " * 7), Span("└" + "─" * room, "rule"))))
     first, last = (
-        cell(answer.rows[end].values[0]) if index else f"row {end % len(answer.rows) + 1}" for end in (0, -1)
+        cell(result.rows[end].values[0]) if index else f"row {end % len(result.rows) + 1}" for end in (0, -1)
     )
     gap = max(1, room - width_of(first) - width_of(last))
     return [*lines, plain(" " * 8 + first + " " * gap + last, "muted")]
 
 
 def _stretched(values: np.ndarray[Any, np.dtype[np.float64]], columns: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Few values over the whole width."""
+    """The values, repeated if they are fewer than the columns."""
     if len(values) >= columns:
         return values
     stretched: np.ndarray[Any, np.dtype[np.float64]] = values[np.arange(columns) * len(values) // columns]
     return stretched
 
 
-def _heading(answer: QueryResult, index: int, plot: Plot) -> Line:
-    spans = [Span(answer.title(index), "strong")]
+def _heading(result: QueryResult, index: int, plot: Plot) -> Line:
+    spans = [Span(result.title(index), "strong")]
     for name, value in zip(("min", "avg", "max"), plot.summary(), strict=True):
         spans += [Span(f"  {name} ", "muted"), Span(short(value))]
     return Line(tuple(spans))
 
 
-def _bars(answer: QueryResult, width: int) -> list[Line]:
-    """A bar a row, beside what its other columns say."""
-    index = answer.numeric[-1]
-    numbers = [row.values[index] for row in answer.rows if row.values[index] is not None]
+def _bars(result: QueryResult, width: int) -> list[Line]:
+    """One bar per row, labelled with the other columns."""
+    index = result.numeric[-1]
+    numbers = [row.values[index] for row in result.rows if row.values[index] is not None]
     most = max(map(abs, numbers), default=0) or 1
-    labels = [_label(row, index) for row in answer.rows]
+    labels = [_label(row, index) for row in result.rows]
     label = min(_LABEL, max(map(width_of, labels)))
     room = max(1, width - label - 12)
-    lines = [plain(answer.title(index), "strong")]
-    for row, text in zip(answer.rows, labels, strict=True):
+    lines = [plain(result.title(index), "strong")]
+    for row, text in zip(result.rows, labels, strict=True):
         value = row.values[index]
         bar = "" if value is None else _bar(abs(value) / most, room)
         lines.append(Line((Span(fit(text, label) + " "), Span(bar, "accent"), Span(f" {cell(value)}", "muted"))))
@@ -211,19 +213,19 @@ def _bar(share: float, room: int) -> str:
     return "█" * (eighths // 8) + ("▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else "")
 
 
-def _heat(answer: QueryResult, width: int) -> list[Line]:
-    """The first column down, the second across, the last figure as a shade; two cells each where there is room."""
-    index = answer.numeric[-1]
-    down = list(dict.fromkeys(row.values[0] for row in answer.rows if _can_be_key(row.values[0])))
-    across = list(dict.fromkeys(row.values[1] for row in answer.rows if _can_be_key(row.values[1])))
-    values = {tuple(row.values[:2]): row.values[index] for row in answer.rows if all(map(_can_be_key, row.values[:2]))}
+def _heat(result: QueryResult, width: int) -> list[Line]:
+    """First column down, second across, last numeric one as shade; two cells each if they fit."""
+    index = result.numeric[-1]
+    down = list(dict.fromkeys(row.values[0] for row in result.rows if _can_be_key(row.values[0])))
+    across = list(dict.fromkeys(row.values[1] for row in result.rows if _can_be_key(row.values[1])))
+    values = {tuple(row.values[:2]): row.values[index] for row in result.rows if all(map(_can_be_key, row.values[:2]))}
     numbers = [value for value in values.values() if value is not None]
     least, most = (min(numbers), max(numbers)) if numbers else (0, 0)
     label = min(_LABEL, max([0, *(width_of(cell(each)) for each in down)]))
     shown = across[: max(1, width - label - 2)]
     size = 2 if 2 * len(shown) <= width - label - 2 else 1
     scale = f"{_SHADES[1]} {short(least)}  …  {_SHADES[-1]} {short(most)}"
-    lines = [Line((Span(answer.title(index), "strong"), Span(f"  {scale}", "muted")))]
+    lines = [Line((Span(result.title(index), "strong"), Span(f"  {scale}", "muted")))]
     for each in down:
         cells = "".join(_shade(values.get((each, other)), least, most) * size for other in shown)
         lines.append(Line((Span(f"{fit(cell(each), label)} "), Span(cells, "accent"))))
@@ -246,8 +248,43 @@ def _shade(value: float | None, least: float, most: float) -> str:
 
 
 def rows_of(rows: Sequence[Sequence[Any]]) -> tuple[ResultRow, ...]:
-    """The rows of a grid."""
+    """The rows of a result."""
     return tuple(ResultRow(index, tuple(values)) for index, values in enumerate(rows))
 
 
-__all__ = ["QueryResult", "ResultFormat", "ResultRow", "cell", "chart_lines", "rows_of"]
+#: SQL keywords that completion offers.
+_SQL: Final = (
+    "SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT", "JOIN", "USING", "DESCRIBE", "DISTINCT", "HAVING",
+    "BETWEEN", "DESC", "COUNT(*)", "avg(", "min(", "max(", "sum(", "median(", "quantile_cont(", "list(",
+)  # fmt: skip
+#: Keywords that a table follows.
+_BEFORE_TABLE: Final = ("FROM", "JOIN", "DESCRIBE", "DESC", "SUMMARIZE")
+
+
+@dataclass(frozen=True)
+class SqlCompletion:
+    """Options for the word from `start` to `end`, likeliest first."""
+
+    start: int
+    end: int
+    options: tuple[str, ...]
+
+
+def complete(text: str, cursor: int, names: Mapping[str, Sequence[str]]) -> SqlCompletion:
+    """Completions of the word before the cursor; `names` are the tables with their columns."""
+    match = re.search(r"\w*$", text[:cursor])
+    assert match is not None
+    start, begun = match.start(), match[0].casefold()
+    before = re.findall(r"\w+|\S", text[:start])
+    mentioned = [name for name in names if re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)]
+    columns = list(dict.fromkeys(column for name in mentioned for column in names[name]))
+    if before and before[-1].upper() in _BEFORE_TABLE:
+        candidates: list[str] = list(names)
+    elif not before:
+        candidates = [*_SQL, *names]
+    else:
+        candidates = [*columns, *_SQL, *names]
+    options = [word for word in dict.fromkeys(candidates) if word.casefold().startswith(begun)]
+    if options == [text[start:cursor]]:
+        options = []
+    return SqlCompletion(start, cursor, tuple(options))

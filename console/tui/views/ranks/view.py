@@ -1,4 +1,4 @@
-"""2 Ranks: a row a rank, thousands of them, jobs never mixed, missing ranks among the others."""
+"""2 Ranks: one row per rank, missing ones included, grouped by job."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from textual.app import ComposeResult
-
-from ....core.store import ProcessKey
-from ....core.versioned_table import Table
 from ....present.spans import Line, Span, plain
-from ....records import Process
-from ...models import detail
 from ...models.grouping import GroupHeader
-from ...models.job_ranks import RankKey, RankListRow
+from ...models.job_ranks import RankListRow
 from ...models.list_kind import row_predicate
 from ...snapshot import ScreenSnapshot
 from ...widgets.record_grid import GridColumn, RecordGrid, as_arranged
 from ..base import DetailProvider
+from ..details import job_in, rank_in
 from ..list_view import ListView, column, row_context
 from .model import FIELDS, KIND, rank_rows, watched_field
 
-#: In their order on the screen. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS, wchan; at 60 the first few.
+#: In screen order. At 80 cells: rank, state, node, gpu, pid, step, CPU, RSS, wchan.
 COLUMNS: tuple[GridColumn[RankListRow], ...] = (
     column(FIELDS["rank"], 5, right=True, leads=True),
     column(FIELDS["state"], 12, grow=8, leads=True),
@@ -58,7 +53,7 @@ _NOTHING = (
 
 
 class RanksView(ListView[RankListRow]):
-    """The grid under its filter, or a few words where there is nothing to list."""
+    """The grid, with a column for every watched variable."""
 
     scope = "ranks"
     kind, columns = KIND, COLUMNS
@@ -67,35 +62,25 @@ class RanksView(ListView[RankListRow]):
         super().__init__(RecordGrid(COLUMNS, id="grid"), id=id)  # type: ignore[arg-type]
         self._watched: tuple[str, ...] = ()
 
-    def compose(self) -> ComposeResult:
-        yield self._filter
-        yield self._grid
-        yield self._nothing
-
-    def initial_focus(self) -> RecordGrid[GroupHeader | RankListRow]:
-        return self._grid
-
-    # -- the rows ----------------------------------------------------------------------------------------------------
-
     def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
+        """The jobs."""
         return (frame.jobs, frame.settled)
 
-    def all_rows(self, frame: ScreenSnapshot) -> Sequence[RankListRow]:
+    def make_rows(self, frame: ScreenSnapshot) -> Sequence[RankListRow]:
+        """One row per rank, missing ones included."""
         return [row for job in frame.jobs.jobs for row in job.rows]
 
-    def count(self, frame: ScreenSnapshot) -> int:
-        return sum(len(job.rows) for job in frame.jobs.jobs)
-
     def arranged_rows(self, frame: ScreenSnapshot) -> Sequence[GroupHeader | RankListRow]:
-        self._watch(frame.jobs.watched)
+        """The rows, filtered, sorted and grouped within their jobs."""
+        self._set_watched(frame.jobs.watched)
         context = row_context(frame)
         passes = row_predicate(self._filter.wanted, context)
         return rank_rows(
             frame.jobs, self._arranged, context=context, passes=passes, steady=self._steady, kind=self.kind
         )
 
-    def _watch(self, names: tuple[str, ...]) -> None:
-        """A column for each variable that is watched, beside the step; `step` has one in any case."""
+    def _set_watched(self, names: tuple[str, ...]) -> None:
+        """Add a column for each watched variable behind the step, which has one anyway."""
         if names == self._watched:
             return
         self._watched = names
@@ -108,40 +93,22 @@ class RanksView(ListView[RankListRow]):
         self._grid.set_columns(as_arranged(columns, self._arranged.columns, self._arranged.hidden))
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
+        """How ranks are detected."""
         return _NOTHING if frame.settled else (plain("discovering ranks …", "muted"),)
 
-    # -- what is under the cursor ------------------------------------------------------------------------------------
+    # -- selection ---------------------------------------------------------------------------------------------------
 
     @property
     def selected_node(self) -> str | None:
+        """The node of the rank or the group under the cursor."""
         row = self._grid.selected
         if isinstance(row, GroupHeader):
             return row.node
         return row.rank.node if row is not None and row.rank else None
 
     def detail_provider(self) -> DetailProvider | None:
+        """Details of the rank, or of the job of the group, under the cursor."""
         row = self._grid.selected
         if row is None:
             return None
-        if isinstance(row, RankListRow):
-            return partial(_rank_detail, key=row.key)
-        return partial(_job_detail, job=row.part)
-
-
-def _rank_detail(frame: ScreenSnapshot, key: RankKey) -> detail.Detail | None:
-    for job in frame.jobs.jobs:
-        for row in job.rows if job.job == key[0] else ():
-            if row.key == key:
-                return detail.rank_detail(row, _command(row, frame.processes))
-    return None
-
-
-def _command(row: RankListRow, processes: Table[ProcessKey, Process]) -> str | None:
-    if row.rank is None:
-        return None
-    process = processes.get((row.rank.node, row.rank.pid, row.rank.start_ticks))
-    return process.cmdline if process else None
-
-
-def _job_detail(frame: ScreenSnapshot, job: str) -> detail.Detail | None:
-    return next((detail.job_detail(summary) for summary in frame.jobs.jobs if summary.job == job), None)
+        return partial(rank_in, key=row.key) if isinstance(row, RankListRow) else partial(job_in, key=row.part)

@@ -1,4 +1,4 @@
-"""The Skew view: lanes with error bars, the detail of a rank, notes without data."""
+"""The Skew view as text: lanes with error bars, details of a rank, notes without data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOTHING: Final[dict[SyncPointKind, tuple[Line, ...]]] = {
 
 
 def of_job(seen: SkewSnapshot, job: str) -> SkewSnapshot:
-    """What is seen of one job; all of it where none is named."""
+    """The lateness of one job; of all jobs without a name."""
     if not job:
         return seen
     collectives, steps, captures = (
@@ -45,14 +45,14 @@ def of_job(seen: SkewSnapshot, job: str) -> SkewSnapshot:
 
 
 def job_spans(job: str) -> tuple[Span, ...]:
-    """`only llama-70b · Esc all jobs`."""
+    """`only job llama-70b  Esc all jobs`; nothing if all are shown."""
     if not job:
         return ()
     return (Span("  only job ", "muted"), Span(clean(job), "strong"), Span("  Esc", "key"), Span(" all jobs", "muted"))
 
 
 def lanes(skews: Sequence[JobSkew]) -> tuple[Lane, ...]:
-    """A lane a rank: its median lateness after the first, late ranks at the top; grey where it is below the bound."""
+    """One lane per rank with its median lateness after the first, late ranks first; grey if within the clock error."""
     several = len(skews) > 1
     ranks = [rank for skew in skews for rank in skew.ranks]
     ranks.sort(key=lambda skew: (not skew.is_culprit, not skew.is_resolved, -skew.median_ns, skew.job, skew.rank))
@@ -67,22 +67,22 @@ def lanes(skews: Sequence[JobSkew]) -> tuple[Lane, ...]:
 
 
 def status_of(rank: RankSkew) -> Status:
-    """Red who is last beyond chance, grey what the clocks cannot tell."""
+    """`failed` for consistent stragglers, `unknown` for lateness within the clock error."""
     if rank.is_culprit:
         return "failed"
     return "ok" if rank.is_resolved else "unknown"
 
 
 def rank_of(seen: SkewSnapshot, kind: SyncPointKind, key: object) -> RankSkew | None:
-    """The rank of a lane or a line."""
+    """The rank of the lane or line with that key."""
     return next((rank for skew in of_kind(seen, kind) for rank in skew.ranks if rank.key == key), None)
 
 
 def rank_skew_detail(rank: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) -> Detail:
-    """Everything about one rank's lateness."""
+    """Details of one rank's lateness."""
     gpu = gpu_text(rank, seen.gpus)
     share = "" if rank.share_last is None else f" ({100 * rank.share_last:.0f} %)"
-    chance = "" if rank.chance is None else f"; by chance: {rank.chance:.2g}"
+    chance = "" if rank.chance is None else f"; p = {rank.chance:.2g}"
     facts = [
         Fact("node", clean(rank.node)), Fact("job", clean(rank.job)),
         Fact("lateness", f"{millis(rank.median_ns)} ± {millis(rank.bound_ns)} ms after the first (median)"),

@@ -1,4 +1,4 @@
-"""4 Skew: who arrives late, lane by lane with its error bar; who is last again and again, and what that costs."""
+"""4 Skew: lateness of every rank with error bars, consistent stragglers, and what they cost."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ from ...models.detail import Detail
 from ...snapshot import ScreenSnapshot
 from ...widgets.bar import Bar
 from ...widgets.lanes import Lanes
-from ...widgets.progress import Progress
 from ...widgets.report import LineReport
-from ..base import CancelRequested, DetailProvider, View
+from ..base import EDGE, CaptureView, DetailProvider
 from .model import NOTHING, as_text, job_spans, lanes, of_job, rank_of, rank_skew_detail
 
-#: From this width on the table stands beside the lanes.
+#: Cells. From this width on the table is beside the lanes.
 WIDE = 130
-#: Below the lanes the table takes so much of the height at most.
+#: Share of the height. Upper bound on the table below the lanes.
 _MOST_TABLE = 0.5
-_EDGE = Span("─ ", "rule")
 
 
-class SkewView(View):
-    """Lanes and, beside or below them, the table. `m` looks at other meetings."""
+class SkewView(CaptureView):
+    """Lanes and, beside or below them, the table, at collectives, steps or captures. `_job` is by default all jobs."""
 
     scope = "skew"
     BINDINGS = bindings(in_scope("skew"))
@@ -38,14 +36,10 @@ class SkewView(View):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._head = Bar(fill="─")
-        self._progress = Progress(id="skew-progress")
         self._lanes = Lanes("rank", "late ms", "ms", id="skew-lanes")
         self._table = LineReport(id="skew-table")
         self._nothing = LineReport(id="skew-nothing")
         self._kind: SyncPointKind = "collectives"
-        self._job = ""  # only this one is shown; empty: every job
-        self._frame: ScreenSnapshot | None = None
-        self._shown: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
         yield self._head
@@ -55,34 +49,19 @@ class SkewView(View):
             yield self._lanes
             yield self._table
 
-    def on_mount(self) -> None:
-        self._progress.display = False
-
     def initial_focus(self) -> Widget:
+        """The lanes, or the text in their place."""
         return self._lanes if self._lanes.lanes else self._nothing
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def show_snapshot(self, frame: ScreenSnapshot) -> None:
-        self._frame = frame
-        self._show_progress(frame)
-        basis = (frame.skew, self._kind, self._job, self.size)
-        if basis != self._shown:
-            self._shown = basis
-            self._write(frame)
-
-    def _show_progress(self, frame: ScreenSnapshot) -> None:
-        now = frame.capturing
-        if now is None and self._progress.has_focus:
-            self.screen.set_focus(self.initial_focus())
-        self._progress.display = now is not None
-        if now is not None:
-            self._progress.show(now.verb, now.read, now.ranks, "ranks", round(now.elapsed_s, 1))
+    def _basis(self, frame: ScreenSnapshot) -> tuple[object, ...]:
+        return (frame.skew, self._kind, self._job, self.size)
 
     def _write(self, frame: ScreenSnapshot) -> None:
         seen = of_job(frame.skew, self._job)
         skews = of_kind(seen, self._kind)
-        self._head.show((_EDGE, Span("SKEW", "accent"), *job_spans(self._job), *head_spans(seen, self._kind)))
+        self._head.show((EDGE, Span("SKEW", "accent"), *job_spans(self._job), *head_spans(seen, self._kind)))
         self.set_class(not skews, "empty")
         self._nothing.show(NOTHING[self._kind])
         drawn = lanes(skews)
@@ -104,22 +83,11 @@ class SkewView(View):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "wide")
-        if self._frame is not None:
-            self.call_after_refresh(self.show_snapshot, self._frame)
 
-    def focus_job(self, job: str) -> None:
-        self._job = job
-        if self._frame is not None:
-            self.show_snapshot(self._frame)
-
-    # -- acting ------------------------------------------------------------------------------------------------------
-
-    def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
-        event.stop()
-        self.post_message(CancelRequested())
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def on_escape(self) -> bool:
-        """Escape gives up the capture that is under way, first; then it leads from one job back to all of them."""
+        """Cancel the running capture, or go back from one job to all."""
         if self._progress.display:
             self._progress.action_cancel()
         elif self._job:
@@ -128,18 +96,18 @@ class SkewView(View):
             return False
         return True
 
-    def action_meetings(self) -> None:
-        """The next kind of meeting: collectives, steps, captures."""
+    def action_mode(self) -> None:
+        """Show the next of: collectives, steps, captures."""
         self._kind = KINDS[(KINDS.index(self._kind) + 1) % len(KINDS)]
-        if self._frame is not None:
-            self.show_snapshot(self._frame)
+        self._show_again()
 
     def action_copy(self) -> None:
-        """Everything here, as text."""
+        """Copy the view as text."""
         if self._frame is not None:
             cast(BaseApp, self.app).copy(as_text(of_job(self._frame.skew, self._job), self._kind), "skew")
 
     def detail_provider(self) -> DetailProvider | None:
+        """Details of the rank under the cursor."""
         key, kind = (self._table if self._table.has_focus else self._lanes).selected, self._kind
         if key is None:
             return None
@@ -153,6 +121,7 @@ class SkewView(View):
 
     @property
     def selected_node(self) -> str | None:
+        """The node of the rank under the cursor."""
         if self._frame is None or self._lanes.selected is None:
             return None
         rank = rank_of(self._frame.skew, self._kind, self._lanes.selected)

@@ -1,4 +1,4 @@
-"""The topology on the screen: the classes with their differences, the matrix as cells, and what stands below it."""
+"""The Topology view as text: classes with their differences, the matrix as cells, the tree below it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ....analysis.topology.routes import between
 from ....present.spans import Line, Span, cut, plain, wrapped
 from ....present.status import GLYPHS
 from ....text.cells import clean, fit, width_of
+from ....text.format import plural
 from ....text.nodeset_fold import fold
 from ....topology.groups import group_lines, unknown_lines
 from ....topology.pair_queries import access_text, pair_lines, path_lines, route_text
@@ -29,11 +30,11 @@ class TopologySelection(NamedTuple):
 
 
 def class_lines(fleet: TopologySnapshot, unfolded: Collection[str], width: int) -> tuple[Line, ...]:
-    """A line a class and one a difference; the nodes of an unfolded class below it."""
+    """One line per class and per difference; the nodes of an unfolded class below it."""
     lines: list[Line] = []
     for made in fleet.classes:
         key = TopologySelection("class", made.name)
-        count = f"{len(made.nodes)} node{'s' * (len(made.nodes) != 1)}"
+        count = plural(len(made.nodes), "node")
         mark = "▾" if made.name in unfolded else "▸"
         head = (Span(f"{mark} ", "muted"), Span(f"class {made.name}", "strong"), Span(f"  {count}  ", "text"),
                 Span(fold(made.nodes), "accent"), Span(f"  {clean(made.title)}", "muted"))  # fmt: skip
@@ -57,7 +58,7 @@ def _difference(difference: Difference, node: str, width: int, indent: str = "  
 
 
 def shown(fleet: TopologySnapshot, chosen: TopologySelection | None) -> tuple[NodeTopology, tuple[str, ...]] | None:
-    """The topology to draw, and the nodes whose ranks stand on it; None where it is not there any more."""
+    """The topology to draw, and the nodes whose ranks are on it; None once it is gone."""
     if chosen is None:
         return None
     if chosen.kind == "node":
@@ -71,7 +72,7 @@ def shown(fleet: TopologySnapshot, chosen: TopologySelection | None) -> tuple[No
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """One word of the matrix; `differs` where the class that this one is compared with has another."""
+    """One word of the matrix; `differs` if it is another in the class that this one is compared with."""
 
     text: str
     style: str = "text"
@@ -80,9 +81,7 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class CellGrid:
-    """`labels` head the rows, `heads` the columns: as many of these as there are rows, then ranks, groups, NUMA node,
-    CPUs.
-    """
+    """`labels` head the rows; `heads` the columns: one per row, then ranks, groups, NUMA node, CPUs."""
 
     labels: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
@@ -90,6 +89,7 @@ class CellGrid:
 
     @property
     def widths(self) -> tuple[int, ...]:
+        """Width of each column in cells."""
         return tuple(max(width_of(head), *(width_of(row[index].text) for row in self.rows))
                      for index, head in enumerate(self.heads))  # fmt: skip
 
@@ -111,7 +111,7 @@ def grid(fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str]) 
 
 
 def _odd_pairs(made: NodeClass | None) -> set[frozenset[str]]:
-    """The pairs of a class that are related in another way than in the class that it is compared with."""
+    """Pairs of devices whose relation is another in the class that this one is compared with."""
     return {
         frozenset((difference.devices[0], other))
         for difference in (made.differences if made else ())
@@ -127,7 +127,7 @@ def _style(word: str) -> str:
 
 
 def pair_text(fleet: TopologySnapshot, topology: NodeTopology, row: int, column: int) -> str:
-    """What is known of the two devices at a cell, in one line."""
+    """The two devices of a cell, in one line."""
     if row >= len(topology.devices) or column >= len(topology.devices):
         return ""
     device, other = topology.devices[row], topology.devices[column]
@@ -143,7 +143,7 @@ def pair_text(fleet: TopologySnapshot, topology: NodeTopology, row: int, column:
 
 
 def pair_detail(fleet: TopologySnapshot, topology: NodeTopology, row: int, column: int) -> Detail | None:
-    """The same with every station of the path."""
+    """Details of the two devices of a cell, with every hop of the path."""
     if row >= len(topology.devices) or column >= len(topology.devices):
         return None
     device, other = topology.devices[row], topology.devices[column]
@@ -179,12 +179,12 @@ def _device_detail(fleet: TopologySnapshot, topology: NodeTopology, device: Devi
     return Detail(f"{clean(topology.node)}  {device.label}", "ok", tuple(facts))
 
 
-#: Pairs of GPUs, and what holds for them.
+#: Pairs of GPUs, and their capabilities.
 Pairs = tuple[tuple[str, str], ...]
 
 
 def pairs_of(topology: NodeTopology) -> Pairs:
-    """What any two GPUs can do: some fifty milliseconds for eight of them, so keep it as long as the topology lasts."""
+    """Capabilities of all pairs of GPUs. Takes 50 ms for eight GPUs: cache it."""
     return tuple(pair_lines(topology))
 
 
@@ -194,7 +194,7 @@ def pairs_of(topology: NodeTopology) -> Pairs:
 def drawing_lines(
     fleet: TopologySnapshot, topology: NodeTopology, nodes: Sequence[str], pairs: Pairs, width: int
 ) -> tuple[Line, ...]:
-    """The node as a tree, the parallel groups on it, what any two GPUs can do (`pairs_of`), what the words mean."""
+    """Tree of the node, parallel groups on it, pairs of GPUs (from `pairs_of`), legend."""
     lines = [line for drawn in drawing(fleet, topology.node) for line in _drawn_lines(drawn, width)]
     lines += _group_lines(fleet, nodes, width)
     if pairs:
@@ -237,5 +237,5 @@ def _drawn_lines(drawn: Drawn, width: int) -> Iterator[Line]:
 
 def head_text(fleet: TopologySnapshot) -> str:
     """`3 classes  7 nodes`."""
-    classes, nodes = len(fleet.classes), sum(len(made.nodes) for made in fleet.classes)
-    return f"{classes} class{'es' * (classes != 1)}  {nodes} node{'s' * (nodes != 1)}"
+    nodes = sum(len(made.nodes) for made in fleet.classes)
+    return f"{plural(len(fleet.classes), 'class', 'classes')}  {plural(nodes, 'node')}"

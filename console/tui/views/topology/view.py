@@ -1,4 +1,4 @@
-"""5 Topology: the classes of nodes that are alike, the matrix of one of them or of a node, and its drawing."""
+"""5 Topology: classes of identical nodes, the matrix of a class or a node, and its tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...widgets.bar import Bar
 from ...widgets.line_view import LineView
 from ...widgets.matrix_grid import MatrixGrid
 from ...widgets.report import LineReport
-from ..base import DetailProvider, NodePageRequested, View
+from ..base import EDGE, DetailProvider, NodePageRequested, View
 from .model import (
     Pairs,
     TopologySelection,
@@ -36,18 +36,17 @@ from .model import (
     shown,
 )
 
-#: From this height on matrix and drawing stand on the screen together.
+#: Lines. From this height on matrix and tree are shown together.
 TALL = 30
 _NOTHING = (
     plain("No topology reported yet."),
     plain(""),
     plain("Agents report it within seconds of connecting, and when it changes.", "muted"),
 )
-_EDGE = Span("─ ", "rule")
 
 
 class TopologyView(View):
-    """Three parts: the classes, the matrix of what is chosen among them, and the drawing below it."""
+    """The classes, the matrix of the chosen class or node, and its tree below."""
 
     scope = "topology"
     BINDINGS = bindings(in_scope("topology"))
@@ -59,12 +58,11 @@ class TopologyView(View):
         self._matrix = MatrixGrid(id="topo-matrix")
         self._pair = Bar(id="topo-pair")
         self._unfolded: set[str] = set()
-        self._drawing = False  # the drawing in the place of the matrix, where both do not fit
+        self._drawing = False  # the tree in place of the matrix, if both do not fit
         self._folding = False
-        self._frame: ScreenSnapshot | None = None
         self._pairs: tuple[NodeTopology | None, Pairs] = (None, ())
-        self._listed: tuple[object, ...] = ()  # what the list of classes was made of
-        self._drawn: tuple[object, ...] = ()  # and the picture
+        self._listed: tuple[object, ...] = ()  # what the list of classes was drawn from
+        self._drawn: tuple[object, ...] = ()  # what the matrix was drawn from
 
     def compose(self) -> ComposeResult:
         yield self._head
@@ -75,17 +73,19 @@ class TopologyView(View):
         yield self._below
 
     def initial_focus(self) -> Widget:
+        """The list of classes."""
         return self._list
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
+        """Draw this frame."""
         self._frame = frame
         self._fold(frame)
         self._draw()
 
     def _fold(self, frame: ScreenSnapshot) -> None:
-        """Fold what changed; in a thread where that is much, and then the next frame shows it."""
+        """Fold what changed; if that is much, in a thread, for the next frame."""
         fold = frame.topology
         if self._folding or not fold.is_wanted:
             return
@@ -118,14 +118,14 @@ class TopologyView(View):
         basis = (fleet.classes, frozenset(self._unfolded), self.size, self._drawing)
         if basis != self._listed:
             self._listed = basis
-            self._head.show((_EDGE, Span("TOPOLOGY", "accent"), Span(f"  {head_text(fleet)} ", "muted")))
+            self._head.show((EDGE, Span("TOPOLOGY", "accent"), Span(f"  {head_text(fleet)} ", "muted")))
             lines: tuple[Line, ...] = class_lines(fleet, self._unfolded, max(20, self.size.width - 3))
             self._list.show(lines or _NOTHING)
             self._lay_out(len(lines or _NOTHING))
         self._draw_chosen(fleet)
 
     def _draw_chosen(self, fleet: TopologySnapshot) -> None:
-        """The picture of what is chosen; nothing is made anew where nothing changed within the same second."""
+        """Draw the chosen class or node, if it changed or once per second."""
         chosen = self._chosen
         drawn = shown(fleet, chosen)
         second = self._frame.now // 1_000_000_000 if self._frame else 0
@@ -141,7 +141,7 @@ class TopologyView(View):
         sim = [Span(" SIM", "warning")] if topology.simulated else []
         name = f"class {chosen.name}" if chosen.kind == "class" else chosen.name
         model = f"  drawn from {topology.node}" if chosen.kind == "class" and len(nodes) > 1 else ""
-        self._title.show((_EDGE, Span(name, "accent"), *sim, Span(f"{model} ", "muted")))
+        self._title.show((EDGE, Span(name, "accent"), *sim, Span(f"{model} ", "muted")))
         made = grid(fleet, topology, nodes)
         self._matrix.show(made)
         rows = len(made.rows) + 1
@@ -154,7 +154,7 @@ class TopologyView(View):
         self._below.show(drawing_lines(fleet, topology, nodes, self._pairs[1], max(20, self.size.width - 3)))
 
     def _lay_out(self, lines: int) -> None:
-        """As many lines for the classes as they need, a third of the height at most; the rest for what is chosen."""
+        """Heights: the classes as needed, at most a third, the chosen one the rest."""
         self._list.styles.height = max(1, min(lines, self.size.height // 3))
         matrix, drawing = self._is_tall or not self._drawing, self._is_tall or self._drawing
         self._matrix.display, self._pair.display, self._below.display = matrix, matrix, drawing
@@ -166,10 +166,10 @@ class TopologyView(View):
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._draw)
 
-    # -- acting ------------------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def action_picture(self) -> None:
-        """Show the drawing, or the matrix again."""
+        """Toggle between matrix and tree."""
         self._drawing = not self._drawing
         here = self.screen.focused
         self._draw()
@@ -177,11 +177,11 @@ class TopologyView(View):
             (self._below if self._drawing else self._matrix).focus()
 
     def action_copy(self) -> None:
-        """What is chosen, as text."""
+        """Copy the chosen node, or everything, as text."""
         self._copy("text")
 
     def action_copy_json(self) -> None:
-        """What is chosen, as JSON."""
+        """Copy the same as JSON."""
         self._copy("json")
 
     def _copy(self, form: str) -> None:
@@ -190,7 +190,7 @@ class TopologyView(View):
             cast(BaseApp, self.app).copy(FORMATS[form](fleet, self.selected_node), "topology")
 
     def action_save(self, form: str) -> None:
-        """Write a new file into the current folder, of the chosen node or of everything."""
+        """Write the chosen node, or everything, into a new file in the current folder."""
         fleet = self._fleet
         if fleet is None:
             return
@@ -207,7 +207,7 @@ class TopologyView(View):
             self._draw_chosen(fleet)
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        """Enter flattens_records a class and opens the page of a node; on the matrix it tells of the two devices."""
+        """Enter expands or collapses a class, and opens the page of a node."""
         chosen = self._chosen
         if event.view is not self._list or chosen is None:
             return
@@ -219,7 +219,7 @@ class TopologyView(View):
         self._draw()
 
     def on_escape(self) -> bool:
-        """Escape: fold what was unfolded."""
+        """Collapse all classes."""
         if not self._unfolded:
             return False
         self._unfolded.clear()
@@ -228,10 +228,12 @@ class TopologyView(View):
 
     @property
     def selected_node(self) -> str | None:
+        """The chosen node; None for a class."""
         chosen = self._chosen
         return chosen.name if chosen is not None and chosen.kind == "node" else None
 
     def detail_provider(self) -> DetailProvider | None:
+        """Details of the pair of devices under the cursor."""
         chosen, cell = self._chosen, self._matrix.selected
         if not self._matrix.has_focus or cell is None:
             return None
