@@ -1,20 +1,23 @@
-"""Diagnosed jobs of the Hang view: their order, verdict lines and culprits."""
+"""The Hang view as text: verdicts, ranks of a branch, threads of a rank, comparison of captures."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final
 
 from ....analysis.stacks.fold import Fold, StackGroup, StackStep
 from ....present import verdict as present
-from ....present.spans import Line, plain
+from ....present.spans import Line, Span, cut, plain, wrapped
 from ....present.stacks import place_of
-from ....present.status import state_word
+from ....present.status import GLYPHS, state_word
+from ....records import Local, Stack, StackFrame
+from ....text import format
 from ....text.cells import clean, fit
 from ....text.nodeset_fold import fold_numbers
 from ...derived import JobDiagnosis
+from ...models.job_ranks import RankListRow
 
 _ORDER: Final = tuple(present.VERDICT_STATUS)
 
@@ -103,3 +106,103 @@ def _leaf(group: StackGroup | None) -> str:
     if not group.path:
         return group.status.replace("_", " ")
     return f"{_text(group.path[-1])} ({state_word(group.cls)})"
+
+
+#: Calls shown of one thread: outermost and innermost ones of a deep recursion.
+_OUTER, _INNER = 20, 60
+
+
+def rank_lines(
+    ranks: Sequence[int], rows: Mapping[int, RankListRow], culprits: Sequence[int], width: int
+) -> tuple[Line, ...]:
+    """One line per rank of a branch: its process, and what that does now. The key is the rank."""
+    lines = []
+    for rank in ranks:
+        row = rows.get(rank)
+        named = Span(f"{rank:>5} ", "failed" if rank in culprits else "text")
+        if row is None or row.rank is None:
+            lines.append(Line((named, Span("not found on any connected node", "muted")), rank))
+            continue
+        stat = row.stat
+        wchan = stat.wchan if stat and stat.wchan not in (None, "0") else ""
+        state = Span(f"{GLYPHS[row.status]} {fit(state_word(row.state), 15)} ", row.status)
+        who = Span(f"{clean(row.rank.node)} pid {row.rank.pid}", "text")
+        busy = Span(f"  {format.percent(stat.cpu_pct if stat else None)} %  {clean(wchan or '')}", "muted")
+        lines.append(Line(cut((named, state, who, busy), width), rank))
+    return tuple(lines)
+
+
+def thread_lines(stacks: Sequence[Stack], rank: int, width: int) -> tuple[Line, ...]:
+    """The newest stacks of all threads of a rank, main thread first, outermost call first."""
+    own = [stack for stack in stacks if stack.rank == rank]
+    if not own:
+        return (plain(f"No stacks of rank {rank} in this capture.", "muted"),)
+    last: dict[tuple[str, int], int] = {}
+    for stack in own:
+        key = (stack.role, stack.pid)
+        last[key] = max(last.get(key, 0), stack.sample)
+    lines: list[Line] = []
+    for role, pid in sorted(last, key=lambda key: (key[0] != "rank", key)):
+        threads = [
+            thread for thread in own if (thread.role, thread.pid) == (role, pid) and thread.sample == last[(role, pid)]
+        ]
+        lines += [plain("")] if lines else []
+        lines += _process_lines(threads[0], width)
+        for stack in sorted(threads, key=_main_first):
+            lines += _thread_lines(stack, width)
+    return tuple(lines)
+
+
+def _main_first(stack: Stack) -> tuple[bool, int]:
+    is_main = stack.thread_name == "MainThread" or stack.os_thread_id == stack.pid
+    return (not is_main, stack.os_thread_id or stack.thread_id or 0)
+
+
+def _process_lines(stack: Stack, width: int) -> Iterator[Line]:
+    """Kernel state of the process, and why a stack is missing."""
+    role = "" if stack.role == "rank" else f"{clean(stack.role).replace('_', ' ')} "
+    parts = [f"{role}pid {stack.pid}", f"state {stack.proc_state or format.UNKNOWN}"]
+    parts += [f"wchan {clean(stack.wchan)}"] if stack.wchan and stack.wchan != "0" else []
+    parts += [f"in {clean(stack.syscall)}"] if stack.syscall else []
+    parts += [f"CPU +{stack.cpu_delta_s:.2f} s"] if stack.cpu_delta_s is not None else []
+    parts += [f"traced by pid {stack.tracer_pid}"] if stack.tracer_pid else []
+    yield Line(cut((Span("  ".join(parts), "muted"),), width), ("process", stack.pid))
+    if stack.status != "ok":
+        why = f"{stack.status.replace('_', ' ')}: {clean(stack.reason or '')}"
+        for part in wrapped(why, width):
+            yield plain(part, "warning")
+        for part in wrapped(f"try: {clean(stack.try_)}", width) if stack.try_ else ():
+            yield plain(part, "accent")
+
+
+def _thread_lines(stack: Stack, width: int) -> Iterator[Line]:
+    if stack.frames is None:
+        return
+    words = [clean(stack.thread_name or "thread")]
+    words += [f"{stack.os_thread_id}"] if stack.os_thread_id is not None else []
+    words += ["holds the GIL"] if stack.gil else []
+    words += ["active" if stack.active else "idle"] if stack.active is not None else []
+    words += ["paused while sampling"] if stack.mode == "blocking" else []
+    key = ("thread", stack.pid, stack.os_thread_id, stack.thread_id)
+    yield Line(cut((Span("  ".join(words), "accent"),), width), key)
+    named: dict[int, list[Local]] = {}
+    for local in stack.locals or ():
+        named.setdefault(local.frame, []).append(local)
+    count = len(stack.frames)
+    for index, frame in enumerate(stack.frames):
+        if _OUTER <= index < count - _INNER:
+            if index == _OUTER:
+                yield plain(f"    … {count - _OUTER - _INNER} calls …", "muted")
+            continue
+        yield from _frame_lines(frame, named.get(index, ()), width, is_leaf=index == count - 1)
+
+
+def _frame_lines(frame: StackFrame, named: Sequence[Local], width: int, *, is_leaf: bool) -> Iterator[Line]:
+    line = f":{frame.line}" if frame.line else ""
+    style = "strong" if is_leaf else "muted" if frame.native else "text"
+    file = clean(frame.file.rsplit("/", 1)[-1])
+    yield Line(cut((Span(f"  {clean(frame.function)}", style), Span(f"  {file}{line}", "muted")), width))
+    if frame.source:
+        yield Line(cut((Span("      │ ", "muted"), Span(clean(frame.source.strip()), "accent")), width))
+    for local in named:
+        yield Line(cut((Span(f"      {clean(local.name)} = ", "muted"), Span(clean(local.value))), width))

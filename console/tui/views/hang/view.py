@@ -26,8 +26,7 @@ from ...widgets.panel import Panel
 from ...widgets.rank_tree import RankTree
 from ...widgets.report import LineReport
 from ..base import CaptureView, CaptureViewRequested
-from .model import culprits_of, moved, side_by_side, verdict_lines, worst_first
-from .stack_tree import rank_lines, thread_lines
+from .model import culprits_of, moved, rank_lines, side_by_side, thread_lines, verdict_lines, worst_first
 
 #: Cells. From this width on ranks and threads are beside the tree; below it one part is shown at a time.
 WIDE = 110
