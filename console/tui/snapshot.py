@@ -172,7 +172,7 @@ class SnapshotBuilder:
         return Header(
             self._cluster, fleet, seen, None if unknown else gpus.total,
             jobs.jobs[0].job if len(jobs.jobs) == 1 else None,
-            len(jobs.jobs) if is_known else None, jobs.found, jobs.world_size,
+            len(jobs.jobs) if is_known else None, jobs.discovered, jobs.world_size,
             simulated=fleet.simulated or bool(gpus.simulated),
             replay_at=None if self._live else now,
             staging=self._staging_now(),

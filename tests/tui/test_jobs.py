@@ -50,7 +50,7 @@ class TestTheList:
             view = await opened(pilot)
             row = view.chosen_row
             assert row is not None and row.ranks is not None
-            assert (row.ranks.found, row.ranks.step, row.reason) == (32, 812, "1 stuck")
+            assert (row.ranks.discovered, row.ranks.step, row.reason) == (32, 812, "1 stuck")
 
     async def test_a_failed_job_says_why_and_where_in_its_row(self):
         async with started().app().run_test(size=SIZE) as pilot:

@@ -324,7 +324,7 @@ class TestRanks:
         cluster.up()
         cluster.job("big", 4096)
         jobs = frame_of(cluster).jobs
-        assert (jobs.found, jobs.world_size) == (4096, 4096)
+        assert (jobs.discovered, jobs.world_size) == (4096, 4096)
         assert len(rank_rows(jobs, Arrangement("cpu", reverse=True))) == 4097
 
 

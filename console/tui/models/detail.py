@@ -1,4 +1,4 @@
-"""Everything known of one thing, as labelled lines: what Enter shows."""
+"""Details of one thing as labelled facts, for dialogs, and facts and sections as lines, for pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .node_summary import NodeSummary
 
 @dataclass(frozen=True)
 class Fact:
-    """One labelled line; an empty label begins a new paragraph."""
+    """One labelled line; an empty label is an empty line."""
 
     label: str
     text: str
@@ -29,7 +29,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Detail:
-    """A title with its state, and the facts below it."""
+    """A title with a status, and facts."""
 
     title: str
     status: Status
@@ -37,7 +37,7 @@ class Detail:
 
 
 def node_detail(node: NodeSummary, now: NodeNow | None) -> Detail:
-    """A node: why it is not here, who it is, what it does, what it lacks."""
+    """A node: error with remedy, identity, load, missing data sources."""
     return Detail(f"{node.name}  {state_word(node.word)}", node.status, tuple(_node_facts(node, now)))
 
 
@@ -69,14 +69,14 @@ def _node_facts(node: NodeSummary, now: NodeNow | None) -> Iterator[Fact]:
 
 
 def _identity(now: NodeNow) -> Iterator[Fact]:
-    who = now.node
-    assert who is not None
+    node = now.node
+    assert node is not None
     yield Fact("", "")
-    yield Fact("hostname", clean(who.hostname))
-    yield Fact("system", clean(f"{who.os or 'Linux'}, kernel {who.kernel}, {who.arch}"))
-    yield Fact("resources", f"{format.count(who.cpus)} CPUs, {format.size(who.mem_total_bytes)} memory")
-    yield Fact("agent", clean(f"pid {who.pid}, Python {who.python}, as {who.user or who.uid}"))
-    if who.simulated:
+    yield Fact("hostname", clean(node.hostname))
+    yield Fact("system", clean(f"{node.os or 'Linux'}, kernel {node.kernel}, {node.arch}"))
+    yield Fact("resources", f"{format.count(node.cpus)} CPUs, {format.size(node.mem_total_bytes)} memory")
+    yield Fact("agent", clean(f"pid {node.pid}, Python {node.python}, as {node.user or node.uid}"))
+    if node.simulated:
         yield Fact("simulated", "some data of this node is simulated", "warning")
 
 
@@ -102,7 +102,7 @@ def _missing(missing: Missing) -> Iterator[Fact]:
 
 
 def gpu_detail(node: NodeSummary, gpu: GpuNow) -> Detail:
-    """A GPU: its figures now."""
+    """A GPU: its newest metrics."""
     return Detail(f"{node.name} gpu{index_of(gpu)}", node.status, tuple(_gpu_facts(node, gpu)))
 
 
@@ -129,10 +129,10 @@ def _gpu_facts(node: NodeSummary, gpu: GpuNow) -> Iterator[Fact]:
 
 
 def rank_detail(row: RankListRow, cmdline: str | None) -> Detail:
-    """A rank: who it is and what its process does."""
-    number = format.UNKNOWN if row.number is None else str(row.number)
-    state = state_word(row.state)
-    return Detail(f"rank {number}  {state}", row.status, tuple(_rank_facts(row, cmdline)))
+    """A rank: its process and what that does."""
+    return Detail(
+        f"rank {format.integer(row.number)}  {state_word(row.state)}", row.status, tuple(_rank_facts(row, cmdline))
+    )
 
 
 def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
@@ -145,9 +145,12 @@ def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
     if rank is None:
         return
     yield Fact("attempt", str(row.attempt))
-    yield Fact("node", f"{clean(rank.node)}   local rank {_plain(rank.local_rank)} of {_plain(rank.local_world_size)}")
+    yield Fact(
+        "node",
+        f"{clean(rank.node)}   local rank {format.integer(rank.local_rank)} of {format.integer(rank.local_world_size)}",
+    )
     inner = f" ({rank.ns_pid} in its container)" if rank.ns_pid else ""
-    yield Fact("process", f"pid {rank.pid}{inner}, uid {_plain(rank.uid)}")
+    yield Fact("process", f"pid {rank.pid}{inner}, uid {format.integer(rank.uid)}")
     if cmdline:
         yield Fact("command", clean(cmdline))
     yield Fact("gpu", clean(rank.gpu or format.UNKNOWN))
@@ -156,7 +159,7 @@ def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
         yield Fact("", "")
         letter, wchan = stat.proc_state or format.UNKNOWN, stat.wchan or format.UNKNOWN
         yield Fact("kernel state", clean(f"{letter}   wchan {wchan}"))
-        yield Fact("CPU", f"{format.percent(stat.cpu_pct)} % of a core, {_plain(stat.threads)} threads")
+        yield Fact("CPU", f"{format.percent(stat.cpu_pct)} % of a core, {format.integer(stat.threads)} threads")
         yield Fact("memory", format.size(stat.rss_bytes))
         yield Fact("ctx switches", f"{format.rate(stat.ctx_switches_s)}/s")
         yield Fact("step", format.count(stat.step))
@@ -165,14 +168,10 @@ def _rank_facts(row: RankListRow, cmdline: str | None) -> Iterator[Fact]:
             yield Fact("sampled", f"{format.age(stat.t - stat.watched_at)} ago (from stack frames)")
 
 
-def _plain(value: int | None) -> str:
-    return format.UNKNOWN if value is None else str(value)
-
-
 def job_detail(job: JobSummary) -> Detail:
-    """A job: its size, what its ranks do, which are missing and why."""
+    """A job: ranks, their states, missing ranks with reasons."""
     facts = [
-        Fact("ranks", f"{format.seen(job.found, job.world_size)} discovered"),
+        Fact("ranks", f"{format.seen(job.discovered, job.world_size)} discovered"),
         Fact("states", "".join(span.text for span in state_spans(job.counts))),
         Fact("launcher", job.launcher or format.UNKNOWN),
         Fact("step", f"{format.count(job.step)} (median)"),
@@ -184,7 +183,7 @@ def job_detail(job: JobSummary) -> Detail:
 
 
 def finding_detail(finding: Finding) -> Detail:
-    """A finding: whom it blames, whom it spares, and what it rests on."""
+    """A finding: culprits, victims, evidence."""
     facts = [
         Fact("finding", clean(finding.text)),
         Fact("confidence", confidence_word(finding.confidence)),
@@ -203,14 +202,14 @@ PageItemKind = Literal["fact", "gpu", "rank", "process", "event", "link", "node"
 
 
 class PageItem(NamedTuple):
-    """What a line of the page is about; `key` names it among its kind."""
+    """Identifies the subject of a line; `key` is unique within `kind`."""
 
     kind: PageItemKind
     key: Hashable
 
 
 def fact_lines(facts: Sequence[Fact], width: int) -> tuple[Line, ...]:
-    """A line a fact, or more where its text is long; an empty label leaves a line free."""
+    """One line per fact, more for long texts; an empty line for an empty label."""
     lines: list[Line] = []
     for number, fact in enumerate(facts):
         if not fact.label:
@@ -229,7 +228,7 @@ def _fact_spans(fact: Fact, width: int) -> list[tuple[Span, ...]]:
 
 
 def section(title: str, things: Sequence[T], line: Callable[[T, int], Line], width: int) -> list[Line]:
-    """A heading with a count, a line a thing, and a line that stays free."""
+    """A heading with a count, one line per thing, an empty line."""
     count = Span(f" {len(things)}", "muted")
     return [
         Line((Span(title, "accent"), count)),

@@ -1,4 +1,4 @@
-"""Where a figure with its error bar stands on a line of characters."""
+"""Values with error bars on a line of characters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .plot import round_up, short
 
 @dataclass(frozen=True)
 class Lane:
-    """One rank's figure: `value` ± `error` in the unit of all lanes. None is unknown; `figure` is its text."""
+    """One rank: `value` ± `error`, None if unknown, and `figure`, their text."""
 
     key: Hashable
     label: str
@@ -26,31 +26,31 @@ class Lane:
     status: Status
 
 
-#: From so many usual errors on, an even axis would show none of them.
+#: Median errors. A longer axis is not linear: error bars would vanish.
 _FAR: Final = 50.0
 
 
 @dataclass(frozen=True)
 class Axis:
-    """From 0 to `top`. With `fine` even up to about there, and in equal factors beyond."""
+    """From 0 to `top`; with `fine` linear up to about there, then logarithmic."""
 
     top: float
     fine: float | None = None
 
     def share(self, value: float) -> float:
-        """Where a value stands, 0 to 1."""
+        """Position of a value, 0 to 1."""
         if self.fine is None:
             return value / self.top
         return math.log1p(max(0.0, value) / self.fine) / math.log1p(self.top / self.fine)
 
     @property
     def middle(self) -> float:
-        """What stands in the middle."""
+        """The value in the middle."""
         return self.top / 2 if self.fine is None else self.fine * (math.sqrt(1 + self.top / self.fine) - 1)
 
 
 def axis_of(lanes: tuple[Lane, ...]) -> Axis:
-    """To the next round number not below any lane's far end; where that is far above the usual error, not even."""
+    """The axis up to a round number that contains all lanes; logarithmic if that is far above the median error."""
     top = round_up(max(((lane.value or 0) + (lane.error or 0) for lane in lanes), default=1.0))
     errors = [lane.error for lane in lanes if lane.error]
     fine = median(errors) if errors else None
@@ -58,7 +58,7 @@ def axis_of(lanes: tuple[Lane, ...]) -> Axis:
 
 
 def bar(lane: Lane, width: int, axis: Axis) -> list[Span]:
-    """`├──●──┤` in exactly `width` cells of the axis; without a known error only the glyph, with a `?`."""
+    """`├──●──┤` in exactly `width` cells; without a known error the glyph with a `?`."""
     if lane.value is None or width < 3:
         return [Span(fit("" if width < 3 else f"{GLYPHS['unknown']} unknown", width), "unknown")]
     center = _cell(lane.value, width, axis)
@@ -80,7 +80,7 @@ def _cell(value: float, width: int, axis: Axis) -> int:
 
 
 def ticks(width: int, axis: Axis, unit: str) -> str:
-    """The axis: 0, the middle where there is room, and the end with the unit, in exactly `width` cells."""
+    """Labels of the axis in exactly `width` cells: 0, the middle if it fits, the end with the unit."""
     end = f"{short(axis.top)} {unit}"
     if width < width_of(end) + 2:
         return fit("0", max(0, width))

@@ -1,11 +1,11 @@
-"""The filter a person types: terms, all of which must hold.
+"""The filter language: terms, all of which must match.
 
     state:stuck,missing node:node0[1-3]* util:<10 -simulated "two words"
 
-A term is `field:value`, or a word that occurs anywhere in the row; `-` before it turns it around. Values with commas
-are alternatives. `<  <=  >  >=` compare figures, `0-7` is a range, `=` and `!=` take a whole text or figure; `none` is
-what nobody knows, and what is unknown holds in no comparison. Names take `*`, `?` and sets of numbers as in
-`node[001-064]`. Quotes, and a backslash before one character, take any special meaning away.
+A term is `field:value`, or a word that occurs anywhere in the row; `-` negates it. Commas separate alternatives.
+`<  <=  >  >=` compare numbers, `0-7` is a range, `=` and `!=` take a whole text or number. `none` matches unknown
+values, which match no comparison. Names take `*`, `?` and sets of numbers as in `node[001-064]`. Quotes, and a
+backslash before one character, remove any special meaning.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ...records.metrics import Metric
 from .filter_patterns import BadPattern, Letters, NumberComparison, NumberRange, Pattern, parse_numbers, parse_pattern
 
 R = TypeVar("R")
-#: What a field reads of a row: a text or a figure, or several of which any may hold; None for unknown.
+#: Value of a field: text or number, or several of which any may match; None for unknown.
 Value = str | float | tuple[str, ...] | tuple[float, ...] | None
-#: `word`: the whole of it must be given; `text`: a part is enough; `number`, and `size` in bytes, can be compared.
+#: `word` matches as a whole, `text` also in part; `number`, and `size` in bytes, can be compared.
 FilterFieldKind = Literal["word", "text", "number", "size"]
 _SIGNS: Final = ("<=", ">=", "!=", "<", ">", "=")
 _FIELD = re.compile(r"-?([A-Za-z_]+):")
@@ -32,7 +32,7 @@ _SAFE = re.compile(r"[\w.+/@-]+")
 
 
 class FilterError(ValueError):
-    """A filter that cannot be read. `start` and `end` say where, in characters; `unfinished`: more may be coming."""
+    """Invalid filter. `start` and `end` are the position in characters; `unfinished`: more input may make it valid."""
 
     def __init__(self, text: str, start: int, end: int, try_: str, *, unfinished: bool = False) -> None:
         super().__init__(text)
@@ -41,7 +41,7 @@ class FilterError(ValueError):
 
 @dataclass(frozen=True)
 class FilterField(Generic[R]):
-    """Something of a row that has a name in filters."""
+    """A field of a row that filters can name."""
 
     name: str
     kind: FilterFieldKind
@@ -57,7 +57,7 @@ def metric_filters(
     read: Callable[[Metric, R], Value],
     after: Mapping[str, Sequence[FilterField[R]]] = MappingProxyType({}),
 ) -> Iterator[FilterField[R]]:
-    """The filter fields of the metrics that have one, as the catalogue declares them; `after` as in columns."""
+    """The filter fields of metrics, as the catalogue declares them; `after` as in `metric_columns`."""
     for metric in metrics:
         if traits := metric.filter:
             name = traits.name or metric.name
@@ -67,19 +67,20 @@ def metric_filters(
 
 @dataclass(frozen=True)
 class Vocabulary(Generic[R]):
-    """What filters over one kind of row may say; `words` are the texts that a free word is looked for in."""
+    """The filter fields of one kind of row; words without a field are searched in `words`."""
 
     fields: tuple[FilterField[R], ...]
     words: Callable[[R], Iterable[str]]
 
     def field(self, name: str) -> FilterField[R] | None:
+        """The field of that name or alias."""
         name = name.casefold()
         return next((field for field in self.fields if name == field.name or name in field.aliases), None)
 
 
 @dataclass(frozen=True)
 class FilterTerm(Generic[R]):
-    """One term. `tests` are alternatives; None among them is `none`."""
+    """One term. `tests` are alternatives; None stands for `none`."""
 
     text: str
     negated: bool
@@ -88,6 +89,7 @@ class FilterTerm(Generic[R]):
     tests: tuple[Pattern | NumberRange | NumberComparison | None, ...]
 
     def matches(self, row: R, vocabulary: Vocabulary[R]) -> bool:
+        """Whether the row passes this term."""
         value = self.field.read(row) if self.field else tuple(vocabulary.words(row))
         return any(_holds(test, value, self.whole) for test in self.tests) != self.negated
 
@@ -105,7 +107,7 @@ def _holds(test: Pattern | NumberRange | NumberComparison | None, value: Value, 
 
 @dataclass(frozen=True)
 class Filter(Generic[R]):
-    """All terms of a filter; without any, every row passes."""
+    """A filter; without terms every row passes."""
 
     vocabulary: Vocabulary[R]
     terms: tuple[FilterTerm[R], ...] = ()
@@ -115,23 +117,24 @@ class Filter(Generic[R]):
 
     @property
     def text(self) -> str:
-        """It as one types it, with single blanks."""
+        """The filter as typed, with single blanks."""
         return " ".join(term.text for term in self.terms)
 
     def matches(self, row: R) -> bool:
+        """Whether the row passes all terms."""
         return all(term.matches(row, self.vocabulary) for term in self.terms)
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- parsing -----------------------------------------------------------------------------------------------------------
 
 
 def parse(text: str, vocabulary: Vocabulary[R]) -> Filter[R]:
-    """The filter this text means. Raises FilterError."""
+    """Parse a filter. Raises FilterError."""
     return Filter(vocabulary, tuple(_term(text, start, end, vocabulary) for start, end in _tokens(text)))
 
 
 def _tokens(text: str) -> Iterator[tuple[int, int]]:
-    """Where terms begin and end: blanks part them, except in quotes."""
+    """Start and end of each term: they are separated by blanks outside quotes."""
     start: int | None = None
     opened: int | None = None
     index = 0
@@ -209,7 +212,7 @@ def _pattern(letters: Letters, start: int, end: int) -> Pattern:
 
 
 def _letters(text: str) -> Letters:
-    """The characters of a term without its quotes and backslashes, each with whether it means just itself."""
+    """The characters of a term without quotes and backslashes, each with whether it is literal."""
     letters: Letters = []
     quoted = escaped = False
     for character in text:
@@ -226,7 +229,7 @@ def _letters(text: str) -> Letters:
 
 
 def _alternatives(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the values between commas begin and end; commas in quotes and brackets part nothing."""
+    """Start and end of each value: they are separated by commas outside quotes and brackets."""
     quoted = bracket = False
     index = first = start
     while index < end:
@@ -253,12 +256,12 @@ def _nearest(name: str, vocabulary: Vocabulary[R]) -> str:
     return f"fields: {', '.join(names)}; quote it to search for the text"
 
 
-# -- completing --------------------------------------------------------------------------------------------------------
+# -- completion --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FilterCompletion:
-    """What may stand from `start` to `end` of the text, the best first."""
+    """Options for the text from `start` to `end`, best first."""
 
     start: int
     end: int
@@ -268,7 +271,7 @@ class FilterCompletion:
 def complete(
     text: str, cursor: int, vocabulary: Vocabulary[R], values: Callable[[str], Sequence[str]]
 ) -> FilterCompletion:
-    """How what stands before the cursor may go on. `values` gives the values of a field that occur now."""
+    """Completions at the cursor. `values` returns the values of a field that occur now."""
     start = _start_of_term(text[:cursor])
     named = _FIELD.match(text[start:cursor])
     if named is None:
@@ -289,7 +292,7 @@ def complete(
 
 
 def settled(text: str, vocabulary: Vocabulary[R]) -> str:
-    """The text without a last word that may yet become a field: nobody means `sta` on the way to `state:`."""
+    """The text without a last word that may become a field name, such as `sta` of `state:`."""
     start = _start_of_term(text)
     word = text[start:].removeprefix("-").casefold()
     is_beginning = word and any(field.name.startswith(word) for field in vocabulary.fields)
@@ -297,7 +300,7 @@ def settled(text: str, vocabulary: Vocabulary[R]) -> str:
 
 
 def _start_of_term(text: str) -> int:
-    """Where the term that the text ends in begins; an open quote is part of it."""
+    """Start of the last term of the text; an open quote is part of it."""
     start, open_, index = 0, False, 0
     while index < len(text):
         if text[index] == "\\":
@@ -311,7 +314,7 @@ def _start_of_term(text: str) -> int:
 
 
 def quoted(value: str) -> str:
-    """The value as one types it, in quotes where it would mean something else."""
+    """The value as to be typed, in quotes where necessary."""
     if _SAFE.fullmatch(value) and value != "none":
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

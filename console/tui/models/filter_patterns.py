@@ -1,8 +1,7 @@
-"""What a filter compares with: names with wild cards and number ranges, and figures with units. Pure text.
+"""Patterns of filters: names with wild cards and number sets, numbers with units, and number ranges.
 
-`node0[1-3]*` reads as people write node sets: a bracket is a set of numbers (`[001-064]`, `[1,4-7]`), `*` any text,
-`?` one character. Matching walks all readings at once, so that no pattern takes longer than its length times the
-text's, whatever a person types and whatever a node sends.
+In `node0[1-3]*` a bracket is a set of numbers (`[001-064]`, `[1,4-7]`), `*` any text, `?` one character. Matching keeps
+all alternatives at once: its time is at most the product of both lengths, for any pattern and any text.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-#: A bracket stands for at most so many numbers: more is a slip of the finger, and would be built at every key.
+#: Numbers. Upper bound on one bracket: it is expanded at every key press.
 MAX_NUMBERS: Final = 10_000
 _BRACKET = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _FIGURE = r"[-+]?\d+(?:\.\d+)?[kKMGTP]?(?:i?B)?%?"
@@ -48,24 +47,24 @@ class NumberSet:
 
 @dataclass(frozen=True)
 class Wildcard:
-    """One character, or with `many` any number of them."""
+    """One character, or any number with `many`."""
 
     many: bool
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A name with wild cards; upper and lower case are the same."""
+    """A name with wild cards; case is ignored."""
 
     parts: tuple[LiteralText | NumberSet | Wildcard, ...]
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a text without any wild card."""
+        """Whether it has no wild card."""
         return all(isinstance(part, LiteralText) for part in self.parts)
 
     def matches(self, text: str) -> bool:
-        """Whether this is the whole of that text."""
+        """Whether it matches the whole text."""
         text = text.casefold()
         reached = {0}
         for part in self.parts:
@@ -75,14 +74,14 @@ class Pattern:
         return len(text) in reached
 
     def occurs_in(self, text: str) -> bool:
-        """Whether this is the text or, without wild cards, a part of it."""
+        """Whether it matches the whole text or, without wild cards, a part."""
         if self.is_plain:
             return "".join(part.text for part in self.parts if isinstance(part, LiteralText)) in text.casefold()
         return self.matches(text)
 
 
 def _step(part: LiteralText | NumberSet | Wildcard, text: str, reached: set[int]) -> set[int]:
-    """Where in the text one may stand after this part, from anywhere one may stand before it."""
+    """The positions in the text after this part, from all positions before it."""
     if isinstance(part, LiteralText):
         return {end + len(part.text) for end in reached if text.startswith(part.text, end)}
     if isinstance(part, Wildcard):
@@ -92,7 +91,7 @@ def _step(part: LiteralText | NumberSet | Wildcard, text: str, reached: set[int]
 
 
 def parse_pattern(letters: Letters) -> Pattern:
-    """The pattern these letters mean. Raises BadPattern."""
+    """Parse a pattern. Raises BadPattern."""
     parts: list[LiteralText | NumberSet | Wildcard] = []
     index = 0
     while index < len(letters):
@@ -112,7 +111,7 @@ def parse_pattern(letters: Letters) -> Pattern:
 
 
 def _joined(parts: Iterable[LiteralText | NumberSet | Wildcard]) -> list[LiteralText | NumberSet | Wildcard]:
-    """Neighbouring letters as one text, neighbouring stars as one."""
+    """Merge adjacent letters, and adjacent stars."""
     joined: list[LiteralText | NumberSet | Wildcard] = []
     for part in parts:
         last = joined[-1] if joined else None
@@ -142,7 +141,7 @@ def _numbers(inside: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class ParsedNumber:
-    """A figure as written: its value, and half of what its last digit stands for."""
+    """A number as written: its value, and half a unit of its last digit."""
 
     value: float
     half: float
@@ -150,24 +149,26 @@ class ParsedNumber:
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Figures from one to another, both included as far as they are written: 97 includes 97.4, 3G includes 3.2G."""
+    """Numbers from `low` to `high`, both included within their precision: 97 includes 97.4, 3G includes 3.2G."""
 
     low: ParsedNumber
     high: ParsedNumber
 
     def matches(self, value: float) -> bool:
+        """Whether the value is in the range."""
         low, high = self.low, self.high
         return low.value - low.half <= value <= high.value + high.half
 
 
 @dataclass(frozen=True)
 class NumberComparison:
-    """Figures on one side of another."""
+    """Numbers below or above another."""
 
     sign: str  # "<", "<=", ">" or ">="
     figure: ParsedNumber
 
     def matches(self, value: float) -> bool:
+        """Whether the comparison holds."""
         wanted = self.figure.value
         if self.sign.startswith("<"):
             return value < wanted or (self.sign == "<=" and value == wanted)
@@ -175,7 +176,7 @@ class NumberComparison:
 
 
 def parse_numbers(text: str, sign: str, *, binary: bool) -> NumberRange | NumberComparison:
-    """`10`, `2.5G`, `0-7`: what they mean after that sign. `binary`: K is 1024, as in sizes. Raises BadPattern."""
+    """Parse `10`, `2.5G` or `0-7` after a sign. `binary`: K is 1024, as in sizes. Raises BadPattern."""
     match = _RANGE.fullmatch(text) if text.isascii() else None
     if match is None:
         raise BadPattern(f"{text} is not a number", "write e.g. 10, 2.5G or 0-7")
@@ -192,7 +193,7 @@ def parse_numbers(text: str, sign: str, *, binary: bool) -> NumberRange | Number
 
 def _figure(text: str, binary: bool) -> ParsedNumber:
     parts = _PARTS.fullmatch(text)
-    assert parts is not None, text  # the range's own pattern let it through
+    assert parts is not None, text  # guaranteed by _RANGE
     unit = (1024.0 if binary else 1000.0) ** _POWER[parts[3]]
     half = 0.5 * 10.0 ** -len(parts[2] or "") * unit
     return ParsedNumber(float(parts[1]) * unit, half)

@@ -1,4 +1,4 @@
-"""What is around a row at one frame: its node, GPUs, tags. Filters and groups look at a row together with it."""
+"""Rows in the context of a frame, and groups of rows under headers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 @dataclass
 class RowContext:
-    """What is known of nodes, GPUs and jobs at one frame. A node that nobody knows has no tags, no jobs, no class."""
+    """Nodes, GPUs and jobs of one frame. Unknown nodes have no tags, jobs or class."""
 
     fleet: FleetSummary
     nodes: Mapping[str, NodeNow]
@@ -32,15 +32,16 @@ class RowContext:
     jobs: JobsSummary
 
     def tags(self, node: str | None) -> tuple[str, ...]:
-        """What hosts.toml calls that node."""
+        """Tags of a node in hosts.toml."""
         now = self.nodes.get(node or "")
         return tuple(clean(tag) for tag in now.state.tags) if now and now.state else ()
 
     def all_tags(self, node: str | None) -> str | None:
-        """All its tags as one text: a node stands in one group only."""
+        """All tags of a node as one text, for grouping."""
         return ", ".join(self.tags(node)) or None
 
     def is_simulated(self, node: str | None) -> bool:
+        """Whether data of the node is simulated."""
         summary = self.fleet.by_name.get(node or "")
         return bool(summary and summary.simulated)
 
@@ -55,7 +56,7 @@ class RowContext:
         return {node: tuple(sorted(names)) for node, names in by_node.items()}
 
     def class_of(self, node: str | None) -> str | None:
-        """What that node is built of: nodes of one class are interchangeable. None until it has told."""
+        """Hardware of a node as text, equal for interchangeable nodes; None until it is reported."""
         if node not in self._classes:
             self._classes[node] = self._class_of(node)
         return self._classes[node]
@@ -77,7 +78,7 @@ class RowContext:
 
 
 class RowInContext(NamedTuple, Generic[R]):
-    """A row and what is around it: what a filter and a group look at."""
+    """A row with its context, as filters and groupings read it."""
 
     row: R
     context: RowContext
@@ -85,9 +86,9 @@ class RowInContext(NamedTuple, Generic[R]):
 
 @dataclass(frozen=True)
 class Grouping(Generic[R]):
-    """Something rows can be grouped by. `value` is what a row has in common with others; None where nobody knows.
+    """Something to group rows by; `value` is that of a row, None if unknown. Without `value` there are no groups.
 
-    A grouping without `value` makes no groups. `is_state`: the values are states, so heads need not count them.
+    `is_state`: the values are states, which headers then do not count.
     """
 
     name: str
@@ -102,7 +103,7 @@ NONE: Final[Grouping[Any]] = Grouping("none", None)
 
 @dataclass(frozen=True)
 class GroupHeader:
-    """The line above a group. `part` tells groups of the same value apart, where they are never mixed: their job."""
+    """The line above a group. `part` separates groups of equal value: their job."""
 
     by: str
     value: str | None
@@ -111,23 +112,26 @@ class GroupHeader:
 
     @property
     def key(self) -> tuple[str, str, str | None]:
+        """Identity of the group."""
         return (self.part, self.by, self.value)
 
     @property
     def version(self) -> tuple[Span, ...]:
+        """The text."""
         return self.spans
 
     @property
     def banner(self) -> tuple[Span, ...]:
+        """The text, over the whole width."""
         return self.spans
 
     @property
     def note(self) -> None:
-        return None
+        """Text in place of values: none."""
 
     @property
     def node(self) -> str | None:
-        """The node that it is the group of."""
+        """The node of a group by node."""
         return self.value if self.by == "node" else None
 
 
@@ -135,9 +139,9 @@ def grouped(
     rows: Iterable[R], by: Grouping[R], context: RowContext, noun: str, row_state: Callable[[R], RowState | None], *,
     part: str = "", title: str = "",
 ) -> list[GroupHeader | R]:  # fmt: skip
-    """The rows under a head each for what they have in common; within a group they stay in their order.
+    """The rows under group headers, in their order within a group; unknown values last.
 
-    What nobody knows stands last. `title` names the part that all these rows are of, where there are several.
+    `title` names the part that these rows are of, if there are several.
     """
     if by.value is None:
         return list(rows)
@@ -167,7 +171,7 @@ def _spans(
 
 
 def group_under(rows: Sequence[GroupHeader | R], chosen: GroupHeader | R | None) -> list[R]:
-    """The row that was chosen, or all of the group whose head was."""
+    """The chosen row, or all rows of the chosen header."""
     if chosen is None or not isinstance(chosen, GroupHeader):
         return [chosen] if chosen is not None else []
     members: list[R] = []

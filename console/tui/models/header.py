@@ -1,4 +1,4 @@
-"""The top line: who, how many of how many, and what must never be overlooked. It never lies: unknown is `–`."""
+"""The top line: cluster, nodes, GPUs, ranks, recordings, warnings. Unknown is `–`."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ _GAP = 2
 
 @dataclass(frozen=True)
 class RecordingStatus:
-    """A recording under way."""
+    """A running recording."""
 
     name: str
     length_ns: int
-    trouble: str = ""  # why nothing can be written at the moment
+    trouble: str = ""  # why nothing can be written now
 
 
 @dataclass(frozen=True)
 class Header:
-    """Everything the top line can say."""
+    """Everything the top line can show."""
 
     cluster: str
     fleet: FleetSummary
     gpus_seen: int | None = None
-    gpus_expected: int | None = None  # None while some node has not said how many it has
+    gpus_expected: int | None = None  # None while some node has not reported them
     job: str | None = None  # the only job's name
-    jobs: int | None = None  # None before every node has been looked at once
+    jobs: int | None = None  # None before every node was sampled once
     ranks_found: int | None = None
     ranks_expected: int | None = None
     simulated: bool = False
     replay_at: int | None = None  # console time of the newest record, ns; None where this is live
     frozen_at: int | None = None  # console time, ns
-    staging: tuple[int, int] | None = None  # nodes that have py-spy, of how many; None when there is nothing to tell
-    clock_ns: int | None = None  # the common clock is known on every node to this; None where nothing was compared
-    age_ns: int | None = None  # of the newest data, where nothing fresh comes in at all
+    staging: tuple[int, int] | None = None  # nodes with py-spy, of all; None when complete
+    clock_ns: int | None = None  # largest error bound of any clock; None if unknown
+    age_ns: int | None = None  # of the newest data, if no node has fresh data
     recordings: tuple[RecordingStatus, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A piece of the line; the highest `drop` goes first when there is no room, 0 never goes."""
+    """A part of the line. On narrow screens the highest `drop` is dropped first, 0 never."""
 
     drop: int
     spans: tuple[Span, ...]
@@ -57,7 +57,7 @@ class _Part:
 
 
 def header_spans(header: Header, width: int) -> tuple[Span, ...]:
-    """The line for that many cells: what does not fit is left out whole, the least important first."""
+    """The line for that many cells; parts that do not fit are dropped, least important first."""
     parts = _parts(header)
     while len(parts) > 1 and _width(parts) > width:
         worst = max(parts, key=lambda part: part.drop)
@@ -104,7 +104,7 @@ def _parts(header: Header) -> list[_Part]:
 
 
 def _recordings(recordings: Sequence[RecordingStatus]) -> list[_Part]:
-    """The one that is in trouble, else the oldest; how many more there are."""
+    """A recording in trouble, else the oldest, and the number of others."""
     first = next((recording for recording in recordings if recording.trouble), recordings[0])
     more = f" +{len(recordings) - 1}" if len(recordings) > 1 else ""
     if first.trouble:

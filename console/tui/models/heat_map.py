@@ -1,4 +1,4 @@
-"""The figures of a GPU that the heat map can show, and which GPUs stand apart from the others."""
+"""The heat map: one row per node, one value per GPU on a scale of 16 levels; outliers among the GPUs."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from ...records.metrics import HEAT, HeatRange, Metric
 from ...text import format
 from .node_summary import NodeSummary
 
-#: A figure stands apart beyond so many spreads from the middle of its peers; of fewer peers nothing is said.
+#: Outliers are more than this many spreads from the median of their peers, of which there must be this many.
 _SPREADS, _FEWEST = 6.0, 8
-#: Makes the median distance of a normal distribution its standard deviation.
+#: Ratio of standard deviation to median absolute deviation of a normal distribution.
 _SIGMA = 1.4826
 
 
 @dataclass(frozen=True)
 class HeatMetric:
-    """One figure the heat map can show, as the metric catalogue declares it."""
+    """One metric of the heat map, as the catalogue declares it."""
 
     metric: Metric
     heat: HeatRange
 
     @property
     def name(self) -> str:
-        """As saved layouts name it."""
+        """Its name in saved layouts."""
         return self.heat.name
 
     def read(self, gpu: GpuNow) -> float | None:
-        """The figure of a GPU; None where it is not known."""
+        """The value of a GPU; None if unknown."""
         value: float | None = self.metric.read(gpu.gpu, gpu.info)
         return value
 
     def level(self, value: float, gpu: GpuNow) -> float:
-        """Where a figure lies between the ends of the range, 0 to 1."""
+        """Position of a value in the range, 0 to 1."""
         high = self.heat.high(gpu.info) if callable(self.heat.high) else self.heat.high
         return (value - self.heat.low) / (high - self.heat.low)
 
@@ -49,22 +49,22 @@ HEAT_METRICS: Final = tuple(HeatMetric(metric, metric.heat) for metric in HEAT i
 
 @dataclass(frozen=True)
 class PeerRange:
-    """What GPUs have in common: the middle of one figure, and how far from it is far."""
+    """Median of one metric over all GPUs, and the distance from it at which outliers begin."""
 
     middle: float
     far: float
 
     def side(self, value: float) -> str:
-        """ "▼" for a figure far below the others', "▲" for one far above, "" else."""
+        """ "▼" for a low outlier, "▲" for a high one, else ""."""
         if abs(value - self.middle) <= self.far:
             return ""
         return "▼" if value < self.middle else "▲"
 
 
 def peer_range(gpus: Iterable[GpuNow], metric: HeatMetric, before: PeerRange | None = None) -> PeerRange | None:
-    """The middle (median) and the spread (median distance from it) of that figure over all GPUs that tell it.
+    """Median and spread (median absolute deviation) over all GPUs that report the metric; None for fewer than eight.
 
-    None of fewer than eight. `before` stays while both have hardly moved, so that rows need not be drawn anew.
+    Returns `before` if both have hardly changed, so that rows are not redrawn.
     """
     values = [value for gpu in gpus if (value := metric.read(gpu)) is not None]
     if len(values) < _FEWEST:
@@ -80,14 +80,14 @@ def peer_range(gpus: Iterable[GpuNow], metric: HeatMetric, before: PeerRange | N
     return peers
 
 
-#: Steps of colour from the lowest to the highest figure; more cannot be told apart and would only repaint.
+#: Colours from the lowest to the highest value; more cannot be distinguished.
 LEVELS = 16
 
 
 class HeatCell(NamedTuple):
-    """One figure: its text of at most three characters, and its level below LEVELS, None where it is unknown.
+    """One value: text of at most three characters, and level below LEVELS, None if unknown.
 
-    `apart` says that it is far from what its peers have: "▼" below, "▲" above them, "" where it is not.
+    `apart`: "▼" or "▲" if it is far below or above those of its peers, else "".
     """
 
     text: str
@@ -100,7 +100,7 @@ _UNKNOWN = HeatCell(format.UNKNOWN, None)
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """One node's figures. `note` stands in the place of cells that do not exist."""
+    """One node's cells; `note` is shown without any."""
 
     node: str
     status: Status
@@ -109,7 +109,7 @@ class HeatRow:
 
 
 def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: HeatMetric, peers: PeerRange | None = None) -> HeatRow:
-    """The row of one node; the last known figures of a node that is silent stay, and are drawn as stale."""
+    """The row of one node; a node without fresh data keeps its last values."""
     if not gpus:
         return HeatRow(node.name, node.status, note=_note(node))
     peers = peers if node.fresh else None
@@ -117,7 +117,7 @@ def heat_row(node: NodeSummary, gpus: Sequence[GpuNow], metric: HeatMetric, peer
 
 
 def host_row(node: NodeSummary, now: NodeNow | None) -> HeatRow:
-    """Where no GPU is known: the CPUs of the node, all together, as its one cell."""
+    """Without GPUs: the utilisation of the node's CPUs as its only cell."""
     value = now.host.cpu_pct if now and now.host else None
     if value is None:
         return HeatRow(node.name, node.status, note=_note(node))
@@ -142,7 +142,7 @@ def _level(share: float) -> int:
 
 
 class GpuIndex:
-    """The GPUs of each node in the order of their index, kept up to date from what the store says changed."""
+    """The GPUs of each node by index, updated with the changes in the store."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[GpuNow, ...]] = {}
@@ -155,6 +155,7 @@ class GpuIndex:
         return self.total > 0
 
     def of(self, node: str) -> tuple[GpuNow, ...]:
+        """The GPUs of a node, by index."""
         return self._of.get(node, ())
 
     def __iter__(self) -> Iterator[GpuNow]:
@@ -163,18 +164,18 @@ class GpuIndex:
             yield from gpus
 
     def version(self, node: str) -> int:
-        """The store's version when a figure of that node's GPUs changed last, as far as this index was told."""
+        """Store version of the last change of the node's GPUs, up to the last update."""
         return self._version.get(node, 0)
 
     def copied(self) -> GpuIndex:
-        """The GPUs as they are now; the copy is not to be updated."""
+        """A copy; it must not be updated."""
         copy = GpuIndex()
         copy._of = {node: tuple(replace(gpu) for gpu in gpus) for node, gpus in self._of.items()}
         copy._version, copy.total, copy.simulated = dict(self._version), self.total, set(self.simulated)
         return copy
 
     def update(self, gpus: Table[GpuKey, GpuNow], changed: Iterable[GpuKey], version: int) -> None:
-        """Take in what changed up to that version of the store."""
+        """Apply changes up to that version of the store."""
         nodes: set[str] = set()
         for key in changed:
             nodes.add(key[0])
@@ -195,19 +196,19 @@ class GpuIndex:
 
 
 def index_of(gpu: GpuNow) -> int:
-    """The driver's number of a GPU on its node."""
+    """The driver's index of a GPU on its node."""
     record = gpu.gpu or gpu.info
     return record.index if record else 0
 
 
 def uuid_of(gpu: GpuNow) -> str:
-    """What names a GPU for ever; empty where nothing was said of it."""
+    """The uuid of a GPU; empty without records."""
     record = gpu.gpu or gpu.info
     return record.uuid if record else ""
 
 
 def pointed_spans(node: str, gpu: GpuNow, metric: HeatMetric, *, all_of_it: bool) -> tuple[Span, ...]:
-    """One GPU in a line: the metric of the map first, then (`all_of_it`) what else people ask of it."""
+    """One GPU on a line: the metric of the map, then with `all_of_it` utilisation, memory, power, temperature."""
     now, value = gpu.gpu, metric.read(gpu)
     figure = format.UNKNOWN if value is None else f"{metric.heat.format(value)} {metric.heat.unit}"
     more = [] if now is None or not all_of_it else [

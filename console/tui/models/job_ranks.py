@@ -1,4 +1,4 @@
-"""Jobs and their ranks as the screen tells them: a row a rank, totals, missing ranks with their reason."""
+"""Jobs and their ranks: one row per rank, totals, missing ranks with their reason."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...records import NodeState, Rank, RankStat
 from ...text.cells import clean
 from .row import count_spans
 
-#: A row for ever: (job, attempt, rank, node, pid, start ticks); a missing rank has no process.
+#: Identity of a row: (job, attempt, rank, node, pid, start ticks); a missing rank has no process.
 RankKey = tuple[str, int, int | None, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class RankListRow:
-    """One rank, found or missing. Figures are read from its records when its row is drawn, not before."""
+    """One rank, discovered or missing. Values are read from its records when the row is drawn."""
 
     job: str
     attempt: int
@@ -28,17 +28,19 @@ class RankListRow:
     state: str
     rank: Rank | None = None
     stat: RankStat | None = None
-    reason: str = ""  # why it is missing, or what keeps it from being read
-    silent: str = ""  # how old its node's data are, where they are not fresh: "12 s"
+    reason: str = ""  # why it is missing or not readable
+    silent: str = ""  # age of its node's data unless fresh: "12 s"
 
     @property
     def key(self) -> RankKey:
+        """Identity of the row."""
         rank = self.rank
         process = (rank.node, rank.pid, rank.start_ticks) if rank else ("", 0, 0)
         return (self.job, self.attempt, self.number, *process)
 
     @property
     def version(self) -> tuple[object, ...]:
+        """Changes with every value that the row shows."""
         rank, stat = self.rank, self.stat
         return (
             self.number, self.state, self.reason, self.silent,
@@ -47,55 +49,60 @@ class RankListRow:
 
     @property
     def status(self) -> Status:
+        """Status of the state; stale without fresh data."""
         return "stale" if self.silent else rank_status(self.state)
 
     @property
-    def banner(self) -> tuple[Span, ...] | None:
-        return None
+    def banner(self) -> None:
+        """Text over the whole width: none."""
 
     @property
     def note(self) -> Span | None:
+        """The reason, in place of values."""
         return Span(self.reason, self.status) if self.reason and self.stat is None else None
 
 
 @dataclass(frozen=True)
 class JobSummary:
-    """One job: its newest attempt, and what is left of older ones."""
+    """One job: its newest attempt, and remaining ranks of older ones."""
 
     job: str
     world_size: int | None
-    found: int
+    discovered: int
     rows: tuple[RankListRow, ...] = ()
-    counts: dict[str, int] = field(default_factory=dict)  # state → ranks of the newest attempt, missing ones included
+    counts: dict[str, int] = field(default_factory=dict)  # state → ranks of the newest attempt, missing included
     missing: tuple[tuple[str, tuple[int | None, ...]], ...] = ()  # (reason, ranks), most ranks first
     conflicts: tuple[str, ...] = ()
-    step: int | None = None  # the median of those known
-    steps: tuple[tuple[int, int], ...] = ()  # (step, ranks), the front first
+    step: int | None = None  # median of the known ones
+    steps: tuple[tuple[int, int], ...] = ()  # (step, ranks), highest first
     launcher: str = ""
 
     @property
     def title(self) -> str:
+        """Name of the job, sanitised."""
         return clean(self.job)
 
     @property
     def is_complete(self) -> bool:
-        return self.world_size is not None and self.found >= self.world_size
+        """Whether every rank was discovered."""
+        return self.world_size is not None and self.discovered >= self.world_size
 
 
 @dataclass(frozen=True)
 class JobsSummary:
-    """All jobs, in the order of their names."""
+    """All jobs, by name."""
 
     jobs: tuple[JobSummary, ...] = ()
-    watched: tuple[str, ...] = ()  # names of the variables that are read of some rank
+    watched: tuple[str, ...] = ()  # names of watched variables
 
     @property
-    def found(self) -> int:
-        return sum(job.found for job in self.jobs)
+    def discovered(self) -> int:
+        """Discovered ranks of all jobs."""
+        return sum(job.discovered for job in self.jobs)
 
     @property
     def world_size(self) -> int | None:
-        """Ranks that should be there; None where some job does not say."""
+        """Expected ranks of all jobs; None if some job does not report its world size."""
         sizes = [job.world_size for job in self.jobs]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -104,7 +111,7 @@ Records = Mapping[ProcessKey, tuple[Rank, RankStat | None]]
 
 
 def fold_jobs(records: Records, nodes: Sequence[NodeState], ages: Mapping[str, str]) -> JobsSummary:
-    """Every job of these records. `ages` names the nodes whose data are not fresh, and how old they are."""
+    """The jobs of these records. `ages` are those of nodes without fresh data."""
     stats = [stat for _, stat in records.values() if stat is not None]
     table = analysis.job_table([rank for rank, _ in records.values()], stats, nodes)
     lost = {node.node for node in nodes if node.state not in ("ok", "removed")}
@@ -133,7 +140,7 @@ def _summary(job: analysis.JobRanks, records: Records, lost: set[str], ages: Map
 
 
 def _row(row: analysis.RankSummary, records: Records, lost: set[str], ages: Mapping[str, str]) -> RankListRow:
-    """A row with its records; of a node that is not here the last known figures stay, and are drawn as stale."""
+    """A row with its records; of a lost node the last ones, drawn as stale."""
     rank, stat = records[row.node, row.pid, row.start_ticks]
     state = row.status if row.status != "present" else "lost" if row.node in lost else row.state
     return RankListRow(
@@ -150,7 +157,7 @@ def _by_reason(missing: Sequence[analysis.MissingRank]) -> tuple[tuple[str, tupl
 
 
 def _median(steps: Mapping[int, int]) -> int | None:
-    """The step that the middle one of the ranks is at (the lower of two)."""
+    """Median step of the ranks, the lower of two."""
     half = (sum(steps.values()) + 1) // 2
     for step in sorted(steps):
         half -= steps[step]
@@ -160,5 +167,5 @@ def _median(steps: Mapping[int, int]) -> int | None:
 
 
 def state_spans(counts: Mapping[str, int]) -> list[Span]:
-    """`● 511 running  ✖ 1 stuck`: states that occur, the good one first, then the worst."""
+    """`● 511 running  ✖ 1 stuck`: states that occur, ok first, then worst first."""
     return count_spans({(rank_status(state), state): count for state, count in counts.items()})

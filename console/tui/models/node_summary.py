@@ -1,4 +1,4 @@
-"""Each node in one phrase: its state, why it is not here, how old its data are."""
+"""Each node with its state, error and age of its data."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ...records import NodeState
 from ...text.cells import clean
 from ...text.nodeset_fold import fold
 
-#: Data older than this many sample periods are stale.
+#: Sampling intervals. Older data are stale.
 STALE_PERIODS = 3
 _DEFAULT_PERIOD_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSummary:
-    """One node as the screen tells it."""
+    """One node: status, state, and why it is not ok."""
 
     name: str
     status: Status
     word: str  # "ok", "stale", "connecting", "lost", …
     reason: str = ""  # one phrase, e.g. "auth: the key was refused"
     try_: str = ""
-    age_ns: int | None = None  # of its newest data, where they are not fresh
-    fresh: bool = False  # data come in now
+    age_ns: int | None = None  # of its newest data, unless fresh
+    fresh: bool = False  # data are arriving
     simulated: bool = False
 
 
 @dataclass(frozen=True)
 class FleetSummary:
-    """All nodes, in their given order."""
+    """All nodes, in their given order, and counts."""
 
     nodes: tuple[NodeSummary, ...] = ()
     by_name: dict[str, NodeSummary] = field(default_factory=dict)
@@ -42,24 +42,26 @@ class FleetSummary:
 
     @property
     def ok(self) -> int:
-        """Nodes whose data come in now."""
+        """Number of nodes with fresh data."""
         return sum(node.fresh for node in self.nodes)
 
     @property
     def expected(self) -> int:
+        """Number of nodes."""
         return len(self.nodes)
 
     @property
     def simulated(self) -> bool:
+        """Whether any node has simulated data."""
         return any(node.simulated for node in self.nodes)
 
 
 def fleet_summary(
-    names: Iterable[str], nodes: dict[str, NodeNow], simulated: Collection[str], blamed: Mapping[str, str], now: int
+    names: Iterable[str], nodes: dict[str, NodeNow], simulated: Collection[str], culprits: Mapping[str, str], now: int
 ) -> FleetSummary:
-    """Every name in its order. `simulated` have simulated data, `blamed` are culprits of an open finding, by its id."""
+    """The nodes of these names. `simulated` have simulated data; `culprits` are node → id of an open finding."""
     summaries = tuple(
-        node_summary(name, nodes.get(name), now, simulated=name in simulated, blamed=blamed.get(name, ""))
+        node_summary(name, nodes.get(name), now, simulated=name in simulated, finding=culprits.get(name, ""))
         for name in names
     )
     counts = Counter(node.status for node in summaries)
@@ -67,9 +69,9 @@ def fleet_summary(
 
 
 def node_summary(
-    name: str, node: NodeNow | None, now: int, *, simulated: bool = False, blamed: str = ""
+    name: str, node: NodeNow | None, now: int, *, simulated: bool = False, finding: str = ""
 ) -> NodeSummary:
-    """One node at the instant `now` (console time, ns)."""
+    """One node at `now` (console time, ns); `finding` is the id of an open one with this culprit."""
     if node is None or node.state is None:
         return NodeSummary(name, "unknown", "expected", simulated=simulated)
     simulated = simulated or bool(node.node and node.node.simulated)
@@ -86,8 +88,8 @@ def node_summary(
             name, "warning", "ok", f"hung: {names} not responding", "check that driver or mount on the node",
             fresh=True, simulated=simulated,
         )  # fmt: skip
-    if blamed:
-        return NodeSummary(name, "warning", "ok", f"finding: {clean(blamed)}", fresh=True, simulated=simulated)
+    if finding:
+        return NodeSummary(name, "warning", "ok", f"finding: {clean(finding)}", fresh=True, simulated=simulated)
     return NodeSummary(name, "ok", "ok", fresh=True, simulated=simulated)
 
 
@@ -104,7 +106,7 @@ def _not_ok(name: str, state: NodeState, age: int | None, simulated: bool) -> No
 
 
 def period_ns(node: NodeNow) -> int:
-    """The period in which that node speaks, ns; GPUs may be sampled more often, and are told no oftener."""
+    """Interval between two reports of a node, ns; GPUs may be sampled more often."""
     period = _DEFAULT_PERIOD_MS
     if node.cost is not None:
         period = node.cost.sample_interval_ms
@@ -115,5 +117,5 @@ def period_ns(node: NodeNow) -> int:
 
 @lru_cache(64)
 def folded(names: tuple[str, ...]) -> str:
-    """`node[001-064]`: names as a node set. Remembered, because folding a thousand takes longer than a frame."""
+    """`node[001-064]`: names as a node set. Cached: folding a thousand takes longer than a frame."""
     return fold(names)

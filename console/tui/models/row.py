@@ -57,25 +57,29 @@ R = TypeVar("R", bound=HasKey)
 
 
 class SteadyOrder(Generic[R]):
-    """Sorts the same rows again and again; `clock` gives seconds that only grow."""
+    """Sorts the same rows repeatedly without jitter; `clock` is monotonic, in seconds.
+
+    A row keeps the value it was sorted by until its own differs by more than noise; rows change places at most every
+    `REORDER_S`. New rows are placed at once.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._settled: dict[Hashable, Any] = {}  # by the row's key: what it is sorted by; None for unknown
+        self._settled: dict[Hashable, Any] = {}  # key of a row → the value it is sorted by
         self._due = 0.0
-        self._held = False  # some row was kept at its place only because the time was not come
+        self._held = False  # some row awaits the next re-ordering
 
     @property
     def is_due(self) -> bool:
-        """Whether rows stand where they no longer belong, and may move now: data that stopped arriving do not ask."""
+        """Whether rows await a re-ordering that may happen now, also without new data."""
         return self._held and self._clock() >= self._due
 
     def forget(self) -> None:
-        """The person chose another order: sort anew at once."""
+        """Drop the order: the next call sorts anew."""
         self._settled, self._held = {}, False
 
     def sorted(self, rows: Sequence[R], order: Callable[[R], Any], noise: Noise, reverse: bool = False) -> list[R]:
-        """The rows in the order of what `order` says of each, those of which it says None last. Equal ones stay."""
+        """The rows by their `order` value, None last. The sort is stable."""
         now = self._clock()
         may_move = not self._settled or now >= self._due
         if may_move:

@@ -1,4 +1,4 @@
-"""A table that leaves the console: as CSV and JSON for programs, in the records' own units, or as text for people."""
+"""Export of tables: as CSV and JSON in the units of the records, or as aligned text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .list_kind import ListKind
 from .row import HasKey
 
 R = TypeVar("R", bound=HasKey)
-#: How records travelled is no fact about what they tell.
+#: Transport fields of records, which are not exported.
 _HEAD: Final = frozenset({"kind", "agent", "seq", "mono"})
 
 
@@ -28,7 +28,7 @@ class ExportTable:
     `has_record_fields`: fields of nested records become CSV columns; for rows that hold the same kind of record.
     """
 
-    what: str  # for the person: "Ranks: 8 of 512 ranks, as listed"
+    what: str  # title, e.g. "Ranks: 8 of 512 ranks, as listed"
     kind: ListKind[Any]
     rows: Sequence[Any]
     columns: Sequence[str]
@@ -36,22 +36,22 @@ class ExportTable:
 
     @property
     def name(self) -> str:
-        """What a file of it is called after: ranks."""
+        """Base of its file name: ranks."""
         return f"{self.kind.noun.lower()}s"
 
 
 def as_text(sheet: ExportTable) -> str:
-    """The columns under their titles, aligned, every text in full."""
+    """The columns, aligned, every text in full."""
     return rows_as_text(sheet.kind, sheet.rows, sheet.columns) + "\n"
 
 
 def as_json(sheet: ExportTable) -> str:
-    """A list with an object a row."""
+    """A list with one object per row."""
     return rows_as_json(sheet.kind, sheet.rows) + "\n"
 
 
 def as_csv(sheet: ExportTable) -> str:
-    """A line a row under the names of the fields; unknown is empty, and no text is a formula."""
+    """One line per row below the field names; unknown is empty, formulas are escaped."""
     rows = [_flat(sheet.kind.as_object(row), sheet.has_record_fields) for row in sheet.rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
     written = io.StringIO()
@@ -62,7 +62,7 @@ def as_csv(sheet: ExportTable) -> str:
 
 
 def _flat(facts: dict[str, Any], has_record_fields: bool) -> dict[str, Any]:
-    """The facts, with the fields of the records within in their place; a record that is not there has no columns."""
+    """The facts with nested records replaced by their fields."""
     flat: dict[str, Any] = {}
     for name, value in facts.items():
         if not isinstance(value, msgspec.Struct):
@@ -74,12 +74,12 @@ def _flat(facts: dict[str, Any], has_record_fields: bool) -> dict[str, Any]:
 
 
 def rows_as_text(kind: ListKind[R], rows: Sequence[R], columns: Sequence[str]) -> str:
-    """These columns of the rows under their titles, aligned, every text in full; a remark on a row stands last."""
+    """These columns of the rows, aligned, every text in full, with the note of a row at its end."""
     fields = [kind.fields[key] for key in columns]
     lines = [[field.text(row) for field in fields] + [kind.row_note(row)] for row in rows]
     return "\n".join(table(lines, header=[field.title for field in fields]))
 
 
 def rows_as_json(kind: ListKind[R], rows: Sequence[R]) -> str:
-    """A list with an object a row: what the screen makes of it, and its records as they came, in their own units."""
+    """A list with one object per row: the state on the screen, and the records in their own units."""
     return pretty([kind.as_object(row) for row in rows])

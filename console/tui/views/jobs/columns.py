@@ -105,7 +105,7 @@ def _object(row: JobRow) -> dict[str, Any]:
     view = row.started
     return {
         "job": row.name, "state": row.word, "status": row.status, "started_by_gconsole": view is not None,
-        "nodes": row.nodes, "world_size": row.world_size, "ranks_found": row.ranks.found if row.ranks else None,
+        "nodes": row.nodes, "world_size": row.world_size, "ranks_found": row.ranks.discovered if row.ranks else None,
         "step": row.ranks.step if row.ranks else None, "exit_code": _exit(row), "reason": row.reason or None,
         "ran_ns": row.ran_ns, "ordered": view.ordered if view else None,
         "on_nodes": [line.now for line in view.lines] if view else None,

@@ -140,7 +140,7 @@ def state_text(row: JobRow) -> str:
 
 def ranks_text(row: JobRow) -> str:
     """`8/8`: discovered of expected ranks; after the job has ended only the expected."""
-    discovered = row.ranks.found if row.ranks else None
+    discovered = row.ranks.discovered if row.ranks else None
     if row.started is not None and row.started.is_over:
         return format.count(row.world_size)
     return format.seen(discovered, row.world_size)

@@ -63,7 +63,7 @@ def _discovered(row: JobRow) -> Iterator[Fact]:
     """Facts of a job that gconsole did not start: only its ranks are known."""
     yield Fact("started by", clean(row.launcher) or "unknown")
     yield Fact("stop", "not started by gconsole; stop it with its launcher")
-    yield Fact("ranks", format.seen(row.ranks.found if row.ranks else None, row.world_size))
+    yield Fact("ranks", format.seen(row.ranks.discovered if row.ranks else None, row.world_size))
     yield from _progress(row)
 
 

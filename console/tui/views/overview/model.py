@@ -93,7 +93,7 @@ def job_lines(jobs: JobsSummary, settled: bool, width: int) -> tuple[Line, ...]:
 
 
 def _job_lines(job: JobSummary, width: int) -> list[Line]:
-    count = Span(format.seen(job.found, job.world_size), "text" if job.is_complete else "warning")
+    count = Span(format.seen(job.discovered, job.world_size), "text" if job.is_complete else "warning")
     room = width - width_of(count.text) - 4
     title = fit(job.title, min(width_of(job.title), max(8, room - _LEAST_BAR)))
     bar = share_bar(job, max(_LEAST_BAR, min(_BAR_CELLS, room - width_of(title))))

@@ -237,7 +237,7 @@ def _job_head(job: JobSummary, shown: int | None) -> GroupHeader:
     passing = [Span(f"{shown} shown   ", "accent")] if shown is not None else []
     spans = (
         Span(" ▾ ", "muted"), Span(job.title, "strong"), Span("  "),
-        Span(format.seen(job.found, job.world_size), "text" if job.is_complete else "warning"),
+        Span(format.seen(job.discovered, job.world_size), "text" if job.is_complete else "warning"),
         Span(" ranks   ", "muted"), *passing, *state_spans(job.counts), *launcher,
     )  # fmt: skip
     return GroupHeader("job", job.job, spans, job.job)
