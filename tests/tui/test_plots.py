@@ -13,12 +13,11 @@ from gconsole.tui.base_app import BaseApp
 from gconsole.tui.gallery import curve, lanes, stacks
 from gconsole.tui.models.error_bar import Axis, Lane, axis_of, bar, ticks
 from gconsole.tui.models.plot import Plot, braille, columns, round_up, short, time_axis
-from gconsole.tui.models.tree_rows import unfolded
 from gconsole.tui.widgets.history import HistoryPlot
 from gconsole.tui.widgets.lanes import Lanes
 from gconsole.tui.widgets.line_view import LineView
 from gconsole.tui.widgets.progress import Progress
-from gconsole.tui.widgets.rank_tree import RankTree
+from gconsole.tui.widgets.rank_tree import RankTree, unfolded
 from gconsole.tui.widgets.sparkline import Sparkline
 
 NAN = float("nan")

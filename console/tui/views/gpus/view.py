@@ -19,8 +19,7 @@ from ...snapshot import ScreenSnapshot
 from ...widgets.history import HistoryPlot
 from ...widgets.record_grid import GridColumn, RecordGrid
 from ...widgets.report import LineReport
-from ..base import DetailProvider
-from ..details import event_in
+from ..base import DetailProvider, event_in
 from ..list_view import column
 from ..paged_list import DetailPage, PagedListView
 from .columns import CURVE_CELLS, FIELDS, KIND

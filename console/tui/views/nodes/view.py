@@ -15,8 +15,7 @@ from ...models.detail import Detail, PageItem
 from ...snapshot import ScreenSnapshot
 from ...widgets.record_grid import GridColumn, RecordGrid
 from ...widgets.report import LineReport
-from ..base import DetailProvider
-from ..details import event_in, gpu_in, rank_in
+from ..base import DetailProvider, event_in, gpu_in, rank_in
 from ..list_view import column
 from ..paged_list import DetailPage, PagedListView
 from .model import FIELDS, KIND, NodeRow, node_rows, state_text

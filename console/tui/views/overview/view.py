@@ -20,8 +20,7 @@ from ...widgets.heat_map import HeatMap
 from ...widgets.line_view import LineView
 from ...widgets.panel import Panel
 from ...widgets.report import LineReport
-from ..base import DetailProvider, GpuPageRequested, NodePageRequested, View
-from ..details import finding_in, gpu_in, job_in, node_in
+from ..base import DetailProvider, GpuPageRequested, NodePageRequested, View, finding_in, gpu_in, job_in, node_in
 from ..gpus.columns import KIND
 from ..gpus.model import gpu_rows, ranks_on
 from .model import finding_lines, job_lines, node_lines

@@ -13,8 +13,7 @@ from ...models.job_ranks import RankListRow
 from ...models.list_kind import row_predicate
 from ...snapshot import ScreenSnapshot
 from ...widgets.record_grid import GridColumn, RecordGrid, as_arranged
-from ..base import DetailProvider
-from ..details import job_in, rank_in
+from ..base import DetailProvider, job_in, rank_in
 from ..list_view import ListView, column, row_context
 from .model import FIELDS, KIND, rank_rows, watched_field
 
