@@ -14,7 +14,7 @@ from waiting import accept, screen, settle, shows, until
 from gconsole.records import NodeState
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.models.job_ranks import RankListRow
-from gconsole.tui.views.ranks.filter import RANKS
+from gconsole.tui.views.ranks.model import RANKS
 from gconsole.tui.views.ranks.view import RanksView
 
 SIZE = (80, 24)
