@@ -243,7 +243,7 @@ class TestEvents:
                 cluster.say(Log(node="node1", source="kernel", text=f"more {number}"))
             view = app.view
             assert isinstance(view, EventsView)
-            await until(pilot, lambda: view._sieve.gone > 0)
+            await until(pilot, lambda: view._passing.gone > 0)
             await pilot.pause()
             assert [line[:70].rstrip() for line in screen(app).splitlines()[6:-1]] == before
 
