@@ -163,9 +163,9 @@ def _answered(sql: str, *pressed: str) -> Open:
         await until(stage.pilot, lambda: view._editor.names, "the words that can be completed")
         view._editor.put(sql)
         await stage.press("enter")
-        await until(stage.pilot, lambda: view._answer is not None and view._started_at is None, "an answer")
-        assert view._answer is not None
-        view.show_result(replace(view._answer, took_s=0.05))
+        await until(stage.pilot, lambda: view._result is not None and view._started_at is None, "an answer")
+        assert view._result is not None
+        view.show_result(replace(view._result, took_s=0.05))
         await stage.press(*pressed)
 
     return opened

@@ -132,10 +132,10 @@ async def test_p_draws_the_answer_and_comes_back_to_the_table():
         await settle(pilot)
         view = await asked(pilot, "SELECT node, max(util_pct) AS util_pct FROM gpu GROUP BY node ORDER BY node LIMIT 5")
         seen = []
-        for _ in view._answer.drawings():
+        for _ in view._result.drawings():
             await pilot.press("p")
             await settle(pilot)
-            seen.append((view._how, screen(app)))
+            seen.append((view._format, screen(app)))
         assert [how for how, _ in seen] == ["line", "bar", "table"]
         assert "█" in seen[1][1]
 
@@ -201,7 +201,7 @@ async def test_what_stands_there_has_the_time_of_the_cluster_though_nobody_named
     async with app.run_test(size=(120, 30)) as pilot:
         await settle(pilot)
         view = await asked(pilot, "SELECT node, t, t_cluster, bound_ns FROM host WHERE mono IS NOT NULL ORDER BY node")
-    rows = [row.values for row in view._answer.rows]
+    rows = [row.values for row in view._result.rows]
     assert [row[0] for row in rows] == ["node1", "node2", "node3"]
     assert all(row[2] is not None and abs(row[2] - row[1]) < 10_000 and row[3] > 0 for row in rows), rows
 
