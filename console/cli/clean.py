@@ -20,7 +20,7 @@ def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
     """
     from ..fleet.survey import survey
     from ..headless import clean as traces
-    from .progress import counted
+    from .terminal import counted
 
     config = load_target(target, (*overrides, "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0"))
     answers = asyncio.run(survey(config, "clean", {"force": force}, deadline_s=60.0, progress=counted("cleaned")))

@@ -67,7 +67,7 @@ def demo(
     if hang and ranks < 3:
         raise click.UsageError("--hang requires at least 3 ranks: with 2, the culprit is ambiguous")
     if not batch and not os.environ.get("TEXTUAL_DRIVER"):  # before anything is started
-        from .screen import require_terminal
+        from .terminal import require_terminal
 
         require_terminal("gconsole demo --batch")
     order = capture_order(capture, diagnose, samples, every, native, names)

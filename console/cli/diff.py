@@ -63,7 +63,7 @@ def _run_app(a: Session, b: Session) -> Comparison | None:
     from ..session.format.layout import SessionError
     from ..tui.diff_screen import DiffApp, diff_of
     from ..tui.theme.catalog import ThemeCatalog
-    from .screen import clear_inherited_size
+    from .terminal import clear_inherited_size
 
     clear_inherited_size()
     app = DiffApp(diff_of(a, b), ThemeCatalog.of_this_user())

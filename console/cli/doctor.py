@@ -20,7 +20,7 @@ def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """
     from ..fleet.survey import survey
     from ..monitor.node_exam import examine, exit_code, to_json, to_text
-    from .progress import counted
+    from .terminal import counted
 
     config = load_target(target, overrides)
     answers = asyncio.run(survey(config, "doctor", {}, deadline_s=60.0, progress=counted("examined")))

@@ -27,7 +27,7 @@ from ..text import logs
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
 from .recording import HeadlessRecording
-from .screen import clear_inherited_size, is_terminal_output, require_terminal
+from .terminal import clear_inherited_size, is_terminal_output, require_terminal
 
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:

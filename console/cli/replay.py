@@ -32,7 +32,7 @@ def replay(session: str, folder: Path, start: str | None, speed: float, paused: 
     from ..session.replay import SPEEDS, Replay
     from ..text.sanitize import printable
     from ..text.timespec import TimeSpecError, instant_ns
-    from .screen import clear_inherited_size, is_terminal_output, require_terminal
+    from .terminal import clear_inherited_size, is_terminal_output, require_terminal
 
     if speed not in SPEEDS:
         raise click.BadParameter(f"use one of {', '.join(f'{choice:g}' for choice in SPEEDS)}", param_hint="--speed")

@@ -97,7 +97,7 @@ def logs(
 
     Exit codes: 0 complete, 3 some nodes could not be read.
     """
-    from .run_logs import LineFilter
+    from .run_output import LineFilter
 
     lines = LineFilter(tail, _ranks(ranks), _pattern(pattern), fold)
     return asyncio.run(run_control.logs(target, overrides, job, lines, follow, output))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..launch.state import JobNodeStatus, JobStatus
     from ..records import Failure
     from .run_live import LiveFleet
-    from .run_logs import LineFilter
+    from .run_output import LineFilter
 
 
 async def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bool) -> int:
@@ -45,7 +45,7 @@ async def logs(
     """Print the output of a job or write it to a file; exit code 3 if some nodes could not be read."""
     from ..text import atomic_files
     from .run_live import live
-    from .run_logs import stream
+    from .run_output import stream
 
     async with live(load_target(target, overrides)) as fleet:
         view = await job_named(fleet, job)
@@ -131,8 +131,8 @@ def _is_any_connected(fleet: LiveFleet, nodes: Sequence[str]) -> bool:
 
 async def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path) -> int:
     """Copy a path from the nodes of a job; exit code 3 if some nodes failed."""
-    from .run_fetch import fetch_from
     from .run_live import live
+    from .run_output import fetch_from
 
     async with live(load_target(target, overrides)) as fleet:
         view = await job_named(fleet, job)

@@ -98,7 +98,7 @@ def _print_failures(failures: Mapping[str, Failure]) -> None:
 
 async def _follow(fleet: LiveFleet, job: str) -> int:
     from ..launch.state import job_status
-    from .run_logs import LineFilter, stream
+    from .run_output import LineFilter, stream
 
     await fleet.until(lambda: (view := job_status(fleet.store, job)) is not None and not view.unseen, 15.0)
     view = await job_named(fleet, job)

@@ -62,7 +62,7 @@ def demo_cluster(nodes: int = 4, ranks: int = 8, gpus: int = 8, hang: str = "") 
 
 
 def _hosts_file(cluster: subprocess.Popen[str], errors: IO[str]) -> Path:
-    """What the cluster says when it is ready: the path of its hosts.toml."""
+    """Wait until the cluster is ready; returns the path of its hosts.toml. Raises DemoError."""
     assert cluster.stdout is not None
     ready, _, _ = select.select([cluster.stdout], [], [], START_S)
     line = cluster.stdout.readline().strip() if ready else ""

@@ -28,12 +28,14 @@ class RankPlacement:
 
 
 def places(nodes: int, ranks: int) -> list[RankPlacement]:
-    """Ranks in blocks over the nodes, as launchers do; where that does not divide evenly, the first nodes have more."""
-    found: list[RankPlacement] = []
+    """Ranks in blocks over the nodes, as launchers place them; if uneven, the first nodes have one more."""
+    placements: list[RankPlacement] = []
     for node in range(nodes):
         size = ranks // nodes + (node < ranks % nodes)
-        found += [RankPlacement(len(found) + local_rank, node, local_rank, size) for local_rank in range(size)]
-    return found
+        placements += [
+            RankPlacement(len(placements) + local_rank, node, local_rank, size) for local_rank in range(size)
+        ]
+    return placements
 
 
 class DemoJob:
@@ -42,7 +44,7 @@ class DemoJob:
     def __init__(
         self, ranks: int, environments: Sequence[Mapping[str, str]], hang: str = "", dumps: Path | None = None
     ) -> None:
-        """`hang`: in which of the ways of ring.py it will hang when it is struck; "" for none.
+        """`hang`: kind of hang in ring.py that `strike` triggers; "" for none.
 
         In the folder `dumps` each rank keeps what it remembers of its collectives; a job that will hang remembers
         nothing: it shows what is found out without.

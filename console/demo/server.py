@@ -23,6 +23,7 @@ class NodeServer:
         self._sessions: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
+        """Listen on a free port of 127.0.0.1."""
         public = self._client_key.export_public_key("openssh").decode()
         self._acceptor = await asyncssh.listen(
             "127.0.0.1",
@@ -40,6 +41,7 @@ class NodeServer:
 
     @property
     def port(self) -> int:
+        """Port of the server, after `start`."""
         assert self._acceptor is not None, "a port is known after start"
         port: int = self._acceptor.get_port()
         return port
