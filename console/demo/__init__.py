@@ -69,8 +69,8 @@ def _hosts_file(cluster: subprocess.Popen[str], errors: IO[str]) -> Path:
     if line:
         return Path(line)
     errors.seek(0)
-    said = errors.read().strip().splitlines()[-1:] or [f"no output within {START_S:g} s"]
-    raise DemoError(f"the demo's SSH servers did not start: {said[0]}")
+    reason = errors.read().strip().splitlines()[-1:] or [f"no output within {START_S:g} s"]
+    raise DemoError(f"the demo's SSH servers did not start: {reason[0]}")
 
 
 def _strike(cluster: subprocess.Popen[str]) -> None:
