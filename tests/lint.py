@@ -15,6 +15,7 @@ CHECKS = {
     "mypy": [BIN / "mypy", "console"],
     "mypy agent": [BIN / "mypy", "--cache-dir", ".mypy_cache/agent", "remote"],
     "imports": [BIN / "lint-imports", "--no-cache"],
+    "structure": [sys.executable, ROOT / "tests" / "structure.py", "--check"],
     "ruff": [BIN / "ruff", "check", "--quiet", "."],
     "format": [BIN / "ruff", "format", "--quiet", "--check", "."],
 }

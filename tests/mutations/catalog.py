@@ -205,14 +205,14 @@ MUTATIONS: Final = (
         "an edge that is gone stays flagged for ever",
         "if entry[0] > oldest}",
         "}",
-        ("tests/clocks",),
+        ("tests/unit/analysis/test_flags.py",),
     ),
     Mutation(
         "flag_on_one_window",
         "one odd window flags a network edge",
         "if sum(past) >= FLAGGED:",
         "if sum(past) >= 1:",
-        ("tests/clocks",),
+        ("tests/unit/analysis/test_flags.py",),
     ),
     # -- store -----------------------------------------------------------------------------------------------------
     Mutation(
