@@ -151,7 +151,7 @@ def _start(group: str, tier: str, args: Sequence[str], workers: int, is_live: bo
             sys.executable, "-m", "pytest", *targets, "-q", "--no-header", f"--junitxml={_report(group)}",
             "-o", f"cache_dir={LOGS / group}", "-m", TIERS[tier], *spread, *args,
         ]  # fmt: skip
-    environment = {**os.environ, "GCONSOLE_TIER": tier}  # how many examples a property test draws
+    environment = {**os.environ, "TEST_TIER": tier}  # how many examples a property test draws
     if is_live:
         return subprocess.Popen(argv, cwd=ROOT, env=environment)
     with _log(group).open("wb") as log:

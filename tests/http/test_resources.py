@@ -41,7 +41,7 @@ def test_several_sessions_run_at_a_time_and_end_by_their_names(api: Api) -> None
         assert api.post("/profiling/start", {"name": name})["success"] is True
     assert api.get("/status")["is_profiling"] is True
     again = api.ask("POST", "/profiling/start", {"name": "one_phase"})
-    assert again.status == 409 and "being recorded already" in again.json["text"]
+    assert again.status == 409 and "already being recorded" in again.json["text"]
     assert api.get("/profiling/sessions")["active"] == ["full_training", "one_phase"]
     until(lambda: all(one["records"] > 0 for one in api.get("/status")["active_sessions"]))
     assert [one["name"] for one in api.post("/profiling/stop", {"name": "one_phase"})["stopped"]] == ["one_phase"]

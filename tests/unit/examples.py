@@ -6,7 +6,7 @@ import os
 
 #: Tier → part of the number that a test asks for. tests/run.py exports the tier; pytest started by hand is `test`.
 SHARE = {"quick": 0.1, "test": 0.25, "full": 2.0}
-TIER = os.environ.get("GCONSOLE_TIER", "test")
+TIER = os.environ.get("TEST_TIER", "test")
 #: Fewer examples than these find nothing that the first, trivial ones do not.
 LEAST = 5
 
