@@ -266,8 +266,6 @@ async def _two_sessions(stage: Stage) -> None:
     await until(stage.pilot, lambda: "METRICS" in screen(stage.app))
 
 
-_UNBUILT = ("topology",)
-
 _PER_GPU = 'SELECT node, "index", util_pct FROM gpu WHERE util_pct IS NOT NULL ORDER BY ALL LIMIT 300'
 
 SCENES = (
@@ -315,7 +313,7 @@ SCENES = (
     Scene("columns", keys("2", "C", "j"), ColumnsDialog),
     Scene("export", keys("2", "e"), ExportDialog),
     Scene("events, looking back", keys("8", "g")),
-    *(Scene(row.name, keys(row.key), cluster=demo) for row in VIEWS if row.name in _UNBUILT),
+    Scene("topology of the demo", keys("5"), cluster=demo),
     Scene("keys", keys("question_mark"), KeysDialog),
     Scene("keys of the ranks", keys("2", "question_mark"), KeysDialog),
     Scene("story of a job", keys("shift+tab", "enter"), DetailDialog),

@@ -119,7 +119,7 @@ class TestTheFile:
 class TestTheTable:
     async def test_it_knows_which_views_are_lists(self):
         for row in VIEWS:
-            view = row.make(row)
+            view = row.view(id=row.name)
             if in_scope(view.scope):
                 assert isinstance(view, ListView) == (view.scope not in NO_LISTS), row.name
 
