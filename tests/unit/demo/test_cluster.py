@@ -233,7 +233,8 @@ from gconsole.core.store import Store
 async def watch(config):
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
-    await Fleet(config, hub).start()
+    fleet = Fleet(config, hub)
+    await fleet.start()
     while len(store.ranks) < 2:
         await asyncio.sleep(0.02)
     print(config.path, *("=".join(node.process_filter) for node in config.nodes), flush=True)
