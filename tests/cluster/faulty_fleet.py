@@ -62,7 +62,7 @@ MORE: list[tuple[str, str, tuple[str, ...]]] = [
 #: No fault, but one node alone has network ports: (id, severity, text).
 OF_SHAPE = ("topology_differs", "warning", "port: has 2 NICs, class A has 0")
 #: A short window, so that a test does not last minutes; a late tick of a loaded machine clears nothing.
-HEALTH = {"window_s": 6, "clear_s": 30}
+HEALTH = {"window_s": 6, "clear_s": 3}
 
 _RANK = "import time; time.sleep(600)"
 

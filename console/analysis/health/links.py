@@ -31,12 +31,18 @@ _DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
 def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """NVLinks that went down, or that are up on most GPUs of the same model in the node.
 
-    A link that was never up is not a fault unless most peers have it: bridges need not use all links.
+    A link that was never up is not a fault unless most peers have it: bridges need not use all links. A GPU is judged
+    once all of its links are reported: `gpu_info.nvlinks` says how many there are.
     """
     for node in facts.nodes.values():
         alike: dict[str | None, list[GpuHealth]] = defaultdict(list)
         for gpu in node.gpus.values():
-            if gpu.links and gpu.info is not None and gpu.info.lost is None:
+            if (
+                gpu.links
+                and gpu.info is not None
+                and gpu.info.lost is None
+                and len(gpu.links) >= (gpu.info.nvlinks or 0)
+            ):
                 alike[gpu.info.name].append(gpu)
         for gpus in alike.values():
             usual = _usual_links(gpus)

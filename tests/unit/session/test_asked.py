@@ -30,7 +30,7 @@ def test_a_name_and_what_it_keeps(text, name, selection):
         ("x --metrics", "missing value"),
         ("x --metrics nonsense", "unknown metric or kind nonsense"),
         ("x --every soon", "not a duration; use 90s"),
-        ("x --nodes node[3", "closing bracket"),
+        ("x --nodes node[3", r'unclosed "\['),
         ("x 'unfinished", "quotation"),
     ],
 )

@@ -78,6 +78,6 @@ def test_a_file_says_the_unit_and_the_meaning_of_every_column(tmp_path):
     assert facts[b"description"]
     fields = msgspec.json.decode(facts[b"gconsole.fields"])
     assert fields["pcie_rx_bytes_s"]["unit"] == "bytes/s"
-    assert fields["dram_pct"]["description"].startswith("memory bandwidth")
+    assert fields["dram_pct"]["description"] == "of the maximum memory bandwidth (GPM)"
     assert {word.field: word.unit for word in words_of("gpu")}["temp_c"] == "°C"
     assert {word.field: word.meaning for word in words_of("gpu")}["rx"].startswith("CLOCK_REALTIME of the console")

@@ -120,7 +120,7 @@ def test_an_answer_has_at_most_as_many_rows_as_were_asked_for(tmp_path, open_que
 def test_describe_lists_tables_and_short_views(tmp_path, open_queries):
     told = open_queries(a_session(tmp_path, [gpu(1)]).path)("describe")
 
-    assert ("gpu", "records", "One GPU at one tick.") in told
+    assert ("gpu", "records", "Metrics of one GPU at one tick.") in told
     assert "ranks_now" in [name for name, *_ in told]
 
 

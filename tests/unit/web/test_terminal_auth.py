@@ -37,7 +37,8 @@ def test_the_address_that_was_printed_lets_in_also_through_a_forwarded_port(host
 
 @pytest.mark.parametrize(
     "path", ["/", "", f"/{TOKEN[:-1]}/", "/kept-secret2/", f"/{TOKEN.swapcase()}/", "//kept-secret/",
-             "/x/kept-secret/", "/é/", "/%2e"]
+             "/x/kept-secret/", "/é/", "/%2e"],
+    ids=["root", "empty", "shorter", "longer", "other case", "two slashes", "below a folder", "not ASCII", "escaped"]
 )  # fmt: skip
 def test_without_the_token_nobody_comes_in(path: str) -> None:
     assert refusal(path, HERE, None)
