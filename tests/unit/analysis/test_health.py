@@ -154,6 +154,15 @@ class TestLinks:
         assert "NVLink 7-8 went down; 16 of 18 up" in one.text
         assert one.evidence == ("gpu_link.up link 7 n1:gpu0 False", "gpu_link.up link 8 n1:gpu0 False")
 
+    def test_a_gpu_whose_links_are_not_all_reported_yet_is_not_compared_with_its_peers(self):
+        infos = [info(index, nvlinks=12) for index in range(4)]
+        links = [
+            [GpuLink(node="n1", index=index, uuid=f"n1-{index}", link=n, up=True) for n in range(12)]
+            for index in range(4)
+        ]
+        assert found(infos, *links[:3], links[3][:4]) == {}
+        assert found(infos, *links) == {}
+
     def test_a_link_that_was_never_up_is_missed_only_by_comparison_with_the_others_of_its_kind(self):
         def links(index, up):
             return [GpuLink(node="n1", index=index, uuid=f"n1-{index}", link=n, up=n < up) for n in range(12)]
