@@ -63,8 +63,8 @@ TIERS = {"quick": "not slow and not full and not campaign", "test": "not full an
 QUICK = ("lint", "unit", "boundaries")
 #: Boundary → its test in `make quick`. The other tiers run them with their groups.
 BOUNDARIES: Mapping[str, str] = {
-    "sshd": "tests/cluster/test_loss.py::test_an_ended_sshd_session_is_connected_again",
-    "HTTP": "tests/http/test_reading.py::test_two_clients_are_answered_side_by_side",
+    "sshd": "tests/cluster/test_connection_loss.py::test_an_ended_sshd_session_is_connected_again",
+    "HTTP": "tests/http/test_resources.py::test_two_clients_are_answered_side_by_side",
     "NVML": "tests/gpus/test_agent.py::test_a_driver_that_does_not_fit_its_library_is_a_named_lack_of_the_node",
     "tmux": "tests/tui/test_in_tmux.py::test_ctrl_c_twice_quits_and_leaves_nothing",
     "screen": "tests/tui/test_screens.py::TestFrames::test_a_node_that_dies_is_shown",

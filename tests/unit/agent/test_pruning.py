@@ -54,6 +54,7 @@ def test_the_pruned_module_runs_and_has_every_name_that_the_agent_uses(version):
     assert int(names) < len(vars(pynvml)) / 3
 
 
+@pytest.mark.slow
 def test_what_stays_is_word_for_word_the_modules_own():
     source = Path(pynvml.__file__).read_bytes()
     whole = [ast.dump(statement) for statement in ast.parse(source).body]

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from gconsole.analysis.jobs import MOST_MISSING, job_table
 from gconsole.records import Failure, NodeState, Rank, RankStat
 
@@ -177,5 +179,6 @@ def test_a_number_of_ranks_that_no_fleet_has_is_not_believed_and_takes_nothing_f
     assert not jobs["lie-1"].ranks_missing and jobs["lie-1"].ranks_found == (0,)
 
 
+@pytest.mark.slow
 def test_the_largest_job_there_can_be_is_told_in_full():
     assert len(the_job([a_rank(0, world_size=MOST_MISSING)]).ranks_missing) == MOST_MISSING - 1

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "architecture.md"
 #: Folders whose siblings have one row together.
@@ -61,6 +63,7 @@ def test_every_package_has_a_row_and_every_row_a_package() -> None:
     assert sorted(rooms()) == sorted(packages())
 
 
+@pytest.mark.slow
 def test_rooms_without_io_reach_no_file_socket_or_process() -> None:
     named_no = {folder for folder, io in rooms().items() if io == "no"}
     offenders = {

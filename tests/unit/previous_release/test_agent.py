@@ -89,6 +89,7 @@ def test_the_hello_of_the_previous_release_is_understood(node: NodeConfig) -> No
     assert hello.protocol
 
 
+@pytest.mark.slow
 def test_a_lingering_agent_of_the_previous_release_ends_and_one_of_this_release_takes_its_place(
     node: NodeConfig, tmp_path: Path
 ) -> None:

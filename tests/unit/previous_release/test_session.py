@@ -31,6 +31,7 @@ def test_every_record_of_its_parquet_is_that_of_its_segments(previous):
     assert sorted(map(encode, reader.records(previous.path))) == recorded
 
 
+@pytest.mark.slow
 def test_its_parquet_is_queried_together_with_what_is_recorded_later(previous):
     with RecordedSource(previous.path) as source:
         database = Database(source, source.scratch)

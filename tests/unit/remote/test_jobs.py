@@ -130,6 +130,7 @@ def test_a_later_agent_knows_the_job_from_its_files(agent, tmp_path):
     assert dict(sampler.tick(10.0))["job_node"]["state"] == "stopped"
 
 
+@pytest.mark.slow
 def test_stopping_leaves_nothing_of_a_rank_that_ignores_term_and_of_children_that_left(agent, tmp_path):
     left = "setsid sh -c 'trap \"\" TERM; (setsid env -i sleep 600 &) ; sleep 600' &"
     stubborn = f"trap '' TERM; {left} sleep 600; sleep 600"

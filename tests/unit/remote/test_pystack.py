@@ -86,6 +86,7 @@ def test_a_python_that_py_spy_does_not_know_is_read_by_the_pystack_of_its_enviro
     assert ranks.state(0) == "S"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_where_py_spy_is_not_on_the_node_pystack_reads_too(ranks, environment):
     ranks.start([str(environment / "bin/python"), "-c", LOOP])

@@ -48,6 +48,7 @@ def test_a_record_of_an_unknown_kind_is_kept_word_for_word(tmp_path):
     assert columns.to_pylist()[0]["t"] == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_temporary", [False, True])
 def test_no_record_at_all_is_a_table_with_all_its_columns(tmp_path, is_temporary):
     for table in TABLES:

@@ -155,6 +155,7 @@ def test_pandas_and_duckdb_read_the_folder_as_it_stands(tmp_path):
     assert set(frame["hour"]) == {"2026-09-21T14"}
 
 
+@pytest.mark.slow
 def test_dask_reads_the_folder_as_it_stands(tmp_path):
     dask = pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
     session = a_session(tmp_path, [*many(), *(gpu(n, at=3600 + n, power_w=1.0) for n in range(5000, 5100))])

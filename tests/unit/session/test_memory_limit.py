@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import resource
 from gconsole.session.format import duckdb_connection
@@ -19,6 +21,7 @@ print("restored")
 """
 
 
+@pytest.mark.slow
 def test_the_limit_counts_from_what_the_process_already_uses_and_ends_with_the_query():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["limited", "restored"], done.stderr

@@ -49,6 +49,7 @@ def a_node(name="node1", agent="agent1", seq=1, **changes):
                 pid=1, sample_interval_ms=1000, **changes)  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_nothing_is_acknowledged_before_every_recording_has_it_on_the_disk(tmp_path):
     world = World(tmp_path)
     assert world.hub.kept("agent1", 7) == 7, "where nothing is recorded, what has come is enough"
@@ -132,6 +133,7 @@ async def crashed_recording(folder):
     return session
 
 
+@pytest.mark.slow
 async def test_a_crashed_session_goes_on_as_the_same_console_with_the_same_agents(tmp_path):
     session = await crashed_recording(tmp_path)
     left = recovery.take_up(session, str)
@@ -166,6 +168,7 @@ class Nodes:
         self.world.hub.adopt_identity(left.console_id, left.seq)
 
 
+@pytest.mark.slow
 async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_that_its_agents_wait_for(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
@@ -190,6 +193,7 @@ async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_
     assert own == sorted(set(own)), "its own records go on behind those that are there"
 
 
+@pytest.mark.slow
 async def test_agents_that_keep_something_are_not_asked_while_another_recording_hears_others(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
@@ -202,6 +206,7 @@ async def test_agents_that_keep_something_are_not_asked_while_another_recording_
     await world.recorder.close()
 
 
+@pytest.mark.slow
 async def test_where_no_agent_can_linger_any_more_the_screen_stays_who_it_is_and_the_hole_is_counted(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
@@ -214,6 +219,7 @@ async def test_where_no_agent_can_linger_any_more_the_screen_stays_who_it_is_and
     assert named("night", tmp_path).read().parts[-1].console == "console2"
 
 
+@pytest.mark.slow
 async def test_what_an_agent_that_lingered_could_not_keep_is_counted(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console1")
@@ -224,6 +230,7 @@ async def test_what_an_agent_that_lingered_could_not_keep_is_counted(tmp_path):
     assert (gap.node, gap.count, gap.first_seq, gap.last_seq) == ("node1", 3, 5, 7)
 
 
+@pytest.mark.slow
 async def test_of_an_agent_that_ended_the_ticks_are_counted_that_its_node_missed(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
@@ -251,6 +258,7 @@ async def test_a_session_to_be_shared_names_no_host_and_no_user_anywhere(tmp_pat
     assert any(isinstance(one, Gpu) for one in world.records("shared")), "the chosen node is there"
 
 
+@pytest.mark.slow
 async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_console(tmp_path, monkeypatch):
     world = World(tmp_path)
     await world.recorder.start("one")

@@ -88,6 +88,7 @@ def test_a_long_session_is_told_in_slices_and_each_thing_once(tmp_path, monkeypa
     assert [row["samples"] for row in at_once] == [100] * 5
 
 
+@pytest.mark.slow
 def test_nothing_to_draw_is_said(tmp_path):
     result = run(a_session(tmp_path, [Mark(text="x")]).path, "--plot", tmp_path / "night.pdf")
 

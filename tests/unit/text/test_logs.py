@@ -77,6 +77,7 @@ def test_an_internal_error_is_one_line_that_names_the_log_with_the_traceback(tmp
     assert "Traceback" in text and "RuntimeError: broken" in text and "abcdefgh" not in text
 
 
+@pytest.mark.slow
 def test_log_file_and_verbose_are_options_of_every_command(tmp_path):
     file = tmp_path / "own.log"
     done = _run(tmp_path, "-m", "gconsole", "config", "keys", "-v", "--log-file", str(file))

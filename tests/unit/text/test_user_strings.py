@@ -23,6 +23,7 @@ def tool() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_document_has_the_texts_of_the_source(tool: ModuleType):
     written = set(tool.DOCUMENT.read_text(encoding="utf-8").splitlines())
     made = set(tool.document().splitlines())
