@@ -147,11 +147,13 @@ def _start(group: str, tier: str, args: Sequence[str], workers: int, is_live: bo
         _report(group).unlink(missing_ok=True)
         targets = list(BOUNDARIES.values()) if group == "boundaries" else [f"tests/{group}"]
         spread = ["-n", str(workers), "--dist", "worksteal" if group in BY_TEST else "loadfile"] if workers > 1 else []
+        plugins = [] if group in ("http", "boundaries") else ["-p", "no:schemathesis"]  # its import takes a second
         argv = [
             sys.executable, "-m", "pytest", *targets, "-q", "--no-header", f"--junitxml={_report(group)}",
-            "-o", f"cache_dir={LOGS / group}", "-m", TIERS[tier], *spread, *args,
+            "-o", f"cache_dir={LOGS / group}", "-m", TIERS[tier], *plugins, *spread, *args,
         ]  # fmt: skip
     environment = {**os.environ, "TEST_TIER": tier}  # how many examples a property test draws
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a thousand processes compiles its modules again
     if is_live:
         return subprocess.Popen(argv, cwd=ROOT, env=environment)
     with _log(group).open("wb") as log:

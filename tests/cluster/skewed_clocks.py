@@ -24,10 +24,11 @@ from gconsole_remote.clocks import stamps
 _ERRORS = """
 
 import os as _os
+from types import FunctionType as _FunctionType
 
 _OFFSET, _PPB = {table}.get(_os.uname().nodename, (0, 0))
 _EPOCH = {epoch}
-_true, _plain = _read, mono_of_kernel
+_true, _plain = _read, _FunctionType(mono_of_kernel.__code__, dict(globals()))  # reads the true clocks for ever
 
 
 def _ahead(raw):
@@ -45,7 +46,7 @@ def _read(clock):
 
 
 def mono_of_kernel(stamp):
-    raw = _plain(stamp)  # its own reads are all wrong by the same, which cancels out
+    raw = _plain(stamp)
     return raw + _ahead(raw)
 """
 

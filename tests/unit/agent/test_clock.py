@@ -37,3 +37,14 @@ def test_the_monotonic_clock_never_goes_back(monkeypatch, old):
     stamps = [clock.mono_ns() for _ in range(1000)]
 
     assert stamps == sorted(stamps)
+
+
+def test_a_kernel_stamp_is_converted_by_the_tightest_of_interrupted_reads(monkeypatch):
+    """An interruption within a read must not make an arrival seem earlier than its departure."""
+    clock = the_clock(monkeypatch, False)
+    # three reads of (raw, realtime, raw): all were interrupted, the second one the shortest
+    reads = iter([0, 90_000, 90_500, 100_000, 102_900, 103_000, 200_000, 240_000, 260_000])
+    monkeypatch.setattr(clock, "_read", lambda _: next(reads))
+
+    assert clock.mono_of_kernel(102_000) == 101_500 - 102_900 + 102_000
+    assert not list(reads)
