@@ -292,7 +292,7 @@ MUTATIONS: Final = (
         "a Parquet footer that was tampered with takes all memory",
         "if footer > min(size, MAX_FOOTER_BYTES):",
         "if False:",
-        (f"{SESSION}/test_hostile_files.py",),
+        ("tests/security/test_sent_session.py",),
     ),
     # -- agent -----------------------------------------------------------------------------------------------------
     Mutation(

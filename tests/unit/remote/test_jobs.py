@@ -157,6 +157,25 @@ def test_a_stopped_process_is_ended_too(agent, tmp_path):
     assert requests.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
 
 
+def test_a_stopped_process_continues_so_that_it_handles_sigterm(agent, tmp_path):
+    """Its handler runs within the grace period, before SIGKILL."""
+    begun(agent, a_spec(tmp_path, "trap 'touch handled; exit 0' TERM; touch ready; kill -STOP $$; while :; do :; done"))
+    until((tmp_path / "ready").exists)
+    assert requests.stop(agent, {"job": "j-1", "grace_s": 30.0})["left"] == []
+    assert (tmp_path / "handled").exists()
+
+
+def test_a_process_that_reuses_the_pid_of_a_job_is_not_signalled():
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            listings = iter([{other.pid: 1}, {other.pid: 1}])  # the start time of a process that is gone
+            process_tree.terminate(lambda: next(listings, {}), grace_s=0.01, kill_s=5.0)
+            with pytest.raises(subprocess.TimeoutExpired):
+                other.wait(0.1)
+        finally:
+            other.kill()
+
+
 @pytest.mark.slow
 def test_what_a_command_leaves_running_is_ended_with_it(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "setsid sleep 600 & exit 0"))

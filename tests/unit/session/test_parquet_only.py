@@ -14,6 +14,7 @@ from gconsole.cli.sessions import sessions
 from gconsole.records import KINDS, Gpu, Mark, RankStat, RawRecord, encode
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError
+from gconsole.session.format.manifest import MANIFEST
 from gconsole.session.format.reader import RecordFilter
 from gconsole.session.format.writer import SegmentWriter
 from gconsole.session.manage import catalog
@@ -163,6 +164,23 @@ def test_no_segment_is_dropped_that_parquet_does_not_stand_for(tmp_path):
         assert told.exit_code == 2 and words in told.output, told.output
         assert len(session.segments()) == 1
         part.write_bytes(whole)
+
+
+def test_no_segment_is_dropped_while_parquet_has_fewer_records(tmp_path):
+    session = a_session(tmp_path, a_job())
+    compact(session)
+    path = session.parquet_folder / MANIFEST
+    manifest = json.loads(path.read_text())
+    lost = manifest["parts"].pop()
+    (session.parquet_folder / lost["path"]).unlink()
+    path.write_text(json.dumps(manifest))
+
+    result = run("compact", "night", "--drop-segments", "--folder", tmp_path)
+
+    records = len(a_job())
+    assert result.exit_code == 2
+    assert f"only {records - lost['rows']} of {records} records are in Parquet" in result.output
+    assert len(session.segments()) == 1
 
 
 def test_what_a_crash_left_keeps_its_segments(tmp_path):
