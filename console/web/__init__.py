@@ -1,6 +1,6 @@
-"""What this console knows and can do, over HTTP: for scripts, dashboards and Prometheus.
+"""The HTTP API (`gconsole api`): state of this console and actions on it, for scripts, dashboards and Prometheus.
 
-One file a resource in `resources/`, each a few typed records and the functions that fill them from the store or ask
-`Control`; `operation` says what an operation is, `app` serves the list of them, `openapi` describes the same list. What
-Prometheus reads is in `metrics/`. Nothing here knows SSH, and nothing here keeps a state of its own.
+`resources/` has a few typed records per subject and the operations that fill them from the store or call `Control`;
+`operation` defines an operation, `app` routes them, `openapi` describes them, `exposition` formats Prometheus metrics.
+Nothing here uses SSH, and nothing here keeps a state of its own. `terminal/` is `gconsole serve`.
 """

@@ -22,9 +22,8 @@ from ..records import Log
 from ..session.format.layout import SessionError
 from ..text import format
 from .auth import TokenAuth
-from .limits import BODY_S, MAX_BODY, READS_PER_S
-from .middleware import RequestMiddleware, problem_response
-from .operation import AnyOperation, Operation, OperationRequest, StreamOperation, WebContext, method_of
+from .middleware import BODY_S, MAX_BODY, READS_PER_S, RequestMiddleware, problem_response
+from .operation import AnyOperation, Operation, OperationRequest, StreamOperation, WebContext
 from .problems import HttpProblemError, http_problem
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -36,7 +35,7 @@ def make_app(
     """The application behind its middleware; `reads_per_s` is the rate limit of one address for GET requests."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for operation in operations:
-        by_path.setdefault(operation.path, {})[method_of(operation)] = _endpoint(context, operation)
+        by_path.setdefault(operation.path, {})[operation.method] = _endpoint(context, operation)
     literal_first = sorted(by_path, key=lambda path: "{" in path)
     routes = [Route(path, _PathEndpoint(by_path[path])) for path in literal_first]
 

@@ -22,7 +22,8 @@ from .operation import (
     OperationRequest,
     StreamOperation,
     WebContext,
-    method_of,
+    operation,
+    stream,
 )
 from .problems import MEANINGS, HttpProblem
 
@@ -60,32 +61,27 @@ class About(msgspec.Struct):
 def described(operations: Sequence[AnyOperation]) -> tuple[AnyOperation, ...]:
     """These operations with those that describe the API: `/`, `/openapi.json` and `/docs`."""
 
+    @operation("GET", "/")
     async def get_about(context: WebContext, request: OperationRequest[NoParameters]) -> About:
-        paths = sorted({operation.path for operation in all_operations})
-        return About("gconsole HTTP API", __version__, context.config.cluster, paths)
+        """API version and available paths."""
+        return About("gconsole HTTP API", __version__, context.config.cluster, sorted({item.path for item in listed}))
 
     @lru_cache(1)
     def openapi() -> Fields:
-        return document(all_operations, "gconsole")
+        return document(listed, "gconsole")
 
+    @stream("/openapi.json", "application/json", allows_basic_auth=True)
     async def get_openapi(context: WebContext, request: Request) -> Response:
+        """OpenAPI 3.1 description of this API."""
         return Response(msgspec.json.encode(openapi()), media_type="application/json")
 
+    @stream("/docs", "text/html", allows_basic_auth=True)
     async def get_docs(context: WebContext, request: Request) -> Response:
+        """OpenAPI description as an HTML page."""
         return Response(page(openapi()), media_type="text/html", headers={"content-security-policy": _CSP})
 
-    all_operations: tuple[AnyOperation, ...] = (
-        Operation("GET", "/", "API version and available paths.", get_about, NoParameters, About),
-        *operations,
-        StreamOperation(
-            "/openapi.json", "OpenAPI 3.1 description of this API.", get_openapi, ("application/json",),
-            allows_basic_auth=True,
-        ),
-        StreamOperation(
-            "/docs", "OpenAPI description as an HTML page.", get_docs, ("text/html",), allows_basic_auth=True
-        ),
-    )  # fmt: skip
-    return all_operations
+    listed: tuple[AnyOperation, ...] = (get_about, *operations, get_openapi, get_docs)
+    return listed
 
 
 # -- the document ------------------------------------------------------------------------------------------------------
@@ -93,16 +89,16 @@ def described(operations: Sequence[AnyOperation]) -> tuple[AnyOperation, ...]:
 
 def document(operations: Sequence[AnyOperation], title: str) -> Fields:
     """The OpenAPI 3.1 document of these operations."""
-    types = [*{id(kind): kind for operation in operations for kind in _types(operation)}.values(), HttpProblem]
+    types = [*{id(kind): kind for item in operations for kind in _types(item)}.values(), HttpProblem]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: Fields = {}
-    for operation in operations:
-        methods = paths.setdefault(operation.path, {})
-        methods[method_of(operation).lower()] = _operation_fields(operation, by_type, components)
-    for operation in operations:  # a query is described by its parameters
-        if method_of(operation) == "GET":
-            components.pop(_name(by_type[id(operation.parameters)]), None)
+    for item in operations:
+        methods = paths.setdefault(item.path, {})
+        methods[item.method.lower()] = _operation_fields(item, by_type, components)
+    for item in operations:  # a query is described by its parameters
+        if item.method == "GET":
+            components.pop(_name(by_type[id(item.parameters)]), None)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -132,7 +128,7 @@ def _name(schema: Mapping[str, Any]) -> str:
 def _operation_fields(
     operation: AnyOperation, by_type: Mapping[int, Fields], components: Mapping[str, Fields]
 ) -> Fields:
-    method, schema = method_of(operation), by_type[id(operation.parameters)]
+    method, schema = operation.method, by_type[id(operation.parameters)]
     fields: Fields = {
         "operationId": _id(method, operation.path), "summary": operation.summary,
         "tags": [operation.path.split("/")[1] or "about"], "responses": _responses(operation, by_type),
@@ -153,8 +149,7 @@ def _id(method: str, path: str) -> str:
 def _parameters(operation: AnyOperation, query: Mapping[str, Any]) -> list[Fields]:
     parameters: list[Fields] = []
     for name in re.findall(r"\{(\w+)\}", operation.path):
-        pattern = operation.name_pattern if isinstance(operation, Operation) else ""
-        schema = {"type": "string", **({"pattern": pattern} if pattern else {})}
+        schema = {"type": "string", **({"pattern": operation.name_pattern} if operation.name_pattern else {})}
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
     required = query.get("required", ())
     for name, schema in query.get("properties", {}).items():
@@ -176,7 +171,7 @@ def _responses(operation: AnyOperation, by_type: Mapping[int, Fields]) -> Fields
     statuses = {*_ALWAYS, *operation.problems}
     if "{" in operation.path:
         statuses |= {*_WITH_A_NAME}
-    if method_of(operation) != "GET":
+    if operation.method != "GET":
         statuses |= {*_WITH_A_BODY}
     problem = {"application/json": {"schema": by_type[id(HttpProblem)]}}
     for status in sorted(statuses):

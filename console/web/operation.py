@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from inspect import cleandoc
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 from starlette.requests import Request
@@ -87,6 +88,10 @@ class OperationRequest(Generic[P]):
     parameters: P
 
 
+Handler = Callable[[WebContext, OperationRequest[P]], Awaitable[Any]]
+StreamHandler = Callable[[WebContext, Request], Awaitable[Response]]
+
+
 @dataclass(frozen=True)
 class Operation(Generic[P]):
     """An operation with a JSON response.
@@ -98,7 +103,7 @@ class Operation(Generic[P]):
     method: Method
     path: str
     summary: str
-    handler: Callable[[WebContext, OperationRequest[P]], Awaitable[Any]]
+    handler: Handler[P]
     parameters: type[P]
     response: Any
     name_pattern: str = ""
@@ -110,9 +115,12 @@ class Operation(Generic[P]):
 class StreamOperation:
     """A GET whose response is not JSON of a record: an event stream, Prometheus text, a page."""
 
+    method: ClassVar[Method] = "GET"
+    name_pattern: ClassVar[str] = ""
+
     path: str
     summary: str
-    handler: Callable[[WebContext, Request], Awaitable[Response]]
+    handler: StreamHandler
     media: tuple[str, ...]
     parameters: type[msgspec.Struct] = NoParameters
     problems: tuple[int, ...] = ()
@@ -123,6 +131,17 @@ class StreamOperation:
 AnyOperation = Operation[Any] | StreamOperation
 
 
-def method_of(operation: AnyOperation) -> str:
-    """HTTP method of an operation; GET for streams."""
-    return operation.method if isinstance(operation, Operation) else "GET"
+def operation(method: Method, path: str, **options: Any) -> Callable[[Handler[P]], Operation[P]]:
+    """Decorator that makes a handler an Operation: summary from its docstring, types from its annotations."""
+
+    def decorate(handler: Handler[P]) -> Operation[P]:
+        hints = get_type_hints(handler)
+        (parameters,) = get_args(hints["request"])
+        return Operation(method, path, cleandoc(handler.__doc__ or ""), handler, parameters, hints["return"], **options)
+
+    return decorate
+
+
+def stream(path: str, *media: str, **options: Any) -> Callable[[StreamHandler], StreamOperation]:
+    """Decorator that makes a handler a StreamOperation with these content types, its summary from its docstring."""
+    return lambda handler: StreamOperation(path, cleandoc(handler.__doc__ or ""), handler, media, **options)

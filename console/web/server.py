@@ -20,7 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .limits import HEAD_S, KEEP_ALIVE_S, MAX_CONNECTIONS, SHUTDOWN_S, STALL_S
+from .middleware import HEAD_S, KEEP_ALIVE_S, MAX_CONNECTIONS, SHUTDOWN_S, STALL_S
 from .problems import HttpProblem
 
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:]+)\]|(?P<name>[A-Za-z0-9_.-]+)):(?P<port>[0-9]{1,5})")

@@ -22,11 +22,10 @@ from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import AgentCost, GpuInfo, GpuProcess, Host, Node, NodeState, Rank, RankStat
 from gconsole.web.app import make_app
 from gconsole.web.auth import TokenAuth
-from gconsole.web.metrics.exposition import OPENMETRICS
-from gconsole.web.metrics.samples import take_snapshot
+from gconsole.web.exposition import OPENMETRICS
 from gconsole.web.operation import WebContext
 from gconsole.web.resources import OPERATIONS
-from gconsole.web.resources.metrics import exposition
+from gconsole.web.resources.metrics import exposition, take_snapshot
 from gconsole.web.server import listen_at, open_socket, serving
 from tests.bench.process_usage import memory_bytes
 

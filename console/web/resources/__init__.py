@@ -1,13 +1,16 @@
-"""The resources, one file each. `OPERATIONS` is every operation but those that describe the API."""
+"""The resources by subject. `OPERATIONS`: every operation but those that describe the API, in the order of the docs."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from ..operation import AnyOperation
-from . import captures, events, findings, gpus, jobs, logs, metrics, nodes, planning, profiling, status
+from . import events, findings, jobs, metrics, nodes, planning, profiling, status
 
 OPERATIONS: Final[tuple[AnyOperation, ...]] = (
-    *status.OPERATIONS, *nodes.OPERATIONS, *gpus.OPERATIONS, *jobs.OPERATIONS, *logs.OPERATIONS, *planning.OPERATIONS,
-    *findings.OPERATIONS, *captures.OPERATIONS, *profiling.OPERATIONS, *events.OPERATIONS, *metrics.OPERATIONS,
+    status.get_status, status.get_clients, status.get_latest,
+    nodes.get_nodes, nodes.add_nodes, nodes.remove_node, nodes.examine_nodes, nodes.get_gpus, nodes.get_ranks,
+    jobs.get_jobs, jobs.get_job, jobs.stop_job, jobs.get_logs, planning.plan_job, planning.start_job,
+    findings.get_findings, findings.get_clocks, findings.capture, findings.diagnose_jobs,
+    profiling.start, profiling.stop, profiling.sessions, events.get_events, metrics.get_metrics,
 )  # fmt: skip

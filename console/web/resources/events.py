@@ -22,8 +22,8 @@ from ...core.store import Store
 from ...records import KINDS, Record
 from ...records.kinds import kind_of
 from ..app import query_of
-from ..limits import MAX_STREAMS
-from ..operation import StreamOperation, WebContext
+from ..middleware import MAX_STREAMS
+from ..operation import WebContext, stream
 from ..problems import http_problem
 
 #: Seconds between two reads of the store.
@@ -53,8 +53,11 @@ class EventsRequest(msgspec.Struct, forbid_unknown_fields=True):
     ] = ""
 
 
+@stream(
+    "/events", "text/event-stream", parameters=EventsRequest, headers=(("Last-Event-ID", "resume after this event"),)
+)
 async def get_events(context: WebContext, request: Request) -> Response:
-    """Event stream, from now on or after the event in Last-Event-ID."""
+    """Stream of events: findings, node states, jobs, GPU errors."""
     if context.streams >= MAX_STREAMS:
         raise http_problem(
             503, "busy", f"limit of {MAX_STREAMS} event streams reached", "close a stream", Retry_After="10"
@@ -135,15 +138,3 @@ def _name(context: WebContext, position: EventPosition) -> str:
 
 def _event(kind: str, name: str, data: bytes) -> bytes:
     return b"event: %s\nid: %s\ndata: %s\n\n" % (kind.encode(), name.encode(), data)
-
-
-OPERATIONS: Final = (
-    StreamOperation(
-        "/events",
-        "Stream of events: findings, node states, jobs, GPU errors.",
-        get_events,
-        ("text/event-stream",),
-        EventsRequest,
-        headers=(("Last-Event-ID", "resume after this event"),),
-    ),
-)

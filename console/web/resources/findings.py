@@ -1,14 +1,22 @@
-"""`/findings` and `/clocks`: findings, and clock offsets between nodes."""
+"""`/findings`, `/clocks`, `/captures`, `/diagnose`: findings, clock offsets, stacks, and the rank that blocks a job."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import asyncio
+from typing import Annotated
 
 import msgspec
 
+from ...analysis.hang import Verdict
+from ...core.control import CaptureRequest, new_capture
+from ...monitor.diagnose import Diagnosis, diagnose
+from ...monitor.hang import hang_models, verdict_finding
+from ...records import Failure
+from ...report.captures import CaptureLine, lines_of
 from ...report.findings import FindingLine, finding_lines
 from ...report.skew import ClocksLine, clocks_line
-from ..operation import NoParameters, Operation, OperationRequest, WebContext
+from ..operation import NoParameters, OperationRequest, WebContext, operation
+from ..problems import http_problem
 
 
 class FindingsQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -23,27 +31,91 @@ class FindingsSeen(msgspec.Struct):
     findings: list[FindingLine]
 
 
+@operation("GET", "/findings")
 async def get_findings(context: WebContext, request: OperationRequest[FindingsQuery]) -> FindingsSeen:
-    """All findings, or the open ones."""
+    """Findings with culprits and affected nodes."""
     lines = finding_lines(context.store)
     return FindingsSeen([line for line in lines if line.cleared_at is None or not request.parameters.open])
 
 
+@operation("GET", "/clocks")
 async def get_clocks(context: WebContext, request: OperationRequest[NoParameters]) -> ClocksLine:
-    """Latest clock window of each node and edge."""
+    """Clock offsets between nodes, with error bounds."""
     return clocks_line(context.store)
 
 
-OPERATIONS: Final = (
-    Operation(
-        "GET",
-        "/findings",
-        "Findings with culprits and affected nodes.",
-        get_findings,
-        FindingsQuery,
-        FindingsSeen,
-    ),
-    Operation(
-        "GET", "/clocks", "Clock offsets between nodes, with error bounds.", get_clocks, NoParameters, ClocksLine
-    ),
-)
+Samples = Annotated[int, msgspec.Meta(ge=1, le=20, description="samples per rank")]
+EveryS = Annotated[float, msgspec.Meta(ge=0.05, le=1.0, description="seconds between samples")]
+Variable = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z_]\w*:)?([A-Za-z_]\w*|\*)$", max_length=128)]
+Variables = Annotated[
+    tuple[Variable, ...], msgspec.Meta(max_length=32, description="variables to read: NAME, FUNCTION:NAME or *")
+]
+JobName = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+
+
+class StackCaptureRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What to capture."""
+
+    samples: Samples = 3
+    every_s: EveryS = 0.3
+    jobs: Annotated[tuple[JobName, ...], msgspec.Meta(max_length=64)] | None = None  # null: all
+    locals: Variables = ()
+
+
+class CaptureResponse(msgspec.Struct):
+    """A capture; ranks with equal stacks are one group."""
+
+    capture: str
+    at: int  # instant of the first sample, CLOCK_REALTIME of the console, ns
+    jobs: list[CaptureLine]
+    failures: dict[str, Failure]  # by node that did not respond
+
+
+class DiagnosisRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """How to sample; null for as long as needed."""
+
+    samples: Samples | None = None
+    every_s: EveryS | None = None
+    native: bool | None = None  # null: only of blocked ranks; reading native frames pauses the process
+    locals: Variables = ()
+
+
+class DiagnosisResult(msgspec.Struct):
+    """A verdict on each job; culprits are also reported as findings."""
+
+    verdicts: list[Verdict]
+    captures: list[str]  # captures taken for it
+
+
+@operation("POST", "/captures", problems=(409,))
+async def capture(context: WebContext, request: OperationRequest[StackCaptureRequest]) -> CaptureResponse:
+    """Capture the stacks of all ranks at one instant, grouped by equal stacks."""
+    wanted = request.parameters
+    order = CaptureRequest(
+        new_capture(), jobs=wanted.jobs, samples=wanted.samples, every_s=wanted.every_s, locals=wanted.locals
+    )
+    async with _capturing(context):
+        done = await context.control.capture(order)
+    now = context.store.captures.get(order.id)
+    lines = lines_of([now], hang_models(context.store)) if now is not None else []
+    return CaptureResponse(done.id, done.began_ns, lines, dict(done.failures))
+
+
+@operation("POST", "/diagnose", problems=(409,))
+async def diagnose_jobs(context: WebContext, request: OperationRequest[DiagnosisRequest]) -> DiagnosisResult:
+    """Sample until the blocking rank of each job is identified, and report it."""
+    parameters, captures = request.parameters, list[str]()
+    wanted = Diagnosis(parameters.samples, parameters.every_s, parameters.native, parameters.locals)
+    async with _capturing(context):
+        diagnosed = await diagnose(context.store, context.control, wanted, lambda order: captures.append(order.id))
+    verdicts = [job.verdict for job in diagnosed]
+    context.findings.report("verdict", filter(None, map(verdict_finding, verdicts)))  # as the TUI does
+    return DiagnosisResult(verdicts, captures)
+
+
+def _capturing(context: WebContext) -> asyncio.Lock:
+    """The lock of captures, free. Raises HttpProblemError while another request holds it."""
+    if context.capturing.locked():
+        try_ = "retry after it has ended, in a few seconds"
+        raise http_problem(409, "capturing", "a capture is in progress", try_, Retry_After="2")
+    return context.capturing

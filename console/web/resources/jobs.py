@@ -1,18 +1,22 @@
-"""`/jobs`: jobs that gconsole started and jobs that it detected; stop a job."""
+"""`/jobs`: jobs that gconsole started and jobs that it detected; stop a job, read its output."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
 from ...config.model import Change
+from ...core.bus import Published
 from ...core.job_protocol import NodeStop, is_away
+from ...launch.output_fold import LineFold, Writer, interleave
 from ...launch.state import JobStatus, PendingStops, job_status, job_statuses
 from ...monitor.hang import jobs_of
 from ...records import Failure, Job, JobNode, JobState, Log
 from ...report.nodes import JobLine, is_of_job, job_line, own_name
-from ..operation import NoParameters, Operation, OperationRequest, WebContext
+from ...text.sanitize import printable
+from ..operation import NoParameters, OperationRequest, WebContext, operation
 from ..problems import http_problem
 
 #: Names of jobs that gconsole started have letters, digits, _ and -; detected jobs may have any name without a slash.
@@ -75,8 +79,9 @@ class JobStopped(msgspec.Struct):
     owed: list[str]
 
 
+@operation("GET", "/jobs")
 async def get_jobs(context: WebContext, request: OperationRequest[NoParameters]) -> JobsSeen:
-    """All jobs."""
+    """Jobs that gconsole started, and jobs detected on the nodes."""
     views = job_statuses(context.store)
     started = {view.ordered.job for view in views}
     lines = {own_name(job.job, started): job_line(job) for job in jobs_of(context.store).jobs}
@@ -84,8 +89,9 @@ async def get_jobs(context: WebContext, request: OperationRequest[NoParameters])
                     + [_detected(line) for line in lines.values()])  # fmt: skip
 
 
+@operation("GET", "/jobs/{id}", name_pattern=JOB_NAME)
 async def get_job(context: WebContext, request: OperationRequest[NoParameters]) -> JobSeen:
-    """One job."""
+    """One job: its start request, its state on each node, its ranks."""
     job = one_job(context, request.name)
     if job is None:
         raise http_problem(404, "no_such_job", f"no job {request.name!r}", "GET /jobs lists them")
@@ -101,8 +107,9 @@ def one_job(context: WebContext, name: str) -> JobSeen | None:
     return _detected(line) if line is not None else None
 
 
+@operation("POST", "/jobs/{id}/stop", name_pattern=JOB_NAME)
 async def stop_job(context: WebContext, request: OperationRequest[StopJobRequest]) -> JobStopped:
-    """Stop a job on all nodes: SIGTERM, then SIGKILL after the grace period."""
+    """Stop a job on all nodes and verify that no process is left. Needs --allow-run."""
     context.permit(Change.STOP_JOB)
     view = started_job(context, request.name)
     nodes = [line.node for line in view.lines if line.node in context.store.nodes]
@@ -157,31 +164,68 @@ def _stopped(node: str, result: NodeStop | Failure | None, why: str) -> NodeStop
     return NodeStopped(node, None, [], None, result or Failure("unknown", why or "not a node of this console"))
 
 
-OPERATIONS: Final = (
-    Operation(
-        "GET",
-        "/jobs",
-        "Jobs that gconsole started, and jobs detected on the nodes.",
-        get_jobs,
-        NoParameters,
-        JobsSeen,
-    ),
-    Operation(
-        "GET",
-        "/jobs/{id}",
-        "One job: its start request, its state on each node, its ranks.",
-        get_job,
-        NoParameters,
-        JobSeen,
-        name_pattern=JOB_NAME,
-    ),
-    Operation(
-        "POST",
-        "/jobs/{id}/stop",
-        "Stop a job on all nodes and verify that no process is left. Needs --allow-run.",
-        stop_job,
-        StopJobRequest,
-        JobStopped,
-        name_pattern=JOB_NAME,
-    ),
-)
+#: Lines in a response; the newest are kept.
+MAX_LINES: Final = 20_000
+
+
+class LogsRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Which lines."""
+
+    tail: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="number of last lines of each rank")] = 200
+    rank: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None, msgspec.Meta(description="only this rank")
+    ] = None
+    contains: Annotated[str, msgspec.Meta(max_length=256, description="only lines with this text")] = ""
+    fold: Annotated[bool, msgspec.Meta(description="print equal lines of several ranks once")] = True
+
+
+class Logs(msgspec.Struct):
+    """Lines, each after its ranks. `missing`: nodes whose output could not be read, with the reason."""
+
+    job: str
+    lines: list[str]
+    dropped: int  # older lines beyond the limit of a response
+    missing: dict[str, str]
+
+
+@operation("GET", "/jobs/{id}/logs", name_pattern=JOB_NAME)
+async def get_logs(context: WebContext, request: OperationRequest[LogsRequest]) -> Logs:
+    """Last lines of all ranks, interleaved, equal lines once."""
+    view = started_job(context, request.name)
+    collected = _Collected(view, request.parameters)
+    nodes = [line.node for line in view.lines if line.now is not None]
+    async with context.reading:  # output is published on the bus: two readers would get each other's lines
+        unsubscribe = context.hub.subscribe(collected.append)
+        try:
+            failures = await context.control.follow_job(request.name, nodes, request.parameters.tail, follow=False)
+        finally:
+            unsubscribe()
+    missing = {line.node: line.why for line in view.lines if line.now is None}
+    missing |= {node: failure.text for node, failure in failures.items()}
+    lines = collected.folded()
+    return Logs(request.name, lines[-MAX_LINES:], max(0, len(lines) - MAX_LINES), missing)
+
+
+class _Collected:
+    """Subscriber of the bus that collects the output of one job."""
+
+    def __init__(self, view: JobStatus, wanted: LogsRequest) -> None:
+        self._job, self._world_size, self._wanted = view.ordered.job, view.ordered.world_size, wanted
+        self._lines: dict[Writer, list[str]] = {}
+
+    def append(self, records: Sequence[Published]) -> None:
+        rank = self._wanted.rank
+        for record in records:
+            if isinstance(record, Log) and record.source == "job" and record.job == self._job:
+                writer: Writer = record.rank if record.rank is not None else record.node
+                if rank in (None, writer):
+                    self._lines.setdefault(writer, []).extend(record.text.split("\n"))
+
+    def folded(self) -> list[str]:
+        lines = [(writer, printable(line)) for writer, line in interleave(self._lines) if self._wanted.contains in line]
+        if not self._wanted.fold:
+            return [f"[{writer}] {line}" for writer, line in lines]
+        fold = LineFold(self._world_size, 0.0)
+        for writer, line in lines:
+            fold.add(writer, line, 0.0)
+        return fold.format_due(0.0, everything=True)

@@ -1,4 +1,4 @@
-"""`/nodes`: state of all nodes; add, remove and examine nodes."""
+"""`/nodes`, `/gpus` and `/ranks`: latest state and metrics; add, remove and examine nodes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ import msgspec
 
 from ...config.nodeset import expand
 from ...core.store import NodeNow
+from ...monitor.hang import jobs_of
 from ...monitor.node_exam import NodeExam, examine
-from ...report.nodes import CostLine, NodeLine, cost_lines, node_line
+from ...report.nodes import (
+    CostLine,
+    GpuLine,
+    NodeLine,
+    RankLine,
+    cost_lines,
+    gpu_lines,
+    is_of_job,
+    node_line,
+    rank_line,
+)
 from ...text.format import iso
 from ...text.nodeset_fold import natural
-from ..operation import NoParameters, Operation, OperationRequest, WebContext
+from ..operation import NoParameters, OperationRequest, WebContext, operation
 from ..problems import http_problem
 
 NODE_NAME: Final = r"^[A-Za-z0-9_@:][A-Za-z0-9_.:@\[\]-]{0,252}$"
@@ -83,36 +94,30 @@ class Removed(msgspec.Struct):
 def seen(now: NodeNow) -> NodeSeen:
     """Current state of one node."""
     is_ok = now.state is not None and now.state.state == "ok"
-    host = now.host if is_ok else None
+    figures = {name: getattr(now.host if is_ok else None, name, None) for name in NodeFigures.__struct_fields__}
+    figures["mem_total_bytes"] = now.node.mem_total_bytes if now.node else None
     return NodeSeen(
-        node=now.name, about=node_line(now),
-        figures=NodeFigures(
-            cpu_pct=host.cpu_pct if host else None,
-            load_1m=host.load_1m if host else None,
-            mem_used_bytes=host.mem_used_bytes if host else None,
-            mem_total_bytes=now.node.mem_total_bytes if now.node else None,
-            cpu_stall_pct=host.cpu_stall_pct if host else None,
-            io_stall_pct=host.io_stall_pct if host else None,
-            net_rx_bytes_s=host.net_rx_bytes_s if host else None,
-            net_tx_bytes_s=host.net_tx_bytes_s if host else None,
-        ),
+        node=now.name, about=node_line(now), figures=NodeFigures(**figures),
         cost=next(iter(cost_lines([now])), None),
         heard=iso(now.last_rx),
     )  # fmt: skip
 
 
+@operation("GET", "/nodes")
 async def get_nodes(context: WebContext, request: OperationRequest[NoParameters]) -> NodeList:
-    """All nodes."""
+    """All nodes: connection state, host metrics, cost of the agent."""
     return NodeList([seen(now) for now in sorted(context.store.nodes.values(), key=lambda now: natural(now.name))])
 
 
+@operation("POST", "/nodes", status=202)
 async def add_nodes(context: WebContext, request: OperationRequest[AddNodesRequest]) -> Added:
-    """Start to connect to more nodes."""
+    """Connect to more nodes until this console ends."""
     return Added(list(await context.control.add_nodes(request.parameters.nodes)))
 
 
+@operation("DELETE", "/nodes/{name}", name_pattern=NODE_NAME)
 async def remove_node(context: WebContext, request: OperationRequest[NoParameters]) -> Removed:
-    """Remove a node."""
+    """Disconnect a node and remove it until the console is restarted."""
     if request.name not in context.store.nodes:
         raise http_problem(
             404, "no_such_node", f"{request.name} is not a node of this console", "GET /nodes lists them"
@@ -125,8 +130,9 @@ async def remove_node(context: WebContext, request: OperationRequest[NoParameter
     return Removed(request.name)
 
 
+@operation("POST", "/nodes/health", problems=(404,))
 async def examine_nodes(context: WebContext, request: OperationRequest[ExamineRequest]) -> Health:
-    """Run the doctor's checks on nodes."""
+    """Run the doctor's checks on nodes: what fails and what to do."""
     nodes = context.store.nodes
     if request.parameters.nodes is None:
         names = list(nodes)
@@ -139,40 +145,44 @@ async def examine_nodes(context: WebContext, request: OperationRequest[ExamineRe
     return Health(examine(await context.control.examine(sorted(names, key=natural))))
 
 
-OPERATIONS: Final = (
-    Operation(
-        "GET",
-        "/nodes",
-        "All nodes: connection state, host metrics, cost of the agent.",
-        get_nodes,
-        NoParameters,
-        NodeList,
-    ),
-    Operation(
-        "POST",
-        "/nodes",
-        "Connect to more nodes until this console ends.",
-        add_nodes,
-        AddNodesRequest,
-        Added,
-        status=202,
-    ),
-    Operation(
-        "DELETE",
-        "/nodes/{name}",
-        "Disconnect a node and remove it until the console is restarted.",
-        remove_node,
-        NoParameters,
-        Removed,
-        name_pattern=NODE_NAME,
-    ),
-    Operation(
-        "POST",
-        "/nodes/health",
-        "Run the doctor's checks on nodes: what fails and what to do.",
-        examine_nodes,
-        ExamineRequest,
-        Health,
-        problems=(404,),
-    ),
-)
+Name = Annotated[str, msgspec.Meta(max_length=253)]
+
+
+class GpusQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Filter."""
+
+    node: Annotated[Name | None, msgspec.Meta(description="only on this node")] = None
+
+
+class RanksQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Filter."""
+
+    node: Annotated[Name | None, msgspec.Meta(description="only on this node")] = None
+    job: Annotated[Name | None, msgspec.Meta(description="only of this job")] = None
+
+
+class GpuList(msgspec.Struct):
+    """GPUs by node and index, MIG devices after their GPU."""
+
+    gpus: list[GpuLine]
+
+
+class RankList(msgspec.Struct):
+    """Detected ranks."""
+
+    ranks: list[RankLine]
+
+
+@operation("GET", "/gpus")
+async def get_gpus(context: WebContext, request: OperationRequest[GpusQuery]) -> GpuList:
+    """All GPUs with their latest metrics and ranks."""
+    node = request.parameters.node
+    return GpuList([line for line in gpu_lines(context.store) if node in (None, line.node)])
+
+
+@operation("GET", "/ranks")
+async def get_ranks(context: WebContext, request: OperationRequest[RanksQuery]) -> RankList:
+    """All ranks of all jobs: node, process, state and metrics."""
+    node, job = request.parameters.node, request.parameters.job
+    rows = [row for row in jobs_of(context.store).rows if node in (None, row.node)]
+    return RankList([rank_line(row) for row in rows if job is None or is_of_job(row.job, job)])

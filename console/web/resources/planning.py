@@ -14,7 +14,7 @@ from ...launch.plan import LaunchPlan, Refusal, make_plan
 from ...launch.request import JobRequest, Launcher, new_job
 from ...launch.state import job_status
 from ...records import Log
-from ..operation import Operation, OperationRequest, WebContext
+from ..operation import OperationRequest, WebContext, operation
 from ..problems import HttpProblem, HttpProblemError, http_problem
 from .jobs import JobSeen, one_job
 from .nodes import NodeSet
@@ -79,13 +79,15 @@ class JobStarted(msgspec.Struct):
     seen: JobSeen | None
 
 
+@operation("POST", "/jobs/plan", problems=(409,))
 async def plan_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobPlan:
-    """Plan a job: its nodes, and the exact command on each. Starts nothing."""
+    """Plan a job without starting it: its nodes, and the command on each."""
     return planned(await _plan(context, request.parameters))
 
 
+@operation("POST", "/jobs", status=201, problems=(409,))
 async def start_job(context: WebContext, request: OperationRequest[StartJobRequest]) -> JobStarted:
-    """Plan a job and start it on all of its nodes, or on none if one fails."""
+    """Plan a job and start it on all of its nodes, or on none. Needs --allow-run."""
     context.permit(Change.START_JOB)
     async with context.starting:  # two concurrent plans would get the same GPUs
         plan = await _plan(context, request.parameters)
@@ -150,11 +152,3 @@ def planned(plan: LaunchPlan) -> JobPlan:
     ]  # fmt: skip
     return JobPlan(plan.job, first.world_size, first.master_addr, first.master_port, nodes, plan.left_out,
                    plan.warnings, plan_text(plan))  # fmt: skip
-
-
-OPERATIONS: Final = (
-    Operation("POST", "/jobs/plan", "Plan a job without starting it: its nodes, and the command on each.",
-              plan_job, StartJobRequest, JobPlan, problems=(409,)),
-    Operation("POST", "/jobs", "Plan a job and start it on all of its nodes, or on none. Needs --allow-run.",
-              start_job, StartJobRequest, JobStarted, status=201, problems=(409,)),
-)  # fmt: skip

@@ -12,7 +12,7 @@ from ...core.control import ActiveRecording, Recordings
 from ...session.format.layout import NAME_PATTERN, Session
 from ...session.manage.catalog import SessionEntry, list_sessions
 from ...text.format import iso
-from ..operation import NoParameters, Operation, OperationRequest, WebContext
+from ..operation import NoParameters, OperationRequest, WebContext, operation
 from ..problems import http_problem
 
 #: Concurrent recordings; each has a thread and writes all records.
@@ -78,8 +78,9 @@ def running(now: ActiveRecording) -> Running:
     return Running(now.name, iso(now.began), now.records, now.bytes, now.trouble)
 
 
+@operation("POST", "/profiling/start", problems=(409,))
 async def start(context: WebContext, request: OperationRequest[ProfilingRequest]) -> Started:
-    """Start a recording of all records."""
+    """Start a recording; several may run at once."""
     name = request.parameters.name or f"profile-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     recordings = recordings_of(context)
     if len(recordings.active()) >= MAX_RUNNING:
@@ -88,8 +89,9 @@ async def start(context: WebContext, request: OperationRequest[ProfilingRequest]
     return Started(True, f"Profiling started: {name} is being recorded.", name, resumed)
 
 
+@operation("POST", "/profiling/stop", problems=(404, 409))
 async def stop(context: WebContext, request: OperationRequest[ProfilingRequest]) -> Stopped:
-    """Stop one recording, or all of them."""
+    """Stop one recording by name, or all of them."""
     recordings = recordings_of(context)
     active = [now.name for now in recordings.active()]
     wanted = request.parameters.name
@@ -102,8 +104,9 @@ async def stop(context: WebContext, request: OperationRequest[ProfilingRequest])
     return Stopped(True, f"Profiling stopped: {', '.join(recording.name for recording in ended)}.", ended)
 
 
+@operation("GET", "/profiling/sessions", problems=(409,))
 async def sessions(context: WebContext, request: OperationRequest[NoParameters]) -> Sessions:
-    """All stored sessions."""
+    """All sessions in this console's folder."""
     recordings = recordings_of(context)
     try:
         listed = await asyncio.to_thread(list_sessions, context.sessions)
@@ -128,34 +131,3 @@ def _stored(item: SessionEntry) -> StoredSession:
         closed=iso(meta.closed) if meta and meta.closed else None, records=meta.records if meta else None,
         bytes=item.bytes, problem=item.problem,
     )  # fmt: skip
-
-
-OPERATIONS: Final = (
-    Operation(
-        "POST",
-        "/profiling/start",
-        "Start a recording; several may run at once.",
-        start,
-        ProfilingRequest,
-        Started,
-        problems=(409,),
-    ),
-    Operation(
-        "POST",
-        "/profiling/stop",
-        "Stop one recording by name, or all of them.",
-        stop,
-        ProfilingRequest,
-        Stopped,
-        problems=(404, 409),
-    ),
-    Operation(
-        "GET",
-        "/profiling/sessions",
-        "All sessions in this console's folder.",
-        sessions,
-        NoParameters,
-        Sessions,
-        problems=(409,),
-    ),
-)

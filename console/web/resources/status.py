@@ -17,7 +17,7 @@ from ...monitor.hang import jobs_of
 from ...report.nodes import GpuLine, gpu_lines
 from ...text.format import iso
 from ...text.nodeset_fold import natural
-from ..operation import NoParameters, Operation, OperationRequest, WebContext
+from ..operation import NoParameters, OperationRequest, WebContext, operation
 from .profiling import Running, running
 
 _GB: Final = 1e9
@@ -107,8 +107,9 @@ class LatestMetrics(msgspec.Struct):
     client_data: dict[str, ClientMetrics]
 
 
+@operation("GET", "/status")
 async def get_status(context: WebContext, request: OperationRequest[NoParameters]) -> Status:
-    """State of this console."""
+    """State of this console: counts of nodes, GPUs, jobs, ranks and findings, active recordings."""
     store, by_node = context.store, _gpus_by_node(context.store)
     table = jobs_of(store)
     gpus = [now.gpu for now in store.gpus.values() if now.gpu is not None]
@@ -132,8 +133,9 @@ async def get_status(context: WebContext, request: OperationRequest[NoParameters
     )  # fmt: skip
 
 
+@operation("GET", "/clients")
 async def get_clients(context: WebContext, request: OperationRequest[NoParameters]) -> GswarmClientList:
-    """All nodes with their GPUs."""
+    """Nodes with their GPUs, as in gswarm-profiler."""
     by_node = _gpus_by_node(context.store)
     clients = [
         _client(now, by_node.get(now.name, []))
@@ -142,8 +144,9 @@ async def get_clients(context: WebContext, request: OperationRequest[NoParameter
     return GswarmClientList(len(clients), clients)
 
 
+@operation("GET", "/metrics/latest")
 async def get_latest(context: WebContext, request: OperationRequest[NoParameters]) -> LatestMetrics:
-    """Latest metrics of all connected nodes."""
+    """Latest metrics of all nodes, as in gswarm-profiler."""
     by_node = _gpus_by_node(context.store)
     client_data = {
         now.name: ClientMetrics(
@@ -210,31 +213,3 @@ def _share(part: int | None, whole: int | None) -> float | None:
 
 def _gigabytes(bytes_s: float | None) -> float | None:
     return None if bytes_s is None else round(bytes_s / _GB, 6)
-
-
-OPERATIONS: Final = (
-    Operation(
-        "GET",
-        "/status",
-        "State of this console: counts of nodes, GPUs, jobs, ranks and findings, active recordings.",
-        get_status,
-        NoParameters,
-        Status,
-    ),
-    Operation(
-        "GET",
-        "/clients",
-        "Nodes with their GPUs, as in gswarm-profiler.",
-        get_clients,
-        NoParameters,
-        GswarmClientList,
-    ),
-    Operation(
-        "GET",
-        "/metrics/latest",
-        "Latest metrics of all nodes, as in gswarm-profiler.",
-        get_latest,
-        NoParameters,
-        LatestMetrics,
-    ),
-)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gconsole.web.auth import TokenAuth, TokenError, new_token, token_of
-from gconsole.web.limits import RateLimit
+from gconsole.web.middleware import RateLimit
 from gconsole.web.problems import HttpProblemError
 from gconsole.web.server import ListenError, listen_at
 

@@ -14,9 +14,8 @@ from known import NOW, everything
 from prometheus_client.parser import text_string_to_metric_families
 
 from gconsole.core.control import ActiveRecording
-from gconsole.web.metrics.exposition import PLAIN
-from gconsole.web.metrics.samples import take_snapshot
-from gconsole.web.resources.metrics import exposition
+from gconsole.web.exposition import PLAIN
+from gconsole.web.resources.metrics import exposition, take_snapshot
 
 DASHBOARD = json.loads((Path(__file__).parents[3] / "docs/grafana/gconsole.json").read_text())
 

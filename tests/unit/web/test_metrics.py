@@ -11,9 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from gconsole.core.control import ActiveRecording
 from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuInfo, NodeState, Rank, RankStat
-from gconsole.web.metrics.exposition import OPENMETRICS, PLAIN, labels, wanted_format
-from gconsole.web.metrics.samples import MAX_JOBS, STALE_NS, take_snapshot
-from gconsole.web.resources.metrics import exposition
+from gconsole.web.exposition import OPENMETRICS, PLAIN, labels, wanted_format
+from gconsole.web.resources.metrics import MAX_JOBS, STALE_NS, exposition, take_snapshot
 
 RECORDING = ActiveRecording("evening", NOW, 7, 4096)
 

@@ -6,13 +6,14 @@ reads the result in the tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from ...records import metrics
-from ...records.metrics import Metric
+from ..records import metrics
+from ..records.metrics import Metric
 
 Kind = Literal["gauge", "counter", "info"]
 Figure = int | float | None
@@ -33,30 +34,22 @@ class Family:
         return self.name + {"gauge": "", "counter": "_total", "info": "_info"}[self.kind]
 
 
-@dataclass(frozen=True)
-class MetricColumn:
-    """A family whose value is a field of a record, times `times` for the base unit; `label` is an additional label."""
+class MetricColumn(NamedTuple):
+    """A field of a record as samples of a family: its getter, the factor to the base unit, an additional label."""
 
-    family: Family
-    field: str
-    times: float | None = None
-    label: str = ""
-
-    @property
-    def get(self) -> Callable[[Any], Figure]:
-        """Getter of the field."""
-        return attrgetter(self.field)
+    get: Callable[[Any], Figure]
+    times: float | None
+    label: str
 
 
-def _columns(metrics: Iterable[Metric]) -> tuple[MetricColumn, ...]:
-    """The families of a catalogue's metrics; metrics that differ in a label share one."""
-    return tuple(
-        MetricColumn(
-            Family(f"gconsole_{name.name}", name.help, name.unit, name.kind), metric.field, name.scale, name.label
-        )
-        for metric in metrics
-        if (name := metric.prometheus) is not None
-    )
+def _columns(metrics: Iterable[Metric]) -> Mapping[Family, Sequence[MetricColumn]]:
+    """The columns of a catalogue's metrics by family; metrics that differ in a label share one."""
+    columns: dict[Family, list[MetricColumn]] = defaultdict(list)
+    for metric in metrics:
+        if (name := metric.prometheus) is not None:
+            family = Family(f"gconsole_{name.name}", name.help, name.unit, name.kind)
+            columns[family].append(MetricColumn(attrgetter(metric.field), name.scale, name.label))
+    return columns
 
 
 # -- GPUs: labels node, gpu, uuid --------------------------------------------------------------------------------------
