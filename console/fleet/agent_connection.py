@@ -15,7 +15,6 @@ from ..config.sections import AgentConfig
 from ..core.bus import Hub, Published
 from ..text.sanitize import printable
 from ..transport import errors
-from ..transport import errors as failures
 from ..transport.transport import Channel, Unacked
 from . import quotas
 from .record_receiver import FairReader, Line, RecordReceiver
@@ -243,34 +242,32 @@ class LastWords:
 
 def explain(
     exit_status: int | None, error: Exception | None, words: LastWords, agent: AgentConfig, *, greeted: bool
-) -> failures.FleetError:
+) -> errors.FleetError:
     """The failure behind the end; `greeted`: whether the agent had said hello."""
-    if isinstance(error, failures.FleetError):
+    if isinstance(error, errors.FleetError):
         return error
     because = f": {error}" if error else ""
     if greeted:
         if exit_status in (None, 0):
-            return failures.Lost(f"connection closed{because}")
-        return failures.AgentCrashed(f"agent exited with status {exit_status}{words}")
+            return errors.Lost(f"connection closed{because}")
+        return errors.AgentCrashed(f"agent exited with status {exit_status}{words}")
     return _explain_start(exit_status, because, words, agent)
 
 
-def _explain_start(exit_status: int | None, because: str, words: LastWords, agent: AgentConfig) -> failures.FleetError:
+def _explain_start(exit_status: int | None, because: str, words: LastWords, agent: AgentConfig) -> errors.FleetError:
     stderr, python = words.errors, agent.python
     _, too_old, version = stderr.partition("gconsole: python_too_old")
     if too_old or "Unknown option: -I" in stderr:
         version = version.split()[0] if version.split() else "before 3.4"
-        return failures.PythonTooOld(
+        return errors.PythonTooOld(
             f"{python} on the node is {printable(version[:20])}; the agent needs 3.6", 'set python = "…" for this node'
         )
     if "gconsole: bundle_rejected" in stderr:
-        return failures.BundleRejected("the agent's code arrived damaged, or another program wrote to the channel")
+        return errors.BundleRejected("the agent's code arrived damaged, or another program wrote to the channel")
     if exit_status in (126, 127) or (agent.run_as == "sudo" and "command not found" in stderr):
-        return failures.NoPython(f"{python} not found{words}", 'install Python 3.6 or newer, or set python = "…"')
+        return errors.NoPython(f"{python} not found{words}", 'install Python 3.6 or newer, or set python = "…"')
     if agent.run_as == "sudo" and "sudo:" in stderr:
-        return failures.NoPermission(
-            f"sudo failed{words}", 'allow it without a password in sudoers, or run_as = "self"'
-        )
+        return errors.NoPermission(f"sudo failed{words}", 'allow it without a password in sudoers, or run_as = "self"')
     if exit_status is None or because:
-        return failures.Lost(f"connection closed before the agent started{because}{words}")
-    return failures.AgentCrashed(f"agent failed to start (status {exit_status}){words}")
+        return errors.Lost(f"connection closed before the agent started{because}{words}")
+    return errors.AgentCrashed(f"agent failed to start (status {exit_status}){words}")

@@ -9,7 +9,7 @@ import random
 import time
 from typing import Final
 
-from ..transport.reachability import ReachabilityProbe
+from ..transport.tcp_connect import ReachabilityProbe
 
 FIRST_S, MOST_S = 1.0, 60.0
 #: Seconds between reachability probes of an unreachable node; doubles while it is reachable: sshd's

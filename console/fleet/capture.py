@@ -12,15 +12,14 @@ import msgspec
 from ..config.sections import HangConfig
 from ..core.control import CaptureRequest, CaptureResult, NodeCaptureCounts
 from ..records import Failure
-from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
+from ..transport.errors import AgentRefused, FleetError, Lost
 from .deploy.staging import Staging
 from .link import NodeLink
 from .rpc import failure_of
 
 #: Seconds to wait for a node that is still receiving py-spy; then it captures without.
 STAGING_S = 15.0
-#: Lead time so that the request reaches every node first: minimum s, multiple of the longest round trip, maximum
-#: s.
+#: Lead time so that the request reaches every node first: minimum s, multiple of the longest round trip, maximum s.
 AHEAD_S, AHEAD_RTTS, MAX_AHEAD_S = 0.2, 3, 5.0
 #: Seconds after the last sample: one process takes 3 s; a hung one must not delay the others.
 READ_S = 6.0
@@ -80,12 +79,7 @@ async def _capture_node(
         counts = msgspec.convert(answer, NodeCaptureCounts)
     except msgspec.ValidationError as error:
         raise AgentRefused("no_answer", f"invalid response to capture: {error}") from error
-    # the reply overtakes records queued before it
-    deadline = time.monotonic() + ANSWER_S
-    while link.agent_id == agent and link.last_seq < counts.last_seq:
-        if time.monotonic() > deadline:
-            raise Timeout("timeout: last records did not arrive")
-        await asyncio.sleep(0.005)
+    await link.wait_for_record(agent, counts.last_seq, ANSWER_S)
     return counts
 
 

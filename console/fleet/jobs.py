@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ import msgspec
 
 from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFile, SyncFolder
 from ..records import Failure
-from ..transport.errors import AgentRefused, FleetError, Lost, Timeout
+from ..transport.errors import AgentRefused, FleetError, Lost
 from .link import NodeLink
 from .rpc import failure_of
 
@@ -70,18 +69,13 @@ async def follow(links: Links, job: str, nodes: Sequence[str], tail: int | None,
     """See `Control.follow_job`."""
     args = {"job": job, "tail": tail, "follow": follow}
 
-    async def run(node: str) -> Failure | None:
-        try:
-            link = _link(links, node)
-            agent = link.agent_id
-            answer = await link.request("job_follow", args, ANSWER_S)
-            await _arrived(link, agent, int(answer["last_seq"]))
-        except FleetError as error:
-            return failure_of(error)
-        return None
+    async def run(node: str) -> None:
+        link = _link(links, node)
+        agent = link.agent_id
+        answer = await link.request("job_follow", args, ANSWER_S)
+        await link.wait_for_record(agent, int(answer["last_seq"]), ANSWER_S)
 
-    results = await asyncio.gather(*map(run, nodes))
-    return {node: failure for node, failure in zip(nodes, results, strict=True) if failure is not None}
+    return await _failures(nodes, run)
 
 
 async def watch(links: Links, job: str, nodes: Sequence[str], wanted: bool) -> dict[str, Failure]:
@@ -120,28 +114,21 @@ async def _undo(links: Links, nodes: Iterable[str], job: str) -> dict[str, Failu
                     return Failure("left", f"processes still running: {', '.join(map(str, done.left))}")
                 await link.request("job_drop", {"job": job}, QUERY_S)
         except AgentRefused as error:
-            return None if error.reason == "no_job" else failure_of(error)
-        except FleetError as error:
-            return failure_of(error)
+            if error.reason != "no_job":
+                raise
         return None
 
-    names = list(nodes)
-    results = await asyncio.gather(*map(run, names))
-    return {node: failure for node, failure in zip(names, results, strict=True) if failure is not None}
+    return await _failures(nodes, run)
 
 
 async def _all(links: Links, calls: Mapping[str, tuple[str, dict[str, Any]]], deadline_s: float) -> dict[str, Failure]:
     """Send each node its own request; the failures."""
 
-    async def run(node: str, verb: str, args: dict[str, Any]) -> Failure | None:
-        try:
-            await _link(links, node).request(verb, msgspec.to_builtins(args), deadline_s)
-        except FleetError as error:
-            return failure_of(error)
-        return None
+    async def run(node: str) -> None:
+        verb, args = calls[node]
+        await _link(links, node).request(verb, msgspec.to_builtins(args), deadline_s)
 
-    results = await asyncio.gather(*(run(node, verb, args) for node, (verb, args) in calls.items()))
-    return {node: failure for node, failure in zip(calls, results, strict=True) if failure is not None}
+    return await _failures(calls, run)
 
 
 async def _each(
@@ -149,13 +136,28 @@ async def _each(
 ) -> dict[str, T | Failure]:
     """Send every node the same request; the typed reply of each, or its failure."""
 
-    async def run(node: str) -> T | Failure:
+    async def run(node: str) -> T:
+        return _typed(await _link(links, node).request(verb, args, deadline_s), kind)
+
+    return await _gather(nodes, run)
+
+
+async def _gather(nodes: Iterable[str], run: Callable[[str], Awaitable[T]]) -> dict[str, T | Failure]:
+    """The result of `run` for every node, concurrently; a FleetError becomes its Failure."""
+
+    async def run_guarded(node: str) -> T | Failure:
         try:
-            return _typed(await _link(links, node).request(verb, args, deadline_s), kind)
+            return await run(node)
         except FleetError as error:
             return failure_of(error)
 
-    return dict(zip(nodes, await asyncio.gather(*map(run, nodes)), strict=True))
+    names = list(nodes)
+    return dict(zip(names, await asyncio.gather(*map(run_guarded, names)), strict=True))
+
+
+async def _failures(nodes: Iterable[str], run: Callable[[str], Awaitable[Failure | None]]) -> dict[str, Failure]:
+    """The failures of `run`, returned or raised as FleetError."""
+    return {node: failure for node, failure in (await _gather(nodes, run)).items() if failure is not None}
 
 
 def _typed(answer: object, kind: type[T]) -> T:
@@ -172,15 +174,6 @@ def _link(links: Links, node: str) -> NodeLink:
     return link
 
 
-async def _arrived(link: NodeLink, agent: str, last_seq: int) -> None:
-    """Wait for records queued before a reply: the reply overtakes them."""
-    deadline = time.monotonic() + ANSWER_S
-    while link.agent_id == agent and link.last_seq < last_seq:
-        if time.monotonic() > deadline:
-            raise Timeout("timeout: last records did not arrive")
-        await asyncio.sleep(0.005)
-
-
 #: Nodes, and files per node, transferred at once: small files are latency-bound. With CHUNK (bytes) this bounds
 #: the console's memory.
 AT_ONCE, FILES_AT_ONCE = 8, 8
@@ -190,26 +183,18 @@ COMPARE_S = 120.0
 CHUNK_S = 60.0
 
 
-async def sync(
-    links: Mapping[str, NodeLink], nodes: Iterable[str], folder: SyncFolder, workdir: str
-) -> dict[str, Synced | Failure]:
+async def sync(links: Links, nodes: Iterable[str], folder: SyncFolder, workdir: str) -> dict[str, Synced | Failure]:
     """See `Control.sync_folder`."""
     node_slots = asyncio.Semaphore(AT_ONCE)
 
-    async def sync_node(node: str) -> Synced | Failure:
+    async def run(node: str) -> Synced | Failure:
         async with node_slots:
             try:
-                link = links.get(node)
-                if link is None:
-                    raise Lost(f"{node} is not in this fleet")
-                return await _sync_node(link, folder, workdir)
-            except FleetError as error:
-                return failure_of(error)
+                return await _sync_node(_link(links, node), folder, workdir)
             except OSError as error:
                 return Failure("sync_failed", f"{error.filename}: {error.strerror}", "start again")
 
-    names = list(nodes)
-    return dict(zip(names, await asyncio.gather(*map(sync_node, names)), strict=True))
+    return await _gather(nodes, run)
 
 
 async def _sync_node(link: NodeLink, folder: SyncFolder, workdir: str) -> Synced:

@@ -39,21 +39,15 @@ STOP_S = 2.0
 class NodeLink:
     """The connection to one node and its health.
 
-    `state` is that of the last `node_state` record. The `run` task owns the connection.
+    `state` is that of the last `node_state` record, `failure` why the node is not connected; `has_sampled`: this
+    connection's agent has sent its first full tick. The `run` task owns the connection.
     """
 
     def __init__(
-        self,
-        node: NodeConfig,
-        transport: Transport,
-        hub: Hub,
-        offered: binaries.Binaries,
-        staging: Callable[[NodeLink, str], None],
-        snapshot_period_ms: int = 0,
-        last_agent: tuple[str, int] | None = None,
-        *,
-        gpu_clock: bool = False,
-    ) -> None:
+        self, node: NodeConfig, transport: Transport, hub: Hub, offered: binaries.Binaries,
+        staging: Callable[[NodeLink, str], None], snapshot_period_ms: int = 0,
+        last_agent: tuple[str, int] | None = None, *, gpu_clock: bool = False,
+    ) -> None:  # fmt: skip
         """`last_agent`: an earlier console's agent on the node, and its last record that is already stored."""
         self.node = node
         self.state: State = "expected"
@@ -70,10 +64,10 @@ class NodeLink:
         self._suppressed = 0  # warnings suppressed since the last one
         self._rpc = Rpc(self._send)
         self._attempt = 0
-        self._failure: errors.FleetError | None = None
+        self.failure: errors.FleetError | None = None
         self._task: asyncio.Task[None] | None = None
         self._connection: AgentConnection | None = None  # current or last
-        self._has_sampled = False
+        self.has_sampled = False
         self._backoff = Backoff(lambda: transport.answers(node))
         self._stopping = False
         self._first_attempt_done = asyncio.Event()  # set at the first sample or failure
@@ -91,19 +85,19 @@ class NodeLink:
             try:
                 await self._run_connection()
             except errors.FleetError as error:
-                self._failure = error
+                self.failure = error
             except Exception as error:  # noqa: BLE001 - show bugs at the node instead of ending the task silently
-                self._failure = errors.Internal(f"{type(error).__name__}: {error}", "please report this")
+                self.failure = errors.Internal(f"{type(error).__name__}: {error}", "please report this")
                 self._warn("".join(traceback.format_exception(error, limit=-6)))
             if self._stopping:
                 return
-            if self._has_sampled:
+            if self.has_sampled:
                 self._backoff.reset()
-            assert self._failure is not None
+            assert self.failure is not None
             self._first_attempt_done.set()
-            wait_s = self._backoff.draw_s() if self._failure.retry else None
+            wait_s = self._backoff.draw_s() if self.failure.retry else None
             self._publish_state("lost" if self.state in ("ok", "lost") else "failed", retry_in_s=wait_s)
-            await self._backoff.wait(wait_s, was_away=self._failure.was_away)
+            await self._backoff.wait(wait_s, was_away=self.failure.was_away)
 
     @property
     def agent_id(self) -> str:
@@ -125,27 +119,25 @@ class NodeLink:
         """The node's CLOCK_REALTIME minus ours, from that ping, ns; error at most rtt/2."""
         return self._rpc.offset_ns
 
-    @property
-    def failure(self) -> errors.FleetError | None:
-        """Why the node is not connected, if known."""
-        return self._failure
-
     async def wait_for_sample(self) -> None:
         """Wait for the agent's first sample. Raises the FleetError of the first attempt."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SAMPLE_S):
                 await self._first_attempt_done.wait()
         if self.state not in ("ok", "lost"):
-            raise self._failure or errors.Lost(f"{self.node.name} is not connected")
+            raise self.failure or errors.Lost(f"{self.node.name} is not connected")
 
-    @property
-    def has_sampled(self) -> bool:
-        """Whether this connection's agent has sent its first full tick."""
-        return self._has_sampled
+    async def wait_for_record(self, agent: str, seq: int, timeout_s: float) -> None:
+        """Wait for record `seq` of `agent` (a reply overtakes records that were queued before). Raises Timeout."""
+        deadline = time.monotonic() + timeout_s
+        while self.agent_id == agent and self.last_seq < seq:
+            if time.monotonic() > deadline:
+                raise errors.Timeout("timeout: last records did not arrive")
+            await asyncio.sleep(0.005)
 
     def mark_sampled(self) -> None:
         """Note that a full tick of the agent has arrived."""
-        self._has_sampled = True
+        self.has_sampled = True
         self._first_attempt_done.set()
 
     def reconnect(self) -> None:
@@ -170,7 +162,7 @@ class NodeLink:
         """Run one connection from start to end; raises the FleetError that ended it."""
         self._attempt += 1
         self._publish_state("lost" if self.state == "lost" else "connecting")  # stay lost until reconnected
-        self._failure, self._has_sampled = None, False
+        self.failure, self.has_sampled = None, False
         connection = self._connection = AgentConnection(
             self.node, self._hub, self._receiver, self._rpc, self._greet, self._warn
         )
@@ -215,10 +207,10 @@ class NodeLink:
         if silent_s > DEAD_S:
             raise errors.Lost(f"no data for {silent_s:.0f} s", "check the node and the network")
         if silent_s > SILENT_S and self.state == "ok":
-            self._failure = errors.Lost(f"no data for {silent_s:.1f} s")
+            self.failure = errors.Lost(f"no data for {silent_s:.1f} s")
             self._publish_state("lost")
         elif silent_s < PING_S and self.state == "lost":
-            self._failure = None
+            self.failure = None
             self._publish_state("ok")
 
     def _greet(self, hello: Hello) -> None:
@@ -285,18 +277,12 @@ class NodeLink:
 
     def _publish_state(self, state: State, retry_in_s: float | None = None) -> None:
         self.state = state
-        failure = failure_of(self._failure) if self._failure and state in ("failed", "lost") else None
+        failure = failure_of(self.failure) if self.failure and state in ("failed", "lost") else None
         retry_at = time.time_ns() + int(retry_in_s * 1e9) if retry_in_s is not None else None
-        self._hub.publish_own(
-            NodeState(
-                node=self.node.name,
-                state=state,
-                error=failure,
-                attempt=self._attempt,
-                retry_at=retry_at,
-                tags=self.node.tags,
-            )
-        )
+        self._hub.publish_own(NodeState(
+            node=self.node.name, state=state, error=failure, attempt=self._attempt, retry_at=retry_at,
+            tags=self.node.tags,
+        ))  # fmt: skip
 
 
 def _half_open() -> errors.Lost:

@@ -137,12 +137,8 @@ class FairReader:
         self, process: Callable[[Iterator[Line]], None], set_paused: Callable[[bool], None], share: TokenBucket,
         report_overload: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._process, self._set_paused, self._share, self._report_overload = (
-            process,
-            set_paused,
-            share,
-            report_overload,
-        )
+        self._process, self._set_paused = process, set_paused
+        self._share, self._report_overload = share, report_overload
         self._report_at: float | None = None  # monotonic time of the report; infinity once reported
         self._queue: deque[Line] = deque()
         self._pause_timer: asyncio.Handle | None = None  # the next slice follows

@@ -7,7 +7,7 @@ import asyncio
 import asyncssh
 
 from .liveness import SUSPECT_AFTER_S, ConnectionPath, Keepalive, LivenessMonitor
-from .reachability import PROBE_TIMEOUT_S
+from .tcp_connect import PROBE_TIMEOUT_S
 from .transport import Unacked
 
 #: Seconds between two keepalives.

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import asyncssh
 
-from .reachability import Address, ReachabilityProbe, answers
+from .tcp_connect import Address, ReachabilityProbe, answers
 from .transport import Unacked, unacked_on
 
 #: Seconds. Silence after which probing starts: an agent sends at least two records a second.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import getpass
 import os
 import socket
@@ -16,15 +17,13 @@ import msgspec
 from ..config.model import NodeConfig
 from ..config.sections import SshConfig
 from . import errors
-from .asyncssh_errors import explain
 from .host_keys import HostKeyCheck, KnownHosts
 from .jump_host import JumpHost
 from .liveness import ConnectionPath, DirectPath, Keepalive, TunnelPath
 from .login_limiter import LoginLimiter, LoginSlot, LoginTimeout
-from .reachability import Address, LastAddresses, address_of
 from .ssh_config import ResolvedHost, Resolver, with_ours
 from .ssh_keys import Identities, KeyRing, Prompt
-from .tcp_connect import reach
+from .tcp_connect import Address, LastAddresses, address_of, reach
 from .transport import Channel, Receiver, Unacked
 
 #: Seconds from session request to start; shell rc files and PAM run in between.
@@ -260,7 +259,7 @@ class AsyncsshTransport:
             if sock is not None:
                 sock.close()  # asyncssh closes the socket only after taking it over
             if isinstance(error, (OSError, asyncssh.Error, ValueError)):
-                failure = explain(error, name, resolved, check, client, identities)
+                failure = explain(error, resolved, client, identities)
                 is_direct = tunnel is None and not resolved.proxy_command
                 failure.was_away = is_direct and sock is None and not isinstance(error, socket.gaierror)
                 raise failure from error
@@ -293,3 +292,78 @@ def _require_user_name() -> None:
             f"uid {os.getuid()} has no user name",
             "set USER in the environment, or add it to /etc/passwd",
         ) from error
+
+
+def explain(error: Exception, resolved: ResolvedHost, client: _Client, identities: Identities) -> errors.FleetError:
+    """Return the FleetError for an exception raised by asyncssh or the operating system."""
+    where, name, check = f"{resolved.hostname}:{resolved.port}", client.name, client.check
+    if check.failure is not None:
+        return check.failure
+    if isinstance(error, socket.gaierror):
+        return errors.Dns(
+            f"cannot resolve host name {resolved.hostname}", f"check the spelling, or set address for {name}"
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return errors.ConnectionRefused(
+            f"connection refused by {where}", "check that sshd is running there and that the port is right"
+        )
+    if isinstance(error, TimeoutError) or "timeout" in str(error).lower():
+        return errors.Timeout(f"no response from {where} ({error or 'connect'})", f"try: ssh -v {name}")
+    if isinstance(error, asyncssh.KeyExchangeFailed) and check.known.is_known(check.host, "", resolved.port):
+        expected = ", ".join(check.known.fingerprints(check.host, "", resolved.port))
+        return check.changed(expected, "of another type", resolved.port)
+    if isinstance(error, asyncssh.HostKeyNotVerifiable):
+        return errors.HostKeyChanged(
+            f"host key of {where} is not trusted: {error.reason}",
+            f"check @revoked and @cert-authority in {check.known.paths[0]}; to see the offered key: ssh -v {name}",
+        )
+    if isinstance(error, asyncssh.PermissionDenied):
+        return _explain_denied(resolved, client, identities)
+    if isinstance(error, asyncssh.ChannelOpenError):
+        return errors.ConnectionRefused(
+            f"jump host cannot reach {where}: {error.reason}",
+            "check that the node is up and that its address is valid from the jump host",
+        )
+    if isinstance(error, (ConnectionResetError, BrokenPipeError, asyncssh.ConnectionLost)):
+        return errors.Throttled(
+            f"{where} closed the connection during the handshake ({error or type(error).__name__})",
+            "sshd limits logins (MaxStartups, PerSourcePenalties); retrying with back-off",
+        )
+    if isinstance(error, OSError):
+        return errors.ConnectionRefused(f"{where} is unreachable: {_system_text(error)}", f"try: ssh -v {name}")
+    return errors.Lost(f"login at {where} failed: {error}", f"try: ssh -v {name}")
+
+
+def _system_text(error: OSError) -> str:
+    """The operating system's text for an error, e.g. "no route to host"; asyncio puts the address there instead."""
+    text = (
+        os.strerror(error.errno)
+        if error.errno is not None and error.errno in errno.errorcode
+        else error.strerror or str(error)
+    )
+    return text[:1].lower() + text[1:]
+
+
+def _explain_denied(resolved: ResolvedHost, client: _Client, identities: Identities) -> errors.FleetError:
+    user = resolved.user or "the current user"
+    if identities.locked:
+        keys = ", ".join(map(str, identities.locked))
+        return errors.AuthInteractive(
+            f"key {keys} is encrypted and not loaded in an ssh-agent", f"ssh-add {identities.locked[0]}"
+        )
+    if client.unanswered:
+        return errors.AuthInteractive(
+            f"server asks for a password or second factor for {user}; the prompt was dismissed",
+            "press R to be prompted again",
+        )
+    if client.wanted_typing and client.ask is None:
+        return errors.AuthInteractive(
+            f"key authentication failed for {user}; server asks for a password or second factor (not available here)",
+            'use a key or an ssh-agent, or an ssh ControlMaster with transport = "openssh"',
+        )
+    offered = len(identities.keys)
+    broken = f"; unreadable: {'; '.join(identities.broken)}" if identities.broken else ""
+    return errors.Auth(
+        f"key refused for {user} ({offered} key{'' if offered == 1 else 's'} offered{broken})",
+        f"try: ssh -v {client.name}; check authorized_keys on the node, and the user name",
+    )

@@ -24,7 +24,6 @@ from .run_command import output
 
 #: Key of hosts.toml's known_hosts file beside OpenSSH's own keys.
 OUR_KNOWN_HOSTS = "gconsole known_hosts"
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class ResolvedHost:
     @property
     def accept_new(self) -> bool:
         """Whether unknown host keys are accepted and saved."""
-        return self.first("stricthostkeychecking") in ("accept-new",)
+        return self.first("stricthostkeychecking") == "accept-new"
 
     @property
     def identities_only(self) -> bool:
@@ -139,14 +138,6 @@ def with_ours(resolved: ResolvedHost, ssh: SshConfig, address: str | None) -> Re
     if ssh.jump:
         values.pop("proxycommand", None)  # OpenSSH uses the first of the two; ours comes first
     return dataclasses.replace(resolved, values=values)
-
-
-def seconds(text: str) -> float:
-    """Parse OpenSSH's time format (`90`, `5s`, `1m30s`) to seconds. Raises ValueError."""
-    parts = re.findall(r"(\d+)([smhdwSMHDW]?)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"not a time: {text!r}")
-    return sum(int(number) * _SECONDS[unit.lower()] for number, unit in parts)
 
 
 def parse(name: str, output: str) -> ResolvedHost:

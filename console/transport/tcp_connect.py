@@ -1,15 +1,21 @@
-"""The TCP connection below a login: name resolution and fast retry of lost SYNs."""
+"""TCP connections to nodes: name resolution and fast retry of lost SYNs below a login, and reachability probes."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import socket
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from .reachability import Address, address_of
+Address = tuple[str, int]  # numeric host, with the zone if link-local (fe80::1%2), and port
+#: Whether the node is reachable at its last address; None if that is unknown without a login.
+ReachabilityProbe = Callable[[], Awaitable[bool | None]]
 
+#: Seconds. Timeout of one probe; the next attempt covers longer round trips.
+PROBE_TIMEOUT_S = 1.0
+#: Seconds. A second SYN in case the first was lost; the kernel would resend it only after the timeout.
+PROBE_SYN_RETRY_S = 0.5
 #: Seconds until a second SYN from another port. The kernel resends after 1, 3, 7 and 15 s (tcp(7), RFC 6298),
 #: which would delay recovery.
 SYN_RETRY_S = 1.0
@@ -75,7 +81,7 @@ async def dial(addresses: list[Address]) -> socket.socket:
                 break
             if address in errors:
                 continue
-            attempts[asyncio.create_task(_try(address))] = address
+            attempts[asyncio.create_task(_connect(address))] = address
             done, _ = await asyncio.wait(attempts, timeout=SYN_RETRY_S, return_when=asyncio.FIRST_COMPLETED)
             for attempt in done:
                 target = attempts.pop(attempt)
@@ -88,7 +94,7 @@ async def dial(addresses: list[Address]) -> socket.socket:
     raise errors[addresses[0]]
 
 
-async def _try(address: Address) -> socket.socket:
+async def _connect(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -107,3 +113,55 @@ async def _cancel(attempts: Iterable[asyncio.Task[socket.socket]]) -> None:
     for result in await asyncio.gather(*attempts, return_exceptions=True):
         if isinstance(result, socket.socket):
             result.close()
+
+
+def address_of(sockaddr: tuple[Any, ...]) -> Address:
+    """The Address of a socket address: (host, port) for IPv4, (host, port, flow, scope id) for IPv6."""
+    host, port, *more = sockaddr
+    zone = more[1] if len(more) == 2 else 0
+    return (f"{host}%{zone}" if zone and "%" not in host else str(host)), int(port)
+
+
+async def answers(address: Address) -> bool:
+    """Whether `address` accepts a TCP connection."""
+    attempts = {asyncio.create_task(_try_connect(address, delay_s)) for delay_s in (0.0, PROBE_SYN_RETRY_S)}
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            for attempt in asyncio.as_completed(attempts):
+                return await attempt
+    except (OSError, TimeoutError):
+        return False
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+    return False
+
+
+async def _try_connect(address: Address, delay_s: float) -> bool:
+    """Connect after a delay and return True. Raises OSError if refused."""
+    await asyncio.sleep(delay_s)
+    (await _connect(address)).close()
+    return True
+
+
+class LastAddresses:
+    """The last address of each node that was reached directly."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, Address] = {}
+
+    def note(self, node: str, peer: object) -> None:
+        """Store a node's address from its socket's peer name, if any."""
+        match peer:
+            case (str(host), int(port), *more):
+                self._addresses[node] = address_of((host, port, *more))
+
+    def of(self, node: str) -> Address | None:
+        """The last address of a node, or None."""
+        return self._addresses.get(node)
+
+    async def answer(self, node: str) -> bool | None:
+        """Whether the last address is reachable; None if there is none."""
+        address = self._addresses.get(node)
+        return None if address is None else await answers(address)

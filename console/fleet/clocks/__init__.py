@@ -1,1 +1,1 @@
-"""Who probes whose clock, and when: the console plans, the nodes do it, and what they find comes as records."""
+"""Clock probes between nodes: the console plans pairs and times, the nodes probe and send the results as records."""

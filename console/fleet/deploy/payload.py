@@ -20,8 +20,7 @@ from typing import Any
 from ...config.model import NodeConfig
 from ..wire import PROTOCOL
 
-#: Runs on any `python3`, and on 2.7 up to the version check. hashlib is the last choice: it loads OpenSSL, 4 MB of
-#: RSS.
+#: Runs on any `python3`, and on 2.7 up to the version check. hashlib is the last choice: it loads OpenSSL, 4 MB of RSS.
 STAGE0 = (
     "import sys,zlib;"
     "v=sys.version_info;"
@@ -130,24 +129,22 @@ def _package_dir(package: str) -> Path:
 
 #: Bytes of a binary per frame: small enough that records and responses interleave.
 _CHUNK = 96 << 10
+#: Keys of [agent] that the agent itself reads.
+_SETTINGS = (
+    "sample_interval_ms", "linger_s", "orphan_s", "buffer_bytes", "cpu_budget_pct", "cache_dir", "ephemeral",
+    "simulate_gpus",
+)  # fmt: skip
 
 
 def start(
-    node: NodeConfig,
-    console_id: str,
-    agent: str,
-    after: int,
-    blobs: Mapping[str, Any],
-    snapshot_period_ms: int = 0,
-    *,
-    gpu_clock: bool = False,
-) -> dict[str, Any]:
+    node: NodeConfig, console_id: str, agent: str, after: int, blobs: Mapping[str, Any], snapshot_period_ms: int = 0,
+    *, gpu_clock: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """The start frame: identities, the last record received from the node's earlier `agent` (`after`), settings.
 
     `blobs` offers binaries by name and digest; the agent requests those it lacks. `snapshot_period_ms`: period of clock
     snapshots, 0: none; `gpu_clock`: include GPU timers.
     """
-    settings = node.agent
     return {
         "protocol": list(PROTOCOL),
         "console": console_id,
@@ -157,14 +154,7 @@ def start(
         "after": after,
         "blobs": dict(blobs),
         "config": {
-            "sample_interval_ms": settings.sample_interval_ms,
-            "linger_s": settings.linger_s,
-            "orphan_s": settings.orphan_s,
-            "buffer_bytes": settings.buffer_bytes,
-            "cpu_budget_pct": settings.cpu_budget_pct,
-            "cache_dir": settings.cache_dir,
-            "ephemeral": settings.ephemeral,
-            "simulate_gpus": settings.simulate_gpus,
+            **{name: getattr(node.agent, name) for name in _SETTINGS},
             "process_filter": node.process_filter,
             "snapshot_period_ms": snapshot_period_ms,
             "gpu_clock": gpu_clock,

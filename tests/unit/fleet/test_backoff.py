@@ -11,7 +11,7 @@ import pytest
 
 from gconsole.fleet import backoff
 from gconsole.fleet.backoff import Backoff
-from gconsole.transport.reachability import LastAddresses, answers
+from gconsole.transport.tcp_connect import LastAddresses, answers
 
 
 async def never_known() -> bool | None:

@@ -15,9 +15,8 @@ from gconsole.config.sections import SshConfig
 from gconsole.transport import tcp_connect
 from gconsole.transport.errors import FleetError
 from gconsole.transport.login_limiter import LoginLimiter
-from gconsole.transport.reachability import LastAddresses, address_of, answers
 from gconsole.transport.ssh import AsyncsshTransport
-from gconsole.transport.tcp_connect import dial, reach
+from gconsole.transport.tcp_connect import LastAddresses, address_of, answers, dial, reach
 
 
 @pytest.fixture
