@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..analysis.hang import Judgement
+from ..analysis.hang.diagnosis import Judgement
 from ..core.control import CaptureRequest, Control, new_capture
 from ..core.store import Store
 from .hang import evaluation

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from ..analysis.collectives import LEAST_WAIT_S, Communication, communication
 from ..analysis.collectives.align import JobKey
+from ..analysis.collectives.communication import LEAST_WAIT_S, Communication, communication, jobs_in
 from ..analysis.collectives.communication import evidence_of as collectives_evidence
-from ..analysis.collectives.communication import jobs_in
 from ..analysis.finding import FindingDraft
-from ..analysis.hang import CollectiveEvidence, Evidence, Judgement, Still, Verdict, diagnose_job
+from ..analysis.hang.diagnosis import Judgement, diagnose_job
+from ..analysis.hang.verdict import CollectiveEvidence, Evidence, Still, Verdict
 from ..analysis.jobs import JobRanks, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
 from ..config import Config, ConfigError
 from ..core.store import CaptureNow, Store
-from ..records import ConsoleRecord, Severity, Stack
+from ..records import ConsoleRecord, NodeState, Rank, RankStat, Severity, Stack
 
 
 class Evaluation:
@@ -169,9 +169,10 @@ def newest_communications(store: Store) -> Mapping[JobKey, tuple[CaptureNow, Com
 
 def jobs_of(store: Store) -> JobTable:
     """The jobs of the store, as of now."""
-    ranks = store.ranks.values()
-    return job_table(
-        (now.rank for now in ranks),
-        (now.stat for now in ranks if now.stat),
-        (now.state for now in store.nodes.values() if now.state),
-    )
+    states = [now.state for now in store.nodes.values() if now.state]
+    return jobs_of_ranks([(now.rank, now.stat) for now in store.ranks.values()], states)
+
+
+def jobs_of_ranks(ranks: Sequence[tuple[Rank, RankStat | None]], states: Iterable[NodeState]) -> JobTable:
+    """The jobs of these ranks, each with its newest activity; in any thread."""
+    return job_table((rank for rank, _ in ranks), (stat for _, stat in ranks if stat), states)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ..analysis.clock import CommonClock
+from ..analysis.clock.model import CommonClock
 from ..analysis.collectives.align import groups_of
 from ..analysis.collectives.communication import jobs_in
 from ..analysis.finding import FindingDraft
-from ..analysis.skew import (
+from ..analysis.skew.consistency import desyncs, desyncs_of_steps, violations
+from ..analysis.skew.findings import NO_SKEW, RankGpu, SkewSnapshot, skew_findings
+from ..analysis.skew.lateness import skew_by_job
+from ..analysis.skew.sync_points import (
+    RankKey,
     StepProgress,
     SyncPoint,
-    desyncs,
-    desyncs_of_steps,
-    skew_by_job,
+    capture_sync_points,
+    first_of_periods,
     step_sync_points,
     sync_points,
-    violations,
 )
-from ..analysis.skew.findings import NO_SKEW, RankGpu, SkewSnapshot, skew_findings
-from ..analysis.skew.sync_points import RankKey, capture_sync_points, first_of_periods
 from ..core.derived import Derived
 from ..core.store import Store
 from ..records import GpuInfo

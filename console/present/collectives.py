@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..analysis.collectives import Communication, Fault, ProcessGroup, TrafficMatrix
+from ..analysis.collectives.align import ProcessGroup
+from ..analysis.collectives.communication import Communication
+from ..analysis.collectives.fault import Fault
+from ..analysis.collectives.traffic import TrafficMatrix
 from ..text import format
 from ..text.cells import clean, fit
 from ..text.nodeset_fold import fold_numbers

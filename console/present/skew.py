@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from ..analysis.skew import JobSkew
 from ..analysis.skew.findings import SkewSnapshot, gpu_text
-from ..analysis.skew.lateness import Share
+from ..analysis.skew.lateness import JobSkew, Share
 from ..text.cells import clean, fit, width_of
 from ..text.nodeset_fold import fold_numbers
 from .spans import Line, Span, as_text, cut, glyph, plain

@@ -11,42 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Literal
 
-from . import (
-    AgentCost,
-    ClockBins,
-    ClockCost,
-    ClockNode,
-    ClockSnapshot,
-    ClockSource,
-    ClockWindow,
-    Collective,
-    ConsoleRecord,
-    Finding,
-    Gap,
-    Gpu,
-    GpuClock,
-    GpuDigest,
-    GpuEvent,
-    GpuInfo,
-    GpuLink,
-    GpuProcess,
-    Host,
-    Job,
-    JobNode,
-    Link,
-    Log,
-    Mark,
-    Nic,
-    Node,
-    NodeState,
-    PgStatus,
-    Process,
-    Rank,
-    RankStat,
-    RawRecord,
-    Record,
-    Stack,
-)
+from . import RawRecord, Record, capture, clock, event, gpu, node, process, topology
 
 #: Entities of one kind that one node may have at a time. A busy node has a few thousand processes; `devices` are GPUs
 #: with their MIG devices, ports, and distinct GPU events; `peers` are nodes it may probe the clocks of.
@@ -118,51 +83,53 @@ def _spec(struct: type[Record], category: Category, *key: str, **traits: Any) ->
 
 
 _ROWS: Final = (
-    _spec(ConsoleRecord, "state", is_fleet_wide=True, is_always_recorded=True, is_resumed=True),
+    _spec(event.ConsoleRecord, "state", is_fleet_wide=True, is_always_recorded=True, is_resumed=True),
     _spec(
-        NodeState, "state", gone=("state", frozenset({"removed"})), is_always_recorded=True, is_resumed=True
+        node.NodeState, "state", gone=("state", frozenset({"removed"})), is_always_recorded=True, is_resumed=True
     ),  # an event only where `state` changes, which the store sees
-    _spec(Node, "state", is_large=True, is_always_recorded=True, is_resumed=True),
-    _spec(Host, "figure", ends_with_agent=True, is_resumed=True, metric_family="host"),
-    _spec(AgentCost, "figure", ends_with_agent=True, is_resumed=True),
-    _spec(GpuInfo, "state", "uuid", **_DEVICE, is_replaced=True, is_resumed=True),
-    _spec(Gpu, "figure", "uuid", **_DEVICE, labels=("index",), metric_family="gpu"),
-    _spec(GpuDigest, "figure", "uuid", **_DEVICE, metric_family="gpu"),
-    _spec(GpuLink, "figure", "uuid", "link", **_ENTITY, is_resumed=True, metric_family="gpu"),
-    _spec(GpuEvent, "event", "uuid", "pci_bus_id", "index", "xid", quota="devices", event=_always, is_resumed=True),
-    _spec(GpuProcess, "state", "uuid", "pid", **_ENTITY, gone=_GONE, is_replaced=True, is_resumed=True),
+    _spec(node.Node, "state", is_large=True, is_always_recorded=True, is_resumed=True),
+    _spec(node.Host, "figure", ends_with_agent=True, is_resumed=True, metric_family="host"),
+    _spec(node.AgentCost, "figure", ends_with_agent=True, is_resumed=True),
+    _spec(gpu.GpuInfo, "state", "uuid", **_DEVICE, is_replaced=True, is_resumed=True),
+    _spec(gpu.Gpu, "figure", "uuid", **_DEVICE, labels=("index",), metric_family="gpu"),
+    _spec(gpu.GpuDigest, "figure", "uuid", **_DEVICE, metric_family="gpu"),
+    _spec(gpu.GpuLink, "figure", "uuid", "link", **_ENTITY, is_resumed=True, metric_family="gpu"),
+    _spec(gpu.GpuEvent, "event", "uuid", "pci_bus_id", "index", "xid", quota="devices", event=_always, is_resumed=True),
+    _spec(gpu.GpuProcess, "state", "uuid", "pid", **_ENTITY, gone=_GONE, is_replaced=True, is_resumed=True),
     _spec(
-        Nic, "figure", "device", "port", **_DEVICE, gone=("state", frozenset({"gone"})),
+        topology.Nic, "figure", "device", "port", **_DEVICE, gone=("state", frozenset({"gone"})),
         event=lambda nic: nic.state == "gone", is_resumed=True, metric_family="nic",
     ),
-    _spec(Link, "state", "type", "a.kind", "a.id", "b.kind", "b.id", **_ENTITY, gone=_GONE, is_resumed=True),
-    _spec(Process, "state", *_PROCESS, **_ENTITY, gone=_GONE, is_replaced=True, is_resumed=True),
+    _spec(topology.Link, "state", "type", "a.kind", "a.id", "b.kind", "b.id", **_ENTITY, gone=_GONE, is_resumed=True),
+    _spec(process.Process, "state", *_PROCESS, **_ENTITY, gone=_GONE, is_replaced=True, is_resumed=True),
     _spec(
-        Rank, "state", *_PROCESS, **_ENTITY, gone=("status", frozenset({"exited", "withdrawn"})),
+        process.Rank, "state", *_PROCESS, **_ENTITY, gone=("status", frozenset({"exited", "withdrawn"})),
         event=lambda rank: rank.status != "present", kept_total=16_384, is_resumed=True,
     ),
     _spec(
-        RankStat, "figure", *_PROCESS, **_ENTITY, labels=("job", "attempt", "rank"), is_resumed=True,
+        process.RankStat, "figure", *_PROCESS, **_ENTITY, labels=("job", "attempt", "rank"), is_resumed=True,
         metric_family="rank",
     ),
     # 4,096 ranks × 4 threads × 3 samples, five times
-    _spec(Stack, "capture", "capture", "sample", *_PROCESS, "thread_id", kept_total=262_144),
+    _spec(capture.Stack, "capture", "capture", "sample", *_PROCESS, "thread_id", kept_total=262_144),
     # 1,024 ranks × 512 operations once; groups count with operations
-    _spec(Collective, "capture", "capture", "source", *_PROCESS, "record_id", kept_total=524_288),
-    _spec(PgStatus, "capture", "capture", "source", *_PROCESS, "pg_id", kept_total=524_288),
-    _spec(Job, "state", "job", is_fleet_wide=True, quota="entities", is_large=True),
-    _spec(JobNode, "state", "job", quota="entities", event=_always),
-    _spec(Log, "event", "source", event=lambda log: log.source != "job", kept_total=20_000, is_resumed=True),
-    _spec(Mark, "event", is_fleet_wide=True, event=_always, is_always_recorded=True, is_resumed=True),
-    _spec(Gap, "event", "source", event=_always, is_always_recorded=True, is_resumed=True),
-    _spec(Finding, "state", "id", "culprits", is_fleet_wide=True, event=_always, kept_total=4_096, is_resumed=True),
-    _spec(ClockBins, "series", "dst", quota="peers", is_large=True),
-    _spec(ClockSnapshot, "series", kept_each=720),  # 12 min at one a second
-    _spec(ClockSource, "state", is_replaced=True),
-    _spec(GpuClock, "state", "index"),
-    _spec(ClockCost, "state", is_replaced=True),
-    _spec(ClockWindow, "series", "dst", kept_each=64),  # an hour of background windows
-    _spec(ClockNode, "series", kept_each=64),
+    _spec(capture.Collective, "capture", "capture", "source", *_PROCESS, "record_id", kept_total=524_288),
+    _spec(capture.PgStatus, "capture", "capture", "source", *_PROCESS, "pg_id", kept_total=524_288),
+    _spec(process.Job, "state", "job", is_fleet_wide=True, quota="entities", is_large=True),
+    _spec(process.JobNode, "state", "job", quota="entities", event=_always),
+    _spec(event.Log, "event", "source", event=lambda log: log.source != "job", kept_total=20_000, is_resumed=True),
+    _spec(event.Mark, "event", is_fleet_wide=True, event=_always, is_always_recorded=True, is_resumed=True),
+    _spec(event.Gap, "event", "source", event=_always, is_always_recorded=True, is_resumed=True),
+    _spec(
+        event.Finding, "state", "id", "culprits", is_fleet_wide=True, event=_always, kept_total=4_096, is_resumed=True,
+    ),
+    _spec(clock.ClockBins, "series", "dst", quota="peers", is_large=True),
+    _spec(clock.ClockSnapshot, "series", kept_each=720),  # 12 min at one a second
+    _spec(clock.ClockSource, "state", is_replaced=True),
+    _spec(clock.GpuClock, "state", "index"),
+    _spec(clock.ClockCost, "state", is_replaced=True),
+    _spec(clock.ClockWindow, "series", "dst", kept_each=64),  # an hour of background windows
+    _spec(clock.ClockNode, "series", kept_each=64),
 )  # fmt: skip
 
 SPECS: Final[dict[type[Record], KindSpec]] = {spec.struct: spec for spec in _ROWS}

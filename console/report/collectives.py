@@ -7,15 +7,11 @@ from typing import TypeVar
 
 import msgspec
 
-from ..analysis.collectives import (
-    Communication,
-    Fault,
-    Load,
-    MismatchSide,
-    ProcessGroup,
-    SlowLink,
-    TrafficCell,
-)
+from ..analysis.collectives.align import ProcessGroup
+from ..analysis.collectives.communication import Communication
+from ..analysis.collectives.fault import Fault, MismatchSide
+from ..analysis.collectives.performance import Load, SlowLink
+from ..analysis.collectives.traffic import TrafficCell
 from ..core.store import CaptureNow, Store
 from ..monitor.hang import newest_communications
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..analysis.finding import IDS
-from ..analysis.hang import Verdict
+from ..analysis.hang.verdict import Verdict
 from ..analysis.skew.findings import SkewSnapshot
 from ..core.store import Store
 from ..monitor.hang import jobs_of, verdicts

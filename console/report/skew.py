@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
-from ..analysis.skew import JobSkew, Lateness, RankSkew
 from ..analysis.skew.findings import SkewSnapshot
+from ..analysis.skew.lateness import JobSkew, Lateness, RankSkew
 from ..core.store import Store
 from ..monitor.clock_jsonl import ClockNodeLine, ClockWindowLine, node_line, window_line
 from ..records import Record

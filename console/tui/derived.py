@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..analysis.collectives import Communication
-from ..analysis.hang import Judgement
+from ..analysis.collectives.communication import Communication
+from ..analysis.hang.diagnosis import Judgement
 from ..analysis.skew.findings import NO_SKEW, SkewSnapshot
 from ..analysis.stacks.fold import GRANULARITIES, PLAIN, THREADS, Fold, Shape, fold
 from ..core.derived import Derived, InBackground

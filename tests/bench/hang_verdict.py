@@ -15,7 +15,7 @@ from live_fleet import Watched, watched
 from rig import Rig
 from rig.detect import tool
 
-from gconsole.analysis.hang import Judgement
+from gconsole.analysis.hang.diagnosis import Judgement
 from gconsole.analysis.stacks.fold import fold, jobs_of
 from gconsole.core.control import CaptureRequest, new_capture
 from gconsole.monitor.diagnose import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose

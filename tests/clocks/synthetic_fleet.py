@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gconsole.analysis.clock import ClusterInstant, CommonClock
+from gconsole.analysis.clock.model import ClusterInstant, CommonClock
 from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.records import ClockNode, ClockSnapshot, ClockWindow, Record
 

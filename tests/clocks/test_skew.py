@@ -8,23 +8,19 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from gconsole.analysis.clock import CommonClock
+from gconsole.analysis.clock.model import CommonClock
 from gconsole.analysis.collectives.align import groups_of
-from gconsole.analysis.skew import (
-    JobSkew,
+from gconsole.analysis.skew.consistency import desyncs, desyncs_of_steps, violations
+from gconsole.analysis.skew.findings import RankGpu, skew_findings
+from gconsole.analysis.skew.lateness import JobSkew, binomial_tail, lateness, skew_by_job
+from gconsole.analysis.skew.sync_points import (
     StepProgress,
-    desyncs,
-    desyncs_of_steps,
-    lateness,
-    skew_by_job,
-    skew_findings,
+    capture_sync_points,
+    first_of_periods,
+    period_of,
     step_sync_points,
     sync_points,
-    violations,
 )
-from gconsole.analysis.skew.findings import RankGpu
-from gconsole.analysis.skew.lateness import binomial_tail
-from gconsole.analysis.skew.sync_points import capture_sync_points, first_of_periods, period_of
 from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepSeen, StepTable
 from gconsole.records import Collective, PgStatus, RankStat, Stack
 

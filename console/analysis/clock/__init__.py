@@ -4,7 +4,3 @@ Pipeline: `line_fit` (one edge window: possible lines, best line), `edge`, `netw
 `node_bounds` (one window of all nodes), `assign` (measured lines or NTP/PTP claims), `windows` (fold of records),
 `model` (clock conversion), `findings`.
 """
-
-from .model import ClusterInstant, CommonClock, NodeClock
-
-__all__ = ["ClusterInstant", "CommonClock", "NodeClock"]

@@ -4,21 +4,3 @@
 (which ranks wait), `progress` (whether the job makes progress), `rules` (the culprit), `diagnosis` (cross-check with
 collective records), `wording` (texts). A wrong name costs more than no name: each rule states when it refuses.
 """
-
-from .diagnosis import Judgement, MissingEvidence, diagnose_job
-from .verdict import Absence, CollectiveEvidence, Coverage, Culprit, Evidence, Mismatch, Site, Still, Verdict
-
-__all__ = [
-    "Absence",
-    "CollectiveEvidence",
-    "Coverage",
-    "Culprit",
-    "Evidence",
-    "Judgement",
-    "Mismatch",
-    "MissingEvidence",
-    "Site",
-    "Still",
-    "Verdict",
-    "diagnose_job",
-]

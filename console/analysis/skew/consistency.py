@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
 
-from ..clock import ClusterInstant
+from ..clock.model import ClusterInstant
 from ..collectives.align import ProcessGroup
 from .sync_points import Arrival, RankKey, StepProgress, SyncPoint
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from ...records import Collective, PgStatus, Stack
-from ..clock import ClusterInstant, CommonClock
+from ..clock.model import ClusterInstant, CommonClock
 from ..collectives.align import DEFAULT, WITNESSES
 from ..collectives.operations import operation
 

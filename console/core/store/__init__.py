@@ -1,7 +1,4 @@
-"""What is true now, and what was: every record folded into current tables, bounded history and a list of events.
-
-`store.py` is the front that takes the records, `now.py` what it keeps of each thing; the rest is one file a part.
-"""
+"""The store: records folded into current tables, bounded history and a list of events."""
 
 from .captures import CaptureNow, CaptureTable
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankNow

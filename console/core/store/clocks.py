@@ -52,18 +52,10 @@ class ClockTables:
             kept.popleft()
         self.snapshots.put(record.node, kept, version)
 
-    def add_source(self, record: ClockSource, version: int) -> None:
-        """Replace the node's time service status."""
-        self.sources.put(record.node, record, version)
-
     def add_gpu(self, record: GpuClock, version: int) -> None:
         """Replace the reading of one GPU timer."""
         if record.index < MOST_GPUS:
             self.gpus.put(identity(record), record, version)
-
-    def add_cost(self, record: ClockCost, version: int) -> None:
-        """Replace the node's probing cost."""
-        self.costs.put(record.node, record, version)
 
     def add_window(self, record: ClockWindow, version: int) -> None:
         """Keep the newest windows of the edge."""

@@ -10,42 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ...records import (
-    AgentCost,
-    ClockBins,
-    ClockCost,
-    ClockNode,
-    ClockSnapshot,
-    ClockSource,
-    ClockWindow,
-    Collective,
-    ConsoleRecord,
-    Finding,
-    Gap,
-    Gpu,
-    GpuClock,
-    GpuDigest,
-    GpuEvent,
-    GpuInfo,
-    GpuLink,
-    GpuProcess,
-    Host,
-    Job,
-    JobNode,
-    Link,
-    Log,
-    Mark,
-    Nic,
-    Node,
-    NodeState,
-    PgStatus,
-    Process,
-    Rank,
-    RankStat,
-    RawRecord,
-    Record,
-    Stack,
-)
+from ... import records
 from ...records.kinds import EVENTS, SPECS, identity, is_event, is_gone
 from ..versioned_table import Table
 from .captures import CaptureTable
@@ -59,10 +24,10 @@ if TYPE_CHECKING:
     from ..metric_history import MetricHistory
 
 K = TypeVar("K", bound=Hashable)
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=records.Record)
 
 #: Findings that have cleared are kept for the report; one that opens and clears for days must not fill the memory.
-CLEARED_FINDINGS: Final = SPECS[Finding].kept_total or 0
+CLEARED_FINDINGS: Final = SPECS[records.Finding].kept_total or 0
 #: Unknown kinds counted by name; the rest are counted as one.
 UNKNOWN_KINDS: Final = 100
 
@@ -84,41 +49,48 @@ class Store:
     """The fold of all records. `version` grows with every batch."""
 
     def __init__(
-        self, history_bytes: int | None = None, is_kept: Callable[[Record], bool] = lambda event: True
+        self, history_bytes: int | None = None, is_kept: Callable[[records.Record], bool] = lambda event: True
     ) -> None:
         """`is_kept`: which events are kept; fewer save memory where nothing reads them."""
         self.version = 0
         self._is_kept = is_kept
         self.nodes: Table[str, NodeNow] = Table()
         self.gpus: Table[GpuKey, GpuNow] = Table()
-        self.gpu_links: Table[GpuPartKey, GpuLink] = Table()
-        self.gpu_processes: Table[GpuPartKey, GpuProcess] = Table()
-        self.nics: Table[NicKey, Nic] = Table()
-        self.links: Table[LinkKey, Link] = Table()
+        self.gpu_links: Table[GpuPartKey, records.GpuLink] = Table()
+        self.gpu_processes: Table[GpuPartKey, records.GpuProcess] = Table()
+        self.nics: Table[NicKey, records.Nic] = Table()
+        self.links: Table[LinkKey, records.Link] = Table()
         self._ranks = RankTable()
         self.ranks = self._ranks.table
-        self.processes: Table[ProcessKey, Process] = Table()
-        self.findings: Table[tuple[str, tuple[str, ...]], Finding] = Table()
+        self.processes: Table[ProcessKey, records.Process] = Table()
+        self.findings: Table[tuple[str, tuple[str, ...]], records.Finding] = Table()
         self.captures = CaptureTable()
         self.clocks = ClockTables()
         self.steps = StepTable()
         self.jobs = JobTables()
-        self.events: deque[tuple[int, Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
+        self.events: deque[tuple[int, records.Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
-        self.console: ConsoleRecord | None = None
+        self.console: records.ConsoleRecord | None = None
         self.started_rx = 0  # console time of the oldest record, ns
         self.newest_rx = 0  # console time of the newest record, ns: a view's "now", live and in replay alike
         self._cleared = RetainedEntries(self.findings, CLEARED_FINDINGS, lambda finding: finding.cleared_at is not None)
-        self._folds: dict[type, Callable[[Any], None]] = {
-            ConsoleRecord: self._console, NodeState: self._node_state, Node: self._node, Host: self._host,
-            AgentCost: self._cost, GpuInfo: self._gpu_info, Gpu: self._gpu, GpuDigest: self._gpu_digest,
-            GpuLink: self._gpu_link, GpuProcess: self._gpu_process, GpuEvent: self._pass, Nic: self._nic,
-            Link: self._link, Process: self._process, Rank: self._rank, RankStat: self._rank_stat, Stack: self._stack,
-            Collective: self._flight, PgStatus: self._flight, Log: self._log, Mark: self._pass, Gap: self._pass,
-            Finding: self._finding, Job: self._job, JobNode: self._job_node, ClockBins: self._pass,
-            ClockSnapshot: self._clock(self.clocks.add_snapshot), ClockSource: self._clock(self.clocks.add_source),
-            GpuClock: self._clock(self.clocks.add_gpu), ClockCost: self._clock(self.clocks.add_cost),
-            ClockWindow: self._clock(self.clocks.add_window), ClockNode: self._clock(self.clocks.add_node),
+        into, versioned = self._into, self._versioned
+        self._folds: dict[type, Callable[[Any], object]] = {
+            records.ConsoleRecord: self._console, records.NodeState: self._node_state, records.Node: self._node,
+            records.Host: self._host, records.AgentCost: self._cost, records.GpuInfo: self._gpu_info,
+            records.Gpu: self._gpu, records.GpuDigest: self._gpu_digest, records.GpuLink: into(self.gpu_links),
+            records.GpuProcess: into(self.gpu_processes), records.Nic: self._nic, records.Link: into(self.links),
+            records.Process: into(self.processes), records.Rank: versioned(self._ranks.add),
+            records.RankStat: self._rank_stat, records.Stack: self._stack,
+            records.Collective: versioned(self.captures.add_flight),
+            records.PgStatus: versioned(self.captures.add_flight),
+            records.Log: self._log, records.Finding: self._finding, records.Job: versioned(self.jobs.add),
+            records.JobNode: versioned(self.jobs.add_node), records.ClockSnapshot: versioned(self.clocks.add_snapshot),
+            records.ClockSource: into(self.clocks.sources), records.GpuClock: versioned(self.clocks.add_gpu),
+            records.ClockCost: into(self.clocks.costs), records.ClockWindow: versioned(self.clocks.add_window),
+            records.ClockNode: versioned(self.clocks.add_node),
+            # at most events; probe bins are the clock estimator's
+            **dict.fromkeys((records.GpuEvent, records.Mark, records.Gap, records.ClockBins), lambda record: None),
         }  # fmt: skip
         self._curves = HistoryFeed(history_bytes, self._warn) if history_bytes is not None else None
 
@@ -127,11 +99,11 @@ class Store:
         """Metrics over time; None where they are not kept."""
         return self._curves.history if self._curves is not None else None
 
-    def apply(self, records: Sequence[Record | RawRecord]) -> None:
+    def apply(self, batch: Sequence[records.Record | records.RawRecord]) -> None:
         """Fold a batch of records; a sink of the bus."""
         self.version += 1
-        for record in records:
-            if isinstance(record, RawRecord):
+        for record in batch:
+            if isinstance(record, records.RawRecord):
                 self.counts.unknown(record.kind)
                 continue
             if not self.started_rx:
@@ -142,14 +114,14 @@ class Store:
             if is_event(record):
                 self._event(record)
 
-    def events_since(self, version: int) -> list[Record]:
+    def events_since(self, version: int) -> list[records.Record]:
         """Events of the batches after that version, oldest first."""
-        records = []
+        newer = []
         for changed, record in reversed(self.events):
             if changed <= version:
                 break
-            records.append(record)
-        return records[::-1]
+            newer.append(record)
+        return newer[::-1]
 
     def take_past(self, other: Store) -> None:
         """Take history, steps, idle times and missing entities from another store of the same instant."""
@@ -175,10 +147,10 @@ class Store:
 
     # -- one fold a kind -----------------------------------------------------------------------------------------------
 
-    def _console(self, record: ConsoleRecord) -> None:
+    def _console(self, record: records.ConsoleRecord) -> None:
         self.console = record
 
-    def _node_now(self, record: Record) -> NodeNow:
+    def _node_now(self, record: records.Record) -> NodeNow:
         now = self.nodes.get(record.node)
         if now is None:
             now = NodeNow(record.node)
@@ -187,12 +159,12 @@ class Store:
             self.nodes.touch(record.node, self.version)
         return now
 
-    def _update_last_rx(self, record: Record) -> NodeNow:
+    def _update_last_rx(self, record: records.Record) -> NodeNow:
         now = self._node_now(record)
         now.last_rx = max(now.last_rx, record.rx)
         return now
 
-    def _node_state(self, record: NodeState) -> None:
+    def _node_state(self, record: records.NodeState) -> None:
         if record.state == "removed":
             self._forget_node(record.node)
             return
@@ -202,7 +174,7 @@ class Store:
         if before is None or before.state != record.state:
             self._event(record)
 
-    def _node(self, record: Node) -> None:
+    def _node(self, record: records.Node) -> None:
         now = self._update_last_rx(record)
         if now.node is not None and now.node.agent != record.agent:
             now.host = now.cost = None
@@ -211,24 +183,24 @@ class Store:
                 self._curves.forget_node(record.node)
         now.node = record
 
-    def _host(self, record: Host) -> None:
+    def _host(self, record: records.Host) -> None:
         self._update_last_rx(record).host = record
         self._remember("host", record.node, record)
 
-    def _cost(self, record: AgentCost) -> None:
+    def _cost(self, record: records.AgentCost) -> None:
         self._update_last_rx(record).cost = record
 
-    def _gpu_info(self, record: GpuInfo) -> None:
+    def _gpu_info(self, record: records.GpuInfo) -> None:
         self._gpu_now(record).info = record
 
-    def _gpu(self, record: Gpu) -> None:
+    def _gpu(self, record: records.Gpu) -> None:
         self._gpu_now(record).gpu = record
         self._remember("gpu", identity(record), record)
 
-    def _gpu_digest(self, record: GpuDigest) -> None:
+    def _gpu_digest(self, record: records.GpuDigest) -> None:
         self._gpu_now(record).digest = record
 
-    def _gpu_now(self, record: GpuInfo | Gpu | GpuDigest) -> GpuNow:
+    def _gpu_now(self, record: records.GpuInfo | records.Gpu | records.GpuDigest) -> GpuNow:
         key: GpuKey = identity(record)
         now = self.gpus.get(key)
         if now is None:
@@ -238,22 +210,18 @@ class Store:
             self.gpus.touch(key, self.version)
         return now
 
-    def _gpu_link(self, record: GpuLink) -> None:
-        self.gpu_links.put(identity(record), record, self.version)
-
-    def _gpu_process(self, record: GpuProcess) -> None:
-        self._put(self.gpu_processes, record)
-
-    def _nic(self, record: Nic) -> None:
+    def _nic(self, record: records.Nic) -> None:
         self._put(self.nics, record)
         if not is_gone(record):
             self._remember("nic", identity(record), record)
 
-    def _link(self, record: Link) -> None:
-        self._put(self.links, record)
+    def _into(self, table: Table[Any, Any]) -> Callable[[Any], None]:
+        """A fold that keeps the newest record of each entity."""
+        return lambda record: self._put(table, record)
 
-    def _process(self, record: Process) -> None:
-        self._put(self.processes, record)
+    def _versioned(self, add: Callable[[Any, int], object]) -> Callable[[Any], object]:
+        """A fold by a table of its own."""
+        return lambda record: add(record, self.version)
 
     def _put(self, table: Table[K, R], record: R) -> None:
         if is_gone(record):
@@ -261,64 +229,39 @@ class Store:
         else:
             table.put(identity(record), record, self.version)
 
-    def _rank(self, record: Rank) -> None:
-        self._ranks.add(record, self.version)
-
-    def _rank_stat(self, record: RankStat) -> None:
+    def _rank_stat(self, record: records.RankStat) -> None:
         self.steps.add(record, self.version)
         if self._ranks.add_stat(record, self.version):
             self._remember("rank_stat", identity(record), record)
 
-    def _stack(self, record: Stack) -> None:
+    def _stack(self, record: records.Stack) -> None:
         self.captures.add(record, self.version)
         self._ranks.disturb(record)
 
-    def _flight(self, record: Collective | PgStatus) -> None:
-        self.captures.add_flight(record, self.version)
-
-    def _pass(self, record: Record) -> None:
-        """Nothing is kept beside the list of events."""
-
-    def _clock(self, add: Callable[[Any, int], None]) -> Callable[[Any], None]:
-        return lambda record: add(record, self.version)
-
-    def _finding(self, record: Finding) -> None:
+    def _finding(self, record: records.Finding) -> None:
         key = identity(record)
         self.findings.put(key, record, self.version)
         if record.cleared_at is not None:
             self._cleared.add(key, self.version)
 
-    def _job(self, record: Job) -> None:
-        self.jobs.add(record, self.version)
-
-    def _job_node(self, record: JobNode) -> None:
-        self.jobs.add_node(record, self.version)
-
-    def _log(self, record: Log) -> None:
+    def _log(self, record: records.Log) -> None:
         if record.source == "job":
             self.jobs.output.add(record, self.version)
 
-    def _event(self, record: Record) -> None:
+    def _event(self, record: records.Record) -> None:
         if self._is_kept(record):
             self.events.append((self.version, record))
 
     # -- history, and what goes ----------------------------------------------------------------------------------------
 
-    def _remember(self, family: str, key: Hashable, record: Record) -> None:
+    def _remember(self, family: str, key: Hashable, record: records.Record) -> None:
         if self._curves is not None:
             self._curves.remember(family, key, record)
 
     def _drop_facts(self, node: str) -> None:
         """Drop what only the node's previous agent reported; its successor reports everything again."""
-        tables: tuple[Table[Any, Any], ...] = (
-            self.processes,
-            self.ranks,
-            self.gpus,
-            self.gpu_links,
-            self.gpu_processes,
-            self.nics,
-            self.links,
-        )
+        tables: list[Table[Any, Any]] = [self.processes, self.ranks, self.gpus, self.gpu_links]
+        tables += [self.gpu_processes, self.nics, self.links]
         for table in tables:
             for key in [key for key in table if key[0] == node]:
                 table.drop(key, self.version)
@@ -331,4 +274,4 @@ class Store:
         self.nodes.drop(node, self.version)
 
     def _warn(self, text: str) -> None:
-        self._event(Log(source="console", severity="warning", text=text))
+        self._event(records.Log(source="console", severity="warning", text=text))

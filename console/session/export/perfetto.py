@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, Self
 
 import msgspec
 
-from ...analysis.clock import CommonClock
+from ...analysis.clock.model import CommonClock
 from ...core.bus import Published
 from ...records import (
     ClockNode,

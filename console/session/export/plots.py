@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...analysis.skew import JobSkew
+from ...analysis.skew.lateness import JobSkew
 from ...core.store import Store
 from ...monitor.skew import skew_of
 from ...records import Gpu

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from ...analysis.clock import CommonClock
+from ...analysis.clock.model import CommonClock
 from ...records import ClockNode
 from .views import SHORT_VIEWS, tables_named
 

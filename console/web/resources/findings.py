@@ -7,11 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from ...analysis.hang import Verdict
 from ...core.control import CaptureRequest, new_capture
 from ...monitor.diagnose import Diagnosis, diagnose
 from ...monitor.hang import hang_models, verdict_finding
 from ...records import Failure
+from ...report import Verdict
 from ...report.captures import CaptureLine, lines_of
 from ...report.findings import FindingLine, finding_lines
 from ...report.skew import ClocksLine, clocks_line

@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ... import __version__
-from ...analysis.jobs import job_table
 from ...core.control import ActiveRecording
 from ...core.store import NodeNow, Store
 from ...launch.state import JobStatus, job_statuses
+from ...monitor.hang import jobs_of_ranks
 from ...records import AgentCost, ClockNode, Finding, Gpu, GpuInfo, GpuProcess, Host, Nic, NodeState, Rank, RankStat
 from ...report.nodes import own_name
 from .. import exposition as f
@@ -219,10 +219,7 @@ def _of_nics(snapshot: MetricsSnapshot) -> Families:
 
 
 def _of_jobs(snapshot: MetricsSnapshot) -> Families:
-    table = job_table(
-        (rank for rank, _ in snapshot.ranks), (stat for _, stat in snapshot.ranks if stat), snapshot.states
-    )
-    jobs = table.jobs[:MAX_JOBS]
+    jobs = jobs_of_ranks(snapshot.ranks, snapshot.states).jobs[:MAX_JOBS]
     started = snapshot.started
     named = {job.job: labels(job=own_name(job.job, started)) for job in jobs}
     yield f.JOB_FOUND, [sample(len(job.ranks_found), named[job.job]) for job in jobs]

@@ -12,7 +12,7 @@ from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gconsole.analysis.collectives import communication
+from gconsole.analysis.collectives.communication import communication
 from gconsole.records import Collective, PgStatus
 from gconsole.session.imports.collectives import import_files, import_folder, rank_of, source_of
 

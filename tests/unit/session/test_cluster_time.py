@@ -5,7 +5,7 @@ import random
 import pytest
 from session_builders import START, a_session, gpu
 
-from gconsole.analysis.clock import CommonClock
+from gconsole.analysis.clock.model import CommonClock
 from gconsole.records import ClockNode, ClockSnapshot, RankStat
 from gconsole.session.manage.compact import compact
 from gconsole.session.query.clock_columns import BEYOND_NS, needs_cluster_time

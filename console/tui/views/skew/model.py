@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ....analysis.skew import JobSkew, RankSkew
 from ....analysis.skew.findings import SkewSnapshot, gpu_text
+from ....analysis.skew.lateness import JobSkew, RankSkew
 from ....present.skew import SyncPointKind, millis, of_kind, skew_text
 from ....present.spans import Line, Span, plain
 from ....present.status import Status

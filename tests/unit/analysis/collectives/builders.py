@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gconsole.analysis.collectives import Communication, communication
+from gconsole.analysis.collectives.communication import Communication, communication
 from gconsole.records import Collective, PgStatus, Rank
 from gconsole.session.imports.collectives import import_files
 

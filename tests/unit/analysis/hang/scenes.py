@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gconsole.analysis.hang import Evidence, Judgement, Still, diagnose_job
+from gconsole.analysis.hang.diagnosis import Judgement, diagnose_job
+from gconsole.analysis.hang.verdict import Evidence, Still
 from gconsole.analysis.jobs import job_table
 from gconsole.records import Failure, Local, NodeState, Rank, Stack, StackFrame
 

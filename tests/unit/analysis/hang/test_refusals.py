@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from analysis.hang.scenes import LOADER, LOCKED, MAIN, REDUCE, SAVE, SETUP, Scene, at, collective, names, own
 
-from gconsole.analysis.hang import Absence, CollectiveEvidence, Mismatch
+from gconsole.analysis.hang.verdict import Absence, CollectiveEvidence, Mismatch
 from gconsole.analysis.stacks.frame_models import Model
 from gconsole.records import Local, StackFrame
 
