@@ -28,7 +28,7 @@ from .widgets.time_line import TimeLine, TimeLineState
 _LIVE_ONLY: Final = frozenset(
     {
         "app.capture", "app.capture_many", "app.record", "app.reconnect", "app.reconnect_failed", "app.add_nodes",
-        "app.remove", "app.examine", "app.examine_all", "app.mark", "app.freeze",
+        "app.remove_node", "app.doctor", "app.doctor_all", "app.mark", "app.pause",
     }
 )  # fmt: skip
 REPLAY_ACTIONS: Final[list[Action]] = [

@@ -42,11 +42,11 @@ PLACES = {
 PREPARED = {
     "lines.left": ["escape", "l", "l"],
     "lines.right": ["escape"],
-    "columns.later": ["j", "j", "j"],
-    "columns.first": ["j", "j", "space"],
-    "filter.keep": ["escape", "slash", *"rank:1"],
+    "columns.move_down": ["j", "j", "j"],
+    "columns.reset": ["j", "j", "space"],
+    "filter.apply": ["escape", "slash", *"rank:1"],
     "filter.forward": ["left"],
-    "filter.recall": ["escape", "slash", *"rank:1", "enter", "escape", "slash"],
+    "filter.previous": ["escape", "slash", *"rank:1", "enter", "escape", "slash"],
     "app.back": ["2"],
     "app.view_overview": ["2"],
 }

@@ -62,6 +62,12 @@ class TestTheFile:
         assert own.keymap["app.theme"] == "T"
         assert not any("list.columns" in line for line in own.complaints)
 
+    def test_an_id_of_the_previous_release_works_with_a_warning(self, file: Path):
+        own = read(file, 'hang.walk = "w"\n')
+        assert own.keymap == {"hang.next_pane": "w,tab"}
+        text = "keys.toml:1: hang.walk was renamed to hang.next_pane; the next release ignores hang.walk"
+        assert own.complaints == (text,)
+
     def test_no_key_at_all_is_an_empty_list(self, file: Path):
         assert read(file, "app.mark = []\n") == OwnKeys({"app.mark": ""})
 
@@ -80,11 +86,11 @@ class TestTheFile:
          ('app.mark = "tab"', "tab is a fixed key"),
          ('app.mark = 7', 'not a key; use "x"'),
          ('app.mark = "hyperx+y"', "is not a key"),
-         ('filter.recall = "r"', "r inserts text there"),
+         ('filter.previous = "r"', "r inserts text there"),
          ('app.mark = "y"', "y is already the key of hang.copy"),
          ('app.mark = "3"', "3 is already the key of app.view_hang"),
-         ('columns.first = "j"', "j is already the key of lines.down"),
-         ('filter.recall = "ctrl+s"', "ctrl+s is already the key of app.screenshot")],
+         ('columns.reset = "j"', "j is already the key of lines.down"),
+         ('filter.previous = "ctrl+s"', "ctrl+s is already the key of app.screenshot")],
     )  # fmt: skip
     def test_what_cannot_be_is_told_with_its_line_and_the_rest_holds(self, file: Path, line: str, said: str):
         own = read(file, f'app.theme = "T"\n{line}\n')
@@ -93,9 +99,9 @@ class TestTheFile:
         assert dict(own.keymap) == {"app.theme": "T"}
 
     def test_of_two_lines_that_want_one_key_the_later_gives_way(self, file: Path):
-        own = read(file, 'app.theme = "T"\napp.examine = "T"\n')
+        own = read(file, 'app.theme = "T"\napp.doctor = "T"\n')
         assert dict(own.keymap) == {"app.theme": "T"}
-        assert own.complaints == ("keys.toml:2: app.examine: T is already the key of app.theme; change that one, too",)
+        assert own.complaints == ("keys.toml:2: app.doctor: T is already the key of app.theme; change that one, too",)
 
     def test_who_gives_way_may_take_another_with_them(self, file: Path):
         own = read(file, 'app.theme = "M"\napp.mark = "y"\n')
@@ -144,7 +150,7 @@ class TestTheTable:
 
 class TestOnTheScreen:
     async def test_footer_help_tabs_and_palette_tell_the_persons_keys(self, file: Path):
-        own = read(file, 'app.freeze = "P"\napp.view_ranks = "w"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
+        own = read(file, 'app.pause = "P"\napp.view_ranks = "w"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
         async with running(demo().app(keys=own), size=(120, 60)) as pilot:
             assert "P pause" in screen(pilot.app).splitlines()[-1]
             assert "w Ranks" in screen(pilot.app).splitlines()[1]
@@ -158,7 +164,7 @@ class TestOnTheScreen:
             await shows(pilot, "(data keeps arriving)   P")
 
     async def test_the_keys_do_what_they_say_and_the_old_ones_nothing(self, file: Path):
-        own = read(file, 'app.freeze = "P"\napp.theme = "T"\napp.mark = []\n')
+        own = read(file, 'app.pause = "P"\napp.theme = "T"\napp.mark = []\n')
         app = demo().app(keys=own)
         async with running(app) as pilot:
             before = app.theme
@@ -171,7 +177,7 @@ class TestOnTheScreen:
     async def test_what_is_wrong_stands_in_events_and_one_toast_says_so(self, file: Path):
         own = read(file, 'app.mark = "q"\napp.nothing = "x"\n')
         async with running(demo().app(keys=own), size=(120, 24), toasts=True) as pilot:
-            await shows(pilot, "2 lines ignored; see Events")
+            await shows(pilot, "2 warnings; see Events")
             await pilot.press("8")
             await shows(pilot, "keys.toml:1: app.mark: q is a fixed key")
             await shows(pilot, "keys.toml:2: app.nothing: unknown action")

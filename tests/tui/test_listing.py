@@ -387,7 +387,7 @@ class TestColumns:
             assert list_of(pilot)._grid.shown_columns == ["rank"]
 
     async def test_the_dialog_tells_the_persons_own_keys(self):
-        async with demo().app(keys=OwnKeys({"columns.first": "F"})).run_test(size=SIZE) as pilot:
+        async with demo().app(keys=OwnKeys({"columns.reset": "F"})).run_test(size=SIZE) as pilot:
             await open_list(pilot, "2", "C")
             await shows(pilot, "F reset")
             await shows(pilot, "Space toggle")

@@ -80,6 +80,19 @@ def _base(base: str, text: str) -> str:
     raise KeyNameError(f"{text!r} is not a key; use e.g. x, X, f5, ctrl+x, pagedown, ?")
 
 
+#: Ids of release 0.1 that were renamed. They work for one more release, with a warning.
+_RENAMED: Final = {
+    "hang.walk": "hang.next_pane", "hang.walk_back": "hang.previous_pane", "hang.earlier": "hang.previous_capture",
+    "hang.later": "hang.next_capture", "gpus.figure": "gpus.metric", "gpus.span": "gpus.time_range",
+    "skew.meetings": "skew.mode", "columns.show": "columns.toggle", "columns.earlier": "columns.move_up",
+    "columns.later": "columns.move_down", "columns.first": "columns.reset", "topology.picture": "topology.drawing",
+    "filter.keep": "filter.apply", "filter.recall": "filter.previous", "sql.ask": "sql.run",
+    "sql.recall": "sql.previous", "sql.leave": "sql.cancel", "app.examine": "app.doctor",
+    "app.examine_all": "app.doctor_all", "app.remove": "app.remove_node", "replay.earlier": "replay.previous_event",
+    "replay.later": "replay.next_event", "replay.go": "replay.go_to", "diff.order": "diff.sort",
+    "app.freeze": "app.pause", "prompt.drop": "prompt.cancel", "export.form": "export.next_format",
+    "export.form_before": "export.previous_format", "export.drop": "export.cancel", "app.forget": "app.reset_layout",
+}  # fmt: skip
 _NAME: Final = "keys.toml"
 #: Bytes. The whole table with comments is a tenth of this.
 _MOST_BYTES: Final = 256 * 1024
@@ -87,7 +100,7 @@ _MOST_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True)
 class OwnKeys:
-    """`keymap`: binding id → its keys, separated by commas, "" for none; `complaints`: ignored lines with reasons."""
+    """`keymap`: binding id → its keys, separated by commas, "" for none; `complaints`: warnings, with their line."""
 
     keymap: Mapping[str, str]
     complaints: tuple[str, ...] = ()
@@ -125,6 +138,9 @@ def _checked(document: Document, actions: Sequence[Action]) -> OwnKeys:
     complaints: list[str] = []
     for path, value in _entries(document.data):
         id, line = ".".join(path), document.line(*path)
+        if id in _RENAMED:
+            complaints.append(f"{_NAME}:{line}: {id} was renamed to {_RENAMED[id]}; the next release ignores {id}")
+            id = _RENAMED[id]
         try:
             if id not in by_id:
                 raise KeyNameError(_unknown(id, by_id))

@@ -15,6 +15,7 @@ from textual.widgets import Input, TextArea
 from ...present.spans import Span
 from ...present.status import GLYPHS
 from ...records import Log
+from ...text import format
 from ..controllers.controller import Controller
 from ..dialogs.dialog import KeysDialog
 from ..views.registry import VIEWS
@@ -51,8 +52,7 @@ class KeyGuide(Controller):
             hint = "gconsole config keys lists all keys"
             self._publish(Log(source="console", severity="warning", text=text, try_=hint))
         if problems:
-            lines = "1 line" if len(problems) == 1 else f"{len(problems)} lines"
-            text = f"{lines} ignored; see Events"
+            text = f"{format.plural(len(problems), 'warning')}; see Events"
             self._app.notify(text, title="keys.toml", severity="warning", timeout=10, markup=False)
 
     def own(self, action: Action) -> Action:

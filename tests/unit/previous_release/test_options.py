@@ -1,4 +1,4 @@
-"""Options and configuration keys of release 0.1.0 are accepted; a renamed one keeps its old spelling for a release."""
+"""Options, configuration keys and actions of release 0.1.0 are accepted; what was renamed works until the next one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import click
 
 from gconsole.cli.main import gconsole
 from gconsole.config import schema
+from gconsole.tui.keymap.file import read_keys
+from gconsole.tui.keymap.hints import every_action
 
 HERE = Path(__file__).parent
 
@@ -35,3 +37,15 @@ def test_every_configuration_key_of_the_previous_release_is_accepted() -> None:
     previous = set((HERE / "config_keys.txt").read_text().splitlines())
     assert len(previous) > 60
     assert previous - set(schema.all_keys()) == set()
+
+
+def test_every_action_of_the_previous_keys_toml_is_accepted(tmp_path: Path) -> None:
+    previous = (HERE / "action_ids.txt").read_text().splitlines()
+    assert len(previous) > 100
+    file = tmp_path / "keys.toml"
+    file.write_text("".join(f"{id} = []\n" for id in previous))
+
+    own = read_keys(file, every_action())
+
+    assert len(own.keymap) == len(previous)
+    assert all("was renamed to" in complaint for complaint in own.complaints), own.complaints
