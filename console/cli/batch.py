@@ -1,4 +1,4 @@
-"""`gconsole batch`: headless run with summary, report and exit code."""
+"""Commands that print a summary, write a report and set an exit code: batch (live), diagnose (recorded)."""
 
 from __future__ import annotations
 
@@ -6,37 +6,28 @@ from pathlib import Path
 
 import click
 
-from .options import DurationType, capture_order, capturing, stack_format, wanted_stacks
+from ..text.format import comma_words
+from .options import (
+    capture_order,
+    capturing,
+    duration_option,
+    fail_on_option,
+    stack_format,
+    target_or_recording,
+    wanted_stacks,
+)
+
+_report_option = click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - = stdout.")
 
 
 @click.command()
-@click.argument("target", metavar="TARGET", required=False)
-@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a config value.")
-@click.option(
-    "--for",
-    "for_s",
-    type=DurationType(),
-    default="0s",
-    show_default=True,
-    help="Duration; 0s = stop after the first full sample.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write the report as JSON; - = stdout.")
+@target_or_recording
+@duration_option("--for", "for_s", default="0s", help="Duration; 0s = stop after the first full sample.")
+@_report_option
 @click.option("--quiet", is_flag=True, help="Suppress progress and summary.")
 @click.option("--records", type=click.Path(dir_okay=False, path_type=Path), help="Also write all records as NDJSON.")
 @click.option("--record", "session", metavar="NAME", help="Also record a session with this name.")
-@click.option(
-    "--from",
-    "source",
-    type=click.Path(path_type=Path),
-    help="Read a recording (session or NDJSON file) instead of live nodes.",
-)
-@click.option(
-    "--fail-on",
-    default="error",
-    show_default=True,
-    metavar="SEVERITY|ID,…",
-    help="Exit with code 1 on findings at or above this severity, or with these ids.",
-)
+@fail_on_option
 @click.option("--clocks", is_flag=True, help="Also measure clock offset between nodes.")
 @click.option("--skew", is_flag=True, help="Report late ranks; implies --clocks and one capture (or --diagnose).")
 @click.option(
@@ -55,29 +46,11 @@ from .options import DurationType, capture_order, capturing, stack_format, wante
 @stack_format
 @capturing
 def batch(
-    target: str | None,
-    overrides: tuple[str, ...],
-    for_s: float,
-    output: str | None,
-    quiet: bool,
-    records: Path | None,
-    session: str | None,
-    source: Path | None,
-    fail_on: str,
-    clocks: bool,
-    skew: bool,
-    metrics: str,
-    capture: bool,
-    diagnose: bool,
-    samples: int | None,
-    every: float | None,
-    native: bool | None,
-    names: str | None,
-    flight_pipe: bool,
-    form: str | None,
-    threads: str,
-    granularity: str,
-) -> int:
+    target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
+    records: Path | None, session: str | None, source: Path | None, fail_on: tuple[str, ...], clocks: bool, skew: bool,
+    metrics: str, capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None,
+    names: str | None, flight_pipe: bool, form: str | None, threads: str, granularity: str,
+) -> int:  # fmt: skip
     """Run headless: progress on stderr, summary on stdout, report with -o, exit code.
 
     \b
@@ -91,8 +64,6 @@ def batch(
     gconsole batch hosts.toml --for 10m --diagnose --record hang-17
     gconsole batch hosts.toml --records night.ndjson && gconsole batch --from night.ndjson
     """
-    if (target is None) == (source is None):
-        raise click.UsageError("specify either TARGET or --from SESSION|FILE")
     if skew and source is not None:
         raise click.UsageError("--skew requires live nodes; --from reports recorded skew by default")
     capture, clocks = capture or (skew and not diagnose), clocks or skew
@@ -101,7 +72,6 @@ def batch(
         raise click.UsageError("--capture requires live nodes; --from shows recorded captures by default")
     if source is not None and session is not None:
         raise click.UsageError("--record requires live nodes")
-    wanted = _fail_on(fail_on)
     families = _families(metrics)
     if clocks and source is not None:
         raise click.UsageError("--clocks requires live nodes; --from shows recorded clock data by default")
@@ -111,15 +81,14 @@ def batch(
     if families and output == "-":
         raise click.UsageError("--metrics writes to stdout; write the report to a file: -o FILE")
     if source is not None:
-        from .offline import run_from_file
+        from .output import run_from_file
 
         return run_from_file(
-            source, output=output, quiet=quiet, fail_on=wanted, diagnose=diagnose, metrics=families, stacks=stacks
+            source, output=output, quiet=quiet, fail_on=fail_on, diagnose=diagnose, metrics=families, stacks=stacks
         )
     from ..config.model import Change, refusal
-    from .live import run_batch
+    from .live import HeadlessRecording, run_batch
     from .options import load_target
-    from .recording import HeadlessRecording
 
     config = load_target(target or "", overrides)
     refused = refusal(config.console, Change.FLIGHT_PIPE) if flight_pipe else None
@@ -131,7 +100,7 @@ def batch(
         output=output,
         quiet=quiet,
         records=records,
-        fail_on=wanted,
+        fail_on=fail_on,
         order=order,
         metrics=families,
         clocks=clocks,
@@ -140,28 +109,52 @@ def batch(
     )
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+@click.command()
+@click.argument("source", metavar="SESSION|RECORDS|FOLDER", type=click.Path(path_type=Path))
+@_report_option
+@click.option("--quiet", is_flag=True, help="Suppress the summary.")
+@click.option(
+    "--model",
+    "models",
+    metavar="'CLASS FUNCTION [FILE]'",
+    multiple=True,
+    help="Frame model for your framework's calls, in the format of [hang] models; folders only. Repeatable.",
+)
+@stack_format
+@fail_on_option
+def diagnose(
+    source: Path, output: str | None, quiet: bool, models: tuple[str, ...], fail_on: tuple[str, ...], form: str | None,
+    threads: str, granularity: str,
+) -> int:  # fmt: skip
+    """Find the blocking rank from a session, an NDJSON recording, or a folder of dumps.
 
+    A folder contains `py-spy dump` output of each rank (text or JSON), one file per process; the rank is taken from the
+    name of the file (rank3.txt, node2.rank-3.1.json) or of its folder. Several dumps of one rank, a few seconds apart,
+    are required to prove a hang. PyTorch Flight Recorder dumps (nccl_trace_rank_3), NCCL RAS output, and logs of NCCL
+    or NCCL Inspector in the folder are shown and included in the verdict.
 
-def _fail_on(text: str) -> tuple[str, ...]:
-    """Severities and finding ids from a comma-separated list. Raises UsageError for unknown words."""
-    from ..analysis.finding import IDS
-    from ..report import unknown_words
+    \b
+    gconsole diagnose evening-run
+    gconsole diagnose night.ndjson
+    gconsole diagnose dumps/
+    gconsole diagnose dumps/ --format speedscope > stacks.speedscope.json
+    gconsole diagnose dumps/ --format dot | dot -Tsvg > stacks.svg
+    """
+    from .output import run_from_file, run_from_folder, session_of
 
-    words = _words(text)
-    unknown = unknown_words(words)
-    if unknown or not words:
-        what = f"unknown severity or finding id: {', '.join(unknown)}" if unknown else "empty list"
-        raise click.UsageError(f"--fail-on: {what}; use error, warning, info, or {', '.join(sorted(IDS))}")
-    return words
+    stacks = wanted_stacks(form, threads, granularity, output)
+    if session_of(source) is None and source.is_dir():
+        return run_from_folder(source, models, output=output, quiet=quiet, fail_on=fail_on, stacks=stacks)
+    if models:
+        raise click.UsageError("--model applies to folders only; recordings contain their models")
+    return run_from_file(source, output=output, quiet=quiet, fail_on=fail_on, diagnose=True, stacks=stacks)
 
 
 def _families(text: str) -> tuple[str, ...]:
     """Metric families from a comma-separated list. Raises UsageError for unknown families."""
     from ..session.ndjson import METRIC_FAMILIES
 
-    words = _words(text)
+    words = comma_words(text)
     unknown = [word for word in words if word not in METRIC_FAMILIES]
     if unknown:
         raise click.UsageError(f"--metrics: {', '.join(unknown)}: unknown family; use {', '.join(METRIC_FAMILIES)}")

@@ -1,11 +1,14 @@
-"""`gconsole config`: the effective configuration and a starter file."""
+"""Commands that set gconsole up: config, hosts, bundle, completion."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from ..text.format import plural
 from ..text.sanitize import pretty
-from . import options
+from .options import json_option, load_target, target
 
 
 @click.group()
@@ -14,13 +17,13 @@ def config() -> None:
 
 
 @config.command()
-@options.target
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@target
+@json_option
 def show(target: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Print every effective config value of TARGET (file or node set) and its source."""
     from ..config.show import config_data, config_text
 
-    loaded = options.load_target(target, overrides)
+    loaded = load_target(target, overrides)
     click.echo(pretty(config_data(loaded)) if as_json else config_text(loaded))
 
 
@@ -47,3 +50,100 @@ def init(path: str, force: bool) -> None:
 
     schema.init(path, overwrite=force)
     click.echo(f"Wrote {path}. Edit hosts, then run: gconsole {path}")
+
+
+@click.group()
+def hosts() -> None:
+    """List, add and remove the nodes of a hosts.toml."""
+
+
+@hosts.command("list")
+@click.argument("file")
+def list_entries(file: str) -> None:
+    """Print the entries of FILE."""
+    from ..config import edit
+    from ..config.show import entries_text
+
+    click.echo(entries_text(edit.entries(file)))
+
+
+@hosts.command()
+@click.argument("file")
+@click.argument("names", metavar="HOSTS")
+@click.option("--address", help="Address of the host, if different from its name. Single host only.")
+@click.option("--port", type=int, help="SSH port.")
+@click.option("--user", help="SSH user.")
+@click.option("--tag", "tags", multiple=True, help="Tag for filtering. Repeatable.")
+@click.option("--python", help="Python interpreter on these nodes.")
+def add(
+    file: str, names: str, address: str | None, port: int | None, user: str | None, tags: tuple[str, ...],
+    python: str | None,
+) -> None:  # fmt: skip
+    """Add an entry for HOSTS (node[001-064], a,b, @group) to FILE."""
+    from ..config import edit
+
+    values = {"address": address, "port": port, "user": user, "tags": tags, "python": python}
+    count = edit.add(file, names, values)
+    click.echo(f"{file}: {plural(count, 'node')} added")
+
+
+@hosts.command()
+@click.argument("file")
+@click.argument("names", metavar="HOSTS")
+def remove(file: str, names: str) -> None:
+    """Remove HOSTS from all entries of FILE."""
+    from ..config import edit
+
+    count = edit.remove(file, names)
+    click.echo(f"{file}: {plural(count, 'node')} removed")
+
+
+@click.command()
+@click.option(
+    "--wheels",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Read wheels from this folder instead of the package index (for air-gapped sites).",
+)
+@click.option("--list", "only_list", is_flag=True, help="List cached wheels without fetching.")
+def bundle(wheels: Path | None, only_list: bool) -> int:
+    """Fetch psutil and py-spy for x86_64 and aarch64 nodes into the local cache.
+
+    Not needed if console and nodes run Linux on the same architecture.
+    """
+    from ..fleet.deploy import binaries
+
+    if not only_list:
+        try:
+            binaries.fill(wheels)
+        except binaries.WheelhouseError as error:
+            raise click.ClickException(str(error)) from error
+    for line in binaries.describe():
+        click.echo(line)
+    return 0
+
+
+#: How each shell loads the script.
+_INSTALL = {
+    "bash": "gconsole completion bash > ~/.local/share/bash-completion/completions/gconsole",
+    "zsh": "gconsole completion zsh > ~/.zfunc/_gconsole   # a folder of $fpath",
+    "fish": "gconsole completion fish > ~/.config/fish/completions/gconsole.fish",
+}
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(tuple(_INSTALL)))
+def completion(shell: str) -> int:
+    """Print the completion script for bash, zsh or fish.
+
+    \b
+    gconsole completion bash > ~/.local/share/bash-completion/completions/gconsole
+    gconsole completion fish > ~/.config/fish/completions/gconsole.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from .main import gconsole
+
+    complete = get_completion_class(shell)
+    assert complete is not None, "the choices are the shells that click supports"
+    click.echo(f"# {_INSTALL[shell]}\n" + complete(gconsole, {}, "gconsole", "_GCONSOLE_COMPLETE").source())
+    return 0

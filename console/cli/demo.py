@@ -12,12 +12,10 @@ import click
 
 from ..demo.ring import HANGS
 from .main import EXIT_NOTHING
-from .options import DurationType, capture_order, capturing
+from .options import capture_order, capturing, duration_option
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.control import CaptureRequest
-    from ..monitor.diagnose import Diagnosis
 
 #: Seconds. In the TUI the job makes visible progress before it hangs.
 HANG_AFTER_S = 10.0
@@ -30,27 +28,16 @@ HANG_AFTER_S = 10.0
 @click.option("--ranks", type=click.IntRange(1, 256), default=8, show_default=True, help="Total number of ranks.")
 @click.option("--gpus", type=click.IntRange(0, 64), default=8, show_default=True, help="Simulated GPUs per node.")
 @click.option("--batch", is_flag=True, help="Run headless, like `gconsole batch`.")
-@click.option("--for", "for_s", type=DurationType(), help="With --batch: duration.  [default: one full sample]")
+@duration_option("--for", "for_s", help="With --batch: duration.  [default: one full sample]")
 @click.option("-o", "--output", metavar="FILE", help="With --batch: write the report as JSON; - = stdout.")
 @click.option(
     "--hang", type=click.Choice(HANGS), help="Make the job hang: immediately with --batch, otherwise after 10 s."
 )
 @capturing
 def demo(
-    nodes: int,
-    ranks: int,
-    gpus: int,
-    batch: bool,
-    hang: str | None,
-    for_s: float | None,
-    output: str | None,
-    capture: bool,
-    diagnose: bool,
-    samples: int | None,
-    every: float | None,
-    native: bool | None,
-    names: str | None,
-) -> int:
+    nodes: int, ranks: int, gpus: int, batch: bool, hang: str | None, for_s: float | None, output: str | None,
+    capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None, names: str | None,
+) -> int:  # fmt: skip
     """Try gconsole on a local demo cluster with a running job.
 
     Nodes are SSH servers on loopback ports with temporary keys; the job is a real ring all-reduce in plain Python.
@@ -78,30 +65,19 @@ def demo(
         signal.signal(number, signal.default_int_handler)
     try:
         with demo_cluster(nodes, ranks, gpus, hang or "") as cluster:
-            strike = cluster.strike if hang else None
             config = load(str(cluster.hosts), environ={})
-            if batch:
-                return _batch(config, for_s or 0.0, output, order, strike)
-            return _tui(config, strike)
+            if not batch:
+                return _tui(config, cluster.strike if hang else None)
+            from .live import run_batch
+
+            async def before() -> None:
+                if hang:
+                    cluster.strike()
+
+            return run_batch(config, for_s=for_s or 0.0, output=output, order=order, before=before)
     except DemoError as error:
         click.echo(f"gconsole: {error}", err=True)
         return EXIT_NOTHING
-
-
-def _batch(
-    config: Config,
-    for_s: float,
-    output: str | None,
-    order: CaptureRequest | Diagnosis | None,
-    strike: Callable[[], None] | None,
-) -> int:
-    from .live import run_batch
-
-    async def before() -> None:
-        if strike is not None:
-            strike()
-
-    return run_batch(config, for_s=for_s, output=output, order=order, before=before)
 
 
 def _tui(config: Config, strike: Callable[[], None] | None) -> int:

@@ -1,4 +1,4 @@
-"""`gconsole export`: sessions in formats of other tools."""
+"""Commands that leave data for other tools: export, schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import sessions_folder
+from ..text.format import comma_words
+from ..text.sanitize import pretty
+from .options import node_names, session_or_file, sessions_folder, usage_errors
 
 if TYPE_CHECKING:
     from ..session.export.formats import SessionFormat
@@ -46,19 +48,14 @@ def export(
     """
     from ..session.export.formats import SESSION_FORMATS
     from ..session.export.slice import slice_session
-    from ..session.format.layout import SessionError
-    from ..session.ndjson import RecordFileError
 
-    path = session_path(session, folder)
+    path = session_or_file(session, folder)
     form = SESSION_FORMATS[how]
-    try:
-        what = slice_session(path, begin=begin, end=end, nodes=_nodes(nodes), kinds=_kinds(kinds))
+    wanted = None if nodes is None else frozenset(node_names(nodes, "--nodes"))
+    with usage_errors():
+        what = slice_session(path, begin=begin, end=end, nodes=wanted, kinds=_kinds(kinds))
         _check_nodes(what)
         _write(form, what, output or f"{what.meta.name or path.stem}{form.suffix}")
-    except (SessionError, RecordFileError) as error:
-        raise click.UsageError(str(error)) from error
-    except OSError as error:
-        raise click.FileError(str(error.filename or output or session), error.strerror or str(error)) from error
     return 0
 
 
@@ -84,30 +81,6 @@ def _write(form: SessionFormat, what: SessionSlice, output: str) -> None:
         click.echo(f"{output}: {size(Path(output).stat().st_size)}", err=True)
 
 
-def session_path(session: str, folder: Path) -> Path:
-    """Path of the file or session given on the command line. Raises UsageError if there is none."""
-    from ..session.format.layout import SessionError, find
-
-    if Path(session).is_file():
-        return Path(session)
-    try:
-        return find(session, folder).path
-    except SessionError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _nodes(text: str | None) -> frozenset[str] | None:
-    if text is None:
-        return None
-    from ..config.nodeset import expand
-    from ..config.nodeset_parser import BadNodeSet
-
-    try:
-        return frozenset(host.name for host in expand(text))
-    except BadNodeSet as error:
-        raise click.UsageError(f"--nodes: {error}") from error
-
-
 def _check_nodes(what: SessionSlice) -> None:
     """Raises UsageError for nodes without records in a closed session, instead of writing an empty file."""
     recorded = {agent.node for agent in what.meta.agents.values() if agent.node}
@@ -127,7 +100,27 @@ def _kinds(text: str | None) -> frozenset[str] | None:
         return None
     from ..session.format.table_schema import TABLES
 
-    wanted = frozenset(word.strip() for word in text.split(",") if word.strip())
+    wanted = frozenset(comma_words(text))
     if unknown := wanted - set(TABLES):
         raise click.UsageError(f"--kinds: unknown kind: {', '.join(sorted(unknown))}; use {', '.join(TABLES)}")
     return wanted
+
+
+@click.command()
+@click.option("--kind", metavar="KIND", help="Only this record kind.")
+def schema(kind: str | None) -> int:
+    """Print the JSON schema of all record types, the report, exported sessions, and `gconsole topo`."""
+    import msgspec
+
+    from ..records import KINDS
+    from ..report import Report
+    from ..session.export.document import SessionDocument
+    from ..topology.json_document import TopologyDocument
+
+    if kind is not None and kind not in KINDS:
+        raise click.UsageError(f"unknown record kind: {kind}; use {', '.join(sorted(KINDS))}")
+    types = [KINDS[kind]] if kind else [*KINDS.values(), Report, TopologyDocument, SessionDocument]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": list(schemas), "$defs": components}
+    click.echo(pretty(document))
+    return 0

@@ -1,4 +1,4 @@
-"""Live runs: the TUI, or headless with a report."""
+"""Live runs: the TUI, or headless with a report and a recording."""
 
 from __future__ import annotations
 
@@ -14,19 +14,25 @@ import click
 from ..config import Config
 from ..config.diff import HostsFile
 from ..core.bus import Hub
-from ..core.control import CaptureRequest
+from ..core.control import ActiveRecording, CaptureRequest, CrashedRecording, Selection
 from ..core.store import Store
 from ..fleet.fleet import Fleet
-from ..headless import batch
+from ..monitor import watch
 from ..monitor.clock_estimator import ClockEstimator, measure
 from ..monitor.clock_jsonl import ClockLines
 from ..monitor.diagnose import Diagnosis
-from ..runtime import Console, freeze_imported_modules
+from ..runtime import Console, freeze_imported_modules, sessions_folder_of
+from ..session.format.layout import Session, named
+from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
 from ..session.ndjson import RecordWriter, SampleStream
+from ..session.record import recovery
+from ..session.record.recorder import Recorder
 from ..text import logs
+from ..text.format import plural, size
+from ..text.sanitize import printable
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
+from .options import usage_errors
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
-from .recording import HeadlessRecording
 from .terminal import clear_inherited_size, is_terminal_output, require_terminal
 
 
@@ -71,21 +77,11 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
 
 
 def run_batch(
-    config: Config,
-    *,
-    for_s: float = 0.0,
-    output: str | None = None,
-    quiet: bool = False,
-    records: Path | None = None,
-    fail_on: tuple[str, ...] = ("error",),
-    order: CaptureRequest | Diagnosis | None = None,
-    before: Callable[[], Awaitable[None]] | None = None,
-    metrics: tuple[str, ...] = (),
-    clocks: bool = False,
-    probes: bool = False,
-    recording: HeadlessRecording | None = None,
-    stacks: StackOutput = AS_SUMMARY,
-) -> int:
+    config: Config, *, for_s: float = 0.0, output: str | None = None, quiet: bool = False, records: Path | None = None,
+    fail_on: tuple[str, ...] = ("error",), order: CaptureRequest | Diagnosis | None = None,
+    before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), clocks: bool = False,
+    probes: bool = False, recording: HeadlessRecording | None = None, stacks: StackOutput = AS_SUMMARY,
+) -> int:  # fmt: skip
     """Run headless: watch, capture or diagnose per `order`, report; returns the exit code.
 
     `before` is awaited after all nodes have sampled or failed, before any capture. `metrics`: families to stream to
@@ -93,10 +89,12 @@ def run_batch(
     `[clock] duty`, continuously while a session records clocks. `recording`: the session to write. With an infinite
     `for_s`, an interrupt is the normal end.
     """
-    clocks_s = 0.0 if clocks else None
     store, interrupted = asyncio.run(
-        _watch(config, for_s, records, quiet, order, before, metrics, recording, clocks_s, probes=probes)
-    )
+        watch_nodes(
+            config, for_s, records=records, quiet=quiet, order=order, before=before, metrics=metrics,
+            recording=recording, clocks_s=0.0 if clocks else None, probes=probes,
+        )
+    )  # fmt: skip
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
     if recording is not None and recording.failed:
         status = max(status, EXIT_PARTIAL)
@@ -109,7 +107,7 @@ def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> i
     from ..report.skew import clocks_line
 
     lines = ClockLines(sys.stdout.buffer) if as_json else None
-    store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet, clocks_s=for_s, clock_lines=lines))
+    store, interrupted = asyncio.run(watch_nodes(config, quiet=quiet, clocks_s=for_s, clock_lines=lines))
     if not as_json:
         click.echo(clocks_text(clock_rows(store.clocks, store.newest_rx)) or "no clock data")
     if interrupted:
@@ -120,24 +118,22 @@ def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> i
 
 def observe(config: Config) -> Store:
     """Connect and wait until every node has sampled or failed once."""
-    store, interrupted = asyncio.run(_watch(config, 0.0, None, quiet=False))
+    store, interrupted = asyncio.run(watch_nodes(config))
     if interrupted:
         raise KeyboardInterrupt
     return store
 
 
-def collect(config: Config, records: Path, for_s: float) -> tuple[Store, bool]:
-    """Write all records of `for_s` seconds into a file. Returns the store and whether it was interrupted."""
-    return asyncio.run(_watch(config, for_s, records, quiet=False))
-
-
-async def _watch(
-    config: Config, for_s: float, records: Path | None, quiet: bool, order: CaptureRequest | Diagnosis | None = None,
-    before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (),
-    recording: HeadlessRecording | None = None, clocks_s: float | None = None,
-    clock_lines: ClockLines | None = None, *, probes: bool = False,
+async def watch_nodes(
+    config: Config, for_s: float = 0.0, *, records: Path | None = None, quiet: bool = False,
+    order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
+    metrics: tuple[str, ...] = (), recording: HeadlessRecording | None = None, clocks_s: float | None = None,
+    clock_lines: ClockLines | None = None, probes: bool = False,
 ) -> tuple[Store, bool]:  # fmt: skip
-    """`clocks_s`: probe clocks during the run and for this many seconds at the end."""
+    """Run headless; returns the store and whether it was interrupted. Parameters as for `run_batch`.
+
+    `clocks_s`: probe clocks during the run and for this many seconds at the end.
+    """
     probes = probes or clocks_s is not None
     resume = recording.find_crashed(config) if recording else None
     writer = _writer(records)
@@ -145,7 +141,7 @@ async def _watch(
     console = Console(
         config,
         # May run for days: events are on disk and not displayed, so only warnings are kept in memory.
-        store=Store(is_kept=batch.is_warning),
+        store=Store(is_kept=watch.is_warning),
         sinks=[sink for sink in (writer, stream, clock_lines) if sink is not None],
         resume=resume,
         refold=recording.refold if recording and resume else None,
@@ -156,14 +152,14 @@ async def _watch(
         await recording.start(console.recorder)
     interrupted = on_signals()
     await console.start()
-    progress = batch.ProgressLine(
+    progress = watch.ProgressLine(
         store, None if quiet else _progress, recording.line if recording and sys.stderr.isatty() else None
     )
     if clocks_s is not None:
         fleet.want_clocks("batch", True)
         before = _measured(bus, fleet, clock_estimator, clocks_s, progress, before)
     watching = asyncio.create_task(
-        batch.watch(
+        watch.watch(
             store, bus, fleet, for_s, progress, order, before, console.findings,
             lambda: (stream is not None and stream.is_closed) or (recording is not None and recording.is_stopped),
         )
@@ -196,7 +192,7 @@ async def _wait_until_done(watching: asyncio.Task[None], interrupted: asyncio.Fu
 
 def _warn(store: Store) -> None:
     click.echo("", err=True)  # end the progress line
-    for line in batch.warnings(store):
+    for line in watch.warnings(store):
         click.echo(f"gconsole: {line}", err=True)
 
 
@@ -207,7 +203,7 @@ def _close(writer: RecordWriter) -> None:
 
 
 def _measured(
-    hub: Hub, fleet: Fleet, clockwork: ClockEstimator, for_s: float, progress: batch.ProgressLine,
+    hub: Hub, fleet: Fleet, clockwork: ClockEstimator, for_s: float, progress: watch.ProgressLine,
     then: Callable[[], Awaitable[None]] | None,
 ) -> Callable[[], Awaitable[None]]:  # fmt: skip
     """A `before` hook that measures the clocks, then runs `then`."""
@@ -252,3 +248,62 @@ def _progress(line: str) -> None:
         click.echo(f"\r\x1b[K{line}", err=True, nl=False)
     else:
         click.echo(line, err=True)
+
+
+class HeadlessRecording:
+    """One named recording that spans a command. Methods raise UsageError if the session cannot be written."""
+
+    def __init__(self, name: str, selection: Selection | None) -> None:
+        self.name, self.selection = name, selection
+        self.failed = False
+        self._recorder: Recorder | None = None
+        self._session: Session | None = None
+
+    def find_crashed(self, config: Config) -> CrashedRecording | None:
+        """State to resume from if a session of this name was left by a crash; None for a new session."""
+        with usage_errors():
+            session = named(self.name, sessions_folder_of(config))
+            if not session.path.is_dir():
+                return None
+            selection = session.read().selection
+            names = Pseudonyms(key_of_this_user(session.path.parent)) if selection.anonymous else None
+            crashed = recovery.take_up(session, names.host if names else str)
+        if not selection.anonymous:  # pseudonymous records cannot be folded
+            self._session = session
+        return crashed
+
+    def refold(self, store: Store) -> None:
+        """Restore the store to its state at the crash."""
+        if self._session is not None:
+            recovery.refold(self._session, store.apply)
+
+    async def start(self, recorder: Recorder) -> None:
+        """Start recording."""
+        self._recorder = recorder
+        with usage_errors():
+            await recorder.start(self.name, self.selection)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `gconsole sessions stop` ended the recording."""
+        return self._recorder is not None and not self._recorder.active()
+
+    def line(self) -> str:
+        """Suffix for the progress line: session name, records, bytes."""
+        recordings = self._recorder.active() if self._recorder else ()
+        return "".join(f" · rec {recording.name} {_amount(recording)}" for recording in recordings)
+
+    async def stop(self) -> None:
+        """Close the session and print its size and errors."""
+        if self._recorder is None:
+            return
+        for now in await self._recorder.close():
+            self.failed = self.failed or bool(now.trouble)
+            words = f"recording is incomplete: {now.trouble}; " if now.trouble else ""
+            click.echo(f"\ngconsole: {words}recorded {now.name}: {_amount(now)}", err=True)
+
+
+def _amount(now: ActiveRecording) -> str:
+    return printable(
+        f"{plural(now.records, 'record')}, {size(now.bytes)}" + (f" ({now.trouble})" if now.trouble else "")
+    )

@@ -1,10 +1,12 @@
-"""The `gconsole` command: lazy subcommands, one-line errors, exit codes."""
+"""The `gconsole` command: lazy subcommands, getting-started text, one-line errors, exit codes."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any, Final
 
 import click
 
@@ -16,30 +18,30 @@ EXIT_OK, EXIT_FINDING, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOTHING, EXIT_INTERNAL, EX
 
 #: name → (module:attribute, help line). The module is imported only when its command runs.
 COMMANDS = {
-    "tui": ("tui:tui", "Open the TUI (default command)."),
+    "tui": ("screen:tui", "Open the TUI (default command)."),
     "serve": ("serve:serve", "Open the TUI in a local browser."),
-    "api": ("api:api", "Serve an HTTP API and Prometheus metrics."),
+    "api": ("serve:api", "Serve an HTTP API and Prometheus metrics."),
     "batch": ("batch:batch", "Run headless: print a summary, write a report, set an exit code."),
     "record": ("record:record", "Record a crash-safe session, headless."),
     "sessions": ("sessions:sessions", "List, show, recover, verify, compact, merge and delete recorded sessions."),
-    "replay": ("replay:replay", "Replay a recorded session in the TUI."),
-    "diff": ("diff:diff", "Compare two recorded sessions."),
-    "diagnose": ("diagnose:diagnose", "Find the blocking rank from a recording or py-spy dumps."),
+    "replay": ("screen:replay", "Replay a recorded session in the TUI."),
+    "diff": ("screen:diff", "Compare two recorded sessions."),
+    "diagnose": ("batch:diagnose", "Find the blocking rank from a recording or py-spy dumps."),
     "query": ("query:query", "Run SQL over a session, an NDJSON recording or a live cluster."),
     "export": ("export:export", "Export a session as JSON, Parquet, CSV, HTML, Perfetto, speedscope or gswarm."),
-    "stat": ("stat:stat", "Summarise GPU/rank/node metrics of a session."),
+    "stat": ("query:stat", "Summarise GPU/rank/node metrics of a session."),
     "demo": ("demo:demo", "Try gconsole on a local demo cluster with a running job."),
     "run": ("run:run", "Start, monitor and stop jobs on the nodes."),
-    "ps": ("ps:ps", "List job processes on all nodes."),
-    "topo": ("topo:topo", "Show GPU/NIC topology (like nvidia-smi topo -m), grouped by identical nodes."),
-    "clocks": ("clocks:clocks", "Measure clock offset between nodes, with error bounds."),
-    "doctor": ("doctor:doctor", "Check each node and suggest fixes."),
-    "clean": ("clean:clean", "Remove gconsole's files and leftover agents from the nodes."),
+    "ps": ("nodes:ps", "List job processes on all nodes."),
+    "topo": ("nodes:topo", "Show GPU/NIC topology (like nvidia-smi topo -m), grouped by identical nodes."),
+    "clocks": ("nodes:clocks", "Measure clock offset between nodes, with error bounds."),
+    "doctor": ("nodes:doctor", "Check each node and suggest fixes."),
+    "clean": ("nodes:clean", "Remove gconsole's files and leftover agents from the nodes."),
     "config": ("config:config", "Show the effective configuration, or write a starter file."),
-    "hosts": ("hosts:hosts", "List, add and remove hosts in a hosts.toml, preserving comments."),
-    "bundle": ("bundle:bundle", "Fetch binaries for nodes of other architectures."),
-    "schema": ("schema:schema", "Print the JSON schema of all record types."),
-    "completion": ("completion:completion", "Print the completion script for bash, zsh or fish."),
+    "hosts": ("config:hosts", "List, add and remove hosts in a hosts.toml, preserving comments."),
+    "bundle": ("config:bundle", "Fetch binaries for nodes of other architectures."),
+    "schema": ("export:schema", "Print the JSON schema of all record types."),
+    "completion": ("config:completion", "Print the completion script for bash, zsh or fish."),
 }
 
 _EPILOG = """\b
@@ -47,6 +49,54 @@ TARGET: a hosts.toml, a node set (node[1-4],gpu-a or @group), slurm:JOBID or k8s
 Exit codes: 0 ok, 1 findings, 2 usage or configuration error, 3 partial coverage, 4 no node reachable, 5 internal error.
 Getting started: gconsole demo, or gconsole config init.
 """
+
+
+#: Default TARGET.
+HOSTS: Final = "hosts.toml"
+#: A minimal hosts.toml.
+SMALLEST: Final = '[cluster]\nname = "my-cluster"\n\n[[nodes]]\nhosts = "node[01-04]"\n'
+_TEXT: Final = f"""\
+gconsole diagnoses hung or slow distributed training jobs over SSH.
+No TARGET given, and {HOSTS} not found in
+{{folder}}.
+
+Try it without a cluster (four local demo nodes with a running job):
+
+    gconsole demo
+
+Connect to your nodes, using your ~/.ssh/config:
+
+    gconsole 'node[01-04]'
+
+Or list them in {HOSTS}. A minimal file:
+
+{textwrap.indent(SMALLEST, "    ")}
+    gconsole config init      write a commented {HOSTS}
+    gconsole                  open the TUI
+    gconsole batch {HOSTS}  run headless
+
+More commands: gconsole --help
+"""
+
+
+class FirstStart(click.ClickException):
+    """No TARGET given and no hosts.toml in the current folder; carries the getting-started text."""
+
+    exit_code = 2
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT.format(folder=_here()))
+
+    def show(self, file: Any = None) -> None:
+        """Print the text without an error prefix."""
+        click.echo(self.message, file=file, err=file is None, nl=False)
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # deleted
+        return "the current folder"
 
 
 def _configure_log(ctx: click.Context, option: click.Parameter, value: int | Path | None) -> None:
@@ -105,9 +155,7 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without arguments, use ./hosts.toml. Raises FirstStart if it does not exist."""
         if not args and not ctx.resilient_parsing:
-            from .welcome import HOSTS, FirstStart, has_hosts
-
-            if not has_hosts():
+            if not Path(HOSTS).is_file():
                 raise FirstStart
             args = [HOSTS]
         return super().parse_args(ctx, args)

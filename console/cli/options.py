@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import click
 import msgspec
 
 from ..config import Config, ConfigError, load
 from ..fleet.scheduler_jobs import SchedulerError, attach, is_site_target
+from ..text.format import comma_words
+from ..text.sanitize import printable
 from ..text.timespec import TimeSpecError, duration_s
 
 if TYPE_CHECKING:
@@ -40,16 +45,64 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only f
             self.fail(str(error), param, ctx)
 
 
+def duration_option(*names: str, help: str, default: str | None = None) -> Callable[[F], F]:
+    """An option with a duration; the command receives seconds, or None without `default`."""
+    shown = default is not None
+    return click.option(*names, type=DurationType(), default=default, show_default=shown, help=help)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+overrides_option = click.option(
+    "--set",
+    "overrides",
+    metavar="SECTION.KEY=VALUE",
+    multiple=True,
+    help="Override a config value for all nodes, e.g. --set agent.linger_s=60. Repeatable.",
+)
+fail_on_option = click.option(
+    "--fail-on",
+    default="error",
+    show_default=True,
+    metavar="SEVERITY|ID,…",
+    callback=lambda ctx, param, value: _fail_on(value),
+    help="Exit with code 1 on findings at or above this severity, or with these ids.",
+)
+
+
+def _fail_on(text: str) -> tuple[str, ...]:
+    """Severities and finding ids from a comma-separated list. Raises UsageError for unknown words."""
+    from ..analysis.finding import IDS
+    from ..report import unknown_words
+
+    words = comma_words(text)
+    unknown = unknown_words(words)
+    if unknown or not words:
+        what = f"unknown severity or finding id: {', '.join(unknown)}" if unknown else "empty list"
+        raise click.UsageError(f"--fail-on: {what}; use error, warning, info, or {', '.join(sorted(IDS))}")
+    return words
+
+
 def target(command: F) -> F:
     """Add the TARGET argument and the `--set` option."""
-    command = click.option(
-        "--set",
-        "overrides",
-        metavar="SECTION.KEY=VALUE",
-        multiple=True,
-        help="Override a config value for all nodes, e.g. --set agent.linger_s=60. Repeatable.",
-    )(command)
-    return click.argument("target", metavar="TARGET")(command)
+    return click.argument("target", metavar="TARGET")(overrides_option(command))
+
+
+def target_or_recording(command: F) -> F:
+    """Add an optional TARGET, `--set` and `--from`. Raises UsageError unless one of TARGET and `--from` is given."""
+
+    @functools.wraps(command)
+    def checked(target: str | None, source: Path | None, **options: Any) -> Any:
+        if (target is None) == (source is None):
+            raise click.UsageError("specify either TARGET or --from SESSION|FILE")
+        return command(target=target, source=source, **options)
+
+    recording = click.option(
+        "--from",
+        "source",
+        type=click.Path(path_type=Path),
+        help="Read a recording (session or NDJSON file) instead of live nodes.",
+    )
+    return click.argument("target", metavar="TARGET", required=False)(overrides_option(recording(cast(F, checked))))
 
 
 def capturing(command: F) -> F:
@@ -67,7 +120,7 @@ def capturing(command: F) -> F:
             help="Include native frames (pauses a process for up to 4 s). "
             "Default: only for ranks whose Python stack is not conclusive.",
         ),
-        click.option("--every", metavar="DURATION", type=DurationType(), help="Sampling interval.  [default: 300ms]"),
+        duration_option("--every", help="Sampling interval.  [default: 300ms]"),
         click.option("--samples", type=click.IntRange(1, 1000), help="Samples per rank.  [default: 3]"),
         click.option("--diagnose", is_flag=True, help="Sample until the blocking rank is identified, and report it."),
         click.option("--capture", is_flag=True, help="Capture stacks of all ranks at the end."),
@@ -132,7 +185,7 @@ def capture_order(
         return None
     if native is not None and not diagnose:
         raise click.UsageError("--native and --no-native require --diagnose")
-    variables = tuple(name.strip() for name in (names or "").split(",") if name.strip())
+    variables = comma_words(names or "")
     from ..core.control import CaptureRequest, new_capture
     from ..monitor.diagnose import Diagnosis
 
@@ -159,6 +212,87 @@ def sessions_folder(command: F) -> F:
         callback=resolve,
         help="Sessions folder.  [default: user data folder; env var: GCONSOLE_SESSIONS_FOLDER]",
     )(command)
+
+
+def session_argument(*names: str) -> Callable[[F], F]:
+    """Add an argument per session and `--folder`; the command receives each `Session`.
+
+    Raises UsageError if one does not exist.
+    """
+
+    def decorate(command: F) -> F:
+        @functools.wraps(command)
+        def resolved(folder: Path, **options: Any) -> Any:
+            from ..session.format.layout import find
+
+            with usage_errors():
+                options.update({name: find(options[name], folder) for name in names})
+            return command(**options)
+
+        decorated = sessions_folder(cast(F, resolved))
+        for name in reversed(names):
+            decorated = click.argument(name)(decorated)
+        return decorated
+
+    return decorate
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """Report a session or file that cannot be used as a usage error: one line, exit code 2."""
+    from ..session.format.layout import SessionError
+
+    try:
+        yield
+    except SessionError as error:
+        raise click.UsageError(printable(str(error))) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise click.FileError(str(error.filename or "sessions"), error.strerror or str(error)) from error
+
+
+def session_or_file(text: str, folder: Path) -> Path:
+    """Path of the file or session given on the command line. Raises UsageError if there is none."""
+    from ..session.format.layout import find
+
+    if Path(text).is_file():
+        return Path(text)
+    with usage_errors():
+        return find(text, folder).path
+
+
+def node_names(text: str, option: str) -> tuple[str, ...]:
+    """The nodes of a node set. Raises BadParameter that names `option`."""
+    from ..config.nodeset import expand
+    from ..config.nodeset_parser import BadNodeSet
+
+    try:
+        return tuple(host.name for host in expand(text))
+    except BadNodeSet as error:
+        raise click.BadParameter(str(error), param_hint=option) from error
+
+
+@contextlib.contextmanager
+def opened_output(output: str | None) -> Iterator[BinaryIO]:
+    """Stdout for None and `-`, or a file that is replaced atomically on success. Raises FileError."""
+    if output in (None, "-"):
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    from ..text.atomic_files import open_replacement
+
+    try:
+        with open_replacement(Path(str(output))) as file:
+            yield file
+    except OSError as error:
+        raise click.FileError(str(output), error.strerror or str(error)) from error
+
+
+def write_output(output: str | None, data: bytes) -> None:
+    """Write to stdout for None and `-`, or replace a file atomically. Raises FileError."""
+    with opened_output(output) as file:
+        file.write(data)
 
 
 def load_target(target: str, overrides: tuple[str, ...], *, quiet: bool = False) -> Config:

@@ -1,4 +1,4 @@
-"""Report and summary output of headless commands."""
+"""Summary and report of headless commands, from live nodes, recordings and dump folders."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import click
 
 from .. import report
 from ..analysis.stacks.fold import PLAIN, Shape
+from ..analysis.stacks.frame_models import BadModel, parse_model
+from ..core.bus import Hub, Sink
 from ..core.store import Store
-from ..headless import batch
-from ..monitor.hang import hang_models, newest_communications
+from ..monitor.hang import hang_models, newest_communications, verdict_findings
 from ..monitor.skew import skew_of
 from ..present.clocks import clock_rows, clocks_text
 from ..present.collectives import collectives_text
@@ -22,8 +23,12 @@ from ..present.stacks import captures_text
 from ..present.verdict import verdict_text
 from ..report.captures import newest_of
 from ..session.export.stacks import STACK_FORMATS
-from ..session.ndjson import SampleStream
-from ..text import atomic_files, sanitize
+from ..session.format import reader
+from ..session.format.layout import Session, find, sessions_folder
+from ..session.format.zstd_frames import Damage
+from ..session.ndjson import SampleStream, play
+from ..text.sanitize import printable, printable_lines
+from .options import usage_errors, write_output
 
 
 @dataclass(frozen=True)
@@ -46,21 +51,15 @@ def finish(
     skew = skew_of(store)
     made = report.make_report(store, skew)
     data = report.to_json(made)
-    if output == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    elif output is not None:
-        try:
-            atomic_files.write_atomically(Path(output), data)
-        except OSError as error:
-            raise click.FileError(output, error.strerror or str(error)) from error
+    if output is not None:
+        write_output(output, data)
     if stacks.form is not None:
         captures, models = store.captures.values(), hang_models(store)
         click.echo(STACK_FORMATS[stacks.form].write(captures, models, stacks.shape), nl=False)
     if not quiet:
-        click.echo(batch.summary(made), err=stdout_is_taken)
+        click.echo(report.summary(made), err=stdout_is_taken)
         for verdict in made.verdicts:
-            click.echo("\n" + sanitize.printable_lines(verdict_text(verdict)), err=stdout_is_taken)
+            click.echo("\n" + printable_lines(verdict_text(verdict)), err=stdout_is_taken)
         folded = newest_of(store.captures.values(), hang_models(store), stacks.shape) if stacks.form is None else ()
         for part in (
             captures_text(folded),
@@ -80,3 +79,84 @@ def close_stream(stream: SampleStream) -> None:
         click.echo(f"gconsole: stdout: {stream.failure.strerror}; later samples were not written", err=True)
     if stream.dropped:
         click.echo(f"gconsole: {stream.dropped} samples dropped: reader of stdout too slow", err=True)
+
+
+def run_from_file(
+    path: Path, *, output: str | None, quiet: bool, fail_on: tuple[str, ...], diagnose: bool = False,
+    metrics: tuple[str, ...] = (), stacks: StackOutput = AS_SUMMARY,
+) -> int:  # fmt: skip
+    """Report on a recording, with its recorded findings; returns the exit code.
+
+    `diagnose`: add verdicts to the findings. `metrics`: families to stream to stdout.
+    """
+    stream = SampleStream(metrics, sys.stdout.fileno(), patient=True) if metrics else None
+    try:
+        store = folded(path, *([stream] if stream else []))
+    finally:
+        if stream:
+            close_stream(stream)
+    if diagnose:
+        store.apply(verdict_findings(store))
+    return finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
+
+
+def folded(path: Path, *sinks: Sink) -> Store:
+    """The store after replaying a file or session; records also go to `sinks`. Raises UsageError."""
+    hub = Hub()
+    store = Store()
+    for sink in (store.apply, *sinks):
+        hub.subscribe(sink)
+    session = session_of(path)
+    with usage_errors():
+        if session is None:
+            play(path, hub)
+        else:
+            for record in reader.lenient(session.path, _report_damage):
+                hub.publish([record])
+    return store
+
+
+def session_of(path: Path) -> Session | None:
+    """The session with that name or folder; None for a file or another folder. Raises UsageError if not found."""
+    if path.exists() and not (path / "session.json").is_file():
+        return None
+    with usage_errors():
+        session = find(str(path), sessions_folder())
+        session.read()
+    return session
+
+
+def _report_damage(damage: Damage) -> None:
+    click.echo(f"gconsole: {printable(str(damage))}; continuing with the rest", err=True)
+
+
+def run_from_folder(
+    path: Path, models: tuple[str, ...], *, output: str | None, quiet: bool, fail_on: tuple[str, ...],
+    stacks: StackOutput = AS_SUMMARY,
+) -> int:  # fmt: skip
+    """Analyse a folder of stack and collective dumps; returns the exit code. Raises UsageError without any dump."""
+    from ..session.imports.collectives import import_folder
+    from ..session.imports.py_spy_dumps import JOB, NoDumps, records_of, without_stacks
+
+    store = Store()
+    flight = import_folder(path, JOB)
+    try:
+        for text in models:
+            parse_model(text)
+        read = records_of(path, models)
+    except BadModel as error:
+        raise click.BadParameter(str(error), param_hint="--model") from error
+    except NoDumps as error:
+        if not flight.records:
+            text = f"{error}, and no Flight Recorder dumps, NCCL RAS output or NCCL logs"
+            raise click.UsageError(text) from error
+        read = without_stacks(path, models)
+    imported = {str(file.relative_to(path)) for file in flight.read}
+    for name, problem in read.refused:
+        if name not in imported:
+            click.echo(f"gconsole: {name}: {problem}", err=True)
+    for trouble in flight.problems:
+        click.echo(f"gconsole: {printable(str(trouble))}", err=True)
+    store.apply([*read.records, *flight.records])
+    store.apply(verdict_findings(store))
+    return finish(store, output, quiet, fail_on, stacks=stacks)

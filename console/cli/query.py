@@ -1,7 +1,8 @@
-"""`gconsole query`: SQL over a session, an NDJSON recording or a live cluster."""
+"""Commands that compute from records with DuckDB: query (SQL), stat (summaries and plots)."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import signal
@@ -9,57 +10,52 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
-from .options import DurationType, load_target, sessions_folder
+from .options import (
+    duration_option,
+    load_target,
+    opened_output,
+    overrides_option,
+    session_or_file,
+    sessions_folder,
+)
 
 if TYPE_CHECKING:
     from ..core.store import Store
+    from ..session.export.plots import Steps
     from ..session.query.engine import Database
     from ..session.query.output import Format
     from ..session.query.sources import RecordedSource
+    from ..session.query.stat import By
 
-_FORMATS = ("table", "json", "csv", "parquet")
+#: Seconds per query of `stat`; long sessions have many samples.
+STAT_DEADLINE_S: Final = 600.0
+#: DuckDB memory limit of `stat`; keeps the whole process well below 300 MB.
+STAT_MEMORY: Final = "128MB"
+
+_format_option = click.option(
+    "--format", "how", type=click.Choice(["table", "json", "csv", "parquet"]), default="table", show_default=True
+)
 
 
 @click.command()
 @click.argument("target", metavar="SESSION|FILE|TARGET")
 @click.argument("sql", metavar='"SQL"')
-@click.option("--format", "how", type=click.Choice(_FORMATS), default="table", show_default=True)
+@_format_option
 @click.option("-o", "--output", metavar="FILE", help="Output file; - = stdout.")
-@click.option(
-    "--for",
-    "for_s",
-    type=DurationType(),
-    default="10s",
-    show_default=True,
-    help="Live cluster: collect this long before running the query.",
-)
+@duration_option("--for", "for_s", default="10s", help="Live cluster: collect this long before running the query.")
 @click.option("--limit", type=click.IntRange(0), default=10_000, show_default=True, help="Max rows (0 = unlimited).")
-@click.option(
-    "--timeout",
-    "deadline_s",
-    type=DurationType(),
-    default="60s",
-    show_default=True,
-    help="Query timeout.",
-)
+@duration_option("--timeout", "deadline_s", default="60s", help="Query timeout.")
 @sessions_folder
-@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Override a config value.")
+@overrides_option
 def query(
-    target: str,
-    sql: str,
-    how: Format,
-    output: str | None,
-    for_s: float,
-    limit: int,
-    deadline_s: float,
-    folder: Path,
+    target: str, sql: str, how: Format, output: str | None, for_s: float, limit: int, deadline_s: float, folder: Path,
     overrides: tuple[str, ...],
-) -> int:
+) -> int:  # fmt: skip
     """Run SQL over a session, an NDJSON recording, or a live cluster (hosts.toml or node set).
 
     \b
@@ -72,25 +68,25 @@ def query(
 
     DuckDB SQL, read-only: no access to other files, no extensions.
     """
-    recorded = recorded_at(target, folder)
+    recorded = _recorded_at(target, folder)
     if recorded is not None:
         return _run_query(recorded, sql, how, output, limit, deadline_s)
     from ..session.format.layout import NAME_PATTERN
-    from .live import collect
+    from .live import watch_nodes
 
     if re.fullmatch(NAME_PATTERN, target) and not Path(target).exists():
         click.echo(f'gconsole: no session "{target}" in {folder}; treating it as a node name', err=True)
     config = load_target(target, overrides)
     with tempfile.TemporaryDirectory(prefix="gconsole-query-") as scratch:
         path = Path(scratch) / "records.ndjson"
-        store, interrupted = collect(config, path, for_s)
+        store, interrupted = asyncio.run(watch_nodes(config, for_s, records=path))
         status = _run_query(path, sql, how, output, limit, deadline_s)
         if status != EXIT_OK:
             return status
         return EXIT_INTERRUPTED if interrupted else _coverage(store)
 
 
-def recorded_at(target: str, folder: Path) -> Path | None:
+def _recorded_at(target: str, folder: Path) -> Path | None:
     """Path of the session or recording; None for a live target."""
     from ..session.format.layout import SessionError, find
 
@@ -109,41 +105,50 @@ def _coverage(store: Store) -> int:
 
 
 def _run_query(path: Path, sql: str, how: Format, output: str | None, limit: int, deadline_s: float) -> int:
-    from ..session.format.duckdb_connection import bounded_memory
-    from ..session.format.layout import SessionError
-    from ..session.ndjson import RecordFileError
-    from ..session.query.engine import Database
-    from ..session.query.limits import QueryCancelled, QueryError
+    from ..session.query.limits import MEMORY, QueryCancelled
     from ..session.query.output import LimitedRows, write
-    from ..session.query.sources import RecordedSource
 
     if how == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet output requires a file: -o FILE")
-    with (
-        bounded_memory(), RecordedSource(path) as source,
-        contextlib.closing(Database(source, source.scratch)) as database,
-    ):  # fmt: skip
+    with _database(path, MEMORY) as (source, database):
         try:
             with _cancelled_by_signals(source, database):
                 columns, batches = database.stream(sql, deadline_s=deadline_s)
                 rows = LimitedRows(batches, limit or None)
-                with _open_output(output) as out:
+                with opened_output(output) as out:
                     write(how, columns, rows, out)
         except QueryCancelled:
             return EXIT_INTERRUPTED
-        except (QueryError, SessionError, RecordFileError) as error:
-            click.echo(f"gconsole: {error}", err=True)
-            return EXIT_USAGE
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            click.echo(f"gconsole: {error.filename or path}: {error.strerror or error}", err=True)
-            return EXIT_USAGE
         for damage in source.damage:
             click.echo(f"gconsole: {path.name}: {damage}; skipped", err=True)
         if rows.truncated:
             click.echo(f"gconsole: showing the first {limit} rows; use --limit 0 for all", err=True)
     return EXIT_OK
+
+
+@contextlib.contextmanager
+def _database(path: Path, memory: str) -> Iterator[tuple[RecordedSource, Database]]:
+    """The tables of a session or file; errors of queries and files end the command with one line, exit code 2."""
+    from ..session.format.duckdb_connection import bounded_memory
+    from ..session.format.layout import SessionError
+    from ..session.query.engine import Database
+    from ..session.query.limits import QueryError
+    from ..session.query.sources import RecordedSource
+
+    try:
+        with (
+            bounded_memory(), RecordedSource(path) as source,
+            contextlib.closing(Database(source, source.scratch, memory)) as database,
+        ):  # fmt: skip
+            yield source, database
+    except (QueryError, SessionError) as error:
+        click.echo(f"gconsole: {error}", err=True)
+        raise click.exceptions.Exit(EXIT_USAGE) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        click.echo(f"gconsole: {error.filename or path}: {error.strerror or error}", err=True)
+        raise click.exceptions.Exit(EXIT_USAGE) from error
 
 
 @contextlib.contextmanager
@@ -162,17 +167,63 @@ def _cancelled_by_signals(source: RecordedSource, database: Database) -> Iterato
             signal.signal(number, handler)
 
 
-@contextlib.contextmanager
-def _open_output(output: str | None) -> Iterator[BinaryIO]:
-    """Stdout, or a file that is replaced atomically on success."""
-    if output in (None, "-"):
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    from ..text.atomic_files import open_replacement
+@click.command()
+@click.argument("session", metavar="SESSION|FILE")
+@click.option("--by", type=click.Choice(["gpu", "rank", "node"]), default="gpu", show_default=True)
+@_format_option
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Plot to FILE.pdf, .png or .svg instead: GPU util, memory, power, step times, skew.",
+)
+@sessions_folder
+def stat(session: str, by: By, how: Format, picture: Path | None, folder: Path) -> int:
+    """Summarise GPU, rank or node metrics: mean, median, p95, max, idle time, energy.
 
+    \b
+    gconsole stat night
+    gconsole stat night --by rank --format csv > ranks.csv
+    gconsole stat night --plot night.pdf
+    """
+    path = session_or_file(session, folder)
+    if picture is not None and picture.suffix not in (".pdf", ".png", ".svg"):
+        raise click.UsageError(f"--plot {picture}: unsupported format; use .pdf, .png or .svg")
+    with _database(path, STAT_MEMORY) as (_, database):
+        if picture is None:
+            _print_table(database, by, how)
+        else:
+            _draw(database, path, picture)
+    return EXIT_OK
+
+
+def _print_table(database: Database, by: By, how: Format) -> None:
+    from ..session.query.output import write
+    from ..session.query.stat import figures
+
+    columns, batches = figures(database, by, STAT_DEADLINE_S)
+    with opened_output(None) as out:
+        write(how, columns, batches, out)
+
+
+def _draw(database: Database, path: Path, picture: Path) -> None:
+    from ..session.export.plots import plot
+    from ..session.export.slice import slice_session
+    from ..session.query.limits import QueryError
+    from ..session.query.stat import STEP_TIMES
+
+    times = database.query(STEP_TIMES, limit=100_000, deadline_s=STAT_DEADLINE_S).to_dicts()
+    jobs = dict.fromkeys(row["job"] for row in times)
+    steps: list[Steps] = [
+        (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True)) for job in jobs
+    ]
+    del times
+    database.close()  # free its memory for plotting
     try:
-        with open_replacement(Path(str(output))) as file:
-            yield file
+        plot(slice_session(path), steps, picture)
+    except ValueError as error:
+        raise QueryError(str(error)) from error
     except OSError as error:
-        raise click.FileError(str(output), error.strerror or str(error)) from error
+        raise click.FileError(str(picture), error.strerror or str(error)) from error
+    click.echo(f"wrote {picture}", err=True)

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import click
 
-from .options import DurationType, load_target, target
-
-if TYPE_CHECKING:
-    from ..core.control import Selection
+from ..text.format import comma_words
+from .options import duration_option, load_target, node_names, target, usage_errors
 
 
 @click.command()
 @target
 @click.option("--name", required=True, help="Session name; resumes a crashed recording of that name.")
-@click.option(
-    "--for", "for_s", type=DurationType(), help="Duration.  [default: until Ctrl-C or `gconsole sessions stop`]"
-)
+@duration_option("--for", "for_s", help="Duration.  [default: until Ctrl-C or `gconsole sessions stop`]")
 @click.option("--metrics", metavar="FAMILY,…", default="", help="Only these metric families: gpu, nic, host, rank.")
 @click.option("--kinds", metavar="KIND,…", default="", help="Only these record kinds (listed by gconsole schema).")
 @click.option("--nodes", metavar="NODES", default="", help="Only these nodes of TARGET: node[1-4],gpu-a.")
-@click.option(
-    "--every", metavar="DURATION", type=DurationType(), default="0s", help="Downsample to one sample per interval."
-)
+@duration_option("--every", help="Downsample to one sample per interval.")
 @click.option("--locals", "locals_too", is_flag=True, help="Keep captured local variables.")
 @click.option("--redact", is_flag=True, help="Pseudonymise host and user names for sharing.")
 @click.option("--clocks", is_flag=True, help="Measure clock offset between nodes throughout.")
@@ -32,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="Suppress progress and summary.")
 def record(
     target: str, overrides: tuple[str, ...], name: str, for_s: float | None, metrics: str, kinds: str, nodes: str,
-    every: float, locals_too: bool, redact: bool, clocks: bool, output: str | None, quiet: bool,
+    every: float | None, locals_too: bool, redact: bool, clocks: bool, output: str | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Record TARGET to a session; data reach the disk within one second.
 
@@ -45,14 +38,15 @@ def record(
     Secrets in command lines and environments are redacted. After a crash, the same command resumes the session and
     counts lost records; [agent] linger_s makes the nodes buffer data in the meantime.
     """
-    from ..session.record.selection import selects
-    from .live import run_batch
-    from .recording import HeadlessRecording
+    from ..session.record.selection import select, selects
+    from .live import HeadlessRecording, run_batch
 
     config = load_target(target, overrides)
-    selection = selection_of(
-        metrics=metrics, kinds=kinds, nodes=nodes, every_s=every, locals_too=locals_too, anonymous=redact
-    )
+    names = node_names(nodes, "--nodes") if nodes else ()
+    with usage_errors():
+        selection = select(
+            names, comma_words(metrics), comma_words(kinds), every or 0.0, locals_too=locals_too, anonymous=redact
+        )
     if clocks and not selects(selection, "clock_bins"):
         raise click.UsageError("--clocks requires the record kind clock_bins: add it to --kinds")
     unknown = set(selection.nodes) - {node.name for node in config.nodes}
@@ -62,24 +56,3 @@ def record(
         config, for_s=math.inf if for_s is None else for_s, output=output, quiet=quiet,
         recording=HeadlessRecording(name, selection), probes=clocks,
     )  # fmt: skip
-
-
-def selection_of(
-    *, metrics: str = "", kinds: str = "", nodes: str = "", every_s: float = 0.0, locals_too: bool = False,
-    anonymous: bool = False,
-) -> Selection:  # fmt: skip
-    """The record selection of these options. Raises UsageError for unknown families, kinds or nodes."""
-    from ..config.nodeset import expand
-    from ..config.nodeset_parser import BadNodeSet
-    from ..session.format.layout import SessionError
-    from ..session.record.selection import select
-
-    try:
-        names = tuple(host.name for host in expand(nodes)) if nodes else ()
-        return select(names, _words(metrics), _words(kinds), every_s, locals_too=locals_too, anonymous=anonymous)
-    except (SessionError, BadNodeSet) as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

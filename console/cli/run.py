@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import run_control, run_start
-from .main import EXIT_FINDING, EXIT_OK
-from .options import DurationType, target
-from .run_options import job_options
+from ..core.job_protocol import NodeStop, Synced, is_away
+from ..launch.format import stop_words
+from ..launch.state import PendingStops
+from ..records import Failure
+from ..text.nodeset_fold import fold
+from ..text.sanitize import printable
+from .main import EXIT_FINDING, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
+from .options import duration_option, json_option, load_target, target
+from .run_options import job_options, request_of
+
+if TYPE_CHECKING:
+    from ..launch.plan import LaunchPlan, Refusal
+    from ..launch.request import JobRequest
+    from ..launch.state import JobNodeStatus, JobStatus
+    from .run_live import LiveFleet
 
 
 @click.group(no_args_is_help=True)
@@ -30,27 +45,39 @@ def run() -> None:
     """
 
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _job = click.argument("job", metavar="JOB")
-_rank_set = click.option("--rank", "ranks", metavar="0-3,7", help="Only these ranks.")
+
+
+def in_event_loop(command: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., int]:
+    """Run a coroutine function as a command."""
+
+    @functools.wraps(command)
+    def run_command(**options: Any) -> int:
+        return asyncio.run(command(**options))
+
+    return run_command
 
 
 @run.command()
 @target
 @job_options
-@_json
-def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options: Any) -> int:
+@json_option
+@in_event_loop
+async def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Dry run: print the nodes and the exact command for each.
 
     Exit codes: 0 can start, 1 cannot start.
     """
     from ..launch import format
-    from ..launch.plan import LaunchPlan
+    from ..launch.plan import Refusal
+    from .run_live import live
 
-    result = asyncio.run(run_start.plan(target, overrides, options))
-    text = format.plan_text(result) if isinstance(result, LaunchPlan) else format.refusal_text(result)
-    click.echo(format.to_json(result) if as_json else text)
-    return EXIT_OK if isinstance(result, LaunchPlan) else EXIT_FINDING
+    config = load_target(target, overrides)
+    request = request_of(options, config.run)
+    async with live(config) as fleet:
+        outcome = await _make_plan(fleet, request)
+    click.echo(format.to_json(outcome) if as_json else format.outcome_text(outcome))
+    return EXIT_FINDING if isinstance(outcome, Refusal) else EXIT_OK
 
 
 @run.command()
@@ -58,8 +85,9 @@ def plan(target: str, overrides: tuple[str, ...], as_json: bool, **options: Any)
 @job_options
 @click.option("--yes", is_flag=True, help="Skip confirmation.")
 @click.option("--follow", is_flag=True, help="Follow output until the job ends, and exit with its exit code.")
-@_json
-def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool, as_json: bool, **options: Any) -> int:
+@json_option
+@in_event_loop
+async def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool, as_json: bool, **options: Any) -> int:
     """Plan a job, ask for confirmation, and start it on all nodes or none.
 
     Exit codes: 0 started, 1 not started, 3 not started and cleanup unconfirmed; with --follow, the job's exit code.
@@ -68,28 +96,64 @@ def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool, as_j
         raise click.UsageError("--json requires --yes")
     if as_json and follow:
         raise click.UsageError("--json and --follow are mutually exclusive")
-    return asyncio.run(run_start.start(target, overrides, options, yes, follow, as_json))
+    from ..launch import format
+    from ..launch.plan import Refusal
+    from .run_live import live
+
+    config = load_target(target, overrides)
+    request = request_of(options, config.run)
+    async with live(config, allow_run=True) as fleet:
+        plan = await _make_plan(fleet, request)
+        click.echo(format.to_json(plan) if as_json else format.outcome_text(plan))
+        if isinstance(plan, Refusal) or not (
+            yes or await asyncio.to_thread(click.confirm, "Start this job?", default=False, err=True)
+        ):
+            return EXIT_FINDING
+        if request.sync is not None and not await _sync_folder(fleet, request, list(plan.orders)):
+            return EXIT_FINDING
+        failures = await fleet.fleet.start_job(plan.orders)
+        if failures:
+            _print_failures(failures)
+            unknown = any(failure.name in ("left", "lost", "timeout") for failure in failures.values())
+            click.echo(f"{plan.job} was not started" + ("; unconfirmed, check: gconsole run status" if unknown else
+                       "; no processes left"), err=True)  # fmt: skip
+            return EXIT_PARTIAL if unknown else EXIT_FINDING
+        if not as_json:
+            click.echo(f"{plan.job} started. Follow output: gconsole run logs {target} {plan.job} --follow", err=True)
+        if not follow:
+            return EXIT_OK
+        return await _follow(fleet, plan.job)
 
 
 @run.command()
 @target
 @click.argument("job", metavar="[JOB]", required=False)
-@_json
-def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bool) -> int:
+@json_option
+@in_event_loop
+async def status(target: str, overrides: tuple[str, ...], job: str | None, as_json: bool) -> int:
     """Show the state of jobs started by gconsole, per node."""
-    return asyncio.run(run_control.status(target, overrides, job, as_json))
+    from ..launch import format
+    from ..launch.state import job_statuses
+    from ..report import coverage_code
+    from .run_live import live
+
+    async with live(load_target(target, overrides)) as fleet:
+        views = [await _job_named(fleet, job)] if job else job_statuses(fleet.store)
+        click.echo(format.status_json(views) if as_json else format.status_text(views))
+        return coverage_code(fleet.store)
 
 
 @run.command()
 @target
 @_job
-@_rank_set
+@click.option("--rank", "ranks", metavar="0-3,7", help="Only these ranks.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only matching lines.")
 @click.option("--tail", type=click.IntRange(1), help="Only the last N lines of each rank.")
 @click.option("--fold/--no-fold", default=True, show_default=True, help="Merge identical lines of several ranks.")
 @click.option("--follow", is_flag=True, help="Follow output until the job ends.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Output file.  [default: stdout]")
-def logs(
+@in_event_loop
+async def logs(
     target: str, overrides: tuple[str, ...], job: str, ranks: str | None, pattern: str | None, tail: int | None,
     fold: bool, follow: bool, output: Path | None,
 ) -> int:  # fmt: skip
@@ -97,50 +161,75 @@ def logs(
 
     Exit codes: 0 complete, 3 some nodes could not be read.
     """
-    from .run_output import LineFilter
+    from .run_live import LineFilter
 
     lines = LineFilter(tail, _ranks(ranks), _pattern(pattern), fold)
-    return asyncio.run(run_control.logs(target, overrides, job, lines, follow, output))
+    from ..text import atomic_files
+    from .run_live import live, stream
+
+    async with live(load_target(target, overrides)) as fleet:
+        view = await _job_named(fleet, job)
+        if output is None:
+            problems = await stream(fleet, view, lines, click.echo, follow=follow)
+        else:
+            with atomic_files.open_truncated(output) as file:
+                problems = await stream(fleet, view, lines, lambda text: _append(file, text), follow=follow)
+    for problem in problems:
+        click.echo(printable(f"gconsole: {problem}"), err=True)
+    return EXIT_PARTIAL if problems else EXIT_OK
 
 
 @run.command()
 @target
 @_job
-@click.option("--timeout", "timeout_s", type=DurationType(), help="Exit with code 124 after this long.")
-def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None) -> int:
+@duration_option("--timeout", "timeout_s", help="Exit with code 124 after this long.")
+@in_event_loop
+async def wait(target: str, overrides: tuple[str, ...], job: str, timeout_s: float | None) -> int:
     """Wait until the job ends; exit with the code of the first failed node (128 + N for signal N)."""
-    return asyncio.run(run_control.wait(target, overrides, job, timeout_s))
+    from ..launch.state import job_status
+    from .run_live import live
+
+    async with live(load_target(target, overrides)) as fleet:
+        name = (await _job_named(fleet, job)).ordered.job
+        if not await fleet.until(lambda: (now := job_status(fleet.store, name)) is not None and now.is_over, timeout_s):
+            click.echo(f"gconsole: timeout: {name} is still running", err=True)
+            return 124  # as timeout(1)
+        return _report_end(await _job_named(fleet, name))
 
 
 @run.command()
 @target
 @_job
-@click.option(
-    "--grace",
-    "grace_s",
-    type=DurationType(),
-    default="10s",
-    show_default=True,
-    metavar="DURATION",
-    help="Time between SIGTERM and SIGKILL.",
-)
-@click.option(
-    "--wait",
-    "wait_s",
-    type=DurationType(),
-    default="0s",
-    show_default=True,
-    metavar="DURATION",
-    help="Wait this long for unreachable nodes.",
-)
+@duration_option("--grace", "grace_s", default="10s", help="Time between SIGTERM and SIGKILL.")
+@duration_option("--wait", "wait_s", default="0s", help="Wait this long for unreachable nodes.")
 @click.option("--yes", is_flag=True, help="Skip confirmation.")
-def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool) -> int:
+@in_event_loop
+async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait_s: float, yes: bool) -> int:
     """Stop all processes of the job: SIGTERM, then SIGKILL after the grace period. Reports remaining processes.
 
     Unreachable nodes are stopped by your next `gconsole run` that reaches them.
     Exit codes: 0 all processes ended, 1 processes remain, 3 some nodes unreachable.
     """
-    return asyncio.run(run_control.stop(target, overrides, job, grace_s, wait_s, yes))
+    from .run_live import live
+
+    async with live(load_target(target, overrides), allow_run=True) as fleet:
+        view = await _job_named(fleet, job)
+        question = f"Stop {view.ordered.job} on {len(view.lines)} nodes?"
+        if not (yes or await asyncio.to_thread(click.confirm, question, default=False, err=True)):
+            return EXIT_FINDING
+        code, away = EXIT_OK, []
+        async for line, answer in _stopped(fleet, view, grace_s, wait_s):
+            click.echo(printable(f"{line.node}  {stop_words(answer) if answer else 'unknown: ' + line.why}"))
+            if isinstance(answer, NodeStop):
+                code = EXIT_FINDING if answer.left else code
+            else:
+                code = code or EXIT_PARTIAL
+                away += [line.node] if is_away(answer) else []
+        PendingStops.of_cluster(fleet.config.cluster).set(view.ordered.job, tuple(away))
+        if away:
+            click.echo(f"gconsole: {fold(away)} unreachable; the next `gconsole run` that connects stops it there",
+                       err=True)  # fmt: skip
+        return code
 
 
 @run.command()
@@ -151,12 +240,23 @@ def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float, wait
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), default=Path(), help="Destination folder; files go to NODE/…"
 )
-def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path) -> int:
+@in_event_loop
+async def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, only: str | None, output: Path) -> int:
     """Copy a file or folder of the job from each node into a folder named after the node.
 
     PATH is relative to the working directory of the job, or absolute. Exit codes: 0 all nodes, 3 some nodes failed.
     """
-    return asyncio.run(run_control.fetch(target, overrides, job, path, only, output))
+    from .run_live import fetch_from, live
+
+    async with live(load_target(target, overrides)) as fleet:
+        view = await _job_named(fleet, job)
+        nodes = [line.node for line in view.lines if only is None or line.node == only]
+        if not nodes:
+            raise click.UsageError(f"--node {only}: not a node of job {view.ordered.job}")
+        problems = [p for node in nodes if (p := await fetch_from(fleet.fleet, view.ordered.job, node, path, output))]
+    for problem in problems:
+        click.echo(printable(f"gconsole: {problem}"), err=True)
+    return EXIT_PARTIAL if problems else EXIT_OK
 
 
 def _ranks(text: str | None) -> frozenset[int] | None:
@@ -176,3 +276,94 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
         return re.compile(text) if text is not None else None
     except re.error as error:
         raise click.BadParameter(f"{text!r}: {error}", param_hint="--grep") from error
+
+
+def _append(file: Any, text: str) -> None:
+    file.write(text.encode() + b"\n")
+    file.flush()
+
+
+def _report_end(view: JobStatus) -> int:
+    """Print the final state of a job to stderr; returns its exit code."""
+    from ..launch import format
+
+    click.echo(format.status_text([view]), err=True)
+    return view.exit_code
+
+
+async def _stopped(
+    fleet: LiveFleet, view: JobStatus, grace_s: float, wait_s: float
+) -> AsyncIterator[tuple[JobNodeStatus, NodeStop | Failure | None]]:
+    """Stop the job and yield the result per node; unreachable nodes are retried for `wait_s` seconds."""
+    waiting = {line.node: line for line in view.lines}
+    deadline = time.monotonic() + wait_s
+    while waiting:
+        linked = [node for node in waiting if node in fleet.fleet.links]
+        answers = await fleet.fleet.stop_job(view.ordered.job, linked, grace_s)
+        is_late = time.monotonic() >= deadline
+        for node in [node for node in waiting if is_late or not is_away(answers.get(node))]:
+            yield waiting.pop(node), answers.get(node)
+        if waiting:
+            await fleet.until(partial(_is_any_connected, fleet, tuple(waiting)), deadline - time.monotonic())
+
+
+def _is_any_connected(fleet: LiveFleet, nodes: Sequence[str]) -> bool:
+    return any(fleet.fleet.links[node].state == "ok" for node in nodes)
+
+
+async def _job_named(fleet: LiveFleet, name: str) -> JobStatus:
+    """The job with that name or unique prefix. Raises UsageError if not found, Exit(4) if no node is reachable."""
+    from ..launch.state import job_statuses
+    from ..report import coverage_code
+
+    views = job_statuses(fleet.store)
+    matches = [view for view in views if view.ordered.job == name] or [
+        view for view in views if view.ordered.job.startswith(name)
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches and coverage_code(fleet.store) == EXIT_NOTHING:
+        click.echo("gconsole: no node reachable", err=True)
+        raise click.exceptions.Exit(EXIT_NOTHING)
+    names = printable(", ".join(view.ordered.job for view in (matches or views)[:8])) or "none"
+    raise click.UsageError(f'ambiguous job "{name}": {names}' if matches else f'no job "{name}"; jobs: {names}')
+
+
+async def _make_plan(fleet: LiveFleet, request: JobRequest) -> LaunchPlan | Refusal:
+    from ..launch.capacity import node_facts
+    from ..launch.plan import make_plan
+    from ..launch.request import new_job
+
+    job = new_job(request.command)
+    return await make_plan(fleet.fleet, node_facts(fleet.store, fleet.environments), request, job)
+
+
+async def _sync_folder(fleet: LiveFleet, request: JobRequest, nodes: list[str]) -> bool:
+    """Copy the folder to the nodes; False if any node failed."""
+    assert request.sync is not None and request.workdir is not None
+    answers = await fleet.fleet.sync_folder(nodes, request.sync, request.workdir)
+    failures = {node: answer for node, answer in answers.items() if isinstance(answer, Failure)}
+    _print_failures(failures)
+    if failures:
+        click.echo(f"not started: copying {request.sync.local} failed on some nodes", err=True)
+        return False
+    changed = max(answer.files for answer in answers.values() if isinstance(answer, Synced))
+    click.echo(f"copied {request.sync.local} to {fold(nodes)}: up to {changed} files changed per node", err=True)
+    return True
+
+
+def _print_failures(failures: Mapping[str, Failure]) -> None:
+    for node, failure in failures.items():
+        click.echo(printable(f"✖ {node}  {failure.name}: {failure.text}"), err=True)
+        if failure.try_:
+            click.echo(printable(f"  try: {failure.try_}"), err=True)
+
+
+async def _follow(fleet: LiveFleet, job: str) -> int:
+    from ..launch.state import job_status
+    from .run_live import LineFilter, stream
+
+    await fleet.until(lambda: (view := job_status(fleet.store, job)) is not None and not view.unseen, 15.0)
+    view = await _job_named(fleet, job)
+    await stream(fleet, view, LineFilter(), click.echo, follow=True)
+    return _report_end(await _job_named(fleet, job))

@@ -1,26 +1,32 @@
-"""Fleet connection for one `gconsole run` command."""
+"""Fleet connection of one `gconsole run` command, the output of a job as one stream, and copies of its files."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 import click
 
 from ..config import Config
-from ..core.bus import Hub
+from ..core.bus import Hub, Published
+from ..core.control import Control
 from ..core.job_protocol import is_away
 from ..core.store import Store
 from ..fleet import jobs
 from ..fleet.fleet import Fleet
-from ..headless import batch
 from ..launch.format import stop_words
-from ..launch.state import PendingStops
+from ..launch.output_fold import LineFold, Writer, interleave
+from ..launch.state import JobStatus, PendingStops, job_status
+from ..monitor import watch
 from ..monitor.finding_tracker import FindingTracker
+from ..records import Failure, Log
 from ..runtime import Console
+from ..text import atomic_files
 from ..text.sanitize import printable
 
 #: Seconds between SIGTERM and SIGKILL for pending stops.
@@ -48,7 +54,7 @@ class LiveFleet:
         while not condition():
             if deadline_s is not None and time.monotonic() - began > deadline_s:
                 return False
-            await asyncio.sleep(batch.POLL_S)
+            await asyncio.sleep(watch.POLL_S)
         return True
 
 
@@ -76,7 +82,130 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
     console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False)
     fleet = LiveFleet(config, console.bus, console.store, console.fleet, console.findings)
     async with console.running():
-        await fleet.until(lambda: batch.is_settled(console.store), batch.CONNECT_S)
+        await fleet.until(lambda: watch.is_settled(console.store), watch.CONNECT_S)
         await console.findings.evaluate()
         await _run_pending_stops(fleet)
         yield fleet
+
+
+#: Seconds. Identical lines of different ranks within this window are merged; ranks are read 5 times per second.
+FOLD_S = 0.6
+#: Seconds. Time for the last lines to arrive after the job has ended.
+DRAIN_S = 2.0
+
+
+@dataclass(frozen=True)
+class LineFilter:
+    """Which lines to print, and whether to merge identical ones."""
+
+    tail: int | None = None
+    ranks: frozenset[int] | None = None  # None: all ranks, and launchers
+    pattern: re.Pattern[str] | None = None
+    fold: bool = True
+
+
+class FoldedOutput:
+    """Collects log records of one job from the hub and writes merged lines."""
+
+    def __init__(self, view: JobStatus, lines: LineFilter, write: Callable[[str], None]) -> None:
+        self._job, self._filter, self._write = view.ordered.job, lines, write
+        self._nodes = frozenset(line.node for line in view.lines)  # ignore other nodes that claim this job
+        writers = len(lines.ranks) if lines.ranks is not None else view.ordered.world_size
+        self._fold = LineFold(writers if lines.fold else 1, FOLD_S)
+        self._new: dict[Writer, list[str]] = {}
+
+    def collect(self, records: Sequence[Published]) -> None:
+        """Hub sink: queue the lines of this job."""
+        for record in records:
+            if not isinstance(record, Log) or record.node not in self._nodes:
+                continue
+            if record.source == "job" and record.job == self._job:
+                writer: Writer = record.rank if record.rank is not None else record.node
+                if self._filter.ranks is None or writer in self._filter.ranks:
+                    self._new.setdefault(writer, []).extend(record.text.split("\n"))
+
+    def write_due(self, *, everything: bool = False) -> bool:
+        """Write lines whose merge window has passed (or all); returns whether new lines had arrived."""
+        new, self._new = self._new, {}
+        now_s = time.monotonic()
+        pattern, add = self._filter.pattern, self._fold.add
+        for writer, line in interleave(new):
+            if pattern is None or pattern.search(line):
+                add(writer, printable(line), now_s)
+        lines = self._fold.format_due(now_s, everything=everything)
+        if lines:
+            self._write("\n".join(lines))
+        return bool(new)
+
+
+async def stream(
+    fleet: LiveFleet, view: JobStatus, lines: LineFilter, write: Callable[[str], None], *, follow: bool
+) -> list[str]:
+    """Write the output of a job, with `follow` until it ends. Returns one error text per unreadable node."""
+    output = FoldedOutput(view, lines, write)
+    unsubscribe = fleet.hub.subscribe(output.collect)
+    try:
+        nodes = [line.node for line in view.lines if line.now is not None]
+        failures = await fleet.fleet.follow_job(view.ordered.job, nodes, lines.tail, follow)
+        if follow:
+            await _until_over(fleet, view.ordered.job, output)
+        output.write_due(everything=True)
+    finally:
+        unsubscribe()
+    missing = [f"{line.node}: {line.why}" for line in view.lines if line.now is None]
+    return missing + [f"{node}: {failure.text}" for node, failure in failures.items()]
+
+
+async def _until_over(fleet: LiveFleet, job: str, output: FoldedOutput) -> None:
+    quiet_since = time.monotonic()
+
+    def is_done() -> bool:
+        nonlocal quiet_since
+        view = job_status(fleet.store, job)
+        if output.write_due() or view is None or not view.is_over:
+            quiet_since = time.monotonic()
+        return time.monotonic() - quiet_since > DRAIN_S
+
+    await fleet.until(is_done)
+
+
+#: Bytes. A file may grow by its own size plus this during the copy; a larger transfer is aborted.
+MAX_GROWTH = 256 << 20
+
+
+async def fetch_from(control: Control, job: str, node: str, path: str, output: Path) -> str | None:
+    """Copy `path` of a node to `output`/node; returns an error text, or None."""
+    listing = await control.list_job_files(job, node, path)
+    if isinstance(listing, Failure):
+        return f"{node}: {listing.text}"
+    for below, size in listing.files:
+        there = f"{listing.path}/{below}" if below else listing.path
+        relative = PurePosixPath(PurePosixPath(listing.path).name) / below
+        if ".." in relative.parts or relative.is_absolute() or "\0" in there:  # path traversal
+            return f"{node}: {there}: invalid path: outside the requested folder"
+        here = output / node / relative
+        problem = await _copy_file(control, job, node, there, here, size)
+        if problem:
+            return f"{node}: {problem}"
+        click.echo(printable(str(here)))
+    return None
+
+
+async def _copy_file(control: Control, job: str, node: str, there: str, here: Path, size: int) -> str | None:
+    """Copy one file, with a size limit so that a faulty node cannot fill the disk."""
+    try:
+        here.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_files.open_truncated(here) as file:
+            offset, is_last = 0, False
+            while not is_last:
+                piece = await control.read_job_file(job, node, there, offset)
+                if isinstance(piece, Failure):
+                    return piece.text
+                data, is_last = piece
+                file.write(data)
+                offset += len(data)
+                if not is_last and (not data or offset > 2 * size + MAX_GROWTH):
+                    return f"{there}: file exceeds its listed size; transfer aborted"
+    except OSError as error:
+        return f"{here}: {error.strerror or error}"
+    return None

@@ -12,10 +12,12 @@ import click
 
 from ..text import format
 from ..text.sanitize import pretty, printable
-from . import session_table
-from .options import sessions_folder
+from ..text.table import table
+from .options import json_option, session_argument, sessions_folder, usage_errors
 
 if TYPE_CHECKING:
+    from ..session.format.layout import Meta, Session
+    from ..session.manage.catalog import SessionEntry
     from ..session.record.recovery import RecoveryReport
 
 
@@ -23,14 +25,8 @@ class _Sessions(click.Group):
     """Reports session errors as one line with exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        from ..session.format.layout import SessionError
-
-        try:
+        with usage_errors():
             return super().invoke(ctx)
-        except SessionError as error:
-            raise click.UsageError(printable(str(error))) from error
-        except OSError as error:
-            raise click.FileError(str(error.filename or "sessions"), error.strerror or str(error)) from error
 
 
 @click.group(cls=_Sessions)
@@ -43,32 +39,30 @@ def sessions() -> None:
 
 @sessions.command("list")
 @sessions_folder
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_sessions(folder: Path, as_json: bool) -> None:
     """List all sessions, newest last."""
     from ..session.manage.catalog import list_sessions
 
     entries = list_sessions(folder)
     if as_json:
-        click.echo(_json([session_table.session_row(entry) for entry in entries]))
+        click.echo(pretty([session_row(entry) for entry in entries]))
     elif not entries:
         click.echo(f"no sessions in {folder}. Record one: gconsole record hosts.toml --name NAME")
     else:
-        click.echo(session_table.sessions_text(entries))
+        click.echo(sessions_text(entries))
 
 
 @sessions.command()
-@click.argument("session")
-@sessions_folder
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(session: str, folder: Path, as_json: bool) -> None:
+@session_argument("session")
+@json_option
+def show(session: Session, as_json: bool) -> None:
     """Show the contents of one session."""
-    from ..session.format.layout import find
     from ..session.manage.catalog import entry_of
 
-    entry = entry_of(find(session, folder))
-    lines = session_table.session_lines(entry)
-    click.echo(_json(session_table.session_row(entry)) if as_json else "\n".join(map(printable, lines)))
+    entry = entry_of(session)
+    lines = session_lines(entry)
+    click.echo(pretty(session_row(entry)) if as_json else "\n".join(map(printable, lines)))
 
 
 @sessions.command()
@@ -98,17 +92,14 @@ def recover(session: str | None, folder: Path) -> int:
 
 
 @sessions.command()
-@click.argument("session")
-@sessions_folder
-def verify(session: str, folder: Path) -> int:
+@session_argument("session")
+def verify(session: Session) -> int:
     """Verify all checksums of a session, read-only; exit code 1 if it is damaged."""
-    from ..session.format.layout import find
     from ..session.record.recovery import verify as check
 
-    recorded = find(session, folder)
-    recorded.read()
-    findings = check(recorded, _progress())
-    click.echo(f"{recorded.name}: {_result(findings)}")
+    session.read()
+    findings = check(session, _progress())
+    click.echo(f"{session.name}: {_result(findings)}")
     for line in [str(damage) for damage in findings.damages] + findings.unknown[:20]:
         click.echo(f"  ✖ {printable(line)}")
     return 0 if findings.is_sound and not findings.cut_bytes and not findings.missing else 1
@@ -135,16 +126,13 @@ def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
 
 
 @sessions.command()
-@click.argument("session")
+@session_argument("session")
 @click.argument("name")
-@sessions_folder
-def rename(session: str, name: str, folder: Path) -> None:
+def rename(session: Session, name: str) -> None:
     """Rename SESSION to NAME."""
-    from ..session.format.layout import find
     from ..session.manage.catalog import rename as rename_session
 
-    recorded = find(session, folder)
-    click.echo(f"{recorded.name}: renamed to {rename_session(recorded, name).name}")
+    click.echo(f"{session.name}: renamed to {rename_session(session, name).name}")
 
 
 @sessions.command()
@@ -161,33 +149,30 @@ def merge(names: tuple[str, ...], into: str, folder: Path) -> None:
 
 
 @sessions.command("compact")
-@click.argument("session")
+@session_argument("session")
 @click.option("--drop-segments", is_flag=True, help="Afterwards delete segments whose records are all in Parquet.")
-@sessions_folder
-def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
+def compact_session(session: Session, drop_segments: bool) -> int:
     """Convert SESSION to Parquet for DuckDB, pandas, Spark, Ray Data and Dask: one table per kind, one folder per hour.
 
     Segments are kept unless --drop-segments is given; all commands can read the Parquet files. An interrupted run
     resumes. Of a running recording, only sealed segments are converted. Exit code 1 if a segment is damaged; its
     intact records are converted.
     """
-    from ..session.format.layout import find
     from ..session.manage.compact import compact
     from ..session.manage.compact import drop_segments as drop
 
-    recorded = find(session, folder)
-    done = compact(recorded, _progress())
+    done = compact(session, _progress())
     rows, size = (
         sum(part.rows for part in done.parts),
-        sum((recorded.parquet_folder / part.path).stat().st_size for part in done.parts),
+        sum((session.parquet_folder / part.path).stat().st_size for part in done.parts),
     )
     click.echo(
-        f"{recorded.name}: {rows} records in {len(done.parts)} files, {format.size(size)}: {recorded.parquet_folder}"
+        f"{session.name}: {rows} records in {len(done.parts)} files, {format.size(size)}: {session.parquet_folder}"
     )
-    if recorded.is_being_written():
+    if session.is_being_written():
         click.echo("  recording in progress: unsealed records are not included")
     if drop_segments:
-        click.echo(f"  dropped {format.size(drop(recorded))} of segments")
+        click.echo(f"  dropped {format.size(drop(session))} of segments")
     if done.damaged_bytes:
         click.echo(f"  ✖ {format.size(done.damaged_bytes)} of damaged segments skipped", err=True)
     return 1 if done.damaged_bytes else 0
@@ -199,51 +184,41 @@ def compact_session(session: str, drop_segments: bool, folder: Path) -> int:
 @sessions_folder
 def import_session(file: Path, name: str | None, folder: Path) -> None:
     """Import FILE as a session: `gconsole export --format json` output, or a `batch --records` file."""
-    from ..session.format.layout import SessionError
     from ..session.manage.catalog import import_file
-    from ..session.ndjson import RecordFileError
 
-    try:
-        session, meta = import_file(file, name, folder)
-    except RecordFileError as error:
-        raise SessionError(str(error)) from error
+    session, meta = import_file(file, name, folder)
     click.echo(f"{session.name}: {meta.records} records")
 
 
 @sessions.command()
-@click.argument("session")
+@session_argument("session")
 @click.argument("text")
-@sessions_folder
-def mark(session: str, text: str, folder: Path) -> None:
+def mark(session: Session, text: str) -> None:
     """Add a marker to SESSION: at the current time while recording, otherwise at its end."""
-    from ..session.format.layout import find
     from ..session.manage.catalog import mark as add_marker
 
-    recorded = find(session, folder)
-    add_marker(recorded, text)
-    click.echo(f"{recorded.name}: marker added")
+    add_marker(session, text)
+    click.echo(f"{session.name}: marker added")
 
 
 @sessions.command()
-@click.argument("session")
-@sessions_folder
-def stop(session: str, folder: Path) -> None:
+@session_argument("session")
+def stop(session: Session) -> None:
     """Stop a recording that runs in another terminal."""
-    from ..session.format.layout import SessionError, find
+    from ..session.format.layout import SessionError
     from ..session.record.recording import request_stop
 
-    recorded = find(session, folder)
-    if not recorded.is_being_written():
-        raise SessionError(f"{recorded.name} is not being recorded")
-    request_stop(recorded)
+    if not session.is_being_written():
+        raise SessionError(f"{session.name} is not being recorded")
+    request_stop(session)
     deadline = time.monotonic() + 10.0
-    while recorded.is_being_written():
+    while session.is_being_written():
         if time.monotonic() > deadline:
             raise SessionError(
-                f"{recorded.name}: stop requested, but still recording after 10 s; its disk may be blocked"
+                f"{session.name}: stop requested, but still recording after 10 s; its disk may be blocked"
             )
         time.sleep(0.1)
-    click.echo(f"{recorded.name}: stopped")
+    click.echo(f"{session.name}: stopped")
 
 
 def _progress() -> Callable[[int, int], None]:
@@ -269,5 +244,43 @@ def _result(findings: RecoveryReport) -> str:
     return ", ".join([*parts, "ok"] if len(parts) == 1 else parts)
 
 
-def _json(document: Any) -> str:
-    return pretty(document)
+def sessions_text(entries: list[SessionEntry]) -> str:
+    """A table with one line per session."""
+    rows = []
+    for entry in entries:
+        meta = entry.meta
+        cells = (format.date_time(meta.created), _duration(meta), format.count(meta.records)) if meta else ("–",) * 3
+        rows.append((entry.session.name, entry.status, *cells, format.size(entry.bytes), meta.cluster if meta else "–"))
+    header = ("NAME", "STATE", "STARTED", "DURATION", "RECORDS", "SIZE", "CLUSTER")
+    return "\n".join(table(rows, header=header, align="<<<>>>"))
+
+
+def session_lines(entry: SessionEntry) -> list[str]:
+    """Details of one session, as lines."""
+    meta = entry.meta
+    lines = [f"{entry.session.name}  {entry.status}  {format.size(entry.bytes)}", f"  {entry.session.path}"]
+    if meta is None:
+        return [*lines, f"  {entry.problem}"]
+    lines.append(f"  {meta.records} records, {_duration(meta)}, cluster {meta.cluster or '–'}")
+    lines += [f"    {kind:14s} {number}" for kind, number in sorted(meta.counts.items(), key=lambda item: -item[1])]
+    for part in meta.parts:
+        began = format.date_time(part.began)
+        lines.append(f"  recorded from {began}, {part.how}, by gconsole {part.version or '–'}")
+    if entry.status == "crashed":
+        lines.append(f"  the console crashed; repair with: gconsole sessions recover {entry.session.name}")
+    return lines
+
+
+def session_row(entry: SessionEntry) -> dict[str, Any]:
+    """One session as JSON data."""
+    meta = entry.meta
+    return {
+        "name": entry.session.name, "path": str(entry.session.path), "state": entry.status, "bytes": entry.bytes,
+        "problem": entry.problem or None, "session": meta,
+    }  # fmt: skip
+
+
+def _duration(meta: Meta) -> str:
+    if meta.first_rx is None or meta.last_rx is None:
+        return format.UNKNOWN
+    return format.duration_compact(meta.last_rx - meta.first_rx)

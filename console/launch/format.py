@@ -19,6 +19,11 @@ from .state import JobNodeStatus, JobStatus
 _FOLDER = "$GCONSOLE_JOB_DIR"
 
 
+def outcome_text(outcome: LaunchPlan | Refusal) -> str:
+    """The plan or the refusal as text."""
+    return plan_text(outcome) if isinstance(outcome, LaunchPlan) else refusal_text(outcome)
+
+
 def plan_text(plan: LaunchPlan) -> str:
     """What will run on each node, and why other nodes were left out."""
     first = plan.first

@@ -17,7 +17,7 @@ from ..analysis.jobs import JobRanks, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
 from ..config import Config, ConfigError
 from ..core.store import CaptureNow, Store
-from ..records import ConsoleRecord, NodeState, Rank, RankStat, Severity, Stack
+from ..records import ConsoleRecord, Finding, NodeState, Rank, RankStat, Severity, Stack
 
 
 class Evaluation:
@@ -176,3 +176,21 @@ def jobs_of(store: Store) -> JobTable:
 def jobs_of_ranks(ranks: Sequence[tuple[Rank, RankStat | None]], states: Iterable[NodeState]) -> JobTable:
     """The jobs of these ranks, each with its newest activity; in any thread."""
     return job_table((rank for rank, _ in ranks), (stat for _, stat in ranks if stat), states)
+
+
+def verdict_findings(store: Store) -> list[Finding]:
+    """Findings of the verdicts of a store; existing findings keep their `first_seen`."""
+    findings = []
+    for verdict in verdicts(store):
+        finding = verdict_finding(verdict)
+        if finding is None:
+            continue
+        previous = store.findings.get((finding.id, finding.culprits))
+        findings.append(
+            Finding(
+                id=finding.id, severity=finding.severity, confidence=finding.confidence, culprits=finding.culprits,
+                victims=finding.victims, text=finding.text, evidence=finding.evidence,
+                first_seen=previous.first_seen if previous is not None else store.newest_rx,
+            )
+        )  # fmt: skip
+    return findings

@@ -1,4 +1,4 @@
-"""Node checks of `gconsole doctor` as JSON and as a table, equal results folded over nodes."""
+"""Replies of the nodes to `gconsole doctor` and `gconsole clean` as JSON and text, equal results folded over nodes."""
 
 from __future__ import annotations
 
@@ -85,3 +85,77 @@ def exit_code(exams: Sequence[NodeExam]) -> int:
     if any(check.state == "fail" for exam in reached for check in exam.checks):
         return 1
     return 3 if len(reached) < len(exams) else 0
+
+
+# -- clean
+
+
+class AgentUser(msgspec.Struct, frozen=True):
+    """An agent that uses, or used, the cache. Untrusted data from the node."""
+
+    pid: int | None = None
+    console: str | None = None
+    label: str | None = None
+    hostname: str | None = None
+    here: bool = True
+
+
+class KeptFolder(msgspec.Struct, frozen=True):
+    """A folder that was not removed."""
+
+    path: str
+    why: str
+    users: tuple[AgentUser, ...] = ()
+
+
+class Cleaned(msgspec.Struct, frozen=True):
+    """Clean-up result of one node."""
+
+    removed: tuple[str, ...]
+    kept: tuple[KeptFolder, ...]
+    ended: tuple[AgentUser, ...]
+
+
+def cleaned(answer: ExamReply) -> Cleaned | Failure:
+    """The result of one node; a Failure for a missing or malformed reply."""
+    if answer.failure is not None:
+        return answer.failure
+    try:
+        return msgspec.convert(answer.value, Cleaned)
+    except msgspec.ValidationError as error:
+        return Failure("no_answer", f"invalid response: {error}")
+
+
+def clean_text(answers: Sequence[ExamReply]) -> str:
+    """One line per removed, kept or stopped item, nodes folded."""
+    groups: dict[str, list[str]] = {}
+    for answer in answers:
+        for line in _clean_lines(answer):
+            groups.setdefault(line, []).append(answer.node)
+    return "\n".join(printable(f"{fold(nodes)}  {line}") for line, nodes in groups.items())
+
+
+def clean_exit_code(answers: Sequence[ExamReply]) -> int:
+    """Exit code: 0 clean, 3 some nodes unreachable or folders kept, 4 no node reachable."""
+    results = [cleaned(answer) for answer in answers]
+    reached = [result for result in results if isinstance(result, Cleaned)]
+    if not reached:
+        return 4
+    return 3 if len(reached) < len(results) or any(result.kept for result in reached) else 0
+
+
+def _clean_lines(answer: ExamReply) -> list[str]:
+    result = cleaned(answer)
+    if isinstance(result, Failure):
+        return [f"✖ {result.name}: {result.text}"]
+    lines = [f"● stopped agent of {_agent_text(agent)}" for agent in result.ended]
+    lines += [f"● removed {path}" for path in result.removed]
+    for kept in result.kept:
+        lines.append(f"▲ kept {kept.path}: {kept.why}")
+        lines += [f"    in use by agent (pid {agent.pid}) of {_agent_text(agent)}" for agent in kept.users]
+    return lines or ["● nothing to remove"]
+
+
+def _agent_text(agent: AgentUser) -> str:
+    where = "" if agent.here else f" on {agent.hostname} or before its last boot"
+    return f"console {(agent.console or '?')[:8]} ({agent.label or 'unnamed'}){where}"

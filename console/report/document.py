@@ -1,4 +1,4 @@
-"""The whole report and its JSON, a pure fold of the store, so live and replay reports are equal; exit codes."""
+"""The whole report, a pure fold of the store (equal live and in replay), its JSON, its summary and its exit codes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..analysis.finding import IDS
 from ..analysis.hang.verdict import Verdict
 from ..analysis.skew.findings import SkewSnapshot
 from ..core.store import Store
-from ..monitor.hang import jobs_of, verdicts
+from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.skew import skew_of
 from ..text.format import iso
-from ..text.nodeset_fold import natural
-from ..text.sanitize import pretty
+from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
+from ..text.sanitize import pretty, printable
 from .captures import CaptureLine, capture_lines, is_partial
 from .collectives import CollectivesLine, collectives_line
 from .findings import RANKING, FindingLine, finding_lines
@@ -129,3 +129,80 @@ def _counts(line: FindingLine, fail_on: Sequence[str]) -> bool:
 def unknown_words(fail_on: Sequence[str]) -> list[str]:
     """Words of `--fail-on` that are neither a severity nor a finding id."""
     return [word for word in fail_on if word not in RANKING and word not in IDS]
+
+
+#: Max findings in a summary, most severe first.
+MAX_FINDINGS = 50
+
+
+def summary(report: Report) -> str:
+    """The text summary: cluster, jobs, failed nodes and findings."""
+    parts = (_job_lines, _failure_lines, _unreadable_lines, _finding_lines)
+    return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
+
+
+def _head(report: Report) -> str:
+    ok = sum(line.state == "ok" for line in report.nodes)
+    sim = "  SIM" if report.simulated else ""
+    took = (report.ended_at_ns - report.started_at_ns) / 1e9
+    return f"{report.cluster}{sim}  {ok}/{len(report.nodes)} nodes ok  {len(report.ranks)} ranks  watched {took:.1f} s"
+
+
+def _job_lines(report: Report) -> list[str]:
+    lines = []
+    for job in report.jobs:
+        states: dict[str, int] = {}
+        for row in report.ranks:
+            if row.job == job.job and row.attempt == job.attempt:
+                states[row.state] = states.get(row.state, 0) + 1
+        world = job.world_size if job.world_size is not None else "–"
+        words = " · ".join(f"{state} {count}" for state, count in sorted(states.items(), key=lambda item: -item[1]))
+        lines.append(f"  {job.job}  {len(job.ranks_found)}/{world} ranks  {words}")
+        reasons: dict[str, list[int | None]] = {}
+        for missing in job.ranks_missing:
+            reasons.setdefault(missing.reason, []).append(missing.rank)
+        lines += [f"    ◌ rank {fold_ranks(ranks)}: {reason}" for reason, ranks in reasons.items()]
+        lines += [f"    ▲ {conflict}" for conflict in job.conflicts]
+    return lines
+
+
+def _failure_lines(report: Report) -> list[str]:
+    """Failed nodes, grouped by reason."""
+    reasons: dict[tuple[str, str, str], list[str]] = {}
+    for line in report.nodes:
+        if line.state != "ok" and line.error:
+            text, try_ = (replace_node_name(words, line.node, "%n") for words in (line.error.text, line.error.try_))
+            key = (line.error.name, text, try_)
+            reasons.setdefault(key, []).append(line.node)
+    lines = []
+    for (name, text, try_), nodes in reasons.items():
+        name_or_placeholder = nodes[0] if len(nodes) == 1 else "NODE"
+        lines.append(f"  ✖ {fold(nodes)}  {name}: {text.replace('%n', name_or_placeholder)}")
+        if try_:
+            lines.append(f"    try: {try_.replace('%n', name_or_placeholder)}")
+    return lines
+
+
+def _unreadable_lines(report: Report) -> list[str]:
+    """Possible ranks of other users that are not readable."""
+    nodes: dict[int, list[str]] = {}
+    for line in report.nodes:
+        if line.unreadable:
+            nodes.setdefault(line.unreadable, []).append(line.node)
+    return [
+        f'  ▲ {fold(names)}  {count} Python processes of other users not readable; try: run_as = "sudo"'
+        for count, names in nodes.items()
+    ]
+
+
+def _finding_lines(report: Report) -> list[str]:
+    glyphs = {"error": "✖", "warning": "▲", "info": "·"}
+    verdict_ids = {finding.id for verdict in report.verdicts if (finding := verdict_finding(verdict))}
+    others = [line for line in report.findings if line.id not in verdict_ids]  # verdicts are printed separately
+    lines = [
+        f"  {glyphs[line.severity] if line.cleared_at is None else '○'} {line.id}  {line.text}"
+        + (" (cleared)" if line.cleared_at is not None else "")
+        for line in others[:MAX_FINDINGS]
+    ]
+    more = len(others) - len(lines)
+    return [*lines, f"  … and {more} more findings; full list in the report (-o FILE)"] if more else lines

@@ -15,12 +15,13 @@ from ..records import BadRecord, Record, decode, encode
 from ..records.kinds import SPECS
 from ..text.atomic_files import open_truncated
 from ..text.sanitize import printable_utf8
+from .format.layout import SessionError
 
 #: Seconds between two flushes.
 FLUSH_S = 1.0
 
 
-class RecordFileError(Exception):
+class RecordFileError(SessionError):
     """A record file cannot be read; the text is one line, `file:line: reason`."""
 
 

@@ -214,3 +214,8 @@ def micro(ns: float | None, *, signed: bool = False) -> str:
     size = abs(us)
     digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
     return f"{us:{'+' if signed else ''},.{digits}f}".replace(",", " ")
+
+
+def comma_words(text: str) -> tuple[str, ...]:
+    """The words of a comma-separated list, without blanks and empty words."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())

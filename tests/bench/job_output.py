@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from gconsole.cli.run_output import FOLD_S, FoldedOutput, LineFilter
+from gconsole.cli.run_live import FOLD_S, FoldedOutput, LineFilter
 from gconsole.core.store import Store
 from gconsole.launch.state import job_status
 from gconsole.records import Job, Log, NodeState, decode, encode

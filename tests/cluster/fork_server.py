@@ -28,7 +28,7 @@ from typing import Any
 GCONSOLE = Path(sys.executable).with_name("gconsole")
 #: Packages of gconsole that most commands import; those for the screen, SQL and HTTP are left to their commands.
 PRELOADED = (
-    "runtime", "cli.batch", "cli.main", "cli.run", "analysis", "config", "core", "fleet", "headless", "launch",
+    "runtime", "cli.batch", "cli.main", "cli.run", "analysis", "config", "core", "fleet", "launch",
     "monitor", "present", "records", "report", "session.format", "session.record", "text", "topology", "transport",
 )  # fmt: skip
 #: Modules that import numpy or duckdb, which start threads of their own, contain one of these words.

@@ -21,7 +21,7 @@ from rig import Rig
 from skewed_clocks import Truth, Wrong, copy_with_wrong_clock
 
 from gconsole.analysis.skew.findings import SkewSnapshot
-from gconsole.cli.offline import folded
+from gconsole.cli.output import folded
 from gconsole.monitor.skew import skew_of
 
 #: Milliseconds apart, and drifting: without the probes' lines nobody could say who was late.

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from gconsole import records
-from gconsole.cli.live import run_batch
-from gconsole.cli.recording import HeadlessRecording
+from gconsole.cli.live import HeadlessRecording, run_batch
 from gconsole.config import load
 from gconsole.records import AgentCost, ClockSnapshot, Gpu, GpuInfo, Host, Node, Record, encode
 from gconsole.session.format.layout import Session, named

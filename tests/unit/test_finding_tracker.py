@@ -11,11 +11,11 @@ from gconsole.analysis.hang.verdict import Kind, State
 from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import CLEARED_FINDINGS, Store
-from gconsole.headless.batch import MAX_FINDINGS, summary
 from gconsole.monitor import finding_tracker as module
 from gconsole.monitor.finding_tracker import AGAIN_S, MANY, MOST_WAITING, FindingTracker
 from gconsole.records import Finding, Gpu, GpuInfo, Log
 from gconsole.report import exit_code, make_report, unknown_words
+from gconsole.report.document import MAX_FINDINGS, summary
 
 
 class Said:

@@ -76,7 +76,6 @@ def _read(requests: SimpleQueue[QueryRequest]) -> None:
 def run(request: QueryRequest) -> QueryReply:
     """Run one query; its rows are in the folder then."""
     from ..format.layout import SessionError
-    from ..ndjson import RecordFileError
     from .engine import Database
     from .limits import QueryError, QueryRefused
     from .sources import RecordedSource
@@ -92,7 +91,7 @@ def run(request: QueryRequest) -> QueryReply:
         return QueryReply(trouble=str(error), kind="refused")
     except MemoryError:
         return QueryReply(trouble=f"{_TOO_LARGE} more memory than is allowed; {_SELECT_LESS}", kind="error")
-    except (QueryError, SessionError, RecordFileError, OSError) as error:
+    except (QueryError, SessionError, OSError) as error:
         return QueryReply(trouble=str(error), kind="error")
 
 

@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from ...core.store import Store
 from ...records import KINDS, Record
 from ...records.kinds import kind_of
+from ...text.format import comma_words
 from ..app import query_of
 from ..middleware import MAX_STREAMS
 from ..operation import WebContext, stream
@@ -66,7 +67,7 @@ async def get_events(context: WebContext, request: Request) -> Response:
         query = query_of(request, EventsRequest)
     except msgspec.ValidationError as error:
         raise http_problem(400, "malformed", f"invalid query of GET /events: {error}") from error
-    kinds = frozenset(word.strip() for word in query.kinds.split(",") if word.strip())
+    kinds = frozenset(comma_words(query.kinds))
     unknown = sorted(kinds - set(KINDS))
     if unknown:
         raise http_problem(400, "no_such_kind", f"unknown kind of record: {', '.join(unknown)}",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.cli.welcome import SMALLEST
+from gconsole.cli.main import SMALLEST
 from gconsole.config import load
 
 

@@ -7,8 +7,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from gconsole.cli.config import config
-from gconsole.cli.hosts import hosts
+from gconsole.cli.config import config, hosts
 from gconsole.config import ConfigError, edit, load, schema, show
 from gconsole.config.schema import init, starter_text
 

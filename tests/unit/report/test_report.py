@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from gconsole.core.store import Store
-from gconsole.headless.batch import summary
 from gconsole.records import AgentCost, ConsoleRecord, Failure, Finding, Host, Node, NodeState, Rank, RankStat, Record
-from gconsole.report import coverage_code, exit_code, iso, make_report, to_json
+from gconsole.report import coverage_code, exit_code, make_report, summary, to_json
+from gconsole.text.format import iso
 
 T0 = 1_795_000_000_000_000_000
 

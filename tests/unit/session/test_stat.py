@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from session_builders import START, a_job, a_session, gpu
 
-from gconsole.cli.stat import stat as command
+from gconsole.cli.query import stat as command
 from gconsole.records import Collective, Mark
 from gconsole.session.export.plots import skews_of
 from gconsole.session.export.slice import slice_session

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from machines import hgx_facts, pcie_facts, uuid
 
 from gconsole.analysis.topology.node import TopologyFacts
-from gconsole.cli.schema import schema
+from gconsole.cli.export import schema
 from gconsole.core.store import Store
 from gconsole.records import End, Gpu, GpuLink, GpuProcess, Rank
 from gconsole.report import make_report

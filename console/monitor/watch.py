@@ -12,21 +12,17 @@ import msgspec
 from ..core.bus import Hub
 from ..core.control import CaptureRequest, Control
 from ..core.store import Store
-from ..monitor.diagnose import Diagnosis, diagnose
-from ..monitor.finding_tracker import FindingTracker
-from ..monitor.hang import verdict_finding, verdicts
-from ..monitor.topology import TopologyFindings, TopologyFold
-from ..records import Failure, Finding, Log, NodeState, Record
-from ..report import Report
-from ..text.nodeset_fold import fold, fold_ranks, replace_node_name
+from ..records import Failure, Log, NodeState, Record
 from ..text.sanitize import printable
+from .diagnose import Diagnosis, diagnose
+from .finding_tracker import FindingTracker
+from .hang import verdict_findings
+from .topology import TopologyFindings, TopologyFold
 
 #: Seconds between checks of progress and end conditions; records are folded as they arrive.
 POLL_S = 0.1
 #: Seconds between folds of new records while other work is awaited.
 FOLD_S = 1.0
-#: Max findings in a summary, most severe first.
-MAX_FINDINGS = 50
 #: Seconds. Nodes still connecting after this are reported as failed, regardless of `--for`.
 CONNECT_S = 45.0
 
@@ -151,24 +147,6 @@ async def _capture(
         hub.publish_own(Log(source="console", severity="warning", text="no stacks captured: no ranks found"))
 
 
-def verdict_findings(store: Store) -> list[Finding]:
-    """Findings of the verdicts of a store; existing findings keep their `first_seen`."""
-    findings = []
-    for verdict in verdicts(store):
-        finding = verdict_finding(verdict)
-        if finding is None:
-            continue
-        previous = store.findings.get((finding.id, finding.culprits))
-        findings.append(
-            Finding(
-                id=finding.id, severity=finding.severity, confidence=finding.confidence, culprits=finding.culprits,
-                victims=finding.victims, text=finding.text, evidence=finding.evidence,
-                first_seen=previous.first_seen if previous is not None else store.newest_rx,
-            )
-        )  # fmt: skip
-    return findings
-
-
 def is_settled(store: Store) -> bool:
     """Whether every node has sent its first full sample or failed."""
     nodes = store.nodes.values()
@@ -183,79 +161,6 @@ def fail_unsettled(store: Store, hub: Hub) -> None:
             hub.publish_own(
                 NodeState(node=now.name, state="failed", error=failure, attempt=now.state.attempt, tags=now.state.tags)
             )
-
-
-def summary(report: Report) -> str:
-    """The text summary: cluster, jobs, failed nodes and findings."""
-    parts = (_job_lines, _failure_lines, _unreadable_lines, _finding_lines)
-    return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
-
-
-def _head(report: Report) -> str:
-    ok = sum(line.state == "ok" for line in report.nodes)
-    sim = "  SIM" if report.simulated else ""
-    took = (report.ended_at_ns - report.started_at_ns) / 1e9
-    return f"{report.cluster}{sim}  {ok}/{len(report.nodes)} nodes ok  {len(report.ranks)} ranks  watched {took:.1f} s"
-
-
-def _job_lines(report: Report) -> list[str]:
-    lines = []
-    for job in report.jobs:
-        states: dict[str, int] = {}
-        for row in report.ranks:
-            if row.job == job.job and row.attempt == job.attempt:
-                states[row.state] = states.get(row.state, 0) + 1
-        world = job.world_size if job.world_size is not None else "–"
-        words = " · ".join(f"{state} {count}" for state, count in sorted(states.items(), key=lambda item: -item[1]))
-        lines.append(f"  {job.job}  {len(job.ranks_found)}/{world} ranks  {words}")
-        reasons: dict[str, list[int | None]] = {}
-        for missing in job.ranks_missing:
-            reasons.setdefault(missing.reason, []).append(missing.rank)
-        lines += [f"    ◌ rank {fold_ranks(ranks)}: {reason}" for reason, ranks in reasons.items()]
-        lines += [f"    ▲ {conflict}" for conflict in job.conflicts]
-    return lines
-
-
-def _failure_lines(report: Report) -> list[str]:
-    """Failed nodes, grouped by reason."""
-    reasons: dict[tuple[str, str, str], list[str]] = {}
-    for line in report.nodes:
-        if line.state != "ok" and line.error:
-            text, try_ = (replace_node_name(words, line.node, "%n") for words in (line.error.text, line.error.try_))
-            key = (line.error.name, text, try_)
-            reasons.setdefault(key, []).append(line.node)
-    lines = []
-    for (name, text, try_), nodes in reasons.items():
-        name_or_placeholder = nodes[0] if len(nodes) == 1 else "NODE"
-        lines.append(f"  ✖ {fold(nodes)}  {name}: {text.replace('%n', name_or_placeholder)}")
-        if try_:
-            lines.append(f"    try: {try_.replace('%n', name_or_placeholder)}")
-    return lines
-
-
-def _unreadable_lines(report: Report) -> list[str]:
-    """Possible ranks of other users that are not readable."""
-    nodes: dict[int, list[str]] = {}
-    for line in report.nodes:
-        if line.unreadable:
-            nodes.setdefault(line.unreadable, []).append(line.node)
-    return [
-        f'  ▲ {fold(names)}  {count} Python processes of other users not readable; try: run_as = "sudo"'
-        for count, names in nodes.items()
-    ]
-
-
-def _finding_lines(report: Report) -> list[str]:
-    glyphs = {"error": "✖", "warning": "▲", "info": "·"}
-    verdict_ids = {finding.id for verdict in report.verdicts if (finding := verdict_finding(verdict))}
-    others = [line for line in report.findings if line.id not in verdict_ids]  # verdicts are printed separately
-    lines = [
-        f"  {glyphs[line.severity] if line.cleared_at is None else '○'} {line.id}  {line.text}"
-        + (" (cleared)" if line.cleared_at is not None else "")
-        for line in others[:MAX_FINDINGS]
-    ]
-    more = len(others) - len(lines)
-    return [*lines, f"  … and {more} more findings; full list in the report (-o FILE)"] if more else lines
 
 
 def is_warning(record: Record) -> bool:

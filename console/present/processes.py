@@ -1,4 +1,4 @@
-"""`gconsole ps` output: processes of all nodes, grouped by role and command line."""
+"""Job processes of all nodes as text and JSON, grouped by role and command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import msgspec
 
 from ..core.store import Store
 from ..records import Process
-from ..report import coverage_code
 from ..text.nodeset_fold import fold, fold_ranks
 from ..text.sanitize import pretty, printable
 from ..text.secrets import without_secrets
@@ -31,7 +30,7 @@ class _Group:
     pids: list[int] = field(default_factory=list)
 
 
-def to_text(store: Store) -> str:
+def processes_text(store: Store) -> str:
     """A table: count, nodes, ranks, role, user, command; failed nodes at the end."""
     rows = []
     for group in _groups(store):
@@ -48,7 +47,7 @@ def to_text(store: Store) -> str:
     return "\n".join(map(printable, lines))
 
 
-def to_json(store: Store) -> str:
+def processes_json(store: Store) -> str:
     """`{"schema": "gconsole.ps/1", "processes": [...], "failed": [...]}`; processes are records of that kind."""
     failed = [now.state for now in store.nodes.values() if now.state and now.state.error]
     processes = [
@@ -57,11 +56,6 @@ def to_json(store: Store) -> str:
     ]
     document = {"schema": "gconsole.ps/1", "processes": processes, "failed": failed}
     return pretty(document)
-
-
-def exit_code(store: Store) -> int:
-    """0 all nodes sampled, 3 some, 4 none."""
-    return coverage_code(store)
 
 
 def _order(process: Process) -> tuple[str, int]:

@@ -1,0 +1,154 @@
+"""Commands on nodes without a screen: ps, topo, clocks, doctor, clean."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .options import duration_option, json_option, load_target, target, target_or_recording, write_output
+
+if TYPE_CHECKING:
+    from ..core.store import Store
+    from ..topology.snapshot import TopologySnapshot
+
+
+@click.command()
+@target
+@json_option
+def ps(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
+    """List launchers, ranks, their child processes and other Python processes, grouped by command line."""
+    from ..present.processes import processes_json, processes_text
+    from ..report import coverage_code
+    from .live import observe
+
+    store = observe(load_target(target, overrides))
+    click.echo(processes_json(store) if as_json else processes_text(store))
+    return coverage_code(store)
+
+
+@click.command()
+@target
+@duration_option("--for", "for_s", default="12s", help="Duration; at least one full window ([clock] probe_window_s).")
+@click.option("--json", "as_json", is_flag=True, help="Print NDJSON: one line per window of each edge and node.")
+@click.option("--quiet", is_flag=True, help="Suppress progress.")
+def clocks(target: str, overrides: tuple[str, ...], for_s: float, as_json: bool, quiet: bool) -> int:
+    """Measure clock offset between nodes and print offset, drift and error bound per node and edge.
+
+    Nodes open a UDP socket for the duration and answer only each other. Exit codes: 0 all nodes measured, 3 some
+    nodes not measured, 4 no node measured.
+
+    \b
+    gconsole clocks hosts.toml
+    gconsole clocks hosts.toml --for 60s --json > clocks.jsonl
+    gconsole clocks hosts.toml --set clock.preset=high --set clock.interface=ib0
+    """
+    from .live import run_clocks
+
+    return run_clocks(load_target(target, overrides), for_s=for_s, as_json=as_json, quiet=quiet)
+
+
+@click.command()
+@target
+@json_option
+def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
+    """Check each node and suggest fixes.
+
+    Checks: reachability, host key and login, Python, agent start, /proc visibility, ptrace, sudo, psutil, py-spy,
+    NVML, clock, cache folder, and buffer capacity.
+    """
+    from ..fleet.survey import survey
+    from ..monitor.node_exam import examine, exit_code, to_json, to_text
+    from .terminal import counted
+
+    config = load_target(target, overrides)
+    answers = asyncio.run(survey(config, "doctor", {}, deadline_s=60.0, progress=counted("examined")))
+    exams = examine(answers)
+    click.echo(to_json(exams) if as_json else to_text(exams))
+    return exit_code(exams)
+
+
+@click.command()
+@target
+@click.option("--force", is_flag=True, help="Also stop agents of your user that are still running.")
+def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
+    """Remove gconsole's files from the nodes: the cache folder with its binaries, and leftover agents.
+
+    A cache in use by another console's agent is kept, and that console is listed; --force first stops such agents if
+    they run as your user.
+    """
+    from ..fleet.survey import survey
+    from ..monitor.node_exam import clean_exit_code, clean_text
+    from .terminal import counted
+
+    config = load_target(target, (*overrides, "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0"))
+    answers = asyncio.run(survey(config, "clean", {"force": force}, deadline_s=60.0, progress=counted("cleaned")))
+    click.echo(clean_text(answers))
+    return clean_exit_code(answers)
+
+
+@click.command()
+@target_or_recording
+@click.option("--node", metavar="NODE", help="Only this node, with a diagram and the links between its GPUs.")
+@click.option("--path", "ends", nargs=2, metavar="NODE:GPU NODE:GPU", help="Show only the best path between two GPUs.")
+@click.option("--format", "form", type=click.Choice(["text", "dot", "json", "svg"]), default="text", show_default=True)
+@click.option("-o", "--output", metavar="FILE", help="Output file.  [default: stdout]")
+def topo(
+    target: str | None, overrides: tuple[str, ...], source: Path | None, node: str | None, ends: tuple[str, str] | None,
+    form: str, output: str | None,
+) -> int:  # fmt: skip
+    """Show GPU/NIC topology (like nvidia-smi topo -m) with ranks, grouped by identical nodes.
+
+    Lists differences between nodes. Exit codes: 0 all nodes reported, 3 some did not, 4 none did.
+
+    \b
+    gconsole topo hosts.toml
+    gconsole topo hosts.toml --node node044
+    gconsole topo hosts.toml --path node001:0 node002:7
+    gconsole topo hosts.toml --format dot | dot -Tpng -o topology.png
+    """
+    if ends is not None and (node is not None or form != "text"):
+        raise click.UsageError("--path conflicts with --node and supports --format text only")
+    from ..report import coverage_code
+    from ..topology import formats
+    from ..topology.snapshot import gather
+
+    store = _load_store(target, overrides, source)
+    fleet = gather(store)
+    if node is not None and node not in fleet.nodes:
+        raise click.UsageError(_unknown(store, node))
+    text = _path(fleet, ends) if ends is not None else formats.FORMATS[form](fleet, node)
+    write_output(output, text.encode() + b"\n")
+    return coverage_code(store)
+
+
+def _load_store(target: str | None, overrides: tuple[str, ...], source: Path | None) -> Store:
+    if source is not None:
+        from .output import folded
+
+        return folded(source)
+    from .live import observe
+
+    return observe(load_target(target or "", overrides))
+
+
+def _path(fleet: TopologySnapshot, ends: tuple[str, str]) -> str:
+    from ..topology.pair_queries import find_gpu, path_text
+
+    try:
+        start, end = (find_gpu(fleet, name) for name in ends)
+    except LookupError as error:
+        raise click.BadParameter(error.args[0], param_hint="--path") from error
+    if start == end:
+        raise click.BadParameter("both ends are the same GPU", param_hint="--path")
+    return path_text(fleet, start, end)
+
+
+def _unknown(store: Store, node: str) -> str:
+    now = store.nodes.get(node)
+    if now is None:
+        return f"--node {node}: node not found; nodes: {', '.join(list(store.nodes)[:8]) or 'none'}"
+    error = now.state.error if now.state else None
+    return f"--node {node}: {error.name}: {error.text}" if error else f"--node {node}: no GPU or NIC reported"

@@ -1,0 +1,123 @@
+"""Commands that open the TUI in this terminal: tui, replay, diff."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ..text.sanitize import pretty
+from .main import EXIT_INTERRUPTED
+from .options import json_option, load_target, session_argument, target, usage_errors
+
+if TYPE_CHECKING:
+    from ..session.format.layout import Session
+    from ..session.manage.diff import Comparison
+
+
+@click.command(epilog="Press ? in the TUI to list all keys.")
+@target
+def tui(target: str, overrides: tuple[str, ...]) -> int:
+    """Open the TUI.
+
+    `gconsole TARGET` is equivalent, unless TARGET is the name of a subcommand.
+    """
+    from .live import run_tui
+
+    return run_tui(load_target(target, overrides), lambda: load_target(target, overrides, quiet=True))
+
+
+@click.command()
+@session_argument("session")
+@click.option(
+    "--at",
+    "start",
+    metavar="TIME",
+    help="Start position: 14:02:30, 90s (after the start), -5m (before the end), 50% or 2026-11-21T08:30:00.",
+)
+@click.option(
+    "--speed", type=float, default=1.0, show_default=True, help="Playback speed: 0.25, 0.5, 1, 2, 5, 10, 30 or 100."
+)
+@click.option("--paused", is_flag=True, help="Start paused; press space to play.")
+def replay(session: Session, start: str | None, speed: float, paused: bool) -> int:
+    """Replay SESSION in the TUI.
+
+    Keys: space play/pause, [ and ] previous/next event, < and > speed, T jump to time (or click the time line).
+    Without a terminal, use gconsole batch --from SESSION.
+    """
+    from ..session.replay import SPEEDS, Replay
+    from ..text.timespec import TimeSpecError, instant_ns
+    from .terminal import clear_inherited_size, is_terminal_output, require_terminal
+
+    if speed not in SPEEDS:
+        raise click.BadParameter(f"use one of {', '.join(f'{choice:g}' for choice in SPEEDS)}", param_hint="--speed")
+    if is_terminal_output():
+        require_terminal("gconsole batch --from SESSION")
+        clear_inherited_size()
+    with usage_errors():
+        player = Replay(session, history_bytes=1 << 30)
+    from ..tui.keymap.file import keys_path, read_keys
+    from ..tui.keymap.hints import every_action
+    from ..tui.replay_app import ReplayApp
+    from ..tui.theme.catalog import ThemeCatalog
+
+    if start is not None:
+        try:
+            player.jump(instant_ns(start, player.begin, player.end))
+        except TimeSpecError as error:
+            raise click.BadParameter(str(error), param_hint="--at") from error
+    player.speed, player.is_playing = speed, not paused
+    keys = read_keys(keys_path(), every_action())
+    app = ReplayApp(player, themes=ThemeCatalog.of_this_user(), keys=keys, clipboard="both")
+    app.run()
+    return app.return_code or 0
+
+
+@click.command()
+@session_argument("a", "b")
+@json_option
+@click.option("--text", "as_text", is_flag=True, help="Print text even on a terminal, instead of opening the TUI.")
+def diff(a: Session, b: Session, as_json: bool, as_text: bool) -> int:
+    """Compare sessions A and B: nodes, versions, links, findings and metric distributions.
+
+    Opens a TUI on a terminal, prints text otherwise. Exit code 1 if nodes, their facts or findings differ; metric
+    differences do not count.
+    """
+    from ..session.manage.diff import compare_sessions
+    from ..session.manage.diff_lines import comparison_text
+
+    with usage_errors():
+        for session in (a, b):
+            session.read()
+        on_screen = not (as_json or as_text) and _is_interactive()
+        comparison = _run_diff_app(a, b) if on_screen else compare_sessions(a, b)
+    if comparison is None:
+        return EXIT_INTERRUPTED
+    if as_json:
+        click.echo(pretty(comparison))
+    elif not on_screen:
+        click.echo(comparison_text(comparison))
+    return 1 if comparison.is_different else 0
+
+
+def _is_interactive() -> bool:
+    """Whether all streams are a terminal with cursor control."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(stream.isatty() for stream in streams) and os.environ.get("TERM") not in (None, "dumb", "unknown")
+
+
+def _run_diff_app(a: Session, b: Session) -> Comparison | None:
+    """Run the TUI; None if the user quits before the comparison is complete."""
+    from ..session.format.layout import SessionError
+    from ..tui.diff_screen import DiffApp, diff_of
+    from ..tui.theme.catalog import ThemeCatalog
+    from .terminal import clear_inherited_size
+
+    clear_inherited_size()
+    app = DiffApp(diff_of(a, b), ThemeCatalog.of_this_user())
+    app.run()
+    if app.error:
+        raise SessionError(app.error)
+    return app.comparison

@@ -1,1 +1,0 @@
-"""Headless commands: batch, clean, ps."""
