@@ -30,22 +30,18 @@ class ExamReply(Protocol):
     @property
     def node(self) -> str:
         """Name of the node."""
-        ...
 
     @property
     def value(self) -> Any:
         """The reply; None on failure."""
-        ...
 
     @property
     def failure(self) -> Failure | None:
         """The failure, or None."""
-        ...
 
     @property
     def rtt_ns(self) -> int | None:
         """Shortest round trip through the agent; ns; None if not measured."""
-        ...
 
 
 class Nodes(Protocol):
@@ -53,23 +49,18 @@ class Nodes(Protocol):
 
     async def reconnect(self, node: str) -> None:
         """Connect to a node again now. Raises KeyError for an unknown node."""
-        ...
 
     async def remove_node(self, node: str) -> None:
         """Disconnect from a node permanently; its records are kept."""
-        ...
 
     async def add_nodes(self, names: str) -> Sequence[str]:
         """Connect to the nodes of a node set; returns the new ones. Raises ConfigError."""
-        ...
 
     async def apply(self, config: Config) -> Changes:
         """Apply a changed configuration: nodes are added, removed or reconnected."""
-        ...
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[ExamReply]:
         """Run the doctor's checks on these nodes, over the existing connections."""
-        ...
 
 
 # -- captures ----------------------------------------------------------------------------------------------------------
@@ -125,7 +116,6 @@ class Captures(Protocol):
 
         The store has partial results under the request's id. Raises ReadOnly if `flight_pipe` is not allowed.
         """
-        ...
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------
@@ -139,7 +129,6 @@ class Clocks(Protocol):
 
         Results are records. No effect if `[clock]` disables probing, or without nodes.
         """
-        ...
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
@@ -150,43 +139,35 @@ class Jobs(Protocol):
 
     async def probe_job(self, nodes: Sequence[str], request: ReadinessRequest) -> Mapping[str, Readiness | Failure]:
         """Check whether a job can run on these nodes."""
-        ...
 
     async def sync_folder(
         self, nodes: Sequence[str], folder: SyncFolder, workdir: str
     ) -> Mapping[str, Synced | Failure]:
         """Copy a local folder into `workdir` of these nodes; only differences are sent. Raises ReadOnly."""
-        ...
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         """Start a job on all of its nodes, or on none; empty on success.
 
         Otherwise the nodes that failed, and those on which the started part could not be ended. Raises ReadOnly.
         """
-        ...
 
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
         """End all processes of a job on these nodes: SIGTERM, then SIGKILL after `grace_s`. Raises ReadOnly."""
-        ...
 
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
         """Publish a job's output as records: its last `tail` lines, and with `follow` all later ones.
 
         Returns when the existing output has passed the bus, with the nodes that failed.
         """
-        ...
 
     async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
         """Publish a job's output while `wanted`: first the last lines, later from the previous position."""
-        ...
 
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
         """Files at a path on one node, below the job's working folder."""
-        ...
 
     async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
         """(data from `offset`, whether it is the end) of a file on one node."""
-        ...
 
 
 # -- recordings --------------------------------------------------------------------------------------------------------
@@ -234,11 +215,9 @@ class AgentAdopter(Protocol):
 
     def may_have_agents(self, left: CrashedRecording) -> bool:
         """Whether any of those agents may still be running."""
-        ...
 
     async def adopt_agents(self, left: CrashedRecording) -> None:
         """Adopt that console's identity and receive its agents' buffered records; this console's own agents end."""
-        ...
 
 
 class Recordings(Protocol):
@@ -246,15 +225,12 @@ class Recordings(Protocol):
 
     def active(self) -> Sequence[ActiveRecording]:
         """Return the recordings in progress, oldest first."""
-        ...
 
     async def start(self, name: str, selection: Selection | None = None) -> bool:
         """Start recording; true if a crashed session of that name is resumed. Raises SessionError."""
-        ...
 
     async def stop(self, name: str) -> ActiveRecording:
         """Stop one and return its final state. Raises SessionError."""
-        ...
 
 
 # -- all five --------------------------------------------------------------------------------------------------------
@@ -266,16 +242,12 @@ class Control(Nodes, Captures, Clocks, Jobs, Protocol):
     @property
     def recordings(self) -> Recordings | None:
         """The recordings; None in a replay, which cannot record."""
-        ...
 
     async def mark(self, text: str) -> None:
         """Publish a user's note on the current time as a record."""
-        ...
 
     def refusal(self, change: Change) -> ReadOnly | None:
         """The reason why a change is not allowed (it is raised if attempted), or None."""
-        ...
 
     async def stop(self) -> None:
         """Shut down: agents end, connections close."""
-        ...

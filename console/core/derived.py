@@ -19,7 +19,6 @@ class Versioned(Protocol):
     @property
     def version(self) -> int:
         """Grows with every change."""
-        ...
 
 
 class Throttle:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterator
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 #: Removals remembered at least; on a busy node processes start and end all the time.
@@ -10,6 +12,11 @@ REMOVALS_KEPT = 4096
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+def newer(entries: deque[tuple[int, V]], version: int) -> list[V]:
+    """Entries of (version, value), oldest first, that were added after a version."""
+    return [value for _, value in takewhile(lambda entry: entry[0] > version, reversed(entries))][::-1]
 
 
 class Table(Generic[K, V]):
@@ -79,12 +86,7 @@ class Table(Generic[K, V]):
 
         -1 gives every entry. Removals older than the newest `REMOVALS_KEPT` may be missing.
         """
-        keys = []
-        for key in reversed(self._changed):
-            if self._changed[key] <= version:
-                break
-            keys.append(key)
-        return keys
+        return list(takewhile(lambda key: self._changed[key] > version, reversed(self._changed)))
 
     def copied(self) -> Table[K, V]:
         """A shallow copy."""

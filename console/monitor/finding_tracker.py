@@ -12,21 +12,19 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from ..analysis import health
 from ..analysis.finding import FindingDraft
 from ..analysis.health.state import HealthState
+from ..config.sections import HealthConfig
 from ..core.bus import Hub, Published
 from ..core.derived import Throttle
 from ..records import Finding, Log
 
-if TYPE_CHECKING:
-    from ..config.sections import HealthConfig
-
-Analysis = Callable[[HealthState, "HealthConfig"], Iterable[FindingDraft]]
+Analysis = Callable[[HealthState, HealthConfig], Iterable[FindingDraft]]
 
 
 class FindingSource(Protocol):
@@ -35,11 +33,9 @@ class FindingSource(Protocol):
     @property
     def name(self) -> str:
         """Name of the analysis in messages."""
-        ...
 
     async def evaluate(self, *, is_last: bool) -> Sequence[FindingDraft]:
         """All findings that hold now. `is_last`: no evaluation follows, so open windows are closed."""
-        ...
 
 
 #: Every analysis of the health state, by name. One with its own schedule (a capture) calls `report` instead.

@@ -12,7 +12,7 @@ from ..analysis.collectives.communication import LEAST_WAIT_S, Communication, co
 from ..analysis.collectives.communication import evidence_of as collectives_evidence
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement, diagnose_job
-from ..analysis.hang.verdict import CollectiveEvidence, Evidence, Still, Verdict
+from ..analysis.hang.verdict import Evidence, Still, Verdict
 from ..analysis.jobs import JobRanks, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
 from ..config import Config, ConfigError
@@ -84,6 +84,8 @@ def evidence_of(store: Store, job: JobRanks, stacks: Sequence[Stack]) -> Evidenc
         for key, now in ranks.items()
         if now.stat is not None and now.still_since is not None
     }
+    least_s = store.console.min_frozen_s if store.console else LEAST_WAIT_S
+    newest = newest_communication(store, (job.job, job.attempt), least_s)
     return Evidence(
         job=job,
         ranks=tuple(now.rank for _, now in sorted(ranks.items())),
@@ -91,16 +93,9 @@ def evidence_of(store: Store, job: JobRanks, stacks: Sequence[Stack]) -> Evidenc
         still=still,
         nodes=tuple(sorted(now.name for now in store.nodes.values() if now.state and now.state.state == "ok")),
         models=tuple(hang_models(store)),
-        min_frozen_s=store.console.min_frozen_s if store.console else 5.0,
-        collectives=collective_evidence(store, job),
+        min_frozen_s=least_s,
+        collectives=collectives_evidence(newest) if newest else (),
     )
-
-
-def collective_evidence(store: Store, job: JobRanks) -> tuple[CollectiveEvidence, ...]:
-    """Collective evidence on a job, from the newest capture that has any."""
-    least_s = store.console.min_frozen_s if store.console else LEAST_WAIT_S
-    newest = newest_communication(store, (job.job, job.attempt), least_s)
-    return collectives_evidence(newest) if newest else ()
 
 
 def console_record(config: Config, version: str) -> ConsoleRecord:
@@ -111,10 +106,7 @@ def console_record(config: Config, version: str) -> ConsoleRecord:
         except BadModel as error:
             raise ConfigError("", "hang.models", str(error)) from error
     return ConsoleRecord(
-        cluster=config.cluster,
-        version=version,
-        hang_models=config.hang.models,
-        min_frozen_s=config.hang.min_frozen_s,
+        cluster=config.cluster, version=version, hang_models=config.hang.models, min_frozen_s=config.hang.min_frozen_s
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..analysis.clock.model import CommonClock
 from ..analysis.collectives.align import groups_of
@@ -21,12 +21,10 @@ from ..analysis.skew.sync_points import (
     step_sync_points,
     sync_points,
 )
+from ..config.sections import SkewConfig
 from ..core.derived import Derived
 from ..core.store import Store
 from ..records import GpuInfo
-
-if TYPE_CHECKING:
-    from ..config.sections import SkewConfig
 
 #: Collective entries from which on skew is computed in a thread.
 MANY: Final = 2_000

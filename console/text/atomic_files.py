@@ -32,13 +32,19 @@ def open_replacement(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as stream:
             yield stream
         return
-    path = _followed(path)
+    with _draft_of(_followed(path)) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _draft_of(path: Path) -> Iterator[BinaryIO]:
+    """A new file beside `path`, which replaces it when the block ends without an error."""
     fd, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(fd)
         Path(draft).replace(path)
     except BaseException:
         Path(draft).unlink(missing_ok=True)
@@ -47,20 +53,14 @@ def open_replacement(path: Path) -> Iterator[BinaryIO]:
 
 def write_new(path: Path, data: bytes) -> None:
     """Create a file, completely or not at all. Raises OSError: FileExistsError if it exists."""
-    with path.open("xb"):  # reserves the name, so that no other file is ever replaced
-        pass
-    try:
-        write_atomically(path, data)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+    write_streamed(path, lambda file: file.write(data), replace=False)
 
 
-def write_streamed(path: Path, write: Callable[[BinaryIO], None], *, replace: bool) -> None:
+def write_streamed(path: Path, write: Callable[[BinaryIO], object], *, replace: bool) -> None:
     """Call `write` with a file that appears at `path` when it is complete. Raises what `write` raises, and OSError:
     FileExistsError if `path` exists and `replace` is false."""
     if not replace:
-        with path.open("xb"):  # reserves the name
+        with path.open("xb"):  # reserves the name, so that no other file is ever replaced
             pass
     try:
         with open_replacement(path) as file:
@@ -112,19 +112,11 @@ def replace_same_mode(path: Path, data: bytes) -> None:
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EPERM, "not writable for you", str(path))
     before = target.stat()
-    fd, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            with contextlib.suppress(PermissionError):  # only root may give a file away; the mode still holds
-                os.fchown(fd, before.st_uid, before.st_gid)
-            os.fchmod(fd, before.st_mode & 0o7777)
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-        Path(draft).replace(target)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    with _draft_of(target) as file:
+        with contextlib.suppress(PermissionError):  # only root may give a file away; the mode still holds
+            os.fchown(file.fileno(), before.st_uid, before.st_gid)
+        os.fchmod(file.fileno(), before.st_mode & 0o7777)
+        file.write(data)
 
 
 def _followed(path: Path) -> Path:

@@ -42,10 +42,6 @@ class ClockMesh:
     claims: Mapping[str, Claim]
     snapshots: Mapping[str, Sequence[ClockSnapshot]]
 
-    def of(self, node: str) -> list[EdgeWindow]:
-        """The edges of this window that end at a node."""
-        return [edge for edge in self.edges if node in (edge.src, edge.dst)]
-
 
 @dataclass(frozen=True, slots=True)
 class _Line:
@@ -184,11 +180,15 @@ def _measured(fleet: ClockMesh, node_at: NodeAt, edges: Sequence[EdgeWindow]) ->
 
 
 def _claimed(fleet: ClockMesh, name: str) -> _Line | None:
+    """The line by time services, within the sum of both claims' bounds."""
     own, reference = fleet.claims.get(name), fleet.claims.get(fleet.reference)
     if own is None or reference is None:
         return None
-    line: ClaimedLine = claimed_line(own, reference, reference.mono + fleet.epoch)
-    return _Line(line.at_mono, line.at_common, line.alpha, line.bound_ns, line.method)
+    has_bound = own.bound_ns is not None and reference.bound_ns is not None
+    return _Line(
+        own.mono, own.real + reference.mono + fleet.epoch - reference.real, 1.0 + own.slew - reference.slew,
+        (own.bound_ns or 0) + (reference.bound_ns or 0) if has_bound else None, own.method if has_bound else "system",
+    )  # fmt: skip
 
 
 # -- warnings ----------------------------------------------------------------------------------------------------------
@@ -262,25 +262,3 @@ def best_reference(claims: Mapping[str, Claim]) -> str | None:
     if bounds:
         return min(sorted(bounds), key=lambda name: bounds[name])
     return min(claims, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedLine:
-    """common = at_common + (mono - at_mono) * alpha, within the sum of both claims' bounds."""
-
-    at_mono: int
-    at_common: int
-    alpha: float
-    bound_ns: int | None
-    method: ClockMethod
-
-
-def claimed_line(own: Claim, reference: Claim, reference_common: int) -> ClaimedLine:
-    """Line of a node; the reference's claim is at `reference_common` on the common clock."""
-    bound_ns = None
-    if own.bound_ns is not None and reference.bound_ns is not None:
-        bound_ns = own.bound_ns + reference.bound_ns
-    method: ClockMethod = own.method if bound_ns is not None else "system"
-    return ClaimedLine(
-        own.mono, own.real + reference_common - reference.real, 1.0 + own.slew - reference.slew, bound_ns, method
-    )

@@ -76,14 +76,6 @@ class EdgeWindow:
         low, best, high = self.at(self.x0)
         return max(high - best, best - low)
 
-    @property
-    def slope_bound(self) -> float | None:
-        """Maximum error of the slope, ns per ns."""
-        if self.region is None or self.line is None:
-            return None
-        slopes = self.region.slopes
-        return float(max(slopes[-1] - self.line[0], self.line[0] - slopes[0]))
-
 
 def edge_window(records: Sequence[ClockBins]) -> EdgeWindow:
     """Fit the window covered by `records`, which are of one edge, method and agent."""

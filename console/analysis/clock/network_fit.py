@@ -193,27 +193,22 @@ def arcs(given: Constraints) -> Arcs:
 
 def distances(ways: Arcs, start: int) -> Floats:
     """Maximum offset of each node relative to `start`, ns; infinite if unbounded. ValueError on a negative cycle."""
-    distance = np.full(ways.n, np.inf)
-    distance[start] = 0.0
-    heads, first = np.unique(ways.head, return_index=True)
-    for _ in range(ways.n + 1):
-        if not len(heads):
-            return distance
-        best = np.minimum.reduceat(distance[ways.tail] + ways.length, first)
-        if not (best < distance[heads] - 1e-6).any():
-            return distance
-        distance[heads] = np.minimum(distance[heads], best)
-    raise ValueError("the constraints contradict each other")
+    row: Floats = _distances(ways, np.array([start]))[0]
+    return row
 
 
 def all_distances(ways: Arcs) -> Floats:
     """`distances` from every node: row i is from node i. For choosing a reference."""
-    distance = np.full((ways.n, ways.n), np.inf)  # [node reached, start]: rows are gathered at once
-    np.fill_diagonal(distance, 0.0)
+    return _distances(ways, np.arange(ways.n))
+
+
+def _distances(ways: Arcs, starts: Ints) -> Floats:
+    distance = np.full((ways.n, len(starts)), np.inf)  # [node reached, start]: rows are gathered at once
+    distance[starts, np.arange(len(starts))] = 0.0
     heads, first = np.unique(ways.head, return_index=True)
     for _ in range(ways.n + 1):
         if not len(heads):
-            return distance
+            return distance.T
         best = np.minimum.reduceat(distance[ways.tail] + ways.length[:, None], first, axis=0)
         if not (best < distance[heads] - 1e-6).any():
             return distance.T

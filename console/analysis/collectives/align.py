@@ -14,7 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from ...records import Collective, CollectiveSource, PgStatus, Rank
-from .operations import operation
+from .operations import CollectiveOp, operation
 
 Witness = Literal["flight recorder", "NCCL RAS", "NCCL log", "NCCL Inspector"]
 WITNESSES: Final[dict[CollectiveSource, Witness]] = {
@@ -29,6 +29,11 @@ JobKey = tuple[str, int]
 DEFAULT: Final = "default_pg"
 #: A sequence number before the first: PyTorch counts from 1, NCCL's log from 0.
 NONE: Final = -1
+
+
+def group_key(record: Collective | PgStatus) -> GroupKey | None:
+    """The group of a record; None without one."""
+    return (WITNESSES[record.source], record.process_group[0]) if record.process_group else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,13 @@ class ProcessGroup:
     def unseen(self) -> tuple[int, ...]:
         """Members that no source covers."""
         return tuple(rank for rank in self.ranks if rank not in self.members)
+
+    def ends(self, op: CollectiveOp) -> tuple[int, int] | None:
+        """Ranks of the job that send and receive; None for other operations, or where the members are not known."""
+        if op.source is None or op.destination is None or not self.is_whole:
+            return None
+        is_valid = max(op.source, op.destination) < len(self.ranks)
+        return (self.ranks[op.source], self.ranks[op.destination]) if is_valid else None
 
     @property
     def title(self) -> str:

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Final
 
 from ...records import Collective
-from .align import WITNESSES, GroupKey, ProcessGroup
+from .align import WITNESSES, GroupKey, ProcessGroup, group_key
 from .operations import operation, payload_bytes
 from .traffic import TrafficMatrix
 
@@ -76,20 +76,18 @@ class Statistics:
 
 def imbalance_of(collectives: Sequence[Collective], groups: Iterable[ProcessGroup]) -> Imbalance:
     """Load imbalance of the ranks. Buffers reach back differently far, so only common operations are compared."""
-    titles = {(group.witness, group.name): group for group in groups}
-    common = {key: _common(group) for key, group in titles.items()}
+    common = {(group.witness, group.name): _common(group) for group in groups}
     sizes: dict[int, int] = defaultdict(int)
     times: dict[int, list[float]] = defaultdict(list)
     for entry in collectives:
-        key = (WITNESSES[entry.source], entry.process_group[0]) if entry.process_group else None
+        key = group_key(entry)
         if entry.rank is None or key is None or entry.collective_seq_id not in common.get(key, ()) or entry.is_p2p:
             continue
         size = payload_bytes(entry)
         if size is not None:
             sizes[entry.rank] += size
-        took = entry.duration_ms
-        if took is not None:
-            times[entry.rank].append(took)
+        if entry.duration_ms is not None:
+            times[entry.rank].append(entry.duration_ms)
     if len(sizes) < 2:
         return Imbalance((), "fewer than two ranks have operations with known sizes in common")
     mean = fmean(sizes.values())
@@ -116,15 +114,13 @@ def slow_links_of(
     """Links far below the median. Only sends and receives measure a link: a collective's time is that of all ranks."""
     if not matrix.cells:
         return SlowLinks((), matrix.refused)
-    ranks_of = {(group.witness, group.name): group.ranks for group in groups if group.is_whole}
+    by_key = {(group.witness, group.name): group for group in groups}
     measured: dict[tuple[int, int], list[float]] = defaultdict(list)
     for entry in collectives:
-        op, took, size = operation(entry.profiling_name), entry.duration_ms, payload_bytes(entry)
-        ranks = ranks_of.get((WITNESSES[entry.source], entry.process_group[0]), ()) if entry.process_group else ()
-        if op.source is None or op.destination is None or not took or not size:
-            continue
-        if max(op.source, op.destination) < len(ranks):
-            measured[ranks[op.source], ranks[op.destination]].append(size / (took / 1e3))
+        key, took, size = group_key(entry), entry.duration_ms, payload_bytes(entry)
+        ends = by_key[key].ends(operation(entry.profiling_name)) if key in by_key else None
+        if ends is not None and took and size:
+            measured[ends].append(size / (took / 1e3))
     speeds = {pair: median(rates) for pair, rates in measured.items() if len(rates) >= MIN_MEASURED}
     if len(speeds) < 3:
         return SlowLinks((), "fewer than three links have measured sends or receives; see TORCH_NCCL_ENABLE_TIMING")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ...records import Collective
-from .align import WITNESSES, GroupKey, ProcessGroup
+from .align import GroupKey, ProcessGroup, group_key
 from .operations import operation, payload_bytes
 
 Pattern = Literal["ring", "tree", "all_to_all", "pairwise", "butterfly", "custom"]
@@ -105,16 +105,14 @@ def _is_divided(entry: Collective) -> bool:
 
 def _pairs(entry: Collective, groups: Mapping[GroupKey, ProcessGroup]) -> list[tuple[int, int]]:
     """The pairs of ranks of an operation; none for a receive whose sender records the send."""
-    group = groups.get((WITNESSES[entry.source], entry.process_group[0])) if entry.process_group else None
-    op = operation(entry.profiling_name)
-    if op.source is not None and op.destination is not None:
-        if group is None or not group.is_whole or max(op.source, op.destination) >= len(group.ranks):
-            return []
-        pair = group.ranks[op.source], group.ranks[op.destination]
-        if op.kind == "recv" and pair[0] in group.members:
-            return []
-        return [pair]
-    if entry.rank is None or group is None or not group.is_whole or op.kind not in _PAIRED:
+    key = group_key(entry)
+    group, op = groups.get(key) if key else None, operation(entry.profiling_name)
+    if group is None or not group.is_whole:
+        return []
+    if op.source is not None:
+        pair = group.ends(op)
+        return [] if pair is None or (op.kind == "recv" and pair[0] in group.members) else [pair]
+    if entry.rank is None or op.kind not in _PAIRED:
         return []
     return [(entry.rank, other) for other in group.ranks if other != entry.rank]
 

@@ -79,12 +79,10 @@ def _p2p_waits(collectives: Iterable[Collective], groups: Mapping[GroupKey, Proc
     pending: dict[tuple[str, int, int, str], list[Collective]] = defaultdict(list)
     for entry in collectives:
         op = operation(entry.profiling_name)
-        if op.source is None or op.destination is None or entry.retired is not False or entry.rank is None:
-            continue
         group = groups.get(("flight recorder", entry.process_group[0])) if entry.process_group else None
-        ends = _global(op.source, op.destination, group)
-        if ends is not None and entry.process_group:
-            pending[entry.process_group[0], *ends, op.kind].append(entry)
+        ends = group.ends(op) if group and entry.retired is False and entry.rank is not None else None
+        if ends is not None and group is not None:
+            pending[group.name, *ends, op.kind].append(entry)
     waits = []
     for (name, source, destination, kind), entries in sorted(pending.items()):
         other = "recv" if kind == "send" else "send"
@@ -94,13 +92,6 @@ def _p2p_waits(collectives: Iterable[Collective], groups: Mapping[GroupKey, Proc
         if any(entry.rank == waiter for entry in entries):
             waits.append(Wait(waiter, on, f"{kind} of group {name}"))
     return waits
-
-
-def _global(source: int, destination: int, group: ProcessGroup | None) -> tuple[int, int] | None:
-    """Global ranks for group ranks; None where the members are not known."""
-    if group is None or not group.is_whole or max(source, destination) >= len(group.ranks):
-        return None
-    return group.ranks[source], group.ranks[destination]
 
 
 def _cycles(edges: Mapping[int, set[int]]) -> list[tuple[int, ...]]:

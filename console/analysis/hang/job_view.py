@@ -1,4 +1,4 @@
-"""The ranks of state job, classified: waiting, late, opaque, dead, unreadable, not found."""
+"""The ranks of one job, classified: waiting, late, opaque, dead, unreadable, not found."""
 
 from __future__ import annotations
 
@@ -44,11 +44,8 @@ class JobView:
     @cached_property
     def behind(self) -> tuple[RankState, ...]:
         """Live ranks that do not wait for others."""
-        return tuple(
-            state
-            for state in self.states
-            if state.cls not in WAITING and state.cls != "dead" and not self._is_opaque(state)
-        )
+        apart = WAITING | {"dead"}
+        return tuple(state for state in self.states if state.cls not in apart and not self._is_opaque(state))
 
     @cached_property
     def opaque(self) -> tuple[RankState, ...]:
@@ -58,9 +55,8 @@ class JobView:
     @cached_property
     def unread(self) -> tuple[RankState, ...]:
         """Live ranks without any data."""
-        return tuple(
-            state for state in self.states if state.trace is None and state.cls not in HELD and state.cls != "dead"
-        )
+        apart = HELD | {"dead"}
+        return tuple(state for state in self.states if state.trace is None and state.cls not in apart)
 
     @cached_property
     def dead(self) -> tuple[int, ...]:
@@ -77,9 +73,8 @@ class JobView:
     @cached_property
     def out_of_sight(self) -> tuple[MissingRank, ...]:
         """Ranks that may be alive: on a lost or unreachable node, or not readable."""
-        return tuple(
-            missing for missing in self.evidence.job.ranks_missing if missing.why not in ("exited", "not_found")
-        )
+        apart = ("exited", "not_found")
+        return tuple(missing for missing in self.evidence.job.ranks_missing if missing.why not in apart)
 
     @property
     def captured(self) -> tuple[RankState, ...]:
@@ -93,7 +88,7 @@ class JobView:
 
     @property
     def watched_s(self) -> float:
-        """Seconds of sampling: the low median over ranks, so that state poorly readable rank does not decide."""
+        """Seconds of sampling: the low median over ranks, so that one poorly readable rank does not decide."""
         return median_low([state.watched_s for state in self.captured]) if self.captured else 0.0
 
     def state_of(self, rank: int) -> RankState | None:
@@ -140,7 +135,7 @@ class JobView:
             return state.cls == "unknown"
         if state.samples > 2 and state.place_s < state.watched_s / 2:
             return False  # it makes progress
-        if state.cls == "compute" and state.trace.in_user and not state.native and self._uses_gpu(state):
+        if state.cls == "compute" and state.trace.in_user and not state.native and state.key in self._on_gpus:
             return True  # may spin on its GPU: only native frames distinguish that from computing
         return state.cls in OPAQUE
 
@@ -153,9 +148,6 @@ class JobView:
     def _on_gpus(self) -> frozenset[ProcessKey]:
         ranks = self.evidence.ranks
         return frozenset((rank.node, rank.pid, rank.start_ticks) for rank in ranks if rank.gpu is not None)
-
-    def _uses_gpu(self, state: RankState) -> bool:
-        return state.key in self._on_gpus
 
 
 def job_view_of(evidence: Evidence) -> JobView:

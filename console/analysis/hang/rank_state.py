@@ -91,7 +91,7 @@ class Peer:
     rank: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RankState:
     """One process: what it does, where, and for how long. Durations are 0.0 for one sample. Compared by identity."""
 
@@ -99,20 +99,20 @@ class RankState:
     rank: int | None
     role: str
     cls: FrameClass
-    trace: CallPath | None  # of the thread that blocks it; None where no stack was read
-    thread: str | None  # name of that thread, where it is not the main one
-    samples: int  # readable ones
+    trace: CallPath | None = None  # of the thread that blocks it; None where no stack was read
+    thread: str | None = None  # name of that thread, where it is not the main one
+    samples: int = 0  # readable ones
     watched_s: float  # from the first of them to the last
     place_s: float  # on the same path of calls
     frozen_s: float  # in the identical stack, without waking up
     runs: bool
     wakes_s: float | None  # wakes of its main thread per second
     written_bytes: int | None  # while it was sampled
-    native: bool  # native frames of this place were read
+    native: bool = False  # native frames of this place were read
     last: Stack  # the newest record of its main thread
-    peers: tuple[Peer, ...]
-    locals: tuple[Local, ...] | None  # of its innermost calls; None: not requested
-    classes: tuple[FrameClass, ...]  # one per readable sample
+    peers: tuple[Peer, ...] = ()
+    locals: tuple[Local, ...] | None = None  # of its innermost calls; None: not requested
+    classes: tuple[FrameClass, ...] = ()  # one per readable sample
 
     @property
     def node(self) -> str:
@@ -154,12 +154,9 @@ class RankState:
 
 
 def rank_state_of(
-    key: ProcessKey,
-    samples: Sequence[StackSample],
-    reader: Reader,
-    natives: Mapping[tuple[Call, ...], FrameClass | None],
-    still: Still | None,
-) -> RankState:
+    key: ProcessKey, samples: Sequence[StackSample], reader: Reader,
+    natives: Mapping[tuple[Call, ...], FrameClass | None], still: Still | None,
+) -> RankState:  # fmt: skip
     """The state of one process from at least one sample, oldest first."""
     read = [sample for sample in samples if sample.is_read and sample.main.frames is not None]
     last = samples[-1].main
@@ -218,25 +215,10 @@ def _without_stack(key: ProcessKey, samples: Sequence[StackSample]) -> RankState
     )
     frozen_s = _lasting(samples, asleep)
     return RankState(
-        key=key,
-        rank=last.rank,
-        role=last.role,
-        cls=cls,
-        trace=None,
-        thread=None,
-        samples=0,
-        watched_s=_lasting(samples, len(samples)),
-        place_s=frozen_s,
-        frozen_s=frozen_s,
-        runs=last.proc_state == "R",
-        wakes_s=_wakes_s(samples),
-        written_bytes=_written_bytes(samples),
-        native=False,
-        last=last,
-        peers=(),
-        locals=None,
-        classes=(),
-    )
+        key=key, rank=last.rank, role=last.role, cls=cls, watched_s=_lasting(samples, len(samples)), place_s=frozen_s,
+        frozen_s=frozen_s, runs=last.proc_state == "R", wakes_s=_wakes_s(samples),
+        written_bytes=_written_bytes(samples), last=last,
+    )  # fmt: skip
 
 
 def _class(samples: Sequence[StackSample], trace: CallPath, runs: bool, is_main: bool) -> FrameClass:

@@ -7,17 +7,14 @@ start with SIM. The limits are `[health]` of hosts.toml.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ...config.sections import HealthConfig
 from ..finding import FindingDraft
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
 from .links import nic_down, nic_errors, nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
 from .nodes import clock_step, version_skew
 from .state import HealthState
-
-if TYPE_CHECKING:
-    from ...config.sections import HealthConfig
 
 #: One function per finding id, most important first.
 CHECKS = (

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from ...config.sections import HealthConfig
+from ...records import Severity
 from ...text.format import plural
 from ..finding import FindingDraft
 from .state import GpuHealth, HealthState, Xid, about_gpu, at, figure, times
-
-if TYPE_CHECKING:
-    from ...config.sections import HealthConfig
-    from ...records import Severity
 
 
 def gpu_lost(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:

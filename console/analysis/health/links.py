@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ...config.sections import HealthConfig
+from ...records import Confidence
 from ...text.format import plural
 from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
 from .state import GpuHealth, HealthState, NicHealth, about_gpu, at, figure
-
-if TYPE_CHECKING:
-    from ...config.sections import HealthConfig
-    from ...records import Confidence
 
 #: Seconds. The agent reads the PCIe generation once a minute, and an idle GPU lowers it: after two readings under load
 #: the generation is final.

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ...config.sections import HealthConfig
+from ...records import Confidence
 from ...text.format import size
 from ..finding import FindingDraft
 from .state import HELD_BY, GpuHealth, HealthState, about_gpu, at, figure
-
-if TYPE_CHECKING:
-    from ...config.sections import HealthConfig
-    from ...records import Confidence
 
 #: Share of the window in which a GPU must have worked for its load to count.
 _LEAST_WORK: Final = 1 / 3

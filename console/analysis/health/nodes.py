@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ...config.sections import HealthConfig
 from ..finding import FindingDraft
 from .state import HealthState, NodeHealth
-
-if TYPE_CHECKING:
-    from ...config.sections import HealthConfig
 
 #: Compared versions: {name: record and field}.
 COMPARED: Final = {

@@ -10,21 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...records import (
-    AgentCost,
-    Confidence,
-    Gpu,
-    GpuDigest,
-    GpuEvent,
-    GpuInfo,
-    GpuLink,
-    GpuProcess,
-    Nic,
-    Node,
-    NodeState,
-    Rank,
-    Severity,
-)
+from ... import records
+from ...text.format import number
 from ..finding import FindingDraft
 
 #: Throttle reasons that indicate a cooling or power supply fault; power caps and application clocks do not.
@@ -44,7 +31,7 @@ MOST_NAMES: Final = 256
 class Xid:
     """One XID of one GPU: last event and count."""
 
-    event: GpuEvent
+    event: records.GpuEvent
     count: int = 1
 
 
@@ -60,13 +47,13 @@ class GpuHealth:
     node: str
     uuid: str
     window: Window
-    info: GpuInfo | None = None
-    gpu: Gpu | None = None
+    info: records.GpuInfo | None = None
+    gpu: records.Gpu | None = None
     at_s: float | None = None  # of the last sample, on the node's clock
     busy_since_s: float | None = None  # start of the current run of busy samples
-    links: dict[int, GpuLink] = field(default_factory=dict)
+    links: dict[int, records.GpuLink] = field(default_factory=dict)
     links_up: set[int] = field(default_factory=set)  # that were up at some time
-    processes: dict[int, GpuProcess] = field(default_factory=dict)
+    processes: dict[int, records.GpuProcess] = field(default_factory=dict)
     xids: dict[int, Xid] = field(default_factory=dict)
 
     @property
@@ -95,7 +82,7 @@ class GpuHealth:
 class NicHealth:
     """One port. The window's sums: `grown.COUNTER`."""
 
-    nic: Nic
+    nic: records.Nic
     window: Window
     was_up: bool = False
 
@@ -117,7 +104,7 @@ class ClockHealth:
     set_by_ns: int = 0
     set_at: int | None = None  # console time, ns; None: not stepped
 
-    def append(self, tick: AgentCost) -> None:
+    def append(self, tick: records.AgentCost) -> None:
         """Add the next tick of the same agent."""
         ahead_ns = tick.t - tick.mono
         moved_ns = ahead_ns - self.ahead_ns
@@ -134,11 +121,11 @@ class NodeHealth:
     """One node, with everything on it."""
 
     name: str
-    node: Node | None = None
-    state: NodeState | None = None
+    node: records.Node | None = None
+    state: records.NodeState | None = None
     gpus: dict[str, GpuHealth] = field(default_factory=dict)
     nics: dict[tuple[str, int], NicHealth] = field(default_factory=dict)
-    unopened: dict[int, GpuEvent] = field(default_factory=dict)  # GPUs that the driver lists but cannot open
+    unopened: dict[int, records.GpuEvent] = field(default_factory=dict)  # GPUs that the driver lists but cannot open
     xids_elsewhere: dict[tuple[str, int], Xid] = field(default_factory=dict)  # at PCI addresses without a known GPU
     nccl: dict[tuple[int, int], str] = field(default_factory=dict)  # of the ranks, by (pid, start_ticks)
     clock: ClockHealth | None = None
@@ -152,14 +139,15 @@ class HealthState:
         self.newest = 0
         self._window_s, self._busy_pct = window_s, busy_pct
         self._folds: dict[type, Callable[[Any], None]] = {
-            Node: self._node, NodeState: self._node_state, GpuInfo: self._gpu_info, Gpu: self._gpu,
-            GpuDigest: self._gpu_digest, GpuLink: self._gpu_link, GpuProcess: self._gpu_process,
-            GpuEvent: self._gpu_event, Nic: self._nic, Rank: self._rank, AgentCost: self._tick,
+            records.Node: self._node, records.NodeState: self._node_state, records.GpuInfo: self._gpu_info,
+            records.Gpu: self._gpu, records.GpuDigest: self._gpu_digest, records.GpuLink: self._gpu_link,
+            records.GpuProcess: self._gpu_process, records.GpuEvent: self._gpu_event, records.Nic: self._nic,
+            records.Rank: self._rank, records.AgentCost: self._tick,
         }  # fmt: skip
 
-    def add(self, records: Iterable[Any]) -> None:
+    def add(self, batch: Iterable[Any]) -> None:
         """Fold records in order of arrival; kinds without health data are ignored."""
-        for record in records:
+        for record in batch:
             fold = self._folds.get(type(record))
             if fold is not None:
                 self.newest = max(self.newest, record.rx)
@@ -184,13 +172,13 @@ class HealthState:
             health = self.nodes[name] = NodeHealth(name)
         return health
 
-    def _node_state(self, record: NodeState) -> None:
+    def _node_state(self, record: records.NodeState) -> None:
         if record.state == "removed":
             self.nodes.pop(record.node, None)
         else:
             self._of(record.node).state = record
 
-    def _node(self, record: Node) -> None:
+    def _node(self, record: records.Node) -> None:
         """Reset for a new agent run, which reports everything again; XIDs are kept unless the node rebooted."""
         of = self._of(record.node)
         before, of.node = of.node, record
@@ -213,14 +201,14 @@ class HealthState:
             health = gpus[uuid] = GpuHealth(node, uuid, Window(self._window_s))
         return health
 
-    def _gpu_info(self, record: GpuInfo) -> None:
+    def _gpu_info(self, record: records.GpuInfo) -> None:
         if record.parent is not None and record.lost is not None:
             self._of(record.node).gpus.pop(record.uuid, None)  # a removed MIG device
             return
         self._gpu_facts(record.node, record.uuid).info = record
         self._of(record.node).unopened.pop(record.index, None)
 
-    def _gpu(self, record: Gpu) -> None:
+    def _gpu(self, record: records.Gpu) -> None:
         of = self._gpu_facts(record.node, record.uuid)
         at_s = record.mono / 1e9
         passed = at_s - of.at_s if of.at_s is not None else 0.0
@@ -242,16 +230,16 @@ class HealthState:
         peaks = {"memory": float(record.mem_used_bytes)} if record.mem_used_bytes is not None else None
         of.window.add(at_s, sums, peaks)
 
-    def _is_busy(self, record: Gpu) -> bool:
+    def _is_busy(self, record: records.Gpu) -> bool:
         util = record.util_pct if record.util_pct is not None else record.sm_pct
         return util is not None and util >= self._busy_pct and "gpu_idle" not in record.clocks_event_reasons
 
-    def _gpu_digest(self, record: GpuDigest) -> None:
+    def _gpu_digest(self, record: records.GpuDigest) -> None:
         if record.mem_used_bytes is not None:
             of = self._gpu_facts(record.node, record.uuid)
             of.window.add(record.mono / 1e9, {}, {"memory": record.mem_used_bytes.max})
 
-    def _gpu_link(self, record: GpuLink) -> None:
+    def _gpu_link(self, record: records.GpuLink) -> None:
         of = self._gpu_facts(record.node, record.uuid)
         of.links[record.link] = record
         if record.up:
@@ -260,14 +248,14 @@ class HealthState:
             gained = {f"grown.{name}.{record.link}": float(gain) for name, gain in record.grown.items()}
             of.window.add(record.mono / 1e9, gained)
 
-    def _gpu_process(self, record: GpuProcess) -> None:
+    def _gpu_process(self, record: records.GpuProcess) -> None:
         processes = self._gpu_facts(record.node, record.uuid).processes
         if record.gone:
             processes.pop(record.pid, None)
         else:
             processes[record.pid] = record
 
-    def _gpu_event(self, record: GpuEvent) -> None:
+    def _gpu_event(self, record: records.GpuEvent) -> None:
         of = self._of(record.node)
         if record.event == "xid" and record.xid is not None:
             if record.uuid:
@@ -279,7 +267,7 @@ class HealthState:
         elif record.event == "back":
             self._gpu_facts(record.node, record.uuid).xids.clear()  # GPU was reset
 
-    def _nic(self, record: Nic) -> None:
+    def _nic(self, record: records.Nic) -> None:
         nics = self._of(record.node).nics
         key = (record.device, record.port)
         of = nics.get(key)
@@ -289,14 +277,14 @@ class HealthState:
         of.was_up = of.was_up or record.state in _UP
         of.window.add(record.mono / 1e9, {f"grown.{name}": float(gain) for name, gain in record.grown.items()})
 
-    def _tick(self, record: AgentCost) -> None:
+    def _tick(self, record: records.AgentCost) -> None:
         of = self._of(record.node)
         if of.clock is None or of.clock.agent != record.agent:  # after a reboot MONOTONIC_RAW begins anew
             of.clock = ClockHealth(record.agent, record.mono, record.t - record.mono)
         else:
             of.clock.append(record)
 
-    def _rank(self, record: Rank) -> None:
+    def _rank(self, record: records.Rank) -> None:
         versions = self._of(record.node).nccl
         key = (record.pid, record.start_ticks)
         if record.nccl is not None and record.status == "present":
@@ -306,8 +294,8 @@ class HealthState:
 
 
 def about_gpu(
-    gpu: GpuHealth, id: str, severity: Severity, text: str, evidence: list[str], *,
-    confidence: Confidence = "certain", rank: str = "", parts: tuple[str, ...] = (),
+    gpu: GpuHealth, id: str, severity: records.Severity, text: str, evidence: list[str], *,
+    confidence: records.Confidence = "certain", rank: str = "", parts: tuple[str, ...] = (),
 ) -> FindingDraft:  # fmt: skip
     """A finding on one GPU; `evidence` lines are "record.field value". `rank` becomes a culprit, too."""
     sim = "SIM " if gpu.is_simulated else ""
@@ -326,11 +314,7 @@ def figure(value: object) -> str:
     """A number with thousands separators and at most one decimal."""
     if value is None:
         return "unknown"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    if float(value).is_integer() or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}"
+    return str(value) if isinstance(value, bool) or not isinstance(value, int | float) else number(value)
 
 
 def times(count: int) -> str:
@@ -338,7 +322,7 @@ def times(count: int) -> str:
     return f", {count} times" if count > 1 else ""
 
 
-def _of_work(record: Gpu, passed: float) -> dict[str, float]:
+def _of_work(record: records.Gpu, passed: float) -> dict[str, float]:
     """Window sums of a GPU that was busy for `passed` seconds."""
     sums = {"busy": passed}
     if record.power_w is not None:
@@ -354,7 +338,7 @@ def _of_work(record: Gpu, passed: float) -> dict[str, float]:
     return sums
 
 
-def _count_in(xids: dict[Any, Xid], key: Any, record: GpuEvent) -> None:
+def _count_in(xids: dict[Any, Xid], key: Any, record: records.GpuEvent) -> None:
     earlier = xids.get(key)
     xids[key] = Xid(record, earlier.count + 1 if earlier else 1)
 

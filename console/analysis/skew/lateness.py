@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, lgamma, log
@@ -67,15 +67,11 @@ def lateness(sync_point: SyncPoint) -> Lateness:
     middle = int(median(arrival.instant.ns for arrival in arrivals))
     ranks = tuple(
         RankLateness(
-            arrival.rank,
-            arrival.node,
-            arrival.instant.ns - first.instant.ns,
-            arrival.instant.ns - middle,
-            apart_bound(first, arrival),
-            newest.instant.ns - arrival.instant.ns,
+            arrival.rank, arrival.node, arrival.instant.ns - first.instant.ns, arrival.instant.ns - middle,
+            apart_bound(first, arrival), newest.instant.ns - arrival.instant.ns,
         )
         for arrival in arrivals
-    )
+    )  # fmt: skip
     cut = _cut(arrivals)
     if cut is None:
         return Lateness(sync_point, ranks, (), newest.instant.ns - first.instant.ns, apart_bound(first, newest))
@@ -224,11 +220,10 @@ def _skew(job: str, attempt: int, sync_points: Sequence[SyncPoint]) -> JobSkew:
             by_rank[late.rank].append((point, late))
     ranks = [_rank(job, attempt, rank, own, len(by_rank)) for rank, own in by_rank.items()]
     ranks.sort(key=lambda point: (not point.is_culprit, -point.caused_gpu_s, -point.median_ns, point.rank))
-    nodes = {rank: own[-1][1].node for rank, own in by_rank.items()}
     groups = {point.sync_point.group for point in analysed}
     return JobSkew(
         job, attempt, tuple(ranks), analysed, sum(not point.is_whole for point in ordered),
-        _shares(analysed, {rank: (node,) for rank, node in nodes.items()}),
+        _node_shares(analysed, {rank: own[-1][1].node for rank, own in by_rank.items()}),
         tuple(_group_share(group, analysed) for group in sorted(groups)),
     )  # fmt: skip
 
@@ -277,29 +272,21 @@ def binomial_tail(trials: int, least: int, share: float) -> float:
     return min(1.0, sum(exp(log_term) for log_term in logs))
 
 
-def _shares(analysed: Sequence[Lateness], names: Mapping[int, Sequence[str]]) -> tuple[Share, ...]:
+def _node_shares(analysed: Sequence[Lateness], node_of: Mapping[int, str]) -> tuple[Share, ...]:
     last: dict[str, int] = defaultdict(int)
     caused: dict[str, float] = defaultdict(float)
-    ranks: dict[str, int] = defaultdict(int)
-    for own in names.values():
-        for name in own:
-            ranks[name] += 1
     for point in analysed:
-        for name in {name for rank in point.last for name in names.get(rank, ())}:
-            last[name] += 1
+        for node in {node_of[rank] for rank in point.last}:
+            last[node] += 1
         for rank in point.last:
-            for name in names.get(rank, ()):
-                caused[name] += point.caused_ns / len(point.last) / 1e9
-    shares = [Share(name, ranks[name], last[name], caused[name]) for name in ranks]
-    return tuple(sorted(shares, key=lambda point: (-point.caused_gpu_s, -point.last, point.name)))
+            caused[node_of[rank]] += point.caused_ns / len(point.last) / 1e9
+    ranks = Counter(node_of.values())
+    shares = [Share(node, count, last[node], caused[node]) for node, count in ranks.items()]
+    return tuple(sorted(shares, key=lambda share: (-share.caused_gpu_s, -share.last, share.name)))
 
 
 def _group_share(group: str, analysed: Sequence[Lateness]) -> Share:
     own = [point for point in analysed if point.sync_point.group == group]
     members = {late.rank for point in own for late in point.ranks}
-    return Share(
-        group,
-        len(members),
-        sum(point.is_resolved for point in own),
-        sum(point.caused_ns for point in own) / 1e9,
-    )
+    resolved, caused_ns = sum(point.is_resolved for point in own), sum(point.caused_ns for point in own)
+    return Share(group, len(members), resolved, caused_ns / 1e9)

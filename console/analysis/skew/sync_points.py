@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from ...records import Collective, PgStatus, Stack
 from ..clock.model import ClusterInstant, CommonClock
@@ -221,20 +221,8 @@ def capture_sync_points(stacks: Iterable[Stack], clock: CommonClock) -> list[Syn
     return points
 
 
-class StepReading(Protocol):
-    """First reading of a step by one rank."""
-
-    @property
-    def step(self) -> int:
-        """Step number."""
-
-    @property
-    def before(self) -> int:
-        """Previous reading, MONOTONIC_RAW of the node, ns."""
-
-    @property
-    def mono(self) -> int:
-        """This reading, MONOTONIC_RAW of the node, ns."""
+#: First reading of a step by one rank: (step, previous reading, this reading), MONOTONIC_RAW of the node, ns.
+StepReading = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,10 +244,10 @@ def step_sync_points(progress: Mapping[RankKey, StepProgress], clock: CommonCloc
     sizes: dict[tuple[str, int], int] = defaultdict(int)
     for (job, attempt, rank), rank_progress in progress.items():
         sizes[job, attempt] += 1
-        for seen in rank_progress.seen:
-            instant = _between(clock, rank_progress.node, seen)
+        for step, before, mono in rank_progress.seen:
+            instant = _between(clock, rank_progress.node, before, mono)
             if instant is not None:
-                arrivals[job, attempt, seen.step].append(Arrival(rank, rank_progress.node, instant))
+                arrivals[job, attempt, step].append(Arrival(rank, rank_progress.node, instant))
     return [
         SyncPoint(
             "step", job, attempt, "", "step", step, tuple(sorted(reached, key=lambda arrival: arrival.instant.ns)),
@@ -270,6 +258,6 @@ def step_sync_points(progress: Mapping[RankKey, StepProgress], clock: CommonCloc
     ]  # fmt: skip
 
 
-def _between(clock: CommonClock, node: str, seen: StepReading) -> ClusterInstant | None:
-    instant = clock.to_cluster(node, (seen.before + seen.mono) // 2)
-    return None if instant is None else ClusterInstant(instant.ns, instant.bound_ns + (seen.mono - seen.before) // 2)
+def _between(clock: CommonClock, node: str, before: int, mono: int) -> ClusterInstant | None:
+    instant = clock.to_cluster(node, (before + mono) // 2)
+    return None if instant is None else ClusterInstant(instant.ns, instant.bound_ns + (mono - before) // 2)

@@ -234,14 +234,14 @@ def _group(key: _Key, members: _Gathered) -> StackGroup:
 
 def _step(traces: Iterable[CallPath], depth: int, values: Values) -> StackStep:
     frames = [trace.frames[depth] for trace in traces]
-    name = max((frame.function for frame in frames), key=fullest)
-    file = min(frame.file.rsplit("/", 1)[-1] for frame in frames)
-    return StackStep(name, file, tuple(sorted({frame.line for frame in frames})), values)
+    return _merged([(frame.function, frame.file.rsplit("/", 1)[-1], (frame.line,)) for frame in frames], values)
 
 
-def fullest(function: str) -> tuple[int, str]:
-    """Sort key that prefers qualified to bare names."""
-    return len(function), function
+def _merged(steps: Sequence[tuple[str, str, tuple[int, ...]]], values: Values) -> StackStep:
+    """One step of (function, file, lines) of equal calls, with the longest name: a qualified one rather than a bare."""
+    function = max((name for name, _, _ in steps), key=lambda name: (len(name), name))
+    lines = {line for _, _, lines in steps for line in lines}
+    return StackStep(function, min(file for _, file, _ in steps), tuple(sorted(lines)), values)
 
 
 def _order(group: StackGroup) -> tuple[bool, str, int, tuple[int, ...], str]:
@@ -273,13 +273,8 @@ def _branches(groups: Sequence[StackGroup], depth: int) -> list[StackBranch]:
             apart[group.calls[depth], group.path[depth].values, cls].append(group)
     branches = []
     for (_, values, cls), inside in apart.items():
-        steps = [group.path[depth] for group in inside]
-        step = StackStep(
-            max((step.function for step in steps), key=fullest),
-            min(step.file for step in steps),
-            tuple(sorted({line for step in steps for line in step.lines})),
-            values,
-        )
+        steps = [(step.function, step.file, step.lines) for group in inside for step in (group.path[depth],)]
+        step = _merged(steps, values)
         ranks = tuple(sorted({rank for group in inside for rank in group.ranks}))
         branches.append(StackBranch(step, cls, ranks, _branches(inside, depth + 1) if cls is None else []))
     return sorted(branches, key=_size)

@@ -57,8 +57,7 @@ class NodeClass:
     @property
     def title(self) -> str:
         """`8 × NVIDIA H100 80GB HBM3, 4 NICs`."""
-        names = Counter(gpu.name or "GPU" for gpu in self.model.gpus)
-        gpus = ", ".join(f"{count} × {name}" for name, count in sorted(names.items())) or "no GPU"
+        gpus = _counted(self.model)
         count = len(self.model.nics)
         return f"{gpus}, {count} NIC{'s' * (count != 1)}" if count else gpus
 

@@ -68,8 +68,14 @@ def _culprits(difference: Difference, made: NodeClass) -> tuple[str, ...]:
     """Devices of a device trait, else the nodes."""
     if not difference.devices or difference.aspect in ("relation", "devices"):
         return difference.nodes
-    names = {device.label: f"gpu{device.info.index}" if device.info else device.name for device in made.model.devices}
-    return tuple(f"{node}:{names.get(label, label)}" for node in difference.nodes for label in difference.devices)
+    names = [_name(made.model, label) or label for label in difference.devices]
+    return tuple(f"{node}:{name}" for node in difference.nodes for name in names)
+
+
+def _name(topology: NodeTopology | None, label: str) -> str | None:
+    """Device name in findings: gpu4, mlx5_0."""
+    device = next((device for device in topology.devices if device.label == label), None) if topology else None
+    return None if device is None else f"gpu{device.info.index}" if device.info else device.name
 
 
 class ReportedFindings:
@@ -108,7 +114,7 @@ class ReportedFindings:
         """Whether a finding reports that trait of the device, or of the node."""
         if difference.aspect == "driver":
             return "driver" in self._parts.get(("version_skew", node), ())
-        name = self._name(node, label)
+        name = _name(self._nodes.get(node), label)
         if difference.trait == "PCIe width":
             return "width" in self._parts.get(("pcie_degraded", f"{node}:{name}"), ())
         if difference.aspect == "nic" and difference.trait.startswith("state"):
@@ -131,14 +137,6 @@ class ReportedFindings:
         links = [link for link in self._nodes[node].links if link.type == "nvlink" and link.a.id == gpu.vertex.id
                  and (link.b.id == peer.vertex.id or link.b.kind in ("switch", "unknown"))]  # fmt: skip
         return {str(number) for link in links for number in link.links if number not in link.up} & down
-
-    def _name(self, node: str, label: str) -> str | None:
-        """Device name in findings: gpu4, mlx5_0."""
-        devices = self._nodes[node].devices if node in self._nodes else ()
-        device = next((device for device in devices if device.label == label), None)
-        if device is None:
-            return None
-        return f"gpu{device.info.index}" if device.info else device.name
 
 
 def _bonded(word: str) -> int | None:

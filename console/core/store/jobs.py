@@ -8,7 +8,7 @@ from typing import Final
 
 from ...records import Job, JobNode, Log
 from ...records.kinds import SPECS
-from ..versioned_table import Table
+from ..versioned_table import Table, newer
 
 #: Output records kept, and characters in them; the whole output is in files on the nodes.
 OUTPUT: Final = SPECS[Log].kept_total or 0
@@ -36,12 +36,7 @@ class JobOutput:
 
     def since(self, version: int) -> list[Log]:
         """Output that arrived after a store version, oldest first."""
-        records = []
-        for changed, record in reversed(self._kept):
-            if changed <= version:
-                break
-            records.append(record)
-        return records[::-1]
+        return newer(self._kept, version)
 
     def copied(self) -> JobOutput:
         """A copy."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...records import RankStat
 
@@ -21,8 +21,7 @@ MOST_RANKS: Final = 1_024
 RankKey = tuple[str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class StepSeen:
+class StepSeen(NamedTuple):
     """A rank was first seen at a step at `mono`, and was last seen before it at `before`: it came in between."""
 
     step: int

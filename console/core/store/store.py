@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ... import records
 from ...records.kinds import EVENTS, SPECS, identity, is_event, is_gone
-from ..versioned_table import Table
+from ..versioned_table import Table, newer
 from .captures import CaptureTable
 from .clocks import ClockTables
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankTable, RetainedEntries
@@ -116,12 +116,7 @@ class Store:
 
     def events_since(self, version: int) -> list[records.Record]:
         """Events of the batches after that version, oldest first."""
-        newer = []
-        for changed, record in reversed(self.events):
-            if changed <= version:
-                break
-            newer.append(record)
-        return newer[::-1]
+        return newer(self.events, version)
 
     def take_past(self, other: Store) -> None:
         """Take history, steps, idle times and missing entities from another store of the same instant."""
