@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -127,11 +127,6 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         return self.views.view
 
     @property
-    def opened_views(self) -> Mapping[str, View]:
-        """The views that exist, by name."""
-        return self.views.opened
-
-    @property
     def current_view(self) -> str:
         """Name of the view on the screen."""
         return self.views.current
@@ -139,7 +134,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     @property
     def selected_node(self) -> str | None:
         """The node under the cursor of the view on the screen."""
-        return self.view.selected_node if self.opened_views else None
+        return self.view.selected_node if self.views.opened else None
 
     async def show_view(self, name: str) -> None:
         """Open a view."""
@@ -155,7 +150,6 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
 
         await self.views.recreate(swap)
         self.frames.draw()
-        self.call_after_refresh(self.views.mount_rest)
 
     # -- screen ------------------------------------------------------------------------------------------------------
 
@@ -188,7 +182,6 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.app_resume_signal.subscribe(self, self.repaint)
         if self._on_start is not None:
             await self._on_start()
-        self.call_after_refresh(self.views.mount_rest)
 
     def on_unmount(self) -> None:
         self.queries.client.close()
@@ -208,8 +201,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     def _view_shown(self, name: str) -> None:
         self._tabs.show(name)
         self._control.want_clocks("screen", name in _CLOCK_VIEWS)
-        if not self.frames.is_frozen:
-            self.view.show_snapshot(self.frame)
+        self.view.show_snapshot(self.frame)
 
     def draw_bars(self, frame: ScreenSnapshot) -> None:
         """Draw header and footer."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -21,10 +21,10 @@ from ..text.atomic_files import make_folder, write_atomically
 from ..text.sanitize import pretty
 from .controllers.controller import AppHost, Controller
 from .controllers.theming import ThemeController
+from .controllers.view_switcher import ViewSwitcher
 from .dialogs.prompts import Confirm
 from .models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 from .theme.themes import DEFAULT
-from .views.base import View
 
 #: Seconds between two checks for changes.
 SAVE_EVERY_S = 1.0
@@ -121,13 +121,8 @@ class UiStateHost(AppHost, Protocol):
         ...
 
     @property
-    def view(self) -> View:
-        """The view on the screen."""
-        ...
-
-    @property
-    def opened_views(self) -> Mapping[str, View]:
-        """The views that exist, by name."""
+    def views(self) -> ViewSwitcher:
+        """The views."""
         ...
 
 
@@ -157,9 +152,8 @@ class UiStateController(Controller):
 
     def _current(self) -> UiState:
         """The present state; of views that were not opened, the stored one."""
-        views: dict[str, Arrangement] = dict(self.stored.views)
-        views |= {name: view.arrangement for name, view in self._app.opened_views.items()}
-        view = self._app.view.id or ""
+        views = self.stored.views | self._app.views.arrangements
+        view = self._app.views.current
         return UiState(
             view if view != self._first else "", self._app.themes.chosen,
             {name: arrangement for name, arrangement in views.items() if arrangement != DEFAULT_ARRANGEMENT},
@@ -182,7 +176,7 @@ class UiStateController(Controller):
 
     def close(self) -> None:
         """Write what changed since the last `save`."""
-        if self._app.opened_views and self._file.has_path:
+        if self._app.views.opened and self._file.has_path:
             current = self._current()
             if current != self._written:
                 self._file.write(current)
@@ -201,8 +195,7 @@ class UiStateController(Controller):
             self._warn(f"stored UI state was not reset: {problem}")
         self._app.themes.use(DEFAULT)
         self._app.themes.chosen = ""
-        for view in self._app.opened_views.values():
-            view.restore(DEFAULT_ARRANGEMENT)
+        self._app.views.reset_arrangements()
         self._app.notify("layout reset", timeout=3, markup=False)
 
     def _warn(self, text: str) -> None:

@@ -9,13 +9,14 @@ from waiting import settle
 from gconsole.tui.widgets.line_view import LineView
 
 
+@pytest.mark.parametrize("rounds", [2, pytest.param(5, marks=pytest.mark.full)])
 @pytest.mark.parametrize("key", ["", "question_mark", "e", "ctrl+p"], ids=["view", "keys", "export", "palette"])
-async def test_after_a_new_size_the_view_is_laid_out_under_a_dialog_too(key: str):
+async def test_after_a_new_size_the_view_is_laid_out_under_a_dialog_too(key: str, rounds: int):
     async with busy_night().app().run_test(size=(60, 20), notifications=True) as pilot:
         await settle(pilot)
         await pilot.press(*[key] * bool(key))
         view = pilot.app.screen_stack[0]
-        for _ in range(5):
+        for _ in range(rounds):
             for size in ((80, 24), (120, 40), (60, 20)):
                 await pilot.resize_terminal(*size)
                 await settle(pilot)

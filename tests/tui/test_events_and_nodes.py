@@ -10,7 +10,7 @@ from fake_cluster import Cluster
 from pictures import assert_rectangular
 from running import running
 from textual.widgets import Input
-from waiting import frames, screen, shows, until
+from waiting import frames, screen, settle, shows, until
 
 from gconsole.records import Host, Log
 from gconsole.tui.app import ConsoleApp
@@ -110,7 +110,7 @@ class TestEvents:
 
     async def test_before_anything_happened_it_says_so(self):
         async with Cluster().app().run_test(size=SIZE) as pilot:
-            await until(pilot, lambda: len(pilot.app.opened_views) == 11)  # type: ignore[attr-defined]
+            await settle(pilot)
             await pilot.press("8")
             await shows(pilot, "no events yet")
 

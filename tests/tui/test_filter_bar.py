@@ -165,14 +165,15 @@ class TestVocabulary:
     async def test_ranks_are_found_by_node_tag_gpu_and_simulation(self):
         cluster = demo()
         cluster.rank("demo-ring", 9, "node2", 10, gpu="GPU-node2-1")
-        for text, numbers in (
-            ("node:node[2-3]", [2, 3, 4, 5, 9]), ("util:<10", [1, 7]), ("gpu_util:55 pid:40009", [9]),
-            ("-simulated", []),
-            ("simulated rank:0", [0]), ("job:ring rank:<1", [0]), ("state:ok gpu:none", []), ("mem:>44G rank:1", [1]),
-        ):  # fmt: skip
-            async with cluster.app().run_test(size=SIZE) as pilot:
+        async with cluster.app().run_test(size=SIZE) as pilot:
+            for text, numbers in (
+                ("node:node[2-3]", [2, 3, 4, 5, 9]), ("util:<10", [1, 7]), ("gpu_util:55 pid:40009", [9]),
+                ("-simulated", []), ("simulated rank:0", [0]), ("job:ring rank:<1", [0]), ("state:ok gpu:none", []),
+                ("mem:>44G rank:1", [1]),
+            ):  # fmt: skip
                 await type_filter(pilot, text)
                 await until(pilot, lambda numbers=numbers: listed(pilot) == numbers, text)
+                await pilot.press("escape")  # clears the filter
 
     async def test_the_state_of_a_rank_is_its_word_or_how_bad_it_is(self):
         cluster = demo()

@@ -10,7 +10,7 @@ from fake_cluster import Cluster
 from running import running
 from textual.command import CommandPalette
 from textual.pilot import Pilot
-from waiting import accept, frames, screen, shows, until
+from waiting import accept, frames, screen, settle, shows, until
 
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.columns import ColumnsDialog
@@ -55,10 +55,10 @@ class TestTheTable:
 
     async def test_every_action_exists_where_it_is_bound(self):
         app = demo().app()
-        async with running(app):
+        async with running(app, *(row.key for row in VIEWS), VIEWS[0].key):
             targets = {
-                **{view.scope: view for view in app.opened_views.values()}, "app": app,
-                "lines": app.view.initial_focus(), "list": app.opened_views["ranks"], "columns": ColumnsDialog,
+                **{view.scope: view for view in app.views.opened.values()}, "app": app,
+                "lines": app.view.initial_focus(), "list": app.views.opened["ranks"], "columns": ColumnsDialog,
                 "prompt": Prompt, "confirm": Confirm, "filter": FilterLine, "progress": Progress,
                 "gallery": Gallery, "export": ExportDialog, "replay": ReplayApp, "sql": SqlText, "diff": DiffScreen,
             }  # fmt: skip
@@ -177,15 +177,9 @@ class TestRanks:
         cluster = Cluster("node1")
         cluster.up()
         async with cluster.app().run_test(size=SIZE) as pilot:
-            await settle_without_ranks(pilot)
+            await settle(pilot)
             await pilot.press("2")
             await shows(pilot, "No jobs on these nodes.")
-
-
-async def settle_without_ranks(pilot: Pilot[None]) -> None:
-    app = pilot.app
-    assert isinstance(app, ConsoleApp)
-    await until(pilot, lambda: len(app.opened_views) == len(VIEWS))
 
 
 class TestEverywhere:

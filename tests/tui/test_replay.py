@@ -72,7 +72,7 @@ async def test_the_header_says_that_it_is_a_replay_and_when(player):
         await shows(pilot, "00:10:00")
 
 
-async def test_views_that_come_while_all_are_made_anew_do_not_stay(player, monkeypatch):
+async def test_a_view_that_is_opened_while_all_are_made_anew_is_made_anew_too(player, monkeypatch):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         stage, came = pilot.app.views.stage, []
@@ -82,13 +82,29 @@ async def test_views_that_come_while_all_are_made_anew_do_not_stay(player, monke
             await remove()
             if not came:
                 came.append(True)
-                await pilot.app.views.mount_rest()  # which the picture before this one had asked for
+                await pilot.app.views.action_show("ranks")
 
         monkeypatch.setattr(stage, "remove_children", remove_while_others_come)
         await pilot.press("right_square_bracket")
-        await until(pilot, lambda: came and pilot.app.views.is_complete, "every view")
+        await until(pilot, lambda: came and pilot.app.current_view == "ranks", "the view")
+        await settle(pilot)
         assert minute_of(player) == 3
-        assert set(stage.children) == set(pilot.app.opened_views.values())
+        assert set(stage.children) == set(pilot.app.views.opened.values())
+
+
+async def test_two_jumps_keep_how_a_view_is_arranged_that_was_not_opened_in_between(player):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        await pilot.press("2", "slash", *"rank:0", "enter", "1")
+        arranged = pilot.app.views.arrangements["ranks"]
+        assert "rank:0" in str(arranged)
+        for minute in (3, 5):
+            await pilot.press("right_square_bracket")
+            await until(pilot, lambda minute=minute: minute_of(player) == minute)
+            await settle(pilot)
+        assert "ranks" not in pilot.app.views.opened
+        await pilot.press("2")
+        assert pilot.app.view.arrangement == arranged
 
 
 async def test_brackets_go_from_event_to_event_and_the_views_show_what_was_true_then(player):

@@ -195,7 +195,7 @@ def models(app: ConsoleApp) -> dict[str, object]:
         "events": [frame.events.find(number) for number in range(frame.events.end)],
         "offers to save": [[(sheet.what, table_export.rows_as_json(sheet.kind,
             sheet.rows)) for sheet in view.export_tables()]
-                           for view in app.opened_views.values()],
+                           for view in app.views.opened.values()],
     }  # fmt: skip
 
 

@@ -103,7 +103,7 @@ class FrameController(Controller):
 
     @property
     def is_current(self) -> bool:
-        """Whether every view is mounted and everything on the screen is derived from the store's newest data."""
+        """Whether everything on the screen is derived from the store's newest data."""
         frame, clocks, jobs = self.frame, self._clocks, self.job_fold
         clocks_are_current = (
             clocks.is_current(with_skew=self._shows_lateness)
@@ -111,7 +111,7 @@ class FrameController(Controller):
             and frame.skew is clocks.skew
         )
         is_folded = jobs.is_current and frame.jobs is jobs.value and self._app.captures.is_current
-        return self._app.views.is_complete and is_folded and (self.is_frozen or clocks_are_current)
+        return is_folded and (self.is_frozen or clocks_are_current)
 
     @property
     def _shows_lateness(self) -> bool:
@@ -165,9 +165,7 @@ class FrameController(Controller):
             self._frozen = None
         else:
             self._frozen = self.frame = self.frame.frozen_copy()
-            for view in self._app.views.opened.values():
-                if view.is_mounted:
-                    view.show_snapshot(self.frame)  # all views show the same instant, whichever is opened later
+            self._app.views.view.show_snapshot(self.frame)
         self.draw()
 
 

@@ -1,4 +1,4 @@
-"""Views: each is created once, one is on the screen, and keys and links switch between them."""
+"""Views: each is created when it is first opened, one is on the screen, and keys and links switch between them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from textual.app import App
 from textual.containers import Container
 
-from ..models.list_kind import Arrangement
+from ..models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 from ..views.base import View
 from ..views.gpus.view import GpusView
 from ..views.nodes.view import NodesView
@@ -33,7 +33,7 @@ class ViewSwitcher(Controller):
         self._app, self._stored, self._on_shown = app, stored, on_shown
         self.current = first
         self._views: dict[str, View] = {}
-        self._arrangements: dict[str, Arrangement] = {}  # of views over the previous store
+        self._arrangements: dict[str, Arrangement] = {}  # of views over previous stores
         self.stage: Container | None = None
 
     @property
@@ -47,9 +47,9 @@ class ViewSwitcher(Controller):
         return self._views
 
     @property
-    def is_complete(self) -> bool:
-        """Whether every view is mounted; the first paint does not wait for those it does not show."""
-        return all(row.name in self._views and self._views[row.name].is_mounted for row in VIEWS)
+    def arrangements(self) -> dict[str, Arrangement]:
+        """The arrangements of all views that were opened, by name."""
+        return self._arrangements | {name: view.arrangement for name, view in self._views.items()}
 
     def get(self, name: str) -> View:
         """The view of that name, created if needed."""
@@ -60,16 +60,16 @@ class ViewSwitcher(Controller):
             self._views[name].restore(self._arrangements.get(name) or self._stored().of(name))
         return self._views[name]
 
-    async def mount_rest(self) -> None:
-        """Mount the views that are not yet, after the first paint, so that opening one only shows it."""
-        if self.stage is not None:
-            views = [self.get(row.name) for row in VIEWS]
-            await self.stage.mount_all(view for view in views if not view.is_attached)
+    def reset_arrangements(self) -> None:
+        """Arrange every view as it is by default."""
+        self._arrangements = {}
+        for view in self._views.values():
+            view.restore(DEFAULT_ARRANGEMENT)
 
     async def recreate(self, swap: Callable[[], object]) -> None:
         """Create all views anew, arranged as they were; `swap` exchanges what they show in between."""
         assert self.stage is not None
-        self._arrangements = {name: view.arrangement for name, view in self._views.items()}
+        self._arrangements = self.arrangements
         with self._app.batch_update():  # views that are being removed are not painted
             while self.stage.children:  # a mount may complete during the removal of the others
                 await self.stage.remove_children()
