@@ -20,7 +20,7 @@ from ..fleet.fleet import Fleet
 from ..monitor import watch
 from ..monitor.clock_estimator import ClockEstimator, measure
 from ..monitor.clock_jsonl import ClockLines
-from ..monitor.diagnose import Diagnosis
+from ..monitor.hang import Diagnosis
 from ..runtime import Console, freeze_imported_modules, sessions_folder_of
 from ..session.format.layout import Session, named
 from ..session.format.pseudonyms import Pseudonyms, key_of_this_user

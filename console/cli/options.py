@@ -20,7 +20,7 @@ from ..text.timespec import TimeSpecError, duration_s
 
 if TYPE_CHECKING:
     from ..core.control import CaptureRequest
-    from ..monitor.diagnose import Diagnosis
+    from ..monitor.hang import Diagnosis
     from .output import StackOutput
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -187,7 +187,7 @@ def capture_order(
         raise click.UsageError("--native and --no-native require --diagnose")
     variables = comma_words(names or "")
     from ..core.control import CaptureRequest, new_capture
-    from ..monitor.diagnose import Diagnosis
+    from ..monitor.hang import Diagnosis
 
     if diagnose:
         return Diagnosis(samples, every_s, native, variables, flight_pipe)

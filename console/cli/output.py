@@ -14,6 +14,7 @@ from ..analysis.stacks.fold import PLAIN, Shape
 from ..analysis.stacks.frame_models import BadModel, parse_model
 from ..core.bus import Hub, Sink
 from ..core.store import Store
+from ..monitor.captures import newest_of
 from ..monitor.hang import hang_models, newest_communications, verdict_findings
 from ..monitor.skew import skew_of
 from ..present.clocks import clock_rows, clocks_text
@@ -21,7 +22,6 @@ from ..present.collectives import collectives_text
 from ..present.skew import skew_text
 from ..present.stacks import captures_text
 from ..present.verdict import verdict_text
-from ..report.captures import newest_of
 from ..session.export.stacks import STACK_FORMATS
 from ..session.format import reader
 from ..session.format.layout import Session, find, sessions_folder

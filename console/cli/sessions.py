@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..text import format
+from ..text.cells import table
 from ..text.sanitize import pretty, printable
-from ..text.table import table
 from .options import json_option, session_argument, sessions_folder, usage_errors
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..text.cells import table
 from ..text.format import plural
-from ..text.table import table
 from .document import Entry
 from .model import Config, Setting, one_line
 from .nodeset import fold

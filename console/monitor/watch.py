@@ -14,9 +14,8 @@ from ..core.control import CaptureRequest, Control
 from ..core.store import Store
 from ..records import Failure, Log, NodeState, Record
 from ..text.sanitize import printable
-from .diagnose import Diagnosis, diagnose
 from .finding_tracker import FindingTracker
-from .hang import verdict_findings
+from .hang import Diagnosis, diagnose, verdict_findings
 from .topology import TopologyFindings, TopologyFold
 
 #: Seconds between checks of progress and end conditions; records are folded as they arrive.

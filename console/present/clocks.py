@@ -8,13 +8,11 @@ from typing import Final
 from ..core.store.clocks import ClockTables
 from ..records import ClockCost, ClockNode, ClockSource, ClockWindow, GpuClock
 from ..text import format
-from ..text.cells import clean
+from ..text.cells import clean, table
 from ..text.format import micro
 from ..text.nodeset_fold import natural
 from ..text.sanitize import printable
-from ..text.table import table
-from .spans import Line, Span, cut
-from .status import GLYPHS, Status
+from .spans import GLYPHS, Line, Span, Status, cut
 
 #: ns. Older results are stale: three background windows.
 STALE_NS: Final = 180_000_000_000

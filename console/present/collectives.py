@@ -11,8 +11,7 @@ from ..analysis.collectives.traffic import TrafficMatrix
 from ..text import format
 from ..text.cells import clean, fit
 from ..text.nodeset_fold import fold_numbers
-from .spans import Line, Span, as_text, cut, plain, wrapped
-from .status import GLYPHS, confidence_word
+from .spans import GLYPHS, Line, Span, as_text, confidence_word, cut, plain, wrapped
 
 #: Ranks. Larger matrices are only in the report.
 _MAX_RANKS = 24

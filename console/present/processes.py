@@ -8,10 +8,10 @@ import msgspec
 
 from ..core.store import Store
 from ..records import Process
+from ..text.cells import table
 from ..text.nodeset_fold import fold, fold_ranks
 from ..text.sanitize import pretty, printable
 from ..text.secrets import without_secrets
-from ..text.table import table
 
 #: Display order of roles.
 _ROLES = ("launcher", "rank", "dataloader_worker", "compile_worker", "child", "gpu", "python")

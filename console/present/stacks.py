@@ -11,8 +11,7 @@ from ..core.store import CaptureNow
 from ..text.cells import clean, width_of
 from ..text.format import plural
 from ..text.nodeset_fold import fold_numbers
-from .spans import Line, Span, TreeNode, as_text, cut, plain
-from .status import GLYPHS, state_word
+from .spans import GLYPHS, Line, Span, TreeNode, as_text, cut, plain, state_word
 
 #: Deeper branches are not indented further in text.
 _DEEPEST: Final = 20

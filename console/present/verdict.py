@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from ..analysis.hang.verdict import Culprit, State, Verdict
 from ..text.cells import clean, width_of
 from ..text.format import UNKNOWN, plural
-from .spans import Line, Span, as_text, plain, wrapped
-from .status import GLYPHS, Status, confidence_word, state_word
+from .spans import GLYPHS, Line, Span, Status, as_text, confidence_word, plain, state_word, wrapped
 
 #: Status of each verdict state, the worst first: the order in which jobs are listed.
 VERDICT_STATUS: Final[dict[State, Status]] = {

@@ -10,12 +10,12 @@ from ..analysis.finding import IDS
 from ..analysis.hang.verdict import Verdict
 from ..analysis.skew.findings import SkewSnapshot
 from ..core.store import Store
+from ..monitor.captures import CaptureLine, capture_lines, is_partial
 from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.skew import skew_of
 from ..text.format import iso
 from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
 from ..text.sanitize import pretty, printable
-from .captures import CaptureLine, capture_lines, is_partial
 from .collectives import CollectivesLine, collectives_line
 from .findings import RANKING, FindingLine, finding_lines
 from .nodes import (

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..analysis.topology.classes import NodeClass
 from ..analysis.topology.node import NodeTopology
+from ..text.cells import table
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
-from ..text.table import table
 from .groups import group_lines, unknown_lines
 from .pair_queries import pair_lines
 from .snapshot import TopologySnapshot

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..analysis.topology.bandwidth import Bandwidth, of_nvlinks, own_link, uplink
-from ..analysis.topology.link_graph import Vertex
+from ..analysis.topology.link_graph import Bandwidth, Vertex, of_nvlinks, own_link, uplink
 from ..analysis.topology.node import Device, NodeTopology
 from ..records import Link, Nic
 from ..text import format

@@ -9,8 +9,7 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ..present.spans import Line, Span, TreeNode, glyph
-from ..present.status import GLYPHS
+from ..present.spans import GLYPHS, Line, Span, TreeNode, glyph
 from .base_app import BaseApp
 from .keymap.actions import bindings, in_scope
 from .models.error_bar import Lane

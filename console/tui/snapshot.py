@@ -13,7 +13,7 @@ from ..core.versioned_table import Table
 from ..launch.state import JobStatus, job_statuses
 from ..monitor.topology import TopologyFold
 from ..present.clocks import NO_CLOCKS, ClockSummary
-from ..present.status import SEVERITY_STATUS, Status
+from ..present.spans import SEVERITY_STATUS, Status
 from ..records import Finding, GpuLink, GpuProcess, Process
 from ..text.nodeset_fold import natural
 from .models.header import Header, RecordingStatus

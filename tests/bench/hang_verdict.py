@@ -18,8 +18,7 @@ from rig.detect import tool
 from gconsole.analysis.hang.diagnosis import Judgement
 from gconsole.analysis.stacks.fold import fold, jobs_of
 from gconsole.core.control import CaptureRequest, new_capture
-from gconsole.monitor.diagnose import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose
-from gconsole.monitor.hang import judgements
+from gconsole.monitor.hang import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose, judgements
 from gconsole.records import Stack
 from tests.bench import peer_captures
 from tests.bench.peer_captures import ByHand

@@ -17,7 +17,7 @@ from gconsole.core.control import ActiveRecording, CaptureRequest, CaptureResult
 from gconsole.core.job_protocol import NodeStop
 from gconsole.core.store import Store
 from gconsole.fleet.survey import NodeReply
-from gconsole.monitor.diagnose import VARIABLES
+from gconsole.monitor.hang import VARIABLES
 from gconsole.records import (
     AgentCost,
     ClockNode,

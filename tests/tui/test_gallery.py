@@ -7,7 +7,7 @@ from rich.color import ColorType
 from textual.pilot import Pilot
 from waiting import until
 
-from gconsole.present.status import GLYPHS
+from gconsole.present.spans import GLYPHS
 from gconsole.tui.gallery import Gallery
 from gconsole.tui.theme.themes import theme_files
 from gconsole.tui.widgets.progress import Progress

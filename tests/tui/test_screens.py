@@ -12,7 +12,7 @@ from rich.color import ColorType
 from running import running
 from waiting import frames, screen, settle, shows, until
 
-from gconsole.present.status import GLYPHS
+from gconsole.present.spans import GLYPHS
 from gconsole.tui.controllers.frames import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, FrameRateLimiter, write_backlog
 
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60), (30, 8), (20, 4), (300, 100)]

@@ -9,7 +9,7 @@ import pytest
 from rich.color import ColorType
 from textual.color import Color
 
-from gconsole.present.status import GLYPHS
+from gconsole.present.spans import GLYPHS
 from gconsole.tui.models.heat_map import LEVELS
 from gconsole.tui.theme import themes
 from gconsole.tui.widgets.heat_palette import heat_colors, tint

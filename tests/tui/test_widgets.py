@@ -15,8 +15,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gconsole.present.spans import Line, Span
-from gconsole.present.status import Status
+from gconsole.present.spans import Line, Span, Status
 from gconsole.records.metrics import HeatScale
 from gconsole.tui.base_app import BaseApp
 from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow

@@ -10,8 +10,7 @@ from analysis.hang.scenes import LOCKED, REDUCE, Scene, names
 
 from gconsole.core.store import Store
 from gconsole.monitor import hang
-from gconsole.monitor.diagnose import Diagnosis, diagnose
-from gconsole.monitor.hang import verdict_finding, verdict_findings, verdicts
+from gconsole.monitor.hang import Diagnosis, diagnose, verdict_finding, verdict_findings, verdicts
 from gconsole.present.verdict import verdict_text
 from gconsole.records import ConsoleRecord, Local, NodeState
 from gconsole.report import exit_code, make_report, to_json

@@ -13,8 +13,7 @@ from typing import Final
 from ...records import Rank
 from ..jobs import MissingRank
 from ..stacks.frame_models import FrameClass
-from ..stacks.frames import Reader
-from ..stacks.threads import native_classes
+from ..stacks.frames import Reader, native_classes
 from .rank_state import RankState, rank_state_of, samples_by_process
 from .verdict import Evidence, ProcessKey
 

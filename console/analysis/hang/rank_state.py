@@ -10,8 +10,17 @@ from typing import Final, Literal
 
 from ...records import Local, Stack, StackFrame, StackStatus
 from ..stacks.frame_models import FrameClass
-from ..stacks.frames import Call, CallPath, Reader, class_of, class_within, is_library
-from ..stacks.threads import blocking_thread, gil_holder, main_of
+from ..stacks.frames import (
+    Call,
+    CallPath,
+    Reader,
+    blocking_thread,
+    class_of,
+    class_within,
+    gil_holder,
+    is_library,
+    main_of,
+)
 from .verdict import ProcessKey, Site, Still
 
 #: Seconds. Samples older than the newest by more than this are ignored: they describe an earlier situation.

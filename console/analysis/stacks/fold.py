@@ -10,8 +10,7 @@ from typing import Final, Literal, NamedTuple, get_args
 from ...records import Stack, StackStatus
 from ...text.secrets import value_without_secrets
 from .frame_models import FrameClass, Model
-from .frames import Call, CallPath, Reader, class_of
-from .threads import blocking_thread, main_of
+from .frames import Call, CallPath, Reader, blocking_thread, class_of, main_of
 
 #: Folded threads per process: the main one; the one that blocks the process; all.
 Threads = Literal["main", "blocking", "all"]

@@ -14,8 +14,7 @@ from typing import Final
 
 from ...records import End, GpuInfo, Link, Nic
 from ...text.nodeset_fold import natural
-from .bandwidth import Bandwidth, of_nvlinks, of_port, own_link, uplink
-from .link_graph import LinkEdge, LinkGraph, Vertex
+from .link_graph import Bandwidth, LinkEdge, LinkGraph, Vertex, of_nvlinks, of_port, own_link, uplink
 
 #: Unknown relation.
 UNKNOWN: Final = "?"

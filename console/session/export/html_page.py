@@ -10,12 +10,12 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from ...core.store import Store
+from ...monitor.captures import newest_of
 from ...monitor.hang import hang_models, verdicts
 from ...present.stacks import captures_text
 from ...present.verdict import verdict_text
 from ...records import Gpu
 from ...records.metrics import HISTORY, fields_for
-from ...report.captures import newest_of
 from ...text import format
 from ...text.nodeset_fold import fold, fold_ranks
 from ...text.sanitize import printable_lines

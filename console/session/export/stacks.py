@@ -11,12 +11,12 @@ import msgspec
 
 from ...analysis.stacks.fold import PLAIN, Fold, Shape, StackBranch
 from ...analysis.stacks.frame_models import Model
-from ...analysis.stacks.threads import is_main, name_of
+from ...analysis.stacks.frames import is_main, name_of
 from ...core.store import CaptureNow, Store
+from ...monitor.captures import lines_of, newest_of
 from ...monitor.hang import hang_models
 from ...present.stacks import captures_text
 from ...records import Stack
-from ...report.captures import lines_of, newest_of
 from ...text.nodeset_fold import fold_numbers
 from ...text.sanitize import pretty, quoted_for_dot
 from ..format.layout import SessionError

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
+from ...text.cells import table
 from ...text.sanitize import cell, printable, printable_lines
-from ...text.table import table
 from ..format.table_schema import unit_of
 
 Format = Literal["table", "json", "csv", "parquet"]

@@ -11,9 +11,8 @@ from typing import Protocol
 from ...analysis.stacks.fold import Shape
 from ...core.control import CaptureRequest, CaptureResult, Control, new_capture
 from ...core.store import Store
-from ...monitor.diagnose import Diagnosis, diagnose
 from ...monitor.finding_tracker import FindingTracker
-from ...monitor.hang import verdict_finding
+from ...monitor.hang import Diagnosis, diagnose, verdict_finding
 from ...records.kinds import is_gone
 from ...text.nodeset_fold import fold
 from ..derived import DiagnosisFold, JobDiagnosis

@@ -10,7 +10,7 @@ from ...core.control import Control
 from ...core.job_protocol import NodeStop, is_away
 from ...launch.format import stop_words
 from ...launch.state import ACTIVE, JobStatus, PendingStops
-from ...present.status import GLYPHS, Status
+from ...present.spans import GLYPHS, Status
 from ...records import Failure
 from ...text.cells import clean
 from ...text.nodeset_fold import fold

@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...present.status import GLYPHS
+from ...present.spans import GLYPHS
 from ...text import logs
 from ...text.cells import LIMIT, clean, width_of
 from ..keymap.actions import Action, bindings, in_scope, key_names

@@ -12,8 +12,7 @@ from textual.markup import escape
 from textual.types import IgnoreReturnCallbackType
 from textual.widgets import Input, TextArea
 
-from ...present.spans import Span
-from ...present.status import GLYPHS
+from ...present.spans import GLYPHS, Span
 from ...records import Log
 from ...text import format
 from ..controllers.controller import Controller

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 from ...core.store import GpuNow, NodeNow
-from ...present.spans import Line, Span, plain, wrapped
-from ...present.status import GLYPHS, SEVERITY_STATUS, Status, confidence_word, state_word
+from ...present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, Status, confidence_word, plain, state_word, wrapped
 from ...records import Finding, Missing
 from ...text import format
 from ...text.cells import clean, fit

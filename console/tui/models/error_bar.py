@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from ...present.spans import Span
-from ...present.status import GLYPHS, Status
+from ...present.spans import GLYPHS, Span, Status
 from ...text.cells import fit, width_of
 from .plot import round_up, short
 

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ...core.store import NodeNow
-from ...present.spans import Span
-from ...present.status import state_word
+from ...present.spans import Span, state_word
 from ...text import format
 from ...text.cells import clean
 from ...text.nodeset_fold import natural

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from ...core.store import GpuKey, GpuNow, NodeNow
 from ...core.versioned_table import Table
-from ...present.spans import Span
-from ...present.status import Status
+from ...present.spans import Span, Status
 from ...records.metrics import HEAT, HeatRange, Metric
 from ...text import format
 from .node_summary import NodeSummary

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from ...analysis import jobs as analysis
 from ...core.store import ProcessKey
-from ...present.spans import Span
-from ...present.status import Status, rank_status
+from ...present.spans import Span, Status, rank_status
 from ...records import NodeState, Rank, RankStat
 from ...text.cells import clean
 from .row import count_spans

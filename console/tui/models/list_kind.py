@@ -10,8 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from ...present.spans import Span
-from ...present.status import BY_WEIGHT, state_word
+from ...present.spans import BY_WEIGHT, Span, state_word
 from ...records.metrics import NO_NOISE, Metric, Noise
 from ...text import format
 from ...text.cells import clean

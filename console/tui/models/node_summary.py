@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ...core.store import NodeNow
-from ...present.status import Status
+from ...present.spans import Status
 from ...records import NodeState
 from ...text.cells import clean
 from ...text.nodeset_fold import fold

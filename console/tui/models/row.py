@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from ...present.spans import Span
-from ...present.status import BY_WEIGHT, GLYPHS, Status, state_word
+from ...present.spans import BY_WEIGHT, GLYPHS, Span, Status, state_word
 from ...records.metrics import Noise
 
 

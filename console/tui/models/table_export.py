@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from ...text.cells import table
 from ...text.sanitize import cell, pretty
-from ...text.table import table
 from .list_kind import ListKind
 from .row import HasKey
 

@@ -20,8 +20,7 @@ from textual.filter import LineFilter
 from textual.selection import Selection
 from textual.strip import Strip
 
-from ...present.spans import STYLES, Span
-from ...present.status import GLYPHS, Status
+from ...present.spans import GLYPHS, STYLES, Span, Status
 from ...records.metrics import HeatScale
 from ...text.cells import fit
 from ..keymap.actions import bindings, in_scope

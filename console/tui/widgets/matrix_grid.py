@@ -13,8 +13,7 @@ from collections.abc import Hashable, Sequence
 
 from textual import events
 
-from ...present.spans import Span
-from ...present.status import GLYPHS
+from ...present.spans import GLYPHS, Span
 from ...text.cells import fit, width_of
 from ..keymap.actions import bindings, in_scope
 from ..views.topology.model import CellGrid, MatrixCell

@@ -8,11 +8,10 @@ from typing import Annotated
 import msgspec
 
 from ...core.control import CaptureRequest, new_capture
-from ...monitor.diagnose import Diagnosis, diagnose
-from ...monitor.hang import hang_models, verdict_finding
+from ...monitor.captures import CaptureLine, lines_of
+from ...monitor.hang import Diagnosis, diagnose, hang_models, verdict_finding
 from ...records import Failure
 from ...report import Verdict
-from ...report.captures import CaptureLine, lines_of
 from ...report.findings import FindingLine, finding_lines
 from ...report.skew import ClocksLine, clocks_line
 from ..operation import NoParameters, OperationRequest, WebContext, operation

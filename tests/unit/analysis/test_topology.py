@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import gpu, hgx, hgx_facts, nic, pcie_facts, peer, uuid
 
-from gconsole.analysis.topology.bandwidth import Bandwidth, of_nvlinks, of_pcie
-from gconsole.analysis.topology.link_graph import LinkEdge, LinkGraph, Vertex
+from gconsole.analysis.topology.link_graph import Bandwidth, LinkEdge, LinkGraph, Vertex, of_nvlinks, of_pcie
 from gconsole.analysis.topology.node import TopologyFacts, node_topology
 from gconsole.analysis.topology.routes import ENDS, OUTSIDE, best_route, between, peer_access, remote_access
 from gconsole.records import End, Link

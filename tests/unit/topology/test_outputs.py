@@ -18,12 +18,10 @@ from gconsole.cli.export import schema
 from gconsole.core.store import Store
 from gconsole.records import End, Gpu, GpuLink, GpuProcess, Rank
 from gconsole.report import make_report
-from gconsole.topology.dot import to_dot
-from gconsole.topology.formats import FORMATS
+from gconsole.topology.formats import FORMATS, to_dot, to_svg
 from gconsole.topology.json_document import TopologyDocument
 from gconsole.topology.pair_queries import find_gpu, path_text
 from gconsole.topology.snapshot import TopologySnapshot, gather
-from gconsole.topology.svg import to_svg
 from gconsole.topology.text import to_text
 
 HOSTILE = 'evil"]; <script>\x1b[31m&\\"\nname'

@@ -13,10 +13,8 @@ from gconsole.analysis.collectives.align import Membership, memberships
 from gconsole.core.store import Store
 from gconsole.monitor.topology import TopologyFold
 from gconsole.records import Collective, PgStatus, Rank
-from gconsole.topology.dot import to_dot
-from gconsole.topology.formats import FORMATS
+from gconsole.topology.formats import FORMATS, to_dot, to_svg
 from gconsole.topology.snapshot import gather
-from gconsole.topology.svg import to_svg
 from gconsole.topology.text import to_text
 
 JOB = "llama"

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....present.clocks import ClockRow, ClockSummary, gpu_lines, service_text
-from ....present.spans import Line, Span, cut, plain
-from ....present.status import GLYPHS
+from ....present.spans import GLYPHS, Line, Span, cut, plain
 from ....records import ClockNode, ClockWindow
 from ....text import format
 from ....text.cells import clean

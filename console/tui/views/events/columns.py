@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
-from ....present.status import BY_WEIGHT
+from ....present.spans import BY_WEIGHT
 from ....records import Finding, Log, Mark, Rank
 from ....text import format
 from ....text.cells import clean

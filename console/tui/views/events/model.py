@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from ....present.spans import Line, Span, cut
-from ....present.status import GLYPHS, SEVERITY_STATUS, Status, confidence_word, rank_status
+from ....present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, Status, confidence_word, cut, rank_status
 from ....records import Finding, Gap, GpuEvent, JobNode, Log, Mark, Nic, NodeState, Rank, Record
 from ....records.event import Severity
 from ....text import format

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ....present.status import GLYPHS, state_word
+from ....present.spans import GLYPHS, state_word
 from ....records.metrics import GPU as METRICS
 from ....records.metrics import Noise
 from ....text import format

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ....core.store import GpuKey
-from ....present.spans import Span
-from ....present.status import SEVERITY_STATUS
+from ....present.spans import SEVERITY_STATUS, Span
 from ....records import Finding, Gpu, GpuInfo, GpuProcess
 from ....records.metrics import throttle_pct
 from ....text import format

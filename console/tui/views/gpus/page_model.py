@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ....analysis.health.advice import Hint, hints
 from ....core.store import GpuKey
-from ....present.spans import Line, Span, cut, plain, wrapped
-from ....present.status import GLYPHS
+from ....present.spans import GLYPHS, Line, Span, cut, plain, wrapped
 from ....records import Gpu, GpuInfo, GpuLink, GpuProcess
 from ....records.metrics import GPU as METRICS
 from ....records.metrics import MetricPlot

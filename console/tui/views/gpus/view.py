@@ -9,8 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
 from ....core.store import GpuKey
-from ....present.spans import Line, Span, plain
-from ....present.status import GLYPHS, state_word
+from ....present.spans import GLYPHS, Line, Span, plain, state_word
 from ....records import Finding, GpuEvent, Record
 from ...keymap.actions import Action, bindings, in_scope
 from ...models.detail import PageItem

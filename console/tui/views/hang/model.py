@@ -9,9 +9,8 @@ from typing import Final
 
 from ....analysis.stacks.fold import Fold, StackGroup, StackStep
 from ....present import verdict as present
-from ....present.spans import Line, Span, cut, plain, wrapped
+from ....present.spans import GLYPHS, Line, Span, cut, plain, state_word, wrapped
 from ....present.stacks import place_of
-from ....present.status import GLYPHS, state_word
 from ....records import Local, Stack, StackFrame
 from ....text import format
 from ....text.cells import clean, fit

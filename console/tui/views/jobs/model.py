@@ -9,7 +9,7 @@ from typing import Final
 
 from ....launch.format import signal_name
 from ....launch.state import JobNodeStatus, JobStatus
-from ....present.status import BY_WEIGHT, GLYPHS, Status, rank_status, state_word
+from ....present.spans import BY_WEIGHT, GLYPHS, Status, rank_status, state_word
 from ....text import format
 from ....text.cells import clean
 from ...models.job_ranks import JobsSummary, JobSummary

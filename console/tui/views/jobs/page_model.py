@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ....launch.state import JobNodeStatus
-from ....present.spans import Line, Span, cut
-from ....present.status import BY_WEIGHT, GLYPHS, Status, state_word
+from ....present.spans import BY_WEIGHT, GLYPHS, Line, Span, Status, cut, state_word
 from ....text import format
 from ....text.cells import clean, fit
 from ....text.nodeset_fold import fold_ranks

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ....core.store import NodeNow
-from ....present.spans import Span
-from ....present.status import GLYPHS, state_word
+from ....present.spans import GLYPHS, Span, state_word
 from ....records import AgentCost, Host, Node
 from ....records.metrics import AGENT, HOST
 from ....text import format

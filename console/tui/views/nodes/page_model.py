@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ....core.store import GpuNow, NodeNow
-from ....present.spans import Line, Span, cut
-from ....present.status import GLYPHS, state_word
+from ....present.spans import GLYPHS, Line, Span, cut, state_word
 from ....records import Process
 from ....text import format
 from ....text.cells import clean, fit

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ....present.spans import Line, Span, cut, glyph, plain, wrapped
-from ....present.status import BY_WEIGHT, GLYPHS, SEVERITY_STATUS, Status, rank_status
+from ....present.spans import (
+    BY_WEIGHT,
+    GLYPHS,
+    SEVERITY_STATUS,
+    Line,
+    Span,
+    Status,
+    cut,
+    glyph,
+    plain,
+    rank_status,
+    wrapped,
+)
 from ....records import Finding
 from ....text import format
 from ....text.cells import clean, fit, width_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from ....present.spans import Span
-from ....present.status import GLYPHS, rank_status, state_word
+from ....present.spans import GLYPHS, Span, rank_status, state_word
 from ....records import Gpu, Watched
 from ....records.metrics import RANK as METRICS
 from ....records.metrics import Metric

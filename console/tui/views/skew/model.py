@@ -9,8 +9,7 @@ from typing import Final
 from ....analysis.skew.findings import SkewSnapshot, gpu_text
 from ....analysis.skew.lateness import JobSkew, RankSkew
 from ....present.skew import SyncPointKind, millis, of_kind, skew_text
-from ....present.spans import Line, Span, plain
-from ....present.status import Status
+from ....present.spans import Line, Span, Status, plain
 from ....text.cells import clean
 from ...models.detail import Detail, Fact
 from ...models.error_bar import Lane

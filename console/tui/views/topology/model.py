@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 from ....analysis.topology.classes import Difference, NodeClass
 from ....analysis.topology.node import Device, NodeTopology
 from ....analysis.topology.routes import between
-from ....present.spans import Line, Span, cut, plain, wrapped
-from ....present.status import GLYPHS
+from ....present.spans import GLYPHS, Line, Span, cut, plain, wrapped
 from ....text.cells import clean, fit, width_of
 from ....text.format import plural
 from ....text.nodeset_fold import fold

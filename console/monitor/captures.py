@@ -9,9 +9,9 @@ import msgspec
 from ..analysis.stacks.fold import PLAIN, Fold, JobKey, Shape, StackGroup, fold, jobs_of
 from ..analysis.stacks.frame_models import Model
 from ..core.store import CaptureNow, Store
-from ..monitor.hang import hang_models
 from ..records import Local
 from ..text.secrets import value_without_secrets
+from .hang import hang_models
 
 
 class StepLine(msgspec.Struct, omit_defaults=True):
