@@ -69,7 +69,7 @@ class Derived(Generic[T]):
         self._size, self._thread_above = size, thread_above
         self._throttle = Throttle(every_s, pause, clock)
         self._version = -1  # of the store, up to which `value` accounts for changes
-        self._is_stale = False
+        self.is_stale = False  # `invalidate` was called, or the last computation was cancelled
 
     @property
     def is_busy(self) -> bool:
@@ -77,9 +77,14 @@ class Derived(Generic[T]):
         return self._throttle.is_busy
 
     @property
+    def is_due(self) -> bool:
+        """True where `refresh` would recompute after a change."""
+        return self._throttle.is_due
+
+    @property
     def has_news(self) -> bool:
         """True where a source changed since the last computation began, or `invalidate` was called."""
-        return self._is_stale or any(changed(self._version) for changed in self._sources)
+        return self.is_stale or any(changed(self._version) for changed in self._sources)
 
     @property
     def is_current(self) -> bool:
@@ -88,7 +93,7 @@ class Derived(Generic[T]):
 
     def invalidate(self) -> None:
         """Recompute at the next opportunity, also without a change in the store."""
-        self._is_stale = True
+        self.is_stale = True
 
     def refresh(self, in_background: InBackground) -> None:
         """Recompute where that is due and something changed: now if it is little work, else `in_background`."""
@@ -112,9 +117,14 @@ class Derived(Generic[T]):
         return self.value
 
     def _begin(self) -> Callable[[], T]:
-        self._version, self._is_stale = self._store.version, False
-        return self._compute()
+        work = self._compute()
+        self._version, self.is_stale = self._store.version, False
+        return work
 
     async def _in_thread(self, work: Callable[[], T]) -> None:
         with self._throttle.running():
-            self.value = await asyncio.to_thread(work)
+            try:
+                self.value = await asyncio.to_thread(work)
+            except asyncio.CancelledError:
+                self.invalidate()
+                raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from ..analysis.finding import FindingDraft
 from ..analysis.topology.classes import NodeClass, classes_of
 from ..analysis.topology.findings import ReportedFindings, difference_findings
 from ..analysis.topology.node import node_topology
+from ..core.derived import Derived
 from ..core.store import GpuKey, NicKey, Store
 from ..records import GpuInfo, Nic
 from ..text.nodeset_fold import natural
@@ -32,23 +32,32 @@ _COVERING: Final = ("nvlink_down", "pcie_degraded", "version_skew", "nic_down")
 
 
 class TopologyFold:
-    """The topology of a store in `fleet`. `note` collects changes; `fold`, or `prepare` and `accept`, apply them.
-
-    The topology view and `TopologyFindings` share one.
-    """
+    """The topology of a store, updated by node; the topology view and `TopologyFindings` share one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._noted = -1  # version of the store up to which changes are collected
+        self._noted = -1  # version of the store up to which changed nodes are collected
         self._dirty: set[str] = set()
-        self._in_work: set[str] | None = None  # changed nodes, from `prepare` to `accept`
+        self._in_work: set[str] = set()  # changed nodes of the last update
         self._infos: dict[GpuKey, GpuInfo | None] = {}
         self._ports: dict[NicKey, tuple[object, ...]] = {}
-        self._due = 0.0
-        self._ranks_at = -1  # version of the store up to which ranks are placed
-        self._groups_at = -1  # and up to which captures have given the groups
-        self._pending: Callable[[], TopologySnapshot] | None = None  # of a frozen copy: its only update
-        self.fleet = TopologySnapshot({}, (), figures=figures_of(store))
+        self._groups_at = -1  # version of the store up to which captures have given the groups
+        changed = (store.ranks.changed_since, store.gpu_processes.changed_since, store.captures.table.changed_since)
+        #: The newest topology.
+        self.derived = Derived(
+            store, (lambda since: self._dirty, *changed), self._prepare,
+            TopologySnapshot({}, (), figures=figures_of(store)), every_s=EVERY_S, size=self._size, thread_above=1,
+        )  # fmt: skip
+
+    @property
+    def fleet(self) -> TopologySnapshot:
+        """The newest topology."""
+        return self.derived.value
+
+    @property
+    def has_news(self) -> bool:
+        """True where the links or devices of a node changed and an update is due."""
+        return self.derived.is_due and bool(self._dirty)
 
     def note(self) -> None:
         """Collect changes of the store since the last call; figures that change every second are ignored."""
@@ -69,75 +78,37 @@ class TopologyFold:
 
     def still(self) -> TopologyFold:
         """A frozen copy: changes so far are applied on the first use, later ones are ignored."""
+        fleet = replace(self.fleet, figures=self.fleet.figures.still())
+        is_current = not (self.derived.is_busy or self.derived.is_stale)
+        size, work = self._size(), self._fold_of(self._dirty if is_current else self._dirty | self._in_work, fleet)
         copy = TopologyFold(self._store)
-        copy.fleet = replace(self.fleet, figures=self.fleet.figures.still())
-        copy._dirty = self._dirty | (self._in_work or set())
-        copy._pending = copy._fold_of(copy._dirty)
-        copy._due = float("inf")
+        copy.derived = Derived(
+            self._store, (lambda since: since < 0,), lambda: work, fleet, size=lambda: size, thread_above=1
+        )  # fmt: skip
         return copy
 
-    @property
-    def is_wanted(self) -> bool:
-        """True where an update is due and would change `fleet`; False while one runs."""
-        if self._pending is not None:
-            return True
-        changed = bool(self._dirty) or self._ranks_changed or self._groups_changed
-        return self._in_work is None and self._is_due and changed
-
-    @property
-    def has_news(self) -> bool:
-        """True where the links or devices of a node changed and an update is due."""
-        return self._in_work is None and self._is_due and bool(self._dirty)
-
-    @property
-    def _is_due(self) -> bool:
-        return time.monotonic() >= self._due
-
-    @property
-    def _ranks_changed(self) -> bool:
-        since = self._ranks_at
-        return bool(self._store.ranks.changed_since(since) or self._store.gpu_processes.changed_since(since))
+    def _size(self) -> float:
+        """1 where the update takes long enough for a thread, else 0."""
+        many = len(self._dirty) >= MANY_NODES or len(self._store.ranks) >= MANY_RANKS
+        many = many or (bool(self._dirty) and len(self.fleet.nodes) >= MANY_COMPARED)
+        captures = self._store.captures.values() if self._groups_changed else ()
+        return float(many or any(len(capture.collectives) >= MANY_RANKS for capture in captures))
 
     @property
     def _groups_changed(self) -> bool:
-        return bool(self._store.captures.table.changed_since(self._groups_at))
+        return self.derived.is_stale or bool(self._store.captures.table.changed_since(self._groups_at))
 
-    @property
-    def is_large(self) -> bool:
-        """True where the update takes long enough for a thread."""
-        many = len(self._dirty) >= MANY_NODES or len(self._store.ranks) >= MANY_RANKS
-        many = many or (bool(self._dirty) and len(self.fleet.nodes) >= MANY_COMPARED)
-        return many or (self._groups_changed and any(len(capture.collectives) >= MANY_RANKS
-                                                     for capture in self._store.captures.values()))  # fmt: skip
-
-    async def fold(self) -> None:
-        """Apply the changes so far, in a thread where they are many."""
-        if not self.is_large:
-            self.accept(self.prepare()())
-            return
-        work = self.prepare()
-        try:
-            self.accept(await asyncio.to_thread(work))
-        finally:
-            if self._in_work is not None:  # it was cancelled
-                self._dirty |= self._in_work
-                self._in_work = None
-
-    def prepare(self) -> Callable[[], TopologySnapshot]:
-        """The update by the changes so far; it works on copies and may run in any thread."""
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            return pending
-        dirty, self._dirty = self._dirty, set()
-        self._in_work = dirty
-        self._due = time.monotonic() + EVERY_S
-        self._ranks_at = self._store.version
-        return self._fold_of(dirty)
-
-    def _fold_of(self, dirty: set[str]) -> Callable[[], TopologySnapshot]:
-        facts, users, before = facts_of(self._store, dirty) if dirty else {}, users_of(self._store), self.fleet
-        captured = captured_of(self._store) if self._groups_changed else None
+    def _prepare(self) -> Callable[[], TopologySnapshot]:
+        self._in_work = self._dirty | (self._in_work if self.derived.is_stale else set())
+        self._dirty = set()
+        work = self._fold_of(self._in_work, self.fleet)
         self._groups_at = self._store.version
+        return work
+
+    def _fold_of(self, dirty: set[str], before: TopologySnapshot) -> Callable[[], TopologySnapshot]:
+        """The update by these changed nodes; it works on copies and may run in any thread."""
+        facts, users = facts_of(self._store, dirty) if dirty else {}, users_of(self._store)
+        captured = captured_of(self._store) if self._groups_changed else None
 
         def fold() -> TopologySnapshot:
             nodes, classes = before.nodes, before.classes
@@ -152,11 +123,6 @@ class TopologyFold:
             return replace(before, nodes=nodes, classes=classes, ranks=ranks, groups=groups)
 
         return fold
-
-    def accept(self, fleet: TopologySnapshot) -> None:
-        """Replace `fleet` by the result of an update."""
-        self.fleet = fleet
-        self._in_work = None
 
 
 def _lasting(nic: Nic | None) -> tuple[object, ...]:
@@ -182,7 +148,7 @@ class TopologyFindings:
         try:
             self._fold.note()
             if self._fold.has_news or at_last:
-                await self._fold.fold()
+                await self._fold.derived.update()
             self._compare()
             if at_last or self._has_settled():
                 self._reported = self._lasting(at_last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -54,10 +55,13 @@ def odd_pod() -> Cluster:
 
 
 def fleet_of(cluster: Cluster):
-    fold = TopologyFold(cluster.store)
+    return updated(TopologyFold(cluster.store)).fleet
+
+
+def updated(fold: TopologyFold) -> TopologyFold:
     fold.note()
-    fold.accept(fold.prepare()())
-    return fold.fleet
+    asyncio.run(fold.derived.update())
+    return fold
 
 
 async def opened(pilot: Pilot[None], *keys: str) -> TopologyView:
@@ -118,31 +122,24 @@ class TestModel:
 
     def test_only_nodes_that_said_something_else_are_made_anew(self):
         cluster = odd_pod()
-        fold = TopologyFold(cluster.store)
-        fold.note()
-        fold.accept(fold.prepare()())
+        fold = updated(TopologyFold(cluster.store))
         before = fold.fleet.nodes
         cluster.say(Gpu(node="node001", index=0, uuid=uuid("node001", 0), util_pct=50.0))
-        fold.note()
-        fold.accept(fold.prepare()())
+        updated(fold)
         assert all(fold.fleet.nodes[node] is before[node] for node in before)
 
         port = msgspec.structs.replace(hgx_facts("node002").nics[0], node="node002", state="down")
         cluster.say(port)
-        fold.note()
-        fold.accept(fold.prepare()())
+        updated(fold)
         changed = [node for node in before if fold.fleet.nodes[node] is not before[node]]
         assert changed == ["node002"]
 
     def test_a_node_that_is_removed_is_in_no_class(self):
         cluster = odd_pod()
-        fold = TopologyFold(cluster.store)
-        fold.note()
-        fold.accept(fold.prepare()())
+        fold = updated(TopologyFold(cluster.store))
         cluster.say(NodeState(node="slow1", state="removed"))
-        fold.note()
 
-        fold.accept(fold.prepare()())
+        updated(fold)
 
         assert [made.name for made in fold.fleet.classes] == ["A", "B"]
 

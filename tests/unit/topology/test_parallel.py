@@ -176,15 +176,15 @@ def test_names_of_groups_are_text_in_every_form(form):
     assert "\x1b" not in text
 
 
-def test_a_capture_is_folded_without_the_nodes_being_made_anew():
+async def test_a_capture_is_folded_without_the_nodes_being_made_anew():
     store = a_pod()
     fold = TopologyFold(store)
     fold.note()
-    fold.accept(fold.prepare()())
+    await fold.derived.update()
     before = fold.fleet
     store.apply(mesh())
     fold.note()
-    fold.accept(fold.prepare()())
+    await fold.derived.update()
 
     assert fold.fleet.nodes is before.nodes
     assert (len(before.groups), len(fold.fleet.groups)) == (0, 13)

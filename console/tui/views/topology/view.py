@@ -59,7 +59,6 @@ class TopologyView(View):
         self._pair = Bar(id="topo-pair")
         self._unfolded: set[str] = set()
         self._drawing = False  # the tree in place of the matrix, if both do not fit
-        self._folding = False
         self._pairs: tuple[NodeTopology | None, Pairs] = (None, ())
         self._listed: tuple[object, ...] = ()  # what the list of classes was drawn from
         self._drawn: tuple[object, ...] = ()  # what the matrix was drawn from
@@ -81,26 +80,8 @@ class TopologyView(View):
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Draw this frame."""
         self._frame = frame
-        self._fold(frame)
+        frame.topology.derived.refresh(lambda fold: self.run_worker(fold, name="fold topology"))
         self._draw()
-
-    def _fold(self, frame: ScreenSnapshot) -> None:
-        """Fold what changed; if that is much, in a thread, for the next frame."""
-        fold = frame.topology
-        if self._folding or not fold.is_wanted:
-            return
-        if not fold.is_large:
-            fold.accept(fold.prepare()())
-            return
-
-        async def in_thread() -> None:
-            try:
-                await fold.fold()
-            finally:
-                self._folding = False
-
-        self._folding = True
-        self.run_worker(in_thread(), name="fold topology")
 
     @property
     def _fleet(self) -> TopologySnapshot | None:
