@@ -136,7 +136,7 @@ def close() -> None:
 
 
 def preload() -> None:
-    """Import asyncssh and the packages in `PRELOADED`, all modules of each but the heavy ones."""
+    """Import asyncssh and the packages in `PRELOADED`, all modules of each but the heavy ones; build the payload."""
     importlib.import_module("asyncssh")
     for name in PRELOADED:
         package = importlib.import_module(f"gconsole.{name}")
@@ -144,6 +144,7 @@ def preload() -> None:
             if not any(word in module.name for word in HEAVY):
                 with contextlib.suppress(ImportError):  # the command that needs it reports it
                     importlib.import_module(module.name)
+    importlib.import_module("gconsole.fleet.deploy.payload").build()
 
 
 def serve(requests: socket.socket) -> list[str] | None:

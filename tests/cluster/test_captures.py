@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from jobs import start_ring, start_torchrun
+from jobs import start_ring
 from live_fleet import watched
 from program import batch, gconsole
 from rig import Rig
@@ -88,20 +88,6 @@ def test_a_hung_job_is_folded_by_one_command_and_nothing_is_left_stopped(rig: Ri
     assert again.stdout == run.stdout
 
 
-def test_a_torchrun_job_is_captured_as_it_is(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
-        victim = job.wait_ready()[2]
-        rig.node(victim.node).kill(victim.pid, signal.SIGSTOP)
-        run = batch(hosts, "--capture")
-        rig.node(victim.node).kill(victim.pid, signal.SIGCONT)
-    assert run.status == 0, run.stderr
-    assert group_of(run.report, 2)["class"] == "stopped"
-    for rank in (0, 1, 3):
-        assert group_of(run.report, rank)["class"] == "collective"
-        assert group_of(run.report, rank)["path"][-1] == "all_reduce"
-
-
 def test_ranks_of_another_user_say_what_would_help(tmp_path: Path, needs_namespaces: None) -> None:
     with Rig(nodes=0, name="others") as rig:
         node = rig.add_node("node1", "sudo")
@@ -112,18 +98,3 @@ def test_ranks_of_another_user_say_what_would_help(tmp_path: Path, needs_namespa
     assert plain.report["captures"] == [], "nothing says that it is a rank"
     assert "no ranks found" in plain.stderr
     assert group_of(sudo.report, 0)["status"] == "ok"
-
-
-def test_ranks_that_may_not_be_read_are_in_the_capture_with_the_remedy(
-    tmp_path: Path, needs_namespaces: None, needs_torch: None
-) -> None:
-    with Rig(nodes=0, name="denied") as rig:
-        node = rig.add_node("node1", "sudo")
-        with start_torchrun(rig, [node], nproc_per_node=2, user=65534) as job:
-            job.wait_ready()
-            run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--capture")
-    assert run.status == 3
-    [group] = run.report["captures"][0]["groups"]
-    assert (group["status"], group["path"], group["processes"]) == ("no_permission", [], 2)
-    assert 'run_as = "sudo"' in group["try"]
-    assert group["try"] in run.stdout

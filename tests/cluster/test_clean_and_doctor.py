@@ -20,7 +20,7 @@ def _caches(rig: Rig) -> list[str]:
 
 
 def test_a_run_leaves_one_folder_and_clean_removes_it(tmp_path: Path) -> None:
-    with Rig(nodes=2, name="clean") as rig:
+    with Rig(nodes=2, name="clean", is_first_start=True) as rig:
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
         assert batch(hosts).status == 0
         own_places = rig.mode == "namespaces"  # elsewhere the nodes share this machine's folders
@@ -32,7 +32,7 @@ def test_a_run_leaves_one_folder_and_clean_removes_it(tmp_path: Path) -> None:
 
 
 def test_an_ephemeral_run_leaves_nothing(tmp_path: Path, needs_namespaces: None) -> None:
-    with Rig(nodes=1, name="ephemeral") as rig:
+    with Rig(nodes=1, name="ephemeral", is_first_start=True) as rig:
         run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"ephemeral": True}))
         assert run.status == 0
         assert _caches(rig) == []

@@ -1,13 +1,10 @@
 """Who holds a real job on real nodes, by one command."""
 
 import json
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from jobs import Job, start_ring, start_torchrun
+from jobs import start_ring
 from program import batch, gconsole
 from rig import Rig
 
@@ -59,29 +56,3 @@ def test_without_native_calls_that_lock_is_undecided_and_no_process_is_touched(r
     verdict = verdict_of(run.report)
     assert (run.status, verdict["state"], verdict["culprits"]) == (0, "undecided", [])
     assert "native" in verdict["next_step"]
-
-
-@pytest.fixture(scope="module")
-def torchrun_job(rig: Rig, needs_torch: None) -> Iterator[Job]:
-    """A torchrun job of four ranks that steps."""
-    with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
-        job.wait_ready()
-        yield job
-
-
-def test_a_torchrun_job_that_steps_is_said_to_move(rig: Rig, tmp_path: Path, torchrun_job: Job) -> None:
-    run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--diagnose")
-    verdict = verdict_of(run.report)
-    assert (run.status, verdict["state"], run.report["findings"]) == (0, "moving", [])
-
-
-def test_a_stopped_rank_of_an_unprepared_torchrun_job_is_named(rig: Rig, tmp_path: Path, torchrun_job: Job) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    victim = torchrun_job.ranks[2]
-    rig.node(victim.node).kill(victim.pid, signal.SIGSTOP)
-    run = batch(hosts, "--diagnose")
-    assert states(rig, [victim]) == ["T"]
-    rig.node(victim.node).kill(victim.pid, signal.SIGCONT)
-    verdict = verdict_of(run.report)
-    assert (run.status, verdict["kind"], verdict["confidence"]) == (1, "rank_stopped", "certain")
-    assert [(culprit["rank"], culprit["class"]) for culprit in verdict["culprits"]] == [(2, "stopped")]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import start_ring, start_torchrun
+from jobs import start_ring
 from program import batch, gconsole
 from rig import Node, Rig
 
@@ -16,23 +16,6 @@ def _truth(job: object) -> set[tuple[int, str, int]]:
 
 def _said(report: dict) -> set[tuple[int, str, int]]:
     return {(row["rank"], row["node"], row["pid"]) for row in report["ranks"]}
-
-
-def test_every_rank_of_a_torchrun_job_is_reported_with_its_node_and_pid(
-    rig: Rig, tmp_path: Path, needs_torch: None
-) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
-        job.wait_ready()
-        run = batch(hosts, "--for", "3s")
-        assert _said(run.report) == _truth(job)
-    [line] = run.report["jobs"]
-    assert line["world_size"] == 4
-    assert line["ranks_found"] == list(range(4))
-    assert line["ranks_missing"] == []
-    assert {row["state"] for row in run.report["ranks"]} <= {"moving", "idle"}
-    assert run.status == 0
-    assert "4/4 ranks" in run.stdout
 
 
 def test_a_ring_job_and_its_records_give_the_same_report_again(rig: Rig, tmp_path: Path) -> None:
@@ -101,18 +84,3 @@ def test_without_sudo_processes_of_another_user_are_counted_with_the_remedy(
         run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"))
     assert run.node("node1")["unreadable"] == 3, "two ranks, and the init of the rig's node, which is Python as well"
     assert 'run_as = "sudo"' in run.stdout
-
-
-def test_without_sudo_the_ranks_of_another_users_torchrun_are_missing_with_the_remedy(
-    foreign: tuple[Rig, Node], tmp_path: Path, needs_torch: None
-) -> None:
-    rig, node = foreign
-    with start_torchrun(rig, [node], nproc_per_node=2, user=NOBODY) as job:
-        job.wait_ready()
-        run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"))
-    assert run.status == 3, run.stdout
-    [line] = run.report["jobs"]
-    assert line["world_size"] == 2
-    assert line["ranks_found"] == []
-    assert [missing["rank"] for missing in line["ranks_missing"]] == [0, 1]
-    assert all("sudo" in missing["reason"] for missing in line["ranks_missing"]), line

@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 import tomli
-from jobs import start_ring, start_torchrun
+from jobs import start_ring
 from rig import Rig, RigUnavailable, wait_until
 
 HERE = str(Path(__file__).parent)
@@ -152,14 +152,6 @@ def test_two_rigs_at_once_do_not_collide(each_mode: str) -> None:
         assert (first.address, first.port) != (second.address, second.port)
         second.run(["sleep", "1000"])
         assert "sleep" not in first.ps()
-
-
-@pytest.mark.usefixtures("needs_torch")
-def test_the_torchrun_job_runs_over_two_nodes(rig: Rig) -> None:
-    with start_torchrun(rig, rig.nodes[:2], nproc_per_node=1) as job:
-        ranks = job.wait_ready(60)
-        assert [(rank.rank, rank.node) for rank in ranks] == [(0, "node1"), (1, "node2")]
-        assert job.stop() == [0, 0], job.output()
 
 
 def test_a_mode_that_is_not_there_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ def traced(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> 
     """Every such call of an agent that watched a job, captured its stacks and probed clocks."""
     if shutil.which("strace") is None:
         pytest.skip("no strace on this machine")
-    with Rig(nodes=2, name="gcy-trace") as rig, start_ring(rig, nproc_per_node=1) as job:
+    with Rig(nodes=2, name="gcy-trace", is_first_start=True) as rig, start_ring(rig, nproc_per_node=1) as job:
         job.wait_ready()
         node = rig.nodes[0]
         python = node.folder / "bin" / "python3"

@@ -53,7 +53,7 @@ def look(node: Node) -> Seen:
 
 @pytest.fixture(scope="module")
 def rig(needs_namespaces: None) -> Iterator[Rig]:
-    with Rig(nodes=1, name="gcy-left") as rig:
+    with Rig(nodes=1, name="gcy-left", is_first_start=True) as rig:
         yield rig
 
 

@@ -2,11 +2,12 @@
 
 import shutil
 import socket
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from . import accounts, network, pythons
+from . import accounts, agent_cache, network, pythons
 from .claims import Claim
 from .detect import TOOL_PATH, RigUnavailable
 from .door import Closed, Door, Server
@@ -29,6 +30,7 @@ class Order:
     throttle_first: int | None = None  # how many connections a throttling node drops; None: all
     behind: Node | None = None
     is_bastion: bool = False
+    is_first_start: bool = False  # no agent has run here before
 
 
 class Builder(Protocol):
@@ -75,6 +77,7 @@ class NamespaceBuilder:
         self._netns: list[str] = []
         self._hosts = claim.folder / "hosts"
         self._binds: list[tuple[str, str]] = []
+        self._hides_packages = sys.prefix != sys.base_prefix
 
     def start(self) -> None:
         self._bridge.create()
@@ -93,6 +96,7 @@ class NamespaceBuilder:
             account.home,
             home_read_only=order.kind.home_read_only,
             noexec=order.kind.noexec,
+            copies=self._copies(order, account),
         )
         path = pythons.search_path("/run/node/bin", order.python)
         place = NamespacePlace(order.name, folder, path, self._ports(order), plan)
@@ -126,6 +130,13 @@ class NamespaceBuilder:
             self._hidden.create()
         return self._hidden
 
+    def _copies(self, order: Order, account: accounts.Account) -> list[list]:
+        """The agent's cache of an earlier start, for nodes that can have one made by the default Python."""
+        kind = order.kind
+        if order.is_first_start or order.is_bastion or kind.sudo or kind.noexec or order.python != pythons.own_python():
+            return []
+        return [[str(agent_cache.folder()), f"/var/tmp/gconsole-{account.uid}", account.uid, account.gid]]
+
     def _own_files(self, order: Order, folder: Path) -> list[tuple[str, str]]:
         """Files of /etc and /proc this one node sees differently."""
         boot_id = folder / "boot_id"
@@ -141,6 +152,9 @@ class NamespaceBuilder:
             binds.append((str(service), "/etc/pam.d/sshd"))
         if order.kind.sudo:
             binds += _sudo_files(order, folder)
+        if self._hides_packages and order.python == pythons.own_python():
+            (folder / "no_packages").mkdir()
+            binds += [(str(folder / "no_packages"), str(place)) for place in pythons.package_folders()]
         return binds
 
     def close(self) -> None:

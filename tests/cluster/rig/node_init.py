@@ -64,6 +64,7 @@ def arrange(plan):
     keeps      paths under those folders that stay visible, read-only
     binds      [source, target]: files and folders that the node sees in another place
     folders    [path, uid, gid, mode]: made at the end (homes)
+    copies     [source, target, uid, gid]: a folder of folders of files, copied without access for others
     read_only  mounts that become read-only at the very end
     """
     mount(None, "/", None, MS_PRIVATE | MS_REC)
@@ -83,9 +84,24 @@ def arrange(plan):
         Path(path).mkdir(parents=True, exist_ok=True)
         os.chown(path, uid, gid)
         Path(path).chmod(mode)
+    for copy in plan["copies"]:
+        copy_folders(*copy)
     for path in plan["read_only"]:
         mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
     socket.sethostname(plan["hostname"])
+
+
+def copy_folders(source, target, uid, gid):
+    for folder, _, names in os.walk(source):
+        place = Path(target, os.path.relpath(folder, source))
+        place.mkdir(0o700)
+        os.chown(place, uid, gid)
+        for name in names:
+            original = Path(folder, name)
+            file = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, original.stat().st_mode & 0o700)
+            os.write(file, original.read_bytes())
+            os.fchown(file, uid, gid)
+            os.close(file)
 
 
 def reap_until_let_go():

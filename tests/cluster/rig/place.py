@@ -171,7 +171,7 @@ class NamespacePlace:
 
 
 def namespace_plan(
-    folder: Path, binds: list[tuple[str, str]], home: str, *, home_read_only: bool, noexec: bool
+    folder: Path, binds: list[tuple[str, str]], home: str, *, home_read_only: bool, noexec: bool, copies: list[list]
 ) -> dict:
     """What process 1 of a node arranges (see node_init.arrange), for the node whose folder is `folder`."""
     own_home = accounts.current().home
@@ -187,6 +187,7 @@ def namespace_plan(
         "keeps": keeps,
         "binds": [[str(folder), INSIDE], *binds],
         "folders": [*guests, ["/run/sshd", 0, 0, 0o755]],
+        "copies": copies,
         "read_only": [home_mount] if home_read_only else [],
     }
 

@@ -31,6 +31,13 @@ def own_python() -> Path:
     return candidate if candidate.exists() else Path(os.path.realpath(sys.executable))
 
 
+def package_folders() -> list[Path]:
+    """The site-packages of `own_python`, whose .pth files run at each of its starts; none if the system owns it."""
+    if Path(sys.base_prefix) == Path("/usr"):
+        return []
+    return [path.resolve() for path in Path(sys.base_prefix, "lib").glob("python3*/site-packages")]
+
+
 def find_python(version: str) -> Path:
     """An interpreter of this version ("3.6"), from pyenv or PATH; RigUnavailable if the machine has none."""
     for home in sorted(pyenv_versions().glob(f"{version}*")):

@@ -29,6 +29,7 @@ class Rig:
     `nodes` is a number of plain nodes ("node1" …, padded with zeros) or their names. `mode` is one of detect.MODES, by
     default the best that works. `user` logs in: by default the account of this process; in namespaces mode also "ops",
     who has no privileges. `python` is what `python3` means on the nodes: a path or a version. `max_startups` is sshd's.
+    With `is_first_start`, the nodes have no cache of an agent that ran there before.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Rig:
         user: str | None = None,
         python: Path | str | None = None,
         max_startups: str = "200:30:400",
+        is_first_start: bool = False,
     ) -> None:
         picked = pick_mode(mode)
         self.name = name
@@ -49,6 +51,7 @@ class Rig:
         self._plain = _names(nodes) if isinstance(nodes, int) else list(nodes)
         self._python = python
         self._max_startups = max_startups
+        self._is_first_start = is_first_start
         self._authorized: list[str] = []
         self._bastions: set[str] = set()
         self._numbers = iter(range(1_000_000))
@@ -161,7 +164,9 @@ class Rig:
         python = python or self._python or pythons.own_python()
         if user is None:
             user = accounts.OPS.name if chosen.sudo else self.user
-        return Order(name, chosen, user, python, max_startups or self._max_startups, **rest)
+        return Order(
+            name, chosen, user, python, max_startups or self._max_startups, is_first_start=self._is_first_start, **rest
+        )
 
     def _add(self, orders: list[Order]) -> list[Node]:
         nodes = [self._build(order) for order in orders]

@@ -1,0 +1,60 @@
+"""The agent's cache as an earlier start leaves it on a node: compiled code, psutil's extension and py-spy.
+
+Compiling and receiving these costs a new node 0.5 s of CPU time. Nodes of a rig get them when they start, unless the
+test is about a node's first start (`Rig(is_first_start=True)`).
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from . import pythons
+
+STORE = Path(__file__).resolve().parents[3] / "build" / "agent-cache"
+DEADLINE_S = 60.0
+# Standard input is the payload, argv[1] the folder for compiled code.
+_COMPILE = """
+import json, os, sys, zlib
+stdin = sys.stdin.buffer
+header = stdin.readline().split()
+payload, boot_bytes = stdin.read(int(header[2])), int(header[3])
+exec(zlib.decompress(payload[:boot_bytes]))
+importer = BundleImporter(json.loads(zlib.decompress(payload[boot_bytes:])))
+sys.meta_path.insert(0, importer)
+importer.use_code_dir(sys.argv[1])
+for name in SELDOM:
+    importer._keep(importer.modules[name][0], importer._pruned(name))
+"""
+
+
+def folder() -> Path:
+    """The cache for the nodes' default Python, made by the first process that needs it; keyed by its contents."""
+    from gconsole.fleet.deploy import payload
+    from gconsole.fleet.deploy.binaries import PSUTIL, PY_SPY, Binaries
+
+    python = pythons.own_python()
+    version = os.path.realpath(python).replace("/", "_")
+    built = payload.build()
+    place = STORE / f"{built.digest[:32]}{version}"
+    if place.exists():
+        return place
+    STORE.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=STORE))
+    for part in ("blob", "code", "run"):
+        (draft / part).mkdir(0o700)
+    argv = [str(python), "-I", "-S", "-B", "-c", _COMPILE, str(draft / "code")]
+    subprocess.run(argv, input=built.preamble, check=True, timeout=DEADLINE_S)
+    binaries = Binaries()
+    for name in (PSUTIL, PY_SPY):
+        binary = binaries.get(name, os.uname().machine)
+        if binary is not None:
+            blob = draft / "blob" / binary.digest
+            blob.write_bytes(binary.content)
+            blob.chmod(0o700)
+    try:
+        draft.rename(place)
+    except OSError:  # another process was first
+        shutil.rmtree(draft)
+    return place
