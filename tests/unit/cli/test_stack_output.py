@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 
 DUMP = """\
@@ -31,8 +32,7 @@ def dumps(tmp_path: Path) -> Path:
 
 
 def diagnose(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gconsole", "diagnose", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return fork_server.run([fork_server.GCONSOLE, "diagnose", *arguments], text=True, timeout=60)
 
 
 @pytest.mark.slow

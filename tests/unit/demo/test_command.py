@@ -10,13 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import fork_server
 import pytest
 
 GCONSOLE = [sys.executable, "-m", "gconsole", "demo"]
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*GCONSOLE, *args], capture_output=True, text=True, timeout=30, check=False)
+    return fork_server.run([fork_server.GCONSOLE, "demo", *args], text=True, timeout=30)
 
 
 @pytest.mark.parametrize(
