@@ -38,20 +38,21 @@ SLOTS = 2 * CORES
 #: Failed tests per group that run a second time. More failures than these have a common cause.
 MAX_REPEATED = 5
 
-#: Group → its number of pytest workers, longest groups first. Files of one group are distributed over its workers.
+#: Group → its number of pytest workers. First those that wait most, last the one whose tests are short and need the
+#: CPU most, so that both cores are busy until the end. Files of one group are distributed over its workers.
 GROUPS: Mapping[str, int] = {
     "lint": 1,
-    "tui": CORES,
+    "clocks": 1,
     "cluster": 2,
-    "unit": CORES,
+    "hangs": 1,
+    "tui": CORES,
     "faults": 2,
     "sessions": 1,
-    "jobs": 1,
-    "hangs": 1,
     "security": 1,
+    "jobs": 1,
     "http": 1,
-    "clocks": 1,
     "gpus": 1,
+    "unit": CORES,
     "boundaries": 1,
 }
 #: Groups without a rig per module: their single tests, not their files, are distributed over the workers.
