@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .options import node_names
+
 if TYPE_CHECKING:
     from ..config.sections import RunConfig
     from ..launch.request import JobRequest
@@ -94,19 +96,13 @@ def job_options(command: F) -> F:
 
 def request_of(options: dict[str, Any], preferred: RunConfig) -> JobRequest:
     """The job request of these options, with `preferred` as defaults. Raises UsageError."""
-    from ..config.nodeset import expand
-    from ..config.nodeset_parser import BadNodeSet
-    from ..launch.request import JobRequest
-    from ..launch.sync_manifest import BadFolder, read_folder
+    from ..launch.request import BadFolder, JobRequest, read_folder
 
     def value_of(name: str) -> Any:
         return options[name] if options[name] is not None else getattr(preferred, name)
 
     select = value_of("select") or "auto"
-    try:
-        chosen = None if select == "auto" else tuple(host.name for host in expand(select))
-    except BadNodeSet as error:
-        raise click.BadParameter(str(error), param_hint="--select") from error
+    chosen = None if select == "auto" else node_names(select, "--select")
     try:
         folder = read_folder(options["folder"]) if options["folder"] is not None else None
     except BadFolder as error:

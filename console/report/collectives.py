@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 import msgspec
 
@@ -14,8 +13,7 @@ from ..analysis.collectives.performance import Load, SlowLink
 from ..analysis.collectives.traffic import TrafficCell
 from ..core.store import CaptureNow, Store
 from ..monitor.hang import newest_communications
-
-L = TypeVar("L", bound=msgspec.Struct)
+from .nodes import line_of
 
 
 class MemberLine(msgspec.Struct):
@@ -156,19 +154,15 @@ def collectives_line(store: Store) -> CollectivesLine:
             for _, job in newest
             if job.graph.waits
         ],
-        matrix=[_job_line(MatrixLine, job, job.matrix) for job in covered],
-        pattern=[_job_line(PatternLine, job, job.pattern) for job in covered],
+        matrix=[line_of(MatrixLine, job.matrix, job=job.job) for job in covered],
+        pattern=[line_of(PatternLine, job.pattern, job=job.job) for job in covered],
         imbalance=[ImbalanceLine(job.job, job.imbalance.loads, job.imbalance.refused) for job in covered],
-        slow_links=[_job_line(SlowLinksLine, job, job.slow_links) for job in covered],
-        statistics=[_job_line(StatisticsLine, job, statistic) for _, job in newest for statistic in job.statistics],
-        troubles=[_job_line(TroubleLine, job, trouble) for _, job in newest for trouble in job.troubles],
+        slow_links=[line_of(SlowLinksLine, job.slow_links, job=job.job) for job in covered],
+        statistics=[
+            line_of(StatisticsLine, statistic, job=job.job) for _, job in newest for statistic in job.statistics
+        ],
+        troubles=[line_of(TroubleLine, trouble, job=job.job) for _, job in newest for trouble in job.troubles],
     )
-
-
-def _job_line(line: type[L], job: Communication, part: object) -> L:
-    """The fields of a part of the analysis, by name, with the job that it is of."""
-    fields = {name: getattr(part, name) for name in line.__struct_fields__ if name != "job"}
-    return line(job=job.job, **fields)
 
 
 def _group(capture: CaptureNow, job: Communication, group: ProcessGroup) -> ProcessGroupLine:
@@ -183,6 +177,5 @@ def _group(capture: CaptureNow, job: Communication, group: ProcessGroup) -> Proc
 
 
 def _fault(capture: CaptureNow, job: Communication, fault: Fault) -> FaultLine:
-    differing = ("capture", "source", "group", "camps", "job")
-    own = {name: getattr(fault, name) for name in FaultLine.__struct_fields__ if name not in differing}
-    return FaultLine(capture=capture.id, job=job.job, source=fault.witness, group=fault.title, camps=fault.sides, **own)
+    own = {"capture": capture.id, "source": fault.witness, "group": fault.title, "camps": fault.sides}
+    return line_of(FaultLine, fault, job=job.job, **own)

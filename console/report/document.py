@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,11 +14,11 @@ from ..core.store import Store
 from ..monitor.captures import CaptureLine, capture_lines, is_partial
 from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.skew import skew_of
+from ..records import Finding, Severity
 from ..text.format import iso
 from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
 from ..text.sanitize import pretty, printable
 from .collectives import CollectivesLine, collectives_line
-from .findings import RANKING, FindingLine, finding_lines
 from .nodes import (
     CostLine,
     GpuLine,
@@ -29,12 +30,55 @@ from .nodes import (
     cost_lines,
     gpu_lines,
     job_line,
+    line_of,
     nic_lines,
     node_line,
     rank_line,
     topology_lines,
 )
 from .skew import ClocksLine, SkewLine, clocks_line, skew_line
+
+#: Rank of a severity; higher is worse.
+RANKING: Final[dict[Severity, int]] = {"info": 0, "warning": 1, "error": 2}
+
+
+class FindingLine(msgspec.Struct):
+    """One finding, with its instants as ISO 8601."""
+
+    id: str
+    severity: Severity
+    confidence: str
+    culprits: tuple[str, ...]
+    victims: tuple[str, ...]
+    text: str
+    evidence: tuple[str, ...]
+    first_seen: str
+    cleared_at: str | None
+
+
+def finding_lines(store: Store) -> list[FindingLine]:
+    """Every finding in the store, most severe first."""
+    return [_finding_line(finding) for finding in _worst_first(store.findings.values())]
+
+
+def _worst_first(findings: Sequence[Finding]) -> list[Finding]:
+    """Open before cleared, by severity, then by first occurrence."""
+    return sorted(
+        findings,
+        key=lambda finding: (
+            finding.cleared_at is not None,
+            -RANKING[finding.severity],
+            finding.first_seen,
+            finding.id,
+            finding.culprits,
+        ),
+    )
+
+
+def _finding_line(finding: Finding) -> FindingLine:
+    cleared_at = iso(finding.cleared_at) if finding.cleared_at else None
+    return line_of(FindingLine, finding, first_seen=iso(finding.first_seen) or "", cleared_at=cleared_at)
+
 
 SCHEMA = "gconsole.report/1"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,6 +12,14 @@ from ..core.store import GpuKey, GpuNow, NodeNow, Store
 from ..records import Failure, Gpu, GpuInfo, Watched
 from ..text.nodeset_fold import natural
 from ..topology.json_document import ClassLine
+
+L = TypeVar("L", bound=msgspec.Struct)
+
+
+def line_of(line: type[L], source: object, **own: Any) -> L:
+    """A line with the fields of `source` that it has, by name; `own` replaces or adds fields."""
+    names = line.__struct_fields__
+    return line(**{name: own[name] if name in own else getattr(source, name) for name in names})
 
 
 class NodeLine(msgspec.Struct):
@@ -120,8 +129,7 @@ def _gpu_line(key: GpuKey, now: GpuNow, ranks: list[int]) -> GpuLine:
     node, uuid = key
     info = now.info or GpuInfo(index=now.gpu.index if now.gpu else 0, uuid=uuid)
     gpu = now.gpu if now.gpu and not info.lost else Gpu(index=info.index, uuid=uuid)  # its last values are outdated
-    fields = {**msgspec.structs.asdict(gpu), **msgspec.structs.asdict(info), "node": node, "uuid": uuid, "ranks": ranks}
-    return GpuLine(**{name: fields[name] for name in GpuLine.__struct_fields__})
+    return line_of(GpuLine, gpu, **{**msgspec.structs.asdict(info), "node": node, "uuid": uuid, "ranks": ranks})
 
 
 def cost_lines(nodes: Iterable[NodeNow]) -> list[CostLine]:

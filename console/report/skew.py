@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable
 
 import msgspec
 
@@ -11,12 +10,11 @@ from ..analysis.skew.findings import SkewSnapshot
 from ..analysis.skew.lateness import JobSkew, Lateness, RankSkew
 from ..core.store import Store
 from ..monitor.clock_jsonl import ClockNodeLine, ClockWindowLine, node_line, window_line
-from ..records import Record
 from ..text.nodeset_fold import natural
+from .nodes import line_of
 
 #: Latest sync points in a report.
 MAX_SYNC_POINTS = 200
-L = TypeVar("L", bound=msgspec.Struct)
 
 
 class RankSkewLine(msgspec.Struct):
@@ -217,12 +215,7 @@ def clocks_line(store: Store) -> ClocksLine:
         reference=next((line.reference for line in nodes if line.window_id == newest), None),
         nodes=sorted(nodes, key=lambda line: natural(line.node)),
         edges=sorted(edges, key=lambda line: (natural(line.src), natural(line.dst))),
-        services=_lines(ServiceLine, [book.sources[node] for node in sorted(book.sources, key=natural)]),
-        cost=_lines(ProbeCostLine, [book.costs[node] for node in sorted(book.costs, key=natural)]),
-        gpus=_lines(GpuTimerLine, gpus),
+        services=[line_of(ServiceLine, book.sources[node]) for node in sorted(book.sources, key=natural)],
+        cost=[line_of(ProbeCostLine, book.costs[node]) for node in sorted(book.costs, key=natural)],
+        gpus=[line_of(GpuTimerLine, gpu) for gpu in gpus],
     )
-
-
-def _lines(line: type[L], records: Sequence[Record]) -> list[L]:
-    """One line per record, with the fields that both have."""
-    return [line(**{name: getattr(record, name) for name in line.__struct_fields__}) for record in records]

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ..core.bus import Hub, Published
-from ..core.control import CaptureRequest, CaptureResult
 from ..core.store import Store
 from ..records import Failure, Finding, Gap, GpuEvent, Mark, NodeState, Stack
 from .format import index
@@ -22,10 +21,7 @@ from .format.reader import RecordFilter
 from .format.zstd_frames import Damage
 
 if TYPE_CHECKING:
-    from ..config.diff import Changes
-    from ..config.model import Change, Config, ReadOnly
-    from ..core.control import ExamReply
-    from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFolder
+    from ..config.model import Change, ReadOnly
 
 #: Kinds of the events on the time line.
 EVENT_KINDS: Final = frozenset({"finding", "mark", "gap", "gpu_event", "node_state", "stack"})
@@ -68,53 +64,11 @@ class _ControlWithoutNodes:
     async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
         return {}
 
-    async def reconnect(self, node: str) -> None:
-        _refuse()
+    async def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotLive("not available in replay: this is a recording")
 
-    async def remove_node(self, node: str) -> None:
-        _refuse()
-
-    async def add_nodes(self, names: str) -> Sequence[str]:
-        _refuse()
-
-    async def apply(self, config: Config) -> Changes:
-        _refuse()
-
-    async def examine(self, nodes: Sequence[str]) -> Sequence[ExamReply]:
-        _refuse()
-
-    async def mark(self, text: str) -> None:
-        _refuse()
-
-    async def capture(self, order: CaptureRequest) -> CaptureResult:
-        _refuse()
-
-    async def probe_job(self, nodes: Sequence[str], question: ReadinessRequest) -> Mapping[str, Readiness | Failure]:
-        _refuse()
-
-    async def sync_folder(
-        self, nodes: Sequence[str], folder: SyncFolder, workdir: str
-    ) -> Mapping[str, Synced | Failure]:
-        _refuse()
-
-    async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
-        _refuse()
-
-    async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
-        _refuse()
-
-    async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
-        _refuse()
-
-    async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
-        _refuse()
-
-    async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise NotLive("not available in replay: this is a recording")
+    reconnect = remove_node = add_nodes = apply = examine = mark = capture = _refuse
+    probe_job = sync_folder = start_job = stop_job = follow_job = list_job_files = read_job_file = _refuse
 
 
 class Replay(_ControlWithoutNodes):

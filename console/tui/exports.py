@@ -19,8 +19,7 @@ from ..monitor.hang import hang_models
 from ..session.export.formats import SESSION_FORMATS as SESSION_FORMS
 from ..session.export.formats import SessionFormat as SessionForm
 from ..session.export.html_page import page_of
-from ..session.export.live_snapshot import live_snapshot
-from ..session.export.slice import SessionSlice, slice_session
+from ..session.export.slice import SessionSlice, live_snapshot, slice_session
 from ..session.export.stacks import STACK_FORMATS, StackFormat
 from ..text import format
 from ..text.format import clock_time

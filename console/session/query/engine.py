@@ -31,7 +31,6 @@ from ..format.table_schema import (
     unit_of,
     words_of,
 )
-from .clock_columns import Piece, pieces, tables_for, with_cluster_time
 from .limits import (
     DEADLINE_S,
     MEMORY,
@@ -45,7 +44,7 @@ from .limits import (
 )
 from .output import ResultColumn, Rows
 from .sources import HistoryRows, LoadCancelled, Source, SourceTables
-from .views import SHORT_VIEWS
+from .views import SHORT_VIEWS, Piece, pieces, tables_for, with_cluster_time
 
 _BATCH_ROWS: Final = 8192
 _DESCRIBE: Final = re.compile(r'\s*(?:DESCRIBE|DESC)(?:\s+(?:TABLE\s+)?"?(\w+)"?)?\s*;?\s*', re.IGNORECASE)

@@ -12,6 +12,7 @@ from ...core.bus import Published
 from ...core.control import Selection
 from ...records import KINDS, GpuProcess, RawRecord, Record
 from ...records.kinds import SPECS, identity, kind_of, names_where
+from ...text.format import comma_words
 from ...text.timespec import TimeSpecError, duration_s
 from ..format.layout import SessionError
 from ..ndjson import METRIC_FAMILIES
@@ -128,13 +129,9 @@ def _selection(options: dict[str, str]) -> Selection:
         nodes = tuple(host.name for host in expand(options["--nodes"])) if "--nodes" in options else ()
     except BadNodeSet as error:
         raise SessionError(str(error)) from error
-    metrics, kinds = (_words(options.get(option, "")) for option in ("--metrics", "--kinds"))
+    metrics, kinds = (comma_words(options.get(option, "")) for option in ("--metrics", "--kinds"))
     try:
         every_s = duration_s(options.get("--every", "0s"), bare=True)
     except TimeSpecError as error:
         raise SessionError(f"--every: {error}") from error
     return select(nodes, metrics, kinds, every_s, locals_too="--locals" in options, anonymous="--redact" in options)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ...core.store import Store
 from ...session import store_snapshot
-from ...session.query.clock_columns import tables_for
 from ...session.query.limits import QueryCancelled, QueryError
-from ...session.query.worker_client import QueryWorkerClient
+from ...session.query.views import tables_for
+from ...session.query.worker import QueryWorkerClient
 from ..views.query.model import QueryResult, rows_of
 from ..views.query.view import QueryView
 from .controller import AppHost, Controller

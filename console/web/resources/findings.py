@@ -12,7 +12,7 @@ from ...monitor.captures import CaptureLine, lines_of
 from ...monitor.hang import Diagnosis, diagnose, hang_models, verdict_finding
 from ...records import Failure
 from ...report import Verdict
-from ...report.findings import FindingLine, finding_lines
+from ...report.document import FindingLine, finding_lines
 from ...report.skew import ClocksLine, clocks_line
 from ..operation import NoParameters, OperationRequest, WebContext, operation
 from ..problems import http_problem

@@ -8,10 +8,10 @@ import msgspec
 
 from ...config.model import Change
 from ...config.nodeset import expand
-from ...launch.capacity import node_facts
 from ...launch.format import plan_text, shell
 from ...launch.plan import LaunchPlan, Refusal, make_plan
 from ...launch.request import JobRequest, Launcher, new_job
+from ...launch.select_nodes import node_facts
 from ...launch.state import job_status
 from ...records import Log
 from ..operation import OperationRequest, WebContext, operation

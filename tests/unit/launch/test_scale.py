@@ -8,11 +8,10 @@ import pytest
 import tomlkit
 from builders import a_node, answers
 
-from gconsole.launch.config_file import BadConfigFile
 from gconsole.launch.format import plan_text
 from gconsole.launch.plan import LaunchPlan, Refusal, plan
 from gconsole.launch.request import JobRequest
-from gconsole.launch.scale import CannotScale, JobSize, ScaleConfig, scale
+from gconsole.launch.scale import BadConfigFile, CannotScale, JobSize, ScaleConfig, scale
 
 SIZE = JobSize("train-1", 4, 8, "10.0.0.1", 29500)
 

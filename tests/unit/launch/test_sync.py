@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gconsole.core.job_protocol import SyncFolder
-from gconsole.launch import sync_manifest as reading
-from gconsole.launch.sync_manifest import BadFolder, has_program, read_folder
+from gconsole.launch import request as reading
+from gconsole.launch.request import BadFolder, has_program, read_folder
 from gconsole_remote.agent.requests import RequestError
 from gconsole_remote.jobs import sync
 

@@ -8,9 +8,9 @@ from session_builders import START, a_session, gpu
 from gconsole.analysis.clock.model import CommonClock
 from gconsole.records import ClockNode, ClockSnapshot, RankStat
 from gconsole.session.manage.compact import compact
-from gconsole.session.query.clock_columns import BEYOND_NS, needs_cluster_time
 from gconsole.session.query.engine import Database
 from gconsole.session.query.sources import RecordedSource
+from gconsole.session.query.views import BEYOND_NS, needs_cluster_time
 
 SECOND = 1_000_000_000
 
