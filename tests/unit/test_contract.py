@@ -26,7 +26,12 @@ from gconsole.fleet.wire import LineSplitter, unpack
 from gconsole.records import KINDS, Log, Record
 from gconsole.transport.openssh import LocalTransport
 
-VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
+#: The oldest Python, that of the console, and the newest ones; those between run in `make full`.
+FEW_VERSIONS = {"3.6", f"3.{sys.version_info.minor}", "3.13", "3.14"}
+VERSIONS = [
+    pytest.param(version, marks=[] if version in FEW_VERSIONS else [pytest.mark.full])
+    for version in (f"3.{minor}" for minor in range(6, 15))
+]
 EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link", "process", "rank", "rank_stat",
             "clock_snapshot", "clock_source", "gpu_clock"}  # fmt: skip
 MARK = "GCONSOLE_CONTRACT"
