@@ -156,9 +156,14 @@ def literals() -> dict[str, set[str]]:
 
 def texts_of(tree: ast.Module) -> Iterator[str]:
     """Texts of one module that a user can read, with line breaks as ⏎."""
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    annotations = {id(part) for node in ast.walk(tree) for field in _annotations(node) for part in ast.walk(field)}
-    for node in ast.walk(tree):
+    nodes: list[ast.AST] = [tree]
+    parents: dict[ast.AST, ast.AST] = {}
+    for node in nodes:  # grows
+        children = list(ast.iter_child_nodes(node))
+        parents.update(dict.fromkeys(children, node))
+        nodes += children
+    annotations = {id(part) for node in nodes for field in _annotations(node) for part in ast.walk(field)}
+    for node in nodes:
         if id(node) in annotations:
             continue
         if isinstance(node, ast.JoinedStr):
