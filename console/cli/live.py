@@ -171,11 +171,15 @@ async def watch_nodes(
     if recording:
         await recording.stop()
     if not quiet:
-        _warn(store)
+        click.echo("", err=True)  # end the progress line
+        for line in watch.warnings(store):
+            click.echo(f"gconsole: {line}", err=True)
     if stream:
         close_stream(stream)
     if writer:
-        _close(writer)
+        writer.close()
+        if writer.failure:
+            click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; later records were not written", err=True)
     return store, interrupted.done()
 
 
@@ -188,18 +192,6 @@ async def _wait_until_done(watching: asyncio.Task[None], interrupted: asyncio.Fu
     except asyncio.CancelledError:
         if not interrupted.done():
             raise
-
-
-def _warn(store: Store) -> None:
-    click.echo("", err=True)  # end the progress line
-    for line in watch.warnings(store):
-        click.echo(f"gconsole: {line}", err=True)
-
-
-def _close(writer: RecordWriter) -> None:
-    writer.close()
-    if writer.failure:
-        click.echo(f"gconsole: {writer.path}: {writer.failure.strerror}; later records were not written", err=True)
 
 
 def _measured(
