@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..records import NodeState, Rank, RankStat, RankState, RankStatus, Watched
+from ..text.format import some
 
 #: Why a rank of the expected 0..world_size-1 is missing.
 Why = Literal["exited", "no_permission", "node_lost", "unreachable", "not_found"]
@@ -233,7 +234,7 @@ def _never_seen(unnumbered: Sequence[Rank], unreachable: Mapping[str, NodeState]
     if unnumbered:
         return "no_permission", _denied(unnumbered)
     if unreachable:
-        return "unreachable", f"not found; unreachable: {_some(sorted(unreachable))}"
+        return "unreachable", f"not found; unreachable: {some(sorted(unreachable), NAMED)}"
     return "not_found", "not found"
 
 
@@ -241,10 +242,5 @@ def _denied(ranks: Sequence[Rank]) -> str:
     reason = ranks[0].reason or "process not readable"
     if len(ranks) == 1:
         return f"no permission: {reason} ({ranks[0].node})"
-    nodes = _some(sorted({rank.node for rank in ranks}))
+    nodes = some(sorted({rank.node for rank in ranks}), NAMED)
     return f"no permission: {len(ranks)} unreadable processes on {nodes} may be this rank: {reason}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

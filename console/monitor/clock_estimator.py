@@ -10,6 +10,7 @@ import contextlib
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ..analysis.clock.findings import clock_findings
@@ -22,7 +23,7 @@ from ..records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSourc
 from .clock_jsonl import ClockLines, new_file
 
 if TYPE_CHECKING:
-    from ..analysis.clock.windows import ClockFold, ClockLimits
+    from ..analysis.clock.windows import ClockFold
 
 #: Seconds between folds; from `MANY` bins on a fold runs in a thread (an edge's window takes some ms).
 REFRESH_S: Final = 0.5
@@ -103,8 +104,14 @@ class ClockEstimator:
         if self._fold is None:
             if not any(isinstance(record, ClockBins | ClockSnapshot) for record in records):
                 return []
-            self._fold = self._new_fold()
-        self._fold.limits = self._limits
+            from ..analysis.clock.windows import ClockFold, ClockLimits  # numpy takes 190 ms to import
+
+            self._fold = ClockFold(ClockLimits())
+        config = self.config
+        self._fold.limits = replace(
+            self._fold.limits, window_ns=config.probe_window_s * 1_000_000_000,
+            max_bound_ns=int(config.max_bound_us * 1000), method=config.method,
+        )  # fmt: skip
         results = self._fold.add(records)
         for record in records:
             if isinstance(record, NodeState) and record.state == "removed":
@@ -113,18 +120,6 @@ class ClockEstimator:
             results = self._fold.finish()
         self._published_any = self._published_any or any(isinstance(record, ClockWindow) for record in results)
         return results
-
-    def _new_fold(self) -> ClockFold:
-        from ..analysis.clock.windows import ClockFold  # numpy takes 190 ms to import
-
-        return ClockFold(self._limits)
-
-    @property
-    def _limits(self) -> ClockLimits:
-        from ..analysis.clock.windows import ClockLimits
-
-        config = self.config
-        return ClockLimits(config.probe_window_s * 1_000_000_000, int(config.max_bound_us * 1000), config.method)
 
     def _open_lines(self) -> None:
         if not self.config.output_dir:

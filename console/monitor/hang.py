@@ -65,14 +65,9 @@ def evaluation(store: Store) -> Evaluation:
     return latest
 
 
-def judgements(store: Store) -> tuple[Judgement, ...]:
-    """The verdict on every job, by name. Empty without any capture."""
-    return evaluation(store).judgements()
-
-
 def verdicts(store: Store) -> list[Verdict]:
-    """The verdicts alone."""
-    return [judgement.verdict for judgement in judgements(store)]
+    """The verdict on every job, by name. Empty without any capture."""
+    return [judgement.verdict for judgement in evaluation(store).judgements()]
 
 
 def _evidence(store: Store) -> list[Evidence]:
@@ -224,7 +219,7 @@ async def diagnose(
 ) -> Sequence[Judgement]:
     """Capture and evaluate until more captures would not change the verdicts; `on_capture` is called for each order.
 
-    The verdicts are those that `monitor.hang.judgements` returns afterwards, without another evaluation.
+    The verdicts are those of `evaluation(store)` afterwards, without another evaluation.
     """
 
     async def capture(order: CaptureRequest) -> Sequence[Judgement]:

@@ -5,6 +5,8 @@ JSON does not use them: it has numbers in base units, and instants as `iso` writ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .cells import clean
 
 UNKNOWN = "–"
@@ -37,6 +39,12 @@ def plural(value: float | None, noun: str, many: str = "") -> str:
     """A number and its noun: "1 sample", "18,204 samples", "2 processes". `many` is an irregular plural."""
     regular = f"{noun}es" if noun.endswith(("s", "x", "ch")) else f"{noun}s"
     return f"{number(value)} {noun if value == 1 else many or regular}"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: "node1, node2 and 3 more"."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def seen(seen: int | None, expected: int | None) -> str:

@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from ..analysis.collectives.align import JobKey, Membership, memberships
+from ..analysis.collectives.communication import jobs_in
 from ..analysis.topology.classes import labels_folded
 from ..records import Collective, PgStatus, Rank
 from ..text.nodeset_fold import fold, fold_ranks, natural
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ..core.store import Store
     from .snapshot import TopologySnapshot
 
+#: Collectives and group statuses of one capture, copied for use in any thread.
+CapturedGroups = tuple[Sequence[Collective], Sequence[PgStatus]]
 #: Text without a known group.
 NONE_KNOWN: Final = "none known; run a capture to read them from the ranks' Flight Recorder or the NCCL log"
 #: The group of all ranks, omitted because it is everywhere.
@@ -44,19 +47,11 @@ class ParallelGroup:
     is_whole: bool
 
 
-@dataclass(frozen=True)
-class CapturedGroups:
-    """Collectives and group statuses of one capture, copied for use in any thread."""
-
-    collectives: Sequence[Collective]
-    statuses: Sequence[PgStatus]
-
-
 def captured_of(store: Store) -> tuple[CapturedGroups, ...]:
     """Captures with collectives or groups, newest first."""
     captures = reversed(store.captures.values())
     return tuple(
-        CapturedGroups(list(capture.collectives), list(capture.groups))
+        (list(capture.collectives), list(capture.groups))
         for capture in captures
         if capture.collectives or capture.groups
     )
@@ -67,8 +62,7 @@ def parallel_groups(captured: Iterable[CapturedGroups], ranks: Sequence[Rank]) -
     newest: dict[str, tuple[JobKey, CapturedGroups]] = {}
     wanted = {rank.job for rank in ranks if rank.status == "present"}
     for capture in captured:
-        entries: tuple[Sequence[Collective | PgStatus], ...] = (capture.statuses, capture.collectives)
-        for job in sorted({(record.job, record.attempt) for records in entries for record in records}, reverse=True):
+        for job in reversed(jobs_in(*capture)):
             if job[0] not in newest or newest[job[0]][0][1] < job[1]:
                 newest[job[0]] = job, capture
         if wanted and wanted <= newest.keys():
@@ -76,7 +70,7 @@ def parallel_groups(captured: Iterable[CapturedGroups], ranks: Sequence[Rank]) -
     groups: list[ParallelGroup] = []
     for name in sorted(newest, key=natural):
         job, capture = newest[name]
-        groups += _named(name, memberships(capture.collectives, capture.statuses, job, ranks))
+        groups += _named(name, memberships(*capture, job, ranks))
     return tuple(groups)
 
 

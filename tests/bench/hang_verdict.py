@@ -18,7 +18,7 @@ from rig.detect import tool
 from gconsole.analysis.hang.diagnosis import Judgement
 from gconsole.analysis.stacks.fold import fold, jobs_of
 from gconsole.core.control import CaptureRequest, new_capture
-from gconsole.monitor.hang import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose, judgements
+from gconsole.monitor.hang import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose, evaluation
 from gconsole.records import Stack
 from tests.bench import peer_captures
 from tests.bench.peer_captures import ByHand
@@ -83,7 +83,7 @@ async def _press(watch: Watched) -> Ours:
 
     def asks(order: CaptureRequest) -> None:
         """Before each order after the first there is a verdict already."""
-        if orders and not named_s and _is_right(judgements(watch.store)):
+        if orders and not named_s and _is_right(evaluation(watch.store).judgements()):
             named_s.append(time.perf_counter() - began)
         orders.append(order.id)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from .line_fit import Bools, Floats, Ints
+from .edge import Bools, Floats, Ints
 
 ROUNDS: Final = 20
 #: Minimum residual scale, ns.

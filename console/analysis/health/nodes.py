@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ...config.sections import HealthConfig
+from ...text.format import some
 from ..finding import FindingDraft
 from .state import HealthState, NodeHealth
 
@@ -62,8 +63,7 @@ def version_skew(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDr
 
 
 def _skew(words: tuple[str, ...], names: list[str], reported: Mapping[str, Mapping[str, str]]) -> FindingDraft:
-    some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    text = f"{some}: {'; '.join(words)}"
+    text = f"{some(names, _NAMED)}: {'; '.join(words)}"
     different = [what for what in COMPARED if any(word.startswith(f"{what} ") for word in words)]
     evidence = tuple(f"{COMPARED[what]} {name} {reported[name][what]}" for name in names[:_NAMED] for what in different)
     return FindingDraft("version_skew", "warning", "certain", tuple(names), text, evidence, parts=tuple(different))

@@ -53,14 +53,9 @@ def _finding(
     )
 
 
-def _compared(difference: Difference, classes: Sequence[NodeClass]) -> NodeClass | None:
-    """Class that it is compared with; None: its own."""
-    return next((made for made in classes if difference.than == f"class {made.name}"), None)
-
-
 def _is_foreign(difference: Difference, made: NodeClass, classes: Sequence[NodeClass]) -> bool:
     """Whether the nodes have other GPU models than the class they are compared with."""
-    other = _compared(difference, classes)
+    other = next((made for made in classes if difference.than == f"class {made.name}"), None)
     return other is not None and {gpu.name for gpu in other.model.gpus} != {gpu.name for gpu in made.model.gpus}
 
 
