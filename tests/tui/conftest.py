@@ -17,6 +17,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 10, 10)
 
 
+def pytest_unconfigure() -> None:
+    """Let what was imported be collected at the end, else DuckDB reports it as leaked."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_of_this_machine_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_COLOR_SYSTEM", "COLORTERM"):
