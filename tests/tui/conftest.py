@@ -42,3 +42,10 @@ def _apps_share_parsed_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     import shared_css
 
     shared_css.use(monkeypatch)
+
+
+@pytest.fixture
+def painted_for_pictures_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    import unpainted
+
+    unpainted.use(monkeypatch)
