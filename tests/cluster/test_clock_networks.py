@@ -105,7 +105,7 @@ async def test_what_is_lost_repeated_or_out_of_order_leaves_the_truth_within_the
 
     for one in found:
         assert one.window.status == "ok" and one.is_covered
-        assert one.window.bound_ns is not None and one.window.bound_ns < 1_000_000
+        assert one.window.bound_ns < one.window.min_rtt_ns, "lost and repeated probes do not widen the bound"
     if there is DISORDERLY:
         assert total(fleet, "replayed") > 50  # each is answered, and believed, once
         assert all(one.window.kept <= one.window.sent for one in found)
