@@ -21,8 +21,8 @@ from ..monitor.finding_tracker import FindingTracker
 from ..records import Log
 from ..text import logs
 from .base_app import BaseApp
-from .clipboard import ClipboardTarget
 from .controllers.capture import CaptureController
+from .controllers.clipboard import ClipboardTarget, picture
 from .controllers.frames import RATE_HZ, FrameController, write_backlog
 from .controllers.jobs import JobController
 from .controllers.nodes import NodeController
@@ -31,22 +31,19 @@ from .controllers.recording import RecordingController
 from .controllers.view_switcher import ViewSwitcher
 from .dialogs.dialog import DetailDialog, LogDialog
 from .dialogs.export import ExportDialog
+from .dialogs.prompts import LoginPrompts
 from .exports import export_items
 from .keymap.actions import Action, bindings, in_scope, key_names
 from .keymap.file import NO_KEYS, OwnKeys
 from .keymap.hints import ConsoleCommands, KeyGuide
-from .login_prompts import LoginPrompts
 from .models.header import header_spans
-from .screenshot import picture
 from .snapshot import ScreenSnapshot, SnapshotBuilder, Staging
 from .theme.catalog import ThemeCatalog
 from .ui_state import SAVE_EVERY_S, UiStateController, UiStateFile
-from .views.base import CancelRequested, CaptureViewRequested, GpuPageRequested, NodePageRequested, View
-from .views.query.view import NamesRequested, QueryCancelRequested, QueryRequested
+from .views.base import View
 from .views.registry import VIEWS
-from .widgets.bar import Bar
+from .widgets.bars import Bar, Tab, TabBar
 from .widgets.line_view import LineView
-from .widgets.tab_bar import Tab, TabBar
 
 #: Views during which clocks are probed continuously.
 _CLOCK_VIEWS = ("skew", "clocks")
@@ -99,7 +96,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.ui_state = UiStateController(self, ui_state or UiStateFile(), publish)
         self.shutdown.before_stop = self.ui_state.close
         first = self.ui_state.first_view([row.name for row in VIEWS])
-        self.views = ViewSwitcher(self, first, lambda: self.ui_state.stored, self._view_shown)
+        self.views = ViewSwitcher(self, first, lambda name: self.ui_state.stored.of(name), self._view_shown)
         self.captures = CaptureController(self, store, control, findings, live=live)
         self.jobs = JobController(self, control, cluster)
         self.nodes = NodeController(self, control, hosts)
@@ -114,8 +111,6 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.frames = FrameController(self, store, snapshots, findings)
         self._action_targets |= {"ui_state", "views", "captures", "nodes", "recordings", "frames", "guide"}
 
-    # -- what controllers need ---------------------------------------------------------------------------------------
-
     @property
     def frame(self) -> ScreenSnapshot:
         """What the views show; while paused, of the instant of the pause."""
@@ -125,20 +120,6 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     def view(self) -> View:
         """The view on the screen."""
         return self.views.view
-
-    @property
-    def current_view(self) -> str:
-        """Name of the view on the screen."""
-        return self.views.current
-
-    @property
-    def selected_node(self) -> str | None:
-        """The node under the cursor of the view on the screen."""
-        return self.view.selected_node if self.views.opened else None
-
-    async def show_view(self, name: str) -> None:
-        """Open a view."""
-        await self.views.action_show(name)
 
     async def show_store(self, store: Store) -> None:
         """Show another store from now on: the views are created anew, arranged as they were."""
@@ -150,8 +131,6 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
 
         await self.views.recreate(swap)
         self.frames.draw()
-
-    # -- screen ------------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
         yield Bar(id="header")
@@ -215,8 +194,6 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         """None of Textual's own commands: the palette lists the console's."""
         return iter(())
 
-    # -- messages of views -------------------------------------------------------------------------------------------
-
     def on_line_view_opened(self, event: LineView.Opened) -> None:
         provider = self.view.detail_provider()
         if provider is not None and provider(self.frame) is not None:
@@ -225,32 +202,6 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         if not self.frames.is_exiting:
             self.refresh_bindings()
-
-    async def on_node_page_requested(self, event: NodePageRequested) -> None:
-        await self.views.show_node(event.node)
-
-    async def on_gpu_page_requested(self, event: GpuPageRequested) -> None:
-        await self.views.show_gpu(event.node, event.uuid)
-
-    def on_capture_view_requested(self, event: CaptureViewRequested) -> None:
-        self.captures.change_fold(event)
-
-    def on_cancel_requested(self, event: CancelRequested) -> None:
-        self.captures.runner.cancel()
-
-    def on_stop_requested(self, event: Any) -> None:
-        self.jobs.stop(event.row)
-
-    def on_query_requested(self, event: QueryRequested) -> None:
-        self.queries.run(event.view, event.sql)
-
-    def on_names_requested(self, event: NamesRequested) -> None:
-        self.queries.complete_names(event.view)
-
-    def on_query_cancel_requested(self, event: QueryCancelRequested) -> None:
-        self.queries.client.cancel()
-
-    # -- actions -----------------------------------------------------------------------------------------------------
 
     async def action_quit(self) -> None:
         """Quit; during a recording only at the second attempt."""

@@ -10,8 +10,7 @@ from textual.app import App
 from textual.notifications import SeverityLevel
 
 from ..text.cells import clean
-from .clipboard import ClipboardTarget
-from .controllers.clipboard import ClipboardController
+from .controllers.clipboard import ClipboardController, ClipboardTarget
 from .controllers.shutdown import ShutdownController
 from .controllers.theming import ThemeController
 from .theme.catalog import ThemeCatalog
@@ -58,10 +57,6 @@ class BaseApp(App[None], inherit_bindings=False):
         """Show a toast of at most `LONGEST_TOAST` characters, sanitised: the text may come from a node."""
         lines = [clean(line) for line in message[:LONGEST_TOAST].splitlines()]
         super().notify("\n".join(lines), title=clean(title), severity=severity, timeout=timeout, markup=markup)
-
-    def copy(self, text: str, what: str) -> None:
-        """Copy `text` and report the result; `what` names it, e.g. "8 ranks"."""
-        self.clip.copy(text, what)
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy what is selected with the mouse or in an input line; only failures are reported."""

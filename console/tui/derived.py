@@ -146,30 +146,17 @@ class JobDiagnosis:
         return self.judgement.verdict.job
 
 
-class DiagnosisFold:
-    """The diagnosis of every job. `choose` selects an earlier capture, the `next_` methods another fold of it."""
+class DiagnosisFold(Derived[tuple[JobDiagnosis, ...]]):
+    """The diagnosis of every job. `choose` selects an earlier capture, the `next_` methods another fold of it.
+
+    Not to be refreshed while a capture runs: its records are incomplete.
+    """
 
     def __init__(self, store: Store) -> None:
+        super().__init__(store, [store.captures.table.changed_since], self._prepare, (), thread_above=0)
         self.shape: Shape = PLAIN
-        self._store = store
+        self._data = store
         self._chosen: str | None = None  # id of the chosen capture; None is the newest
-        initial: tuple[JobDiagnosis, ...] = ()
-        self._jobs = Derived(store, [store.captures.table.changed_since], self._prepare, initial, thread_above=0)
-
-    @property
-    def value(self) -> tuple[JobDiagnosis, ...]:
-        """The newest result."""
-        return self._jobs.value
-
-    @property
-    def is_current(self) -> bool:
-        """Whether every capture has a verdict."""
-        return self._jobs.is_current
-
-    def refresh(self, in_background: InBackground, *, capturing: bool) -> None:
-        """Diagnose new captures, but not while one is running: its records are incomplete."""
-        if not capturing:
-            self._jobs.refresh(in_background)
 
     def choose(self, by: int) -> None:
         """Select the capture `by` places before (negative) or after the present one."""
@@ -178,21 +165,21 @@ class DiagnosisFold:
             last = len(captures) - 1
             number = min(max(self._index(captures) + by, 0), last)
             self._chosen = None if number == last else captures[number].id
-            self._jobs.invalidate()
+            self.invalidate()
 
     def next_threads(self) -> None:
         """Fold the next of: main threads, those that block them, all."""
         self.shape = replace(self.shape, threads=_next(THREADS, self.shape.threads))
-        self._jobs.invalidate()
+        self.invalidate()
 
     def next_granularity(self) -> None:
         """Group ranks by the next of: function, line, variables."""
         self.shape = replace(self.shape, granularity=_next(GRANULARITIES, self.shape.granularity))
-        self._jobs.invalidate()
+        self.invalidate()
 
     def _complete_captures(self) -> list[CaptureNow]:
         """The captures of at least half of the ranks, oldest first: a diagnosis adds captures of single processes."""
-        captures = self._store.captures.values()
+        captures = self._data.captures.values()
         most = max((len(capture.ranks) for capture in captures), default=0)
         return [capture for capture in captures if 2 * len(capture.ranks) >= most]
 
@@ -201,14 +188,14 @@ class DiagnosisFold:
         return ids.index(self._chosen) if self._chosen in ids else len(ids) - 1
 
     def _prepare(self) -> Callable[[], tuple[JobDiagnosis, ...]]:
-        evaluated = evaluation(self._store)
+        evaluated = evaluation(self._data)
         captures = self._complete_captures()
         index = self._index(captures)
         stacks = tuple(captures[index].stacks) if captures else ()
         earlier = tuple(captures[index - 1].stacks) if index > 0 else ()
         lost = captures[index].lost + captures[index].dropped if captures else 0
         jobs = [evidence.job for evidence in evaluated.evidence]
-        communications = [newest_communication(self._store, (job.job, job.attempt)) for job in jobs]
+        communications = [newest_communication(self._data, (job.job, job.attempt)) for job in jobs]
         shown = _ShownCapture(stacks, earlier, self.shape, index + 1, len(captures), lost)
         return lambda: tuple(map(shown.diagnosis, evaluated.judgements(), communications))
 

@@ -19,8 +19,8 @@ from .base_app import BaseApp
 from .dialogs.dialog import KeysDialog
 from .keymap.actions import bindings, in_scope
 from .theme.catalog import ThemeCatalog
-from .widgets.bar import Bar, hints
-from .widgets.report import LineReport
+from .widgets.bars import Bar, hints
+from .widgets.line_view import LineReport
 
 #: Seconds between two updates of the progress line.
 _PROGRESS_EVERY_S = 0.25
@@ -97,8 +97,6 @@ class DiffScreen(ModalScreen[Comparison | None]):
             self._body.show(difference_lines(comparison, width, self._order))
         self._foot.show(hints(self.active_bindings, in_scope("diff"), self.size.width), (Span(""),))
 
-    # -- actions ----------------------------------------------------------------------------------------------------
-
     def action_order(self) -> None:
         """Sort metrics by name, or by change."""
         self._order = "change" if self._order == "name" else "name"
@@ -107,7 +105,7 @@ class DiffScreen(ModalScreen[Comparison | None]):
     def action_copy_text(self) -> None:
         """Copy the comparison, 160 cells wide."""
         if self._comparison is not None and isinstance(self.app, BaseApp):
-            self.app.copy(as_text(difference_lines(self._comparison, 160, self._order)) + "\n", "the comparison")
+            self.app.clip.copy(as_text(difference_lines(self._comparison, 160, self._order)) + "\n", "the comparison")
 
     def action_keys(self) -> None:
         """List the keys."""

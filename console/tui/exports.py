@@ -16,15 +16,13 @@ from ..analysis.stacks.fold import PLAIN, Shape
 from ..core.control import ActiveRecording
 from ..core.store import Store
 from ..monitor.hang import hang_models
-from ..session.export.formats import SESSION_FORMATS as SESSION_FORMS
-from ..session.export.formats import SessionFormat as SessionForm
+from ..session.export.formats import SESSION_FORMATS, SessionFormat
 from ..session.export.html_page import page_of
 from ..session.export.slice import SessionSlice, live_snapshot, slice_session
 from ..session.export.stacks import STACK_FORMATS, StackFormat
 from ..text import format
-from ..text.format import clock_time
 from .controllers.recording import session_name
-from .models.table_export import ExportTable, as_csv, as_json, as_text
+from .models.list_kind import ExportTable, as_csv, as_json, as_text
 
 #: Returns the text of a file; may be slow and run in a thread, because it reads nothing that changes.
 Write = Callable[[], str]
@@ -109,16 +107,16 @@ def _of_session(what: str, take: Callable[[], Callable[[], SessionSlice]], but: 
     `take` is called in the event loop and copies what changes; its result is read in a thread.
     """
 
-    def file(form: SessionForm) -> Callable[[BinaryIO], None]:
+    def file(form: SessionFormat) -> Callable[[BinaryIO], None]:
         read = take()
         return lambda out: form.write(read(), out)
 
-    def folder(form: SessionForm) -> Callable[[Path], list[Path]]:
+    def folder(form: SessionFormat) -> Callable[[Path], list[Path]]:
         read = take()
         return lambda path: form.write_folder(read(), path)
 
     files, folders = [], []
-    for form in SESSION_FORMS.values():
+    for form in SESSION_FORMATS.values():
         if form.is_folder:
             folders.append(ExportFormat(form.name, form.suffix, lambda: str, folder=partial(folder, form)))
         elif form.name != but:
@@ -132,7 +130,7 @@ def _of_newest_capture(store: Store, shape: Shape) -> Iterator[ExportItem]:
     if not captures:
         return
     newest = captures[-1]
-    what = f"Stacks: capture of {clock_time(newest.started_rx)}, {format.plural(len(newest.ranks), 'rank')}"
+    what = f"Stacks: capture of {format.clock_time(newest.started_rx)}, {format.plural(len(newest.ranks), 'rank')}"
 
     def format_of(form: StackFormat) -> ExportFormat:
         def prepare() -> Write:

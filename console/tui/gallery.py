@@ -1,4 +1,4 @@
-"""Every widget with made-up rows: `python -m gconsole.tui.gallery`. `t` shows the next theme, `q` leaves."""
+"""Every widget with sample rows: `python -m gconsole.tui.gallery`. `t` shows the next theme, `q` quits."""
 
 from __future__ import annotations
 
@@ -12,26 +12,21 @@ from textual.binding import BindingType
 from ..present.spans import GLYPHS, Line, Span, TreeNode, glyph
 from .base_app import BaseApp
 from .keymap.actions import bindings, in_scope
-from .models.error_bar import Lane
 from .models.filter_language import FilterField, Vocabulary
 from .models.heat_map import LEVELS, HeatCell, HeatRow
-from .models.plot import Plot
+from .models.plot import Lane, Plot
 from .theme.catalog import ThemeCatalog
-from .widgets.bar import Bar, hints
+from .widgets.bars import Bar, Panel, Progress, hints
 from .widgets.filter_bar import FilterBar
 from .widgets.heat_map import HeatMap
-from .widgets.history import HistoryPlot
-from .widgets.lanes import Lanes
-from .widgets.panel import Panel
-from .widgets.progress import Progress
+from .widgets.line_view import LineReport
+from .widgets.plots import HistoryPlot, Lanes, Sparkline
 from .widgets.rank_tree import RankTree
 from .widgets.record_grid import GridColumn, RecordGrid
-from .widgets.report import LineReport
-from .widgets.sparkline import Sparkline
 
 
 def curve() -> Plot:
-    """Five minutes of a GPU that works, stalls, and is not heard of for a while."""
+    """Five minutes of a GPU that works, stalls, and sends no data for a while."""
     t = np.arange(300)
     values = 88 + 8 * np.sin(t / 9)
     values[120:160] = 4 + 3 * np.cos(t[120:160])
@@ -40,7 +35,7 @@ def curve() -> Plot:
 
 
 def lanes() -> list[Lane]:
-    """Five ranks: one is late, one not to be told from on time, one unknown."""
+    """Five ranks: one is late, one within its error of on time, one unknown."""
     return [
         Lane(137, "137", "41.2 ±0.4 ms", 41.2, 0.4, "failed"),
         Lane(40, "40", "12.9 ±3.5 ms", 12.9, 3.5, "warning"),
@@ -53,20 +48,20 @@ def lanes() -> list[Lane]:
 def stacks() -> TreeNode:
     """512 ranks, one of which reads a file."""
 
-    def at(name: str, where: str, ranks: str, *children: TreeNode, note: str = "") -> TreeNode:
+    def node(name: str, where: str, ranks: str, *children: TreeNode, note: str = "") -> TreeNode:
         return TreeNode((name, where), (Span(name), Span(f" {where}", "muted")), ranks, note, children)
 
     others = "0-136,138-511"
-    reduce = at("all_reduce", "distributed_c10d.py:3252", others, note="collective")
-    load = at("load_shard", "dataset.py:88", "137", note="file i/o")
-    return at(
+    reduce = node("all_reduce", "distributed_c10d.py:3252", others, note="collective")
+    load = node("load_shard", "dataset.py:88", "137", note="file i/o")
+    return node(
         "<module>", "train.py:212", "0-511",
-        at("train_step", "train.py:150", others, reduce), at("next_batch", "loader.py:61", "137", load),
+        node("train_step", "train.py:150", others, reduce), node("next_batch", "loader.py:61", "137", load),
     )  # fmt: skip
 
 
 def heat() -> list[HeatRow]:
-    """Three nodes: one in every shade, one that is silent, one that failed."""
+    """Three nodes: one in every shade, one stale, one failed."""
     shades = tuple(HeatCell(str(level * 100 // (LEVELS - 1)), level) for level in range(0, LEVELS, 2))
     return [
         HeatRow("node001", "ok", shades), HeatRow("node002", "stale", shades),
@@ -87,18 +82,18 @@ class Sample:
 
 
 def samples() -> list[Sample]:
-    """The lanes once more, in a grid."""
+    """The lanes as rows of a grid."""
     return [Sample(row, lane.label, Span(lane.figure, lane.status)) for row, lane in enumerate(lanes())]
 
 
-#: What a filter over the lanes may say.
+#: Filter fields of the lanes.
 WORDS: Vocabulary[Lane] = Vocabulary(
     (FilterField("late", "number", lambda lane: lane.value, "how late, in ms"),), lambda lane: (lane.label,)
 )
 
 
 class Gallery(BaseApp, inherit_bindings=False):
-    """All widgets on one screen; the themes are those of gconsole and the person's own."""
+    """All widgets on one screen, in the built-in and the user's themes."""
 
     CSS_PATH = "console.tcss"
     CSS = """

@@ -17,7 +17,7 @@ from ..text.cells import clean
 from ..text.nodeset_fold import natural
 from ..text.timespec import TimeSpecError, instant_ns
 from .app import ConsoleApp
-from .controllers.controller import Controller
+from .controllers import Controller
 from .dialogs.prompts import Prompt
 from .diff_screen import diff_of
 from .keymap.actions import Action, bindings, in_scope
@@ -104,8 +104,6 @@ class ReplayController(Controller):
             replay.real_speed,
         )  # fmt: skip
 
-    # -- actions -----------------------------------------------------------------------------------------------------
-
     def action_play(self) -> None:
         """Play or pause; at the end, play from the beginning."""
         if not self._replay.is_playing and self._replay.position >= self._replay.end:
@@ -179,8 +177,6 @@ class ReplayController(Controller):
             self.seek(instant_ns(text, replay.begin, replay.end, now=replay.position))
         except TimeSpecError as error:
             self._app.notify(clean(str(error)), severity="warning", markup=False)
-
-    # -- seeking -----------------------------------------------------------------------------------------------------
 
     def seek(self, instant: int, *, then_play: bool = False) -> None:
         """Show that instant, in ns; during a seek, as soon as the running one can be cut short."""

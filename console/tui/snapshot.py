@@ -61,6 +61,11 @@ class ScreenSnapshot:
     clocks: ClockSummary = NO_CLOCKS  # the nodes' clocks
     skew: SkewSnapshot = NO_SKEW  # lateness of ranks on the common clock
 
+    @property
+    def second(self) -> int:
+        """Console time in whole seconds: changes when displayed ages do."""
+        return self.now // 1_000_000_000
+
     def frozen_copy(self) -> ScreenSnapshot:
         """A copy in which nothing changes any more."""
         nodes = {name: replace(node) for name, node in self.nodes.items()}

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
@@ -19,12 +19,13 @@ from ..records import Log
 from ..text import format
 from ..text.atomic_files import make_folder, write_atomically
 from ..text.sanitize import pretty
-from .controllers.controller import AppHost, Controller
-from .controllers.theming import ThemeController
-from .controllers.view_switcher import ViewSwitcher
+from .controllers import Controller
 from .dialogs.prompts import Confirm
 from .models.list_kind import DEFAULT_ARRANGEMENT, Arrangement
 from .theme.themes import DEFAULT
+
+if TYPE_CHECKING:
+    from .app import ConsoleApp
 
 #: Seconds between two checks for changes.
 SAVE_EVERY_S = 1.0
@@ -112,24 +113,10 @@ class UiStateFile:
         return ""
 
 
-class UiStateHost(AppHost, Protocol):
-    """The app, as far as the UI state needs it."""
-
-    @property
-    def themes(self) -> ThemeController:
-        """The themes."""
-        ...
-
-    @property
-    def views(self) -> ViewSwitcher:
-        """The views."""
-        ...
-
-
 class UiStateController(Controller):
     """Restores the UI state, saves changes, and resets it. `publish` puts a record into Events."""
 
-    def __init__(self, app: UiStateHost, file: UiStateFile, publish: Callable[[Log], object]) -> None:
+    def __init__(self, app: ConsoleApp, file: UiStateFile, publish: Callable[[Log], object]) -> None:
         self._app, self._file, self._publish = app, file, publish
         self.stored, self._problem = file.read()
         self._written = self.stored

@@ -30,7 +30,6 @@ from gconsole.tui.dialogs.dialog import DetailDialog, KeysDialog, LinesDialog, L
 from gconsole.tui.dialogs.export import ExportDialog
 from gconsole.tui.dialogs.prompts import Confirm, Prompt, SecretPrompt
 from gconsole.tui.diff_screen import DiffScreen
-from gconsole.tui.views.base import NodePageRequested
 from gconsole.tui.views.jobs.view import JobsView
 from gconsole.tui.views.query.view import QueryView
 from gconsole.tui.views.registry import VIEWS
@@ -97,7 +96,7 @@ def keys(*pressed: str) -> Open:
 
 
 async def _node_page(stage: Stage) -> None:
-    stage.app.post_message(NodePageRequested(stage.cluster.star))
+    await stage.app.views.show_page(stage.cluster.star)
     await until(stage.pilot, lambda: stage.app.view.selected_node == stage.cluster.star)
 
 

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 from waiting import until
 
-from gconsole.tui.clipboard import MOST_BYTES, TOOLS, ClipboardTool, find_tool, plan, run_tool
+from gconsole.tui.controllers.clipboard import MOST_BYTES, TOOLS, ClipboardTool, find_tool, plan, run_tool
 
 SIZE = (120, 24)
 

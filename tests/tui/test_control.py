@@ -185,7 +185,7 @@ async def test_ctrl_s_saves_the_screen_and_says_where(tmp_path: Path, monkeypatc
 
 async def test_a_screenshot_that_cannot_be_saved_says_why(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gconsole.tui.controllers.clipboard.save_svg", _refuse)
+    monkeypatch.setattr("gconsole.tui.controllers.clipboard.save_new", _refuse)
     async with running(demo().app(), "ctrl+s", size=(120, 40), toasts=True) as pilot:
         await shows(pilot, "screenshot failed: Permission denied")
 

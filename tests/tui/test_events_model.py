@@ -125,7 +125,7 @@ class TestTheLog:
         log.append([a_log("last")])
         assert (log.first, len(log.items), log.end) == (SLACK, KEPT, KEPT + SLACK)
         rows = log.rows(NOON)
-        assert (rows[0].number, rows[0].span.text) == (SLACK, str(SLACK))
+        assert (rows[0].key, rows[0].span.text) == (SLACK, str(SLACK))
         assert event_text(log.find(KEPT + SLACK - 1)) == "last"
         assert log.find(0) is None
         assert log.find(log.end) is None
@@ -133,7 +133,7 @@ class TestTheLog:
     def test_the_newest_of_a_node_come_first_and_no_more_than_asked_for(self):
         log = EventLog()
         log.append([a_log(str(i), node=f"node{i % 2}") for i in range(10)])
-        assert [row.number for row in log.of_node("node1", 3)] == [9, 7, 5]
+        assert [row.key for row in log.of_node("node1", 3)] == [9, 7, 5]
 
     def test_a_copy_grows_no_more(self):
         log = EventLog([a_log()])

@@ -22,7 +22,7 @@ from waiting import settle, until
 from gconsole.tui.gallery import Gallery
 from gconsole.tui.keymap.actions import ACTIONS, Action, in_scope
 from gconsole.tui.views.registry import VIEWS
-from gconsole.tui.widgets.progress import Progress
+from gconsole.tui.widgets.bars import Progress
 
 pytestmark = pytest.mark.usefixtures("painted_for_pictures_only")
 

@@ -10,7 +10,7 @@ from waiting import until
 from gconsole.present.spans import GLYPHS
 from gconsole.tui.gallery import Gallery
 from gconsole.tui.theme.themes import theme_files
-from gconsole.tui.widgets.progress import Progress
+from gconsole.tui.widgets.bars import Progress
 
 SIZE = (90, 50)
 NAMES = [theme.name for theme in theme_files()]

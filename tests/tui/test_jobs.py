@@ -14,9 +14,9 @@ from gconsole.launch.state import PendingStops
 from gconsole.records import Log, Node
 from gconsole.tui.dialogs.dialog import LinesDialog
 from gconsole.tui.dialogs.prompts import Confirm
-from gconsole.tui.models.numbered_log import LogFilter
+from gconsole.tui.models.rows import LogFilter
 from gconsole.tui.views.hang.view import HangView
-from gconsole.tui.views.jobs.log import FOLD_S, KEPT, JobLog
+from gconsole.tui.views.jobs.page_model import FOLD_S, KEPT, JobLog
 from gconsole.tui.views.jobs.view import JobsView
 
 SIZE = (120, 40)
@@ -212,7 +212,7 @@ class TestTheLines:
 
     def test_the_oldest_go_and_a_filter_goes_with_them(self):
         output = JobLog("t", 1)
-        sieve = LogFilter(lambda line: line.number % 2 == 0)
+        sieve = LogFilter(lambda line: line.key % 2 == 0)
         output.add([log(0, *map(str, range(KEPT)))], 0.0)
         assert len(sieve.update(output)) == KEPT // 2
         output.add([log(0, *map(str, range(SLACK)))], 0.0)

@@ -22,9 +22,9 @@ from gconsole.tui.gallery import Gallery
 from gconsole.tui.keymap.actions import ACTIONS, in_scope
 from gconsole.tui.replay_app import ReplayApp, ReplayController
 from gconsole.tui.views.registry import VIEWS
+from gconsole.tui.widgets.bars import Progress
 from gconsole.tui.widgets.filter_bar import FilterLine
 from gconsole.tui.widgets.line_view import LineView
-from gconsole.tui.widgets.progress import Progress
 from gconsole.tui.widgets.sql_editor import SqlText
 
 SIZE = (80, 24)

@@ -18,8 +18,7 @@ from gconsole.tui.keymap.file import OwnKeys
 from gconsole.tui.models.filter_language import parse
 from gconsole.tui.models.grouping import GroupHeader
 from gconsole.tui.models.list_kind import Arrangement, arranged_rows, row_predicate
-from gconsole.tui.models.numbered_log import LogFilter
-from gconsole.tui.models.row import SteadyOrder
+from gconsole.tui.models.rows import LogFilter, SteadyOrder
 from gconsole.tui.snapshot import ScreenSnapshot
 from gconsole.tui.views.events.columns import EVENTS
 from gconsole.tui.views.events.columns import KIND as EVENT_KIND
@@ -264,7 +263,7 @@ class TestEvents:
             await shows(pilot, "following")
             await pilot.press("O")
             await shows(pilot, "time▼")
-            await until(pilot, lambda: rows(pilot)[0].number > rows(pilot)[-1].number)
+            await until(pilot, lambda: rows(pilot)[0].key > rows(pilot)[-1].key)
 
     async def test_b_groups_by_node_severity_kind_and_tag(self):
         async with racks().app().run_test(size=SIZE) as pilot:
@@ -273,7 +272,7 @@ class TestEvents:
             await shows(pilot, "grouped by node, sorted by time")
             at = heads(pilot).index("node019")
             head = [row for row in list_of(pilot)._grid.rows if isinstance(row, GroupHeader)][at]
-            assert "✖ 1 error" in "".join(span.text for span in head.spans)
+            assert "✖ 1 error" in "".join(span.text for span in head.banner)
             await pilot.press("b")
             await until(pilot, lambda: heads(pilot) == ["error", "warning", "info"])
             await pilot.press("b")
@@ -451,4 +450,4 @@ def test_a_hostile_tag_or_class_is_text():
     order: SteadyOrder = SteadyOrder(lambda: 0.0)
     head = arranged_rows(NODE_KIND, listed, Arrangement(group="tag"), row_context(frame), None, order)[0]
     assert isinstance(head, GroupHeader)
-    assert "\x1b" not in "".join(span.text for span in head.spans)
+    assert "\x1b" not in "".join(span.text for span in head.banner)

@@ -11,7 +11,7 @@ from gconsole.present.spans import wrapped
 from gconsole.records import Host, Missing, Process
 from gconsole.text.cells import width_of
 from gconsole.tui.models.detail import PageItem
-from gconsole.tui.models.row import SteadyOrder
+from gconsole.tui.models.rows import SteadyOrder
 from gconsole.tui.views.nodes.model import FIELDS, NodeRow, node_rows
 from gconsole.tui.views.nodes.page_model import NodePageData, facts_lines, list_lines, process_detail
 from gconsole.tui.views.nodes.view import page_data

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.tui.models.row import REORDER_S, Noise, SteadyOrder
+from gconsole.tui.models.rows import REORDER_S, Noise, SteadyOrder
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,11 @@ from gconsole.present.spans import Span, TreeNode
 from gconsole.text.cells import width_of
 from gconsole.tui.base_app import BaseApp
 from gconsole.tui.gallery import curve, lanes, stacks
-from gconsole.tui.models.error_bar import Axis, Lane, axis_of, bar, ticks
-from gconsole.tui.models.plot import Plot, braille, columns, round_up, short, time_axis
-from gconsole.tui.widgets.history import HistoryPlot
-from gconsole.tui.widgets.lanes import Lanes
+from gconsole.tui.models.plot import Axis, Lane, Plot, axis_of, bar, braille, columns, round_up, short, ticks, time_axis
+from gconsole.tui.widgets.bars import Progress
 from gconsole.tui.widgets.line_view import LineView
-from gconsole.tui.widgets.progress import Progress
+from gconsole.tui.widgets.plots import HistoryPlot, Lanes, Sparkline
 from gconsole.tui.widgets.rank_tree import RankTree, unfolded
-from gconsole.tui.widgets.sparkline import Sparkline
 
 NAN = float("nan")
 FIGURES = ["–", "0", "0.5", "100", "1980", "81.9G"]

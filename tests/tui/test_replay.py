@@ -86,7 +86,7 @@ async def test_a_view_that_is_opened_while_all_are_made_anew_is_made_anew_too(pl
 
         monkeypatch.setattr(stage, "remove_children", remove_while_others_come)
         await pilot.press("right_square_bracket")
-        await until(pilot, lambda: came and pilot.app.current_view == "ranks", "the view")
+        await until(pilot, lambda: came and pilot.app.views.current == "ranks", "the view")
         await settle(pilot)
         assert minute_of(player) == 3
         assert set(stage.children) == set(pilot.app.views.opened.values())

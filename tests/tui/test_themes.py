@@ -12,7 +12,7 @@ from textual.color import Color
 from gconsole.present.spans import GLYPHS
 from gconsole.tui.models.heat_map import LEVELS
 from gconsole.tui.theme import themes
-from gconsole.tui.widgets.heat_palette import heat_colors, tint
+from gconsole.tui.widgets.heat_map import heat_colors, tint
 
 THEME = (resources.files("gconsole.tui.theme.builtin") / "dark.toml").read_text(encoding="utf-8")
 FILES = themes.theme_files()

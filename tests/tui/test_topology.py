@@ -267,7 +267,7 @@ class TestView:
 
     async def test_a_folder_that_may_not_be_written_is_told(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("gconsole.tui.views.topology.view.save_new", _refuse)
+        monkeypatch.setattr("gconsole.tui.controllers.clipboard.save_new", _refuse)
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             view = await opened(pilot)
             view.action_save("text")

@@ -18,12 +18,11 @@ from textual.widget import Widget
 from gconsole.present.spans import Line, Span, Status
 from gconsole.records.metrics import HeatScale
 from gconsole.tui.base_app import BaseApp
-from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
-from gconsole.tui.widgets.bar import Bar
-from gconsole.tui.widgets.heat_layout import plan
+from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow, plan
+from gconsole.tui.widgets.bars import Bar
 from gconsole.tui.widgets.heat_map import HeatMap
+from gconsole.tui.widgets.line_view import LineReport
 from gconsole.tui.widgets.record_grid import GridColumn, RecordGrid, place
-from gconsole.tui.widgets.report import LineReport
 
 
 class Alone(BaseApp):

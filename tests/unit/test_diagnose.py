@@ -133,7 +133,7 @@ def test_diagnosis_findings_views_and_report_share_one_evaluation_per_capture(ev
     store.apply(verdict_findings(store))
     view: list[object] = []
     fold = DiagnosisFold(store)
-    fold.refresh(lambda work: view.append(asyncio.run(work)), capturing=False)
+    fold.refresh(lambda work: view.append(asyncio.run(work)))
     report = make_report(store)
     verdict_findings(store)
     assert [judgement.verdict.state for judgement in judgements] == ["hung"]

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ...analysis.stacks.fold import Shape
 from ...core.control import CaptureRequest, CaptureResult, Control, new_capture
@@ -17,8 +17,10 @@ from ...records.kinds import is_gone
 from ...text.nodeset_fold import fold
 from ..derived import DiagnosisFold, JobDiagnosis
 from ..dialogs.prompts import Prompt
-from ..views.base import CaptureViewRequested
-from .controller import AppHost, Controller
+from . import Controller
+
+if TYPE_CHECKING:
+    from ..app import ConsoleApp
 
 _NO_RANK = "no rank with a readable stack; see the Ranks view"
 _THREADS = {"main": "main", "blocking": "main, or the thread it waits for", "all": "all"}
@@ -39,19 +41,6 @@ class CaptureProgress:
     read: int
     ranks: int | None
     elapsed_s: float
-
-
-class CaptureHost(AppHost, Protocol):
-    """The app, as far as captures need it."""
-
-    @property
-    def current_view(self) -> str:
-        """Name of the view on the screen."""
-        ...
-
-    async def show_view(self, name: str) -> None:
-        """Open a view."""
-        ...
 
 
 class CaptureRunner:
@@ -128,7 +117,7 @@ class CaptureController(Controller):
     """Captures and their verdicts, published as `findings` unless None. A replay (`live` false) captures nothing."""
 
     def __init__(
-        self, app: CaptureHost, store: Store, control: Control, findings: FindingTracker | None, *, live: bool
+        self, app: ConsoleApp, store: Store, control: Control, findings: FindingTracker | None, *, live: bool
     ) -> None:
         self._app, self._control, self._findings, self._live = app, control, findings, live
         self.use_store(store)
@@ -157,7 +146,8 @@ class CaptureController(Controller):
 
     def update(self, in_background: Callable[[Coroutine[None, None, None]], object]) -> None:
         """Fold new captures; publish their verdicts as findings."""
-        self._diagnoses.refresh(in_background, capturing=self.runner.progress is not None)
+        if self.runner.progress is None:
+            self._diagnoses.refresh(in_background)
         if self._findings is not None and self.diagnoses is not self._published:
             self._published = self.diagnoses
             verdicts = [job.judgement.verdict for job in self.diagnoses]
@@ -165,16 +155,19 @@ class CaptureController(Controller):
                 verdicts = [verdict for verdict in verdicts if verdict.state != "undecided"]
             self._findings.report("verdict", filter(None, map(verdict_finding, verdicts)))
 
-    def change_fold(self, wanted: CaptureViewRequested) -> None:
-        """Show another capture, or fold it in another way."""
-        if wanted.next_threads:
-            self._diagnoses.next_threads()
-            self._report(f"threads: {_THREADS[self.shape.threads]}", False)
-        if wanted.next_granularity:
-            self._diagnoses.next_granularity()
-            self._report(f"ranks grouped by {_GRANULARITIES[self.shape.granularity]}", False)
-        if wanted.by:
-            self._diagnoses.choose(wanted.by)
+    def next_threads(self) -> None:
+        """Fold the next of: main threads, those they wait for, all."""
+        self._diagnoses.next_threads()
+        self._report(f"threads: {_THREADS[self.shape.threads]}", False)
+
+    def next_granularity(self) -> None:
+        """Group ranks by the next of: function, line, variables."""
+        self._diagnoses.next_granularity()
+        self._report(f"ranks grouped by {_GRANULARITIES[self.shape.granularity]}", False)
+
+    def choose(self, by: int) -> None:
+        """Show the capture `by` places before (negative) or after the present one."""
+        self._diagnoses.choose(by)
 
     async def action_capture(self) -> None:
         """Capture the stacks of all ranks once."""
@@ -202,15 +195,15 @@ class CaptureController(Controller):
 
     async def action_diagnose(self) -> None:
         """Capture until the verdict is final; in a replay show the verdict of what is recorded."""
-        await self._app.show_view("hang")
+        await self._app.views.action_show("hang")
         if self._live:
             self.runner.diagnose()
         elif not len(self._store.captures):
             self._app.notify("no capture recorded up to this time; ] goes to the next event", timeout=5, markup=False)
 
     async def _show_captures(self) -> None:
-        if self._app.current_view not in _CAPTURE_VIEWS:
-            await self._app.show_view("hang")
+        if self._app.views.current not in _CAPTURE_VIEWS:
+            await self._app.views.action_show("hang")
 
     def _report(self, text: str, is_problem: bool) -> None:
         if self._app.is_running:

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from textual.driver import Driver
-from textual.screen import Screen
 
 from ...core.store import Store
 from ...monitor.finding_tracker import FindingTracker
@@ -17,10 +16,10 @@ from ...monitor.topology import TopologyFindings
 from ..derived import ClockSkewFold, JobFold
 from ..dialogs.dialog import DetailDialog
 from ..snapshot import ScreenSnapshot, SnapshotBuilder
-from .capture import CaptureController
-from .controller import AppHost, Controller
-from .jobs import JobController
-from .view_switcher import ViewSwitcher
+from . import Controller
+
+if TYPE_CHECKING:
+    from ..app import ConsoleApp
 
 #: Frames per second, and on a slow terminal every n-th of them.
 RATE_HZ, SLOW_EVERY = 8, 4
@@ -30,49 +29,12 @@ SLOW_PAINT_S, SLOW_BACKLOG = 0.2, 12
 QUICK_RUN, SLOW_RUN = 16, 2
 
 
-class FrameHost(AppHost, Protocol):
-    """The app, as far as drawing needs it."""
-
-    @property
-    def screen(self) -> Screen[Any]:
-        """The screen or dialog on top."""
-        ...
-
-    @property
-    def screen_stack(self) -> Any:
-        """All screens; empty while the app exits."""
-        ...
-
-    @property
-    def views(self) -> ViewSwitcher:
-        """The views."""
-        ...
-
-    @property
-    def captures(self) -> CaptureController:
-        """The captures and their verdicts."""
-        ...
-
-    @property
-    def jobs(self) -> JobController:
-        """The jobs that gconsole started."""
-        ...
-
-    def call_after_refresh(self, callback: Callable[[], Any]) -> Any:
-        """Call after the next paint."""
-        ...
-
-    def draw_bars(self, frame: ScreenSnapshot) -> None:
-        """Draw header and footer."""
-        ...
-
-
 class FrameController(Controller):
     """Owns the present `frame`. `builder_of` makes the snapshot builder of a store; None in `findings` is a replay."""
 
     def __init__(
         self,
-        app: FrameHost,
+        app: ConsoleApp,
         store: Store,
         builder_of: Callable[[Store], SnapshotBuilder],
         findings: FindingTracker | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...config.model import Change
 from ...core.control import Control
@@ -17,27 +17,20 @@ from ...text.nodeset_fold import fold
 from ..dialogs.dialog import LinesDialog
 from ..dialogs.prompts import Confirm
 from ..snapshot import ScreenSnapshot
-from ..views.base import View
 from ..views.jobs.model import JobRow
-from .controller import AppHost, Controller
+from . import Controller
+
+if TYPE_CHECKING:
+    from ..app import ConsoleApp
 
 #: Seconds between SIGTERM and SIGKILL.
 GRACE_S = 10.0
 
 
-class JobHost(AppHost, Protocol):
-    """The app, as far as job actions need it."""
-
-    @property
-    def view(self) -> View:
-        """The view on the screen."""
-        ...
-
-
 class JobController(Controller):
     """Streams the output of the job on the screen, and stops jobs of `cluster` after a confirmation."""
 
-    def __init__(self, app: JobHost, control: Control, cluster: str) -> None:
+    def __init__(self, app: ConsoleApp, control: Control, cluster: str) -> None:
         self._app, self._control, self._cluster = app, control, cluster
         self._job: str | None = None  # whose output is streamed
         self._agents: dict[str, str] = {}  # node → the agent that streams it

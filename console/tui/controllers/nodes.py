@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,30 +16,18 @@ from ...text.nodeset_fold import fold
 from ..dialogs.dialog import LinesDialog
 from ..dialogs.prompts import Confirm, Prompt
 from ..models.node_summary import NodeSummary
-from ..snapshot import ScreenSnapshot
-from .controller import AppHost, Controller
+from . import Controller
+
+if TYPE_CHECKING:
+    from ..app import ConsoleApp
 
 _ON_SELECTED_NODE = ("reconnect", "remove", "examine")
-
-
-class NodeHost(AppHost, Protocol):
-    """The app, as far as node actions need it."""
-
-    @property
-    def selected_node(self) -> str | None:
-        """The node under the cursor of the view on the screen."""
-        ...
-
-    @property
-    def frame(self) -> ScreenSnapshot:
-        """What the screen shows."""
-        ...
 
 
 class NodeController(Controller):
     """Acts on the fleet and reports the result. `hosts` is the hosts.toml to follow, if any."""
 
-    def __init__(self, app: NodeHost, control: Control, hosts: HostsFile | None) -> None:
+    def __init__(self, app: ConsoleApp, control: Control, hosts: HostsFile | None) -> None:
         self._app, self._control, self._hosts = app, control, hosts
 
     @property
@@ -47,14 +35,19 @@ class NodeController(Controller):
         """Nodes that are not connected, in their last state."""
         return [node for node in self._app.frame.fleet.nodes if node.status in ("failed", "stale")]
 
+    @property
+    def _selected(self) -> str | None:
+        """The node under the cursor of the view on the screen."""
+        return self._app.view.selected_node if self._app.views.opened else None
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Dim actions on the selected node while none is selected."""
-        return True if action not in _ON_SELECTED_NODE or self._app.selected_node else None
+        return True if action not in _ON_SELECTED_NODE or self._selected else None
 
     async def action_reconnect(self) -> None:
         """Reconnect the selected node now."""
-        if self._app.selected_node is not None:
-            await self.reconnect([self._app.selected_node])
+        if self._selected is not None:
+            await self.reconnect([self._selected])
 
     async def action_reconnect_failed(self) -> None:
         """Reconnect all disconnected nodes."""
@@ -71,13 +64,13 @@ class NodeController(Controller):
 
     def action_remove(self) -> None:
         """Remove the selected node, after a confirmation."""
-        if self._app.selected_node is not None:
-            self.remove(self._app.selected_node)
+        if self._selected is not None:
+            self.remove(self._selected)
 
     def action_examine(self) -> None:
         """Run the health check on the selected node."""
-        if self._app.selected_node is not None:
-            self._examine_in_dialog([self._app.selected_node])
+        if self._selected is not None:
+            self._examine_in_dialog([self._selected])
 
     def action_examine_all(self) -> None:
         """Run the health check on every node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...core.store import Store
 from ...session import store_snapshot
@@ -13,7 +14,10 @@ from ...session.query.views import tables_for
 from ...session.query.worker import QueryWorkerClient
 from ..views.query.model import QueryResult, rows_of
 from ..views.query.view import QueryView
-from .controller import AppHost, Controller
+from . import Controller
+
+if TYPE_CHECKING:
+    from ..app import ConsoleApp
 
 #: Rows that the view shows; `gconsole query` writes more into a file.
 MOST_ROWS = 5_000
@@ -23,7 +27,7 @@ DEADLINE_S = 60.0
 class QueryController(Controller):
     """Queries the store or, where one is shown, the recorded session at the path `recorded`."""
 
-    def __init__(self, app: AppHost, store: Store, recorded: Path | None) -> None:
+    def __init__(self, app: ConsoleApp, store: Store, recorded: Path | None) -> None:
         self._app, self.recorded = app, recorded
         self.client = QueryClient(store, recorded)
 

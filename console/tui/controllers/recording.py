@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...core.control import ActiveRecording, Control, Selection
 from ...session.format.layout import SessionError
@@ -12,7 +12,10 @@ from ...session.record.selection import parse_record_request
 from ...text import format
 from ...text.cells import clean
 from ..dialogs.prompts import Prompt
-from .controller import AppHost, Controller
+from . import Controller
+
+if TYPE_CHECKING:
+    from ..app import ConsoleApp
 
 #: Seconds within which a second `q` quits during a recording.
 _TWICE_S: Final = 5.0
@@ -31,7 +34,7 @@ def session_name(cluster: str, now: int) -> str:
 class RecordingController(Controller):
     """Starts and stops recordings of `cluster` through `control`. `now` returns console time in ns."""
 
-    def __init__(self, app: AppHost, control: Control, cluster: str, now: Callable[[], int]) -> None:
+    def __init__(self, app: ConsoleApp, control: Control, cluster: str, now: Callable[[], int]) -> None:
         self._app, self._control, self._cluster, self._now = app, control, cluster, now
         self._quit_refused_at: float | None = None
 

@@ -20,7 +20,7 @@ from textual.actions import SkipAction
 from textual.app import App
 from textual.widgets import Input
 
-from .controller import Controller
+from . import Controller
 
 #: Seconds from the signal: until pending output is discarded, and until the process exits unconditionally.
 WRITE_TIMEOUT_S, EXIT_TIMEOUT_S = 1.0, 6.0

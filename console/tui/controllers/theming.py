@@ -9,7 +9,7 @@ from textual.app import App
 
 from ..theme.catalog import ThemeCatalog, ThemeChanges
 from ..theme.themes import DEFAULT, as_textual, textual_name
-from .controller import Controller
+from . import Controller
 
 #: Seconds between two scans of the themes folder: short enough for an author who saves and looks up.
 RELOAD_EVERY_S = 1.0

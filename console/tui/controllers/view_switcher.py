@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from textual.app import App
 from textual.containers import Container
@@ -13,22 +13,14 @@ from ..views.base import View
 from ..views.gpus.view import GpusView
 from ..views.nodes.view import NodesView
 from ..views.registry import VIEWS
-from .controller import Controller
-
-
-class ViewState(Protocol):
-    """How views were arranged in an earlier session."""
-
-    def of(self, view: str) -> Arrangement:
-        """The arrangement of one view."""
-        ...
+from . import Controller
 
 
 class ViewSwitcher(Controller):
-    """Creates the views in a container, the stage. `on_shown(name)` is called when another view is shown."""
+    """Creates the views in a container, the stage, arranged as `stored`. `on_shown` is called with a view's name."""
 
     def __init__(
-        self, app: App[Any], first: str, stored: Callable[[], ViewState], on_shown: Callable[[str], None]
+        self, app: App[Any], first: str, stored: Callable[[str], Arrangement], on_shown: Callable[[str], None]
     ) -> None:
         self._app, self._stored, self._on_shown = app, stored, on_shown
         self.current = first
@@ -57,7 +49,7 @@ class ViewSwitcher(Controller):
             row = next(row for row in VIEWS if row.name == name)
             self._views[name] = row.view(id=row.name)
             self._views[name].display = name == self.current
-            self._views[name].restore(self._arrangements.get(name) or self._stored().of(name))
+            self._views[name].restore(self._arrangements.get(name) or self._stored(name))
         return self._views[name]
 
     def reset_arrangements(self) -> None:
@@ -103,14 +95,10 @@ class ViewSwitcher(Controller):
         if not self.view.on_escape() and self.current != VIEWS[0].name:
             self.present(VIEWS[0].name)
 
-    async def show_node(self, node: str) -> None:
-        """Open the page of a node; Escape leads back."""
-        await self.action_show("nodes")
-        if isinstance(self.view, NodesView):
+    async def show_page(self, node: str, gpu: str | None = None) -> None:
+        """Open the page of a node, or of one of its GPUs by uuid; Escape leads back."""
+        await self.action_show("nodes" if gpu is None else "gpus")
+        if gpu is None and isinstance(self.view, NodesView):
             self.view.open(node, from_other_view=True)
-
-    async def show_gpu(self, node: str, uuid: str) -> None:
-        """Open the page of a GPU; Escape leads back."""
-        await self.action_show("gpus")
-        if isinstance(self.view, GpusView):
-            self.view.open((node, uuid), from_other_view=True)
+        elif gpu is not None and isinstance(self.view, GpusView):
+            self.view.open((node, gpu), from_other_view=True)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.widget import Widget
@@ -17,34 +17,13 @@ from textual.widget import Widget
 from ...present.spans import Span
 from ..keymap.actions import bindings, in_scope, key_names
 from ..widgets.line_view import CursorView
-from ..widgets.record_grid import GridColumn
 from .dialog import Dialog
+
+if TYPE_CHECKING:
+    from ..views.list_view import ListView
 
 #: Lines of the box that are not columns.
 _AROUND = 7
-
-
-class HasColumns(Protocol):
-    """A list whose columns can be chosen."""
-
-    @property
-    def all_columns(self) -> Sequence[GridColumn[Any]]:
-        """All columns in their order, hidden ones included."""
-        ...
-
-    @property
-    def hidden_columns(self) -> frozenset[str]:
-        """Keys of the hidden ones."""
-        ...
-
-    @property
-    def columns_with_room(self) -> Sequence[str]:
-        """Keys of those that fit on the screen."""
-        ...
-
-    def choose_columns(self, columns: Sequence[str], hidden: Sequence[str]) -> None:
-        """Show the columns in this order, without the hidden ones."""
-        ...
 
 
 class ColumnList(CursorView, inherit_bindings=False):
@@ -52,7 +31,7 @@ class ColumnList(CursorView, inherit_bindings=False):
 
     BINDINGS = bindings(action for action in in_scope("lines") if action.call in ("up", "down", "top", "bottom"))
 
-    def __init__(self, owner: HasColumns) -> None:
+    def __init__(self, owner: ListView[Any]) -> None:
         super().__init__(id="column-list")
         self._owner = owner
 
@@ -88,7 +67,7 @@ class ColumnsDialog(Dialog[None]):
 
     BINDINGS = bindings(in_scope("columns"))
 
-    def __init__(self, owner: HasColumns) -> None:
+    def __init__(self, owner: ListView[Any]) -> None:
         super().__init__("Columns")
         self._owner = owner
         self._list = ColumnList(owner)

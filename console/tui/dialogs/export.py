@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from textual import events
@@ -33,12 +34,12 @@ class ExportList(LineView):
     can_focus = False
     DEFAULT_CSS = "ExportList { height: auto; }"
 
+    @dataclass
     class Clicked(Message):
         """An item was clicked, or one of its formats."""
 
-        def __init__(self, item: int, format: int | None) -> None:
-            super().__init__()
-            self.item, self.format = item, format
+        item: int
+        format: int | None
 
     def __init__(self, items: Sequence[ExportItem]) -> None:
         super().__init__(id="export-items")
@@ -121,8 +122,6 @@ class ExportDialog(Dialog[None]):
         self._select(0, 0)
         self._path_input.focus()
 
-    # -- selection ---------------------------------------------------------------------------------------------------
-
     @property
     def selected(self) -> tuple[ExportItem, ExportFormat]:
         """The selected item and format."""
@@ -174,8 +173,6 @@ class ExportDialog(Dialog[None]):
     def action_drop(self) -> None:
         """Cancel; an export that is being prepared is not written."""
         self.dismiss()
-
-    # -- saving ------------------------------------------------------------------------------------------------------
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self._start(replace=False)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from textual.binding import Binding, BindingType
+from textual.types import IgnoreReturnCallbackType
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,14 @@ class Action:
     def scope(self) -> str:
         """Where it works: the part of the id before the dot."""
         return self.id.partition(".")[0]
+
+
+class PaletteCommand(NamedTuple):
+    """A command of the palette: its name, its help text, and what it runs."""
+
+    name: str
+    help: str
+    run: IgnoreReturnCallbackType
 
 
 ACTIONS: Final[tuple[Action, ...]] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -217,13 +217,6 @@ def _doubles(keymap: Mapping[str, str], actions: Sequence[Action]) -> Iterator[t
                 other = taken.setdefault(key, action.id)
                 if other != action.id and (action.id in keymap or other in keymap):
                     yield key, other, action.id
-
-
-def with_own_keys(action: Action, keymap: Mapping[str, str]) -> Action:
-    """The action with the user's keys, for footer, `?` and palette."""
-    if action.id not in keymap:
-        return action
-    return replace(action, keys=keymap[action.id], shown_key="")
 
 
 def keys_text(actions: Sequence[Action]) -> str:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.dom import DOMNode
 from textual.markup import escape
-from textual.types import IgnoreReturnCallbackType
 from textual.widgets import Input, TextArea
 
 from ...present.spans import GLYPHS, Span
 from ...records import Log
 from ...text import format
-from ..controllers.controller import Controller
+from ..controllers import Controller
 from ..dialogs.dialog import KeysDialog
 from ..views.registry import VIEWS
-from ..widgets.bar import hints
-from .actions import ACTIONS, Action, in_scope, key_names, no_key
-from .file import OwnKeys, with_own_keys
+from ..widgets.bars import hints
+from .actions import ACTIONS, Action, PaletteCommand, in_scope, key_names, no_key
+from .file import OwnKeys
 
 if TYPE_CHECKING:
     from ..app import ConsoleApp
@@ -56,7 +56,8 @@ class KeyGuide(Controller):
 
     def own(self, action: Action) -> Action:
         """The action with the user's keys."""
-        return with_own_keys(action, self._keys.keymap)
+        keys = self._keys.keymap.get(action.id)
+        return action if keys is None else replace(action, keys=keys, shown_key="")
 
     def footer(self) -> tuple[list[Span], tuple[Span, ...]]:
         """Key hints at the left, number of findings at the right."""
@@ -100,14 +101,6 @@ class KeyGuide(Controller):
                 yield self.own(action), app
 
 
-class PaletteCommand(NamedTuple):
-    """One entry: its name, its help text, and what it runs."""
-
-    name: str
-    help: str
-    run: IgnoreReturnCallbackType
-
-
 class ConsoleCommands(Provider):
     """The commands that can run now."""
 
@@ -130,8 +123,7 @@ class ConsoleCommands(Provider):
             name = action.label[0].upper() + action.label[1:]
             keys = f"   {key_names(action.keys)}" if action.keys else ""
             yield PaletteCommand(name, f"{action.help}{keys}", partial(app.run_action, action.call, target))
-        for entry in app.view.palette_entries():
-            yield PaletteCommand(*entry)
+        yield from app.view.palette_entries()
         for name in app.themes.names:
             yield PaletteCommand(f"Theme {name}", f"Use the {name} theme", partial(app.themes.use, name))
         for node in app.nodes.failed[:_MOST_NODES]:

@@ -183,15 +183,18 @@ def job_detail(job: JobSummary) -> Detail:
 
 def finding_detail(finding: Finding) -> Detail:
     """A finding: culprits, victims, evidence."""
-    facts = [
-        Fact("finding", clean(finding.text)),
-        Fact("confidence", confidence_word(finding.confidence)),
-        Fact("culprits", clean(", ".join(finding.culprits)) or "none"),
-        Fact("victims", clean(", ".join(finding.victims)) or "none"),
-        Fact("first seen", format.clock_time(finding.first_seen)),
-    ]
-    facts += [Fact("evidence", clean(text)) for text in finding.evidence]
-    return Detail(clean(finding.id), SEVERITY_STATUS[finding.severity], tuple(facts))
+    seen = Fact("first seen", format.clock_time(finding.first_seen))
+    facts = (Fact("finding", clean(finding.text)), *finding_facts(finding, seen))
+    return Detail(clean(finding.id), SEVERITY_STATUS[finding.severity], facts)
+
+
+def finding_facts(finding: Finding, *more: Fact) -> Iterator[Fact]:
+    """Confidence, culprits and victims, then `more`, then the evidence."""
+    yield Fact("confidence", confidence_word(finding.confidence))
+    yield Fact("culprits", clean(", ".join(finding.culprits)) or "none")
+    yield Fact("victims", clean(", ".join(finding.victims)) or "none")
+    yield from more
+    yield from (Fact("evidence", clean(text)) for text in finding.evidence)
 
 
 _LABEL = 14

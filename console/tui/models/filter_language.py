@@ -260,7 +260,7 @@ def _nearest(name: str, vocabulary: Vocabulary[R]) -> str:
 
 
 @dataclass(frozen=True)
-class FilterCompletion:
+class Completion:
     """Options for the text from `start` to `end`, best first."""
 
     start: int
@@ -268,9 +268,7 @@ class FilterCompletion:
     options: tuple[str, ...] = ()
 
 
-def complete(
-    text: str, cursor: int, vocabulary: Vocabulary[R], values: Callable[[str], Sequence[str]]
-) -> FilterCompletion:
+def complete(text: str, cursor: int, vocabulary: Vocabulary[R], values: Callable[[str], Sequence[str]]) -> Completion:
     """Completions at the cursor. `values` returns the values of a field that occur now."""
     start = _start_of_term(text[:cursor])
     named = _FIELD.match(text[start:cursor])
@@ -278,17 +276,17 @@ def complete(
         start += text.startswith("-", start) and start < cursor
         typed = text[start:cursor].casefold()
         names = [field.name + ":" for field in vocabulary.fields if field.name.startswith(typed)]
-        return FilterCompletion(start, cursor, tuple(names))
+        return Completion(start, cursor, tuple(names))
     field = vocabulary.field(named[1])
     start += named.end()
     start += len(next((sign for sign in _SIGNS if text[start:cursor].startswith(sign)), ""))
     if field is None:
-        return FilterCompletion(cursor, cursor)
+        return Completion(cursor, cursor)
     *_, (start, _) = _alternatives(text, start, cursor)
     typed = "".join(letter for letter, _ in _letters(text[start:cursor])).casefold()
     matching = [value for value in values(field.name) if value.casefold().startswith(typed)]
     options = tuple(quoted(value) for value in matching)
-    return FilterCompletion(start, cursor, options if options != (text[start:cursor],) else ())
+    return Completion(start, cursor, options if options != (text[start:cursor],) else ())
 
 
 def settled(text: str, vocabulary: Vocabulary[R]) -> str:

@@ -16,7 +16,7 @@ from ...text.nodeset_fold import natural
 from .heat_map import GpuIndex
 from .job_ranks import JobsSummary
 from .node_summary import FleetSummary
-from .row import RowState, count_spans
+from .rows import RowState, count_spans
 
 R = TypeVar("R")
 
@@ -106,7 +106,7 @@ class GroupHeader:
 
     by: str
     value: str | None
-    spans: tuple[Span, ...]
+    banner: tuple[Span, ...]
     part: str = ""
 
     @property
@@ -117,12 +117,7 @@ class GroupHeader:
     @property
     def version(self) -> tuple[Span, ...]:
         """The text."""
-        return self.spans
-
-    @property
-    def banner(self) -> tuple[Span, ...]:
-        """The text, over the whole width."""
-        return self.spans
+        return self.banner
 
     @property
     def note(self) -> None:

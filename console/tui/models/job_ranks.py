@@ -11,14 +11,14 @@ from ...core.store import ProcessKey
 from ...present.spans import Span, Status, rank_status
 from ...records import NodeState, Rank, RankStat
 from ...text.cells import clean
-from .row import count_spans
+from .rows import PlainRow, count_spans
 
 #: Identity of a row: (job, attempt, rank, node, pid, start ticks); a missing rank has no process.
 RankKey = tuple[str, int, int | None, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class RankListRow:
+class RankListRow(PlainRow):
     """One rank, discovered or missing. Values are read from its records when the row is drawn."""
 
     job: str
@@ -50,10 +50,6 @@ class RankListRow:
     def status(self) -> Status:
         """Status of the state; stale without fresh data."""
         return "stale" if self.silent else rank_status(self.state)
-
-    @property
-    def banner(self) -> None:
-        """Text over the whole width: none."""
 
     @property
     def note(self) -> Span | None:

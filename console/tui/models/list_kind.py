@@ -1,84 +1,29 @@
-"""Kinds of list rows: columns, filter vocabulary and groupings, declared once per kind."""
+"""Kinds of list rows (columns, filter vocabulary, groupings, declared once per kind), and tables of them for export."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from ...present.spans import BY_WEIGHT, Span, state_word
-from ...records.metrics import NO_NOISE, Metric, Noise
+from ...present.spans import BY_WEIGHT, state_word
 from ...text import format
-from ...text.cells import clean
+from ...text.cells import clean, table
 from ...text.nodeset_fold import natural
+from ...text.sanitize import cell, pretty
+from .column import ColumnField
 from .filter_language import Filter, FilterField, Value, Vocabulary
 from .grouping import GroupHeader, Grouping, RowContext, RowInContext, grouped
-from .row import HasKey, RowState, SteadyOrder
+from .rows import HasKey, RowState, SteadyOrder
 
 R = TypeVar("R", bound=HasKey)
 T = TypeVar("T")
 #: Upper bound on the values that completion offers for one field.
 _MOST_VALUES = 1000
-
-
-@dataclass(frozen=True)
-class ColumnField(Generic[T]):
-    """One attribute of a row: its text, its style and its sort value (None sorts last)."""
-
-    key: str
-    title: str
-    text: Callable[[T], str]
-    order: Callable[[T], Any]
-    style: Callable[[T, str], str]  # of a row's text
-    noise: Noise = NO_NOISE  # fluctuation that does not move a row
-
-    def span(self, row: T) -> Span:
-        """The text of a row with its style."""
-        text = self.text(row)
-        return Span(text, self.style(row, text))
-
-
-def column_field(
-    key: str, title: str, read: Callable[[T], Any], write: Callable[[Any], str], style: Callable[[T, str], str],
-    order: Callable[[Any], Any] = lambda value: value, noise: Noise = NO_NOISE,
-) -> ColumnField[T]:  # fmt: skip
-    """The field whose value `read` returns; `order` is the sort value of a known value."""
-
-    def ordered(row: T) -> Any:
-        value = read(row)
-        return None if value is None else order(value)
-
-    return ColumnField(key, title, lambda row: write(read(row)), ordered, style, noise)
-
-
-def metric_columns(
-    metrics: Iterable[Metric], read: Callable[[Metric, T], Any], style: Callable[[T, str], str],
-    after: Mapping[str, Sequence[ColumnField[T]]] = MappingProxyType({}),
-) -> Iterator[ColumnField[T]]:  # fmt: skip
-    """The columns of the metrics that have a title, as the catalogue declares them.
-
-    Cells of a fault counter above 0 are warnings. `after`: columns that follow that of a metric.
-    """
-
-    def warning(row: T, text: str) -> str:
-        return style(row, text) if text in (format.UNKNOWN, "0") else "warning"
-
-    for metric in metrics:
-        if metric.title:
-            yield column_field(
-                metric.name, metric.title, partial(read, metric), metric.format,
-                warning if metric.is_fault else style, noise=metric.noise,
-            )  # fmt: skip
-        yield from after.get(metric.name, ())
-
-
-def keyed(*fields: ColumnField[T]) -> dict[str, ColumnField[T]]:
-    """The fields by their keys."""
-    return {field.key: field for field in fields}
 
 
 def attribute(record: str, name: str) -> Callable[[Any], Any]:
@@ -95,21 +40,6 @@ def text_attribute(record: str, name: str) -> Callable[[RowInContext[Any]], Valu
     """The same for filters: sanitised, None for an empty text."""
     read = attribute(record, name)
     return lambda entry: clean(read(entry.row) or "") or None
-
-
-def text_or_unknown(value: str | None) -> str:
-    """A text of a node's; unknown where it is empty."""
-    return clean(value) if value else format.UNKNOWN
-
-
-def plain_style(row: object, text: str) -> str:
-    """Style of a value that does not get stale: muted if unknown."""
-    return "muted" if text == format.UNKNOWN else "text"
-
-
-def fresh_style(row: Any, text: str) -> str:
-    """Style of a value of a node, whose `summary` the row has: stale if the node's data are."""
-    return plain_style(row, text) if row.summary.fresh or text == format.UNKNOWN else "stale"
 
 
 def state_order(state: RowState) -> tuple[int, str]:
@@ -199,3 +129,72 @@ def arranged_rows(
     field = kind.fields.get(arrangement.sort) or kind.fields[kind.sort]
     ordered = steady.sorted(passing, field.order, field.noise, arrangement.reverse)
     return grouped(ordered, kind.grouping(arrangement.group), context, kind.noun, kind.row_state)
+
+
+#: Transport fields of records, which are not exported.
+_HEAD: Final = frozenset({"kind", "agent", "seq", "mono"})
+
+
+@dataclass(frozen=True)
+class ExportTable:
+    """Rows of a list at the time of export.
+
+    `columns`: keys of the text columns, as on the screen; CSV and JSON contain every field.
+    `has_record_fields`: fields of nested records become CSV columns; for rows that hold the same kind of record.
+    """
+
+    what: str  # title, e.g. "Ranks: 8 of 512 ranks, as listed"
+    kind: ListKind[Any]
+    rows: Sequence[Any]
+    columns: Sequence[str]
+    has_record_fields: bool = True
+
+    @property
+    def name(self) -> str:
+        """Base of its file name: ranks."""
+        return f"{self.kind.noun.lower()}s"
+
+
+def as_text(sheet: ExportTable) -> str:
+    """The columns, aligned, every text in full."""
+    return rows_as_text(sheet.kind, sheet.rows, sheet.columns) + "\n"
+
+
+def as_json(sheet: ExportTable) -> str:
+    """A list with one object per row."""
+    return rows_as_json(sheet.kind, sheet.rows) + "\n"
+
+
+def as_csv(sheet: ExportTable) -> str:
+    """One line per row below the field names; unknown is empty, formulas are escaped."""
+    rows = [_flat(sheet.kind.as_object(row), sheet.has_record_fields) for row in sheet.rows]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([cell(row.get(name)) for name in names] for row in rows)
+    return written.getvalue()
+
+
+def _flat(facts: dict[str, Any], has_record_fields: bool) -> dict[str, Any]:
+    """The facts with nested records replaced by their fields."""
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        if not isinstance(value, msgspec.Struct):
+            flat[name] = value
+        elif has_record_fields:
+            skipped = _HEAD | ({"node"} & facts.keys())
+            flat |= {f"{name}.{key}": item for key, item in msgspec.to_builtins(value).items() if key not in skipped}
+    return flat
+
+
+def rows_as_text(kind: ListKind[R], rows: Sequence[R], columns: Sequence[str]) -> str:
+    """These columns of the rows, aligned, every text in full, with the note of a row at its end."""
+    fields = [kind.fields[key] for key in columns]
+    lines = [[field.text(row) for field in fields] + [kind.row_note(row)] for row in rows]
+    return "\n".join(table(lines, header=[field.title for field in fields]))
+
+
+def rows_as_json(kind: ListKind[R], rows: Sequence[R]) -> str:
+    """A list with one object per row: the state on the screen, and the records in their own units."""
+    return pretty([kind.as_object(row) for row in rows])

@@ -94,15 +94,17 @@ def node_summary(
 
 
 def _not_ok(name: str, state: NodeState, age: int | None, simulated: bool) -> NodeSummary:
-    reason, try_ = "", ""
-    if state.error is not None:
-        words = clean(state.error.name).replace("_", " ")
-        text = clean(state.error.text)
-        names_error = state.state == "lost" or text.lower().startswith(words.lower())
-        reason = text if names_error else f"{words}: {text}"
-        try_ = clean(state.error.try_)
+    try_ = clean(state.error.try_) if state.error is not None else ""
     status: Status = "failed" if state.state in ("lost", "failed") else "unknown"
-    return NodeSummary(name, status, state.state, reason, try_, age_ns=age, simulated=simulated)
+    return NodeSummary(name, status, state.state, error_phrase(state), try_, age_ns=age, simulated=simulated)
+
+
+def error_phrase(state: NodeState) -> str:
+    """Name and text of a node's error, e.g. "auth: the key was refused"; empty without an error."""
+    if state.error is None:
+        return ""
+    words, text = clean(state.error.name).replace("_", " "), clean(state.error.text)
+    return text if state.state == "lost" or text.lower().startswith(words.lower()) else f"{words}: {text}"
 
 
 def period_ns(node: NodeNow) -> int:

@@ -1,16 +1,19 @@
-"""Curves in braille: a character is two dots wide and four high, so that a minute fits in thirty cells."""
+"""Curves in braille, two dots wide and four high a character, and values with error bars on a line of characters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import median
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...present.spans import GLYPHS, Span, Status
 from ...text import format
+from ...text.cells import fit, width_of
 
 Floats = NDArray[np.floating[Any]]
 
@@ -22,8 +25,8 @@ _BLANK = 0x2800
 class Plot:
     """One curve. `values` are oldest first, one each `step_s` seconds up to now; NaN is unknown and leaves a gap.
 
-    `high` is the top of the axis; None takes the next round number above the highest value. The bottom is `low`.
-    `spread` are the least and the most within each step, where the values are means of something finer.
+    The axis is from `low` to `high`; None: the next round number above the highest value. `spread`: minimum and maximum
+    of each step, of which the values are means.
     """
 
     title: str
@@ -36,7 +39,7 @@ class Plot:
 
     @property
     def top(self) -> float:
-        """The highest figure of the axis, above `low`."""
+        """Upper end of the axis, above `low`."""
         if self.high is not None and self.high > self.low:
             return self.high
         most = self.summary()[2]
@@ -44,7 +47,7 @@ class Plot:
 
     @property
     def now(self) -> float | None:
-        """The newest value; None where it is unknown, whatever was before."""
+        """The newest value; None if unknown."""
         return None if not self.values.size or math.isnan(self.values[-1]) else float(self.values[-1])
 
     @property
@@ -53,7 +56,7 @@ class Plot:
         return self.summary()[1] is not None
 
     def summary(self) -> tuple[float | None, float | None, float | None]:
-        """Least, mean and most of what is known."""
+        """Minimum, mean and maximum of the known values."""
         if not (~np.isnan(self.values)).any():
             return None, None, None
         least, most = self.spread or (self.values, self.values)
@@ -61,7 +64,7 @@ class Plot:
 
 
 def round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20, … that is not below the value; 1 for what is not above 0."""
+    """The next of 1, 2, 5, 10, 20, … that is not below the value; 1 for 0 and below."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -69,7 +72,7 @@ def round_up(value: float) -> float:
 
 
 def short(value: float | None) -> str:
-    """A figure of an axis in at most five characters: "100", "0.5", "1980", "81.9G"."""
+    """A value in at most five characters: "100", "0.5", "1980", "81.9G"."""
     if value is None:
         return format.UNKNOWN
     for unit in ("", "k", "M", "G", "T"):
@@ -80,10 +83,9 @@ def short(value: float | None) -> str:
 
 
 def columns(values: Floats, count: int) -> tuple[Floats, Floats]:
-    """The least and the most of each of `count` equal parts; NaN where a part is unknown or has no value of its own.
+    """Minimum and maximum of each of `count` equal parts, NaN if unknown; a spike of one second is never lost.
 
-    Of more values than columns none is lost: a spike of one second is drawn however wide the picture is. Fewer values
-    stand at the right, where now is.
+    Fewer values than columns are at the right end.
     """
     values = values.astype(np.float64)
     if len(values) < count:
@@ -97,8 +99,7 @@ def braille(
 ) -> list[str]:
     """The curve in `height` lines of `width` characters, between `low` at the bottom and `high` at the top.
 
-    With a `spread` the curve is as thick as that is. Known neighbours are joined; beside what is unknown nothing is.
-    What is beyond an end is drawn at that end.
+    It is as thick as `spread`. Known neighbours are joined. Values beyond an end of the axis are drawn at that end.
     """
     if width <= 0 or height <= 0:
         return [""] * max(0, height)
@@ -126,8 +127,32 @@ def _rows(values: Floats, low: float, high: float, rows: int) -> Floats:
     return dots
 
 
+#: Cells left of a curve: a label, a blank, the axis.
+AXIS_CELLS: Final = 8
+
+
+def curve_lines(plot: Plot, width: int, height: int, *, middle: bool = False) -> list[list[Span]]:
+    """The curve in `height` lines of `width` cells right of its labelled axis, and the line below them."""
+    labels = {0: plot.top, height - 1: plot.low} | ({height // 2: (plot.top + plot.low) / 2} if middle else {})
+    lines = []
+    for y, dots in enumerate(braille(plot.values, width, height, plot.low, plot.top, plot.spread)):
+        label = short(labels[y]) if y in labels else ""
+        axis = Span(f"{label:>{AXIS_CELLS - 2}} ", "muted"), Span("┤" if label else "│", "rule")
+        lines.append([*axis, Span(dots, "accent")])
+    return [*lines, [Span(" " * (AXIS_CELLS - 1)), Span("└" + "─" * width, "rule")]]
+
+
+def heading(plot: Plot, *, with_now: bool) -> list[Span]:
+    """Title and unit, and the newest, least, mean and greatest value."""
+    spans = [Span(plot.title, "strong")] + ([Span(f" {plot.unit}", "muted")] if plot.unit else [])
+    figures = list(zip(("now", "min", "avg", "max"), (plot.now, *plot.summary()), strict=True))
+    for name, value in figures if with_now else figures[1:]:
+        spans += [Span(f"  {name} ", "muted"), Span(short(value), "text" if value is not None else "unknown")]
+    return spans
+
+
 def time_axis(seconds: float, width: int) -> str:
-    """What stands below the curve: how far back the left end is, and now at the right."""
+    """The line below the curve: age of its left end, and `now` at the right."""
     back = f"{format.age(int(seconds * 1e9))} ago"
     return f"{back}{'now':>{width - len(back)}}" if len(back) + 4 <= width else f"{'now':>{width}}"[-width:]
 
@@ -135,3 +160,79 @@ def time_axis(seconds: float, width: int) -> str:
 def bars(values: Sequence[float] | Floats, width: int, low: float, high: float) -> str:
     """One line of braille of exactly `width` characters."""
     return braille(np.asarray(values, np.float64), width, 1, low, high)[0]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One rank: `value` ± `error`, None if unknown, and `figure`, their text."""
+
+    key: Hashable
+    label: str
+    figure: str
+    value: float | None
+    error: float | None
+    status: Status
+
+
+#: Median errors. A longer axis is not linear: error bars would vanish.
+_FAR: Final = 50.0
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From 0 to `top`; with `fine` linear up to about there, then logarithmic."""
+
+    top: float
+    fine: float | None = None
+
+    def share(self, value: float) -> float:
+        """Position of a value, 0 to 1."""
+        if self.fine is None:
+            return value / self.top
+        return math.log1p(max(0.0, value) / self.fine) / math.log1p(self.top / self.fine)
+
+    @property
+    def middle(self) -> float:
+        """The value in the middle."""
+        return self.top / 2 if self.fine is None else self.fine * (math.sqrt(1 + self.top / self.fine) - 1)
+
+
+def axis_of(lanes: tuple[Lane, ...]) -> Axis:
+    """The axis up to a round number that contains all lanes; logarithmic if that is far above the median error."""
+    top = round_up(max(((lane.value or 0) + (lane.error or 0) for lane in lanes), default=1.0))
+    errors = [lane.error for lane in lanes if lane.error]
+    fine = median(errors) if errors else None
+    return Axis(top, fine if fine is not None and top > _FAR * fine else None)
+
+
+def bar(lane: Lane, width: int, axis: Axis) -> list[Span]:
+    """`├──●──┤` in exactly `width` cells; without a known error the glyph with a `?`."""
+    if lane.value is None or width < 3:
+        return [Span(fit("" if width < 3 else f"{GLYPHS['unknown']} unknown", width), "unknown")]
+    center = _cell(lane.value, width, axis)
+    if lane.error is None:
+        spans = [Span("·" * center, "rule"), Span(GLYPHS[lane.status], lane.status)]
+        return [*spans, Span(fit("?", max(0, width - center - 1)), "muted")]
+    first = _cell(lane.value - lane.error, width, axis)
+    last = _cell(lane.value + lane.error, width, axis)
+    left = "├" + "─" * (center - first - 1) if center > first else ""
+    right = "─" * (last - center - 1) + "┤" if last > center else ""
+    return [
+        Span("·" * first, "rule"), Span(left, "muted"), Span(GLYPHS[lane.status], lane.status), Span(right, "muted"),
+        Span(" " * (width - last - 1)),
+    ]  # fmt: skip
+
+
+def _cell(value: float, width: int, axis: Axis) -> int:
+    return min(width - 1, max(0, round(axis.share(value) * (width - 1))))
+
+
+def ticks(width: int, axis: Axis, unit: str) -> str:
+    """Labels of the axis in exactly `width` cells: 0, the middle if it fits, the end with the unit."""
+    end = f"{short(axis.top)} {unit}"
+    if width < width_of(end) + 2:
+        return fit("0", max(0, width))
+    middle = short(axis.middle) if axis.fine is None else f"{axis.middle:.2g}"
+    start = round((width - 1) / 2) - len(middle) // 2
+    line = "0".ljust(start) + middle if start > 2 and start + len(middle) + 2 <= width - width_of(end) else "0"
+    return line + " " * (width - width_of(line) - width_of(end)) + end

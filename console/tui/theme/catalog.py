@@ -131,8 +131,6 @@ class ThemeCatalog:
     def _kept(self, path: Path) -> str:
         return "; its theme is unchanged" if path in self._own else ""
 
-    # -- the chosen theme ------------------------------------------------------------------------------------------
-
     def chosen(self) -> str:
         """Name of the theme chosen last, else the default."""
         try:

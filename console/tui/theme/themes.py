@@ -1,7 +1,7 @@
 """Themes: one TOML each in `gconsole.tui.theme.builtin`, read into Textual's own.
 
-A file names colours by what they mean. Every widget takes them from the variables made here (`$status-ok`, `$muted`,
-…), so that a new theme is one file and no code. `pairs` lists what is written on what, for the check of contrast.
+Colours are named by meaning. Widgets take them from the variables made here (`$status-ok`, `$muted`, …), so that a new
+theme is one file. `pairs` lists text colours with their backgrounds, for the check of contrast.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Annotated
 import msgspec
 from textual.theme import Theme
 
-#: The file stems; Textual's names carry a prefix, because it brings a "light" and a "dark" family of its own.
+#: Name of the default theme; Textual's names get a prefix, because Textual has themes of its own.
 DEFAULT = "dark"
-#: The order in which those that come with gconsole are offered.
+#: Built-in themes, in the order in which they are offered.
 _ORDER = (DEFAULT, "light", "high-contrast", "colour-blind-safe", "terminal")
 _PREFIX = "gconsole-"
 #: The least contrast of a text and its ground (WCAG 2.2, level AA).
 READABLE = 4.5
-#: The terminal's own ground; and its hues, which a palette that is fit for use keeps readable on that ground. Its
-#: blacks, whites and greys are not among them: in many palettes one of them is the ground.
+#: The terminal's background, and its hues, which are readable on it. Blacks, whites and greys are not: in many palettes
+#: one of them is the background.
 OWN_GROUND = "ansi_default"
 HUES = frozenset(
     f"ansi_{bright}{hue}" for bright in ("", "bright_") for hue in ("red", "green", "yellow", "blue", "magenta", "cyan")
@@ -51,7 +51,7 @@ class Colors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StatusColors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One colour a state; the glyph beside it says the same."""
+    """One colour per status; each also has a glyph."""
 
     ok: Color
     warning: Color
@@ -68,7 +68,7 @@ class HeatColors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ThemeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One theme as its file says it. `ansi` means the terminal's own 16 colours, and no others."""
+    """One theme file. `ansi`: only the terminal's own 16 colours."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[\w-]{1,40}$")]
     dark: bool
@@ -98,7 +98,7 @@ _MIXED = "use #rrggbb, or with ansi = true only names such as ansi_red; never bo
 
 
 def _explained(error: str) -> str:
-    """The reader's complaint, without its regular expression."""
+    """The error message, without its regular expression."""
     place = error.partition(" - at ")[2] or "somewhere"
     if "matching regex '^(#" in error:
         return f"{place}: not a colour: write #rrggbb, or ansi_red and the like with ansi = true"
@@ -122,12 +122,12 @@ def theme_files() -> tuple[ThemeFile, ...]:
 
 
 def textual_name(name: str) -> str:
-    """What Textual calls the theme of that name."""
+    """Textual's name of the theme."""
     return _PREFIX + name
 
 
 def as_textual(theme: ThemeFile) -> Theme:
-    """The theme as Textual wants it, with our own variables."""
+    """The theme as one of Textual's, with our own variables."""
     colors, status = theme.colors, theme.status
     return Theme(
         name=textual_name(theme.name),
@@ -163,7 +163,7 @@ def as_textual(theme: ThemeFile) -> Theme:
     )
 
 
-#: What Textual's own parts need where it cannot work out colours; black on cyan is readable in every palette we know.
+#: Colours of Textual's own parts, which it cannot blend; black on cyan is readable in all common palettes.
 _ANSI = {
     "ansi-background": "ansi_black",
     "ansi-foreground": "ansi_white",
@@ -177,10 +177,10 @@ _ANSI = {
 
 
 def weaknesses(theme: ThemeFile) -> Iterator[str]:
-    """What of the theme may not be readable, in words.
+    """Texts of the theme that may not be readable, with the reason.
 
-    What the terminal's own colours look like nobody here knows. Of such a theme it is checked that every text is a hue,
-    or the terminal's own text colour, on the terminal's own ground: that pair the person has chosen.
+    The terminal's own colours are unknown. With them every text must be a hue, or the terminal's text colour, on the
+    terminal's background: the user chose that pair.
     """
     if not theme.ansi:
         for what, text, ground in pairs(theme):

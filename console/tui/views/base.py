@@ -1,26 +1,27 @@
-"""Base classes of views, the messages they send to the app, and the details of things in a frame."""
+"""Base classes of views, and the details of things in a frame."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from textual import events
 from textual.containers import Container
-from textual.message import Message
 from textual.widget import Widget
 
 from ...present.spans import Span
 from ...text import format
-from ..keymap.actions import Action, in_scope
+from ..keymap.actions import Action, PaletteCommand, in_scope
 from ..models.detail import Detail, finding_detail, gpu_detail, job_detail, node_detail, rank_detail
 from ..models.heat_map import uuid_of
-from ..models.list_kind import Arrangement
-from ..models.table_export import ExportTable
+from ..models.list_kind import Arrangement, ExportTable
 from ..snapshot import ScreenSnapshot
-from ..widgets.progress import Progress
-from ..widgets.stream import Stream
+from ..widgets.bars import Progress
+from ..widgets.record_grid import Stream
 from .events.model import event_detail
+
+if TYPE_CHECKING:
+    from ..app import ConsoleApp
 
 #: Details of the selected thing in a frame; None once it is gone.
 DetailProvider = Callable[[ScreenSnapshot], Detail | None]
@@ -37,43 +38,20 @@ def follow_spans(stream: Stream[Any]) -> tuple[Span, ...]:
     return (Span(f" {below}  ", "warning"), Span("G", "key"), Span(" follow ", "muted"), Span("─", "rule"))
 
 
-class PaletteEntry(NamedTuple):
-    """A command of the palette: its name, its help, and what it does."""
+class ConsoleWidget(Container):
+    """A part of the console's screen that acts through the controllers of the app."""
 
-    name: str
-    help: str
-    run: Callable[[], None]
+    @property
+    def console(self) -> ConsoleApp:
+        """The app."""
+        return cast("ConsoleApp", self.app)
 
-
-class NodePageRequested(Message):
-    """Asks the app to open the page of a node."""
-
-    def __init__(self, node: str) -> None:
-        super().__init__()
-        self.node = node
+    def open_page(self, node: str, gpu: str | None = None) -> None:
+        """Open the page of a node, or of one of its GPUs by uuid; Escape leads back."""
+        self.app.call_later(self.console.views.show_page, node, gpu)
 
 
-class GpuPageRequested(Message):
-    """Asks the app to open the page of a GPU."""
-
-    def __init__(self, node: str, uuid: str) -> None:
-        super().__init__()
-        self.node, self.uuid = node, uuid
-
-
-class CaptureViewRequested(Message):
-    """Asks the app for an earlier or later capture, for other threads of it, or for another grouping of its ranks."""
-
-    def __init__(self, by: int = 0, *, next_threads: bool = False, next_granularity: bool = False) -> None:
-        super().__init__()
-        self.by, self.next_threads, self.next_granularity = by, next_threads, next_granularity
-
-
-class CancelRequested(Message):
-    """Asks the app to cancel the running capture."""
-
-
-class View(Container):
+class View(ConsoleWidget):
     """A view, drawn from snapshots. It must not block, own a timer or keep the store; `VIEWS` lists every view."""
 
     #: The scope of its actions in `ACTIONS`.
@@ -95,7 +73,7 @@ class View(Container):
         """The actions of its keys, in the order of the footer."""
         return in_scope(self.scope)
 
-    def palette_entries(self) -> Iterable[PaletteEntry]:
+    def palette_entries(self) -> Iterable[PaletteCommand]:
         """Palette commands beside its actions."""
         return ()
 
@@ -186,7 +164,7 @@ class CaptureView(View):
 
     def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
         event.stop()
-        self.post_message(CancelRequested())
+        self.console.captures.runner.cancel()
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._show_again)

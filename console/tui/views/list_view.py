@@ -5,26 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 from textual.app import ComposeResult
 from textual.widget import Widget
 
 from ...present.spans import Line, plain
-from ..base_app import BaseApp
 from ..dialogs.columns import ColumnsDialog
-from ..keymap.actions import Action, bindings, in_scope
-from ..models import table_export
+from ..keymap.actions import Action, PaletteCommand, bindings, in_scope
+from ..models.column import ColumnField
 from ..models.grouping import GroupHeader, RowContext, group_under
-from ..models.list_kind import Arrangement, ColumnField, ListKind, arranged_rows, row_predicate
-from ..models.row import SteadyOrder
-from ..models.table_export import ExportTable
+from ..models.list_kind import (
+    Arrangement,
+    ExportTable,
+    ListKind,
+    arranged_rows,
+    row_predicate,
+    rows_as_json,
+    rows_as_text,
+)
+from ..models.rows import SteadyOrder
 from ..snapshot import ScreenSnapshot
 from ..widgets.filter_bar import FilterBar
+from ..widgets.line_view import LineReport
 from ..widgets.record_grid import GridColumn, GridRow, RecordGrid, as_arranged
-from ..widgets.report import LineReport
-from .base import PaletteEntry, View
+from .base import View
 
 R = TypeVar("R", bound=GridRow)
 
@@ -69,8 +75,6 @@ class ListView(View, Generic[R]):
         """Those of the view, and those of every list."""
         return [*super().actions, *in_scope("list")]
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-
     def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         """What the rows depend on: they are remade once one of these is another object, or another number."""
         raise NotImplementedError
@@ -95,8 +99,6 @@ class ListView(View, Generic[R]):
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         """Shown in place of the grid if there are no rows, whatever the filter."""
         return ()
-
-    # -- drawing -----------------------------------------------------------------------------------------------------
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Draw this frame if its rows differ, or if rows may now change places."""
@@ -133,8 +135,6 @@ class ListView(View, Generic[R]):
         if not rows:
             self._nothing.show(unmatched_text(self.kind.noun) if unmatched else self.empty_text(frame))
 
-    # -- arrangement -------------------------------------------------------------------------------------------------
-
     @property
     def arrangement(self) -> Arrangement:
         """Sort order, grouping, columns, and the filter with its history."""
@@ -152,8 +152,6 @@ class ListView(View, Generic[R]):
     def _change(self, **changes: object) -> None:
         self._arranged = msgspec.structs.replace(self._arranged, **changes)
         self.redraw()
-
-    # -- filter ------------------------------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
         """Edit the filter."""
@@ -175,8 +173,6 @@ class ListView(View, Generic[R]):
     def _values(self, field: str) -> Sequence[str]:
         frame = self._frame
         return self.kind.values_now(field, self.all_rows(frame), row_context(frame)) if frame is not None else ()
-
-    # -- order and groups --------------------------------------------------------------------------------------------
 
     @property
     def _sort(self) -> str:
@@ -211,18 +207,16 @@ class ListView(View, Generic[R]):
         self._change(group=name)
         self.notify("not grouped" if name == "none" else f"grouped by {name}", timeout=2, markup=False)
 
-    def palette_entries(self) -> Iterator[PaletteEntry]:
+    def palette_entries(self) -> Iterator[PaletteCommand]:
         """Sorting by each shown column, and each grouping."""
         for key in self._grid.shown_columns:
             title = self.kind.fields[key].title or key
-            yield PaletteEntry(
+            yield PaletteCommand(
                 f"Sort by {title}", f"Sort the {self.kind.noun}s by {title}", partial(self._sort_by, key)
             )
         for by in self.kind.groupings:
             text = f"Group the {self.kind.noun}s by {by.name}" if by.value else "One list without groups"
-            yield PaletteEntry(f"Group by {by.name}", text, partial(self._group_by, by.name))
-
-    # -- columns -----------------------------------------------------------------------------------------------------
+            yield PaletteCommand(f"Group by {by.name}", text, partial(self._group_by, by.name))
 
     def action_columns(self) -> None:
         """Edit which columns are shown, and their order."""
@@ -250,18 +244,21 @@ class ListView(View, Generic[R]):
         """Keys of the columns that fit on the screen."""
         return self._grid.shown_columns
 
-    # -- copy and export ---------------------------------------------------------------------------------------------
-
     def action_copy(self) -> None:
         """Copy the row under the cursor, or the rows of the group, as text."""
-        rows = self._chosen()
-        text = table_export.rows_as_text(self.kind, rows, self._grid.shown_columns)
-        self._copy(text, rows)
+        kind, rows, columns = self._copied()
+        if rows:
+            self.console.clip.copy(rows_as_text(kind, rows, columns), kind.counted(len(rows)))
 
     def action_copy_json(self) -> None:
         """Copy the same as JSON."""
-        rows = self._chosen()
-        self._copy(table_export.rows_as_json(self.kind, rows), rows)
+        kind, rows, _ = self._copied()
+        if rows:
+            self.console.clip.copy(rows_as_json(kind, rows), kind.counted(len(rows)))
+
+    def _copied(self) -> tuple[ListKind[Any], Sequence[Any], Sequence[str]]:
+        """What is copied: rows of a kind, and their columns as text."""
+        return self.kind, self._chosen(), self._grid.shown_columns
 
     def export_tables(self) -> Sequence[ExportTable]:
         """The listed rows, and the selected ones."""
@@ -281,10 +278,6 @@ class ListView(View, Generic[R]):
 
     def _chosen(self) -> list[R]:
         return group_under(self._grid.rows, self._grid.selected)
-
-    def _copy(self, text: str, rows: Sequence[R]) -> None:
-        if rows:
-            cast(BaseApp, self.app).copy(text, self.kind.counted(len(rows)))
 
 
 def row_context(frame: ScreenSnapshot) -> RowContext:

@@ -7,28 +7,28 @@ from typing import ClassVar, Generic, TypeVar, cast
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Container
 from textual.widget import Widget
 
 from ...present.spans import Span
 from ...text.cells import clean
 from ..models.grouping import GroupHeader
 from ..snapshot import ScreenSnapshot
-from ..widgets.bar import Bar
-from ..widgets.line_view import LineView
+from ..widgets.bars import Bar
+from ..widgets.line_view import LineReport, LineView
 from ..widgets.record_grid import GridRow, RecordGrid
-from ..widgets.report import LineReport
-from .base import BACK, EDGE, DetailProvider
+from .base import BACK, EDGE, ConsoleWidget, DetailProvider
 from .list_view import ListView
 
 R = TypeVar("R", bound=GridRow)
 K = TypeVar("K", bound=Hashable)
 
+#: Cells beside the text of a page: a margin and the scrollbar.
+BESIDE = 3
 #: Actions of the list that a page disables.
 _LIST_ACTIONS = ("sort", "reverse", "filter", "group", "copy", "copy_json", "columns")
 
 
-class DetailPage(Container, Generic[R, K]):
+class DetailPage(ConsoleWidget, Generic[R, K]):
     """Everything about one row, over its list. `key` is that of the row; None while the page is closed.
 
     Derived pages yield `_title` first and draw in `_write`; the first of `reports` gets the focus.
@@ -152,8 +152,6 @@ class PagedListView(ListView[R], Generic[R, K]):
             return not self.is_paged
         return self.is_paged if action in self.page_actions else True
 
-    # -- open and close ----------------------------------------------------------------------------------------------
-
     def open(self, key: K, *, from_other_view: bool = False) -> None:
         """Open the page of this row; Escape then leads back to the list, or to the other view it was opened from."""
         self._from_other_view = from_other_view
@@ -183,8 +181,6 @@ class PagedListView(ListView[R], Generic[R, K]):
             self.redraw()
         self.screen.set_focus(self.initial_focus())
         self.refresh_bindings()
-
-    # -- selection ---------------------------------------------------------------------------------------------------
 
     def row_of_page(self, frame: ScreenSnapshot) -> R | None:
         """The row of the page; None once it is gone."""

@@ -1,19 +1,18 @@
-"""`FilterBar`: where a filter is typed, with what may come next below it, or what is wrong and where.
+"""`FilterBar`: the line in which a filter is typed, with completions or the error below it.
 
     / state:stuck nod                                            1 of 512
       node:
     / state:stuck foo:1                                          1 of 512
-                  ╰ no field foo; did you mean job?
+                  ╰ unknown field foo; did you mean job?
 
-It parses at every key and says `Changed` when the text is a filter; while it is none, the last one goes on. A last
-word that may yet become a field's name waits for a blank or Enter. A kept filter is one line without the second;
-without a text there is nothing.
+It parses at every key and posts `Changed` for each valid filter; an invalid text leaves the last one in effect. A last
+word that may become the name of a field waits for a blank or Enter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -23,13 +22,86 @@ from textual.widgets import Input
 from ...present.spans import Span
 from ...text.cells import clean, width_of
 from ..keymap.actions import bindings, in_scope
-from ..models.filter_language import Filter, FilterCompletion, FilterError, Vocabulary, complete, parse, settled
-from .bar import Bar
+from ..models.filter_language import Completion, Filter, FilterError, Vocabulary, complete, parse, settled
+from .bars import Bar
 
 R = TypeVar("R")
-#: Earlier filters that Ctrl-R brings back.
-_REMEMBERED = 50
 _PROMPT = "/ "
+
+
+class CompletingLine(Vertical):
+    """An input with a help line below it: Tab cycles through completions, Ctrl-R through earlier texts.
+
+    Derived classes read and write the input; at most `remembered` texts are kept, and `most_options` shown.
+    """
+
+    remembered: ClassVar[int]
+    most_options: ClassVar[int]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.history: list[str] = []  # texts that were applied, the newest last
+        self._help = Bar(classes="completions")
+        self._completion: Completion | None = None  # what Tab cycles through
+        self._chosen = -1
+        self._recalled = 0  # how many texts back
+
+    def _typed(self) -> str:
+        raise NotImplementedError
+
+    def _completions(self) -> Completion:
+        """Completions at the cursor."""
+        raise NotImplementedError
+
+    def _write(self, text: str) -> None:
+        raise NotImplementedError
+
+    def _insert(self, option: str, start: int, end: int) -> None:
+        """Replace the text from `start` to `end`, and put the cursor behind it."""
+        raise NotImplementedError
+
+    def _show_help(self) -> None:
+        raise NotImplementedError
+
+    def remember(self, text: str) -> None:
+        """Add a text to the history."""
+        self.history = [*(old for old in self.history if old != text), text][-self.remembered :]
+
+    def recall(self) -> None:
+        """Recall the previous text."""
+        for _ in self.history:
+            self._recalled = self._recalled % len(self.history) + 1
+            if self.history[-self._recalled] != self._typed().strip():
+                break
+        if self.history:
+            self._write(self.history[-self._recalled])
+
+    def complete(self) -> None:
+        """Complete; again: the next match."""
+        if self._completion is None:
+            matches = self._completions()
+            if not matches.options:
+                return
+            self._completion, self._chosen = matches, -1
+        matches = self._completion
+        end = matches.end if self._chosen < 0 else matches.start + len(matches.options[self._chosen])
+        self._chosen = (self._chosen + 1) % len(matches.options)
+        self._insert(matches.options[self._chosen], matches.start, end)
+        if len(matches.options) == 1:
+            self._completion = None  # the next Tab completes what follows
+        self._show_help()
+
+    def _forget_steps(self) -> None:
+        self._completion, self._chosen, self._recalled = None, -1, 0
+
+    def _option_spans(self) -> list[Span]:
+        matches = self._completion or self._completions()
+        first = max(0, self._chosen - 3) if self._completion else 0
+        spans: list[Span] = []
+        for index, option in enumerate(matches.options[first : first + self.most_options], first):
+            is_chosen = self._completion is not None and index == self._chosen
+            spans += [Span(clean(option), "accent" if is_chosen else "muted"), Span("  ")]
+        return spans
 
 
 class FilterLine(Input):
@@ -45,7 +117,7 @@ class FilterLine(Input):
         self._bar.complete()
 
     def action_forward(self) -> None:
-        """One character on; at the end of the text, what may follow."""
+        """Move the cursor; at the end of the text, complete."""
         if self.cursor_at_end:
             self._bar.complete()
         else:
@@ -61,9 +133,10 @@ class FilterLine(Input):
         self._bar.recall()
 
 
-class FilterBar(Vertical, Generic[R]):
-    """`open` it; `values` gives the values of a field that occur now, for completion."""
+class FilterBar(CompletingLine, Generic[R]):
+    """`open` it; `values` returns the values of a field that occur now, for completion."""
 
+    remembered, most_options = 50, 40
     DEFAULT_CSS = """
     FilterBar { height: auto; width: 1fr; display: none; }
     FilterBar.kept, FilterBar.open { display: block; }
@@ -71,32 +144,15 @@ class FilterBar(Vertical, Generic[R]):
     FilterBar FilterLine { width: 1fr; }
     FilterBar FilterLine, FilterBar FilterLine:focus { background: $background; background-tint: $background 0%; }
     FilterBar FilterLine > .input--placeholder { color: $muted; }
-    FilterBar .filter-help { display: none; }
-    FilterBar.open .filter-help { display: block; }
+    FilterBar .completions { display: none; }
+    FilterBar.open .completions { display: block; }
     """
 
     class Changed(Message):
-        """Another filter holds from now on."""
-
-        def __init__(self, bar: FilterBar[Any], wanted: Filter[Any]) -> None:
-            super().__init__()
-            self.bar = bar
-            self.wanted = wanted
-
-        @property
-        def control(self) -> FilterBar[Any]:
-            return self.bar
+        """Another filter is in effect."""
 
     class Closed(Message):
-        """The person is done typing: whoever opened the bar takes the focus back."""
-
-        def __init__(self, bar: FilterBar[Any]) -> None:
-            super().__init__()
-            self.bar = bar
-
-        @property
-        def control(self) -> FilterBar[Any]:
-            return self.bar
+        """The user finished typing; the receiver moves the focus."""
 
     def __init__(
         self, vocabulary: Vocabulary[R], values: Callable[[str], Sequence[str]], *, id: str | None = None
@@ -104,16 +160,12 @@ class FilterBar(Vertical, Generic[R]):
         super().__init__(id=id)
         self.vocabulary = vocabulary
         self.wanted: Filter[R] = Filter(vocabulary)
-        self.history: list[str] = []  # texts that were kept, the newest last
         self._values = values
         self._line = FilterLine(self)
-        self._prompt, self._count, self._help = Bar(), Bar(), Bar(classes="filter-help")
+        self._prompt, self._count = Bar(), Bar()
         self._taken = ""  # the text as last read
         self._error: FilterError | None = None
-        self._refused = False  # Enter was pressed on what is no filter
-        self._completion: FilterCompletion | None = None  # what Tab goes through
-        self._chosen = -1
-        self._recalled = 0  # how many filters back
+        self._refused = False  # Enter was pressed on an invalid filter
 
     def compose(self) -> ComposeResult:
         with Horizontal():
@@ -126,11 +178,9 @@ class FilterBar(Vertical, Generic[R]):
         self._prompt.styles.width = len(_PROMPT)
         self._prompt.show((Span(_PROMPT, "key"),))
 
-    # -- content -------------------------------------------------------------------------------------
-
     def put(self, text: str, earlier: Sequence[str]) -> None:
         """Set the filter and the earlier ones to recall; an invalid filter is dropped."""
-        self.history = list(earlier)[-_REMEMBERED:]
+        self.history = list(earlier)[-self.remembered :]
         try:
             parse(text, self.vocabulary)
         except FilterError:
@@ -157,8 +207,6 @@ class FilterBar(Vertical, Generic[R]):
         self._count.styles.width = width_of(text)
         self._count.show((Span(text, "muted" if passing else "warning"),))
 
-    # -- keys --------------------------------------------------------------------------------------------------------
-
     def clear(self) -> None:
         """Clear the filter and close the line."""
         self._line.value = ""
@@ -174,36 +222,18 @@ class FilterBar(Vertical, Generic[R]):
             return
         text = self.wanted.text
         if text:
-            self.history = [*(old for old in self.history if old != text), text][-_REMEMBERED:]
+            self.remember(text)
         self._close()
 
-    def recall(self) -> None:
-        """Recall the previous filter."""
-        if not self.history:
-            return
-        present = self._line.value.strip()
-        for _ in self.history:
-            self._recalled = self._recalled % len(self.history) + 1
-            if self.history[-self._recalled] != present:
-                break
-        self._write(self.history[-self._recalled])
+    def _typed(self) -> str:
+        return self._line.value
 
-    def complete(self) -> None:
-        """Complete; again: the next match."""
-        line = self._line
-        if self._completion is None:
-            matches = complete(line.value, line.cursor_position, self.vocabulary, self._values)
-            if not matches.options:
-                return
-            self._completion, self._chosen = matches, -1
-        matches = self._completion
-        typed = matches.end if self._chosen < 0 else matches.start + len(matches.options[self._chosen])
-        self._chosen = (self._chosen + 1) % len(matches.options)
-        option, rest = matches.options[self._chosen], line.value[typed:]
-        self._write(line.value[: matches.start] + option + rest, matches.start + len(option))
-        if len(matches.options) == 1:
-            self._completion = None  # the next Tab completes what follows
-        self._show_help()
+    def _completions(self) -> Completion:
+        return complete(self._line.value, self._line.cursor_position, self.vocabulary, self._values)
+
+    def _insert(self, option: str, start: int, end: int) -> None:
+        text = self._line.value
+        self._write(text[:start] + option + text[end:], start + len(option))
 
     def _write(self, text: str, cursor: int | None = None) -> None:
         self._line.value = text
@@ -216,14 +246,9 @@ class FilterBar(Vertical, Generic[R]):
             self._forget_steps()
             self._take_in(event.value)
 
-    def _forget_steps(self) -> None:
-        self._completion, self._chosen, self._recalled = None, -1, 0
-
     def _close(self) -> None:
         self.remove_class("open")
-        self.post_message(self.Closed(self))
-
-    # -- parsing -----------------------------------------------------------------------------------------------
+        self.post_message(self.Closed())
 
     def _take_in(self, text: str, *, whole: bool = False) -> None:
         self._taken, self._refused = text, False
@@ -235,7 +260,7 @@ class FilterBar(Vertical, Generic[R]):
             self._error = None
             if wanted != self.wanted:
                 self.wanted = wanted
-                self.post_message(self.Changed(self, wanted))
+                self.post_message(self.Changed())
         self.set_class(bool(self.wanted), "kept")
         self._show_help()
 
@@ -251,16 +276,7 @@ class FilterBar(Vertical, Generic[R]):
             most = self.size.width - width_of(problem.text) - width_of(try_.text) - 1
             self._help.show((Span(" " * max(0, min(column, most))), problem, try_))
             return
-        matches = self._completion or complete(
-            self._line.value, self._line.cursor_position, self.vocabulary, self._values
-        )
-        spans = [Span("  ")]
-        first = max(0, self._chosen - 3) if self._completion else 0
-        for index, option in enumerate(matches.options[first : first + 40], first):
-            spans += [
-                Span(clean(option), "accent" if self._completion and index == self._chosen else "muted"),
-                Span("  "),
-            ]
-        if not matches.options and error is not None:
-            spans.append(Span(f"{clean(error.text)}; {clean(error.try_)}", "muted"))
-        self._help.show(spans)
+        spans = self._option_spans()
+        if not spans and error is not None:
+            spans = [Span(f"{clean(error.text)}; {clean(error.try_)}", "muted")]
+        self._help.show((Span("  "), *spans))

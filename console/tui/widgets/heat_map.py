@@ -8,9 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import re
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from operator import attrgetter
-from typing import get_args
+from typing import Final, get_args
 
 from rich.segment import Segment
 from rich.style import Style
@@ -24,9 +27,7 @@ from ...present.spans import GLYPHS, STYLES, Span, Status
 from ...records.metrics import HeatScale
 from ...text.cells import fit
 from ..keymap.actions import bindings, in_scope
-from ..models.heat_map import LEVELS, HeatCell, HeatRow
-from .heat_layout import GAP, plan
-from .heat_palette import UNKNOWN_LEVEL, Ink, bar, bars, heat_colors, tint
+from ..models.heat_map import GAP, LEVELS, HeatCell, HeatRow, plan
 from .line_view import LineView
 
 _APART = attrgetter("apart")
@@ -84,16 +85,13 @@ class HeatMap(LineView):
             self._heads.clear()
             self.forget()
 
-    # -- painting ----------------------------------------------------------------------------------------------------
-
     def line_count(self) -> int:
         """Number of lines."""
         return self._plan.lines
 
     def _places(self, y: int) -> list[int]:
         """Rows on line `y`; nodes are ordered column by column."""
-        places = range(y, len(self.rows), self._plan.lines) if self._plan.lines else range(0)
-        return list(places)
+        return list(range(y, len(self.rows), self._plan.lines)) if self._plan.lines else []
 
     def version(self, y: int) -> Hashable:
         """Changes whenever line `y` looks different."""
@@ -118,10 +116,6 @@ class HeatMap(LineView):
         spans = [Span(label, "strong" if here else "muted"), Span(f"{mark} ", row.status)]
         if not row.cells:
             return [*spans, Span(fit(row.note, laid.room), row.status)]
-        is_plain = not here and row.status not in ("stale", "failed") and not any(cell.apart for cell in row.cells)
-        if laid.cell == 1 and is_plain:
-            spans.extend(bars(self.scale, tuple(cell.level for cell in row.cells)))
-            return [*spans, Span(" " * (laid.room - len(row.cells)))] if laid.room > len(row.cells) else spans
         for number, cell in enumerate(row.cells):
             style = self._style(row, cell, here and number == self._gpu)
             spans.append(Span(self._drawn(cell), style))
@@ -219,8 +213,6 @@ class HeatMap(LineView):
         self._changed_by.clear()
         self._ink = Ink(self.pen)
 
-    # -- moving ------------------------------------------------------------------------------------------------------
-
     def _stand(self, row: int, gpu: int) -> None:
         if not self.rows:
             return
@@ -231,11 +223,9 @@ class HeatMap(LineView):
         self.changed()
         self.post_message(self.Moved(self))
 
-    def action_down(self) -> None:
-        self._stand(self._row + 1, self._gpu)
-
-    def action_up(self) -> None:
-        self._stand(self._row - 1, self._gpu)
+    def step(self, by: int) -> None:
+        """Move the cursor `by` nodes down."""
+        self._stand(self._row + by, self._gpu)
 
     def action_right(self) -> None:
         beyond = self._row + self._plan.lines
@@ -250,21 +240,11 @@ class HeatMap(LineView):
         elif self._row >= self._plan.lines:
             self._stand(self._row - self._plan.lines, self._plan.gpus - 1)
 
-    def action_page_down(self) -> None:
-        self._stand(self._row + self.page, self._gpu)
-
-    def action_page_up(self) -> None:
-        self._stand(self._row - self.page, self._gpu)
-
     def action_top(self) -> None:
         self._stand(0, 0)
 
     def action_bottom(self) -> None:
         self._stand(len(self.rows) - 1, self._gpu)
-
-    def action_open(self) -> None:
-        if self.rows:
-            self.post_message(self.Opened(self))
 
     def _at(self, event: events.MouseEvent) -> tuple[int, int] | None:
         """Row and GPU position under the mouse; None outside of the nodes."""
@@ -296,3 +276,62 @@ class HeatMap(LineView):
         if cell != self._hovered:
             self._hovered = cell
             self.post_message(self.Moved(self))
+
+
+#: No full block: rows of busy GPUs would run into one.
+BARS: Final = "▁▂▃▄▅▆▇"
+#: Level of an unknown value.
+UNKNOWN_LEVEL: Final = LEVELS
+#: Share of the heat colour in the background of a number; more would make the text unreadable.
+_TINT = 0.4
+#: Runs of equal levels, one segment each.
+_RUNS = re.compile(b"|".join(re.escape(bytes([level])) + b"+" for level in range(LEVELS + 1)), re.DOTALL)
+
+
+def bar(level: int | None) -> str:
+    """The bar character of a level."""
+    return "·" if level is None or level == UNKNOWN_LEVEL else BARS[level * len(BARS) // LEVELS]
+
+
+class Ink:
+    """Cache of bar segments. `pen` returns the style of a name; create a new Ink after a theme change."""
+
+    def __init__(self, pen: Callable[[str], Style]) -> None:
+        self._pen = pen
+        self._runs: dict[tuple[HeatScale, bytes], Segment] = {}
+
+    def segments(self, scale: HeatScale, levels: bytes) -> list[Segment]:
+        """One segment for each run of equal levels."""
+        runs = self._runs
+        segments = []
+        for run in _RUNS.findall(levels):
+            segment = runs.get((scale, run))
+            if segment is None:
+                segment = runs[scale, run] = self._made(scale, run)
+            segments.append(segment)
+        return segments
+
+    def _made(self, scale: HeatScale, run: bytes) -> Segment:
+        style = "unknown" if run[0] == UNKNOWN_LEVEL else f"ink {scale} {run[0]}"
+        return Segment(bar(run[0]) * len(run), self._pen(style))
+
+
+@lru_cache(16)
+def heat_colors(stops: str) -> tuple[str, ...]:
+    """The colour of each level, blended between stops given as "#rrggbb #rrggbb …"; ANSI colours are not blended."""
+    if stops.startswith("ansi_"):
+        named = stops.split()
+        return tuple(named[level * len(named) // LEVELS] for level in range(LEVELS))
+    colors = [Color.parse(stop) for stop in stops.split()]
+    spans = list(pairwise(colors)) or [(colors[0], colors[0])]
+    blended = []
+    for level in range(LEVELS):
+        position = level / (LEVELS - 1) * len(spans)
+        span = min(int(position), len(spans) - 1)
+        blended.append(spans[span][0].blend(spans[span][1], position - span).hex6.lower())
+    return tuple(blended)
+
+
+def tint(color: str, background: str) -> str:
+    """Background of a number with that heat colour."""
+    return Color.parse(background).blend(Color.parse(color), _TINT).hex6.lower()

@@ -8,6 +8,7 @@ changed cell of a DataTable redraws the whole table; here it redraws a line.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 from textual import events
 from textual.geometry import Region, Size
@@ -16,7 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from ...present.spans import Span
+from ...present.spans import Line, Span
 from ..keymap.actions import bindings, in_scope
 from .painting import Painting
 
@@ -30,33 +31,21 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
 
     fixed = 0
 
+    @dataclass
     class Opened(Message):
         """Enter, or a second click, on the thing under the cursor."""
 
-        def __init__(self, view: LineView) -> None:
-            super().__init__()
-            self.view = view
+        view: LineView
 
-        @property
-        def control(self) -> LineView:
-            return self.view
-
+    @dataclass
     class Moved(Message):
         """The cursor moved."""
 
-        def __init__(self, view: LineView) -> None:
-            super().__init__()
-            self.view = view
-
-        @property
-        def control(self) -> LineView:
-            return self.view
+        view: LineView
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._painted: dict[int, tuple[Hashable, Strip]] = {}  # content line → (version, strip)
-
-    # -- for subclasses -------------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
         """Number of scrolling lines, without the fixed ones."""
@@ -78,7 +67,14 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         """Whether line `y` is drawn as the one with the cursor."""
         return False
 
-    # -- painting ----------------------------------------------------------------------------------------------------
+    @property
+    def selected(self) -> object:
+        """What is under the cursor; None without any."""
+        return None
+
+    def step(self, by: int) -> None:
+        """Move the cursor `by` lines down; without a cursor, scroll."""
+        self.scroll_relative(y=by, animate=False)
 
     def changed(self) -> None:
         """Apply the new size, and repaint the visible lines whose version changed."""
@@ -149,8 +145,6 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def on_blur(self) -> None:
         self.changed()
 
-    # -- selecting with the mouse ------------------------------------------------------------------------------------
-
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The text selected with the mouse."""
         lines = ["".join(span.text for span in self.heading(y)) for y in range(self.fixed)]
@@ -160,8 +154,6 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def selection_updated(self, selection: Selection | None) -> None:
         """Repaint the lines whose selection changed."""
         self.forget()
-
-    # -- moving ------------------------------------------------------------------------------------------------------
 
     def show_line(self, y: int) -> None:
         """Scroll line `y` into view, as little as needed."""
@@ -175,6 +167,28 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def page(self) -> int:
         """Lines a page key moves."""
         return max(1, self.size.height - self.fixed - 1)
+
+    def action_down(self) -> None:
+        self.step(1)
+
+    def action_up(self) -> None:
+        self.step(-1)
+
+    def action_page_down(self) -> None:
+        self.step(self.page)
+
+    def action_page_up(self) -> None:
+        self.step(-self.page)
+
+    def action_top(self) -> None:
+        self.step(-self.line_count())
+
+    def action_bottom(self) -> None:
+        self.step(self.line_count())
+
+    def action_open(self) -> None:
+        if self.selected is not None:
+            self.post_message(self.Opened(self))
 
 
 def _runs(lines: Sequence[int]) -> list[tuple[int, int]]:
@@ -221,24 +235,82 @@ class CursorView(LineView):
         if event.y >= self.fixed and y < self.line_count():
             self.clicked(y, event)
 
-    def action_down(self) -> None:
-        self.stand(self._cursor + 1)
+    def step(self, by: int) -> None:
+        """Move the cursor `by` lines down."""
+        self.stand(self._cursor + by)
 
-    def action_up(self) -> None:
-        self.stand(self._cursor - 1)
 
-    def action_page_down(self) -> None:
-        self.stand(self._cursor + self.page)
+class LineReport(LineView):
+    """A few lines up to thousands. `show` replaces them; only lines that differ are painted."""
 
-    def action_page_up(self) -> None:
-        self.stand(self._cursor - self.page)
+    BINDINGS = bindings(action for action in in_scope("lines") if action.call not in ("left", "right"))
 
-    def action_top(self) -> None:
-        self.stand(0)
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.lines: tuple[Line, ...] = ()
+        self._key: Hashable | None = None
 
-    def action_bottom(self) -> None:
-        self.stand(self.line_count() - 1)
+    def show(self, lines: Sequence[Line]) -> None:
+        """Draw these lines from now on; the cursor stays with its key."""
+        self.lines = tuple(lines)
+        if self._key is not None and self._at(self._key) is None:
+            self._key = None
+        if self._key is None:
+            self._key = next((line.key for line in self.lines if line.key is not None), None)
+        self.changed()
 
-    def action_open(self) -> None:
-        if self.line_count():
-            self.post_message(self.Opened(self))
+    @property
+    def selected(self) -> Hashable | None:
+        """The key under the cursor."""
+        return self._key
+
+    def line_count(self) -> int:
+        """Number of lines."""
+        return len(self.lines)
+
+    def line(self, y: int) -> Sequence[Span]:
+        """Line `y`."""
+        return self.lines[y].spans
+
+    def version(self, y: int) -> Hashable:
+        """Changes whenever line `y` looks different."""
+        return self.lines[y]
+
+    def has_cursor(self, y: int) -> bool:
+        """Whether line `y` has the cursor."""
+        return self.has_focus and y < len(self.lines) and self._key is not None and self.lines[y].key == self._key
+
+    def _at(self, key: Hashable) -> int | None:
+        return next((y for y, line in enumerate(self.lines) if line.key == key), None)
+
+    def _stops(self) -> list[int]:
+        """The first line of each key."""
+        stops: dict[Hashable, int] = {}
+        for y, line in enumerate(self.lines):
+            if line.key is not None:
+                stops.setdefault(line.key, y)
+        return list(stops.values())
+
+    def step(self, by: int) -> None:
+        """Move the cursor `by` keys down; without keys, scroll."""
+        stops = self._stops()
+        if not stops:
+            super().step(by)
+            return
+        here = self._at(self._key)
+        place = stops.index(here) if here in stops else 0
+        self._stand(stops[min(max(place + by, 0), len(stops) - 1)])
+
+    def _stand(self, y: int) -> None:
+        self._key = self.lines[y].key
+        self.show_line(y)
+        self.changed()
+        self.post_message(self.Moved(self))
+
+    def on_click(self, event: events.Click) -> None:
+        y = self.scroll_offset.y + event.y
+        if y < len(self.lines) and self.lines[y].key is not None:
+            again = self.lines[y].key == self._key and event.chain > 1
+            self._stand(y)
+            if again:
+                self.action_open()

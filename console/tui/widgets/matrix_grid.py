@@ -49,8 +49,6 @@ class MatrixGrid(CursorView):
         """Row and column under the cursor."""
         return (self._cursor, self._column) if self.grid.rows else None
 
-    # -- what fits ---------------------------------------------------------------------------------------------------
-
     @property
     def _label(self) -> int:
         return max((width_of(label) for label in self.grid.labels), default=0)
@@ -78,8 +76,6 @@ class MatrixGrid(CursorView):
         self._first = 0
         self._scroll_to_column()
         self.forget()
-
-    # -- painting ----------------------------------------------------------------------------------------------------
 
     def line_count(self) -> int:
         """Number of lines."""
@@ -122,8 +118,6 @@ class MatrixGrid(CursorView):
         style = "badge" if chosen else "warning" if cell.differs else cell.style
         text = fit(cell.text.center(width) if cell.text == "X" else cell.text, width)
         return [mark, Span(text, style)]
-
-    # -- moving ------------------------------------------------------------------------------------------------------
 
     def stand(self, y: int) -> None:
         """Move the cursor to line `y`, within the content."""

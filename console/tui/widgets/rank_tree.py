@@ -77,8 +77,6 @@ class RankTree(CursorView):
     def on_resize(self, event: events.Resize) -> None:
         self._measure()
 
-    # -- painting ----------------------------------------------------------------------------------------------------
-
     def line_count(self) -> int:
         """Number of lines."""
         return len(self.rows)
@@ -113,8 +111,6 @@ class RankTree(CursorView):
         if not row.branch.children:
             return "  "
         return "▶ " if row.folded else "▼ "
-
-    # -- moving ------------------------------------------------------------------------------------------------------
 
     def action_left(self) -> None:
         if not self.rows:

@@ -6,7 +6,7 @@
       137  ✖ stuck      node018      1    40213    0.0   3.0G  nfs_wait_bit
       138  ◌ missing    node019 is lost: no data for 12 s
 
-Columns say their width and when they may go; a row may be a banner (a group) or carry a note in place of its figures.
+Columns have a width and a rank in which they are dropped; a row may be a banner (a group header) or have a note.
 """
 
 from __future__ import annotations
@@ -20,30 +20,26 @@ from textual.message import Message
 
 from ...present.spans import Span, cut
 from ...text.cells import fit
+from ..models.rows import HasKey
 from .line_view import CursorView
 
 
-class GridRow(Protocol):
-    """What the grid asks of a row; `version` differs whenever the row may look different."""
-
-    @property
-    def key(self) -> Hashable:
-        """Identifies the row across frames."""
-        ...
+class GridRow(HasKey, Protocol):
+    """What the grid draws of a row."""
 
     @property
     def version(self) -> Hashable:
-        """Changes whenever line `y` looks different."""
+        """Changes whenever the row looks different."""
         ...
 
     @property
     def banner(self) -> tuple[Span, ...] | None:
-        """The whole line, for the head of a group."""
+        """Text over the whole width, of a group header."""
         ...
 
     @property
     def note(self) -> Span | None:
-        """What stands right of the leading columns instead of figures."""
+        """Text in place of the values, right of the leading columns."""
         ...
 
 
@@ -135,17 +131,11 @@ class RecordGrid(CursorView, Generic[R]):
 
     fixed = 1
 
+    @dataclass
     class HeadingClicked(Message):
         """The title of a column was clicked."""
 
-        def __init__(self, grid: RecordGrid[Any], column: str) -> None:
-            super().__init__()
-            self.grid = grid
-            self.column = column
-
-        @property
-        def control(self) -> RecordGrid[Any]:
-            return self.grid
+        column: str
 
     def __init__(self, columns: Sequence[GridColumn[R]], *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -198,8 +188,6 @@ class RecordGrid(CursorView, Generic[R]):
         """Keys of the columns that have room."""
         return [placed.column.key for placed in self.placed]
 
-    # -- painting ----------------------------------------------------------------------------------------------------
-
     def line_count(self) -> int:
         """Number of lines."""
         return len(self.rows)
@@ -239,8 +227,6 @@ class RecordGrid(CursorView, Generic[R]):
             x = placed.x + placed.width
         return spans
 
-    # -- moving ------------------------------------------------------------------------------------------------------
-
     def _is_visible(self, y: int) -> bool:
         first, last = self._visible()
         return first <= y < last
@@ -249,4 +235,57 @@ class RecordGrid(CursorView, Generic[R]):
         """A click on a title; Textual calls that of `CursorView` besides, which is for the lines."""
         for placed in self.placed if event.y < self.fixed else ():
             if placed.x <= event.x < placed.x + placed.width + 1:
-                self.post_message(self.HeadingClicked(self, placed.column.key))
+                self.post_message(self.HeadingClicked(placed.column.key))
+
+
+class Stream(RecordGrid[R]):
+    """`extend` sets all rows and the number of the first one; numbers are never reused."""
+
+    following = True
+
+    def extend(self, rows: Sequence[R], first: int, sorted_by: str = "") -> None:
+        """Show these rows: those before without some of the oldest, plus new ones."""
+        gone = first - self._first
+        top = int(self.scroll_y)
+        self._first = first
+        if gone > 0:
+            self._cursor = max(0, self._cursor - gone)  # avoids a search of the row among thousands
+        self.show(rows, sorted_by)
+        if self.following:
+            self._follow()
+        elif gone > 0:  # visible rows keep their place
+            self._scroll_quietly(max(0, top - gone))
+
+    def begin(self) -> None:
+        """Reset before unrelated rows: follow their end."""
+        self._first, self.following = 0, True
+
+    _first = 0
+    _own = False  # whether this widget is scrolling itself
+
+    def _follow(self) -> None:
+        if not self.rows:
+            return
+        self._cursor = len(self.rows) - 1
+        self._scroll_quietly(self.line_count())
+        self.changed()
+
+    def _scroll_quietly(self, y: int) -> None:
+        self._own = True
+        self.scroll_to(y=y, animate=False, immediate=True, force=True)
+        self._own = False
+
+    @property
+    def behind(self) -> int:
+        """Rows below the screen."""
+        return max(0, len(self.rows) - self._visible()[1])
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if not self._own and new_value < old_value and self.behind:
+            self.following = False
+
+    def stand(self, y: int) -> None:
+        """Move the cursor to line `y`, within the content."""
+        super().stand(y)
+        self.following = bool(self.rows) and self._cursor == len(self.rows) - 1

@@ -1,32 +1,30 @@
-"""`SqlEditor`: where a question is typed, with what may come next below it.
+"""`SqlEditor`: the text area in which a query is typed, with completions below it.
 
     SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY ra
       rank  range(
 
-Enter asks, Tab completes (again: the next option), Ctrl-R brings earlier questions back, Escape leaves for the answer.
+Enter runs the query, Tab completes (again: the next option), Ctrl-R recalls earlier queries, Escape leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.document._document import Document
 from textual.message import Message
 from textual.widgets import TextArea
 
 from ...present.spans import Span
-from ...text.cells import clean
 from ..keymap.actions import bindings, in_scope
-from ..views.query.model import SqlCompletion, complete
-from .bar import Bar
+from ..models.filter_language import Completion
+from ..views.query.model import complete
+from .filter_bar import CompletingLine
 
 #: Earlier queries that Ctrl-R recalls.
 REMEMBERED = 100
-#: Lines. The editor grows to this height.
-_MOST_LINES = 6
 
 
 class SqlText(TextArea):
@@ -66,8 +64,10 @@ class SqlText(TextArea):
         self._editor.post_message(SqlEditor.Left())
 
 
-class SqlEditor(Vertical):
+class SqlEditor(CompletingLine):
     """An editor for one query; `names` are the tables with their columns, for completion."""
+
+    remembered, most_options = REMEMBERED, 30
 
     DEFAULT_CSS = """
     SqlEditor { height: auto; width: 1fr; padding: 0 1; }
@@ -75,12 +75,11 @@ class SqlEditor(Vertical):
         background: $background; background-tint: $background 0%; }
     """
 
+    @dataclass
     class Submitted(Message):
         """The query was submitted."""
 
-        def __init__(self, sql: str) -> None:
-            super().__init__()
-            self.sql = sql
+        sql: str
 
     class Left(Message):
         """The user left the editor."""
@@ -88,12 +87,7 @@ class SqlEditor(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.names: Mapping[str, Sequence[str]] = {}
-        self.history: list[str] = []  # queries that were run, the newest last
         self.line = SqlText(self)
-        self._help = Bar()
-        self._completion: SqlCompletion | None = None  # the matches Tab cycles through
-        self._chosen = -1
-        self._recalled = 0  # how many queries back
         self._put = ""  # the text as last set by the program
 
     def compose(self) -> ComposeResult:
@@ -103,58 +97,43 @@ class SqlEditor(Vertical):
     def open(self) -> None:
         """Give the editor the focus."""
         self.line.focus()
-        self._show_matches()
+        self._show_help()
 
     def put(self, text: str) -> None:
         """Replace the text."""
         self._put = text
         self.line.text = text
         self.line.move_cursor(self.line.document.end)
-        self._show_matches()
+        self._show_help()
 
     def set_names(self, names: Mapping[str, Sequence[str]]) -> None:
         """Set what completion offers."""
         self.names = names
         if self.line.text or self.line.has_focus:
-            self._show_matches()
+            self._show_help()
 
     def run(self) -> None:
         """Submit the query."""
         sql = self.line.text.strip()
         if sql:
-            self.history = [*(old for old in self.history if old != sql), sql][-REMEMBERED:]
+            self.remember(sql)
             self._recalled = 0
             self.post_message(self.Submitted(sql))
 
-    def recall(self) -> None:
-        """Recall the previous query."""
-        for _ in self.history:
-            self._recalled = self._recalled % len(self.history) + 1
-            if self.history[-self._recalled] != self.line.text.strip():
-                break
-        if self.history:
-            self.put(self.history[-self._recalled])
+    def _typed(self) -> str:
+        return self.line.text
 
-    def complete(self) -> None:
-        """Complete; again: the next match."""
-        text, cursor = self.line.text, self._cursor
-        if self._completion is None:
-            matches = complete(text, cursor, self.names)
-            if not matches.options:
-                return
-            self._completion, self._chosen = matches, -1
-        matches = self._completion
-        typed = matches.end if self._chosen < 0 else matches.start + len(matches.options[self._chosen])
-        self._chosen = (self._chosen + 1) % len(matches.options)
-        option = matches.options[self._chosen]
-        document = self._document
-        start, end = document.get_location_from_index(matches.start), document.get_location_from_index(typed)
-        self._put = text[: matches.start] + option + text[typed:]
-        self.line.replace(option, start, end)
-        self.line.move_cursor(document.get_location_from_index(matches.start + len(option)))
-        if len(matches.options) == 1:
-            self._completion = None
-        self._show_matches()
+    def _completions(self) -> Completion:
+        return complete(self.line.text, self._cursor, self.names)
+
+    def _write(self, text: str) -> None:
+        self.put(text)
+
+    def _insert(self, option: str, start: int, end: int) -> None:
+        location, text = self._document.get_location_from_index, self.line.text
+        self._put = text[:start] + option + text[end:]
+        self.line.replace(option, location(start), location(end))
+        self.line.move_cursor(location(start + len(option)))
 
     @property
     def _cursor(self) -> int:
@@ -169,22 +148,13 @@ class SqlEditor(Vertical):
         event.stop()
         if self.line.text != self._put:  # a text set by the program is not typed
             self._put = self.line.text
-            self._completion, self._chosen, self._recalled = None, -1, 0
-        self._show_matches()
+            self._forget_steps()
+        self._show_help()
 
     def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
         event.stop()
 
-    def _show_matches(self) -> None:
+    def _show_help(self) -> None:
         """Show the matches in the line below."""
-        if not self.is_mounted:
-            return
-        matches = self._completion or complete(self.line.text, self._cursor, self.names)
-        spans = [Span(" ")]
-        first = max(0, self._chosen - 3) if self._completion else 0
-        for index, option in enumerate(matches.options[first : first + 30], first):
-            spans += [
-                Span(clean(option), "accent" if self._completion and index == self._chosen else "muted"),
-                Span("  "),
-            ]
-        self._help.show(spans)
+        if self.is_mounted:
+            self._help.show((Span(" "), *self._option_spans()))

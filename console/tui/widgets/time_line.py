@@ -1,8 +1,8 @@
-"""`TimeLine`: where a replay is between its beginning and its end, with what happened on the way.
+"""`TimeLine`: the position of a replay in its session, with the events of the session.
 
     ▶ ×1  ━━━━━━━━━━━━━◆━━━━●──────◆────────────────────────────────  02:13:07  +00:41:12 / 03:00:00
 
-A click or a drag seeks: while the mouse is held, the time under it is told, and letting go goes there.
+A click or a drag seeks: while the mouse button is held the line shows the time under it, and its release seeks.
 """
 
 from __future__ import annotations
@@ -47,12 +47,11 @@ class TimeLine(Painting):
 
     DEFAULT_CSS = "TimeLine { height: 1; width: 1fr; }"
 
+    @dataclass
     class Sought(Message):
-        """Somebody wants to see that instant."""
+        """The user chose this instant, in ns."""
 
-        def __init__(self, instant: int) -> None:
-            super().__init__()
-            self.instant = instant
+        instant: int
 
     def __init__(self, shown: TimeLineState, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -68,11 +67,11 @@ class TimeLine(Painting):
     def laid_out(self) -> list[Span]:
         """The spans that fill the line."""
         left = [Span(f"{self._pace()} ", "accent", "replay.play")]
-        right = [Span(f"  {self._told()} ", "muted" if self._held is None else "strong")]
+        right = [Span(f"  {self._status()} ", "muted" if self._held is None else "strong")]
         start, room = self._track()
         return [*left, *self._drawn(room), *right] if start else right
 
-    def _told(self) -> str:
+    def _status(self) -> str:
         shown = self._shown
         if shown.busy:
             return shown.busy
@@ -85,11 +84,11 @@ class TimeLine(Painting):
         return "" if real is None else f"max speed: {f'×{real:.2g}':<6}"
 
     def _pace(self) -> str:
-        """As wide at every speed, so that the line stands still."""
+        """Speed, with the same width at every speed."""
         return f" {'▶' if self._shown.is_playing else '‖'} ×{self._shown.speed:<4g}"
 
     def _track(self) -> tuple[int, int]:
-        """Where the line itself begins, and how long it is; (0, 0) where there is no room for one."""
+        """Start and length of the track in cells; (0, 0) if there is no room."""
         left = width_of(self._pace()) + 1
         right = max(width_of(self._shown.busy), 29 + width_of(self._lag())) + 3
         room = self.size.width - left - right

@@ -13,17 +13,15 @@ from ....present.spans import Line, Span, plain
 from ....text.cells import clean
 from ...keymap.actions import bindings, in_scope
 from ...snapshot import ScreenSnapshot
-from ...widgets.bar import Bar
-from ...widgets.history import HistoryPlot
-from ...widgets.line_view import LineView
+from ...widgets.bars import Bar
+from ...widgets.line_view import LineReport, LineView
 from ...widgets.matrix_grid import MatrixGrid
+from ...widgets.plots import HistoryPlot
 from ...widgets.record_grid import GridColumn, RecordGrid
-from ...widgets.report import LineReport
 from ..base import EDGE
 from ..list_view import column
 from ..paged_list import DetailPage, PagedListView
-from .columns import FIELDS, KIND
-from .page_model import edge_grid, edge_text, fact_lines_of, offset_plot
+from .model import FIELDS, KIND, edge_grid, edge_text, fact_lines_of, offset_plot
 
 #: In screen order. At 80 cells: state, node, offset, bound, drift, method, service.
 COLUMNS: tuple[GridColumn[ClockRow], ...] = (
@@ -85,8 +83,6 @@ class ClocksView(PagedListView[ClockRow, str]):
         """The part that is shown."""
         return self._matrix if self._as_matrix and not self.is_paged else super().initial_focus()
 
-    # -- list --------------------------------------------------------------------------------------------------------
-
     def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         """The clocks."""
         return (frame.clocks,)
@@ -110,8 +106,6 @@ class ClocksView(PagedListView[ClockRow, str]):
     def selected_node(self) -> str | None:
         """The node of the page, or of the row under the cursor."""
         return None if self._as_matrix and not self.is_paged else self.selected_key
-
-    # -- matrix ------------------------------------------------------------------------------------------------------
 
     def action_matrix(self) -> None:
         """Toggle between list and matrix of edges."""

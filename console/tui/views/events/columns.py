@@ -11,10 +11,11 @@ from ....records import Finding, Log, Mark, Rank
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
+from ...models.column import ColumnField, column_field, keyed
 from ...models.filter_language import FilterField, Value, Vocabulary
 from ...models.grouping import NONE, Grouping, RowInContext
-from ...models.list_kind import ColumnField, ListKind, column_field, keyed
-from ...models.row import RowState
+from ...models.list_kind import ListKind
+from ...models.rows import RowState
 from .model import EventRow, event_kind, event_status, event_text, is_of_node, severity_word
 
 #: Cached: ten thousand events are of a few hundred nodes.
@@ -45,9 +46,9 @@ def _text(row: EventRow) -> str:
 
 
 FIELDS: Final[dict[str, ColumnField[EventRow]]] = keyed(
-    ColumnField("time", "time", lambda row: format.clock_time(row.record.rx), lambda row: row.number, _quiet),
+    ColumnField("time", "time", lambda row: format.clock_time(row.record.rx), lambda row: row.key, _quiet),
     column_field("node_time", "node time", _node_time, format.clock_time_ms, _quiet),
-    ColumnField("age", "age", lambda row: row.age, lambda row: -row.number, _quiet),
+    ColumnField("age", "age", lambda row: row.age, lambda row: -row.key, _quiet),
     ColumnField("severity", "", lambda row: row.mark.text, _severity, lambda row, _: row.mark.style),
     ColumnField("node", "node", lambda row: row.node, lambda row: _natural(row.node),
         lambda row, _: "text" if row.record.node else "muted"),

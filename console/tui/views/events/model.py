@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from ....present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, Status, confidence_word, cut, rank_status
+from ....present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, Status, cut, rank_status
 from ....records import Finding, Gap, GpuEvent, JobNode, Log, Mark, Nic, NodeState, Rank, Record
 from ....records.event import Severity
 from ....text import format
 from ....text.cells import clean
-from ...models.detail import Detail, Fact, PageItem
+from ...models.detail import Detail, Fact, PageItem, finding_facts
 from ...models.grouping import GroupHeader
-from ...models.numbered_log import LazyRows, NumberedLog
-from ...models.row import PlainRow
+from ...models.node_summary import error_phrase
+from ...models.rows import LazyRows, NumberedLog, PlainRow
 
 #: Events. At least this many are kept.
 KEPT = 10_000
@@ -29,21 +29,16 @@ _NODE_TEXT = {"ok": "connected, receiving data", "connecting": "connecting", "ex
 
 @dataclass(frozen=True, slots=True)
 class EventRow(PlainRow):
-    """One event at `now` (console time, ns); `number` counts events from 0."""
+    """One event at `now` (console time, ns); `key` counts events from 0."""
 
-    number: int
+    key: int
     record: Record
     now: int
 
     @property
-    def key(self) -> int:
-        """Number of the event."""
-        return self.number
-
-    @property
     def version(self) -> tuple[int, str]:
         """Changes with the age."""
-        return (self.number, self.age)
+        return (self.key, self.age)
 
     @property
     def age(self) -> str:
@@ -174,9 +169,7 @@ def _node_text(state: NodeState) -> str:
     if state.error is None:
         again = f" (attempt {state.attempt})" if state.attempt > 1 else ""
         return _NODE_TEXT.get(state.state, state.state) + again
-    text, name = clean(state.error.text), clean(state.error.name).replace("_", " ")
-    names_error = state.state == "lost" or text.lower().startswith(name.lower())
-    return f"{state.state}: {text if names_error else f'{name}: {text}'}"
+    return f"{state.state}: {error_phrase(state)}"
 
 
 def _rank_text(rank: Rank) -> str:
@@ -234,11 +227,7 @@ def _facts(record: Record) -> Iterator[Fact]:
         yield Fact("process", f"pid {record.pid}")
         yield Fact("detected by", clean(record.source))
     elif isinstance(record, Finding):
-        yield Fact("confidence", confidence_word(record.confidence))
-        yield Fact("culprits", clean(", ".join(record.culprits)) or "none")
-        yield Fact("victims", clean(", ".join(record.victims)) or "none")
-        for text in record.evidence:
-            yield Fact("evidence", clean(text))
+        yield from finding_facts(record)
 
 
 def _when(record: Record, now: int) -> Iterator[Fact]:
@@ -255,4 +244,4 @@ def _when(record: Record, now: int) -> Iterator[Fact]:
 def event_line(row: EventRow, width: int) -> Line:
     """An event on one line of a page: time, severity, text."""
     when = format.clock_time(row.record.rx)
-    return Line(cut((Span(f"{when} ", "muted"), row.mark, Span(" "), row.span), width), PageItem("event", row.number))
+    return Line(cut((Span(f"{when} ", "muted"), row.mark, Span(" "), row.span), width), PageItem("event", row.key))

@@ -13,12 +13,11 @@ from ....present.spans import Line, Span, plain
 from ....text import format
 from ...models.grouping import GroupHeader, grouped
 from ...models.list_kind import row_predicate
-from ...models.numbered_log import LogFilter
+from ...models.rows import LogFilter
 from ...snapshot import ScreenSnapshot
-from ...widgets.bar import Bar
+from ...widgets.bars import Bar
 from ...widgets.line_view import LineView
-from ...widgets.record_grid import GridColumn
-from ...widgets.stream import Stream
+from ...widgets.record_grid import GridColumn, Stream
 from ..base import EDGE, DetailProvider, follow_spans
 from ..list_view import ListView, column, row_context
 from .columns import FIELDS, KIND
@@ -58,8 +57,6 @@ class EventsView(ListView[EventRow]):
         yield self._filter
         yield self._nothing
         yield self._stream
-
-    # -- rows --------------------------------------------------------------------------------------------------------
 
     @property
     def _is_stream(self) -> bool:
@@ -129,14 +126,12 @@ class EventsView(ListView[EventRow]):
         rows = self._steady.sorted(list(map(log.row, numbers)), field.order, field.noise, self._arranged.reverse)
         by = self.kind.grouping(self._arranged.group)
         listed = grouped(rows, by, row_context(frame), self.kind.noun, self.kind.row_state)
-        self._entries = [row if isinstance(row, GroupHeader) else row.number for row in listed]
+        self._entries = [row if isinstance(row, GroupHeader) else row.key for row in listed]
         return self._entries
 
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         """That there are none."""
         return (plain("no events yet", "muted"),)
-
-    # -- title -------------------------------------------------------------------------------------------------------
 
     def _draw_state(self) -> None:
         if self._frame is None:
@@ -159,8 +154,6 @@ class EventsView(ListView[EventRow]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._show_again)
-
-    # -- selection ---------------------------------------------------------------------------------------------------
 
     @property
     def selected_node(self) -> str | None:

@@ -14,8 +14,8 @@ from ....records.metrics import GPU as METRICS
 from ....records.metrics import MetricPlot
 from ....text.cells import clean, fit, width_of
 from ....text.format import UNKNOWN, byte_rate, count, integer, percent, size, size_compact, whole
+from ...models.column import text_or_unknown
 from ...models.detail import Fact, PageItem, fact_lines, section
-from ...models.list_kind import text_or_unknown
 from ...models.plot import Plot
 from ..events.model import EventRow, event_line
 from .model import GpuRow, age_text, ranks_text

@@ -15,14 +15,13 @@ from ...keymap.actions import Action, bindings, in_scope
 from ...models.detail import PageItem
 from ...models.plot import Plot
 from ...snapshot import ScreenSnapshot
-from ...widgets.history import HistoryPlot
+from ...widgets.line_view import LineReport
+from ...widgets.plots import HistoryPlot
 from ...widgets.record_grid import GridColumn, RecordGrid
-from ...widgets.report import LineReport
 from ..base import DetailProvider, event_in
 from ..list_view import column
-from ..paged_list import DetailPage, PagedListView
-from .columns import CURVE_CELLS, FIELDS, KIND
-from .model import GpuRow, gpu_rows, ranks_on
+from ..paged_list import BESIDE, DetailPage, PagedListView
+from .model import CURVE_CELLS, FIELDS, KIND, GpuRow, gpu_rows, ranks_on
 from .page_model import EVENTS_SHOWN, PLOT_METRICS, GpuPageData, page_lines, plot_of
 
 #: In screen order. At 80 cells: state, node, gpu, utilisation with its curve, memory, power, temperature, ranks.
@@ -73,8 +72,6 @@ _NO_GPUS = (
 )
 #: Lines of one curve.
 _CURVE = 8
-#: Cells beside the text: a margin and the scrollbar.
-_BESIDE = 3
 
 
 class GpusView(PagedListView[GpuRow, GpuKey]):
@@ -154,19 +151,20 @@ class GpuPage(DetailPage[GpuRow, GpuKey]):
         self._show_again()
 
     def _basis(self, frame: ScreenSnapshot, row: GpuRow) -> tuple[object, ...]:
-        return (row.version, frame.now // 1_000_000_000, frame.events.end, self._first, self._hour)
+        return (row.version, frame.second, frame.events.end, self._first, self._hour)
 
     def _write(self, frame: ScreenSnapshot, row: GpuRow) -> None:
         status, word = row.row_state
         self._write_title(f"{row.summary.name} gpu{row.index}", Span(f" {GLYPHS[status]} {state_word(word)} ", status))
-        width = (self.size.width * 3 // 5 if self._is_wide else self.size.width) - _BESIDE
+        width = (self.size.width * 3 // 5 if self._is_wide else self.size.width) - BESIDE
         self.report.show(page_lines(_page_data(frame, row), width))
         plots = self._plots(frame, row)
         for index, curve in enumerate(self._curves):
             curve.display = index < len(plots)
             if index < len(plots):
-                second = frame.now // 1_000_000_000
-                curve.show(plots[index], (row.key, second, plots[index].title, self._hour, row.gpu and row.gpu.seq))
+                curve.show(
+                    plots[index], (row.key, frame.second, plots[index].title, self._hour, row.gpu and row.gpu.seq)
+                )
 
     def _plots(self, frame: ScreenSnapshot, row: GpuRow) -> list[Plot]:
         """As many as there is room for, beginning with the chosen metric; unknown metrics are left out."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -15,17 +14,15 @@ from ....present.spans import Span, as_text
 from ....present.stacks import StackTree, shape_words, tree_of
 from ....present.verdict import NO_STACKS, VerdictLineKey
 from ....text.format import plural
-from ...base_app import BaseApp
 from ...derived import JobDiagnosis
 from ...dialogs.dialog import LinesDialog
 from ...keymap.actions import bindings, in_scope
 from ...models.job_ranks import RankListRow
 from ...snapshot import ScreenSnapshot
-from ...widgets.line_view import LineView
-from ...widgets.panel import Panel
+from ...widgets.bars import Panel
+from ...widgets.line_view import LineReport, LineView
 from ...widgets.rank_tree import RankTree
-from ...widgets.report import LineReport
-from ..base import CaptureView, CaptureViewRequested
+from ..base import CaptureView
 from .model import culprits_of, moved, rank_lines, side_by_side, thread_lines, verdict_lines, worst_first
 
 #: Cells. From this width on ranks and threads are beside the tree; below it one part is shown at a time.
@@ -51,6 +48,7 @@ class HangView(CaptureView):
         self._tree_panel = Panel("STACKS", self._tree, id="hang-tree-panel")
         self._ranks_panel = Panel("RANKS", self._ranks, id="hang-ranks-panel")
         self._threads_panel = Panel("THREADS", self._threads, id="hang-threads-panel")
+        self._parts: tuple[LineView, ...] = (self._verdict, self._tree, self._ranks, self._threads)
         self._model = StackTree()
         self._of: JobDiagnosis | None = None  # of the drawn tree
         self._marked: Hashable | None = None  # key of the branch to compare with
@@ -68,8 +66,6 @@ class HangView(CaptureView):
     def initial_focus(self) -> Widget:
         """The tree of stacks, or the verdict without any."""
         return self._tree if self._model.roots else self._verdict
-
-    # -- drawing -----------------------------------------------------------------------------------------------------
 
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Draw this frame; the ranks also if no capture changed."""
@@ -151,10 +147,10 @@ class HangView(CaptureView):
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "wide")
 
-    # -- navigation --------------------------------------------------------------------------------------------------
-
-    def _parts(self) -> tuple[LineView, ...]:
-        return (self._verdict, self._tree, self._ranks, self._threads)
+    @property
+    def _here(self) -> int:
+        """Index of the part with the focus."""
+        return next((index for index, part in enumerate(self._parts) if part.has_focus), 0)
 
     def action_walk(self) -> None:
         """Focus the next of verdict, tree, ranks, threads."""
@@ -165,9 +161,7 @@ class HangView(CaptureView):
         self._walk(-1)
 
     def _walk(self, by: int) -> None:
-        parts = self._parts()
-        here = next((index for index, part in enumerate(parts) if part.has_focus), 0)
-        self._go(parts[(here + by) % len(parts)])
+        self._go(self._parts[(self._here + by) % len(self._parts)])
 
     def _go(self, part: LineView) -> None:
         """Show and focus a part; narrow screens hide the others."""
@@ -184,11 +178,9 @@ class HangView(CaptureView):
             self._marked = None
             self.notify("mark cleared", timeout=2, markup=False)
             return True
-        parts = self._parts()
-        here = next((index for index, part in enumerate(parts) if part.has_focus), 0)
-        if here == 0:
+        if self._here == 0:
             return False
-        self._go(parts[here - 1])
+        self._walk(-1)
         return True
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
@@ -208,8 +200,6 @@ class HangView(CaptureView):
         if event.view is not self._threads and self._model.roots:
             self._walk(1)
 
-    # -- actions -----------------------------------------------------------------------------------------------------
-
     def action_cancel(self) -> None:
         """Cancel the running capture."""
         self._progress.action_cancel()
@@ -224,19 +214,19 @@ class HangView(CaptureView):
 
     def action_earlier(self) -> None:
         """Show the previous capture."""
-        self.post_message(CaptureViewRequested(by=-1))
+        self.console.captures.choose(-1)
 
     def action_later(self) -> None:
         """Show the next capture."""
-        self.post_message(CaptureViewRequested(by=1))
+        self.console.captures.choose(1)
 
     def action_threads(self) -> None:
         """Fold the next of: main threads, those they wait for, all."""
-        self.post_message(CaptureViewRequested(next_threads=True))
+        self.console.captures.next_threads()
 
     def action_granularity(self) -> None:
         """Group ranks by the next of: function, line, variables."""
-        self.post_message(CaptureViewRequested(next_granularity=True))
+        self.console.captures.next_granularity()
 
     def action_collectives(self) -> None:
         """Toggle between stacks and recorded collectives."""
@@ -270,7 +260,7 @@ class HangView(CaptureView):
         """Copy the verdicts as text."""
         if self._frame is not None and self._frame.hang:
             lines = verdict_lines(self._frame.hang, 110)
-            cast(BaseApp, self.app).copy(as_text(lines), "the verdict")
+            self.console.clip.copy(as_text(lines), "the verdict")
 
     @property
     def selected_node(self) -> str | None:

@@ -13,26 +13,21 @@ from ....present.spans import Span, plain
 from ....text import format
 from ...models.detail import PageItem
 from ...models.grouping import RowInContext
-from ...models.list_kind import row_predicate
-from ...models.numbered_log import LazyRows, LogFilter
-from ...models.table_export import ExportTable
+from ...models.list_kind import ExportTable, row_predicate
+from ...models.rows import LazyRows, LogFilter
 from ...snapshot import ScreenSnapshot
-from ...widgets.bar import Bar
+from ...widgets.bars import Bar
 from ...widgets.filter_bar import FilterBar
-from ...widgets.line_view import LineView
-from ...widgets.report import LineReport
-from ...widgets.stream import Stream
-from ..base import BACK, EDGE, NodePageRequested, follow_spans
+from ...widgets.line_view import LineReport, LineView
+from ...widgets.record_grid import Stream
+from ..base import BACK, EDGE, follow_spans
 from ..list_view import column, row_context, unmatched_text
-from ..paged_list import DetailPage
-from .log import FIELDS, KIND, LINES, JobLog, LogLine
+from ..paged_list import BESIDE, DetailPage
 from .model import JobRow
-from .page_model import page_lines, title_spans
+from .page_model import FIELDS, KIND, LINES, JobLog, LogLine, page_lines, title_spans
 
 #: Share of the height that the output below the plan has at least.
 _LEAST_OUTPUT = 0.5
-#: Cells beside the text: a margin and the scrollbar.
-_BESIDE = 3
 _COLUMNS = (column(FIELDS["who"], 6, grow=10), column(FIELDS["text"], 30, grow=400))
 
 
@@ -75,8 +70,6 @@ class JobPage(DetailPage[JobRow, str]):
         """The output if there is any, else the plan."""
         return self.output if self.output.display else self.plan
 
-    # -- drawing -----------------------------------------------------------------------------------------------------
-
     def show_snapshot(self, frame: ScreenSnapshot, row: JobRow | None) -> None:
         """Draw this frame, and the output of a job that gconsole started."""
         super().show_snapshot(frame, row)
@@ -86,12 +79,12 @@ class JobPage(DetailPage[JobRow, str]):
                 self._update_log(row.name, row.started.ordered.world_size, frame)
 
     def _basis(self, frame: ScreenSnapshot, row: JobRow) -> tuple[object, ...]:
-        return (row.started, row.ranks, frame.now // 1_000_000_000)
+        return (row.started, row.ranks, frame.second)
 
     def _write(self, frame: ScreenSnapshot, row: JobRow) -> None:
         stop = (Span(" x", "key"), Span(" stop ", "muted")) if row.can_stop else ()
         self._title.show((EDGE, *title_spans(row)), (*stop, *BACK))
-        width = (self.size.width * 2 // 5 if self._is_wide else self.size.width) - _BESIDE
+        width = (self.size.width * 2 // 5 if self._is_wide else self.size.width) - BESIDE
         lines = page_lines(row, max(20, width))
         self.plan.show(lines)
         if self._is_wide or row.started is None:
@@ -132,8 +125,6 @@ class JobPage(DetailPage[JobRow, str]):
         if self._log is not None:
             self._log.add_note(text)
 
-    # -- filter and selection ----------------------------------------------------------------------------------------
-
     def on_escape(self) -> bool:
         """Clear the filter."""
         if not self.filter.wanted:
@@ -163,7 +154,7 @@ class JobPage(DetailPage[JobRow, str]):
     def on_line_view_opened(self, event: LineView.Opened) -> None:
         if event.view is self.plan and (node := self._node_at_cursor()) is not None:
             event.stop()
-            self.post_message(NodePageRequested(node))
+            self.open_page(node)
 
     def _node_at_cursor(self) -> str | None:
         item = self.plan.selected

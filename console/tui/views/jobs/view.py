@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
-
-from textual.message import Message
+from typing import Any
 
 from ....present.spans import Line, plain
-from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
-from ...models import table_export
-from ...models.table_export import ExportTable
+from ...models.list_kind import ExportTable, ListKind
 from ...snapshot import ScreenSnapshot
 from ...widgets.record_grid import GridColumn, RecordGrid
 from ..list_view import column
 from ..paged_list import PagedListView
-from .columns import FIELDS, KIND
-from .log import FIELDS as LINE_FIELDS
-from .log import KIND as LINE
-from .model import JobRow, job_rows
+from .model import FIELDS, KIND, JobRow, job_rows
 from .page import JobPage
+from .page_model import FIELDS as LINE_FIELDS
+from .page_model import KIND as LINE
 
 #: In screen order. At 80 cells: state, job, runtime, nodes, ranks, step, status detail.
 COLUMNS: tuple[GridColumn[JobRow], ...] = (
@@ -45,14 +40,6 @@ _NOTHING = (
 )
 
 
-class StopRequested(Message):
-    """Asks the app to stop a job."""
-
-    def __init__(self, row: JobRow) -> None:
-        super().__init__()
-        self.row = row
-
-
 class JobsView(PagedListView[JobRow, str]):
     """The grid, or the page of one job."""
 
@@ -66,11 +53,9 @@ class JobsView(PagedListView[JobRow, str]):
         grid: RecordGrid[Any] = RecordGrid(COLUMNS, id="job-grid")
         super().__init__(grid, self._page, id=id)
 
-    # -- list --------------------------------------------------------------------------------------------------------
-
     def dependencies(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         """The jobs, and the second: rows show ages in seconds."""
-        return (frame.started, frame.jobs, frame.now // 1_000_000_000)
+        return (frame.started, frame.jobs, frame.second)
 
     def make_rows(self, frame: ScreenSnapshot) -> Sequence[JobRow]:
         """One row per job."""
@@ -79,8 +64,6 @@ class JobsView(PagedListView[JobRow, str]):
     def empty_text(self, frame: ScreenSnapshot) -> Sequence[Line]:
         """How to start a job."""
         return _NOTHING if frame.settled else (plain("discovering jobs …", "muted"),)
-
-    # -- page --------------------------------------------------------------------------------------------------------
 
     @property
     def watched_job(self) -> str | None:
@@ -111,8 +94,6 @@ class JobsView(PagedListView[JobRow, str]):
             return True
         return super().check_action(action, parameters)
 
-    # -- selection ---------------------------------------------------------------------------------------------------
-
     @property
     def chosen_row(self) -> JobRow | None:
         """The job of the page, or under the cursor."""
@@ -136,24 +117,14 @@ class JobsView(PagedListView[JobRow, str]):
         """Stop the job after confirmation."""
         row = self.chosen_row
         if row is not None and row.can_stop:
-            self.post_message(StopRequested(row))
+            self.console.jobs.stop(row)
 
-    def action_copy(self) -> None:
-        self._copy_lines(table_export.rows_as_text) if self.is_paged else super().action_copy()
-
-    def action_copy_json(self) -> None:
-        self._copy_lines(lambda kind, lines, _: table_export.rows_as_json(kind, lines)) if self.is_paged \
-            else super().action_copy_json()  # fmt: skip
-
-    def _copy_lines(self, write: Any) -> None:
-        """Copy the line under the cursor; if the plan has the focus, the job."""
+    def _copied(self) -> tuple[ListKind[Any], Sequence[Any], Sequence[str]]:
+        """On the page the line under the cursor; if the plan has the focus, the job."""
+        if not self.is_paged:
+            return super()._copied()
         lines = self._page.chosen_lines()
-        app = cast(BaseApp, self.app)
-        if lines:
-            app.copy(write(LINE, lines, list(LINE_FIELDS)), LINE.counted(len(lines)))
-        else:
-            rows = self._chosen()
-            app.copy(write(KIND, rows, list(FIELDS)), KIND.counted(len(rows)))
+        return (LINE, lines, list(LINE_FIELDS)) if lines else (KIND, self._chosen(), list(FIELDS))
 
     def export_tables(self) -> Sequence[ExportTable]:
         """The output on the page, and the jobs."""

@@ -14,26 +14,14 @@ from ....records.metrics import AGENT, HOST
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
+from ...models.column import ColumnField, column_field, fresh_style, keyed, metric_columns, plain_style, text_or_unknown
 from ...models.filter_language import FilterField, Value, Vocabulary, metric_filters
 from ...models.grouping import NONE, Grouping, RowInContext
 from ...models.heat_map import GpuIndex
 from ...models.job_ranks import JobsSummary
-from ...models.list_kind import (
-    ColumnField,
-    ListKind,
-    attribute,
-    column_field,
-    fresh_style,
-    keyed,
-    metric_columns,
-    plain_style,
-    state_filter,
-    state_order,
-    text_attribute,
-    text_or_unknown,
-)
+from ...models.list_kind import ListKind, attribute, state_filter, state_order, text_attribute
 from ...models.node_summary import FleetSummary, NodeSummary
-from ...models.row import PlainRow, RowState
+from ...models.rows import PlainRow, RowState
 
 #: The words for the state of a node, the worst first.
 _BY_SEVERITY = ("failed", "lost", "stale", "connecting", "expected", "ok")

@@ -11,7 +11,7 @@ from ....records import Process
 from ....text import format
 from ....text.cells import clean, fit
 from ...models.detail import Detail, Fact, PageItem, fact_lines, node_detail, section
-from ...models.heat_map import index_of
+from ...models.heat_map import index_of, uuid_of
 from ...models.job_ranks import RankListRow
 from ...models.node_summary import NodeSummary
 from ..events.model import EventRow, event_line
@@ -82,9 +82,8 @@ def _gpu_line(gpu: GpuNow, width: int) -> Line:
                   f"{format.whole(now.power_w):>4} W", f"{format.whole(now.temp_c):>3} °C"]  # fmt: skip
     figures = "  ".join(parts) + "  "
     sim = [Span("SIM ", "warning")] if now and now.simulated else []
-    record = gpu.info or gpu.gpu
     spans = (Span(figures), *sim, Span(name, "muted"))
-    return Line(cut(spans, width), PageItem("gpu", record.uuid if record else index))
+    return Line(cut(spans, width), PageItem("gpu", uuid_of(gpu)))
 
 
 def _rank_line(row: RankListRow, width: int) -> Line:

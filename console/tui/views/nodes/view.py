@@ -13,11 +13,11 @@ from ....core.store import ProcessKey
 from ....present.spans import Line, Span, plain
 from ...models.detail import Detail, PageItem
 from ...snapshot import ScreenSnapshot
+from ...widgets.line_view import LineReport
 from ...widgets.record_grid import GridColumn, RecordGrid
-from ...widgets.report import LineReport
 from ..base import DetailProvider, event_in, gpu_in, rank_in
 from ..list_view import column
-from ..paged_list import DetailPage, PagedListView
+from ..paged_list import BESIDE, DetailPage, PagedListView
 from .model import FIELDS, KIND, NodeRow, node_rows, state_text
 from .page_model import EVENTS_SHOWN, NodePageData, facts_lines, list_lines, process_detail
 
@@ -44,8 +44,6 @@ COLUMNS: tuple[GridColumn[NodeRow], ...] = (
     column(FIELDS["tags"], 6, 9, grow=14),
     column(FIELDS["reason"], 12, 8, grow=40),
 )
-#: Cells beside the text: a margin and the scrollbar.
-_BESIDE = 3
 
 
 class NodesView(PagedListView[NodeRow, str]):
@@ -99,14 +97,14 @@ class NodePage(DetailPage[NodeRow, str]):
         records = (now.state, now.node, now.host, now.cost) if now else ()
         return (
             tuple(record and (record.agent, record.seq) for record in records), row.summary,
-            frame.now // 1_000_000_000, frame.events.end, id(frame.jobs),
+            frame.second, frame.events.end, id(frame.jobs),
         )  # fmt: skip
 
     def _write(self, frame: ScreenSnapshot, row: NodeRow) -> None:
         data = page_data(frame, row.key)
         assert data is not None
         self._write_title(row.key, Span(f" {state_text(data.summary)} ", data.summary.status))
-        width = (self.size.width // 2 if self._is_wide else self.size.width) - _BESIDE
+        width = (self.size.width // 2 if self._is_wide else self.size.width) - BESIDE
         facts, lists = facts_lines(data, width), list_lines(data, width)
         self.facts.show(facts if self._is_wide else (*facts, Line(), *lists))
         self._lists.show(lists if self._is_wide else ())

@@ -12,17 +12,14 @@ from ....core.store import GpuKey
 from ....present.spans import Span
 from ...keymap.actions import bindings, in_scope
 from ...models.heat_map import HEAT_METRICS, HeatRow, PeerRange, heat_row, host_row, peer_range, pointed_spans, uuid_of
-from ...models.list_kind import Arrangement
+from ...models.list_kind import Arrangement, ExportTable
 from ...models.node_summary import NodeSummary
-from ...models.table_export import ExportTable
 from ...snapshot import ScreenSnapshot
+from ...widgets.bars import Panel
 from ...widgets.heat_map import HeatMap
-from ...widgets.line_view import LineView
-from ...widgets.panel import Panel
-from ...widgets.report import LineReport
-from ..base import DetailProvider, GpuPageRequested, NodePageRequested, View, finding_in, gpu_in, job_in, node_in
-from ..gpus.columns import KIND
-from ..gpus.model import gpu_rows, ranks_on
+from ...widgets.line_view import LineReport, LineView
+from ..base import DetailProvider, View, finding_in, gpu_in, job_in, node_in
+from ..gpus.model import KIND, gpu_rows, ranks_on
 from .model import finding_lines, job_lines, node_lines
 
 #: Nanoseconds between two comparisons of the GPUs.
@@ -137,8 +134,6 @@ class OverviewView(View):
             return (Span(f"{node} ", "muted"), Span(f"{row.cells[place].text} %", "text"))
         return pointed_spans(node, gpus[place], self._metric, all_of_it=self._heat.size.width >= _ALL_FIGURES)
 
-    # -- layout ------------------------------------------------------------------------------------------------------
-
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "wide")
         self.set_class(event.size.width < NARROW, "narrow")
@@ -160,8 +155,6 @@ class OverviewView(View):
             self._grid_rows = rows
             self.styles.grid_rows = rows
 
-    # -- actions -----------------------------------------------------------------------------------------------------
-
     def action_metric(self) -> None:
         """Show the next metric in the map."""
         self._metric = HEAT_METRICS[(HEAT_METRICS.index(self._metric) + 1) % len(HEAT_METRICS)]
@@ -178,12 +171,12 @@ class OverviewView(View):
         gpu = self._chosen_gpu() if event.view is self._heat else None
         if gpu is not None:
             event.stop()
-            self.post_message(GpuPageRequested(*gpu))
+            self.open_page(*gpu)
             return
         of_node = event.view is self._node_list or (event.view is self._heat and self._is_bare(node))
         if node is not None and of_node:
             event.stop()
-            self.post_message(NodePageRequested(node))
+            self.open_page(node)
 
     def _chosen_gpu(self) -> GpuKey | None:
         """The GPU under the cursor of the map."""

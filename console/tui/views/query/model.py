@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -13,12 +13,12 @@ import numpy as np
 from ....present.spans import Line, Span, plain
 from ....text import format
 from ....text.cells import clean, fit, width_of
-from ...models.filter_language import Vocabulary
+from ...models.column import ColumnField
+from ...models.filter_language import Completion, Vocabulary
 from ...models.grouping import Grouping
-from ...models.list_kind import ColumnField, ListKind
-from ...models.plot import Plot, braille, short
-from ...models.row import PlainRow
-from ...models.table_export import ExportTable
+from ...models.list_kind import ExportTable, ListKind
+from ...models.plot import AXIS_CELLS, Plot, curve_lines, heading, short
+from ...models.rows import PlainRow
 
 ResultFormat = Literal["table", "line", "bar", "heat"]
 #: Cells. Upper bound on the width of a column.
@@ -158,18 +158,14 @@ def _curve(result: QueryResult, width: int, height: int) -> list[Line]:
     numbers = values[~np.isnan(values)]
     least = float(numbers.min()) if numbers.size else 0.0
     plot = Plot(result.title(index), "", values, low=min(0.0, least))
-    curve, room = max(3, height - 4), max(1, width - 9)
-    lines = [_heading(result, index, plot)]
-    labels = {0: plot.top, curve - 1: plot.low}
-    for y, dots in enumerate(braille(_stretched(values, 2 * room), room, curve, plot.low, plot.top)):
-        label = short(labels[y]) if y in labels else ""
-        lines.append(Line((Span(f"{label:>6} ", "muted"), Span("┤" if label else "│", "rule"), Span(dots, "accent"))))
-    lines.append(Line((Span(" " * 7), Span("└" + "─" * room, "rule"))))
+    room = max(1, width - AXIS_CELLS - 1)
+    curve = curve_lines(replace(plot, values=_stretched(values, 2 * room)), room, max(3, height - 4))
+    lines = [Line(tuple(spans)) for spans in (heading(plot, with_now=False), *curve)]
     first, last = (
         cell(result.rows[end].values[0]) if index else f"row {end % len(result.rows) + 1}" for end in (0, -1)
     )
     gap = max(1, room - width_of(first) - width_of(last))
-    return [*lines, plain(" " * 8 + first + " " * gap + last, "muted")]
+    return [*lines, plain(" " * AXIS_CELLS + first + " " * gap + last, "muted")]
 
 
 def _stretched(values: np.ndarray[Any, np.dtype[np.float64]], columns: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -178,13 +174,6 @@ def _stretched(values: np.ndarray[Any, np.dtype[np.float64]], columns: int) -> n
         return values
     stretched: np.ndarray[Any, np.dtype[np.float64]] = values[np.arange(columns) * len(values) // columns]
     return stretched
-
-
-def _heading(result: QueryResult, index: int, plot: Plot) -> Line:
-    spans = [Span(result.title(index), "strong")]
-    for name, value in zip(("min", "avg", "max"), plot.summary(), strict=True):
-        spans += [Span(f"  {name} ", "muted"), Span(short(value))]
-    return Line(tuple(spans))
 
 
 def _bars(result: QueryResult, width: int) -> list[Line]:
@@ -261,16 +250,7 @@ _SQL: Final = (
 _BEFORE_TABLE: Final = ("FROM", "JOIN", "DESCRIBE", "DESC", "SUMMARIZE")
 
 
-@dataclass(frozen=True)
-class SqlCompletion:
-    """Options for the word from `start` to `end`, likeliest first."""
-
-    start: int
-    end: int
-    options: tuple[str, ...]
-
-
-def complete(text: str, cursor: int, names: Mapping[str, Sequence[str]]) -> SqlCompletion:
+def complete(text: str, cursor: int, names: Mapping[str, Sequence[str]]) -> Completion:
     """Completions of the word before the cursor; `names` are the tables with their columns."""
     match = re.search(r"\w*$", text[:cursor])
     assert match is not None
@@ -287,4 +267,4 @@ def complete(text: str, cursor: int, names: Mapping[str, Sequence[str]]) -> SqlC
     options = [word for word in dict.fromkeys(candidates) if word.casefold().startswith(begun)]
     if options == [text[start:cursor]]:
         options = []
-    return SqlCompletion(start, cursor, tuple(options))
+    return Completion(start, cursor, tuple(options))

@@ -5,25 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import Final, cast
+from typing import Final
 
 from textual.app import ComposeResult
-from textual.message import Message
 from textual.widget import Widget
 
 from ....present.spans import Line, Span, plain
 from ....text import format
 from ....text.cells import clean
-from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
-from ...models import table_export
+from ...models import list_kind
 from ...models.detail import Detail, Fact
-from ...models.list_kind import Arrangement
-from ...models.table_export import ExportTable
+from ...models.list_kind import Arrangement, ExportTable
 from ...snapshot import ScreenSnapshot
-from ...widgets.bar import Bar
+from ...widgets.bars import Bar
+from ...widgets.line_view import LineReport
 from ...widgets.record_grid import GridColumn, RecordGrid
-from ...widgets.report import LineReport
 from ...widgets.sql_editor import SqlEditor
 from ..base import EDGE, DetailProvider, View
 from .model import QueryResult, ResultFormat, ResultRow, cell, chart_lines
@@ -34,26 +31,6 @@ _EXAMPLES: Final = (
     "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank ORDER BY rank",
     "SELECT count, ranks, stack FROM stack_groups", "SELECT * FROM collective_waits",
 )  # fmt: skip
-
-
-class QueryRequested(Message):
-    """Asks the app to run a query and call `view.show_result`."""
-
-    def __init__(self, view: QueryView, sql: str) -> None:
-        super().__init__()
-        self.view, self.sql = view, sql
-
-
-class NamesRequested(Message):
-    """Asks the app for the names of tables and columns, for completion."""
-
-    def __init__(self, view: QueryView) -> None:
-        super().__init__()
-        self.view = view
-
-
-class QueryCancelRequested(Message):
-    """Asks the app to cancel the running query."""
 
 
 class QueryView(View):
@@ -86,13 +63,11 @@ class QueryView(View):
         self._put_saved()
         self._show()
 
-    # -- frame -------------------------------------------------------------------------------------------------------
-
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Update the duration of a running query; request names for completion once."""
         if not self._has_names and self.is_mounted:
             self._has_names = True
-            self.post_message(NamesRequested(self))
+            self.console.queries.complete_names(self)
         if self._started_at is not None and int(time.monotonic() - self._started_at) != self._shown_s:
             self._head()
 
@@ -103,7 +78,7 @@ class QueryView(View):
     def on_escape(self) -> bool:
         """Cancel the running query."""
         if self._started_at is not None:
-            self.post_message(QueryCancelRequested())
+            self.console.queries.client.cancel()
             return True
         return False
 
@@ -123,8 +98,6 @@ class QueryView(View):
         self._editor.history = list(self._saved[1])
         self._editor.put(self._saved[0])
 
-    # -- query -------------------------------------------------------------------------------------------------------
-
     def action_edit(self) -> None:
         """Edit the query."""
         self._editor.open()
@@ -137,11 +110,11 @@ class QueryView(View):
         if self._started_at is None:
             self._started_at = time.monotonic()
             self._head()
-            self.post_message(QueryRequested(self, event.sql))
+            self.console.queries.run(self, event.sql)
 
     def on_sql_editor_left(self, event: SqlEditor.Left) -> None:
         if self._started_at is not None:
-            self.post_message(QueryCancelRequested())
+            self.console.queries.client.cancel()
         else:
             self.initial_focus().focus()
 
@@ -158,8 +131,6 @@ class QueryView(View):
         self._show()
         if not result.error and result.rows:
             self.initial_focus().focus()
-
-    # -- result ------------------------------------------------------------------------------------------------------
 
     def action_plot(self) -> None:
         """Show the result in the next format."""
@@ -222,8 +193,6 @@ class QueryView(View):
             right = (Span(f" {self._format} ", "muted"), Span("─", "rule"))
         self._state.show(left, right)
 
-    # -- copy and export ---------------------------------------------------------------------------------------------
-
     def export_tables(self) -> Sequence[ExportTable]:
         """The result, and the row under the cursor."""
         return self._result.export_tables(self._grid.selected) if self._result else ()
@@ -232,13 +201,13 @@ class QueryView(View):
         """Copy the row under the cursor as text."""
         row, result = self._grid.selected, self._result
         if row is not None and result is not None:
-            cast(BaseApp, self.app).copy(table_export.rows_as_text(result.kind, [row], result.columns), "1 row")
+            self.console.clip.copy(list_kind.rows_as_text(result.kind, [row], result.columns), "1 row")
 
     def action_copy_json(self) -> None:
         """Copy the row under the cursor as JSON."""
         row, result = self._grid.selected, self._result
         if row is not None and result is not None:
-            cast(BaseApp, self.app).copy(table_export.rows_as_json(result.kind, [row]), "1 row")
+            self.console.clip.copy(list_kind.rows_as_json(result.kind, [row]), "1 row")
 
     def detail_provider(self) -> DetailProvider | None:
         """The row under the cursor, each text in full."""

@@ -12,26 +12,14 @@ from ....records.metrics import Metric
 from ....text import format
 from ....text.cells import clean
 from ....text.nodeset_fold import natural
+from ...models.column import ColumnField, column_field, keyed, metric_columns, plain_style, text_or_unknown
 from ...models.filter_language import FilterField, Value, Vocabulary, metric_filters
 from ...models.grouping import NONE, GroupHeader, Grouping, RowContext, RowInContext, grouped
 from ...models.heat_map import GpuIndex
 from ...models.job_ranks import JobsSummary, JobSummary, RankListRow, state_spans
-from ...models.list_kind import (
-    DEFAULT_ARRANGEMENT,
-    Arrangement,
-    ColumnField,
-    ListKind,
-    attribute,
-    column_field,
-    keyed,
-    metric_columns,
-    plain_style,
-    state_order,
-    text_attribute,
-    text_or_unknown,
-)
+from ...models.list_kind import DEFAULT_ARRANGEMENT, Arrangement, ListKind, attribute, state_order, text_attribute
 from ...models.node_summary import FleetSummary
-from ...models.row import RowState, SteadyOrder
+from ...models.rows import RowState, SteadyOrder
 
 Row = GroupHeader | RankListRow
 

@@ -95,8 +95,6 @@ class RanksView(ListView[RankListRow]):
         """How ranks are detected."""
         return _NOTHING if frame.settled else (plain("discovering ranks …", "muted"),)
 
-    # -- selection ---------------------------------------------------------------------------------------------------
-
     @property
     def selected_node(self) -> str | None:
         """The node of the rank or the group under the cursor."""

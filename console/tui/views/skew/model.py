@@ -12,7 +12,7 @@ from ....present.skew import SyncPointKind, millis, of_kind, skew_text
 from ....present.spans import Line, Span, Status, plain
 from ....text.cells import clean
 from ...models.detail import Detail, Fact
-from ...models.error_bar import Lane
+from ...models.plot import Lane
 
 NOTHING: Final[dict[SyncPointKind, tuple[Line, ...]]] = {
     "collectives": (
@@ -96,15 +96,8 @@ def rank_skew_detail(rank: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) ->
     ]  # fmt: skip
     if gpu:
         facts.append(Fact("GPU", clean(gpu), "warning"))
-    word = (
-        "culprit"
-        if rank.is_culprit
-        else "within clock error"
-        if not rank.is_resolved
-        else "late"
-        if rank.last
-        else "on time"
-    )
+    late = "late" if rank.last else "on time"
+    word = "culprit" if rank.is_culprit else late if rank.is_resolved else "within clock error"
     return Detail(f"rank {rank.rank}  {word}", status_of(rank), tuple(facts))
 
 

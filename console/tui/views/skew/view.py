@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -11,13 +9,12 @@ from textual.widget import Widget
 
 from ....present.skew import KINDS, SyncPointKind, head_spans, of_kind, table_lines
 from ....present.spans import Span
-from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import Detail
 from ...snapshot import ScreenSnapshot
-from ...widgets.bar import Bar
-from ...widgets.lanes import Lanes
-from ...widgets.report import LineReport
+from ...widgets.bars import Bar
+from ...widgets.line_view import LineReport
+from ...widgets.plots import Lanes
 from ..base import EDGE, CaptureView, DetailProvider
 from .model import NOTHING, as_text, job_spans, lanes, of_job, rank_of, rank_skew_detail
 
@@ -53,8 +50,6 @@ class SkewView(CaptureView):
         """The lanes, or the text in their place."""
         return self._lanes if self._lanes.lanes else self._nothing
 
-    # -- drawing -----------------------------------------------------------------------------------------------------
-
     def _basis(self, frame: ScreenSnapshot) -> tuple[object, ...]:
         return (frame.skew, self._kind, self._job, self.size)
 
@@ -84,8 +79,6 @@ class SkewView(CaptureView):
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "wide")
 
-    # -- actions -----------------------------------------------------------------------------------------------------
-
     def on_escape(self) -> bool:
         """Cancel the running capture, or go back from one job to all."""
         if self._progress.display:
@@ -104,7 +97,7 @@ class SkewView(CaptureView):
     def action_copy(self) -> None:
         """Copy the view as text."""
         if self._frame is not None:
-            cast(BaseApp, self.app).copy(as_text(of_job(self._frame.skew, self._job), self._kind), "skew")
+            self.console.clip.copy(as_text(of_job(self._frame.skew, self._job), self._kind), "skew")
 
     def detail_provider(self) -> DetailProvider | None:
         """Details of the rank under the cursor."""

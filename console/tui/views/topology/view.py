@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import cast
-
 from textual import events
 from textual.app import ComposeResult
 from textual.widget import Widget
@@ -13,16 +10,13 @@ from ....analysis.topology.node import NodeTopology
 from ....present.spans import Line, Span, plain
 from ....topology.formats import ENDINGS, FORMATS
 from ....topology.snapshot import TopologySnapshot
-from ...base_app import BaseApp
 from ...keymap.actions import bindings, in_scope
 from ...models.detail import Detail
-from ...screenshot import save_new
 from ...snapshot import ScreenSnapshot
-from ...widgets.bar import Bar
-from ...widgets.line_view import LineView
+from ...widgets.bars import Bar
+from ...widgets.line_view import LineReport, LineView
 from ...widgets.matrix_grid import MatrixGrid
-from ...widgets.report import LineReport
-from ..base import EDGE, DetailProvider, NodePageRequested, View
+from ..base import EDGE, DetailProvider, View
 from .model import (
     Pairs,
     TopologySelection,
@@ -75,8 +69,6 @@ class TopologyView(View):
         """The list of classes."""
         return self._list
 
-    # -- drawing -----------------------------------------------------------------------------------------------------
-
     def show_snapshot(self, frame: ScreenSnapshot) -> None:
         """Draw this frame."""
         self._frame = frame
@@ -109,7 +101,7 @@ class TopologyView(View):
         """Draw the chosen class or node, if it changed or once per second."""
         chosen = self._chosen
         drawn = shown(fleet, chosen)
-        second = self._frame.now // 1_000_000_000 if self._frame else 0
+        second = self._frame.second if self._frame else 0
         basis = (fleet, chosen, self.size, self._matrix.selected, second)
         if basis == self._drawn:
             return
@@ -147,8 +139,6 @@ class TopologyView(View):
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._draw)
 
-    # -- actions -----------------------------------------------------------------------------------------------------
-
     def action_picture(self) -> None:
         """Toggle between matrix and tree."""
         self._drawing = not self._drawing
@@ -168,19 +158,13 @@ class TopologyView(View):
     def _copy(self, form: str) -> None:
         fleet = self._fleet
         if fleet is not None:
-            cast(BaseApp, self.app).copy(FORMATS[form](fleet, self.selected_node), "topology")
+            self.console.clip.copy(FORMATS[form](fleet, self.selected_node), "topology")
 
     def action_save(self, form: str) -> None:
         """Write the chosen node, or everything, into a new file in the current folder."""
         fleet = self._fleet
-        if fleet is None:
-            return
-        try:
-            path = save_new(FORMATS[form](fleet, self.selected_node), "gconsole-topology", ENDINGS[form])
-        except OSError as error:
-            self.app.notify(f"not saved: {error.strerror}: {Path.cwd()}", severity="error", markup=False)
-            return
-        self.app.notify(f"saved {path}", markup=False)
+        if fleet is not None:
+            self.console.clip.save(FORMATS[form](fleet, self.selected_node), "gconsole-topology", ENDINGS[form])
 
     def on_line_view_moved(self, event: LineView.Moved) -> None:
         fleet = self._fleet
@@ -194,7 +178,7 @@ class TopologyView(View):
             return
         event.stop()
         if chosen.kind == "node":
-            self.post_message(NodePageRequested(chosen.name))
+            self.open_page(chosen.name)
             return
         self._unfolded ^= {chosen.name}
         self._draw()
