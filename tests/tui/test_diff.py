@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_cluster import SECOND
-from scenes import difference
+from screen_states import difference
 from textual.pilot import Pilot
 from tmux import Tmux
 from waiting import screen as screen_of

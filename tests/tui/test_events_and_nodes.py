@@ -267,7 +267,7 @@ class TestNodes:
 
 
 class TestMarks:
-    async def test_M_asks_for_a_note_and_enter_keeps_it(self):
+    async def test_M_prompts_for_a_note_and_enter_adds_it(self):
         cluster = demo()
         app = cluster.app()
         async with running(app, "8", "M", toasts=True) as pilot:

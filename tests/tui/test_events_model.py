@@ -130,7 +130,7 @@ class TestTheLog:
         assert log.find(0) is None
         assert log.find(log.end) is None
 
-    def test_the_newest_of_a_node_come_first_and_no_more_than_asked_for(self):
+    def test_the_newest_events_of_a_node_come_first_up_to_the_limit(self):
         log = EventLog()
         log.append([a_log(str(i), node=f"node{i % 2}") for i in range(10)])
         assert [row.key for row in log.of_node("node1", 3)] == [9, 7, 5]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from clusters import busy_night
 from pictures import picture
-from scenes import Stage
+from screen_states import Stage
 from textual.app import App
 from textual.pilot import Pilot
 from waiting import settle, until

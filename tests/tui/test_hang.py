@@ -67,7 +67,7 @@ class TestFromTheKeyToTheLine:
             await shows(pilot, "undecided")
         assert cluster.asked.count(("capture", "1")) == 1
 
-    async def test_capital_s_asks_how_often(self):
+    async def test_capital_s_prompts_for_the_number_of_samples(self):
         cluster = hung()
         async with running(cluster.app(), "S", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "Capture stacks of all ranks")
@@ -238,7 +238,7 @@ async def test_all_threads_can_be_folded():
         await shows(pilot, "threads: main")
 
 
-async def test_ranks_are_told_apart_by_function_by_line_and_by_the_variables_that_were_asked_for():
+async def test_ranks_are_grouped_by_function_line_or_captured_variables():
     cluster = hung()
     app = cluster.app()
     async with running(app, "S", size=SIZE, toasts=True) as pilot:

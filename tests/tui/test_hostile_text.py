@@ -8,7 +8,7 @@ import pytest
 from fake_cluster import Cluster
 from pictures import assert_rectangular
 from running import running
-from scenes import SCENES, Scene, Stage
+from screen_states import STATES, ScreenState, Stage
 from waiting import screen, settle, shows
 
 from gconsole.records import Gap, Log, Mark, Missing, Node
@@ -65,15 +65,15 @@ def hostile(text: str) -> Cluster:
     return cluster
 
 
-async def assert_no_line_breaks(text: str, size: tuple[int, int], scenes: Sequence[Scene]) -> None:
-    """Open these scenes, with that text for everything that a node can name, on a terminal of that size."""
+async def assert_no_line_breaks(text: str, size: tuple[int, int], states: Sequence[ScreenState]) -> None:
+    """Open these states, with that text for everything that a node can name, on a terminal of that size."""
     cluster = hostile(text)
     app = cluster.app()
     async with app.run_test(size=size, notifications=True) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)
-        for scene in scenes:
-            await scene.open(stage)
+        for state in states:
+            await state.open(stage)
             await stage.still()
             assert_rectangular(app)
             await stage.home()
@@ -85,19 +85,19 @@ async def assert_no_line_breaks(text: str, size: tuple[int, int], scenes: Sequen
 @pytest.mark.full
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_text_from_a_node_breaks_no_line_of_any_view_or_dialog(kind: str):
-    await assert_no_line_breaks(*HOSTILE[kind], SCENES)
+    await assert_no_line_breaks(*HOSTILE[kind], STATES)
 
 
 @pytest.mark.full  # each of them is shown everywhere by the test above, and in every seventh scene by the one below
 @pytest.mark.parametrize("part", range(4))
 async def test_all_hostile_texts_at_once_break_no_line_of_any_view_or_dialog(part: int):
     everything = " ".join(text[:300] for text, _ in HOSTILE.values())
-    await assert_no_line_breaks(everything, (60, 20), SCENES[part::4])
+    await assert_no_line_breaks(everything, (60, 20), STATES[part::4])
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_each_hostile_text_breaks_no_line_of_every_seventh_scene(kind: str):
-    await assert_no_line_breaks(*HOSTILE[kind], SCENES[list(HOSTILE).index(kind) :: len(HOSTILE)])
+async def test_each_hostile_text_breaks_no_line_of_every_seventh_state(kind: str):
+    await assert_no_line_breaks(*HOSTILE[kind], STATES[list(HOSTILE).index(kind) :: len(HOSTILE)])
 
 
 async def test_markup_is_shown_not_obeyed():

@@ -116,7 +116,7 @@ class TestThePage:
             await until(pilot, lambda: len(view._page.output.rows) == 5)
             assert view.is_paged
 
-    async def test_a_node_that_is_back_is_asked_again_and_the_output_says_so(self):
+    async def test_a_reconnected_node_streams_again_and_the_output_notes_it(self):
         cluster = started()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await opened(pilot, "enter")
@@ -165,7 +165,9 @@ class TestFromAJob:
             await until(pilot, lambda: "only job train" not in screen(pilot.app))
             assert pilot.app.view.id == "skew"  # type: ignore[attr-defined]
 
-    async def test_x_asks_and_then_ends_it_and_shows_the_proof(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    async def test_x_stops_the_job_after_a_confirmation_and_shows_the_result(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         cluster = started()
         cluster.loses("node2")

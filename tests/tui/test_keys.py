@@ -196,7 +196,7 @@ class TestEverywhere:
             await pilot.pause()
             assert cluster.asked == []
 
-    async def test_R_works_in_the_story_of_a_failed_node(self):
+    async def test_R_works_in_the_details_of_a_failed_node(self):
         cluster = pod()
         async with running(cluster.app(), "shift+tab", "shift+tab", "enter") as pilot:
             await shows(pilot, "node033 ✖ failed")
@@ -282,7 +282,7 @@ class TestLeaving:
             await until(pilot, lambda: not app.is_running)
         assert app.return_code == 0
 
-    async def test_ctrl_c_asks_once_and_leaves_the_second_time(self):
+    async def test_ctrl_c_quits_at_the_second_press(self):
         app = demo().app()
         async with running(app, "ctrl+c", toasts=True) as pilot:
             await shows(pilot, "press Ctrl-C again to quit")

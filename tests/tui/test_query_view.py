@@ -71,7 +71,7 @@ class TestTheLiveStore:
         assert not rows
 
     @pytest.mark.parametrize("table", TABLES)
-    def test_every_table_can_be_asked_for(self, table):
+    def test_every_table_can_be_queried(self, table):
         ask(busy_night().store, f"SELECT * FROM {table}")
 
     def test_short_views_work_over_it(self):
@@ -117,7 +117,7 @@ class TestDrawings:
         assert QueryResult("", ("a", "b"), ("", ""), rows_of([["x", 1]])).drawings() == ("table", "line", "bar")
 
 
-async def test_a_question_is_asked_and_its_answer_stands_below():
+async def test_a_query_runs_and_its_result_is_shown_below():
     app = busy_night().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
@@ -303,7 +303,7 @@ async def test_questions_are_there_the_next_time():
     assert again.arrangement == kept
 
 
-async def test_a_shown_session_is_asked_and_saved_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_shown_session_is_queried_and_exported_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     recorded = a_session(tmp_path, a_job()).path
     cluster = demo()

@@ -168,7 +168,7 @@ async def test_space_plays_and_stands_still_and_the_speed_changes(player):
         await shows(pilot, "‖ ×2")
 
 
-async def test_what_cannot_be_told_as_fast_as_asked_says_how_fast_it_goes(player, monkeypatch):
+async def test_a_replay_slower_than_requested_shows_its_real_speed(player, monkeypatch):
     monkeypatch.setattr(replay, "STEP_S", 0.0)
     monkeypatch.setattr(replay, "_BATCH_RECORDS", 1)
     player.speed, player.is_playing = 100.0, True

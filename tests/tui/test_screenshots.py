@@ -1,10 +1,10 @@
 """Every view and dialog against its snapshot, by size and theme; `pictures.py` defines the format of the snapshots.
 
-`make test` compares the dark theme at every size and, at 80x24, one other theme per scene. `make full` compares every
+`make test` compares the dark theme at every size and, at 80x24, one other theme per state. `make full` compares every
 theme at 80x24, and dark and light at every size.
 
 After a change on purpose: `pytest tests/tui/test_screenshots.py -m "" --snapshot-update`, then review the diff as text
-and as SVG with `python tests/tui/scenes.py FOLDER`.
+and as SVG with `python tests/tui/screen_states.py FOLDER`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from pictures import Picture, assert_rectangular, picture, read_pictures, written
-from scenes import SCENES, Scene, Stage
+from screen_states import STATES, ScreenState, Stage
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual.command import CommandPalette
@@ -42,7 +42,7 @@ LOOKS = [
 
 
 class AsText(SingleFileSnapshotExtension):
-    """A file for each scene."""
+    """A file for each state."""
 
     _write_mode = WriteMode.TEXT
     _file_extension = "txt"
@@ -53,17 +53,17 @@ def _a_folder_that_every_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
 
 
-BY_NAME = pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name.replace(" ", "_"))
+BY_NAME = pytest.mark.parametrize("state", STATES, ids=lambda state: state.name.replace(" ", "_"))
 
 
-async def taken(scene: Scene, looks: Sequence[tuple[str, Size]]) -> dict[Size, dict[str, Picture]]:
-    """Size → theme → the scene as it is drawn then; each has exactly the cells of the terminal."""
-    cluster = scene.cluster()
+async def taken(state: ScreenState, looks: Sequence[tuple[str, Size]]) -> dict[Size, dict[str, Picture]]:
+    """Size → theme → the state as it is drawn then; each has exactly the cells of the terminal."""
+    cluster = state.cluster()
     pictures: dict[Size, dict[str, Picture]] = {}
     async with cluster.app().run_test(size=(80, 24), notifications=True) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)
-        await scene.open(stage)
+        await state.open(stage)
         for theme, size in looks:
             stage.app.themes.use(theme)
             await pilot.resize_terminal(*size)
@@ -73,27 +73,27 @@ async def taken(scene: Scene, looks: Sequence[tuple[str, Size]]) -> dict[Size, d
                 await stage.still()
             assert_rectangular(stage.app)
             pictures.setdefault(size, {})[theme] = picture(stage.app)
-        assert scene.dialog is None or isinstance(stage.app.screen, scene.dialog)
+        assert state.dialog is None or isinstance(stage.app.screen, state.dialog)
     return pictures
 
 
 @pytest.mark.full
 @BY_NAME
-async def test_scene_matches_its_snapshot(scene: Scene, snapshot: SnapshotAssertion):
-    pictures = await taken(scene, LOOKS)
+async def test_screen_matches_its_snapshot(state: ScreenState, snapshot: SnapshotAssertion):
+    pictures = await taken(state, LOOKS)
     parts = [f"{width}x{height}\n{written(pictures[width, height])}" for width, height in SIZES]
     assert "\n".join(parts) == snapshot(extension_class=AsText)
 
 
 @BY_NAME
-async def test_scene_matches_its_snapshot_at_every_size_and_in_one_more_theme(scene: Scene):
-    other = OTHERS[SCENES.index(scene) % len(OTHERS)]
-    file = f"test_scene_matches_its_snapshot[{scene.name.replace(' ', '_')}].txt"
+async def test_screen_matches_its_snapshot_at_every_size_and_in_one_more_theme(state: ScreenState):
+    other = OTHERS[STATES.index(state) % len(OTHERS)]
+    file = f"test_screen_matches_its_snapshot[{state.name.replace(' ', '_')}].txt"
     expected = read_pictures((SNAPSHOTS / file).read_text(encoding="utf-8"))
 
     # light comes from 60x20 in the snapshots: a text area wraps by the widths that it had before
     before = [("light", SIZES[0])] if other == "light" else []
-    pictures = await taken(scene, [*(("dark", size) for size in SIZES), *before, (other, USUAL)])
+    pictures = await taken(state, [*(("dark", size) for size in SIZES), *before, (other, USUAL)])
 
     for size, themes in pictures.items():
         for theme, shown in themes.items():
@@ -101,7 +101,7 @@ async def test_scene_matches_its_snapshot_at_every_size_and_in_one_more_theme(sc
 
 
 def test_every_view_and_every_dialog_is_among_them():
-    dialogs = {scene.dialog for scene in SCENES}
+    dialogs = {state.dialog for state in STATES}
     missing = (
         {kind for kind in _kinds(ModalScreen) if kind.__module__.startswith("gconsole.")}
         - dialogs
@@ -109,7 +109,7 @@ def test_every_view_and_every_dialog_is_among_them():
     )
     assert not missing
     assert CommandPalette in dialogs
-    assert {row.name for row in VIEWS} <= {scene.name for scene in SCENES}
+    assert {row.name for row in VIEWS} <= {state.name for state in STATES}
 
 
 def _kinds(of: type) -> set[type]:

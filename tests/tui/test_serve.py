@@ -113,7 +113,7 @@ class TestThePage:
             assert re.findall(r"(?:https?|wss?)://[\w.-]+", bare) == [], name
             assert re.findall(r"""(?:src|href|url\(|@import)[=\s]*["']?//""", bare) == [], name
 
-    async def test_the_browser_is_told_to_ask_nobody_else(self, address: str):
+    async def test_the_browser_may_load_from_this_server_only(self, address: str):
         headers = (await get(address)).headers
         policy = headers["Content-Security-Policy"]
         assert headers["Referrer-Policy"] == "no-referrer"

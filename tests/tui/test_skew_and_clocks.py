@@ -7,7 +7,7 @@ import asyncio
 from clusters import compared, demo
 from fake_cluster import Cluster
 from pictures import picture
-from scenes import Stage
+from screen_states import Stage
 from waiting import settle, until
 
 from gconsole.analysis.skew.findings import NO_SKEW
@@ -46,7 +46,7 @@ async def test_ranks_that_the_clocks_cannot_tell_apart_are_grey() -> None:
     assert all("◌" in line for line in rest)
 
 
-async def test_other_meetings_are_looked_at_in_turn() -> None:
+async def test_m_shows_the_other_sync_points_in_turn() -> None:
     cluster = compared()
     async with cluster.app().run_test(size=(120, 40)) as pilot:
         stage = Stage(pilot, cluster)
@@ -140,7 +140,7 @@ async def test_lateness_is_folded_only_while_somebody_looks_at_it() -> None:
         assert pilot.app.frame.skew.collectives
 
 
-async def test_a_capture_that_is_asked_for_in_skew_is_shown_there_and_escape_gives_it_up() -> None:
+async def test_a_capture_started_in_skew_is_shown_there_and_escape_cancels_it() -> None:
     cluster = compared()
     cluster.slow = asyncio.Event()
     async with cluster.app().run_test(size=(120, 40)) as pilot:

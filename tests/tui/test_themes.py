@@ -71,7 +71,7 @@ def test_every_variable_that_is_text_is_among_the_pairs_that_are_checked(theme: 
     assert {variables["muted"], *(variables[f"status-{status}"] for status in GLYPHS)} <= checked
 
 
-def test_high_contrast_is_higher_than_anybody_asks_for():
+def test_high_contrast_exceeds_the_required_contrast():
     theme = next(theme for theme in FILES if theme.name == "high-contrast")
     assert min(themes.contrast(text, ground) for _, text, ground in themes.pairs(theme)) >= 7
 

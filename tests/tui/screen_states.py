@@ -3,7 +3,7 @@
 What holds for every screen (that it looks as it did, that hostile text breaks no line, that every size is filled) is
 checked for each of these; a new view or dialog is a new row here, and `test_screenshots.py` fails until it is.
 
-    python tests/tui/scenes.py FOLDER [SCENE …]     draws them as SVG, to be looked at
+    python tests/tui/screen_states.py FOLDER [STATE …]     draws them as SVG, to be looked at
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Scene:
+class ScreenState:
     """One screen. `dialog` is what is open over the view."""
 
     name: str
@@ -267,91 +267,91 @@ async def _two_sessions(stage: Stage) -> None:
 
 _PER_GPU = 'SELECT node, "index", util_pct FROM gpu WHERE util_pct IS NOT NULL ORDER BY ALL LIMIT 300'
 
-SCENES = (
-    Scene("overview", keys()),
-    Scene("overview of the demo", keys(), cluster=demo),
-    Scene("overview, power", keys("m", "m", "j", "l"), cluster=_clear),
-    Scene("no node at all", keys(), cluster=_nothing),
-    Scene("connecting", keys(), cluster=_connecting),
-    Scene("frozen", keys("space")),
-    Scene("ranks", keys("2")),
-    Scene("ranks of the demo", keys("2", "o"), cluster=demo),
-    Scene("no job", keys("2"), cluster=_no_job),
-    Scene("ranks by state", keys("2", "b", "b", "g")),
-    Scene("a filter that is typed", keys("2", "slash", *"state:")),
-    Scene("a filter with a mistake", keys("2", "slash", *"rank:0 stat:x")),
-    Scene("a filter that is kept", keys("2", "slash", *"-state:moving", "enter")),
-    Scene("a filter that nothing passes", keys("2", "slash", *"nonsense", "enter")),
-    Scene("nodes", keys("n")),
-    Scene("page of a node", _node_page),
-    Scene("page of a failed node", _page_of_failed),
-    Scene("events", keys("8")),
-    Scene("hang", keys("3")),
-    Scene("hang, captured", _captured, cluster=demo),
-    Scene("gpus", keys("6")),
-    Scene("page of a GPU", keys("6", "enter")),
-    Scene("topology", keys("5")),
-    Scene("jobs", keys("0"), cluster=started),
-    Scene("jobs of the demo", keys("0"), cluster=demo),
-    Scene("page of a job", _written, cluster=started),
-    Scene("page of a failed job", keys("0", "g", "j", "enter"), cluster=started),
-    Scene("page of a found job", keys("0", "G", "enter"), cluster=started),
-    Scene("skew", keys("4"), cluster=compared),
-    Scene("no skew", keys("4")),
-    Scene("story of a late rank", _late_rank, DetailDialog, cluster=compared),
-    Scene("clocks", keys("7"), cluster=compared),
-    Scene("clocks, the edges", keys("7", "m"), cluster=compared),
-    Scene("clock of a node", keys("7", "g", "j", "j", "enter"), cluster=compared),
-    Scene("no clocks", keys("7")),
-    Scene("query, nothing asked", keys("9"), cluster=demo),
-    Scene("query that is typed", keys("9", "slash", *"SELECT uti"), cluster=demo),
-    Scene("query with a mistake", _answered("SELECT powr_w FROM gpu", "escape"), cluster=demo),
-    Scene("query", _answered(_PER_GPU)),
-    Scene("query, drawn as bars", _answered(_PER_GPU, "p", "p")),
-    Scene("query, drawn as heat", _answered(_PER_GPU, "p", "p", "p")),
-    Scene("columns", keys("2", "C", "j"), ColumnsDialog),
-    Scene("export", keys("2", "e"), ExportDialog),
-    Scene("events, looking back", keys("8", "g")),
-    Scene("topology of the demo", keys("5"), cluster=demo),
-    Scene("keys", keys("question_mark"), KeysDialog),
-    Scene("keys of the ranks", keys("2", "question_mark"), KeysDialog),
-    Scene("story of a job", keys("shift+tab", "enter"), DetailDialog),
-    Scene("story of a finding", keys("tab", "enter"), DetailDialog),
-    Scene("story of a rank", keys("2", "g", "j", "enter"), DetailDialog),
-    Scene("story of a process", _process, DetailDialog),
-    Scene("story of an event", keys("8", "k", "k", "enter"), DetailDialog),
-    Scene("mark", keys("8", "M"), Prompt),
-    Scene("record", keys("r"), Prompt),
-    Scene("recording", _recording, cluster=demo),
-    Scene("recording on a full disk", _recording_on_a_full_disk, cluster=demo),
-    Scene("ending a recording", _ending_a_recording, Prompt, cluster=demo),
-    Scene("two sessions", _two_sessions, DiffScreen),
-    Scene("remove", lambda stage: stage.app.run_action("nodes.remove"), Confirm),
-    Scene("add nodes", lambda stage: stage.app.run_action("nodes.add"), Prompt),
-    Scene("a login that asks", _secret, SecretPrompt),
-    Scene("health check", _examined, LinesDialog),
-    Scene("log file missing", _log_that_is_gone, LogDialog),
-    Scene("palette", palette(""), CommandPalette),
-    Scene("palette, searching", palette("node"), CommandPalette),
-    Scene("toasts", _toast),
+STATES = (
+    ScreenState("overview", keys()),
+    ScreenState("overview of the demo", keys(), cluster=demo),
+    ScreenState("overview, power", keys("m", "m", "j", "l"), cluster=_clear),
+    ScreenState("no node at all", keys(), cluster=_nothing),
+    ScreenState("connecting", keys(), cluster=_connecting),
+    ScreenState("frozen", keys("space")),
+    ScreenState("ranks", keys("2")),
+    ScreenState("ranks of the demo", keys("2", "o"), cluster=demo),
+    ScreenState("no job", keys("2"), cluster=_no_job),
+    ScreenState("ranks by state", keys("2", "b", "b", "g")),
+    ScreenState("a filter that is typed", keys("2", "slash", *"state:")),
+    ScreenState("a filter with a mistake", keys("2", "slash", *"rank:0 stat:x")),
+    ScreenState("a filter that is kept", keys("2", "slash", *"-state:moving", "enter")),
+    ScreenState("a filter that nothing passes", keys("2", "slash", *"nonsense", "enter")),
+    ScreenState("nodes", keys("n")),
+    ScreenState("page of a node", _node_page),
+    ScreenState("page of a failed node", _page_of_failed),
+    ScreenState("events", keys("8")),
+    ScreenState("hang", keys("3")),
+    ScreenState("hang, captured", _captured, cluster=demo),
+    ScreenState("gpus", keys("6")),
+    ScreenState("page of a GPU", keys("6", "enter")),
+    ScreenState("topology", keys("5")),
+    ScreenState("jobs", keys("0"), cluster=started),
+    ScreenState("jobs of the demo", keys("0"), cluster=demo),
+    ScreenState("page of a job", _written, cluster=started),
+    ScreenState("page of a failed job", keys("0", "g", "j", "enter"), cluster=started),
+    ScreenState("page of a discovered job", keys("0", "G", "enter"), cluster=started),
+    ScreenState("skew", keys("4"), cluster=compared),
+    ScreenState("no skew", keys("4")),
+    ScreenState("details of a late rank", _late_rank, DetailDialog, cluster=compared),
+    ScreenState("clocks", keys("7"), cluster=compared),
+    ScreenState("clocks, the edges", keys("7", "m"), cluster=compared),
+    ScreenState("clock of a node", keys("7", "g", "j", "j", "enter"), cluster=compared),
+    ScreenState("no clocks", keys("7")),
+    ScreenState("query, nothing run", keys("9"), cluster=demo),
+    ScreenState("query that is typed", keys("9", "slash", *"SELECT uti"), cluster=demo),
+    ScreenState("query with a mistake", _answered("SELECT powr_w FROM gpu", "escape"), cluster=demo),
+    ScreenState("query", _answered(_PER_GPU)),
+    ScreenState("query, drawn as bars", _answered(_PER_GPU, "p", "p")),
+    ScreenState("query, drawn as heat", _answered(_PER_GPU, "p", "p", "p")),
+    ScreenState("columns", keys("2", "C", "j"), ColumnsDialog),
+    ScreenState("export", keys("2", "e"), ExportDialog),
+    ScreenState("events, scrolled back", keys("8", "g")),
+    ScreenState("topology of the demo", keys("5"), cluster=demo),
+    ScreenState("keys", keys("question_mark"), KeysDialog),
+    ScreenState("keys of the ranks", keys("2", "question_mark"), KeysDialog),
+    ScreenState("details of a job", keys("shift+tab", "enter"), DetailDialog),
+    ScreenState("details of a finding", keys("tab", "enter"), DetailDialog),
+    ScreenState("details of a rank", keys("2", "g", "j", "enter"), DetailDialog),
+    ScreenState("details of a process", _process, DetailDialog),
+    ScreenState("details of an event", keys("8", "k", "k", "enter"), DetailDialog),
+    ScreenState("mark", keys("8", "M"), Prompt),
+    ScreenState("record", keys("r"), Prompt),
+    ScreenState("recording", _recording, cluster=demo),
+    ScreenState("recording on a full disk", _recording_on_a_full_disk, cluster=demo),
+    ScreenState("ending a recording", _ending_a_recording, Prompt, cluster=demo),
+    ScreenState("two sessions", _two_sessions, DiffScreen),
+    ScreenState("remove", lambda stage: stage.app.run_action("nodes.remove"), Confirm),
+    ScreenState("add nodes", lambda stage: stage.app.run_action("nodes.add"), Prompt),
+    ScreenState("login prompt", _secret, SecretPrompt),
+    ScreenState("health check", _examined, LinesDialog),
+    ScreenState("log file missing", _log_that_is_gone, LogDialog),
+    ScreenState("palette", palette(""), CommandPalette),
+    ScreenState("palette, searching", palette("node"), CommandPalette),
+    ScreenState("toasts", _toast),
 )  # fmt: skip
 
 
-async def draw(scene: Scene, folder: Path) -> None:
+async def draw(state: ScreenState, folder: Path) -> None:
     """Save it as SVG at every size and in every theme that the tests look at."""
     from test_screenshots import LOOKS
 
-    cluster = scene.cluster()
+    cluster = state.cluster()
     async with cluster.app().run_test(size=(80, 24), notifications=True) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)
-        await scene.open(stage)
+        await state.open(stage)
         for theme, (width, height) in LOOKS:
             stage.app.themes.use(theme)
             await pilot.resize_terminal(width, height)
             await stage.still()
-            name = f"{scene.name} {width}x{height} {theme}.svg".replace(" ", "_")
-            (folder / name).write_text(stage.app.export_screenshot(title=scene.name))
+            name = f"{state.name} {width}x{height} {theme}.svg".replace(" ", "_")
+            (folder / name).write_text(stage.app.export_screenshot(title=state.name))
 
 
 if __name__ == "__main__":
@@ -361,6 +361,6 @@ if __name__ == "__main__":
     with MonkeyPatch.context() as patched:
         event_loop_idle.use(patched)
         Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-        for scene in SCENES:
-            if scene.name in sys.argv[2:] or not sys.argv[2:]:
-                asyncio.run(draw(scene, Path(sys.argv[1])))
+        for state in STATES:
+            if state.name in sys.argv[2:] or not sys.argv[2:]:
+                asyncio.run(draw(state, Path(sys.argv[1])))
