@@ -190,7 +190,7 @@ async def test_a_screenshot_that_cannot_be_saved_says_why(tmp_path: Path, monkey
         await shows(pilot, "screenshot failed: Permission denied")
 
 
-def _refuse(svg: str) -> Path:
+def _refuse(*_: object) -> Path:
     raise PermissionError(13, os.strerror(13))
 
 

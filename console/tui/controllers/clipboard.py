@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -190,19 +191,12 @@ def picture(app: App[Any], title: str) -> Callable[[], str]:
     return lambda: console.export_svg(title=title)
 
 
-def save_new(text: str, stem: str, ending: str, folder: Path | None = None) -> Path:
-    """Write a new file into `folder` (the current one); returns its path, which is that of no existing file.
-
-    Its name begins with `stem`. Raises OSError.
-    """
-    folder = folder or Path.cwd()
+def save_new(text: str, stem: str, ending: str) -> Path:
+    """Write a new file, whose name begins with `stem`, into the current folder; returns its path. Raises OSError."""
     name = f"{stem}-{format.file_stamp(time.time_ns())}"
     for number in itertools.count(1):
-        path = folder / (f"{name}.{ending}" if number == 1 else f"{name}-{number}.{ending}")
-        try:
-            with create_text(path) as file:
-                file.write(text)
-        except FileExistsError:
-            continue
-        return path
+        path = Path.cwd() / (f"{name}.{ending}" if number == 1 else f"{name}-{number}.{ending}")
+        with suppress(FileExistsError), create_text(path) as file:
+            file.write(text)
+            return path
     raise AssertionError("unreachable")

@@ -1,4 +1,4 @@
-"""The heat map: one row per node, one value per GPU on a scale of 16 levels; outliers among the GPUs."""
+"""The heat map: one row per node, one value per GPU on a scale of 16 levels; outliers; the layout on the screen."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
@@ -46,7 +46,7 @@ class HeatMap(LineView):
         self._planned_for: tuple[object, ...] = ()
         self._row, self._gpu = 0, 0
         self._hovered: tuple[int, int] | None = None  # row and GPU position under the mouse
-        self._ink = Ink(self.pen)
+        self._segments: dict[tuple[HeatScale, bytes], Segment] = {}  # runs of equal levels as bars
         self._changed_by: dict[LineFilter, bool] = {}
         self._heads: dict[int, tuple[Status, tuple[Segment, Segment]]] = {}  # place: status, label and mark
 
@@ -139,7 +139,7 @@ class HeatMap(LineView):
                 segments.extend(Segment(span.text, self.pen(span.style)) for span in self._node(place))
                 continue
             segments.extend(self._head(row, place))
-            segments.extend(self._ink.segments(self.scale, levels))
+            segments.extend(self._bars(levels))
             if laid.room > len(levels):
                 segments.append(Segment(" " * (laid.room - len(levels)), self.pen("text")))
         taken = len(places) * (laid.node_width + GAP) - GAP
@@ -155,6 +155,15 @@ class HeatMap(LineView):
         if any(map(_APART, row.cells)):
             return None
         return bytes([UNKNOWN_LEVEL if cell.level is None else cell.level for cell in row.cells])
+
+    def _bars(self, levels: bytes) -> Iterator[Segment]:
+        """One segment for each run of equal levels."""
+        for run in _RUNS.findall(levels):
+            segment = self._segments.get((self.scale, run))
+            if segment is None:
+                style = "unknown" if run[0] == UNKNOWN_LEVEL else f"ink {self.scale} {run[0]}"
+                segment = self._segments[self.scale, run] = Segment(bar(run[0]) * len(run), self.pen(style))
+            yield segment
 
     def _head(self, row: HeatRow, place: int) -> tuple[Segment, Segment]:
         head = self._heads.get(place)
@@ -211,7 +220,7 @@ class HeatMap(LineView):
         super().notify_style_update()
         self._heads.clear()
         self._changed_by.clear()
-        self._ink = Ink(self.pen)
+        self._segments.clear()
 
     def _stand(self, row: int, gpu: int) -> None:
         if not self.rows:
@@ -291,29 +300,6 @@ _RUNS = re.compile(b"|".join(re.escape(bytes([level])) + b"+" for level in range
 def bar(level: int | None) -> str:
     """The bar character of a level."""
     return "·" if level is None or level == UNKNOWN_LEVEL else BARS[level * len(BARS) // LEVELS]
-
-
-class Ink:
-    """Cache of bar segments. `pen` returns the style of a name; create a new Ink after a theme change."""
-
-    def __init__(self, pen: Callable[[str], Style]) -> None:
-        self._pen = pen
-        self._runs: dict[tuple[HeatScale, bytes], Segment] = {}
-
-    def segments(self, scale: HeatScale, levels: bytes) -> list[Segment]:
-        """One segment for each run of equal levels."""
-        runs = self._runs
-        segments = []
-        for run in _RUNS.findall(levels):
-            segment = runs.get((scale, run))
-            if segment is None:
-                segment = runs[scale, run] = self._made(scale, run)
-            segments.append(segment)
-        return segments
-
-    def _made(self, scale: HeatScale, run: bytes) -> Segment:
-        style = "unknown" if run[0] == UNKNOWN_LEVEL else f"ink {scale} {run[0]}"
-        return Segment(bar(run[0]) * len(run), self._pen(style))
 
 
 @lru_cache(16)

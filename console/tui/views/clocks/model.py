@@ -1,4 +1,4 @@
-"""The Clocks view as a list: columns, filter fields and groupings."""
+"""The Clocks view: columns, filter fields and groupings of the list, the page of a clock, the matrix of edges."""
 
 from __future__ import annotations
 

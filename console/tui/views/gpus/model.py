@@ -1,4 +1,4 @@
-"""Rows of the GPUs view: records, ranks and state of each GPU."""
+"""The GPUs view as a list: rows, columns, filter fields and groupings."""
 
 from __future__ import annotations
 

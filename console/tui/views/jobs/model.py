@@ -1,4 +1,4 @@
-"""Rows of the Jobs view: jobs started by gconsole, and jobs discovered by their ranks."""
+"""The Jobs view as a list: started and discovered jobs as rows, columns, filter fields and groupings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one job as lines: its plan, and its state on each node."""
+"""The page of one job: its plan and its state on each node as lines, and the output of its ranks."""
 
 from __future__ import annotations
 
