@@ -88,7 +88,7 @@ async def test_text_from_a_node_breaks_no_line_of_any_view_or_dialog(kind: str):
     await assert_no_line_breaks(*HOSTILE[kind], STATES)
 
 
-@pytest.mark.full  # each of them is shown everywhere by the test above, and in every seventh scene by the one below
+@pytest.mark.full  # each of them is shown everywhere by the test above, and in every seventh state by the one below
 @pytest.mark.parametrize("part", range(4))
 async def test_all_hostile_texts_at_once_break_no_line_of_any_view_or_dialog(part: int):
     everything = " ".join(text[:300] for text, _ in HOSTILE.values())
