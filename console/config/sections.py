@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -18,7 +18,7 @@ USER_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 _HOP = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 
 # `extra` keys. "form": description of the pattern; "path": a path on the console's machine, `~` and relative paths are
-# resolved; "global": cannot be overridden per node; "example": shown in the starter file.
+# resolved.
 LocalPath = Annotated[str, Meta(pattern=r"^[^\x00-\x1f]+$", extra={"form": "a path", "path": True})]
 Host = Annotated[str, Meta(pattern=HOST_PATTERN, extra={"form": "a host name or an address"})]
 User = Annotated[str, Meta(pattern=USER_PATTERN, extra={"form": "a user name"})]
@@ -53,6 +53,12 @@ Glob = Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]+$", extra={"form": "an absol
 Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", extra={"form": "the name of a variable"})]
 
 
+def _about(description: str, *, example: object = None, is_global: bool = False, **bounds: Any) -> Meta:
+    """Help text and bounds of a key; `example` is shown in the starter file, `is_global` forbids it in [[nodes]]."""
+    extra = {"example": example} if example is not None else {}
+    return Meta(description=description, extra=extra | ({"global": True} if is_global else {}), **bounds)
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A section of hosts.toml. `config init` writes the docstring's first line above it."""
 
@@ -61,72 +67,58 @@ class ClusterConfig(Section, frozen=True):
     """The cluster as a whole."""
 
     name: Annotated[
-        Line | None,
-        Meta(
-            description="name shown on screens and in reports; unset: the file name",
-            extra={"example": "h100-pod"},
-        ),
+        Line | None, _about("name shown on screens and in reports; unset: the file name", example="h100-pod")
     ] = None
 
 
 class SshConfig(Section, frozen=True):
     """SSH connections to the nodes. The user's ~/.ssh/config applies; keys set here override it."""
 
-    user: Annotated[User | None, Meta(description="login name on the nodes", extra={"example": "ops"})] = None
-    identity_file: Annotated[
-        LocalPath | None, Meta(description="private key", extra={"example": "~/.ssh/id_ed25519"})
-    ] = None
-    known_hosts: Annotated[
-        LocalPath | None, Meta(description="known_hosts file", extra={"example": "~/.ssh/known_hosts"})
-    ] = None
+    user: Annotated[User | None, _about("login name on the nodes", example="ops")] = None
+    identity_file: Annotated[LocalPath | None, _about("private key", example="~/.ssh/id_ed25519")] = None
+    known_hosts: Annotated[LocalPath | None, _about("known_hosts file", example="~/.ssh/known_hosts")] = None
     host_key_policy: Annotated[
         Literal["strict", "accept-new"],
-        Meta(description="strict: host keys must be known; accept-new: store keys of new hosts, reject changed ones"),
+        _about("strict: host keys must be known; accept-new: store keys of new hosts, reject changed ones"),
     ] = "strict"
-    jump: Annotated[
-        Jump | None,
-        Meta(description='jump hosts (ProxyJump), also chains "a,b"', extra={"example": "bastion"}),
-    ] = None
-    port: Annotated[Port | None, Meta(description="TCP port of the nodes' SSH server", extra={"example": 22})] = None
+    jump: Annotated[Jump | None, _about('jump hosts (ProxyJump), also chains "a,b"', example="bastion")] = None
+    port: Annotated[Port | None, _about("TCP port of the nodes' SSH server", example=22)] = None
     transport: Annotated[
         Literal["asyncssh", "openssh", "local"],
-        Meta(description="asyncssh: built in; openssh: the installed ssh program; local: this machine, no SSH"),
+        _about("asyncssh: built in; openssh: the installed ssh program; local: this machine, no SSH"),
     ] = "asyncssh"
-    connect_timeout_s: Annotated[
-        float, Meta(ge=0.1, le=3600, description="timeout of a connection and its login, seconds")
-    ] = 10.0
-    max_connecting: Annotated[
-        int, Meta(ge=1, le=1024, description="max. concurrent logins, over all nodes", extra={"global": True})
-    ] = 32
+    connect_timeout_s: Annotated[float, _about("timeout of a connection and its login, seconds", ge=0.1, le=3600)] = (
+        10.0
+    )
+    max_connecting: Annotated[int, _about("max. concurrent logins, over all nodes", ge=1, le=1024, is_global=True)] = 32
 
 
 class AgentConfig(Section, frozen=True):
     """The agent that runs on each node while the console is connected."""
 
-    python: Annotated[Command, Meta(description="Python (3.6 or newer) on the nodes")] = "python3"
+    python: Annotated[Command, _about("Python (3.6 or newer) on the nodes")] = "python3"
     run_as: Annotated[
         Literal["self", "sudo"],
-        Meta(description='self: the login user; sudo: root, by "sudo -n", to read processes of other users'),
+        _about('self: the login user; sudo: root, by "sudo -n", to read processes of other users'),
     ] = "self"
-    sample_interval_ms: Annotated[int, Meta(ge=100, le=60_000, description="sampling interval, milliseconds")] = 1000
+    sample_interval_ms: Annotated[int, _about("sampling interval, milliseconds", ge=100, le=60_000)] = 1000
     linger_s: Annotated[
-        float, Meta(ge=0, le=604_800, description="how long the agent survives a lost connection, seconds; 0: it ends")
+        float, _about("how long the agent survives a lost connection, seconds; 0: it ends", ge=0, le=604_800)
     ] = 0.0
     orphan_s: Annotated[
-        float, Meta(ge=1, le=3600, description="the agent ends when the console was silent this long, seconds")
+        float, _about("the agent ends when the console was silent this long, seconds", ge=1, le=3600)
     ] = 15.0
-    buffer_bytes: Annotated[
-        int, Meta(ge=65_536, le=1 << 40, description="memory for records while disconnected, bytes")
-    ] = 67_108_864
+    buffer_bytes: Annotated[int, _about("memory for records while disconnected, bytes", ge=65_536, le=1 << 40)] = (
+        67_108_864
+    )
     cpu_budget_pct: Annotated[
-        float, Meta(ge=0.1, le=100, description="max. CPU of the agent, % of a core; above it, it samples less often")
+        float, _about("max. CPU of the agent, % of a core; above it, it samples less often", ge=0.1, le=100)
     ] = 2.0
     cache_dir: Annotated[
-        RemotePath,
-        Meta(description='cache folder on the nodes; "": /var/tmp, else /tmp, else the home folder'),
+        RemotePath, _about('cache folder on the nodes; "": /var/tmp, else /tmp, else the home folder')
     ] = ""
-    ephemeral: Annotated[bool, Meta(description="true: no files on the nodes, binaries are kept in memory")] = False
-    simulate_gpus: Annotated[int, Meta(ge=0, le=64, description="simulated GPUs per node, marked SIM; 0: none")] = 0
+    ephemeral: Annotated[bool, _about("true: no files on the nodes, binaries are kept in memory")] = False
+    simulate_gpus: Annotated[int, _about("simulated GPUs per node, marked SIM; 0: none", ge=0, le=64)] = 0
 
 
 class WatchConfig(Section, frozen=True):
@@ -134,19 +126,20 @@ class WatchConfig(Section, frozen=True):
 
     locals: Annotated[
         tuple[Variable, ...],
-        Meta(
+        _about(
+            "names of local variables, read by py-spy and shown per rank; none: off",
             max_length=16,
-            description="names of local variables, read by py-spy and shown per rank; none: off",
-            extra={"example": ["step", "epoch", "loss"], "global": True},
+            example=["step", "epoch", "loss"],
+            is_global=True,
         ),
     ] = ()
     every_s: Annotated[
         float,
-        Meta(
+        _about(
+            "interval of reading each rank, seconds; longer if cpu_budget_pct requires it",
             ge=1,
             le=3600,
-            description="interval of reading each rank, seconds; longer if cpu_budget_pct requires it",
-            extra={"global": True},
+            is_global=True,
         ),
     ] = 10.0
 
@@ -154,16 +147,11 @@ class WatchConfig(Section, frozen=True):
 class ConsoleConfig(Section, frozen=True):
     """The console."""
 
-    read_only: Annotated[
-        bool,
-        Meta(description="true: only gconsole run, which asks first, changes a node or a job"),
-    ] = True
-    history_bytes: Annotated[int, Meta(ge=16 << 20, le=1 << 40, description="memory for the metric history, bytes")] = (
-        1 << 30
-    )
+    read_only: Annotated[bool, _about("true: only gconsole run, which asks first, changes a node or a job")] = True
+    history_bytes: Annotated[int, _about("memory for the metric history, bytes", ge=16 << 20, le=1 << 40)] = 1 << 30
     clipboard: Annotated[
         Literal["osc52", "native", "both"],
-        Meta(description="clipboard: osc52: of the terminal, also through ssh; native: of this machine; both"),
+        _about("clipboard: osc52: of the terminal, also through ssh; native: of this machine; both"),
     ] = "both"
 
 
@@ -171,22 +159,13 @@ class SessionsConfig(Section, frozen=True):
     """Folder and limits of recorded sessions. Without limits, nothing is deleted."""
 
     folder: Annotated[
-        LocalPath | None,
-        Meta(
-            description="folder of the sessions; unset: the user's data folder",
-            extra={"example": "~/gconsole-sessions"},
-        ),
+        LocalPath | None, _about("folder of the sessions; unset: the user's data folder", example="~/gconsole-sessions")
     ] = None
     max_bytes: Annotated[
-        Limit | None,
-        Meta(
-            description="max. size of all sessions, bytes; the oldest closed ones are deleted",
-            extra={"example": 1 << 38},
-        ),
+        Limit | None, _about("max. size of all sessions, bytes; the oldest closed ones are deleted", example=1 << 38)
     ] = None
     max_age: Annotated[
-        Age | None,
-        Meta(description="closed sessions are deleted after this time: 90m, 12h, 30d, 8w", extra={"example": "30d"}),
+        Age | None, _about("closed sessions are deleted after this time: 90m, 12h, 30d, 8w", example="30d")
     ] = None
 
 
@@ -195,184 +174,155 @@ class HangConfig(Section, frozen=True):
 
     models: Annotated[
         tuple[ModelText, ...],
-        Meta(
-            description="classes of your framework's calls: class, regex of the function, regex of the file",
-            extra={"example": [r"collective ring_reduce (^|/)mylib/comm\.py$"]},
+        _about(
+            "classes of your framework's calls: class, regex of the function, regex of the file",
+            example=[r"collective ring_reduce (^|/)mylib/comm\.py$"],
         ),
     ] = ()
     nccl_logs: Annotated[
         tuple[Glob, ...],
-        Meta(
-            description="NCCL logs on the nodes (NCCL_DEBUG=INFO with COLL), read with each capture",
-            extra={"example": ["/var/log/train/nccl.*.log"]},
+        _about(
+            "NCCL logs on the nodes (NCCL_DEBUG=INFO with COLL), read with each capture",
+            example=["/var/log/train/nccl.*.log"],
         ),
     ] = ()
     inspector_logs: Annotated[
         tuple[Glob, ...],
-        Meta(
-            description="logs of NCCL Inspector on the nodes, read with each capture",
-            extra={"example": ["/var/log/train/inspector/*.log"]},
+        _about(
+            "logs of NCCL Inspector on the nodes, read with each capture", example=["/var/log/train/inspector/*.log"]
         ),
     ] = ()
-    min_frozen_s: Annotated[
-        float, Meta(ge=0.5, le=3600, description="a job without progress for this long is hung, seconds")
-    ] = 5.0
+    min_frozen_s: Annotated[float, _about("a job without progress for this long is hung, seconds", ge=0.5, le=3600)] = (
+        5.0
+    )
 
 
 class ClockConfig(Section, frozen=True):
     """Clock comparison between nodes. Keys that are not set get the values of the preset."""
 
-    enabled: Annotated[bool, Meta(description="false: clocks are neither read nor compared")] = True
+    enabled: Annotated[bool, _about("false: clocks are neither read nor compared")] = True
     preset: Annotated[
         Literal["low", "default", "high", "debug"],
-        Meta(
-            description="defaults of the keys below; cadence and window: low 20 ms, 8 s; default 5 ms, 4 s; "
+        _about(
+            "defaults of the keys below; cadence and window: low 20 ms, 8 s; default 5 ms, 4 s; "
             "high 0.8 ms, 4 s; debug 1 ms, 2 s"
         ),
     ] = "default"
-    probe_cadence_us: Annotated[
-        int, Meta(ge=500, le=1_000_000, description="interval of probe triples, microseconds")
-    ] = 5000
+    probe_cadence_us: Annotated[int, _about("interval of probe triples, microseconds", ge=500, le=1_000_000)] = 5000
     duty: Annotated[
         Literal["auto", "continuous", "off"],
-        Meta(description="auto: a window per minute at 20 ms, continuous while viewed or capturing; continuous; off"),
+        _about("auto: a window per minute at 20 ms, continuous while viewed or capturing; continuous; off"),
     ] = "auto"
-    probe_window_s: Annotated[
-        int, Meta(ge=1, le=60, description="length of the window of a clock estimate, seconds")
-    ] = 4
+    probe_window_s: Annotated[int, _about("length of the window of a clock estimate, seconds", ge=1, le=60)] = 4
     packet_spacing_us: Annotated[
-        int, Meta(ge=10, le=10_000, description="interval of the three packets of a triple, microseconds")
+        int, _about("interval of the three packets of a triple, microseconds", ge=10, le=10_000)
     ] = 100
     snapshot_period_ms: Annotated[
-        int, Meta(ge=10, le=1000, description="interval of clock snapshots on each node, milliseconds")
+        int, _about("interval of clock snapshots on each node, milliseconds", ge=10, le=1000)
     ] = 100
     peers: Annotated[
-        int,
-        Meta(
-            ge=2, le=16, description="nodes that each node is compared with, if there are more than 7; an even number"
-        ),
+        int, _about("nodes that each node is compared with, if there are more than 7; an even number", ge=2, le=16)
     ] = 6
     cpu_cap_pct: Annotated[
-        int, Meta(ge=1, le=100, description="max. CPU of probing, % of a core; above it, the cadence is lengthened")
+        int, _about("max. CPU of probing, % of a core; above it, the cadence is lengthened", ge=1, le=100)
     ] = 15
     interface: Annotated[
-        Interface, Meta(description='interface of probes: an address, or names as in NCCL_SOCKET_IFNAME; "": as ssh')
+        Interface, _about('interface of probes: an address, or names as in NCCL_SOCKET_IFNAME; "": as ssh')
     ] = ""
     method: Annotated[
         Literal["auto", "probe", "ssh", "ntp", "ptp", "system"],
-        Meta(
-            description="auto: UDP probes, or pings over SSH if UDP is blocked; probe, ssh: only these; "
+        _about(
+            "auto: UDP probes, or pings over SSH if UDP is blocked; probe, ssh: only these; "
             "ntp, ptp: as reported by the nodes' time services; system: uncorrected clocks"
         ),
     ] = "auto"
     gpu_clock: Annotated[
         bool,
-        Meta(
-            description="also read every GPU's timer once a minute; needs a CUDA context on each GPU (some hundred"
+        _about(
+            "also read every GPU's timer once a minute; needs a CUDA context on each GPU (some hundred"
             " MB of GPU memory) for about a second"
         ),
     ] = False
     max_bound_us: Annotated[
-        float, Meta(ge=1, le=1_000_000, description="a wider error bound is a finding (clock_unsynced), microseconds")
+        float, _about("a wider error bound is a finding (clock_unsynced), microseconds", ge=1, le=1_000_000)
     ] = 100.0
-    output_dir: Annotated[LocalFolder, Meta(description='folder for windows and results as JSON lines; "": none')] = ""
+    output_dir: Annotated[LocalFolder, _about('folder for windows and results as JSON lines; "": none')] = ""
 
 
 class SkewConfig(Section, frozen=True):
     """Straggler detection."""
 
     max_ms: Annotated[
-        float, Meta(ge=0.001, le=60_000, description="a rank that is later than this is a straggler, milliseconds")
+        float, _about("a rank that is later than this is a straggler, milliseconds", ge=0.001, le=60_000)
     ] = 10.0
 
 
 class HealthConfig(Section, frozen=True):
     """Limits of health findings. DCGM: limit of NVIDIA DCGM's health checks; default: chosen by gconsole."""
 
-    window_s: Annotated[
-        float, Meta(ge=3, le=3600, description="window of shares, averages and rates, seconds (default)")
-    ] = 60.0
+    window_s: Annotated[float, _about("window of shares, averages and rates, seconds (default)", ge=3, le=3600)] = 60.0
     clear_s: Annotated[
-        float,
-        Meta(
-            ge=0, le=3600, description="a finding clears when its condition was false for this long, seconds (default)"
-        ),
+        float, _about("a finding clears when its condition was false for this long, seconds (default)", ge=0, le=3600)
     ] = 15.0
-    busy_pct: Annotated[
-        float, Meta(ge=1, le=100, description="a GPU with this utilisation or more is busy (default)")
-    ] = 50.0
+    busy_pct: Annotated[float, _about("a GPU with this utilisation or more is busy (default)", ge=1, le=100)] = 50.0
     throttle_share_pct: Annotated[
-        float, Meta(ge=0.1, le=100, description="max. share of busy time throttled by heat or hardware (default)")
+        float, _about("max. share of busy time throttled by heat or hardware (default)", ge=0.1, le=100)
     ] = 10.0
     xid_s: Annotated[
-        float,
-        Meta(ge=1, le=604_800, description="an XID that needs no reset is reported for this long, seconds (default)"),
+        float, _about("an XID that needs no reset is reported for this long, seconds (default)", ge=1, le=604_800)
     ] = 3600.0
     ecc_corrected_per_min: Annotated[
-        float, Meta(ge=0, le=1e9, description="max. corrected memory errors of a GPU per minute (DCGM: provisional)")
+        float, _about("max. corrected memory errors of a GPU per minute (DCGM: provisional)", ge=0, le=1e9)
     ] = 10.0
-    pcie_replays_per_min: Annotated[
-        float, Meta(ge=0, le=1e9, description="max. PCIe replays of a GPU per minute (DCGM)")
-    ] = 8.0
+    pcie_replays_per_min: Annotated[float, _about("max. PCIe replays of a GPU per minute (DCGM)", ge=0, le=1e9)] = 8.0
     nvlink_crc_per_s: Annotated[
-        float, Meta(ge=0, le=1e9, description="max. NVLink CRC errors of a GPU per second; replays: none (DCGM)")
+        float, _about("max. NVLink CRC errors of a GPU per second; replays: none (DCGM)", ge=0, le=1e9)
     ] = 100.0
     nic_errors_per_min: Annotated[
-        float, Meta(ge=0, le=1e9, description="max. errors of one type of a network port per minute (default)")
+        float, _about("max. errors of one type of a network port per minute (default)", ge=0, le=1e9)
     ] = 10.0
     memory_imbalance_pct: Annotated[
-        float,
-        Meta(ge=1, le=100, description="max. excess of a rank's peak GPU memory, % of the GPU's memory (default)"),
+        float, _about("max. excess of a rank's peak GPU memory, % of the GPU's memory (default)", ge=1, le=100)
     ] = 15.0
     straggler_clock_pct: Annotated[
-        float, Meta(ge=0.1, le=100, description="max. deficit of a GPU's clock against its peers in a job (default)")
+        float, _about("max. deficit of a GPU's clock against its peers in a job (default)", ge=0.1, le=100)
     ] = 8.0
     straggler_power_pct: Annotated[
-        float, Meta(ge=1, le=100, description="max. difference of a GPU's power from its peers in a job (default)")
+        float, _about("max. difference of a GPU's power from its peers in a job (default)", ge=1, le=100)
     ] = 30.0
-    peers: Annotated[int, Meta(ge=3, le=100_000, description="min. number of ranks to compare (default)")] = 4
+    peers: Annotated[int, _about("min. number of ranks to compare (default)", ge=3, le=100_000)] = 4
 
 
 class RunConfig(Section, frozen=True):
     """Defaults of the options of `gconsole run`."""
 
-    select: Annotated[
-        Line | None, Meta(description="select only among these nodes; unset: any", extra={"example": "node[01-04]"})
-    ] = None
+    select: Annotated[Line | None, _about("select only among these nodes; unset: any", example="node[01-04]")] = None
     nodes: Annotated[
         Annotated[int, Meta(ge=1, le=16_384)] | None,
-        Meta(description="number of nodes; unset: all of select, else one", extra={"example": 2}),
+        _about("number of nodes; unset: all of select, else one", example=2),
     ] = None
     gpus_per_node: Annotated[
         Annotated[int, Meta(ge=0, le=1024)] | None,
-        Meta(description="0: CPU job; unset: the largest number of any node", extra={"example": 8}),
+        _about("0: CPU job; unset: the largest number of any node", example=8),
     ] = None
     procs_per_node: Annotated[
-        Annotated[int, Meta(ge=1, le=1024)] | None,
-        Meta(description="ranks per node; unset: one per GPU", extra={"example": 8}),
+        Annotated[int, Meta(ge=1, le=1024)] | None, _about("ranks per node; unset: one per GPU", example=8)
     ] = None
     launcher: Annotated[
         Literal["torchrun", "accelerate", "env"],
-        Meta(description="how ranks are started; env: each directly, with RANK, WORLD_SIZE etc. set"),
+        _about("how ranks are started; env: each directly, with RANK, WORLD_SIZE etc. set"),
     ] = "torchrun"
     workdir: Annotated[
-        Line | None,
-        Meta(description="working folder on the nodes; unset: the home folder", extra={"example": "~/train"}),
+        Line | None, _about("working folder on the nodes; unset: the home folder", example="~/train")
     ] = None
 
 
 class NodeEntry(Section, frozen=True):
     """One [[nodes]] entry; it also accepts every key of [ssh] and [agent] that is not global."""
 
-    hosts: Annotated[
-        str, Meta(description="names: node[001-064,071], @group, user@host:port, a,b", extra={"example": "node[01-04]"})
-    ]
-    address: Annotated[
-        Host | None,
-        Meta(description="address of the single host of this entry", extra={"example": "10.1.2.3"}),
-    ] = None
+    hosts: Annotated[str, _about("names: node[001-064,071], @group, user@host:port, a,b", example="node[01-04]")]
+    address: Annotated[Host | None, _about("address of the single host of this entry", example="10.1.2.3")] = None
     process_filter: Annotated[
-        Filter | None,
-        Meta(description="only processes with this environment variable", extra={"example": "env:TEAM=llm"}),
+        Filter | None, _about("only processes with this environment variable", example="env:TEAM=llm")
     ] = None
-    tags: Annotated[tuple[Tag, ...], Meta(description="tags for filters", extra={"example": ["rack3"]})] = ()
+    tags: Annotated[tuple[Tag, ...], _about("tags for filters", example=["rack3"])] = ()
