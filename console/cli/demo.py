@@ -67,12 +67,12 @@ def demo(
         with demo_cluster(nodes, ranks, gpus, hang or "") as cluster:
             config = load(str(cluster.hosts), environ={})
             if not batch:
-                return _tui(config, cluster.strike if hang else None)
+                return _tui(config, cluster.trigger_hang if hang else None)
             from .live import run_batch
 
             async def before() -> None:
                 if hang:
-                    cluster.strike()
+                    cluster.trigger_hang()
 
             return run_batch(config, for_s=for_s or 0.0, output=output, order=order, before=before)
     except DemoError as error:
@@ -80,14 +80,14 @@ def demo(
         return EXIT_NOTHING
 
 
-def _tui(config: Config, strike: Callable[[], None] | None) -> int:
+def _tui(config: Config, trigger_hang: Callable[[], None] | None) -> int:
     from .live import run_tui
 
-    if strike is None:
+    if trigger_hang is None:
         return run_tui(config, remember=False)
-    striking = threading.Timer(HANG_AFTER_S, strike)
-    striking.start()
+    timer = threading.Timer(HANG_AFTER_S, trigger_hang)
+    timer.start()
     try:
         return run_tui(config, remember=False)
     finally:
-        striking.cancel()
+        timer.cancel()

@@ -1,8 +1,8 @@
-"""A cluster on this machine, embedded: SSH servers on loopback, throw-away keys, the real agent, a real job.
+"""A cluster on this machine: SSH servers on loopback, temporary keys, the real agent, a real job.
 
-`demo_cluster` is all that the rest of the program sees. Everything else happens in a process of its own (`cluster`), so
-that the console's event loop is not disturbed and nothing outlives the console, however that ends: `server` is the SSH
-server of one node, `job` launches the ranks, `ring` is the program that they run.
+`demo_cluster` is the interface. The rest runs in a process of its own (`cluster`), so that it neither delays the
+console's event loop nor outlives the console: `server` is the SSH server of one node, `job` launches the ranks, `ring`
+is the program that they run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-#: From the start of the cluster's process until all its servers listen; a second is usual.
+#: Seconds. Timeout from the start of the cluster's process until all its servers listen; usually 1 s.
 START_S = 30.0
-#: From the end of its input until it is gone; a tenth of a second is usual.
+#: Seconds. Timeout from the end of its input until it exits; usually 0.1 s.
 STOP_S = 10.0
 
 
 class DemoError(Exception):
-    """The demo could not start; the text says what happened."""
+    """The demo could not start; the text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -33,36 +33,36 @@ class Demo:
     """A running cluster; `hosts` is the hosts.toml that lists its nodes."""
 
     hosts: Path
-    strike: Callable[[], None]  # makes the job hang in the way chosen at start
+    trigger_hang: Callable[[], None]  # makes the job hang, in the way chosen at start
 
 
 @contextmanager
 def demo_cluster(nodes: int = 4, ranks: int = 8, gpus: int = 8, hang: str = "") -> Iterator[Demo]:
-    """Nodes that exist, with a job running on them, for as long as the block lasts.
+    """A cluster with a running job, until the block ends.
 
-    `ranks` in total, `gpus` (simulated) per node, `hang` one of `ring.HANGS` or "". After the block no process and no
-    file is left; the same holds when this process is killed. Raises DemoError where this machine cannot do it.
+    `ranks` in total, `gpus` (simulated) per node, `hang` one of `ring.HANGS` or "". No process and no file is left
+    after the block, nor if this process is killed. Raises DemoError if this machine cannot run it.
     """
     if sys.platform != "linux":
         raise DemoError("the demo's nodes are this machine, and a node must be Linux; try it in a container or a VM")
-    with tempfile.TemporaryFile("w+", errors="replace") as errors:  # has no name, so nothing is left of it
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:  # without a name: nothing to remove
         cluster = subprocess.Popen(
             [sys.executable, "-P", "-m", f"{__name__}.cluster", str(nodes), str(ranks), str(gpus), hang],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-            start_new_session=True,  # Ctrl-C in the terminal is meant for the console alone
+            start_new_session=True,  # Ctrl-C in the terminal reaches only the console
         )  # fmt: skip
         hosts = None
         try:
             hosts = _hosts_file(cluster, errors)
-            yield Demo(hosts, lambda: _strike(cluster))
+            yield Demo(hosts, lambda: _trigger_hang(cluster))
         finally:
             _end(cluster)
-            if hosts is not None and hosts.parent.exists():  # somebody killed the cluster
+            if hosts is not None and hosts.parent.exists():  # the cluster was killed
                 shutil.rmtree(hosts.parent)
 
 
 def _hosts_file(cluster: subprocess.Popen[str], errors: IO[str]) -> Path:
-    """Wait until the cluster is ready; returns the path of its hosts.toml. Raises DemoError."""
+    """The path of the cluster's hosts.toml, once it is ready. Raises DemoError."""
     assert cluster.stdout is not None
     ready, _, _ = select.select([cluster.stdout], [], [], START_S)
     line = cluster.stdout.readline().strip() if ready else ""
@@ -73,17 +73,17 @@ def _hosts_file(cluster: subprocess.Popen[str], errors: IO[str]) -> Path:
     raise DemoError(f"the demo's SSH servers did not start: {reason[0]}")
 
 
-def _strike(cluster: subprocess.Popen[str]) -> None:
+def _trigger_hang(cluster: subprocess.Popen[str]) -> None:
     assert cluster.stdin is not None
     try:
         cluster.stdin.write("hang\n")
         cluster.stdin.flush()
     except OSError:
-        pass  # somebody killed the cluster; whoever watches it sees that
+        pass  # the cluster was killed; its nodes are shown as lost
 
 
 def _end(cluster: subprocess.Popen[str]) -> None:
-    """Let go of the cluster's input, which ends it, and wait until it has cleaned up."""
+    """Close the cluster's input, which ends it, and wait until it has cleaned up."""
     assert cluster.stdin is not None and cluster.stdout is not None
     cluster.stdin.close()
     try:

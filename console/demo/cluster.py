@@ -1,9 +1,9 @@
-"""The demo's cluster: one process that runs the SSH servers of all nodes, launches the job, and cleans up after both.
+"""The demo's cluster: one process that runs the SSH servers of all nodes, launches the job, and removes both.
 
-`demo_cluster` starts it as `python -m gconsole.demo.cluster NODES RANKS GPUS HANG`, holds its standard input open, and
-reads one line: the path of the hosts.toml to use. A line on the input lets the job hang. When the input ends, for
-whatever reason, so does the cluster: it kills all that it started and removes its folder. Were it killed itself, its
-ranks would end by the kernel's hand, and its agents because their input ends.
+`demo_cluster` starts it as `python -m gconsole.demo.cluster NODES RANKS GPUS HANG`, keeps its standard input open, and
+reads one line: the path of the hosts.toml. A line on the input makes the job hang. When the input ends, the cluster
+kills all its processes and removes its folder. If it is killed itself, the kernel kills its ranks (PR_SET_PDEATHSIG),
+and its agents exit because their input ends.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .job import DemoJob
 if TYPE_CHECKING:
     from .server import NodeServer
 
-#: The variable that tells which node a process belongs to: all nodes of a demo share one process table.
+#: Environment variable that identifies the node of a process: all nodes of a demo share one process table.
 MARK = "GCONSOLE_DEMO_NODE"
-#: What a login on a node inherits of this environment; the rest (a Slurm job's ranks, say) is not the node's.
+#: Variables of this environment that logins on nodes inherit; others, such as those of a Slurm job, are left out.
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
 USER = "demo"
-#: What the calls of ring.py mean: nothing but this tells gconsole, as with any framework that it does not know.
+#: Classes of the calls in ring.py, as for any framework that gconsole has no model of.
 MODELS = (
     r"p2p recv (^|/)ring\.py$",
     r"collective all_reduce|broadcast|send|receive|receive_exactly (^|/)ring\.py$",
@@ -49,18 +49,18 @@ def node_names(nodes: int) -> list[str]:
 
 
 async def run(nodes: int, ranks: int, gpus: int, hang: str) -> None:
-    """Serve until nobody holds our standard input any more."""
-    demo = secrets.token_hex(4)  # two demos on one machine have nodes of the same names
+    """Serve until standard input ends."""
+    demo = secrets.token_hex(4)  # nodes of two demos on one machine have the same names
     marks = [f"{name}-{demo}" for name in node_names(nodes)]
     login = {key: os.environ[key] for key in INHERITED if key in os.environ}
     environments = [{**login, MARK: mark} for mark in marks]
     folder = Path(tempfile.mkdtemp(prefix="gconsole-demo-"))  # 0700
     job = DemoJob(ranks, environments, hang, folder)
-    end = _when_told_to_end(job)
+    end = _watch_input(job)
     servers: list[NodeServer] = []
     try:
         await job.start()
-        import asyncssh  # a quarter of a second, in which the ranks get going
+        import asyncssh  # takes 0.25 s, while the ranks start
 
         from .server import NodeServer
 
@@ -82,8 +82,8 @@ async def run(nodes: int, ranks: int, gpus: int, hang: str) -> None:
             shutil.rmtree(folder)
 
 
-def _when_told_to_end(job: DemoJob) -> asyncio.Event:
-    """Set when standard input ends or a signal asks; what is said there before lets the job hang."""
+def _watch_input(job: DemoJob) -> asyncio.Event:
+    """An event that is set when standard input ends or a signal arrives; input before makes the job hang."""
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -91,7 +91,7 @@ def _when_told_to_end(job: DemoJob) -> asyncio.Event:
 
     def read() -> None:
         if os.read(0, 1024):
-            job.strike()
+            job.trigger_hang()
             return
         loop.remove_reader(0)
         end.set()
@@ -101,7 +101,7 @@ def _when_told_to_end(job: DemoJob) -> asyncio.Event:
 
 
 def _hosts_toml(folder: Path, gpus: int, marks: list[str], ports: list[int]) -> str:
-    """The file a person would have written for these nodes."""
+    """The hosts.toml of these nodes."""
     common = f"""\
 [cluster]
 name = "demo"
@@ -137,7 +137,7 @@ process_filter = {_quoted(f"env:{MARK}={mark}")}
 
 
 def _quoted(text: object) -> str:
-    """A TOML string; JSON's quoting is a subset of it as long as no surrogates are spelled out."""
+    """A TOML string: JSON's quoting without escaped surrogates is a subset of TOML's."""
     return json.dumps(str(text), ensure_ascii=False)
 
 

@@ -1,6 +1,6 @@
-"""What a rank of the demo remembers of its collectives, in a file as PyTorch's Flight Recorder writes it.
+"""Writes a rank's collectives to a file in the format of PyTorch's Flight Recorder.
 
-A program's own part, as `ring.py` is: nothing but the standard library. The figures are real; only torch is not.
+Part of the program `ring.py`: standard library only. The values are measured.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-#: So many of the newest are kept.
+#: Newest operations kept.
 KEPT = 64
 
 
 class FlightRecorder:
-    """Writes anew after each collective; a reader sees a whole file always."""
+    """Replaces the file after each collective, so that a reader always gets a complete one."""
 
     def __init__(self, path: Path, world_size: int) -> None:
         self._path, self._draft = path, path.with_name(path.name + ".new")
@@ -28,7 +28,7 @@ class FlightRecorder:
 
     @contextmanager
     def entered(self, numel: int) -> Iterator[None]:
-        """Around one all_reduce of so many numbers."""
+        """Context of one all_reduce of `numel` numbers."""
         entry: dict[str, Any] = {
             "record_id": self._number, "pg_id": 0, "process_group": ["0", "default_pg"],
             "collective_seq_id": self._number + 1, "op_id": self._number + 1, "profiling_name": "ring:all_reduce",

@@ -1,4 +1,4 @@
-"""The demo's job as a launcher sees it: which rank runs where, their start, their end."""
+"""Launcher of the demo's job: placement, start and end of its ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("ring.py")
 
 @dataclass(frozen=True)
 class RankPlacement:
-    """Where one rank runs. `node` counts from 0."""
+    """Node and local rank of one rank; `node` counts from 0."""
 
     rank: int
     node: int
@@ -28,7 +28,7 @@ class RankPlacement:
 
 
 def places(nodes: int, ranks: int) -> list[RankPlacement]:
-    """Ranks in blocks over the nodes, as launchers place them; if uneven, the first nodes have one more."""
+    """Ranks in blocks over the nodes, as launchers place them; if uneven, the first nodes get one more."""
     placements: list[RankPlacement] = []
     for node in range(nodes):
         size = ranks // nodes + (node < ranks % nodes)
@@ -39,15 +39,15 @@ def places(nodes: int, ranks: int) -> list[RankPlacement]:
 
 
 class DemoJob:
-    """The processes of all ranks. `environments` are those of the nodes' own processes, in order."""
+    """The processes of all ranks. `environments`: of the nodes, in order."""
 
     def __init__(
         self, ranks: int, environments: Sequence[Mapping[str, str]], hang: str = "", dumps: Path | None = None
     ) -> None:
-        """`hang`: kind of hang in ring.py that `strike` triggers; "" for none.
+        """`hang`: kind of hang in ring.py that `trigger_hang` triggers; "" for none.
 
-        In the folder `dumps` each rank keeps what it remembers of its collectives; a job that will hang remembers
-        nothing: it shows what is found out without.
+        Each rank writes its collectives to the folder `dumps`, except in a job that will hang, which shows the
+        diagnosis without them.
         """
         self._places = places(len(environments), ranks)
         self._environments = environments
@@ -56,7 +56,7 @@ class DemoJob:
         self._processes: list[asyncio.subprocess.Process] = []
 
     async def start(self) -> None:
-        """Start every rank. Call on the main thread: a rank dies with the thread that made it."""
+        """Start every rank. Call it on the main thread: PR_SET_PDEATHSIG kills a rank with its starting thread."""
         with contextlib.ExitStack() as ours:
             listeners = [ours.enter_context(_listener()) for _ in self._places]
             ports = [listener.getsockname()[1] for listener in listeners]
@@ -72,14 +72,14 @@ class DemoJob:
                     )
                 )  # fmt: skip
 
-    def strike(self) -> None:
-        """Let the hang set in, in the next step of all ranks."""
+    def trigger_hang(self) -> None:
+        """Make the job hang in its next step."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGUSR1)
 
     async def stop(self) -> None:
-        """End every rank, also a stopped one, and wait until the last is gone."""
+        """Kill every rank, also a stopped one, and wait for them."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -93,7 +93,7 @@ def _listener() -> socket.socket:
 
 
 def _environment(place: RankPlacement, ports: Sequence[int], listener: int, token: str) -> dict[str, str]:
-    """What torchrun would set, and what ring.py wants beside it."""
+    """The variables that torchrun sets, and those of ring.py."""
     return {
         "RANK": str(place.rank),
         "WORLD_SIZE": str(len(ports)),

@@ -1,15 +1,15 @@
 """The job of `gconsole demo`: each rank fits the same weights to noisy data and averages its gradient around a ring.
 
-Plain Python and nothing else, so that it runs anywhere; small steps and long pauses, so that it costs next to nothing.
-It is a program of its own (`python ring.py`), configured as torchrun would: RANK and WORLD_SIZE in the environment. Its
-launcher also gives it RING_LISTENER (the number of an inherited listening socket), RING_PORTS (the port of every rank's
-socket, in order), RING_TOKEN (what neighbours of this job say to each other) and RING_LAUNCHER (the launcher's pid).
-With TORCH_FR_DUMP_TEMP_FILE each rank keeps there what it remembers of its collectives (`recorder`).
-All sockets listen before the first rank runs, so a rank that starts late is waited for and no port is ever guessed.
+Standard library only, so that it runs anywhere; small steps and long pauses, so that it uses little CPU. It is a
+program of its own (`python ring.py`), configured as by torchrun: RANK and WORLD_SIZE in the environment. Its launcher
+also sets RING_LISTENER (descriptor of an inherited listening socket), RING_PORTS (the port of every rank's socket, in
+order), RING_TOKEN (authenticates neighbours of this job) and RING_LAUNCHER (the launcher's pid). With
+TORCH_FR_DUMP_TEMP_FILE each rank writes its collectives there (`flight_recorder`).
+All sockets listen before the first rank runs, so that a rank that starts late is waited for.
 
-With RING_HANG (one of `HANGS`) SIGUSR1 makes the job hang in that way, to show what a console makes of it: `CULPRIT`
-misbehaves from the next step on, in `cycle` all ranks do. The ranks then wait for each other for ever, also for one
-that is dead, as a job on GPUs does.
+With RING_HANG (one of `HANGS`) SIGUSR1 makes the job hang in that way: `CULPRIT` misbehaves from the next step on, in
+`cycle` all ranks do. The ranks then wait for each other without a timeout, also for one that is dead, as a job on GPUs
+does.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ elif TYPE_CHECKING:
     from .flight_recorder import FlightRecorder
 
 WEIGHTS = 48
-#: Computing takes this long, seconds; with the exchange it makes about four steps a second.
+#: Seconds of computing per step; with the exchange about four steps a second.
 COMPUTE_S = 0.23
 LEARNING_RATE = 0.05
-#: A neighbour says who it is at once; a stranger that found the port by chance is not waited for longer, seconds.
+#: Seconds. Time limit for the token of a connection: a neighbour sends it at once, a port scanner never.
 HELLO_S = 2.0
 HANGS = ("absent", "dataloader", "stopped", "dead", "lock", "order", "cycle")
-#: Not the first rank: whoever names that by habit would be right by chance.
+#: Not the first rank, which a wrong analysis might name by default.
 CULPRIT = 1
 FOR_EVER_S = 86_400.0
-#: What a message is about; one about something else than what is waited for is kept for later.
+#: Types of messages; one of another type than the awaited is dropped.
 REDUCE, BROADCAST = 0, 1
 
 # From <sys/prctl.h>
@@ -53,12 +53,12 @@ PR_SET_PTRACER_ANY = ctypes.c_ulong(-1).value
 
 
 class Ring:
-    """The connections of one rank: it hears from its `left` neighbour and speaks to its `right` one."""
+    """The connections of one rank: it receives from its `left` neighbour and sends to its `right` one."""
 
     def __init__(
         self, rank: int, world_size: int, left: socket.socket, right: socket.socket, patient: bool = False
     ) -> None:
-        """`patient`: a neighbour that is gone is waited for."""
+        """`patient`: wait for a neighbour that is gone instead of failing."""
         self.rank = rank
         self.world_size = world_size
         self.left = left
@@ -68,8 +68,8 @@ class Ring:
     def all_reduce(self, values: list[float]) -> list[float]:
         """The sums of `values` over all ranks, element by element; every rank gets the same bits.
 
-        Each piece goes around once and is added to, then goes around again as it is. `values` must be small: a piece
-        has to fit into a socket's buffer (128 KiB and more), because every rank speaks before it listens.
+        Each piece goes around once and is added to, then goes around again unchanged. `values` must be small: a piece
+        has to fit into a socket's buffer (128 KiB and more), because every rank sends before it receives.
         """
         pieces = [values[piece :: self.world_size] for piece in range(self.world_size)]
         for hop in range(self.world_size - 1):
@@ -85,7 +85,7 @@ class Ring:
         return sums
 
     def broadcast(self) -> list[float]:
-        """What the first rank hands around the ring. Only a rank that is out of order calls it."""
+        """Receive a broadcast of the first rank. Only a rank that calls collectives in the wrong order does."""
         return self.receive(BROADCAST)
 
     def recv(self, src: int) -> list[float]:
@@ -94,7 +94,7 @@ class Ring:
         return self.receive()
 
     def send(self, numbers: list[float], about: int = REDUCE) -> None:
-        """Hand some numbers to the right neighbour."""
+        """Send numbers to the right neighbour."""
         try:
             self.right.sendall(struct.pack(f"!BI{len(numbers)}d", about, len(numbers), *numbers))
         except ConnectionError:
@@ -102,7 +102,7 @@ class Ring:
                 raise
 
     def receive(self, about: int = REDUCE) -> list[float]:
-        """Wait for the numbers that the left neighbour hands over; those about something else are passed by."""
+        """Wait for a message of this type from the left neighbour and return its numbers; others are dropped."""
         while True:
             try:
                 kind, count = struct.unpack("!BI", receive_exactly(self.left, 5))
@@ -117,7 +117,7 @@ class Ring:
 
 
 def receive_exactly(connection: socket.socket, count: int) -> bytes:
-    """`count` bytes of a connection. Raises ConnectionError where it ends before."""
+    """`count` bytes of a connection. Raises ConnectionError if it ends before."""
     data = b""
     while len(data) < count:
         more = connection.recv(count - len(data))
@@ -130,7 +130,7 @@ def receive_exactly(connection: socket.socket, count: int) -> bytes:
 def join(rank: int, ports: list[int], listener: socket.socket, token: bytes, patient: bool = False) -> Ring:
     """Connect to the right neighbour, wait for the left one."""
     if len(ports) == 1:
-        return Ring(rank, 1, listener, listener)  # alone: it never speaks
+        return Ring(rank, 1, listener, listener)  # alone: nothing is sent
     right = socket.create_connection(("127.0.0.1", ports[(rank + 1) % len(ports)]))
     right.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     right.sendall(token)
@@ -139,7 +139,7 @@ def join(rank: int, ports: list[int], listener: socket.socket, token: bytes, pat
 
 
 def wait_for_neighbour(listener: socket.socket, token: bytes) -> socket.socket:
-    """The first connection that knows this job's token; whoever else connects is sent away."""
+    """The first connection that sends this job's token; others are closed."""
     while True:
         connection, _ = listener.accept()
         connection.settimeout(HELLO_S)
@@ -148,19 +148,19 @@ def wait_for_neighbour(listener: socket.socket, token: bytes) -> socket.socket:
                 connection.settimeout(None)
                 return connection
         except (ConnectionError, TimeoutError):
-            pass  # a stranger: closed below like one that said something wrong
+            pass  # closed below, like one with a wrong token
         connection.close()
 
 
 def compute(weights: list[float], target: list[float], noise: random.Random) -> tuple[float, list[float]]:
-    """Loss and gradient of one batch; the pause stands for the work of a GPU."""
+    """Loss and gradient of one batch; the pause simulates the work of a GPU."""
     time.sleep(COMPUTE_S * noise.uniform(0.9, 1.1))
     gradient = [weight - wanted + noise.gauss(0, 0.1) for weight, wanted in zip(weights, target, strict=True)]
     return sum(g * g for g in gradient) / len(gradient), gradient
 
 
 def train(ring: Ring, hang: InjectedHang, recorder: FlightRecorder | None) -> None:
-    """Step until somebody ends the process, or the hang sets in: in the same step on every rank."""
+    """Step until the process is ended, or until the hang, which begins in the same step on every rank."""
     noise = random.Random(ring.rank)
     target = [random.Random(index).uniform(-1, 1) for index in range(WEIGHTS)]
     weights = [0.0] * WEIGHTS
@@ -178,7 +178,7 @@ def train(ring: Ring, hang: InjectedHang, recorder: FlightRecorder | None) -> No
 
 
 class InjectedHang:
-    """The way this rank hangs once armed by SIGUSR1."""
+    """How this rank hangs once armed by SIGUSR1."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # of HANGS, or "" for a job that never hangs
@@ -207,12 +207,12 @@ class InjectedHang:
 
 
 def wait_for_schedule() -> None:
-    """Sleep as one that polls a service nobody runs."""
+    """Sleep, as if polling a service that is not running."""
     time.sleep(FOR_EVER_S)
 
 
 def next_batch() -> bytes:
-    """Wait for a worker process that loads data."""
+    """Wait for data of a worker process."""
     environment = {**os.environ, "RING_LOADER": "1", "RING_LAUNCHER": str(os.getpid())}
     argv = [sys.executable, __file__]
     with subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as worker:
@@ -221,7 +221,7 @@ def next_batch() -> bytes:
 
 
 def load_shard() -> None:
-    """What the worker does: read from a storage that does not answer."""
+    """The worker: read from a storage that does not respond."""
     time.sleep(FOR_EVER_S)
 
 
@@ -233,24 +233,24 @@ def save_metrics() -> None:
 
 
 def end_with(launcher: int) -> None:
-    """Let the kernel kill this process when its launcher is gone, however that ends."""
+    """Make the kernel kill this process when its launcher has ended."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher:  # it went before the kernel knew
+    if os.getppid() != launcher:  # it ended before the call
         sys.exit("ring.py: launcher has exited")
 
 
 def allow_tracing() -> None:
-    """Let py-spy of the same user read this process under ptrace_scope 1; without Yama there is nothing to allow."""
+    """Allow py-spy of the same user to read this process under ptrace_scope 1 (Yama)."""
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY)
 
 
 def prctl(option: int, value: int) -> None:
-    """prctl(2); its answer is ignored, for the kernels that do not know an option do without it."""
+    """prctl(2); errors are ignored: kernels without an option do not need it."""
     ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
 
 
 def main() -> None:
-    """One rank, from its environment."""
+    """Run one rank, as its environment defines."""
     end_with(int(os.environ["RING_LAUNCHER"]))
     allow_tracing()
     if os.environ.get("RING_LOADER"):

@@ -1,4 +1,4 @@
-"""The SSH server of one demo node: one key may log in, every command runs as on a node of its own."""
+"""The SSH server of one demo node: accepts one key and runs commands in the node's environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import asyncssh
 
 
 class NodeServer:
-    """Listens on a free port of 127.0.0.1. What it starts carries `environment` and ends with its connection."""
+    """Listens on a free port of 127.0.0.1. Commands run with `environment` and end with their connection."""
 
     def __init__(self, client_key: asyncssh.SSHKey, environment: Mapping[str, str]) -> None:
         self._host_key = asyncssh.generate_private_key("ssh-ed25519")
@@ -42,17 +42,17 @@ class NodeServer:
     @property
     def port(self) -> int:
         """Port of the server, after `start`."""
-        assert self._acceptor is not None, "a port is known after start"
+        assert self._acceptor is not None, "the port exists after start"
         port: int = self._acceptor.get_port()
         return port
 
     @property
     def known_hosts_line(self) -> str:
-        """How a known_hosts file names this server."""
+        """The line of this server in known_hosts."""
         return f"[127.0.0.1]:{self.port} {self._host_key.export_public_key('openssh').decode().strip()}\n"
 
     async def stop(self) -> None:
-        """Take no more connections, close those there are, wait until what ran on them is gone."""
+        """Stop listening, close all connections, and wait until their commands have ended."""
         if self._acceptor is not None:
             self._acceptor.close()
         for connection in list(self._connections):
@@ -60,7 +60,7 @@ class NodeServer:
         await asyncio.gather(*self._sessions)
 
     async def _serve(self, channel: asyncssh.SSHServerProcess[bytes]) -> None:
-        """Run one command on its channel; its whole process group ends with whichever of the two ends first."""
+        """Run one command on its channel; when either ends, the process group is killed."""
         session = asyncio.current_task()
         assert session is not None
         self._sessions.add(session)
@@ -79,7 +79,7 @@ class NodeServer:
 
 
 class _Login(asyncssh.SSHServer):  # type: ignore[misc]  # asyncssh is Any to mypy, see pyproject.toml
-    """Keeps the list of open connections. Everything else is asyncssh's default: keys only, no forwarding."""
+    """Registers open connections. Otherwise asyncssh's defaults: keys only, no forwarding."""
 
     def __init__(self, connections: set[asyncssh.SSHServerConnection]) -> None:
         self._connections = connections
@@ -93,7 +93,7 @@ class _Login(asyncssh.SSHServer):  # type: ignore[misc]  # asyncssh is Any to my
 
 
 async def _join(channel: asyncssh.SSHServerProcess[bytes], process: asyncio.subprocess.Process) -> None:
-    """Pass bytes both ways until the process has ended and all it said is passed on, or the channel has closed."""
+    """Forward both ways until the process has ended and its output is sent, or the channel has closed."""
     await channel.redirect(process.stdin, process.stdout, process.stderr)
     exited = asyncio.create_task(process.wait())
     closed = asyncio.create_task(channel.wait_closed())
@@ -101,14 +101,14 @@ async def _join(channel: asyncssh.SSHServerProcess[bytes], process: asyncio.subp
     if closed.done():
         exited.cancel()
         return
-    await channel.stdout.drain()  # everything it said, before how it ended
+    await channel.stdout.drain()  # its output precedes its exit status
     await channel.stderr.drain()
-    _say_end(channel, exited.result())
+    _send_exit(channel, exited.result())
     await closed
 
 
-def _say_end(channel: asyncssh.SSHServerProcess[bytes], status: int) -> None:
-    """How the command ended, as sshd tells it: a status, or the name of the signal."""
+def _send_exit(channel: asyncssh.SSHServerProcess[bytes], status: int) -> None:
+    """Send the exit status, or the name of the signal, as sshd does."""
     if status < 0:
         channel.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
     else:
