@@ -150,7 +150,8 @@ class Agent(object):
 
     def run(self, reader: "BinaryIO", sink: "Any") -> None:
         """Serve the only connection this agent will have, then end the process."""
-        threading.Thread(target=self._watch, name="gconsole-watch", daemon=True).start()
+        orphan_s = self.config.get("orphan_s", 15)
+        threading.Thread(target=self.watch, args=(orphan_s,), name="gconsole-watch", daemon=True).start()
         self.connect(sink, None)
         self.serve(reader)
         self.end()
@@ -271,11 +272,8 @@ class Agent(object):
         try:
             self._presence = cache_users.register(self.place, self, self._label)
         except OSError as error:  # a full disk must not prevent sampling
-            self.miss(
-                "cache",
-                "the cache folder cannot be written: %s" % error,
-                "free some disk space, or set [agent] cache_dir",
-            )
+            try_ = "free some disk space, or set [agent] cache_dir"
+            self.miss("cache", "the cache folder cannot be written: %s" % error, try_)
         nvml = self._simulated_nvml()
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
@@ -340,9 +338,8 @@ class Agent(object):
 
     # -- orphan check -----------------------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        """End an agent whose console is gone (a half-open connection gives no end of file)."""
-        orphan_s = self.config.get("orphan_s", 15)
+    def watch(self, limit_s: float) -> None:
+        """End the agent when no frame arrived for `limit_s` (a half-open connection gives no end of file)."""
         while not self.ended.wait(1.0):
-            if time.monotonic() - self.last_received > orphan_s:
+            if time.monotonic() - self.last_received > limit_s:
                 self.end()

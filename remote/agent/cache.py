@@ -137,19 +137,12 @@ class Cache(object):
     @staticmethod
     def _open(path: str, uid: int) -> None:
         check_above(path)
-        try:
-            os.makedirs(path, 0o700)
-        except OSError as error:
-            if error.errno != errno.EEXIST:
-                raise
-        check(path, uid)
-        for name in PARTS:
+        for folder in [path] + [os.path.join(path, name) for name in PARTS]:
             try:
-                os.mkdir(os.path.join(path, name), 0o700)
-            except OSError as error:
-                if error.errno != errno.EEXIST:
-                    raise
-            check(os.path.join(path, name), uid)
+                os.makedirs(folder, 0o700)
+            except FileExistsError:
+                pass  # checked below
+            check(folder, uid)
 
     def folder(self, name: str) -> "str | None":
         """A subfolder of the cache ("code", "run"), or None without a cache."""

@@ -9,7 +9,6 @@ import shutil
 import stat
 
 from ..jobs import job_dir
-from ..jobs import job_dir as job_state
 from . import cache, cache_users
 
 TYPE_CHECKING = False
@@ -80,7 +79,7 @@ def _clean_folder(opened: "_Opened", agent: "Agent", force: bool, answer: "Field
         names = ", ".join(map(repr, foreign[:3]))
         answer["kept"].append(_kept(opened.path, "not a cache of gconsole: it contains %s" % names))
         return
-    jobs = job_state.unfinished(opened.inside, job_dir.identity_of(agent.context))
+    jobs = job_dir.unfinished(opened.inside, job_dir.identity_of(agent.context))
     if jobs:
         why = "jobs are running: %s (stop them with gconsole run stop)" % ", ".join(jobs)
         answer["kept"].append(_kept(opened.path, why))

@@ -5,6 +5,9 @@ import os
 import sys
 import time
 
+from ..clocks import services
+from ..nvml.call import STATES
+from ..proc.procfs import read_number
 from . import commands
 
 TYPE_CHECKING = False
@@ -18,16 +21,6 @@ if TYPE_CHECKING:
     Result = tuple[str, str, str]
 
 OK, WARN, FAIL, INFO = "ok", "warn", "fail", "info"
-
-#: nvml.h: return values of nvmlInit that occur in practice: (text, what to try).
-_NVML = {
-    4: ("no permission", "give the login user access to /dev/nvidia*"),
-    9: ("the NVIDIA driver is not loaded", "modprobe nvidia, or check dmesg"),
-    18: ("driver and library versions differ", "the driver was updated without a reboot; reload it or reboot"),
-    12: ("driver library not found", "install the NVIDIA driver"),
-}
-_STA_UNSYNC = 0x0040  # linux/timex.h
-_TIME_ERROR = 5
 
 
 def examine(agent: "Agent", args: "Fields") -> "list[Fields]":
@@ -74,18 +67,13 @@ def _proc(agent: "Agent") -> "Result":
 def _ptrace(agent: "Agent") -> "Result":
     if os.geteuid() == 0:
         return OK, "root can read any process", ""
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope") as f:
-            scope = int(f.read())
-    except (OSError, ValueError):
+    scope = read_number("/proc/sys/kernel/yama/ptrace_scope")
+    if scope is None:
         return OK, "no Yama: processes of the same user are readable", ""
     if scope == 0:
         return OK, "ptrace_scope 0: processes of the same user are readable", ""
-    return (
-        WARN,
-        "ptrace_scope %d: stacks of running processes are not readable" % scope,
-        'run_as = "sudo"; or sysctl kernel.yama.ptrace_scope=0',
-    )
+    try_ = 'run_as = "sudo"; or sysctl kernel.yama.ptrace_scope=0'
+    return WARN, "ptrace_scope %d: stacks of running processes are not readable" % scope, try_
 
 
 def _sudo(agent: "Agent") -> "Result":
@@ -101,11 +89,8 @@ def _py_spy(agent: "Agent") -> "Result":
     agent.blobs.wait("py-spy", 30.0)
     path = agent.blobs.path("py-spy")
     if path is None:
-        return (
-            FAIL,
-            agent.blobs.problem("py-spy") or "py-spy did not arrive",
-            "see `cache`; on the console: gconsole bundle",
-        )
+        text = agent.blobs.problem("py-spy") or "py-spy did not arrive"
+        return FAIL, text, "see `cache`; on the console: gconsole bundle"
     status, output = commands.run("py_spy_version", 10.0, blob=path)
     if status != 0:
         return FAIL, "does not run on this node: %s" % output, "set [agent] cache_dir to another folder"
@@ -126,7 +111,7 @@ def _nvml(agent: "Agent") -> "Result":
         return INFO, "no NVIDIA driver library", ""
     status = nvml.nvmlInit_v2()
     if status != 0:
-        text, try_ = _NVML.get(status, ("nvmlInit returned %d" % status, "nvidia-smi shows more"))
+        _, text, try_ = STATES.get(status, ("", "nvmlInit returned %d" % status, "nvidia-smi shows more"))
         return FAIL, text, try_
     count = ctypes.c_uint()
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
@@ -135,15 +120,13 @@ def _nvml(agent: "Agent") -> "Result":
 
 
 def _clock(agent: "Agent") -> "Result":
-    """Whether the kernel's clock is synchronised: adjtimex(2), read only (modes = 0)."""
-    words = (ctypes.c_long * 64)()  # struct timex is 208 bytes on 64-bit Linux; modes is its first int
-    state = ctypes.CDLL(None).adjtimex(ctypes.byref(words))
-    if state < 0:
+    """Whether the kernel's clock is synchronised."""
+    state = services.read_kernel_clock()
+    if state is None:
         return INFO, "not reported by the kernel", ""
-    max_error_us, status = words[3], words[5] & 0xFFFFFFFF
-    if state == _TIME_ERROR or status & _STA_UNSYNC:
+    if not state.synced:
         return WARN, "clock not synchronised (adjtimex)", "start chrony, ntpd or ptp4l"
-    return OK, "clock synchronised (adjtimex), max error %d ms" % max(1, max_error_us // 1000), ""
+    return OK, "clock synchronised (adjtimex), max error %d ms" % max(1, state.max_error_ns // 1000000), ""
 
 
 def _buffer(agent: "Agent") -> "Result":

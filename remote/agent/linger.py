@@ -4,7 +4,6 @@ The socket is in the cache's `run` folder (0700), named after the console, so th
 connections of the same uid are accepted (SO_PEERCRED).
 """
 
-import errno
 import fcntl
 import os
 import socket
@@ -32,12 +31,7 @@ class AgentNotResponding(Exception):
     """The process behind the socket does not respond."""
 
 
-def attach(
-    stdin: "BufferedReader",
-    start: "Fields",
-    place: "Cache",
-    make_agent: "Callable[[], Agent]",
-) -> None:
+def attach(stdin: "BufferedReader", start: "Fields", place: "Cache", make_agent: "Callable[[], Agent]") -> None:
     """Connect this channel to the lingering agent of this console; start one if there is none. Does not return.
 
     `make_agent` is called in the process of a new agent.
@@ -73,42 +67,44 @@ def _own_folder(console: str) -> str:
     folder = "/tmp/gconsole-%d-%s" % (os.geteuid(), console)
     try:
         os.mkdir(folder, 0o700)
-    except OSError as error:
-        if error.errno != errno.EEXIST:
-            raise
+    except FileExistsError:
+        pass  # checked below
     cache.check(folder, os.geteuid())
     return folder
 
 
 def describe(path: str, timeout_s: float = DESCRIBE_TIMEOUT_S) -> "Fields | None":
     """The description of the agent behind a socket, or None if there is none. Raises AgentNotResponding."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(timeout_s)
     try:
-        connection.connect(path)
-        connection.sendall(wire.encode({"who": True}))
-        return wire.decode(connection.makefile("rb").readline(wire.MAX_LINE))
+        with _send(path, {"who": True}, timeout_s) as connection:
+            return wire.decode(connection.makefile("rb").readline(wire.MAX_LINE))
     except socket.timeout:
         raise AgentNotResponding()
     except (OSError, wire.BadFrame):
         return None
-    finally:
-        connection.close()
 
 
 def request_stop(path: str) -> bool:
     """Send a stop request to the agent behind a socket; True if it was received."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(2.0)
     try:
-        connection.connect(path)
-        connection.sendall(wire.encode({"stop": True}))
-        connection.recv(1)  # closed when the agent ends
-        return True
+        with _send(path, {"stop": True}, 2.0) as connection:
+            connection.recv(1)  # closed when the agent ends
+            return True
     except OSError:
         return False
-    finally:
+
+
+def _send(path: str, frame: "Fields", timeout_s: float) -> "socket.socket":
+    """A connection to the socket at `path` on which a frame was sent. Raises OSError."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(path)
+        connection.sendall(wire.encode(frame))
+    except OSError:
         connection.close()
+        raise
+    return connection
 
 
 def _connect(path: str, bundle: str) -> "socket.socket | None":
@@ -129,11 +125,7 @@ def _connect(path: str, bundle: str) -> "socket.socket | None":
 
 
 def _listen(path: str) -> "socket.socket":
-    try:
-        os.unlink(path)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
+    _remove(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
     os.chmod(path, 0o600)
@@ -163,7 +155,7 @@ def _serve_forever(agent: "Agent", listener: "socket.socket", path: str, own_fol
             os.rmdir(own_folder)
 
     agent.farewell = farewell
-    threading.Thread(target=_watch, args=(agent,), name="gconsole-watch", daemon=True).start()
+    threading.Thread(target=agent.watch, args=(agent.linger_s,), name="gconsole-watch", daemon=True).start()
     while True:
         connection, _ = listener.accept()
         if _uid_of_peer(connection) not in (os.geteuid(), 0):
@@ -231,13 +223,6 @@ class _Sink(object):
         self._connection.close()
 
 
-def _watch(agent: "Agent") -> None:
-    """End the agent when no frame arrived for `linger_s`."""
-    while not agent.ended.wait(1.0):
-        if time.monotonic() - agent.last_received > agent.linger_s:
-            agent.end()
-
-
 def _relay(stdin: "BufferedReader", peer: "socket.socket", orphan_s: float) -> "NoReturn":
     """Copy both ways until either side closes or the console is silent for `orphan_s`; then end this process."""
     last_received = [time.monotonic()]
@@ -280,6 +265,5 @@ def _remove(*paths: str) -> None:
     for path in paths:
         try:
             os.unlink(path)
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                raise
+        except FileNotFoundError:
+            continue

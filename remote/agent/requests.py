@@ -10,7 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..clocks.commands import ProbeService
     from ..samplers.base import Fields
     from .agent import Agent
 
@@ -90,31 +89,26 @@ def _clean(agent: "Agent", args: "Fields") -> "Fields":
     return clean.clean(agent, args)
 
 
-def _clock(agent: "Agent", args: "Fields", ask: "Callable[[ProbeService, Fields], Any]") -> "Any":
-    """Send a request to the probe service, which is created by the first one."""
-    began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # importing is a cost of probing, too
-    from ..clocks import commands, peers
-    from ..clocks import commands as clock_commands
+def _clock(name: str) -> "Callable[[Agent, Fields], Any]":
+    """A request to the probe service, which is created by the first one."""
 
-    with _opening:
-        if agent.clocks is None:
-            agent.clocks = clock_commands.ProbeService(agent)
-    try:
-        answer = ask(agent.clocks, args)
-        agent.clocks.add_cost(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began, 0)
-        return answer
-    except (commands.BadProbePlan, peers.BadPeer) as error:
-        raise RequestError("bad_request", str(error), _SAME_VERSION)
-    except Unavailable as error:
-        raise RequestError(error.name, error.text, error.try_)
+    def answer(agent: "Agent", args: "Fields") -> "Any":
+        began = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)  # importing is a cost of probing, too
+        from ..clocks import commands
 
+        with _opening:
+            if agent.clocks is None:
+                agent.clocks = commands.ProbeService(agent)
+        try:
+            reply = getattr(agent.clocks, name)(args)
+            agent.clocks.add_cost(time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began, 0)
+            return reply
+        except (commands.BadProbePlan, commands.BadPeer) as error:
+            raise RequestError("bad_request", str(error), _SAME_VERSION)
+        except Unavailable as error:
+            raise RequestError(error.name, error.text, error.try_)
 
-def _clock_listen(agent: "Agent", args: "Fields") -> "Any":
-    return _clock(agent, args, lambda service, args: service.listen(args))
-
-
-def _clock_probe(agent: "Agent", args: "Fields") -> "Any":
-    return _clock(agent, args, lambda service, args: service.probe(args))
+    return answer
 
 
 def _clock_stop(agent: "Agent", args: "Fields") -> "Fields":
@@ -144,8 +138,8 @@ def _job(name: str, module: str = "requests") -> "Callable[[Agent, Fields], Any]
 VERBS = {
     "capture": _capture,
     "clean": _clean,
-    "clock_listen": _clock_listen,
-    "clock_probe": _clock_probe,
+    "clock_listen": _clock("listen"),
+    "clock_probe": _clock("probe"),
     "clock_stop": _clock_stop,
     "doctor": _doctor,
     "job_begin": _job("begin"),

@@ -14,8 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
-    from .commands import ProbePlan
-    from .peers import Peer
+    from .commands import Peer, ProbePlan
     from .udp_socket import ProbeSocket
 
     Post = Callable[[list[tuple[str, dict[str, Any]]]], int]  # queues records, returns their bytes

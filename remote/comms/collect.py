@@ -11,7 +11,7 @@ import time
 from ..clocks import stamps
 from ..proc.environ import EnvironReader
 from ..proc.procfs import GONE
-from . import flight_recorder, flight_recorder_files, nccl_log, nccl_ras, worker_server
+from . import flight_recorder, flight_recorder_sources, nccl_log, nccl_ras
 from .values import SourceError
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ RANK_TIMEOUT_S = 3.0
 READERS = 2
 #: Records per post.
 _BATCH = 256
-VARIABLES = flight_recorder_files.VARIABLES + nccl_ras.VARIABLES + nccl_log.VARIABLES
+VARIABLES = flight_recorder_sources.VARIABLES + nccl_ras.VARIABLES + nccl_log.VARIABLES
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
@@ -132,13 +132,13 @@ class CollectivesReader(object):
         """Whether the rank's worker server returned a non-empty Flight Recorder dump."""
         began = stamps.realtime_ns()
         try:
-            threads = worker_server.server_threads(self._procfs, rank.pid)
+            threads = flight_recorder_sources.server_threads(self._procfs, rank.pid)
             if not threads:
                 return False
             if self._procfs.stat(rank.pid).state in "Tt":
                 raise SourceError("timed_out", "the rank is stopped, so its worker server cannot respond")
-            listener = worker_server.find_socket(self._procfs, rank.pid, threads)
-            data = worker_server.read_dumps(self._procfs, listener, deadline)
+            listener = flight_recorder_sources.find_socket(self._procfs, rank.pid, threads)
+            data = flight_recorder_sources.read_dumps(self._procfs, listener, deadline)
             dumps = [(flight_recorder.parse(dump, deadline), len(dump)) for dump in data]
         except GONE + (PermissionError,):
             return False
@@ -165,11 +165,11 @@ class CollectivesReader(object):
         try:
             uid = self._procfs.status(rank.pid).uid
             dump = None
-            if self._request.pipe and env.get(flight_recorder_files.PIPE):
-                dump = flight_recorder_files.request_dump(self._procfs, rank.pid, uid, number, env, deadline)
+            if self._request.pipe and env.get(flight_recorder_sources.PIPE):
+                dump = flight_recorder_sources.request_dump(self._procfs, rank.pid, uid, number, env, deadline)
             started = self._started_ns(rank)
-            for path in flight_recorder_files.paths(env, number):
-                dump = dump or flight_recorder_files.read_file(self._procfs, rank.pid, uid, path, started)
+            for path in flight_recorder_sources.paths(env, number):
+                dump = dump or flight_recorder_sources.read_file(self._procfs, rank.pid, uid, path, started)
             if dump is not None:
                 parsed = flight_recorder.parse(dump.data, deadline)
                 took = int((time.monotonic() - began) * 1e9)
@@ -184,12 +184,8 @@ class CollectivesReader(object):
 
     def _started_ns(self, rank: "RankRef") -> "int | None":
         """CLOCK_REALTIME of the rank's start, ns; None if the uptime cannot be read."""
-        try:
-            with open(self._procfs.root + "/uptime", "rb") as f:
-                up_ns = int(float(f.read().split()[0]) * 1e9)
-        except (OSError, ValueError, IndexError):
-            return None
-        return stamps.realtime_ns() - up_ns + rank.start_ticks * _TICK_NS
+        up_s = self._procfs.uptime_s()
+        return None if up_s is None else stamps.realtime_ns() - int(up_s * 1e9) + rank.start_ticks * _TICK_NS
 
     # -- the node ----------------------------------------------------------------------------------------------------
 

@@ -69,16 +69,12 @@ def read_tail(path: str, source: str, uid: "int | None" = None) -> "LogTail":
         raise SourceError(
             "no_permission" if isinstance(error, PermissionError) else "unreadable", "%s: %s" % (path, error.strerror)
         )
-    problem = None
     if source == "inspector":
-        inspector = parse_inspector(data)
-        if inspector.bad:
-            problem = "%d malformed lines in %s" % (inspector.bad, path)
-        return LogTail(source, inspector.entries, size, written, problem)
-    log = parse_log(head + b"\n" + data)
-    if log.unnamed:
-        problem = "%d operations in %s without the Init lines of their communicators" % (log.unnamed, path)
-    return LogTail(source, log.entries, size, written, problem)
+        log, form = parse_inspector(data), "%d malformed lines in %s"
+    else:
+        log = parse_log(head + b"\n" + data)
+        form = "%d operations in %s without the Init lines of their communicators"
+    return LogTail(source, log.entries, size, written, form % (log.bad, path) if log.bad else None)
 
 
 def _ends(path: str, uid: "int | None") -> "tuple[bytes, bytes, int, int]":
@@ -119,16 +115,15 @@ _INIT = re.compile(
 _P2P = ("Send", "Recv")
 
 
-class NcclLog(object):
-    """`entries`: fields of `collective` records plus `host` and `pid`; `unnamed`: those without an `Init` line."""
+class LogEntries(object):
+    """`entries`: fields of `collective` records plus `host` and `pid`; `bad`: number of incomplete ones or lines."""
 
-    def __init__(self, entries: "list[dict[str, Any]]", unnamed: int) -> None:
-        self.entries = entries
-        self.unnamed = unnamed
+    def __init__(self, entries: "list[dict[str, Any]]", bad: int) -> None:
+        self.entries, self.bad = entries, bad
 
 
-def parse_log(data: bytes, limit: int = 4096) -> "NcclLog":
-    """The newest `limit` operations of a log; other lines are ignored."""
+def parse_log(data: bytes, limit: int = 4096) -> "LogEntries":
+    """The newest `limit` operations of a log; `bad` ones have no `Init` line. Other lines are ignored."""
     groups: "Groups" = {}
     launches = []
     for raw in data.splitlines():
@@ -144,7 +139,7 @@ def parse_log(data: bytes, limit: int = 4096) -> "NcclLog":
         if launch:
             launches.append(launch)
     entries = [_log_entry(launch, groups) for launch in launches[-limit:]]
-    return NcclLog(entries, sum(1 for entry in entries if entry["process_group"] is None))
+    return LogEntries(entries, sum(1 for entry in entries if entry["process_group"] is None))
 
 
 def _log_entry(launch: "Match[str]", groups: "Groups") -> "dict[str, Any]":
@@ -176,16 +171,8 @@ def _p2p_name(operation: str, group: "tuple[str, int, int] | None", launch: "Mat
     return "%s %d%s%s" % (operation.lower(), group[1], "->" if operation == "Send" else "<-", peer)
 
 
-class InspectorLog(object):
-    """`entries`: fields of `collective` records plus `host` and `pid`; `bad`: number of malformed lines."""
-
-    def __init__(self, entries: "list[dict[str, Any]]", bad: int) -> None:
-        self.entries = entries
-        self.bad = bad
-
-
-def parse_inspector(data: bytes, limit: int = 4096) -> "InspectorLog":
-    """The newest `limit` operations of a log; a truncated first or last line is ignored."""
+def parse_inspector(data: bytes, limit: int = 4096) -> "LogEntries":
+    """The newest `limit` operations of a log and its malformed lines; a truncated first or last line is ignored."""
     entries, bad = [], 0
     lines = data.splitlines()
     for index, line in enumerate(lines):
@@ -196,7 +183,7 @@ def parse_inspector(data: bytes, limit: int = 4096) -> "InspectorLog":
             entries.append(entry)
         elif 0 < index < len(lines) - 1:
             bad += 1
-    return InspectorLog(entries[-limit:], bad)
+    return LogEntries(entries[-limit:], bad)
 
 
 def _inspector_entry(line: bytes) -> "dict[str, Any] | None":

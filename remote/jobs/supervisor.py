@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 
-from ..proc.procfs import ProcFs
+from ..proc.procfs import ProcFs, read_text
 from . import process_tree
 
 TYPE_CHECKING = False
@@ -86,7 +86,7 @@ def main(folder: str) -> None:
             return
     _write(folder, "supervisor.json", {
         "pid": os.getpid(), "start_ticks": ProcFs().stat(os.getpid()).start_ticks, "started": int(time.time() * 1e9),
-        "boot_id": _text("/proc/sys/kernel/random/boot_id"),
+        "boot_id": read_text("/proc/sys/kernel/random/boot_id"),
     })  # fmt: skip
     first = commands.wait()
     ended = time.time()
@@ -244,7 +244,7 @@ def _oom_kills() -> "dict[str, int | None]":
 
 def _cgroup_oom_kills() -> "int | None":
     """From cgroup v1 if that has the memory controller, else from v2."""
-    lines = [line.split(":", 2) for line in (_text("/proc/self/cgroup") or "").splitlines()]
+    lines = [line.split(":", 2) for line in (read_text("/proc/self/cgroup") or "").splitlines()]
     for _, controllers, path in lines:
         if "memory" in controllers.split(","):
             return _counter("/sys/fs/cgroup/memory%s/memory.oom_control" % path, "oom_kill")
@@ -306,16 +306,8 @@ def _write(folder: str, name: str, value: "Any") -> None:
     os.rename(path + ".draft", path)
 
 
-def _text(path: str) -> "str | None":
-    try:
-        with open(path) as f:
-            return f.read().strip()
-    except OSError:
-        return None
-
-
 def _counter(path: str, name: str) -> "int | None":
-    for line in (_text(path) or "").splitlines():
+    for line in (read_text(path) or "").splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == name and words[1].isdigit():
             return int(words[1])

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 #: Subfolder for files that are still incomplete.
 DRAFTS = ".gconsole-sync"
 _BLOCK = 1 << 20
-_OTHER_WORKDIR = "remove it, or use another --workdir"
 
 
 def compare(agent: "Agent", args: "Fields") -> "Fields":
@@ -58,10 +57,7 @@ def put(agent: "Agent", args: "Fields") -> "Fields":
             raise RequestError("sync_failed", "%s changed while it was copied" % path, "start again")
         os.chmod(draft, args["mode"] & 0o777)
         place = _place(root, path)
-        if os.path.isdir(place) and not os.path.islink(place):
-            raise RequestError(
-                "sync_failed", "%s is a folder on this node" % place, "remove it, or use another --workdir"
-            )
+        _refuse_folder(place)
         os.rename(draft, place)
     except OSError as error:
         raise RequestError("sync_failed", _describe(error))
@@ -103,13 +99,18 @@ def _is_here(place: str, file: "list[Any]") -> bool:
 def _link(place: str, target: str) -> None:
     if os.path.islink(place) and os.readlink(place) == target:
         return
-    if os.path.isdir(place) and not os.path.islink(place):
-        raise RequestError("sync_failed", "%s is a folder on this node" % place, _OTHER_WORKDIR)
+    _refuse_folder(place)
     draft = place + DRAFTS
     if os.path.lexists(draft):
         os.unlink(draft)
     os.symlink(target, draft)
     os.rename(draft, place)
+
+
+def _refuse_folder(place: str) -> None:
+    if os.path.isdir(place) and not os.path.islink(place):
+        text = "%s is a folder on this node" % place
+        raise RequestError("sync_failed", text, "remove it, or use another --workdir")
 
 
 def _has_room(root: str, wanted: int) -> None:

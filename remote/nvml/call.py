@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterable, Sequence
 
 #: nvml.h, nvmlReturn_t: (name of the state, problem, remedy) of the results that nvmlInit is known to return.
-_STATES = {
+STATES = {
     4: (
         "gpu_no_permission",
         "the NVIDIA driver is loaded, but this user has no permission to use it",
@@ -42,7 +42,7 @@ def check_library() -> None:
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError as error:
-        name, text, try_ = _STATES[_NO_LIBRARY]
+        name, text, try_ = STATES[_NO_LIBRARY]
         if "No such file" not in str(error):
             text = "the NVIDIA driver library cannot be loaded: %s" % error
         raise Unavailable(text, try_, name)
@@ -54,8 +54,8 @@ def initialise(nvml: "Any") -> None:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         code = getattr(error, "value", None)
-        if code in _STATES:
-            name, text, try_ = _STATES[code]
+        if code in STATES:
+            name, text, try_ = STATES[code]
             raise Unavailable("%s (NVML: %s)" % (text, error), try_, name)
         raise Unavailable("NVML failed to start: %s" % error, _OTHER_TRY, "gpu_nvml_failed")
 

@@ -2,6 +2,7 @@
 
 import ctypes
 
+from ..proc.pci import kernel_address, numa_node
 from .metrics import memory_info
 
 TYPE_CHECKING = False
@@ -31,7 +32,8 @@ def describe(device: "NvmlDevice", sys: str = "/sys") -> "dict[str, Any]":
     for field, name in _DIRECT:
         info[field] = call((field,), name)
     info["pci_bus_id"] = bus_id(device)
-    info["numa_node"] = _numa_node(info["pci_bus_id"], sys)
+    address = kernel_address(info["pci_bus_id"] or "")
+    info["numa_node"] = numa_node("%s/bus/pci/devices/%s" % (sys, address)) if address else None
     if info["numa_node"] is None:  # NVML reports it only where GPU memory itself is a NUMA node
         info["numa_node"] = call(("numa_node",), "nvmlDeviceGetNumaNodeId")
     info["power_limit_w"] = _watts(call(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit"))
@@ -134,19 +136,6 @@ def pci_address(pci: "Any") -> str:
     """`busId` of an nvmlPciInfo_t as text."""
     address = pci.busId
     return address.decode("ascii", "replace") if isinstance(address, bytes) else str(address)
-
-
-def _numa_node(address: "str | None", sys: str) -> "int | None":
-    """The NUMA node of a PCI device, from sysfs; None if it has none."""
-    if not address:
-        return None
-    domain, _, rest = address.lower().partition(":")
-    try:
-        with open("%s/bus/pci/devices/%s:%s/numa_node" % (sys, domain[-4:], rest)) as f:
-            node = int(f.read())
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None  # -1: a machine without NUMA
 
 
 def _watts(milliwatts: "int | None") -> "float | None":

@@ -1,15 +1,17 @@
-"""Activity of a rank's process since the previous sample: moving, idle, stopped, uninterruptible or zombie."""
+"""State of a process from /proc: activity of a rank since its last sample, and state at one instant for captures."""
 
 import os
 import signal
 import time
 
+from ..clocks import stamps
 from .procfs import GONE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..samplers.base import Fields
     from .procfs import ProcFs, Stat
+
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -94,3 +96,80 @@ def describe_exit(stat: "Stat", readable: bool) -> str:
     except ValueError:
         name = "real-time"
     return "killed by signal %d (%s)%s" % (number, name, ", core dumped" if stat.exit_code & 0x80 else "")
+
+
+#: Names of the system calls that ranks are found waiting in (asm/unistd.h); the others stay numbers.
+_SYSCALLS: "dict[str, dict[int, str]]" = {
+    "x86_64": {
+        0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 23: "select", 35: "nanosleep", 42: "connect",
+        43: "accept", 45: "recvfrom", 44: "sendto", 46: "sendmsg", 47: "recvmsg", 56: "clone", 58: "vfork",
+        61: "wait4", 73: "flock", 74: "fsync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid",
+        257: "openat", 262: "newfstatat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
+        435: "clone3",
+    },
+    "aarch64": {
+        22: "epoll_pwait", 32: "flock", 56: "openat", 63: "read", 64: "write", 67: "pread64", 68: "pwrite64",
+        72: "pselect6", 73: "ppoll", 79: "newfstatat", 82: "fsync", 95: "waitid", 98: "futex", 101: "nanosleep",
+        115: "clock_nanosleep", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
+        212: "recvmsg", 220: "clone", 242: "accept4", 260: "wait4", 435: "clone3",
+    },
+}  # fmt: skip
+
+
+class ProcessState(object):
+    """One process at one instant. `denied`: the kernel does not allow tracing it, so its stack is not readable."""
+
+    __slots__ = ("denied", "looked", "stat", "status", "syscall", "wchan", "written")
+
+    def __init__(self, procfs: "ProcFs", pid: int) -> None:
+        """Raises FileNotFoundError or ProcessLookupError for a process that is gone, PermissionError (hidepid)."""
+        self.stat = procfs.stat(pid)
+        self.looked = stamps.realtime_ns()  # between the figures that matter most: state and system call
+        self.denied = False
+        self.syscall = self._syscall(procfs, pid)
+        self.wchan = procfs.wchan(pid) if self.stat.state != "R" else None
+        self.status = procfs.status(pid)
+        self.written = procfs.written_bytes(pid)
+
+    def _syscall(self, procfs: "ProcFs", pid: int) -> "str | None":
+        try:
+            word = procfs.read_at_once(pid, "syscall").split(b" ", 1)[0].strip()
+        except PermissionError:
+            self.denied = not self.stat.dead
+            return None
+        except OSError:
+            return None  # a kernel without it, or a process that has just gone
+        if not word.isdigit():
+            return None  # "running", or -1 where it is blocked outside any call
+        number = int(word)
+        return _SYSCALLS.get(os.uname().machine, {}).get(number, str(number))
+
+    def fields(self, before: "ProcessState | None") -> "Fields":
+        """Fields of a `stack` record; `before` is the state at the previous sample, or None."""
+        facts: Fields = {
+            "looked": self.looked,
+            "proc_state": self.stat.state,
+            "wchan": self.wchan,
+            "syscall": self.syscall,
+            "cpu_s": round(self.stat.cpu_ticks * _TICK_S, 2),
+            "cpu_delta_s": None,
+            "ctx_switches": self.status.switches,
+            "ctx_switches_delta": None,
+            "written_bytes": self.written,
+            "tracer_pid": self.status.tracer_pid,
+        }
+        if before is not None:
+            facts["cpu_delta_s"] = round((self.stat.cpu_ticks - before.stat.cpu_ticks) * _TICK_S, 2)
+            switches, switches_before = self.status.switches, before.status.switches
+            if switches is not None and switches_before is not None:
+                facts["ctx_switches_delta"] = max(0, switches - switches_before)
+        return facts
+
+
+def state_of(procfs: "ProcFs", pid: int, start_ticks: int) -> "str | None":
+    """The kernel's letter for a process now; None if it is gone or its pid was reused."""
+    try:
+        stat = procfs.stat(pid)
+    except GONE:
+        return None
+    return stat.state if stat.start_ticks == start_ticks and not stat.dead else None

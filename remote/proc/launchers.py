@@ -58,25 +58,14 @@ class Claim(object):
     """The rank that one process claims to be. `authority` is the row of the table, 0 the highest."""
 
     __slots__ = (
-        "attempt",
-        "authority",
-        "group_rank",
-        "launcher",
-        "local_rank",
-        "local_world_size",
-        "rank",
-        "source",
+        "attempt", "authority", "group_rank", "launcher", "local_rank", "local_world_size", "rank", "source",
         "world_size",
-    )
+    )  # fmt: skip
 
     def __init__(
-        self,
-        rank: "int | None",
-        world_size: "int | None",
-        launcher: "str | None",
-        source: str,
+        self, rank: "int | None", world_size: "int | None", launcher: "str | None", source: str,
         authority: int = NO_AUTHORITY,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.rank = rank
         self.world_size = world_size
         self.launcher = launcher

@@ -55,19 +55,8 @@ class ProcessFacts(object):
     """Properties of a process that gets a record. `denied` is the file that could not be read, or None."""
 
     __slots__ = (
-        "argv",
-        "at_exec",
-        "claim",
-        "communicates",
-        "denied",
-        "env",
-        "job",
-        "live",
-        "live_denied",
-        "ns_pid",
-        "run",
-        "uid",
-    )
+        "argv", "at_exec", "claim", "communicates", "denied", "env", "job", "live", "ns_pid", "run", "uid",
+    )  # fmt: skip
 
     def __init__(self, argv: "list[str]", status: "Status") -> None:
         self.argv = argv
@@ -76,7 +65,6 @@ class ProcessFacts(object):
         self.at_exec: dict[str, str] = {}  # the wanted variables as they were at exec
         self.env: dict[str, str] = {}  # and now, if readable
         self.live: LiveEnviron | None = None
-        self.live_denied = False
         self.denied: str | None = None
         self.communicates = False  # by thread names; only checked if the environment is denied
         self.claim: Claim | None = None
@@ -194,7 +182,6 @@ class ProcessExaminer(object):
             facts.live = self.environ.locate(entry.pid)
         except PermissionError:
             facts.live = None
-            facts.live_denied = True
 
     def _live(self, entry: "ProcessEntry") -> "dict[str, str] | None":
         live = entry.details.live

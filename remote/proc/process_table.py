@@ -8,7 +8,7 @@ reused, an old shell may exec.
 import os
 
 from .process_facts import ProcessEntry, ProcessExaminer, ProcessFacts
-from .procfs import GONE
+from .procfs import GONE, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,12 +29,9 @@ class ProcessTable(object):
     """All processes by pid. `scan` updates it; `dirty` is set if a process of interest changed."""
 
     def __init__(
-        self,
-        procfs: "ProcFs",
-        environ: "EnvironReader",
-        process_filter: "tuple[str, str] | None" = None,
+        self, procfs: "ProcFs", environ: "EnvironReader", process_filter: "tuple[str, str] | None" = None,
         boot_id: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.procfs = procfs
         self.examiner = ProcessExaminer(procfs, environ, process_filter, boot_id)
         self.own_pid = os.getpid() if procfs.root == "/proc" else None
@@ -81,7 +78,7 @@ class ProcessTable(object):
                 self.forget(int(name))
         fresh = [int(name) for name in names - self._names if name.isdigit()]
         self._names = names
-        uptime = self._uptime()
+        uptime = self.procfs.uptime_s() or 0.0
         for pid in sorted(fresh):
             self._add(pid, now, uptime)
 
@@ -207,15 +204,4 @@ class ProcessTable(object):
 
     def _task_count(self) -> "str | None":
         """Number of tasks and newest pid, as text; if both are unchanged, no task started or ended."""
-        try:
-            with open(self.procfs.root + "/loadavg") as f:
-                return f.read().split("/", 1)[1]
-        except (OSError, IndexError):
-            return None
-
-    def _uptime(self) -> float:
-        try:
-            with open(self.procfs.root + "/uptime") as f:
-                return float(f.read().split()[0])
-        except (OSError, ValueError, IndexError):
-            return 0.0
+        return (read_text(self.procfs.root + "/loadavg") or "").partition("/")[2] or None

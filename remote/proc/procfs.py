@@ -23,17 +23,8 @@ class Stat(object):
     """
 
     __slots__ = (
-        "comm",
-        "cpu_ticks",
-        "env_start",
-        "exit_code",
-        "kernel",
-        "ppid",
-        "rss",
-        "start_ticks",
-        "state",
-        "threads",
-    )
+        "comm", "cpu_ticks", "env_start", "exit_code", "kernel", "ppid", "rss", "start_ticks", "state", "threads",
+    )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
         # comm may hold spaces and parentheses: the last ")" ends it
@@ -82,6 +73,14 @@ class ProcFs(object):
     def names(self) -> "set[str]":
         """Every name in the root, as a set of strings: the processes and the rest."""
         return set(os.listdir(self.root))
+
+    def uptime_s(self) -> "float | None":
+        """Seconds since boot, or None."""
+        words = (read_text(self.root + "/uptime") or "").split()
+        try:
+            return float(words[0]) if words else None
+        except ValueError:
+            return None
 
     def path(self, pid: "int | str", name: str) -> str:
         """The path of a file of a process."""

@@ -111,11 +111,6 @@ class Counters(object):
         gained = self.gained(name, value, bits, now)
         return None if gained is None else gained[0] * unit / gained[1]
 
-    def reset(self) -> None:
-        """Drop all previous readings."""
-        self._last.clear()
-        self._totals.clear()
-
 
 def _gain(before: int, value: int, bits: int) -> "int | None":
     """Difference of two readings; None after a restart.

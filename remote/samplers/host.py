@@ -26,7 +26,7 @@ def node_fields(agent: "Agent") -> "Fields":
         "python": "%d.%d.%d" % sys.version_info[:3],
         "os": _pretty_name(),
         "cpus": len(os.sched_getaffinity(0)),
-        "mem_total_bytes": _mem_total(),
+        "mem_total_bytes": _meminfo("/proc").get("MemTotal"),
         "uid": os.geteuid(),
         "user": user_name(os.geteuid()),
         "pid": os.getpid(),
@@ -68,11 +68,14 @@ def _pretty_name() -> "str | None":
     return None
 
 
-def _mem_total() -> "int | None":
-    for line in (read_text("/proc/meminfo") or "").splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    return None
+def _meminfo(proc: str) -> "dict[str, int]":
+    """{name: bytes} of total and available memory and swap."""
+    sizes = {}
+    for line in (read_text(proc + "/meminfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name in ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree"):
+            sizes[name] = int(value.split()[0]) * 1024
+    return sizes
 
 
 class HostSampler(Sampler):
@@ -105,15 +108,11 @@ class HostSampler(Sampler):
     # -- from /proc --------------------------------------------------------------------------------------------------
 
     def _memory(self) -> "Fields":
-        kib = {}
-        for line in self._read("meminfo").splitlines():
-            name, _, value = line.partition(":")
-            if name in ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree"):
-                kib[name] = int(value.split()[0])
+        sizes = _meminfo(self.context.proc)
         return {
-            "mem_used_bytes": _difference(kib, "MemTotal", "MemAvailable"),
-            "mem_available_bytes": kib["MemAvailable"] * 1024 if "MemAvailable" in kib else None,
-            "swap_used_bytes": _difference(kib, "SwapTotal", "SwapFree"),
+            "mem_used_bytes": _difference(sizes, "MemTotal", "MemAvailable"),
+            "mem_available_bytes": sizes.get("MemAvailable"),
+            "swap_used_bytes": _difference(sizes, "SwapTotal", "SwapFree"),
         }
 
     def _pressure(self) -> "Fields":
@@ -135,11 +134,7 @@ class HostSampler(Sampler):
         return float(fields[0]) if fields else None
 
     def _read(self, name: str) -> str:
-        try:
-            with open("%s/%s" % (self.context.proc, name)) as f:
-                return f.read()
-        except OSError:
-            return ""  # PSI returns EOPNOTSUPP if it is built in but off
+        return read_text("%s/%s" % (self.context.proc, name)) or ""  # PSI: EOPNOTSUPP if it is built in but off
 
     # -- from psutil -------------------------------------------------------------------------------------------------
 
@@ -191,7 +186,5 @@ def _physical(counters: "dict[str, Any] | None", device: str) -> "list[tuple[str
     return [item for item in items if os.path.exists(device % item[0])] or items
 
 
-def _difference(kib: "dict[str, int]", total: str, free: str) -> "int | None":
-    if total not in kib or free not in kib:
-        return None
-    return max(0, kib[total] - kib[free]) * 1024
+def _difference(sizes: "dict[str, int]", total: str, free: str) -> "int | None":
+    return max(0, sizes[total] - sizes[free]) if total in sizes and free in sizes else None

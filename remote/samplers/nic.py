@@ -3,6 +3,7 @@
 import errno
 import os
 
+from ..proc.pci import numa_node
 from ..proc.procfs import read_number, read_text
 from .base import Counters, Sampler, Unavailable
 
@@ -128,7 +129,7 @@ class _Port(object):
         self.folder, self.device_folder = folder, device_folder
         self.identity: Fields = {
             "pci_bus_id": _pci_address(device_folder),
-            "numa_node": _at_least_0(read_number(device_folder + "/numa_node")),
+            "numa_node": numa_node(device_folder),
         }
         self._counters = Counters()
         self._files: dict[str, int] = {}
@@ -229,10 +230,6 @@ def _listed(folder: str) -> "list[str]":
         return sorted(os.listdir(folder))
     except OSError:
         return []
-
-
-def _at_least_0(number: "int | None") -> "int | None":
-    return number if number is not None and number >= 0 else None  # -1: a machine without NUMA
 
 
 def _word(text: "str | None") -> "str | None":

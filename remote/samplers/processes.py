@@ -8,11 +8,10 @@ from ..proc.activity import ActivityTracker, ProcessGone, describe_exit, exit_co
 from ..proc.environ import EnvironReader
 from ..proc.launchers import VARIABLES, gpu_of
 from ..proc.process_table import ProcessTable
-from ..proc.procfs import ProcFs, command_line, printable
+from ..proc.procfs import ProcFs, command_line, printable, read_text
 from ..proc.programs import child_role
 from ..proc.rank_owner import below, find_owners
-from ..proc.unreadable_ranks import presumed_ranks
-from ..proc.users import Users
+from ..proc.unreadable_ranks import Users, presumed_ranks
 from .base import Sampler
 from .locals import step_of
 
@@ -65,28 +64,15 @@ class ProcessSnapshot(object):
     """The value of `context.shared["processes"]`, replaced each tick.
 
     `ranks`: RankRef of every live rank. `children`: ChildRef of every process below one. `total`: processes that /proc
-    lists. `unreadable`: Python processes whose environment was denied. `live_denied`: those of which only the
-    environment at exec may be read (ptrace_scope), so that ranks set at run time are not found. `hidden`: processes
-    whose name is not readable either (hidepid).
+    lists. `unreadable`: Python processes whose environment was denied.
     """
 
-    __slots__ = ("children", "hidden", "live_denied", "ranks", "total", "unreadable")
+    __slots__ = ("children", "ranks", "total", "unreadable")
 
     def __init__(
-        self,
-        ranks: "tuple[RankRef, ...]",
-        children: "tuple[ChildRef, ...]",
-        total: int,
-        unreadable: int,
-        live_denied: int,
-        hidden: int,
+        self, ranks: "tuple[RankRef, ...]", children: "tuple[ChildRef, ...]", total: int, unreadable: int
     ) -> None:
-        self.ranks = ranks
-        self.children = children
-        self.total = total
-        self.unreadable = unreadable
-        self.live_denied = live_denied
-        self.hidden = hidden
+        self.ranks, self.children, self.total, self.unreadable = ranks, children, total, unreadable
 
 
 #: Seconds between the two samples of the first tick: activity needs two samples.
@@ -109,7 +95,7 @@ class ProcessSampler(Sampler):
         self._below: dict[ProcessKey, tuple[str, int | None]] = {}  # processes that were ever below a rank: (job, rank)
         self._trackers: dict[ProcessKey, ActivityTracker] = {}
         self._nccl: NcclVersions = None  # type: ignore[assignment]  # set by start()
-        self._unreadable = self._live_denied = 0
+        self._unreadable = 0
         self._first = True
 
     def start(self) -> None:
@@ -321,20 +307,12 @@ class ProcessSampler(Sampler):
 
     def _count_unread(self) -> None:
         others = [entry for entry in self.table.noted.values() if entry.pid != self.table.own_pid]
-        python = [entry.facts for entry in others if entry.python]
-        self._unreadable = sum(1 for facts in python if facts and facts.denied)
-        self._live_denied = sum(1 for facts in python if facts and facts.live_denied)
+        self._unreadable = sum(1 for entry in others if entry.python and entry.facts and entry.facts.denied)
 
     def _publish(self) -> None:
         ranks = tuple(RankRef(fields) for key, fields in self._ranks.items() if key not in self._ended)
-        self.context.shared["processes"] = ProcessSnapshot(
-            ranks=ranks,
-            children=self._children(ranks),
-            total=self.table.total,
-            unreadable=self._unreadable,
-            live_denied=self._live_denied,
-            hidden=len(self.table.hidden),
-        )
+        children = self._children(ranks)
+        self.context.shared["processes"] = ProcessSnapshot(ranks, children, self.table.total, self._unreadable)
 
     def _children(self, ranks: "tuple[RankRef, ...]") -> "tuple[ChildRef, ...]":
         attempts: dict[tuple[str, int | None], int] = {}
@@ -349,13 +327,8 @@ class ProcessSampler(Sampler):
         )
 
     def _boot_id(self) -> str:
-        if self.context.boot_id:
-            return self.context.boot_id
-        try:
-            with open(self.procfs.root + "/sys/kernel/random/boot_id") as f:
-                return f.read().strip()
-        except OSError:
-            return os.uname().nodename
+        boot_id = self.context.boot_id or read_text(self.procfs.root + "/sys/kernel/random/boot_id")
+        return boot_id or os.uname().nodename
 
 
 def _rank_id(fields: "Fields") -> "tuple[Any, ...]":

@@ -14,8 +14,7 @@ from ..agent import commands
 from ..agent.binaries import PY_SPY
 from ..clocks import stamps
 from ..comms.collect import CollectivesReader, CollectivesRequest
-from ..proc.activity import describe_exit
-from ..proc.proc_state import ProcessState, state_of
+from ..proc.activity import ProcessState, describe_exit, state_of
 from ..proc.procfs import GONE, ProcFs
 from . import py_spy
 from .py_spy import StackError

@@ -9,11 +9,11 @@ import signal
 import time
 
 from ..agent import commands
-from ..proc.procfs import GONE, printable
+from ..proc.procfs import GONE, printable, read_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Sequence
+    from typing import Any, Callable, Sequence
 
     from ..proc.procfs import ProcFs
 
@@ -79,6 +79,18 @@ def read_threads(
 ) -> "list[PythonThread]":
     """The Python threads of a process, with the variables in `names`. Raises StackError."""
     command = command or ("py_spy_locals" if names else "py_spy_dump")
+    try_ = "gconsole doctor shows details"
+    return run_tool(ENGINE, command, blob, pid, timeout_s, lambda out: parse(out, names), classify_error, try_)
+
+
+def run_tool(
+    tool: str, command: str, path: str, pid: int, timeout_s: float, parse: "Callable[[bytes], list[PythonThread]]",
+    classify: "Callable[[str, int], StackError]", missing_try: str = "",
+) -> "list[PythonThread]":  # fmt: skip
+    """The threads in the output of a listed command; torn reads are repeated. Raises StackError.
+
+    `parse` raises ValueError for invalid output; `classify` maps an error message and exit status to a StackError.
+    """
     deadline = time.monotonic() + timeout_s
     problem: "StackError | None" = None
     for _ in range(1 + RETRIES):
@@ -86,21 +98,21 @@ def read_threads(
         if left <= 0.01:
             break
         try:
-            status, out, err = commands.run_apart(command, left, blob=blob, pid=pid)
+            status, out, err = commands.run_apart(command, left, blob=path, pid=pid)
         except commands.CommandTimeout:
-            raise StackError("timed_out", "py-spy took longer than %.1f s" % timeout_s)
+            raise StackError("timed_out", "%s took longer than %.1f s" % (tool, timeout_s))
         except OSError as error:
-            raise StackError("tool_missing", "py-spy cannot be run: %s" % error, "gconsole doctor shows details")
+            raise StackError("tool_missing", "%s cannot be run: %s" % (tool, error), missing_try)
         if status == 0:
             try:
-                return parse(out, names)
+                return parse(out)
             except ValueError as error:
-                problem = StackError("unreadable", "invalid data from py-spy: %s" % error)
+                problem = StackError("unreadable", "invalid data from %s: %s" % (tool, error))
         else:
-            problem = classify_error(err.decode("utf-8", "backslashreplace"), status)
+            problem = classify(err.decode("utf-8", "backslashreplace"), status)
             if problem.status != "unreadable":
                 raise problem
-    raise problem or StackError("timed_out", "py-spy took longer than %.1f s" % timeout_s)
+    raise problem or StackError("timed_out", "%s took longer than %.1f s" % (tool, timeout_s))
 
 
 def read_native(blob: str, pid: int, left_s: float) -> "list[PythonThread]":
@@ -156,7 +168,7 @@ def classify_error(message: str, status: int) -> "StackError":
 def permission_remedy(uid: "int | None") -> str:
     """How to allow this agent to read a process of that uid, from the settings of this node."""
     own = os.geteuid()
-    scope = _ptrace_scope()
+    scope = read_number("/proc/sys/kernel/yama/ptrace_scope")  # None: no Yama
     if own == 0:
         if scope == 3:
             return "kernel.yama.ptrace_scope is 3: set it to 1 or less and reboot the node"
@@ -166,14 +178,6 @@ def permission_remedy(uid: "int | None") -> str:
     if scope:
         return 'set run_as = "sudo"; or on the node: sysctl kernel.yama.ptrace_scope=0 (is %d)' % scope
     return 'set run_as = "sudo" (same owner as the agent, but other privileges or another container)'
-
-
-def _ptrace_scope() -> "int | None":
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope") as f:
-            return int(f.read())
-    except (OSError, ValueError):
-        return None  # no Yama
 
 
 def _frame(frame: "dict[str, Any]") -> "Frame":

@@ -8,12 +8,10 @@ import os
 import re
 import shutil
 import stat
-import time
 
-from ..agent import commands
 from ..proc import programs
 from ..proc.procfs import printable
-from .py_spy import MAX_THREADS, PythonThread, StackError
+from .py_spy import MAX_THREADS, PythonThread, StackError, run_tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 ENGINE, MODE = "pystack", "nonblocking"
 NAME = "pystack"
-#: Repetitions of a torn read.
-RETRIES = 2
 
 _HEAD = re.compile(r"^Traceback for thread (\d+)(?: \((.*)\))? \[(.*)\] \(most recent call last\):$")
 _FRAME = re.compile(r'^    \(Python\) File "(.*)", line (\d+), in (.*)$')
@@ -64,29 +60,12 @@ def is_trusted(path: str) -> bool:
 
 def read_threads(path: str, pid: int, timeout_s: float, names: "frozenset[str]" = frozenset()) -> "list[PythonThread]":
     """The Python threads of a process, as of `py_spy.read_threads`. Raises StackError."""
-    deadline = time.monotonic() + timeout_s
-    problem: "StackError | None" = None
-    for _ in range(1 + RETRIES):
-        left = deadline - time.monotonic()
-        if left <= 0.01:
-            break
-        try:
-            command = "pystack_locals" if names else "pystack_dump"
-            status, out, err = commands.run_apart(command, left, blob=path, pid=pid)
-        except commands.CommandTimeout:
-            raise StackError("timed_out", "pystack took longer than %.1f s" % timeout_s)
-        except OSError as error:
-            raise StackError("tool_missing", "pystack cannot be run: %s" % error)
-        if status == 0:
-            try:
-                return parse(out.decode("utf-8", "backslashreplace"), pid, names)
-            except ValueError as error:
-                problem = StackError("unreadable", str(error))
-        else:
-            problem = _classify_error(err.decode("utf-8", "backslashreplace"), status)
-            if problem.status != "unreadable":
-                raise problem
-    raise problem or StackError("timed_out", "pystack took longer than %.1f s" % timeout_s)
+    command = "pystack_locals" if names else "pystack_dump"
+
+    def parse_output(out: bytes) -> "list[PythonThread]":
+        return parse(out.decode("utf-8", "backslashreplace"), pid, names)
+
+    return run_tool(ENGINE, command, path, pid, timeout_s, parse_output, _classify_error)
 
 
 def parse(text: str, pid: int, names: "frozenset[str]" = frozenset()) -> "list[PythonThread]":
@@ -118,7 +97,7 @@ def parse(text: str, pid: int, names: "frozenset[str]" = frozenset()) -> "list[P
         thread["frames"].reverse()  # py-spy's order: innermost first
     parsed = [PythonThread(thread, names) for thread in threads[:MAX_THREADS] if thread["frames"]]
     if not parsed:
-        raise ValueError("pystack found no thread with a Python stack")
+        raise ValueError("no thread with a Python stack")
     return parsed
 
 

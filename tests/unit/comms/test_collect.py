@@ -24,7 +24,7 @@ from comms.documents import (
     an_inspector_line,
     waiting,
 )
-from gconsole_remote.comms import collect, sockets, worker_server
+from gconsole_remote.comms import collect, flight_recorder_sources, sockets
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.processes import RankRef
 
@@ -344,7 +344,7 @@ def test_only_the_end_of_a_long_log_is_read_and_its_beginning(node, tmp_path):
 
 
 def test_more_than_a_rank_may_say_is_cut_off(node, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker_server, "MAX_BYTES", 1000)
+    monkeypatch.setattr(flight_recorder_sources, "MAX_BYTES", 1000)
     node.rank("worker", tmp_path / "w.sock", a_file(tmp_path, a_dump([waiting(seq) for seq in range(1, 50)])))
     [group] = node.read()
     assert (group.status, "exceeds" in group.reason) == ("unreadable", True)

@@ -35,7 +35,7 @@ def test_a_send_is_written_as_torch_writes_it_and_has_no_place_among_the_collect
 def test_a_communicator_whose_beginning_is_not_in_the_log_has_no_name():
     said = nccl_log.parse_log(NCCL_LOG.encode())
     assert said.entries[3]["process_group"] is None
-    assert said.unnamed == 1
+    assert said.bad == 1
     assert fits(said.entries, "nccl_log")
 
 

@@ -66,7 +66,7 @@ class Ranks:
                 children.append(ChildRef({**fields, "role": roles[number], "rank": 0}, 0))
             else:
                 refs.append(RankRef(fields))
-        return ProcessSnapshot(tuple(refs), tuple(children), 0, 0, 0, 0)
+        return ProcessSnapshot(tuple(refs), tuple(children), 0, 0)
 
     def state(self, number):
         return ProcFs().stat(self.processes[number].pid).state

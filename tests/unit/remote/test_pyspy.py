@@ -18,7 +18,7 @@ from gconsole_remote.stacks.readers import SourceLines
 def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):
     monkeypatch.setattr(py_spy.os, "geteuid", lambda: 1000)
     assert "uid 0" in py_spy.permission_remedy(0) and 'run_as = "sudo"' in py_spy.permission_remedy(0)
-    monkeypatch.setattr(py_spy, "_ptrace_scope", lambda: 1)
+    monkeypatch.setattr(py_spy, "read_number", lambda path: 1)
     assert "kernel.yama.ptrace_scope=0 (is 1)" in py_spy.permission_remedy(1000)
     monkeypatch.setattr(py_spy.os, "geteuid", lambda: 0)
     assert "SYS_PTRACE" in py_spy.permission_remedy(1000)

@@ -25,7 +25,7 @@ fields = dict(job="j", attempt=0, rank=0, local_rank=0, pid=pid, start_ticks=Pro
               gpu=None, ns_pid=None)
 now = clock.realtime_ns()
 request = stacks.CaptureRequest({"id": "c", "at": now, "samples": 2, "every_ms": 10, "deadline": now + 10 ** 10})
-seen = ProcessSnapshot((RankRef(fields),), (), 0, 0, 0, 0)
+seen = ProcessSnapshot((RankRef(fields),), (), 0, 0)
 stacks.Capture(request, seen, Blobs(), lambda facts: [print(json.dumps(fact)) for fact in facts]).run()
 """
 

@@ -58,7 +58,7 @@ def seen(*pids):
         RankRef({**known, "rank": at, "local_rank": at, "pid": pid, "start_ticks": ProcFs().stat(pid).start_ticks})
         for at, pid in enumerate(pids)
     ]
-    return ProcessSnapshot(tuple(refs), (), 0, 0, 0, 0)
+    return ProcessSnapshot(tuple(refs), (), 0, 0)
 
 
 def sampler(names, agent=None, every_s=60.0, pids=()):
