@@ -31,16 +31,16 @@ def plan_text(plan: LaunchPlan) -> str:
     interfaces = sorted({name for name in plan.interfaces.values() if name})
     lines = [
         f"job {plan.job}: {len(plan.orders)} nodes × {first.procs_per_node} = {first.world_size} ranks, "
-        f"{gpus} a node, {first.launcher}",
+        f"{gpus} per node, {first.launcher}",
         f"  rendezvous {first.master_addr}:{first.master_port}"
         + (f" over {', '.join(interfaces)}" if interfaces else ""),
         f"  in {first.workdir or 'the home folder'}",
     ]
     if plan.brings is not None:
-        lines.append(f"  where {plan.brings.local} is copied to first: {plan.brings.files} files, "
-                     f"{size(plan.brings.bytes)}; only what differs travels")  # fmt: skip
+        lines.append(f"  {plan.brings.local} is copied there first: {plan.brings.files} files, "
+                     f"{size(plan.brings.bytes)}; only changed files are sent")  # fmt: skip
     if plan.scaled is not None:
-        lines += [f"  {plan.scaled.path} is adjusted, as a copy:", *(f"    {line}" for line in _scaled(plan.scaled))]
+        lines += [f"  adjusted copy of {plan.scaled.path}:", *(f"    {line}" for line in _scaled(plan.scaled))]
     for node, order in plan.orders.items():
         ranks = f"{order.index * order.procs_per_node}-{(order.index + 1) * order.procs_per_node - 1}"
         given = f"  gpu {','.join(map(str, plan.gpu_indices[node]))}" if plan.gpu_indices[node] else ""
@@ -124,7 +124,7 @@ def _node_words(line: JobNodeStatus) -> str:
 def _scaled(scaled: Scaled) -> list[str]:
     """What differs in the copy of a configuration, and why."""
     reasons = [f"{change.key}: {change.before} → {change.after}, {change.why}" for change in scaled.changes]
-    return [*scaled.difference.splitlines(), *(reasons or ["nothing in it depends on the number of ranks"])]
+    return [*scaled.difference.splitlines(), *(reasons or ["no value depends on the number of ranks"])]
 
 
 def stop_words(answer: NodeStop | Failure) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from ..core.control import Control
 from ..core.job_protocol import NodeOrder, Readiness, ReadinessRequest
+from ..text.format import plural
 from .rendezvous import NoRendezvous, Rendezvous, choose_rendezvous
 from .request import BadCommand, JobRequest, NodePosition, commands, has_program
 from .scale import BadConfigFile, CannotScale, JobSize, Scaled, scale
@@ -94,8 +95,8 @@ def plan(
         return Refusal(f"--nodes {request.nodes} is more than the {len(request.select)} nodes of --select")
     choice = select_nodes(request, nodes, ready)
     if not choice.is_met:
-        can = "no node can" if not choice.usable else f"only {choice.usable} can"
-        return Refusal(f"{choice.wanted} node(s) wanted, {can}", choice.left_out, choice.change)
+        available = f"only {choice.usable} available" if choice.usable else "none available"
+        return Refusal(f"{plural(choice.wanted, 'node')} needed, {available}", choice.left_out, choice.change)
     open_ = tuple(node.name for node in choice.chosen if node.name not in ready)
     if open_:
         return PreflightNeeded(open_)

@@ -56,7 +56,7 @@ def _over(nodes: Sequence[str], addresses: Mapping[str, list[_Address]], interfa
     without = [node for node in nodes if not any(a.interface == interface for a in addresses[node])]
     if without:
         raise NoRendezvous(
-            f"no address on interface {interface} of {', '.join(without[:4])}; name another --interface, or none"
+            f"no address on interface {interface} of {', '.join(without[:4])}; choose another --interface, or omit it"
         )
     address = next(a.text for a in addresses[nodes[0]] if a.interface == interface)
     return Rendezvous(address, dict.fromkeys(nodes, interface))
@@ -84,7 +84,7 @@ def _routed(
     address = ready[nodes[0]].ssh_address
     if missing or address is None:
         who = ", ".join(missing[:4]) or nodes[0]
-        raise NoRendezvous(f"no network shared by {who} and the other nodes; name one: --interface")
+        raise NoRendezvous(f"no network shared by {who} and the other nodes; choose one with --interface")
     return Rendezvous(address, chosen, "the nodes are in different networks; reachability between them was not tested")
 
 

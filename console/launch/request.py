@@ -164,7 +164,7 @@ def read_folder(folder: Path) -> SyncFolder:
             total += info.st_size
             if total > MAX_BYTES or len(files) >= MAX_FILES:
                 raise BadFolder(f"{folder} has more than {MAX_FILES:,} files or {size(MAX_BYTES)}; "
-                                "name the part that holds the code")  # fmt: skip
+                                "choose the subfolder with the code")  # fmt: skip
             files.append(SyncFile(name, info.st_size, _sha256(path), stat.S_IMODE(info.st_mode) & 0o777))
     except OSError as error:
         raise BadFolder(f"{error.filename or folder}: {error.strerror}") from error

@@ -127,11 +127,11 @@ def _batches(tree: Tree, meant: Batch, world_size: int) -> tuple[list[ScaleChang
         factors.add(each * world_size / value)
         table[key] = each
         same = each * world_size == value
-        whole = f"{each} on each of {world_size} ranks is " + (f"the {value} it was" if same else
-                                                               f"{each * world_size}, nearest to {value}")  # fmt: skip
+        whole = f"{each} on each of {world_size} ranks makes {each * world_size}"
+        whole += ", unchanged" if same else f", nearest to {value}"
         changes.append(ScaleChange(path, str(value), str(each), whole))
     if len(factors) > 1:
-        raise CannotScale("the file has batches for the job and for each rank; say which is meant: --scale-batch")
+        raise CannotScale("the file has batch sizes per job and per rank; choose one with --scale-batch")
     return [change for change in changes if change.before != change.after], factors.pop() if factors else 1.0
 
 
@@ -144,7 +144,7 @@ def _rates(tree: Tree, factor: float) -> list[ScaleChange]:
             continue  # the name of a schedule, or a formula
         table[key] = float(f"{before * factor:.12g}")
         changes.append(
-            ScaleChange(path, str(before), str(table[key]), f"the job's batch is {factor:g} times what it was")
+            ScaleChange(path, str(before), str(table[key]), f"the job's batch size changes by a factor of {factor:g}")
         )
     return changes
 

@@ -224,14 +224,14 @@ def why_not(request: JobRequest, node: NodeCapacity, per_node: int, ready: Readi
         return _too_few(request, node, free, per_node)
     available = node.mem_available_bytes
     if request.min_mem_bytes and (available is None or available < request.min_mem_bytes):
-        return f"{_amount(available)} of memory available, {_amount(request.min_mem_bytes)} wanted"
+        return f"{_amount(available)} of memory available, {_amount(request.min_mem_bytes)} needed"
     if isinstance(ready, str):
         return ready
     if ready is not None and ready.problems:
         return "; ".join(ready.problems)
     disk = ready.disk_free_bytes if ready else None
     if ready and request.min_disk_bytes and (disk is None or disk < request.min_disk_bytes):
-        return f"{_amount(disk)} free in {ready.workdir}, {_amount(request.min_disk_bytes)} wanted"
+        return f"{_amount(disk)} free in {ready.workdir}, {_amount(request.min_disk_bytes)} needed"
     return None
 
 
@@ -239,15 +239,15 @@ def _unfit(request: JobRequest, gpu: GpuCapacity) -> str | None:
     if gpu.why_not:
         return gpu.why_not
     if request.min_gpu_mem_bytes and (gpu.mem_bytes is None or gpu.mem_bytes < request.min_gpu_mem_bytes):
-        return f"{_amount(gpu.mem_bytes)} of memory, {_amount(request.min_gpu_mem_bytes)} wanted"
+        return f"{_amount(gpu.mem_bytes)} of memory, {_amount(request.min_gpu_mem_bytes)} needed"
     return None
 
 
 def _too_few(request: JobRequest, node: NodeCapacity, free: int, per_node: int) -> str:
     if not node.gpus:
-        return f"no GPU, {per_node} wanted"
+        return f"no GPU, {per_node} needed"
     first = next((f"gpu{gpu.index}: {why}" for gpu in node.gpus if (why := _unfit(request, gpu))), "")
-    return f"{free} of {len(node.gpus)} GPUs free, {per_node} wanted" + (f" ({first})" if first else "")
+    return f"{free} of {len(node.gpus)} GPUs free, {per_node} needed" + (f" ({first})" if first else "")
 
 
 def _order(node: NodeCapacity, usual: tuple[str | None, ...] | None) -> tuple[object, ...]:
@@ -257,7 +257,7 @@ def _order(node: NodeCapacity, usual: tuple[str | None, ...] | None) -> tuple[ob
 
 def _not_needed(node: NodeCapacity, usual: tuple[str | None, ...] | None, is_met: bool) -> str:
     if not is_met:
-        return "usable, but too few others are"
+        return "suitable, but too few nodes are"
     if usual is not None and node.versions != usual:
         return "not needed; its versions differ from those of the others"
     if node.jobs:
@@ -279,11 +279,11 @@ def _change(
         changes.append(f"--nodes {usable}")
     fewer = next((count for count in range(per_node - 1, 0, -1) if could(request, count) >= wanted), None)
     if fewer:
-        changes.append(f"--gpus-per-node {fewer}: then {could(request, fewer)} nodes can")
+        changes.append(f"--gpus-per-node {fewer}: {could(request, fewer)} nodes available")
     for name in ("min_gpu_mem_bytes", "min_mem_bytes", "min_disk_bytes"):
         without: dict[str, Any] = {name: 0}
         if getattr(request, name) and (count := could(replace(request, **without), per_node)) >= wanted:
-            changes.append(f"without --{name.removesuffix('_bytes').replace('_', '-')}: then {count} nodes can")
+            changes.append(f"without --{name.removesuffix('_bytes').replace('_', '-')}: {count} nodes available")
     return tuple(changes)
 
 

@@ -63,9 +63,13 @@ class Claim(object):
     )  # fmt: skip
 
     def __init__(
-        self, rank: "int | None", world_size: "int | None", launcher: "str | None", source: str,
+        self,
+        rank: "int | None",
+        world_size: "int | None",
+        launcher: "str | None",
+        source: str,
         authority: int = NO_AUTHORITY,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rank = rank
         self.world_size = world_size
         self.launcher = launcher

@@ -29,9 +29,12 @@ class ProcessTable(object):
     """All processes by pid. `scan` updates it; `dirty` is set if a process of interest changed."""
 
     def __init__(
-        self, procfs: "ProcFs", environ: "EnvironReader", process_filter: "tuple[str, str] | None" = None,
+        self,
+        procfs: "ProcFs",
+        environ: "EnvironReader",
+        process_filter: "tuple[str, str] | None" = None,
         boot_id: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.procfs = procfs
         self.examiner = ProcessExaminer(procfs, environ, process_filter, boot_id)
         self.own_pid = os.getpid() if procfs.root == "/proc" else None

@@ -84,9 +84,15 @@ def read_threads(
 
 
 def run_tool(
-    tool: str, command: str, path: str, pid: int, timeout_s: float, parse: "Callable[[bytes], list[PythonThread]]",
-    classify: "Callable[[str, int], StackError]", missing_try: str = "",
-) -> "list[PythonThread]":  # fmt: skip
+    tool: str,
+    command: str,
+    path: str,
+    pid: int,
+    timeout_s: float,
+    parse: "Callable[[bytes], list[PythonThread]]",
+    classify: "Callable[[str, int], StackError]",
+    missing_try: str = "",
+) -> "list[PythonThread]":
     """The threads in the output of a listed command; torn reads are repeated. Raises StackError.
 
     `parse` raises ValueError for invalid output; `classify` maps an error message and exit status to a StackError.

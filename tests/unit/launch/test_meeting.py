@@ -26,7 +26,7 @@ def test_bridges_of_containers_are_no_network_between_nodes():
         name: an_answer(1, addresses=(docker, ("eth0", f"10.{n}.0.1", 24)), ssh_address=None)
         for n, name in enumerate("ab")
     }
-    with pytest.raises(NoRendezvous, match="name one: --interface"):
+    with pytest.raises(NoRendezvous, match="choose one with --interface"):
         choose_rendezvous(["a", "b"], apart)
 
 

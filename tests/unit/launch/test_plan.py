@@ -60,10 +60,10 @@ def test_a_refusal_says_why_of_each_node_and_what_would_do():
     found = planned(JobRequest(TRAIN, nodes=2, gpus_per_node=8), nodes)
     assert isinstance(found, Refusal)
     text = refusal_text(found)
-    assert "node[001-002]: 2 of 8 GPUs free, 8 wanted (gpu0: in use by pid 7 (python))" in text
+    assert "node[001-002]: 2 of 8 GPUs free, 8 needed (gpu0: in use by pid 7 (python))" in text
     assert "node003: lost: no word for 4.0 s" in text
     assert "node004: node004:gpu1 XID 79" in text
-    assert "try: --gpus-per-node 2: then 2 nodes can" in text
+    assert "try: --gpus-per-node 2: 2 nodes available" in text
 
 
 def test_what_a_refusal_suggests_would_be_met():
@@ -159,7 +159,7 @@ class TestWhatANodeSaysAgainstItself:
         found = self.planned(self.a_finding("gpu_xid", "node001:gpu1", "error"))
         assert isinstance(found, LaunchPlan)
         assert list(found.orders) == ["node002"]
-        assert found.left_out == (("node001", "1 of 2 GPUs free, 2 wanted (gpu1: gpu_xid: told of node001:gpu1)"),)
+        assert found.left_out == (("node001", "1 of 2 GPUs free, 2 needed (gpu1: gpu_xid: told of node001:gpu1)"),)
 
     def test_a_node_with_a_bad_link_is_left_out(self):
         found = self.planned(self.a_finding("nic_down", "node001:mlx5_0", "error"))

@@ -55,7 +55,7 @@ def test_the_person_may_say_what_the_batch_is_meant_for():
 
 
 def test_a_file_with_both_is_not_guessed_about():
-    with pytest.raises(CannotScale, match="say which is meant: --scale-batch"):
+    with pytest.raises(CannotScale, match="choose one with --scale-batch"):
         scale(ScaleConfig("c.json", '{"batch_size": 64, "micro_batch_size": 2}'), SIZE)
 
 
@@ -110,7 +110,7 @@ class TestInAPlan:
         assert words[-2:] == ("--config=$GCONSOLE_JOB_DIR/config/c.yaml", "$GCONSOLE_JOB_DIR/config/c.yaml")
         text = plan_text(found)
         assert "-train_batch_size: 256" in text
-        assert "train_batch_size: 256 → 16, 16 on each of 16 ranks is the 256 it was" in text
+        assert "train_batch_size: 256 → 16, 16 on each of 16 ranks makes 256, unchanged" in text
         assert [order.files[0][1].count("/data/out") for order in found.orders.values()] == [1, 0]
 
     def test_a_command_that_does_not_name_the_file_is_told_where_the_copy_is(self):

@@ -77,7 +77,7 @@ def test_a_link_within_that_was_written_as_an_absolute_path_works_on_a_node(fold
 
 def test_a_folder_too_large_is_refused_before_anything_travels(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reading, "MAX_FILES", 2)
-    with pytest.raises(BadFolder, match="name the part that holds the code"):
+    with pytest.raises(BadFolder, match="choose the subfolder with the code"):
         read_folder(folder)
 
 
