@@ -18,8 +18,7 @@ from ..analysis.collectives.communication import LEAST_WAIT_S, Communication, co
 from ..analysis.collectives.communication import evidence_of as collectives_evidence
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement, diagnose_job
-from ..analysis.hang.verdict import Evidence, Still
-from ..analysis.hang.verdict import Verdict as Verdict  # in the results of `verdicts` and of monitor.diagnose
+from ..analysis.hang.verdict import Evidence, Still, Verdict
 from ..analysis.jobs import JobRanks, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
 from ..config import Config, ConfigError
