@@ -141,8 +141,8 @@ def _of_log(data: bytes, kind: CollectiveSource, path: Path, problems: list[Prob
             problems.append(Problem(str(path), f"{inspected.bad} malformed lines"))
         return list(inspected.entries)
     parsed = nccl_log.parse_log(data, limit=1 << 20)
-    if parsed.unnamed:
-        text = f"{parsed.unnamed} operations of communicators without Init lines in it"
+    if parsed.bad:
+        text = f"{parsed.bad} operations of communicators without Init lines in it"
         problems.append(Problem(str(path), text))
     return list(parsed.entries)
 
