@@ -25,8 +25,6 @@ from gconsole.tui.dialogs.dialog import Dialog, ScrollDialog
 from gconsole.tui.theme.themes import theme_files
 from gconsole.tui.views.registry import VIEWS
 
-pytestmark = pytest.mark.usefixtures("painted_for_pictures_only")
-
 USUAL = (80, 24)
 SIZES = ((60, 20), (80, 24), (120, 40), (200, 60))
 Size = tuple[int, int]
