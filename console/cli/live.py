@@ -17,7 +17,7 @@ from ..core.bus import Hub
 from ..core.control import ActiveRecording, CaptureRequest, CrashedRecording, Selection
 from ..core.store import Store
 from ..fleet.fleet import Fleet
-from ..monitor import watch
+from ..monitor import headless
 from ..monitor.clock_estimator import ClockEstimator, measure
 from ..monitor.clock_jsonl import ClockLines
 from ..monitor.hang import Diagnosis
@@ -141,7 +141,7 @@ async def watch_nodes(
     console = Console(
         config,
         # May run for days: events are on disk and not displayed, so only warnings are kept in memory.
-        store=Store(is_kept=watch.is_warning),
+        store=Store(is_kept=headless.is_warning),
         sinks=[sink for sink in (writer, stream, clock_lines) if sink is not None],
         resume=resume,
         refold=recording.refold if recording and resume else None,
@@ -152,14 +152,14 @@ async def watch_nodes(
         await recording.start(console.recorder)
     interrupted = on_signals()
     await console.start()
-    progress = watch.ProgressLine(
+    progress = headless.ProgressLine(
         store, None if quiet else _progress, recording.line if recording and sys.stderr.isatty() else None
     )
     if clocks_s is not None:
         fleet.want_clocks("batch", True)
         before = _measured(bus, fleet, clock_estimator, clocks_s, progress, before)
     watching = asyncio.create_task(
-        watch.watch(
+        headless.watch(
             store, bus, fleet, for_s, progress, order, before, console.findings,
             lambda: (stream is not None and stream.is_closed) or (recording is not None and recording.is_stopped),
         )
@@ -172,7 +172,7 @@ async def watch_nodes(
         await recording.stop()
     if not quiet:
         click.echo("", err=True)  # end the progress line
-        for line in watch.warnings(store):
+        for line in headless.warnings(store):
             click.echo(f"gconsole: {line}", err=True)
     if stream:
         close_stream(stream)
@@ -195,7 +195,7 @@ async def _wait_until_done(watching: asyncio.Task[None], interrupted: asyncio.Fu
 
 
 def _measured(
-    hub: Hub, fleet: Fleet, clockwork: ClockEstimator, for_s: float, progress: watch.ProgressLine,
+    hub: Hub, fleet: Fleet, clockwork: ClockEstimator, for_s: float, progress: headless.ProgressLine,
     then: Callable[[], Awaitable[None]] | None,
 ) -> Callable[[], Awaitable[None]]:  # fmt: skip
     """A `before` hook that measures the clocks, then runs `then`."""

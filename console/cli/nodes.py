@@ -60,7 +60,7 @@ def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
     NVML, clock, cache folder, and buffer capacity.
     """
     from ..fleet.survey import survey
-    from ..monitor.node_exam import examine, exit_code, to_json, to_text
+    from ..monitor.doctor import examine, exit_code, to_json, to_text
     from .terminal import counted
 
     config = load_target(target, overrides)
@@ -80,7 +80,7 @@ def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
     they run as your user.
     """
     from ..fleet.survey import survey
-    from ..monitor.node_exam import clean_exit_code, clean_text
+    from ..monitor.doctor import clean_exit_code, clean_text
     from .terminal import counted
 
     config = load_target(target, (*overrides, "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0"))

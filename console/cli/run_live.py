@@ -22,7 +22,7 @@ from ..fleet.fleet import Fleet
 from ..launch.format import stop_words
 from ..launch.output_fold import LineFold, Writer, interleave
 from ..launch.state import JobStatus, PendingStops, job_status
-from ..monitor import watch
+from ..monitor import headless
 from ..monitor.finding_tracker import FindingTracker
 from ..records import Failure, Log
 from ..runtime import Console
@@ -54,7 +54,7 @@ class LiveFleet:
         while not condition():
             if deadline_s is not None and time.monotonic() - began > deadline_s:
                 return False
-            await asyncio.sleep(watch.POLL_S)
+            await asyncio.sleep(headless.POLL_S)
         return True
 
 
@@ -82,7 +82,7 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
     console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False)
     fleet = LiveFleet(config, console.bus, console.store, console.fleet, console.findings)
     async with console.running():
-        await fleet.until(lambda: watch.is_settled(console.store), watch.CONNECT_S)
+        await fleet.until(lambda: headless.is_settled(console.store), headless.CONNECT_S)
         await console.findings.evaluate()
         await _run_pending_stops(fleet)
         yield fleet

@@ -129,7 +129,7 @@ async def _serve_api(
 ) -> int:
     """Serve until `for_s` seconds have passed or a signal arrives; returns the exit code."""
     from ..core.store import Store
-    from ..monitor import watch
+    from ..monitor import headless
     from ..records import Log
     from ..runtime import Console, sessions_folder_of
     from ..web.app import make_app
@@ -162,7 +162,8 @@ async def _serve_api(
         click.echo(f"{address}\ntoken: {token_text}\n\nAPI documentation: {address}/docs. Press Ctrl-C to stop.")
         sys.stdout.flush()
         watching = asyncio.create_task(
-            watch.watch(store, hub, fleet, for_s, watch.ProgressLine(store, None), findings=findings), name="watch"
+            headless.watch(store, hub, fleet, for_s, headless.ProgressLine(store, None), findings=findings),
+            name="watch",
         )
         try:
             await asyncio.wait({watching, interrupted}, return_when=asyncio.FIRST_COMPLETED)

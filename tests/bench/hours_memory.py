@@ -17,7 +17,7 @@ from pathlib import Path
 from gconsole.config import load
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
-from gconsole.monitor import watch as batch
+from gconsole.monitor import headless as batch
 from gconsole.monitor.topology import TopologyFindings, TopologyFold
 from gconsole.records import NodeState
 from gconsole.records.base import Record

@@ -12,7 +12,7 @@ from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.core.control import Control
 from gconsole.core.store import Store
-from gconsole.monitor import watch as batch
+from gconsole.monitor import headless as batch
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.records import AgentCost, NodeState
 

@@ -11,7 +11,7 @@ import msgspec
 from ...config.diff import Changes, HostsFile
 from ...config.model import ConfigError
 from ...core.control import Control
-from ...monitor import node_exam
+from ...monitor import doctor
 from ...text.nodeset_fold import fold
 from ..dialogs.dialog import LinesDialog
 from ..dialogs.prompts import Confirm, Prompt
@@ -124,11 +124,11 @@ class NodeController(Controller):
 
     async def _examine(self, nodes: Sequence[str], dialog: LinesDialog) -> None:
         try:
-            exams = node_exam.examine(await self._control.examine(nodes))
+            exams = doctor.examine(await self._control.examine(nodes))
         except msgspec.ValidationError as error:
             dialog.show_lines([f"invalid response: {error}"])
             return
-        dialog.show_lines(node_exam.to_text(exams).splitlines())
+        dialog.show_lines(doctor.to_text(exams).splitlines())
 
     async def follow_hosts_file(self) -> None:
         """Apply hosts.toml after it was saved; an invalid file is reported and changes nothing."""

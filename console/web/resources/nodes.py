@@ -8,8 +8,8 @@ import msgspec
 
 from ...config.nodeset import expand
 from ...core.store import NodeNow
+from ...monitor.doctor import NodeExam, examine
 from ...monitor.hang import jobs_of
-from ...monitor.node_exam import NodeExam, examine
 from ...report.nodes import (
     CostLine,
     GpuLine,

@@ -134,7 +134,7 @@ HEAVY = {"duckdb", "pyarrow", "pandas", "matplotlib", "textual", "asyncssh"}
 @pytest.mark.parametrize(
     "program",
     ["from gconsole.cli.main import gconsole; gconsole(['--help'], standalone_mode=False)",
-     "import gconsole.cli.batch, gconsole.cli.output, gconsole.monitor.watch",
+     "import gconsole.cli.batch, gconsole.cli.output, gconsole.monitor.headless",
      "from gconsole.cli.query import query; query(['--help'], standalone_mode=False)"],
 )  # fmt: skip
 def test_what_is_heavy_is_loaded_only_by_those_who_need_it(program):

@@ -1,18 +1,18 @@
 """What of all that happens the store keeps in its list of events."""
 
 from gconsole.core.store import Store
-from gconsole.monitor import watch
+from gconsole.monitor import headless
 from gconsole.records import Log, NodeState
 
 
 def test_where_there_is_no_screen_only_warnings_are_kept():
-    store = Store(is_kept=watch.is_warning)
+    store = Store(is_kept=headless.is_warning)
     for number in range(100):
         store.apply([NodeState(node="node1", state="ok" if number % 2 else "lost", rx=number + 1)])
         store.apply([Log(source="console", severity="info", text="recording night goes on")])
     store.apply([Log(node="node1", source="kernel", severity="error", text="NVRM: Xid 79")])
     assert [record.text for _, record in store.events] == ["NVRM: Xid 79"]
-    assert watch.warnings(store) == ["node1: NVRM: Xid 79"]
+    assert headless.warnings(store) == ["node1: NVRM: Xid 79"]
     assert store.nodes["node1"].state.state == "ok"
 
 

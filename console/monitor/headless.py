@@ -1,4 +1,4 @@
-"""Headless run: watch, capture or diagnose, summarise."""
+"""Headless runs: watch the nodes, capture or diagnose, and say when a run is complete."""
 
 from __future__ import annotations
 
