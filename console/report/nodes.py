@@ -16,7 +16,7 @@ from ..topology.json_document import ClassLine
 L = TypeVar("L", bound=msgspec.Struct)
 
 
-def line_of(line: type[L], source: object, **own: Any) -> L:
+def line_of(line: type[L], source: object, /, **own: Any) -> L:
     """A line with the fields of `source` that it has, by name; `own` replaces or adds fields."""
     names = line.__struct_fields__
     return line(**{name: own[name] if name in own else getattr(source, name) for name in names})

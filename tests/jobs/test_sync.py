@@ -17,7 +17,7 @@ def test_a_job_starts_from_a_folder_that_was_nowhere_but_here(rig: Rig, tmp_path
     wanted = ["--nodes", 4, "--procs-per-node", 1, "--launcher", "env", "--sync", code, "--", "./run.sh"]
     planned = run("plan", hosts, *wanted)
     assert planned.status == 0, planned.stdout
-    assert f"where {code} is copied to first: 3 files, 2.4 MiB" in planned.stdout
+    assert f"{code} is copied there first: 3 files, 2.4 MiB" in planned.stdout
     done = run("start", hosts, "--yes", "--follow", *wanted)
     assert done.status == 0, done.stdout + done.stderr
     assert "to node[1-4]: up to 3 files changed per node" in done.stderr
