@@ -23,6 +23,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -155,11 +156,17 @@ def _start(group: str, tier: str, args: Sequence[str], workers: int, is_live: bo
         ]  # fmt: skip
     environment = {**os.environ, "TEST_TIER": tier}  # how many examples a property test draws
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a thousand processes compiles its modules again
+    common = {"cwd": ROOT, "env": environment, "preexec_fn": _restore_sighup}
     if is_live:
-        return subprocess.Popen(argv, cwd=ROOT, env=environment)
+        return subprocess.Popen(argv, **common)
     with _log(group).open("wb") as log:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(argv, cwd=ROOT, env=environment, **pipes)
+        return subprocess.Popen(argv, **common, **pipes)
+
+
+def _restore_sighup() -> None:
+    """SIGHUP as in a terminal, also below `nohup`: tests send it to the programs that they start."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
