@@ -3,7 +3,7 @@
 import pytest
 from nvml import scenarios
 
-from gconsole_remote.nvml import events as xids
+from gconsole_remote.nvml import xids
 from gconsole_remote.nvml.events import ThrottleWatch, parse_pci_address, parse_xid
 from gconsole_remote.samplers.base import Unavailable
 
