@@ -53,7 +53,7 @@ def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(rig: Rig
 
         started = api.post("/jobs", asked, status=201)
         job = started["job"]
-        assert started["seen"]["state"] == "running"
+        assert started["seen"]["state"] in ("dispatching", "running"), "the last node may not have begun yet"
         until(lambda: f"[0-{RANKS - 1}] step 3 sum {RANKS}" in api.get(f"/jobs/{job}/logs?contains=step 3 ".replace(
             " ", "%20"))["lines"])  # fmt: skip
         until(lambda: (seen := api.get(f"/jobs/{job}")["ranks"]) and seen["ranks_found"] == list(range(RANKS)))
