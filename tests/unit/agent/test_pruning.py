@@ -42,6 +42,7 @@ def _payload():
     return payload[int(header.split()[3]) :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_pruned_module_runs_and_has_every_name_that_the_agent_uses(version):
     known = " ".join(name for name in wanted() if hasattr(pynvml, name))

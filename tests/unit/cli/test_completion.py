@@ -14,12 +14,14 @@ def _gconsole(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_a_script_that_names_the_program(shell):
     done = _gconsole("completion", shell)
     assert done.returncode == 0 and "_GCONSOLE_COMPLETE" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [("gconsole se", "serve"), ("gconsole batch --di", "--diagnose"), ("gconsole run sta", "start")],

@@ -139,6 +139,7 @@ def test_a_group_whose_operations_have_left_the_buffer_gets_its_name_from_the_co
     assert by_id[1] == (["7", "tp"], [0, 1])
 
 
+@pytest.mark.slow
 def test_what_is_waited_in_is_kept_however_much_came_after_it():
     entries = [waiting(1)] + [an_entry(seq) for seq in range(2, 3000)]
     said = flight_recorder.parse_document(a_dump(entries))

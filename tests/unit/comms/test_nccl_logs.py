@@ -1,5 +1,6 @@
 """NCCL's own log and Inspector's: what was launched, what was completed. All synthetic, after NCCL's sources."""
 
+import pytest
 from examples import examples
 from fake_proc import check
 from hypothesis import given, settings
@@ -75,6 +76,7 @@ def test_inspectors_sends_have_their_peers():
     assert (one["profiling_name"], one["is_p2p"], one["p2p_seq_id"]) == ("nccl:send 0->1", True, 1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([*NCCL_LOG.splitlines(), an_inspector_line(1), "x"]), max_size=6), st.data())
 @settings(max_examples=examples(300), deadline=None)
 def test_damaged_logs_are_records_or_passed_over(lines, data):

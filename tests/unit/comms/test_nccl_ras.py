@@ -104,6 +104,7 @@ def test_what_is_no_answer_is_refused_with_a_reason(data):
     assert str(error.value)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=examples(300), deadline=None)
 def test_a_damaged_answer_is_records_or_a_reason(data):

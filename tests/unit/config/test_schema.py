@@ -142,6 +142,7 @@ def test_any_text_is_a_value_of_its_type_or_one_refusal(key, text):
     assert key.check(value) == value
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.text() | st.integers() | st.floats() | st.booleans(), st.lists))
 def test_a_value_of_any_size_is_shown_short_and_on_one_line(value):
     assert len(schema.shown(value)) <= 80

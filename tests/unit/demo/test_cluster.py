@@ -165,6 +165,7 @@ def test_the_job_steps_and_waits_for_a_stopped_rank() -> None:
 # -- its nodes are nodes ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_command_on_a_node_has_its_pipes_its_environment_and_its_exit_status() -> None:
     with demo_cluster(nodes=2, ranks=1, gpus=0) as demo:
         config = load(str(demo.hosts), environ={})
@@ -182,6 +183,7 @@ async def test_only_the_throw_away_key_may_log_in() -> None:
         assert folder(config).stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 async def test_what_runs_on_a_node_ends_with_its_connection_and_so_do_its_children() -> None:
     with demo_cluster(nodes=1, ranks=1, gpus=0) as demo:
         config = load(str(demo.hosts), environ={})
@@ -214,6 +216,7 @@ async def test_nothing_is_left_after_a_demo_whose_console_did_not_even_say_goodb
     await fleet.stop()
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_no_reason_to_stay() -> None:
     with demo_cluster(nodes=1, ranks=2, gpus=0) as demo:
         config = load(str(demo.hosts), environ={})

@@ -83,6 +83,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_the_hello_of_the_previous_release_is_understood(node: NodeConfig) -> None:
     hello = read_hello(json.dumps(start_agent(node, PREVIOUS)).encode())
     assert hello.agent

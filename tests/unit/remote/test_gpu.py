@@ -40,6 +40,7 @@ def test_the_same_host_at_the_same_instant_shows_the_same_and_another_host_does_
     assert [gpu.util_pct for gpu in at("a", 5.0)] != [gpu.util_pct for gpu in at("a", 50.0)]
 
 
+@pytest.mark.slow
 def test_the_figures_stay_within_what_such_a_gpu_can_do():
     for seconds in range(0, 4000, 37):
         info, gpu = records(sampler_of(SimulatedNvml(1, "node1", clock=lambda at=seconds: float(at))))

@@ -129,6 +129,7 @@ def test_a_rank_with_its_number_in_the_environment_is_found(job, interpreter):
     assert seen["rank_stat"][0].rss_bytes > 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interpreter", interpreters())
 def test_a_rank_that_set_its_number_at_run_time_is_found(job, interpreter):
     process = job.python(f"import os; os.environ.update({RANK!r}, RANK='2')", interpreter)
@@ -162,6 +163,7 @@ def test_forked_workers_of_a_rank_are_its_children(job):
     assert sorted(one.role for one in seen["process"]) == ["child", "child", "child", "rank"]
 
 
+@pytest.mark.slow
 def test_ranks_spawned_by_one_process_are_found_and_their_parent_is_none(job):
     child = f"import os, sys\nos.environ.update({RANK!r}, RANK=sys.argv[1], LOCAL_RANK=sys.argv[1])" + WAIT
     parent = f"""

@@ -105,6 +105,7 @@ def test_a_rank_that_is_no_python_says_so_and_keeps_its_figures(ranks):
     assert stack.proc_state is not None
 
 
+@pytest.mark.slow
 def test_samples_tell_who_worked_between_them(ranks):
     ranks.python(SPIN, until="R")
     ranks.python(SLEEP)
@@ -116,6 +117,7 @@ def test_samples_tell_who_worked_between_them(ranks):
     assert answer["samples"] == 3
 
 
+@pytest.mark.slow
 def test_a_stack_that_was_sent_is_not_sent_again(ranks):
     for _ in range(3):
         ranks.python(SLEEP)
@@ -151,6 +153,7 @@ def test_a_plan_of_another_year_is_refused():
         stacks.CaptureRequest({"id": "c", "at": now + 10**15, "deadline": now + 2 * 10**15})
 
 
+@pytest.mark.slow
 def test_names_with_control_characters_and_two_hundred_threads_do_no_harm(ranks):
     ranks.python(UNICODE)
     ranks.python(THREADS)

@@ -36,6 +36,7 @@ def interpreters():
     return [str(path) for path in sorted(found, key=lambda path: int(path.parts[-3].split(".")[1]))] or [sys.executable]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interpreter", interpreters())
 def test_the_oldest_agent_reads_every_python(ranks, tmp_path, interpreter):
     (tmp_path / "gconsole_remote").symlink_to(Path(capture.__file__).parents[1])

@@ -179,6 +179,7 @@ def test_what_the_guide_shows_of_other_tools_works(tmp_path, capsys):
     exec(re.sub(r"(?m)^folder = .*$", f"folder = {str(session.parquet_folder / 'gpu')!r}", shown), {})
 
 
+@pytest.mark.slow
 def test_a_session_that_is_being_recorded_keeps_its_last_segment_out(tmp_path):
     session = a_session(tmp_path, many())
     meta = session.read()

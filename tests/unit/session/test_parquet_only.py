@@ -95,6 +95,7 @@ def test_a_question_has_the_same_answer_of_segments_of_parquet_and_of_both(tmp_p
     assert answers[0] and answers[0] == answers[1] == answers[2]
 
 
+@pytest.mark.slow
 def test_where_only_some_segments_are_gone_each_record_is_there_once(tmp_path, monkeypatch):
     monkeypatch.setattr("gconsole.session.manage.compact.STEP_SEGMENTS", 2)
     monkeypatch.setattr("gconsole.session.format.writer.SegmentWriter", lambda session: SegmentWriter(session, 1000))

@@ -197,6 +197,7 @@ def test_columns_of_one_name_are_told_apart_in_every_form(tmp_path):
     assert list(pd.read_parquet(tmp_path / "x.parquet").columns) == ["node", "node_1", "node_1_1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["table", "json", "csv", "parquet"])
 def test_instants_of_a_year_that_nobody_can_write_are_an_answer_too(tmp_path, how):
     path = a_session(tmp_path, [gpu(1)]).path

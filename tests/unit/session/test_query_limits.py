@@ -72,6 +72,7 @@ def query_one_record(tmp_path_factory):
     queries.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", REFUSED)
 def test_nothing_but_the_records_can_be_read_and_nothing_written(tmp_path, query_one_record, sql):
     out = tmp_path / "written"

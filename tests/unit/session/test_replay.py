@@ -219,6 +219,7 @@ def test_with_an_index_without_one_and_without_segments_a_jump_shows_the_same(
     assert shown(plain) == shown(indexed) == shown(out_of_parquet)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", [20, 399, 610, 850])
 def test_a_quick_jump_shows_what_is_true_and_what_was_comes_after(session, second):
     at = BEGAN + second * SECOND
