@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-import msgspec
-
 
 def printable(text: str) -> str:
     """`text` on one line, with non-printable characters replaced by "·"."""
@@ -51,11 +49,14 @@ def cell(value: Any) -> str:
         case str():
             return f"'{value}" if value.startswith(_FORMULA) else value
         case list() | tuple() | dict():
-            return msgspec.json.encode(value).decode()
+            return pretty(value, indent=-1)
         case _:
             return str(value)
 
 
-def pretty(document: object) -> str:
-    """The document as indented JSON, without a newline at its end."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+def pretty(document: object, indent: int = 2) -> str:
+    """The document as indented JSON, without a newline at its end; on one line with an `indent` of -1."""
+    import msgspec  # here: `gconsole --help` cleans its output and needs no JSON
+
+    encoded = msgspec.json.encode(document)
+    return (msgspec.json.format(encoded, indent=indent) if indent >= 0 else encoded).decode()
