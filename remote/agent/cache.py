@@ -137,9 +137,9 @@ class Cache(object):
     @staticmethod
     def _open(path: str, uid: int) -> None:
         check_above(path)
-        for folder in [path] + [os.path.join(path, name) for name in PARTS]:
+        for create, folder in [(os.makedirs, path)] + [(os.mkdir, os.path.join(path, name)) for name in PARTS]:
             try:
-                os.makedirs(folder, 0o700)
+                create(folder, 0o700)
             except FileExistsError:
                 pass  # checked below
             check(folder, uid)
