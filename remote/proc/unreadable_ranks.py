@@ -5,7 +5,6 @@ concluded from a launcher's arguments is labelled as a guess.
 """
 
 import os
-import threading
 
 from .job_id import local_key, master_key
 from .launchers import Claim, claim_of_argv, number, options_of
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from .process_facts import ProcessEntry
     from .process_table import ProcessTable
+    from .users import Users
 
 
 class PresumedRank(object):
@@ -135,49 +135,3 @@ def _reason(entry: "ProcessEntry", users: "Users") -> str:
 def _who(users: "Users", uid: "int | None") -> str:
     name = users.name(uid)
     return "%s (uid %s)" % (name, uid) if name else "uid %s" % uid
-
-
-LOOKUP_TIMEOUT_S = 0.2
-
-
-class Users(object):
-    """Login names by uid."""
-
-    def __init__(self, passwd: str = "/etc/passwd") -> None:
-        self._names = _local(passwd)
-        self._requested: set[int] = set()
-        self._timeout_s = LOOKUP_TIMEOUT_S
-
-    def name(self, uid: "int | None") -> "str | None":
-        """The login name of `uid`, or None while it is unknown."""
-        if uid is None or uid in self._names:
-            return self._names[uid] if uid is not None else None
-        if uid not in self._requested:
-            self._requested.add(uid)
-            lookup = threading.Thread(target=self._look_up, args=(uid,), name="gconsole-user", daemon=True)
-            lookup.start()
-            lookup.join(self._timeout_s)
-            if lookup.is_alive():
-                self._timeout_s = 0.0  # the directory is slow: later lookups do not wait
-        return self._names.get(uid)
-
-    def _look_up(self, uid: int) -> None:
-        import pwd
-
-        try:
-            self._names[uid] = pwd.getpwuid(uid).pw_name
-        except KeyError:
-            self._names[uid] = None
-
-
-def _local(path: str) -> "dict[int, str | None]":
-    names: dict[int, str | None] = {}
-    try:
-        with open(path, errors="replace") as f:
-            for line in f:
-                fields = line.split(":")
-                if len(fields) > 2 and fields[2].isdecimal():
-                    names.setdefault(int(fields[2]), fields[0])
-    except OSError:
-        pass  # then every name is looked up
-    return names

@@ -11,7 +11,8 @@ from ..proc.process_table import ProcessTable
 from ..proc.procfs import ProcFs, command_line, printable, read_text
 from ..proc.programs import child_role
 from ..proc.rank_owner import below, find_owners
-from ..proc.unreadable_ranks import Users, presumed_ranks
+from ..proc.unreadable_ranks import presumed_ranks
+from ..proc.users import Users
 from .base import Sampler
 from .locals import step_of
 

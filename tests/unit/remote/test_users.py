@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gconsole_remote.proc import unreadable_ranks
-from gconsole_remote.proc.unreadable_ranks import Users
+from gconsole_remote.proc import users
+from gconsole_remote.proc.users import Users
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_a_directory_that_hangs_delays_once_and_its_answer_is_used_when_it_comes
     pwd = pytest.importorskip("pwd")
     answer = threading.Event()
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: answer.wait(10) and SimpleNamespace(pw_name=f"user{uid}"))
-    monkeypatch.setattr(unreadable_ranks, "LOOKUP_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(users, "LOOKUP_TIMEOUT_S", 0.01)
     names = Users(passwd)
 
     assert names.name(2001) is None
