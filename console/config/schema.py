@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from inspect import getdoc
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 from msgspec import inspect
@@ -44,6 +43,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     section: str
     name: str
     kind: type  # bool, int, float, str or tuple (of str)
+    annotation: Any  # of the struct's field; `check` converts to it
     default: Value
     help: str
     required: bool = False
@@ -67,18 +67,12 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, value: object) -> Value:
         """`value`, from TOML or a caller, converted to the key's type. Raises BadValue."""
-        if self.kind is float and type(value) is int and abs(value) <= 1 << 53:
-            value = float(value)
-        if self.kind is tuple and type(value) in (list, tuple):
-            return self._check_list(value)  # type: ignore[arg-type]
-        if type(value) is not self.kind:
-            is_what = str(value) if isinstance(value, float) else shown(value)  # 22.0, not 22
-            raise BadValue(f"must be {_KINDS[self.kind]}, is {is_what}")
-        if isinstance(value, str):
-            return self._check_text(value)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return self._check_range(value)
-        return value  # type: ignore[return-value]
+        try:
+            if value is not None:  # the struct allows it for a key that is not set
+                return msgspec.convert(value, self.annotation)  # type: ignore[no-any-return]
+        except msgspec.ValidationError:
+            pass
+        raise self._error(value)
 
     def parse(self, text: str) -> Value:
         """The value of the text of an environment variable or a flag. Raises BadValue."""
@@ -95,29 +89,24 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
             return self.check([part.strip() for part in text.split(",")])
         return self.check(text)
 
-    def _check_list(self, values: Iterable[object]) -> tuple[str, ...]:
-        for value in values:
-            if not isinstance(value, str):
-                raise BadValue(f"must be {_KINDS[tuple]}, contains {shown(value)}")
-        texts = [str(value) for value in values]
-        if self.most is not None and len(texts) > self.most:
-            raise BadValue(f"must have at most {self.most} items, has {len(texts)}")
-        return tuple(self._check_text(text) for text in texts)
-
-    def _check_text(self, text: str) -> str:
-        if self.choices and text not in self.choices:
+    def _error(self, value: object) -> BadValue:
+        """Why `check` refused a value: its type, else its constraint."""
+        if self.kind is tuple and isinstance(value, list | tuple):
+            others = [item for item in value if not isinstance(item, str)]
+            if others:
+                return BadValue(f"must be {_KINDS[tuple]}, contains {shown(others[0])}")
+            if self.most is not None and len(value) > self.most:
+                return BadValue(f"must have at most {self.most} items, has {len(value)}")
+            value = next(item for item in value if not re.search(self.pattern, item))
+        elif type(value) is not self.kind and not (self.kind is float and type(value) is int):
+            is_what = str(value) if isinstance(value, float) else shown(value)  # 22.0, not 22
+            return BadValue(f"must be {_KINDS[self.kind]}, is {is_what}")
+        if self.choices:
             allowed = " or ".join(shown(choice) for choice in self.choices)
-            near = nearest(text, self.choices)
-            raise BadValue(f"must be {allowed}, is {shown(text)}", shown(near) if near else "")
-        if self.pattern and not re.fullmatch(self.pattern, text):
-            raise BadValue(f"must be {self.form}, is {shown(text)}")
-        return text
-
-    def _check_range(self, number: float) -> float:
-        low, high = self.minimum, self.maximum
-        if not math.isfinite(number) or (low is not None and number < low) or (high is not None and number > high):
-            raise BadValue(f"must be {_range(low, high)}, is {shown(number)}")
-        return number
+            near = nearest(str(value), self.choices)
+            return BadValue(f"must be {allowed}, is {shown(value)}", shown(near) if near else "")
+        allowed = self.form or f"{shown(self.minimum)} to {shown(self.maximum)}"
+        return BadValue(f"must be {allowed}, is {shown(value)}")
 
 
 def written(value: object) -> str:
@@ -158,7 +147,8 @@ def sections() -> Mapping[str, type[Section]]:
 def keys(section: str) -> Mapping[str, Key]:
     """The keys of one section by name, in the order of its struct; "nodes": keys of entries only."""
     struct = NodeEntry if section == "nodes" else sections()[section]
-    return {field.name: _key(section, field) for field in _fields(struct)}
+    annotations = get_type_hints(struct, include_extras=True)
+    return {field.name: _key(section, field, annotations[field.name]) for field in _fields(struct)}
 
 
 @cache
@@ -200,12 +190,12 @@ def _fields(struct: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
     return described.fields
 
 
-def _key(section: str, field: inspect.Field) -> Key:
+def _key(section: str, field: inspect.Field, annotation: Any) -> Key:
     """The Key of one field of a section's struct."""
     about: dict[str, Any] = {}
     kind = _describe(field.type, about)
     return Key(
-        section=section, name=field.name, kind=kind, required=field.required,
+        section=section, name=field.name, kind=kind, annotation=annotation, required=field.required,
         default=None if field.required else field.default, help=about.get("description", ""),
         minimum=about.get("ge"), maximum=about.get("le"), choices=about.get("choices", ()), most=about.get("most"),
         pattern=about.get("pattern", ""), form=about.get("form", ""), is_path=about.get("path", False),
@@ -239,12 +229,6 @@ def _describe(described: inspect.Type, about: dict[str, Any]) -> type:
         case inspect.BoolType():
             return bool
     raise TypeError(f"a configuration field cannot be {described!r}")
-
-
-def _range(low: float | None, high: float | None) -> str:
-    if low is not None and high is not None:
-        return f"{shown(low)} to {shown(high)}"
-    return f"at least {shown(low)}" if low is not None else f"at most {shown(high)}"
 
 
 _HEAD = """\

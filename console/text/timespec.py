@@ -25,7 +25,7 @@ _UNITS_NS: Final = {
     "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86_400 * 10**9, "w": 604_800 * 10**9,
 }  # fmt: skip
 #: A duration with its unit, for configuration keys that are checked by a pattern.
-DURATION_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,9})?(ms|s|m|h|d|w)$"
+DURATION_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,9})?(ms|s|m|h|d|w)\Z"
 _LENGTH: Final = re.compile(r"([+-]?)([0-9]{1,12})(?:\.([0-9]{1,9}))?(ms|s|m|h|d|w)")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _PERCENTAGE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?) ?%")
