@@ -17,7 +17,7 @@ from ..core.bus import Hub, Published
 from ..core.control import Control
 from ..core.job_protocol import is_away
 from ..core.store import Store
-from ..fleet import jobs
+from ..fleet import job_requests
 from ..fleet.fleet import Fleet
 from ..launch.format import stop_words
 from ..launch.output_fold import LineFold, Writer, interleave
@@ -66,7 +66,7 @@ async def _run_pending_stops(live: LiveFleet) -> None:
     pending = PendingStops.of_cluster(live.config.cluster)
     for job, nodes in pending.orders.items():
         back = [node for node in nodes if (link := live.fleet.links.get(node)) and link.state == "ok"]
-        answers = await jobs.stop(live.fleet.links, job, back, STOP_GRACE_S) if back else {}
+        answers = await job_requests.stop(live.fleet.links, job, back, STOP_GRACE_S) if back else {}
         for node, answer in answers.items():
             words = printable(f"gconsole: pending stop of {job} on {node}: {stop_words(answer)}")
             click.echo(words, err=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import random
 import time
-from typing import Final
 
 from ..transport.tcp_connect import ReachabilityProbe
 
@@ -59,35 +57,3 @@ class Backoff:
             pause_s = pause_s * 2 if answers else PROBE_INTERVAL_S
             await asyncio.sleep(max(0.0, started + pause_s - time.monotonic()))
             started = time.monotonic()
-
-
-#: Seconds after a loss, so that simultaneous losses share one collection.
-AFTER_S: Final = 15.0
-#: Pause after a collection, as a multiple of its duration (milliseconds in `record`, more with a large screen).
-PAUSE: Final = 1_000
-
-
-class GcSweep:
-    """Garbage collection of one fleet."""
-
-    def __init__(self) -> None:
-        self._timer: asyncio.TimerHandle | None = None
-        self._not_before = 0.0  # monotonic, s
-
-    def soon(self) -> None:
-        """Schedule a collection after a connection was lost."""
-        if self._timer is None:
-            due_s = max(AFTER_S, self._not_before - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(due_s, self._sweep)
-
-    def close(self) -> None:
-        """Cancel a scheduled collection."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _sweep(self) -> None:
-        self._timer = None
-        started = time.monotonic()
-        gc.collect()
-        finished = time.monotonic()
-        self._not_before = finished + PAUSE * (finished - started)

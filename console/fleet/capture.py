@@ -13,8 +13,8 @@ from ..config.sections import HangConfig
 from ..core.control import CaptureRequest, CaptureResult, NodeCaptureCounts
 from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost
-from .deploy.staging import Staging
-from .link import NodeLink
+from .deploy.send_binaries import Staging
+from .node_link import NodeLink
 from .rpc import failure_of
 
 #: Seconds to wait for a node that is still receiving py-spy; then it captures without.

@@ -19,12 +19,12 @@ from ..transport.login_limiter import LoginLimiter
 from ..transport.openssh import LocalTransport, OpensshTransport
 from ..transport.site_exec import SiteExecTransport
 from ..transport.transport import Transport
-from . import capture, jobs
-from .backoff import GcSweep
+from . import capture, folder_sync, job_requests
 from .clocks.schedule import ProbeSchedule
 from .deploy.binaries import Binaries
-from .deploy.staging import Staging
-from .link import NodeLink
+from .deploy.send_binaries import Staging
+from .gc_sweep import GcSweep
+from .node_link import NodeLink
 from .survey import NodeReply, request_reply
 
 if TYPE_CHECKING:
@@ -176,40 +176,40 @@ class Fleet:
 
     async def probe_job(self, nodes: Sequence[str], request: ReadinessRequest) -> Mapping[str, Readiness | Failure]:
         """Check whether nodes are ready for a job."""
-        return await jobs.probe(self.links, nodes, request)
+        return await job_requests.probe(self.links, nodes, request)
 
     async def sync_folder(
         self, nodes: Sequence[str], folder: SyncFolder, workdir: str
     ) -> Mapping[str, Synced | Failure]:
         """Copy a folder to nodes. Raises ReadOnly."""
         self._permit(Change.START_JOB)  # precedes a job start
-        return await jobs.sync(self.links, nodes, folder, workdir)
+        return await folder_sync.sync(self.links, nodes, folder, workdir)
 
     async def start_job(self, orders: Mapping[str, NodeOrder]) -> Mapping[str, Failure]:
         """Start a job on nodes; failures by node. Raises ReadOnly."""
         self._permit(Change.START_JOB)
-        return await jobs.start(self.links, orders)
+        return await job_requests.start(self.links, orders)
 
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> Mapping[str, NodeStop | Failure]:
         """Stop a job on nodes. Raises ReadOnly."""
         self._permit(Change.STOP_JOB)
-        return await jobs.stop(self.links, job, nodes, grace_s)
+        return await job_requests.stop(self.links, job, nodes, grace_s)
 
     async def follow_job(self, job: str, nodes: Sequence[str], tail: int | None, follow: bool) -> Mapping[str, Failure]:
         """Fetch or follow a job's output."""
-        return await jobs.follow(self.links, job, nodes, tail, follow)
+        return await job_requests.follow(self.links, job, nodes, tail, follow)
 
     async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
         """Start or stop watching a job's output."""
-        return await jobs.watch(self.links, job, nodes, wanted)
+        return await job_requests.watch(self.links, job, nodes, wanted)
 
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
         """List a folder of a job."""
-        return await jobs.list_files(self.links, job, node, path)
+        return await job_requests.list_files(self.links, job, node, path)
 
     async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
         """Read a file of a job from `offset`; (data, whether it is the end)."""
-        return await jobs.read_file(self.links, job, node, path, offset)
+        return await job_requests.read_file(self.links, job, node, path, offset)
 
     async def stop(self) -> None:
         """Disconnect from every node. A second call does nothing."""

@@ -11,7 +11,7 @@ from ..config.model import Config
 from ..core.bus import Hub
 from ..records import Failure
 from ..transport.errors import FleetError
-from .link import NodeLink
+from .node_link import NodeLink
 from .rpc import failure_of
 
 

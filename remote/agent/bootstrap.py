@@ -1,8 +1,8 @@
 """The first code of the bundle that runs on a node: makes the bundle importable and starts the agent.
 
-The one-liner on the command line (gconsole.fleet.deploy.payload.STAGE0) has read and verified the bundle; it executes
-this source and calls `boot` with the rest. Modules are imported from memory; only compiled code is written, to the
-cache folder, because compiling at every start costs time and memory.
+The one-liner on the command line (gconsole.fleet.deploy.agent_payload.STAGE0) has read and verified the bundle; it
+executes this source and calls `boot` with the rest. Modules are imported from memory; only compiled code is written, to
+the cache folder, because compiling at every start costs time and memory.
 """
 
 import base64
@@ -186,6 +186,6 @@ def boot(stdin: "BufferedReader", payload: bytes) -> None:
     """Install the importer, read the start frame (one line of JSON on `stdin`), run the agent. Does not return."""
     importer = BundleImporter(json.loads(zlib.decompress(payload).decode("ascii")))
     sys.meta_path.insert(0, importer)
-    from gconsole_remote.agent import launch
+    from gconsole_remote.agent import start_agent
 
-    launch.launch(stdin, json.loads(stdin.readline().decode("utf-8"))["start"], importer)
+    start_agent.launch(stdin, json.loads(stdin.readline().decode("utf-8"))["start"], importer)

@@ -16,7 +16,7 @@ import time
 
 from ..agent import cache_users
 from ..proc.procfs import printable
-from . import process_tree
+from . import terminate_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def state_of(folder: "JobFolder", spec: "Fields", now_s: "float | None" = None) 
         fields.update(_end(ended, is_stopping))
     elif supervisor is None:
         fields.update(_not_begun(spec, time.time() if now_s is None else now_s))
-    elif _lives(supervisor) or process_tree.with_job_environment(spec["job"], spec["index"]):
+    elif _lives(supervisor) or terminate_processes.with_job_environment(spec["job"], spec["index"]):
         fields["state"] = "stopping" if is_stopping else "running"
     else:
         # exit.json may have been written since it was read above

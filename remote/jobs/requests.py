@@ -11,7 +11,7 @@ import time
 from ..agent import commands
 from ..agent.requests import RequestError
 from ..clocks import stamps
-from . import job_dir, preflight, process_tree, supervisor
+from . import job_dir, preflight, supervisor, terminate_processes
 from .output import Follower, tail_offset
 
 TYPE_CHECKING = False
@@ -117,8 +117,8 @@ def stop(agent: "Agent", args: "Fields") -> "Fields":
     if not job_dir.is_over(before):
         folder.write(job_dir.STOP, {"asked": stamps.realtime_ns()})
     pid = watcher["pid"] if watcher and before["state"] in ("running", "stopping") else None
-    count, left = process_tree.terminate(
-        lambda: process_tree.members(spec["job"], spec["index"], pid), float(args.get("grace_s", 10.0))
+    count, left = terminate_processes.terminate(
+        lambda: terminate_processes.members(spec["job"], spec["index"], pid), float(args.get("grace_s", 10.0))
     )
     deadline = time.monotonic() + EXIT_S
     now = job_dir.state_of(folder, spec)

@@ -15,7 +15,7 @@ import subprocess
 import time
 
 from ..proc.procfs import ProcFs, read_text
-from . import process_tree
+from . import terminate_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _KERNEL = re.compile(r"Killed process \d+|NVRM: Xid")
 #: The modules that the program consists of; packages first, as {name below the agent's package: is a package}.
 _MODULES = (
     ("", True), ("jobs", True), ("proc", True),
-    ("jobs.process_tree", False), ("jobs.supervisor", False), ("proc.procfs", False),
+    ("jobs.terminate_processes", False), ("jobs.supervisor", False), ("proc.procfs", False),
 )  # fmt: skip
 _MAIN = """import os
 import sys
@@ -156,11 +156,11 @@ class Commands(object):
         """{pid: start_ticks} of everything below this process, after reaping."""
         while self.reap():
             pass
-        return process_tree.descendants(os.getpid())
+        return terminate_processes.descendants(os.getpid())
 
     def terminate(self, grace_s: float) -> None:
         """Terminate the process groups of the commands that still run."""
-        process_tree.terminate(self._group_members, grace_s, grace_s)
+        terminate_processes.terminate(self._group_members, grace_s, grace_s)
 
     def _group_members(self) -> "dict[int, int]":
         processes = self.processes()
@@ -184,8 +184,8 @@ def _terminate_leftovers(commands: "Commands") -> None:
     """Wait LINGER_S for what the ended commands left running, then terminate it."""
     deadline = time.monotonic() + LINGER_S
     while commands.processes() and time.monotonic() < deadline:
-        time.sleep(process_tree.POLL_S)
-    process_tree.terminate(commands.processes, GRACE_S, GRACE_S)
+        time.sleep(terminate_processes.POLL_S)
+    terminate_processes.terminate(commands.processes, GRACE_S, GRACE_S)
 
 
 # -- why it failed ----------------------------------------------------------------------------------------------------

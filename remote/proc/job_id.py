@@ -17,14 +17,14 @@ network namespace, so that two nodes are one job only where they share the loopb
 
 import zlib
 
-from .launchers import number, slurm_step
 from .procfs import printable
+from .rank_variables import number, slurm_step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from .launchers import Claim
+    from .rank_variables import Claim
 
 #: Longest job name, in characters.
 LONGEST = 128

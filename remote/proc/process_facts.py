@@ -1,17 +1,17 @@
 """Properties of one process: whether it is Python or a launcher, and the rank it claims."""
 
 from .job_id import job_key, restart_family
-from .launchers import claim_of, claim_of_argv
 from .procfs import GONE
 from .programs import COMMUNICATION_THREADS, NATIVE, is_python_guess, is_python_name, launcher_of
+from .rank_variables import claim_of, claim_of_argv
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from .environ import EnvironReader, LiveEnviron
-    from .launchers import Claim
     from .procfs import ProcFs, Stat, Status
+    from .rank_variables import Claim
 
 
 class ProcessEntry(object):

@@ -3,7 +3,7 @@
 import os
 import re
 
-from .launchers import number, options_of
+from .rank_variables import number, options_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

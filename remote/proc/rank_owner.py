@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..samplers.base import ProcessKey
-    from .launchers import Claim
     from .process_facts import ProcessEntry, ProcessFacts
     from .process_table import ProcessTable
+    from .rank_variables import Claim
 
 
 class Ownership(object):

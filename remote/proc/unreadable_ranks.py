@@ -7,8 +7,8 @@ concluded from a launcher's arguments is labelled as a guess.
 import os
 
 from .job_id import local_key, master_key
-from .launchers import Claim, claim_of_argv, number, options_of
 from .programs import STARTS_RANKS, LauncherPlan, slurm_step_of
+from .rank_variables import Claim, claim_of_argv, number, options_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import time
 from ..comms.nccl_version import NcclVersions
 from ..proc.activity import ActivityTracker, ProcessGone, describe_exit, exit_code_of
 from ..proc.environ import EnvironReader
-from ..proc.launchers import VARIABLES, gpu_of
 from ..proc.process_table import ProcessTable
 from ..proc.procfs import ProcFs, command_line, printable, read_text
 from ..proc.programs import child_role
 from ..proc.rank_owner import below, find_owners
+from ..proc.rank_variables import VARIABLES, gpu_of
 from ..proc.unreadable_ranks import presumed_ranks
 from ..proc.users import Users
 from .base import Sampler
@@ -20,9 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-    from ..proc.launchers import Claim
     from ..proc.process_facts import ProcessEntry
     from ..proc.rank_owner import Ownership
+    from ..proc.rank_variables import Claim
     from ..proc.unreadable_ranks import PresumedRank
     from .base import Context, Fact, Fields, ProcessKey
 

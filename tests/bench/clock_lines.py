@@ -7,8 +7,8 @@ from statistics import median
 
 import numpy as np
 
-from gconsole.analysis.clock.edge import edge_window
 from gconsole.analysis.clock.network_fit import Constraints, Mesh, intervals, solve
+from gconsole.analysis.clock.pair_bounds import edge_window
 from tests.clocks.evaluation import middle as median_of
 from tests.clocks.evaluation import windows
 from tests.clocks.synthetic import JITTER, SCENARIOS, bins, regular

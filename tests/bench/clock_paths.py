@@ -15,7 +15,7 @@ from live_fleet import watched
 from rig import Rig
 from skewed_clocks import Wrong, wrong_clocks
 
-from gconsole.analysis.clock.edge import slack_ns
+from gconsole.analysis.clock.pair_bounds import slack_ns
 from gconsole.records import ClockBins
 from tests.bench.result import Outcome, Row, middle
 

@@ -23,8 +23,8 @@ from gconsole.config import load
 from gconsole.config.model import NodeConfig
 from gconsole.core.bus import Hub
 from gconsole.fleet.deploy.binaries import Binaries
-from gconsole.fleet.deploy.staging import Staging
-from gconsole.fleet.link import NodeLink
+from gconsole.fleet.deploy.send_binaries import Staging
+from gconsole.fleet.node_link import NodeLink
 from gconsole.fleet.wire import LineSplitter
 from gconsole.transport.login_limiter import LoginLimiter
 from gconsole.transport.ssh import AsyncsshTransport

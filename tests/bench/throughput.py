@@ -18,7 +18,7 @@ from gconsole.config.model import NodeConfig
 from gconsole.core.bus import Hub
 from gconsole.core.store import Store
 from gconsole.fleet.deploy.binaries import Binaries
-from gconsole.fleet.link import NodeLink
+from gconsole.fleet.node_link import NodeLink
 from gconsole.records import Gap, Log
 from gconsole.transport.transport import Channel, Receiver
 from tests.bench.process_usage import CpuShare

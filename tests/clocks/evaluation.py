@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from gconsole.analysis.clock.edge import EdgeWindow, edge_window
+from gconsole.analysis.clock.pair_bounds import EdgeWindow, edge_window
 
 from .synthetic import FAR, NEAR, Clock, Path, Stamps, bins, measure
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from skewed_clocks import Truth, Wrong, copy_with_wrong_clock
 
-from gconsole.analysis.clock.edge import EdgeWindow, edge_window
+from gconsole.analysis.clock.pair_bounds import EdgeWindow, edge_window
 from gconsole.records import ClockBins
 
 from .probe_agents import Agent, listen, peer, probe, wait_for

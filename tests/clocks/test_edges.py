@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gconsole.analysis.clock.edge import edge_window, noise_ns, slack_ns
+from gconsole.analysis.clock.pair_bounds import edge_window, noise_ns, slack_ns
 
 from .evaluation import judge, middle, windows
 from .synthetic import JITTER, MS, QUEUE, SCENARIOS, VETH, Clock, bins, measure

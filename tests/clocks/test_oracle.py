@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 import pytest
 
-from gconsole.analysis.clock.edge import MOST_SLOPE, ROUNDS, TAU, quantile_lines, region, samples
+from gconsole.analysis.clock.pair_bounds import MOST_SLOPE, ROUNDS, TAU, quantile_lines, region, samples
 
 from .synthetic import ASYM_FIXED, JITTER, QUEUE, VETH, Path, bins, measure
 

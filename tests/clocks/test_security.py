@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from gconsole.analysis.clock.edge import edge_window
+from gconsole.analysis.clock.pair_bounds import edge_window
 from gconsole.records import ClockBins
 from gconsole_remote.clocks import packet
 from gconsole_remote.clocks.commands import BadProbePlan

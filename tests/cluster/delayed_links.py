@@ -15,7 +15,7 @@ from pathlib import Path
 from rig import Node, RigUnavailable
 from skewed_clocks import Truth
 
-from gconsole.analysis.clock.edge import EdgeWindow, edge_window
+from gconsole.analysis.clock.pair_bounds import EdgeWindow, edge_window
 from gconsole.records import ClockBins
 
 _SOURCE = Path(__file__).with_name("delay_relay.c")

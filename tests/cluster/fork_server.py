@@ -144,7 +144,7 @@ def preload() -> None:
             if not any(word in module.name for word in HEAVY):
                 with contextlib.suppress(ImportError):  # the command that needs it reports it
                     importlib.import_module(module.name)
-    importlib.import_module("gconsole.fleet.deploy.payload").build()
+    importlib.import_module("gconsole.fleet.deploy.agent_payload").build()
 
 
 def serve(requests: socket.socket) -> list[str] | None:

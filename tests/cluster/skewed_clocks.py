@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gconsole.cli.main import main
-from gconsole.fleet.deploy import payload
+from gconsole.fleet.deploy import agent_payload
 from gconsole_remote.clocks import stamps
 
 _ERRORS = """
@@ -118,14 +118,14 @@ def wrong_clocks(folder: Path, errors: Mapping[str, Wrong], kernel_stamps: bool 
 
 @contextmanager
 def _sent_from(package: Path) -> Iterator[None]:
-    own = payload._package_dir
-    payload.build.cache_clear()
-    payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
+    own = agent_payload._package_dir
+    agent_payload.build.cache_clear()
+    agent_payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
     try:
         yield
     finally:
-        payload._package_dir = own
-        payload.build.cache_clear()
+        agent_payload._package_dir = own
+        agent_payload.build.cache_clear()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from gconsole.cli.main import main
-from gconsole.fleet.deploy import payload
+from gconsole.fleet.deploy import agent_payload
 from gconsole_remote.clocks import stamps
 
 _CHANGES = {
@@ -35,9 +35,9 @@ def change(how: str, folder: Path) -> None:
         shutil.copytree(Path(stamps.__file__).parents[1], package, ignore=shutil.ignore_patterns("__pycache__"))
         with (package / "clocks" / "stamps.py").open("a") as file:
             file.write(_CHANGES[how])
-    own = payload._package_dir
-    payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
-    payload.build.cache_clear()
+    own = agent_payload._package_dir
+    agent_payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
+    agent_payload.build.cache_clear()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gconsole.fleet.link import DEAD_S
+from gconsole.fleet.node_link import DEAD_S
 
 from . import node_faults
 from .consoles import any_instant

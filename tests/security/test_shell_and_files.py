@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from program import gconsole
 
 from gconsole.config import ConfigError, NodeConfig, SshConfig, load
-from gconsole.fleet.deploy import payload
+from gconsole.fleet.deploy import agent_payload
 from gconsole.text import atomic_files
 from gconsole.transport.openssh import ssh_argv
 
@@ -36,9 +36,9 @@ def test_a_python_with_a_nasty_path_is_run_and_nothing_else_is(tmp_path: Path) -
 
 @given(python=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=60))
 def test_whatever_the_interpreter_is_called_it_is_one_word_of_the_command(python: str) -> None:
-    words = shlex.split(payload.command(python, "sudo"))
+    words = shlex.split(agent_payload.command(python, "sudo"))
     assert words[:7] == ["exec", "sudo", "-n", "--", python, "-I", "-B"]
-    assert words[7:] == ["-c", payload.STAGE0, "gconsole-agent"]
+    assert words[7:] == ["-c", agent_payload.STAGE0, "gconsole-agent"]
 
 
 @given(name=st.text(max_size=40))

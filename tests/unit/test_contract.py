@@ -20,8 +20,8 @@ from gconsole.config.model import NodeConfig
 from gconsole.config.sections import AgentConfig, SshConfig, WatchConfig
 from gconsole.core.bus import Hub
 from gconsole.fleet.deploy.binaries import Binaries
-from gconsole.fleet.deploy.staging import Staging
-from gconsole.fleet.link import NodeLink
+from gconsole.fleet.deploy.send_binaries import Staging
+from gconsole.fleet.node_link import NodeLink
 from gconsole.fleet.wire import LineSplitter, unpack
 from gconsole.records import KINDS, Log, Record
 from gconsole.transport.openssh import LocalTransport

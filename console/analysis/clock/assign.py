@@ -14,8 +14,8 @@ from msgspec import structs
 
 from ...records import ClockNode, ClockSnapshot, ClockSource
 from ...records.clock import ClockMethod, NodeStatus, Stamps
-from .edge import EdgeWindow
 from .node_bounds import EdgeKey, NodeAt, Settled
+from .pair_bounds import EdgeWindow
 
 #: Thresholds of the node warnings.
 STEP_NS: Final = 20_000

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from .edge import Bools, Floats, Ints
+from .pair_bounds import Bools, Floats, Ints
 
 ROUNDS: Final = 20
 #: Minimum residual scale, ns.

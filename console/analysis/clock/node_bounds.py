@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from .edge import EdgeWindow, Floats, Ints
 from .network_fit import Constraints, Mesh, Solution, all_distances, arcs, bridges, impossible_loop, intervals, solve
+from .pair_bounds import EdgeWindow, Floats, Ints
 
 #: An edge is flagged if this many of the last OF_WINDOWS windows contradicted the fit.
 FLAGGED: Final = 2

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from ...records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow
 from .assign import Claim, ClockMesh, best_reference, claim, node_lines
-from .edge import LEAST_BINS, EdgeWindow, edge_window
 from .node_bounds import EdgeKey, Flags, Settled, settle
+from .pair_bounds import LEAST_BINS, EdgeWindow, edge_window
 
 Method = Literal["auto", "probe", "ssh", "ntp", "ptp", "system"]
 

@@ -16,7 +16,7 @@ from ...core.bus import Hub
 from ...records import Failure, Log
 from ...text.nodeset_fold import fold
 from ...transport.errors import FleetError
-from ..link import NodeLink
+from ..node_link import NodeLink
 from ..rpc import failure_of
 
 #: Up to this many nodes all pairs are probed: at most six peers per node, as in larger fleets.

@@ -12,7 +12,7 @@ from typing import Final
 from ...config.sections import ClockConfig
 from ...core.bus import Hub, Published
 from ...records import ClockBins, Log, Severity
-from ..link import NodeLink
+from ..node_link import NodeLink
 from .probe_session import RENEW_S, Edge, ProbePace, ProbeSession
 from .ssh_probe import SshProbe
 

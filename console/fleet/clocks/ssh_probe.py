@@ -18,7 +18,7 @@ import msgspec
 from ...core.bus import Hub
 from ...records import ClockBin, ClockBins, Exchange, Point
 from ...transport.errors import FleetError
-from ..link import NodeLink
+from ..node_link import NodeLink
 from ..rpc import Ping
 from .probe_session import Edge
 

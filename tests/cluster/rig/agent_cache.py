@@ -31,12 +31,12 @@ for name in SELDOM:
 
 def folder() -> Path:
     """The cache for the nodes' default Python, made by the first process that needs it; keyed by its contents."""
-    from gconsole.fleet.deploy import payload
+    from gconsole.fleet.deploy import agent_payload
     from gconsole.fleet.deploy.binaries import PSUTIL, PY_SPY, Binaries
 
     python = pythons.own_python()
     version = os.path.realpath(python).replace("/", "_")
-    built = payload.build()
+    built = agent_payload.build()
     place = STORE / f"{built.digest[:32]}{version}"
     if place.exists():
         return place

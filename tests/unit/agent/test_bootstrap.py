@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gconsole.fleet.deploy import payload as bundle
+from gconsole.fleet.deploy import agent_payload as bundle
 from gconsole_remote.agent.bootstrap import BundleImporter
 
 PYTHON_2 = next(iter(sorted(Path("~/.pyenv/versions").expanduser().glob("2.7*/bin/python"))), None)

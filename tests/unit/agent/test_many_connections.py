@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gconsole.config import load
-from gconsole.fleet.deploy import payload
+from gconsole.fleet.deploy import agent_payload
 
 CONSOLE, DEADLINE_S = "c0ffee0000000001", 60.0
 #: So many threads and descriptors may come and go on their own; what leaked at each connection would be hundreds.
@@ -41,14 +41,14 @@ class Agent:
             '[[nodes]]\nhosts = "here"\nprocess_filter = "env:NOBODY_HAS=this"\n'
         )
         node = load(str(hosts)).nodes[0]
-        self._start = payload.start(node, CONSOLE, "", 0, {}, 1000)
+        self._start = agent_payload.start(node, CONSOLE, "", 0, {}, 1000)
         self.path = folder / "cache" / "run" / f"{CONSOLE}.sock"
         self.id, self.seq = "", 0
-        command = payload.command(node.agent.python, node.agent.run_as)
+        command = agent_payload.command(node.agent.python, node.agent.run_as)
         pipe = subprocess.PIPE
         with subprocess.Popen(["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe) as relay:
             assert relay.stdin and relay.stdout and relay.stderr
-            relay.stdin.write(payload.build().preamble + _line({"start": self._start}))
+            relay.stdin.write(agent_payload.build().preamble + _line({"start": self._start}))
             relay.stdin.flush()
             hello = relay.stdout.readline()
             assert hello, relay.stderr.read()

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from gconsole.fleet.deploy.payload import _package_dir, without_annotations
+from gconsole.fleet.deploy.agent_payload import _package_dir, without_annotations
 
 SOURCES = sorted(_package_dir("gconsole_remote").rglob("*.py"))
 

@@ -11,7 +11,7 @@ import pynvml
 import pytest
 from test_contract import VERSIONS, the_python
 
-from gconsole.fleet.deploy import payload as bundle
+from gconsole.fleet.deploy import agent_payload as bundle
 from gconsole_remote.agent import trim_module
 
 REMOTE = Path(trim_module.__file__).parent

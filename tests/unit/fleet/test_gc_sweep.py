@@ -11,7 +11,7 @@ import pytest
 
 from gconsole.config.model import Config
 from gconsole.core.bus import Hub
-from gconsole.fleet import backoff
+from gconsole.fleet import gc_sweep
 from gconsole.fleet.fleet import Fleet
 from gconsole.records import Failure, NodeState
 
@@ -25,7 +25,7 @@ class Part:
 
 @pytest.fixture
 def no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(backoff, "AFTER_S", 0.01)
+    monkeypatch.setattr(gc_sweep, "AFTER_S", 0.01)
     gc.disable()
     yield
     gc.enable()
@@ -56,8 +56,8 @@ async def test_a_node_that_is_only_silent_leaves_nothing(no_collector: None) -> 
 async def test_a_sweep_that_took_long_is_followed_by_a_long_pause(
     no_collector: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "PAUSE", 1e12)
-    sweep = backoff.GcSweep()
+    monkeypatch.setattr(gc_sweep, "PAUSE", 1e12)
+    sweep = gc_sweep.GcSweep()
     sweep._sweep()
     sweep.soon()
     assert sweep._timer is not None

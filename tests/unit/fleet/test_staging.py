@@ -12,8 +12,8 @@ import pytest
 
 from gconsole.core.bus import Hub
 from gconsole.fleet.deploy.binaries import Binaries
-from gconsole.fleet.deploy.staging import Staging
-from gconsole.fleet.link import NodeLink
+from gconsole.fleet.deploy.send_binaries import Staging
+from gconsole.fleet.node_link import NodeLink
 
 
 def test_a_binary_that_was_wanted_in_the_last_moment_leaves_no_warning() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from gconsole.config import load
 from gconsole.config.model import NodeConfig
-from gconsole.fleet.deploy import payload
+from gconsole.fleet.deploy import agent_payload
 from gconsole.fleet.wire import read_hello
 
 PREVIOUS = (Path(__file__).parent / "agent.payload").read_bytes()
@@ -56,9 +56,9 @@ def line(frame: dict[str, Any]) -> bytes:
 
 def start_agent(node: NodeConfig, preamble: bytes, agent: str = "", after: int = 0) -> dict[str, Any]:
     """The hello of an agent that lingers after its connection was cut. `preamble`: the release it is of."""
-    start = payload.start(node, CONSOLE, agent, after, {}, 1000)
+    start = agent_payload.start(node, CONSOLE, agent, after, {}, 1000)
     start["bundle"] = preamble.split()[1].decode()
-    command = payload.command(node.agent.python, node.agent.run_as)
+    command = agent_payload.command(node.agent.python, node.agent.run_as)
     pipe = subprocess.PIPE
     with subprocess.Popen(["/bin/sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe) as relay:
         assert relay.stdin and relay.stdout and relay.stderr
@@ -97,7 +97,7 @@ def test_a_lingering_agent_of_the_previous_release_ends_and_one_of_this_release_
     previous = start_agent(node, PREVIOUS)["gconsole"]["agent"]
     pid = pid_behind(socket_of(tmp_path))
 
-    current = start_agent(node, payload.build().preamble, previous, after=1)["gconsole"]["agent"]
+    current = start_agent(node, agent_payload.build().preamble, previous, after=1)["gconsole"]["agent"]
 
     assert current != previous
     deadline = time.monotonic() + DEADLINE_S

@@ -1,7 +1,7 @@
 """The name of a job: the same on all its nodes, different for two jobs."""
 
 from gconsole_remote.proc.job_id import job_key, master_key
-from gconsole_remote.proc.launchers import claim_of
+from gconsole_remote.proc.rank_variables import claim_of
 
 TORCH = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 

@@ -16,7 +16,7 @@ import pytest
 
 from gconsole_remote.agent import commands
 from gconsole_remote.agent.commands import DetachedStarter
-from gconsole_remote.jobs import job_dir, output, preflight, process_tree, requests, supervisor
+from gconsole_remote.jobs import job_dir, output, preflight, requests, supervisor, terminate_processes
 from gconsole_remote.jobs import job_dir as files
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.jobs import JobSampler
@@ -56,8 +56,8 @@ def agent(tmp_path):
     yield made
     for folder, spec in files.all_folders(made.place.root):  # whatever a test that failed has left
         watcher = folder.read(files.SUPERVISOR)
-        process_tree.terminate(
-            lambda s=spec, w=watcher: process_tree.members(s["job"], s["index"], w["pid"] if w else None), 0.0
+        terminate_processes.terminate(
+            lambda s=spec, w=watcher: terminate_processes.members(s["job"], s["index"], w["pid"] if w else None), 0.0
         )
 
 
@@ -136,8 +136,8 @@ def test_stopping_leaves_nothing_of_a_rank_that_ignores_term_and_of_children_tha
     stubborn = f"trap '' TERM; {left} sleep 600; sleep 600"
     begun(agent, a_spec(tmp_path, stubborn))
     watcher = the_state(agent)["pid"]
-    until(lambda: len(process_tree.members("j-1", 0, watcher)) >= 4)
-    members = process_tree.members("j-1", 0, watcher)
+    until(lambda: len(terminate_processes.members("j-1", 0, watcher)) >= 4)
+    members = terminate_processes.members("j-1", 0, watcher)
     done = requests.stop(agent, {"job": "j-1", "grace_s": 0.5})
     assert done["found"] >= 4
     assert done["left"] == []
@@ -153,7 +153,7 @@ def _is_dead(pid):
 
 def test_a_stopped_process_is_ended_too(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "kill -STOP $$; sleep 600"))
-    until(lambda: process_tree.members("j-1", 0, the_state(agent)["pid"]))
+    until(lambda: terminate_processes.members("j-1", 0, the_state(agent)["pid"]))
     assert requests.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
 
 
@@ -169,7 +169,7 @@ def test_a_process_that_reuses_the_pid_of_a_job_is_not_signalled():
     with subprocess.Popen(["sleep", "600"]) as other:
         try:
             listings = iter([{other.pid: 1}, {other.pid: 1}])  # the start time of a process that is gone
-            process_tree.terminate(lambda: next(listings, {}), grace_s=0.01, kill_s=5.0)
+            terminate_processes.terminate(lambda: next(listings, {}), grace_s=0.01, kill_s=5.0)
             with pytest.raises(subprocess.TimeoutExpired):
                 other.wait(0.1)
         finally:
@@ -180,14 +180,14 @@ def test_a_process_that_reuses_the_pid_of_a_job_is_not_signalled():
 def test_what_a_command_leaves_running_is_ended_with_it(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "setsid sleep 600 & exit 0"))
     assert over(agent)["state"] == "completed"
-    assert process_tree.with_job_environment("j-1", 0) == {}
+    assert terminate_processes.with_job_environment("j-1", 0) == {}
 
 
 def test_the_watcher_killed_is_a_failure_that_nobody_saw_and_can_still_be_stopped(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "exec sleep 600"))
-    until(lambda: process_tree.with_job_environment("j-1", 0))
+    until(lambda: terminate_processes.with_job_environment("j-1", 0))
     os.kill(the_state(agent)["pid"], signal.SIGKILL)
-    until(lambda: not process_tree.descendants(os.getpid()) or the_state(agent)["state"] == "running")
+    until(lambda: not terminate_processes.descendants(os.getpid()) or the_state(agent)["state"] == "running")
     assert the_state(agent)["state"] == "running", "its processes are there still"
     assert requests.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
     assert the_state(agent)["state"] == "stopped"

@@ -61,7 +61,7 @@ def test_without_a_folder_the_source_is_compiled_as_it_comes(imported):
 
 def test_the_agent_imports_only_the_cache_before_it_knows_where_compiled_code_lies():
     code = (
-        "import sys, gconsole_remote.agent.launch\n"
+        "import sys, gconsole_remote.agent.start_agent\n"
         "print(*(name for name in sorted(sys.modules) if name.startswith('gconsole_')))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30).stdout
@@ -69,5 +69,5 @@ def test_the_agent_imports_only_the_cache_before_it_knows_where_compiled_code_li
         "gconsole_remote",
         "gconsole_remote.agent",
         "gconsole_remote.agent.cache",
-        "gconsole_remote.agent.launch",
+        "gconsole_remote.agent.start_agent",
     ]

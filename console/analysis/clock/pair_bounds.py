@@ -1,4 +1,4 @@
-"""One edge in one window: samples, feasible region, the best line and its error bound.
+"""Offset of two nodes' clocks (an edge) in one window, with its error bound: samples, feasible region, best line.
 
 A probe cannot arrive before it was sent, so forward points lie above the true offset and backward points below it. Over
 one window the drift is linear (`slack` covers wander), so the true line lies under all forward and above all backward

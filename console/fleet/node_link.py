@@ -19,7 +19,7 @@ from ..transport.transport import Transport
 from . import quotas
 from .agent_connection import AgentConnection
 from .backoff import Backoff
-from .deploy import binaries, payload
+from .deploy import agent_payload, binaries
 from .record_receiver import RecordReceiver
 from .rpc import Frame, Ping, Rpc, failure_of
 from .wire import Hello
@@ -166,11 +166,11 @@ class NodeLink:
         connection = self._connection = AgentConnection(
             self.node, self._hub, self._receiver, self._rpc, self._greet, self._warn
         )
-        command = payload.command(self.node.agent.python, self.node.agent.run_as)
+        command = agent_payload.command(self.node.agent.python, self.node.agent.run_as)
         try:
             run_command.require_some()
             connection.channel = await self._transport.open(self.node, command, connection)
-            connection.channel.write(payload.build().preamble)
+            connection.channel.write(agent_payload.build().preamble)
             connection.send({"start": self._start_frame()})
             await connection.wait_for_hello()
             self._publish_state("ok")
@@ -240,7 +240,7 @@ class NodeLink:
     def _start_frame(self) -> Frame:
         offer = {binaries.PSUTIL: self._assets.offer(binaries.PSUTIL)}
         agent, last_seq = self._receiver.agent, self._receiver.last_seq
-        return payload.start(
+        return agent_payload.start(
             self.node, self._console_id, agent, last_seq, offer, self._snapshot_period_ms, gpu_clock=self._gpu_clock
         )
 
@@ -270,7 +270,7 @@ class NodeLink:
 
     def send_blob(self, name: str, encoding: str, packed: bytes) -> None:
         """Send one binary in chunks."""
-        for frame in payload.blob_chunks(name, encoding, packed):
+        for frame in agent_payload.blob_chunks(name, encoding, packed):
             self._send(frame)
 
     # -- state ---------------------------------------------------------------------------------------------------------

@@ -6,15 +6,14 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest, Synced, SyncFile, SyncFolder
+from ..core.job_protocol import FileList, NodeOrder, NodeStop, Readiness, ReadinessRequest
 from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost
-from .link import NodeLink
+from .node_link import NodeLink
 from .rpc import failure_of
 
 #: Seconds. A node checks programs and folders, maybe on a slow file system.
@@ -70,7 +69,7 @@ async def follow(links: Links, job: str, nodes: Sequence[str], tail: int | None,
     args = {"job": job, "tail": tail, "follow": follow}
 
     async def run(node: str) -> None:
-        link = _link(links, node)
+        link = link_of(links, node)
         agent = link.agent_id
         answer = await link.request("job_follow", args, ANSWER_S)
         await link.wait_for_record(agent, int(answer["last_seq"]), ANSWER_S)
@@ -93,7 +92,7 @@ async def read_file(links: Links, job: str, node: str, path: str, offset: int) -
     """See `Control.read_job_file`."""
     try:
         args = {"job": job, "path": path, "offset": offset}
-        answer = await _link(links, node).request("job_read", args, ANSWER_S)
+        answer = await link_of(links, node).request("job_read", args, ANSWER_S)
         return base64.b64decode(answer["data"]), bool(answer["end"])
     except FleetError as error:
         return failure_of(error)
@@ -106,7 +105,7 @@ async def _undo(links: Links, nodes: Iterable[str], job: str) -> dict[str, Failu
 
     async def run(node: str) -> Failure | None:
         try:
-            link = _link(links, node)
+            link = link_of(links, node)
             if not await link.request("job_drop", {"job": job}, QUERY_S):
                 args = {"job": job, "grace_s": UNDO_GRACE_S}
                 done = _typed(await link.request("job_stop", args, UNDO_GRACE_S + STOP_S), NodeStop)
@@ -126,7 +125,7 @@ async def _all(links: Links, calls: Mapping[str, tuple[str, dict[str, Any]]], de
 
     async def run(node: str) -> None:
         verb, args = calls[node]
-        await _link(links, node).request(verb, msgspec.to_builtins(args), deadline_s)
+        await link_of(links, node).request(verb, msgspec.to_builtins(args), deadline_s)
 
     return await _failures(calls, run)
 
@@ -137,12 +136,12 @@ async def _each(
     """Send every node the same request; the typed reply of each, or its failure."""
 
     async def run(node: str) -> T:
-        return _typed(await _link(links, node).request(verb, args, deadline_s), kind)
+        return _typed(await link_of(links, node).request(verb, args, deadline_s), kind)
 
-    return await _gather(nodes, run)
+    return await gather(nodes, run)
 
 
-async def _gather(nodes: Iterable[str], run: Callable[[str], Awaitable[T]]) -> dict[str, T | Failure]:
+async def gather(nodes: Iterable[str], run: Callable[[str], Awaitable[T]]) -> dict[str, T | Failure]:
     """The result of `run` for every node, concurrently; a FleetError becomes its Failure."""
 
     async def run_guarded(node: str) -> T | Failure:
@@ -157,7 +156,7 @@ async def _gather(nodes: Iterable[str], run: Callable[[str], Awaitable[T]]) -> d
 
 async def _failures(nodes: Iterable[str], run: Callable[[str], Awaitable[Failure | None]]) -> dict[str, Failure]:
     """The failures of `run`, returned or raised as FleetError."""
-    return {node: failure for node, failure in (await _gather(nodes, run)).items() if failure is not None}
+    return {node: failure for node, failure in (await gather(nodes, run)).items() if failure is not None}
 
 
 def _typed(answer: object, kind: type[T]) -> T:
@@ -167,81 +166,9 @@ def _typed(answer: object, kind: type[T]) -> T:
         raise AgentRefused("no_answer", f"invalid response, expected {kind.__name__}: {error}") from error
 
 
-def _link(links: Links, node: str) -> NodeLink:
+def link_of(links: Links, node: str) -> NodeLink:
+    """The link of a node. Raises Lost."""
     link = links.get(node)
     if link is None:
         raise Lost(f"{node} is not in this fleet")
     return link
-
-
-#: Nodes, and files per node, transferred at once: small files are latency-bound. With CHUNK (bytes) this bounds
-#: the console's memory.
-AT_ONCE, FILES_AT_ONCE = 8, 8
-CHUNK = 1 << 20
-#: Seconds. A node hashes all files of matching size.
-COMPARE_S = 120.0
-CHUNK_S = 60.0
-
-
-async def sync(links: Links, nodes: Iterable[str], folder: SyncFolder, workdir: str) -> dict[str, Synced | Failure]:
-    """See `Control.sync_folder`."""
-    node_slots = asyncio.Semaphore(AT_ONCE)
-
-    async def run(node: str) -> Synced | Failure:
-        async with node_slots:
-            try:
-                return await _sync_node(_link(links, node), folder, workdir)
-            except OSError as error:
-                return Failure("sync_failed", f"{error.filename}: {error.strerror}", "start again")
-
-    return await _gather(nodes, run)
-
-
-async def _sync_node(link: NodeLink, folder: SyncFolder, workdir: str) -> Synced:
-    manifest = {
-        "workdir": workdir, "links": [[symlink.path, symlink.target] for symlink in folder.links],
-        "files": [[file.path, file.bytes, file.sha256, file.mode] for file in folder.files],
-    }  # fmt: skip
-    answer = await link.request("sync_compare", manifest, COMPARE_S)
-    files = _requested(folder.files, answer)
-    file_slots = asyncio.Semaphore(FILES_AT_ONCE)
-
-    async def send(file: SyncFile) -> None:
-        async with file_slots:
-            await _send(link, Path(folder.local), file, workdir)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for file in files:
-                group.create_task(send(file))
-    except ExceptionGroup as group_error:
-        raise group_error.exceptions[0] from group_error
-    await link.request("sync_done", {"workdir": workdir}, CHUNK_S)
-    return Synced(len(files), sum(file.bytes for file in files))
-
-
-def _requested(files: Sequence[SyncFile], answer: object) -> list[SyncFile]:
-    """The files whose indices a node returned. Raises AgentRefused for invalid ones."""
-    wanted = answer.get("wanted") if isinstance(answer, dict) else None
-    if not isinstance(wanted, list) or not all(isinstance(index, int) and 0 <= index < len(files) for index in wanted):
-        raise AgentRefused("no_answer", "invalid response: file indices expected")
-    return [files[index] for index in wanted]
-
-
-async def _send(link: NodeLink, root: Path, file: SyncFile, workdir: str) -> None:
-    offset, is_last = 0, False
-    while not is_last:
-        data = await asyncio.to_thread(_read_chunk, root / file.path, offset)
-        is_last = len(data) < CHUNK
-        args = {
-            "workdir": workdir, "path": file.path, "sha256": file.sha256, "offset": offset,
-            "data": base64.b64encode(data).decode(), "mode": file.mode if is_last else None,
-        }  # fmt: skip
-        await link.request("sync_put", args, CHUNK_S)
-        offset += len(data)
-
-
-def _read_chunk(path: Path, offset: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(CHUNK)

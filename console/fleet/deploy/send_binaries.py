@@ -10,7 +10,7 @@ from functools import partial
 from ...core.bus import Hub
 from ...records import Log
 from ...transport import errors
-from ..link import NodeLink
+from ..node_link import NodeLink
 from . import binaries
 
 #: Nodes that receive py-spy at once: 2 MB each over the console's shared uplink.
