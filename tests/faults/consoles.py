@@ -198,7 +198,7 @@ class Screen:
 
     def close(self) -> None:
         self.rest()
-        self.terminal.press("q")
+        self.terminal.press("q", "q")  # the second one quits during a recording
         with contextlib.suppress(AssertionError):
             self.terminal.until_gone()
         self.terminal.close()
