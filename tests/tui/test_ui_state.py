@@ -108,6 +108,13 @@ class TestTheNextTime:
             await pilot.press("enter", "1")
             await shows(pilot, "GPU memory")
 
+    async def test_escape_leads_from_the_stored_view_to_the_overview(self, path: Path):
+        UiStateFile(path).write(UiState("nodes"))
+        app = demo().app(ui_state=UiStateFile(path))
+        async with running(app, "escape") as pilot:
+            await until(pilot, lambda: app.view.id == "overview")
+            await shows(pilot, "NODES")
+
     async def test_what_was_not_arranged_leaves_no_file(self, path: Path):
         async with running(demo().app(ui_state=UiStateFile(path)), "j", "question_mark", "escape") as pilot:
             await app_of(pilot).ui_state.save()

@@ -93,7 +93,7 @@ class ViewSwitcher(Controller):
     async def action_back(self) -> None:
         """Close what is open in the view, else go back to the Overview."""
         if not self.view.on_escape() and self.current != VIEWS[0].name:
-            self.present(VIEWS[0].name)
+            await self.action_show(VIEWS[0].name)
 
     async def show_page(self, node: str, gpu: str | None = None) -> None:
         """Open the page of a node, or of one of its GPUs by uuid; Escape leads back."""
