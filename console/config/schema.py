@@ -70,7 +70,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         try:
             if value is not None:  # the struct allows it for a key that is not set
                 return msgspec.convert(value, self.annotation)  # type: ignore[no-any-return]
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for bytes of an environment variable
             pass
         raise self._error(value)
 

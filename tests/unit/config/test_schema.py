@@ -1,6 +1,7 @@
 """The table of keys: what a value may be, in a file and as text, and that the structs and the table agree."""
 
 import math
+import os
 
 import pytest
 from hypothesis import given
@@ -113,6 +114,11 @@ def test_text_is_read_as_the_type_of_its_key_wants(name, text, value):
 @pytest.mark.parametrize("text", ["1e3", "0x16", "٢٢", "2 2", "22.0", "", "_22", "9" * 5000])
 def test_text_that_is_no_whole_number_is_not_guessed_at(text):
     assert refusal(KEYS["ssh.port"].parse, text).startswith(("must be a whole number, is", "must be 1 to 65535, is"))
+
+
+@pytest.mark.parametrize("name", ["ssh.port", "ssh.transport", "agent.linger_s"])
+def test_bytes_that_are_no_utf_8_are_refused_like_any_other_text(name):
+    assert refusal(KEYS[name].parse, os.fsdecode(b"\xff")).startswith("must be ")
 
 
 @given(numbers, st.data())
