@@ -79,8 +79,9 @@ class TopologyFold:
     def still(self) -> TopologyFold:
         """A frozen copy: changes so far are applied on the first use, later ones are ignored."""
         fleet = replace(self.fleet, figures=self.fleet.figures.still())
-        is_current = not (self.derived.is_busy or self.derived.is_stale)
-        size, work = self._size(), self._fold_of(self._dirty if is_current else self._dirty | self._in_work, fleet)
+        is_behind = self.derived.is_busy or self.derived.is_stale  # `fleet` lacks the changes of the last update
+        dirty, size = (self._dirty | self._in_work, 1.0) if is_behind else (self._dirty, self._size())
+        work = self._fold_of(dirty, fleet, regroup=is_behind or self._groups_changed)
         copy = TopologyFold(self._store)
         copy.derived = Derived(
             self._store, (lambda since: since < 0,), lambda: work, fleet, size=lambda: size, thread_above=1
@@ -101,14 +102,14 @@ class TopologyFold:
     def _prepare(self) -> Callable[[], TopologySnapshot]:
         self._in_work = self._dirty | (self._in_work if self.derived.is_stale else set())
         self._dirty = set()
-        work = self._fold_of(self._in_work, self.fleet)
+        work = self._fold_of(self._in_work, self.fleet, regroup=self._groups_changed)
         self._groups_at = self._store.version
         return work
 
-    def _fold_of(self, dirty: set[str], before: TopologySnapshot) -> Callable[[], TopologySnapshot]:
+    def _fold_of(self, dirty: set[str], before: TopologySnapshot, regroup: bool) -> Callable[[], TopologySnapshot]:
         """The update by these changed nodes; it works on copies and may run in any thread."""
         facts, users = facts_of(self._store, dirty) if dirty else {}, users_of(self._store)
-        captured = captured_of(self._store) if self._groups_changed else None
+        captured = captured_of(self._store) if regroup else None
 
         def fold() -> TopologySnapshot:
             nodes, classes = before.nodes, before.classes

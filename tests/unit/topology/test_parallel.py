@@ -11,6 +11,7 @@ from machines import hgx_facts
 
 from gconsole.analysis.collectives.align import Membership, memberships
 from gconsole.core.store import Store
+from gconsole.monitor import topology
 from gconsole.monitor.topology import TopologyFold
 from gconsole.records import Collective, PgStatus, Rank
 from gconsole.topology.formats import FORMATS, to_dot, to_svg
@@ -189,3 +190,20 @@ async def test_a_capture_is_folded_without_the_nodes_being_made_anew():
     assert fold.fleet.nodes is before.nodes
     assert (len(before.groups), len(fold.fleet.groups)) == (0, 13)
     assert not fold.has_news
+
+
+async def test_a_copy_frozen_during_an_update_has_the_groups_that_the_update_adds(monkeypatch):
+    monkeypatch.setattr(topology, "MANY_RANKS", 1)  # the update runs in a thread
+    monkeypatch.setattr(topology, "EVERY_S", 0.0)
+    store, updates = a_pod(), []
+    fold = TopologyFold(store)
+    fold.note()
+    await fold.derived.update()
+    store.apply(mesh())
+    fold.derived.refresh(updates.append)
+
+    still = fold.still()
+    await still.derived.update()
+    await updates[0]
+
+    assert len(still.fleet.groups) == len(fold.fleet.groups) == 13
