@@ -60,7 +60,7 @@ class PrometheusName:
     unit: str = ""  # last part of the name; "" for a number of things
     scale: float | None = None
     kind: Literal["gauge", "counter"] = "gauge"
-    label: str = ""  # `type="crc"`: tells metrics of one name apart
+    label: str = ""  # `type="crc"`: distinguishes metrics of one name
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,12 @@ def _traffic(
 _LOAD, _RATE, _FEW = Noise(absolute=2.0), Noise(absolute=1e6, share=0.1), Noise(absolute=15.0)
 #: Limits of an H100, where the driver reports none.
 _POWER_FALLBACK_W, _CLOCK_FALLBACK_MHZ = 700.0, 1980.0
-#: Bytes a second of one PCIe lane in one direction, by generation, after its line code (PCI-SIG base specifications).
-_LANE_BYTES_S: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+#: One lane, one direction, bytes/s, per generation: transfers/s × encoding (8b/10b, 128b/130b, 242/256 flit) / 8 bits.
+#: Packet headers take another few percent.
+PCIE_LANE_BYTES_S: Final[dict[int, float]] = {
+    1: 2.5e9 * 8 / 10 / 8, 2: 5e9 * 8 / 10 / 8,
+    3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8, 6: 64e9 * 242 / 256 / 8,
+}  # fmt: skip
 #: Bytes a second of one NVLink in one direction (generations 2 to 4; the fifth has twice as much).
 _NVLINK_BYTES_S, _NVLINK_FALLBACK = 25e9, 18
 #: Clock event reasons that slow down a GPU with work to do; an idle GPU or a configured limit are none.
@@ -191,9 +195,9 @@ def _sum_of(*fields: str, scale: float | None = None) -> Callable[[Any, Any], Va
 
 
 def _max_pcie_gbs(info: GpuInfo | None) -> float:
-    if info is None or not info.pcie_width_max or info.pcie_gen_max not in _LANE_BYTES_S:
-        return 2 * 16 * _LANE_BYTES_S[5] / 1e9
-    return 2 * info.pcie_width_max * _LANE_BYTES_S[info.pcie_gen_max] / 1e9
+    if info is None or not info.pcie_width_max or info.pcie_gen_max not in PCIE_LANE_BYTES_S:
+        return 2 * 16 * PCIE_LANE_BYTES_S[5] / 1e9
+    return 2 * info.pcie_width_max * PCIE_LANE_BYTES_S[info.pcie_gen_max] / 1e9
 
 
 def _max_nvlink_gbs(info: GpuInfo | None) -> float:

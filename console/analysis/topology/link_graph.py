@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Self
 
 from ...records import Link, Nic
+from ...records.metrics import PCIE_LANE_BYTES_S
 from ...text.format import bandwidth, port_speed
 
 
@@ -114,12 +115,6 @@ Source = Literal["driver", "nominal", "port"]
 
 #: One NVLink, one direction, bytes/s, per generation (NVIDIA's product briefs: P100, V100, A100, H100, B200).
 NVLINK_BYTES_S: Final[dict[int, float]] = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
-#: One lane, one direction, bytes/s, per generation: transfers/s × encoding (8b/10b, 128b/130b, 242/256 flit) / 8 bits.
-#: Packet headers take another few percent.
-PCIE_LANE_BYTES_S: Final[dict[int, float]] = {
-    1: 2.5e9 * 8 / 10 / 8, 2: 5e9 * 8 / 10 / 8,
-    3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8, 6: 64e9 * 242 / 256 / 8,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
