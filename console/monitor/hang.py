@@ -233,7 +233,7 @@ async def diagnose(
         every_s=FIRST_EVERY_S if options.every_s is None else options.every_s, locals=options.locals,
         flight_pipe=options.flight_pipe,
     ))  # fmt: skip
-    least = store.console.min_frozen_s if store.console else 5.0
+    least = store.console.min_frozen_s if store.console else LEAST_WAIT_S
     spent_s = 0.0
     while (more_s := _more_s(judgements)) > 0 and spent_s < MAX_SAMPLING * least:
         order = _longer(options, more_s)

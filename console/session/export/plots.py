@@ -22,7 +22,6 @@ from ...text.atomic_files import open_replacement
 from .gpu_curves import Curves, folded_rows, median
 from .slice import SessionSlice
 
-SUFFIXES: Final = (".pdf", ".png", ".svg")
 _METRICS: Final = fields_for(Gpu, "plot")
 
 #: Kinds from which skew is computed.

@@ -95,7 +95,7 @@ class QueryWorkerClient:
         self._cancelled.set()
 
     def reset_cancel(self) -> None:
-        """Forget a cancellation that was meant for an earlier query."""
+        """Clear a cancellation that was meant for an earlier query."""
         self._cancelled.clear()
 
     def close(self) -> None:
@@ -166,14 +166,13 @@ def main() -> None:
 def _read(requests: SimpleQueue[QueryRequest]) -> None:
     for line in sys.stdin.buffer:
         requests.put(msgspec.json.decode(line, type=QueryRequest))
-    os._exit(0)  # the console is gone, whatever is running
+    os._exit(0)  # the console has exited; a running query is abandoned
 
 
 def run(request: QueryRequest) -> QueryReply:
     """Run one query; its rows are in the folder then."""
     from ..format.layout import SessionError
     from .engine import Database
-    from .limits import QueryError, QueryRefused
     from .sources import RecordedSource
 
     folder = Path(request.folder)
