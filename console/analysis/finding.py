@@ -10,7 +10,7 @@ from ..records import Confidence, Severity
 
 @dataclass(frozen=True, slots=True)
 class FindingDraft:
-    """A finding without instants; the findings monitor turns it into a `Finding` record.
+    """A finding without instants; `FindingTracker` turns it into a `Finding` record.
 
     Drafts with the same `id` and `culprits` are the same finding, whose text and evidence may change.
     """

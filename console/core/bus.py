@@ -25,8 +25,8 @@ def _all_of_them(agent: str, seq: int) -> int:
 class Hub:
     """Hands every batch of records to every sink, in the order of subscription, synchronously.
 
-    A sink must not block. Facts that the console itself observes are published with `say`, which stamps them with the
-    console's id as their `agent` and numbers them like any agent's.
+    A sink must not block. `publish_own` stamps the console's own records with its id as their `agent`, and numbers them
+    as those of an agent.
     """
 
     def __init__(self, console_id: str | None = None, seq: int = 0) -> None:

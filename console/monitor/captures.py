@@ -1,4 +1,4 @@
-"""Captures in the report, as JSON lines and as text."""
+"""Captures as JSON lines, one per capture and job, and the newest capture of each job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headless runs: watch the nodes, capture or diagnose, and say when a run is complete."""
+"""Headless runs: watch the nodes until the run is complete, capture or diagnose, and stop the fleet."""
 
 from __future__ import annotations
 

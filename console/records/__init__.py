@@ -38,7 +38,7 @@ AnyRecord = (
 
 KINDS: Final[dict[str, type[Record]]] = {str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)}
 
-#: What msgspec raises for bytes that are not the JSON that is wanted; those that are no UTF-8 have an error apart.
+#: Errors of msgspec for bytes that are not JSON of the expected type, not UTF-8, or nested too deeply.
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
@@ -46,7 +46,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Head(msgspec.Struct):
-    """What is looked at in a record of a kind this version does not know."""
+    """The fields that are read of a record of an unknown kind."""
 
     kind: Annotated[str, msgspec.Meta(max_length=64)]
     node: str = ""
@@ -56,17 +56,17 @@ class _Head(msgspec.Struct):
 
 
 class RawRecord(_Head):
-    """A record of a kind this version does not know: kept as it came, and counted."""
+    """A record of a kind that is unknown to this version: kept unchanged, and counted."""
 
-    raw: bytes = b""  # the line as it came
+    raw: bytes = b""  # the line as received
 
 
 class BadRecord(ValueError):
-    """Bytes that claim to be a record of a known kind and are not; the message says where they differ."""
+    """An invalid record of a known kind; the message names the first invalid field."""
 
 
 def decode(line: bytes) -> AnyRecord | RawRecord:
-    """The record in one line of JSON; fields this version does not know are ignored.
+    """The record in one line of JSON; unknown fields are ignored.
 
     An unknown kind comes back as `RawRecord`. Raises `BadRecord` for anything else that does not fit.
     """
@@ -88,7 +88,7 @@ _field_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def _unknown(line: bytes) -> RawRecord | None:
     try:
         head = _head_decoder.decode(line)
-        line.decode()  # msgspec steps over what it does not keep without looking, and this is kept and written as it is
+        line.decode()  # msgspec does not check the fields it skips, and the line is written as received
     except UNREADABLE:
         return None
     if head.kind in KINDS:

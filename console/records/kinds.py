@@ -33,7 +33,7 @@ class KindSpec:
     #: Fields that identify the entity within its node (or within the fleet, see `is_fleet_wide`); none: one a node.
     key: tuple[str, ...] = ()
     is_fleet_wide: bool = False  # the key identifies the entity without its node
-    labels: tuple[str, ...] = ()  # further fields that say which entity a stored figure belongs to
+    labels: tuple[str, ...] = ()  # further fields that identify the entity of a stored figure
     #: A field, and those of its values with which the entity has ended; None: it has no end of its own.
     gone: tuple[str, frozenset[object]] | None = None
     ends_with_agent: bool = False  # dropped when another agent introduces itself on the node

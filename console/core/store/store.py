@@ -134,7 +134,7 @@ class Store:
             if past_gpu is not None and (gpu.gpu is None or gpu.digest is None):
                 gpu.gpu, gpu.digest = gpu.gpu or past_gpu.gpu, gpu.digest or past_gpu.digest
                 self.gpus.touch(key, self.version)
-        for capture, _ in self.captures.table.items():  # what it says depends on how long ranks had stood still
+        for capture, _ in self.captures.table.items():  # its verdict depends on the idle times of ranks
             self.captures.table.touch(capture, self.version)
         self.gpus.take_missing(other.gpus, self.version)
         self.gpu_links.take_missing(other.gpu_links, self.version)

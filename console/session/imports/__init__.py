@@ -1,1 +1,1 @@
-"""Readers of files that others made: dumps and logs in, records out. Nothing here knows a store or a screen."""
+"""Import of files of other tools: dumps and logs in, records out. Independent of the store and the screen."""

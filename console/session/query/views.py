@@ -1,9 +1,9 @@
 """The columns and views that SQL gets beyond the records' tables: short views, and the common clock.
 
-Short views are plain SQL that anybody could type; `gconsole query SESSION DESCRIBE` lists them beside the tables.
+Short views are plain SQL; `gconsole query SESSION DESCRIBE` lists them beside the tables.
 
 `t_cluster` and `bound_ns` are the common clock beside each record's own stamps, which are never rewritten; records
-outside the clock model have null in both. SQL gets the model's line (`analysis.clock.CommonClock`) as straight pieces:
+outside the clock model have null in both. SQL gets the line of `analysis.clock.model.CommonClock` as straight pieces:
 the same instants to a nanosecond, and bounds at least as large.
 """
 
