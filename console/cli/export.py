@@ -52,7 +52,7 @@ def export(
     path = session_or_file(session, folder)
     form = SESSION_FORMATS[how]
     wanted = None if nodes is None else frozenset(node_names(nodes, "--nodes"))
-    with usage_errors():
+    with usage_errors(output or session):
         what = slice_session(path, begin=begin, end=end, nodes=wanted, kinds=_kinds(kinds))
         _check_nodes(what)
         _write(form, what, output or f"{what.meta.name or path.stem}{form.suffix}")

@@ -238,8 +238,11 @@ def session_argument(*names: str) -> Callable[[F], F]:
 
 
 @contextlib.contextmanager
-def usage_errors() -> Iterator[None]:
-    """Report a session or file that cannot be used as a usage error: one line, exit code 2."""
+def usage_errors(what: str = "sessions") -> Iterator[None]:
+    """Report a session or file that cannot be used as a usage error: one line, exit code 2.
+
+    `what` is in use if the operating system names no file, e.g. on a full disk.
+    """
     from ..session.format.layout import SessionError
 
     try:
@@ -249,7 +252,7 @@ def usage_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise click.FileError(str(error.filename or "sessions"), error.strerror or str(error)) from error
+        raise click.FileError(printable(str(error.filename or what)), error.strerror or str(error)) from error
 
 
 def session_or_file(text: str, folder: Path) -> Path:

@@ -107,7 +107,7 @@ def folded(path: Path, *sinks: Sink) -> Store:
     for sink in (store.apply, *sinks):
         hub.subscribe(sink)
     session = session_of(path)
-    with usage_errors():
+    with usage_errors(str(path)):
         if session is None:
             play(path, hub)
         else:

@@ -195,6 +195,14 @@ def test_a_part_that_there_is_not_is_no_empty_file(tmp_path, part, words):
     assert not (tmp_path / "x").exists()
 
 
+def test_a_full_disk_is_reported_with_the_name_of_the_output(tmp_path):
+    a_session(tmp_path, a_job(), name="night")
+
+    result = CliRunner().invoke(command, ["night", "--folder", str(tmp_path), "-o", "/dev/full"])
+
+    assert "'/dev/full': No space left on device" in result.output
+
+
 @pytest.mark.parametrize(
     ("part", "seqs"),
     [({"begin": "08:00:05"}, [5, 10]), ({"end": "08:00:05"}, [0]), ({"begin": "50%"}, [5, 10]),
