@@ -208,22 +208,24 @@ def _print_table(database: Database, by: By, how: Format) -> None:
 
 
 def _draw(database: Database, path: Path, picture: Path) -> None:
-    from ..session.export.plots import plot
+    from ..session.export.plots import plot, require_matplotlib
     from ..session.export.slice import slice_session
     from ..session.query.limits import QueryError
     from ..session.query.stat import STEP_TIMES
 
-    times = database.query(STEP_TIMES, limit=100_000, deadline_s=STAT_DEADLINE_S).to_dicts()
-    jobs = dict.fromkeys(row["job"] for row in times)
-    steps: list[Steps] = [
-        (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True)) for job in jobs
-    ]
-    del times
-    database.close()  # free its memory for plotting
     try:
+        require_matplotlib()  # before a query that may take minutes
+        times = database.query(STEP_TIMES, limit=100_000, deadline_s=STAT_DEADLINE_S).to_dicts()
+        jobs = dict.fromkeys(row["job"] for row in times)
+        steps: list[Steps] = [
+            (job, *zip(*((row["step"], row["step_s"]) for row in times if row["job"] == job), strict=True))
+            for job in jobs
+        ]
+        del times
+        database.close()  # free its memory for plotting
         plot(slice_session(path), steps, picture)
     except ValueError as error:
         raise QueryError(str(error)) from error
     except OSError as error:
-        raise click.FileError(str(picture), error.strerror or str(error)) from error
+        raise click.FileError(str(error.filename or picture), error.strerror or str(error)) from error
     click.echo(f"wrote {picture}", err=True)

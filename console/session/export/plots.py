@@ -38,8 +38,7 @@ def require_matplotlib() -> None:
 
 
 def plot(source: SessionSlice, steps: Sequence[Steps], path: Path) -> None:
-    """Draw all plots into one file. Raises OSError, ValueError without data."""
-    require_matplotlib()
+    """Draw all plots into one file; requires matplotlib. Raises OSError, ValueError without data."""
     import matplotlib as mpl
 
     mpl.use("agg")  # no display

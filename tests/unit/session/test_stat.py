@@ -103,8 +103,10 @@ def test_a_form_that_is_no_picture_is_refused(tmp_path):
 
 def test_without_matplotlib_a_plot_names_the_extra_that_brings_it(tmp_path, monkeypatch):
     from gconsole.session.export import plots
+    from gconsole.session.query.engine import Database
 
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    monkeypatch.delattr(Database, "query")  # long sessions take minutes
 
     result = run(a_session(tmp_path, a_job()).path, "--plot", tmp_path / "night.png")
 
