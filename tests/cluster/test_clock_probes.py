@@ -17,7 +17,7 @@ from gconsole.session.record.recorder import Recorder
 
 @pytest.fixture
 def hosts(rig: Rig, tmp_path: Path) -> Path:
-    return rig.write_hosts_toml(tmp_path / "hosts.toml")
+    return rig.write_hosts_toml(tmp_path / "hosts.toml", clock={"probe_cadence_us": 20_000})
 
 
 def bins(fleet: Watched, method: str = "udp") -> list[ClockBins]:

@@ -335,7 +335,7 @@ async def test_a_recorder_remembers_nothing_of_the_agents_whose_place_others_too
         return sum(isinstance(get_object, deque) for get_object in gc.get_objects())
 
     held = await held_after(range(2))
-    assert await held_after(range(2, 200)) == held
+    assert await held_after(range(2, 200)) <= held  # fewer: what earlier tests left may go meanwhile
     await world.recorder.close()
     assert world.hub.kept("agent199", 8) == 8
 
