@@ -149,7 +149,7 @@ def _start(group: str, tier: str, args: Sequence[str], workers: int, is_live: bo
         _report(group).unlink(missing_ok=True)
         targets = list(BOUNDARIES.values()) if group == "boundaries" else [f"tests/{group}"]
         spread = ["-n", str(workers), "--dist", "worksteal" if group in BY_TEST else "loadfile"] if workers > 1 else []
-        plugins = [] if group in ("http", "boundaries") else ["-p", "no:schemathesis"]  # its import takes a second
+        plugins = [option for plugin in _unused_plugins(group) for option in ("-p", f"no:{plugin}")]
         argv = [
             sys.executable, "-m", "pytest", *targets, "-q", "--no-header", f"--junitxml={_report(group)}",
             "-o", f"cache_dir={LOGS / group}", "-m", TIERS[tier], *plugins, *spread, *args,
@@ -162,6 +162,15 @@ def _start(group: str, tier: str, args: Sequence[str], workers: int, is_live: bo
     with _log(group).open("wb") as log:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
         return subprocess.Popen(argv, **common, **pipes)
+
+
+def _unused_plugins(group: str) -> Iterator[str]:
+    """Plugins that no test of the group uses: pytest would import them all, one and a half seconds of CPU."""
+    yield "anyio"
+    if group not in ("http", "boundaries"):
+        yield "schemathesis"
+    if group not in ("tui", "boundaries"):
+        yield "textual-snapshot"
 
 
 def _restore_sighup() -> None:

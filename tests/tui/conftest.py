@@ -1,6 +1,5 @@
 """What the tests of the screen share: invented clusters, and a machine whose clock and environment do not show."""
 
-import gc
 import sys
 import time
 from pathlib import Path
@@ -9,17 +8,6 @@ import pytest
 
 # So that `from invented import Cluster` works here.
 sys.path.insert(0, str(Path(__file__).parent))
-
-
-def pytest_collection_finish() -> None:
-    """Collect garbage less often, and never look through what was imported: that was an eighth of the time."""
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
-
-
-def pytest_unconfigure() -> None:
-    """Let what was imported be collected at the end, else DuckDB reports it as leaked."""
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -37,11 +37,14 @@ EXPECTED = {"node", "host", "agent_cost", "gpu_info", "gpu", "gpu_digest", "link
 MARK = "GCONSOLE_CONTRACT"
 PROBE_TIMEOUT_S = 20.0
 WORK = """
+import time
+
 def train():
     step, loss, secret = 0, 0.5, "nobody asked for this"
     while True:
         step += 1
         sum(range(1000))
+        time.sleep(0.005)
 train()
 """
 
