@@ -1,8 +1,8 @@
 """Run the test groups side by side and print what each of them cost.
 
-A group is a folder of `tests/`. Each group runs in a pytest process of its own, with as many workers as `GROUPS`
-gives it. A group starts when enough slots are free, in the order of `GROUPS`. There are two slots per core, because
-most tests wait for SSH servers, jobs and timers. `lint` (ruff, mypy, import rules) is one more entry in that list.
+A group is a folder of `tests/`. Its files are distributed over as many pytest processes as `GROUPS` gives it (xdist
+would collect the whole group in each of them). They start in the order of `GROUPS` while there are free slots, two per
+core, because most tests wait for SSH servers, jobs and timers. `lint` (ruff, mypy, import rules) is one more group.
 
 Tiers: `--quick` runs in a minute, `--full` adds the tests that are too long for CI and one slice of the campaign
 (tests/campaign.py); without either, everything that is not marked `full` runs.
@@ -10,8 +10,9 @@ Tiers: `--quick` runs in a minute, `--full` adds the tests that are too long for
 Failed tests run a second time, alone, after all groups have ended, if a group has at most `MAX_REPEATED` of them. A
 test that passes only then is listed as unsteady. It is a failure of `--full`, and no failure of the other tiers.
 
-Output of the groups is in build/tests/GROUP.log; that of a failed group is printed, too. If one group is chosen with
-`--group`, its output is printed as it comes. Other arguments are passed on to pytest.
+Output is in build/tests/GROUP.log, or GROUP-2.log and so on; where tests failed it is printed, too. If one group is
+chosen with `--group`, it runs in one process, and its output is printed as it comes. Other arguments are passed on to
+pytest.
 """
 
 from __future__ import annotations
@@ -39,25 +40,23 @@ SLOTS = 2 * CORES
 #: Failed tests per group that run a second time. More failures than these have a common cause.
 MAX_REPEATED = 5
 
-#: Group → its number of pytest workers. First those that wait most, last the one whose tests are short and need the
-#: CPU most, so that both cores are busy until the end. Files of one group are distributed over its workers.
+#: Group → its number of pytest processes. First those that wait most, last the one whose tests are short and need the
+#: CPU most, so that both cores are busy until the end.
 GROUPS: Mapping[str, int] = {
     "lint": 1,
     "clocks": 1,
     "cluster": 2,
     "hangs": 1,
-    "tui": CORES,
+    "tui": 2,
     "faults": 2,
     "sessions": 1,
     "security": 1,
     "jobs": 1,
     "http": 1,
     "gpus": 1,
-    "unit": CORES,
+    "unit": 2,
     "boundaries": 1,
 }
-#: Groups without a rig per module: their single tests, not their files, are distributed over the workers.
-BY_TEST = ("unit", "tui")
 #: Tier → which tests of a group it runs.
 TIERS = {"quick": "not slow and not full and not campaign", "test": "not full and not campaign", "full": "not campaign"}
 #: The groups of `make quick`: lint, logic with the boundaries that need nothing but this machine (a session written and
@@ -73,55 +72,91 @@ BOUNDARIES: Mapping[str, str] = {
 }
 
 
+@dataclass(frozen=True)
+class Part:
+    """What one process of a group runs; `number` counts from 1."""
+
+    group: str
+    number: int = 1
+    of: int = 1
+
+    @property
+    def name(self) -> str:
+        """The name of its log and its report."""
+        return self.group if self.number == 1 else f"{self.group}-{self.number}"
+
+    def targets(self) -> list[str]:
+        """Its files, or the folder of the whole group. Large files are distributed first, so that parts are alike."""
+        if self.group == "boundaries":
+            return list(BOUNDARIES.values())
+        if self.of == 1:
+            return [f"tests/{self.group}"]
+        files = sorted((ROOT / "tests" / self.group).rglob("test_*.py"), key=lambda file: -file.stat().st_size)
+        parts: list[list[Path]] = [[] for _ in range(self.of)]
+        for file in files:
+            min(parts, key=lambda part: sum(other.stat().st_size for other in part)).append(file)
+        return sorted(str(file.relative_to(ROOT)) for file in parts[self.number - 1])
+
+
 @dataclass
 class Outcome:
     """Result and cost of one group. Seconds and CPU seconds include a second run of failed tests."""
 
     group: str
     status: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of its longest part
     cpu_s: float = 0.0
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     unsteady: list[str] = field(default_factory=list)  # failed at first and passed when run again
     durations: list[tuple[float, str]] = field(default_factory=list)  # seconds, test
     skipped: collections.Counter[str] = field(default_factory=collections.Counter)  # by reason
+    failed_parts: list[Part] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """Add the outcome of another part of the group, which ran at the same time."""
+        self.status = self.status or other.status
+        self.seconds = max(self.seconds, other.seconds)
+        self.cpu_s += other.cpu_s
+        self.passed += other.passed
+        self.failed += other.failed
+        self.durations += other.durations
+        self.skipped += other.skipped
+        self.failed_parts += other.failed_parts
 
 
 @dataclass
 class Running:
-    """A group whose process has not ended."""
+    """A part of a group whose process has not ended."""
 
-    group: str
+    part: Part
     process: subprocess.Popen[bytes]
     began: float
-    slots: int
 
 
 def run_groups(groups: Sequence[str], tier: str, args: Sequence[str]) -> list[Outcome]:
-    """Run these groups, as many at once as slots are free; their outcomes in the order of `groups`."""
-    waiting, running, outcomes = list(groups), dict[int, Running](), dict[str, Outcome]()
+    """Run these groups, as many processes at once as there are slots; their outcomes in the order of `groups`."""
     is_live = len(groups) == 1
+    numbers = {group: 1 if is_live else GROUPS[group] for group in groups}
+    waiting = [Part(group, number, of) for group, of in numbers.items() for number in range(1, of + 1)]
+    running: dict[int, Running] = {}
+    outcomes = {group: Outcome(group) for group in groups}
     with _ended_at_exit(running):
         while waiting or running:
-            free = SLOTS - sum(run.slots for run in running.values())
-            for group in list(waiting):
-                slots = min(GROUPS[group], SLOTS)
-                if slots <= free:
-                    free -= slots
-                    waiting.remove(group)
-                    process = _start(group, tier, args, GROUPS[group], is_live)
-                    running[process.pid] = Running(group, process, time.monotonic(), slots)
+            while waiting and len(running) < SLOTS:
+                part = waiting.pop(0)
+                process = _start(part, tier, args, is_live)
+                running[process.pid] = Running(part, process, time.monotonic())
             pid, status, usage = os.wait4(-1, 0)
             run = running.pop(pid)
             run.process.returncode = os.waitstatus_to_exitcode(status)
-            outcome = read_outcome(run.group, run.process.returncode)
+            outcome = read_outcome(run.part, run.process.returncode)
             outcome.seconds = time.monotonic() - run.began
             outcome.cpu_s = usage.ru_utime + usage.ru_stime
-            outcomes[run.group] = outcome
-            print(f"{_line(outcome)}{'' if not outcome.status else '  FAILED'}", flush=True)
+            print(f"{_line(outcome, run.part.name)}{'' if not outcome.status else '  FAILED'}", flush=True)
             if outcome.status and not is_live:
-                print(_log(run.group).read_text(errors="replace"), flush=True)
+                print(_log(run.part).read_text(errors="replace"), flush=True)
+            outcomes[run.part.group].add(outcome)
     return [outcomes[group] for group in groups]
 
 
@@ -132,45 +167,45 @@ def repeat_failed(outcome: Outcome, tier: str, args: Sequence[str]) -> None:
     print(f"\n{outcome.group}: {len(outcome.failed)} failed; running them again, alone", flush=True)
     began, before = time.monotonic(), _children_cpu_s()
     again = ["--last-failed", "--last-failed-no-failures=none"]
-    status = _start(outcome.group, tier, [*again, *args], 1, is_live=True).wait()
-    second = read_outcome(outcome.group, status)
+    status, passed = 0, set[str]()
+    for part in outcome.failed_parts:
+        second = read_outcome(part, _start(part, tier, [*again, *args], is_live=True).wait())
+        status = status or second.status
+        passed.update(second.passed)
     outcome.seconds += time.monotonic() - began
     outcome.cpu_s += _children_cpu_s() - before
-    outcome.unsteady = [test for test in outcome.failed if test in second.passed]
-    outcome.failed = [test for test in outcome.failed if test not in second.passed]
+    outcome.unsteady = [test for test in outcome.failed if test in passed]
+    outcome.failed = [test for test in outcome.failed if test not in passed]
     if not outcome.failed and not status:
         outcome.status = 0
 
 
-def _start(group: str, tier: str, args: Sequence[str], workers: int, is_live: bool) -> subprocess.Popen[bytes]:
-    if group == "lint":
+def _start(part: Part, tier: str, args: Sequence[str], is_live: bool) -> subprocess.Popen[bytes]:
+    if part.group == "lint":
         argv = [sys.executable, "tests/lint.py"]
     else:
-        _report(group).unlink(missing_ok=True)
-        targets = list(BOUNDARIES.values()) if group == "boundaries" else [f"tests/{group}"]
-        spread = ["-n", str(workers), "--dist", "worksteal" if group in BY_TEST else "loadfile"] if workers > 1 else []
-        plugins = [option for plugin in _unused_plugins(group) for option in ("-p", f"no:{plugin}")]
+        _report(part).unlink(missing_ok=True)
         argv = [
-            sys.executable, "-m", "pytest", *targets, "-q", "--no-header", f"--junitxml={_report(group)}",
-            "-o", f"cache_dir={LOGS / group}", "-m", TIERS[tier], *plugins, *spread, *args,
+            sys.executable, "-m", "pytest", *part.targets(), "-q", "--no-header", f"--junitxml={_report(part)}",
+            "-o", f"cache_dir={LOGS / part.name}", "-m", TIERS[tier], *_without_plugins(part.group), *args,
         ]  # fmt: skip
     environment = {**os.environ, "TEST_TIER": tier}  # how many examples a property test draws
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a thousand processes compiles its modules again
     common = {"cwd": ROOT, "env": environment, "preexec_fn": _restore_sighup}
     if is_live:
         return subprocess.Popen(argv, **common)
-    with _log(group).open("wb") as log:
+    with _log(part).open("wb") as log:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
         return subprocess.Popen(argv, **common, **pipes)
 
 
-def _unused_plugins(group: str) -> Iterator[str]:
-    """Plugins that no test of the group uses: pytest would import them all, one and a half seconds of CPU."""
-    yield "anyio"
+def _without_plugins(group: str) -> Iterator[str]:
+    """Options against the plugins that no test of the group uses: to import them all takes a second and a half."""
+    yield from ("-p", "no:anyio")
     if group not in ("http", "boundaries"):
-        yield "schemathesis"
+        yield from ("-p", "no:schemathesis")
     if group not in ("tui", "boundaries"):
-        yield "textual-snapshot"
+        yield from ("-p", "no:textual-snapshot")
 
 
 def _restore_sighup() -> None:
@@ -190,12 +225,13 @@ def _ended_at_exit(running: Mapping[int, Running]) -> Iterator[None]:
             run.process.wait()
 
 
-def read_outcome(group: str, status: int) -> Outcome:
+def read_outcome(part: Part, status: int) -> Outcome:
     """The outcome by pytest's exit status and its junit report; status 5 (no test selected) is a success."""
-    outcome = Outcome(group, 0 if status == 5 else status)
-    if group == "lint" or not _report(group).exists():
+    outcome = Outcome(part.group, 0 if status == 5 else status)
+    outcome.failed_parts = [part] if outcome.status else []
+    if part.group == "lint" or not _report(part).exists():
         return outcome
-    for case in ET.parse(_report(group)).getroot().iter("testcase"):
+    for case in ET.parse(_report(part)).getroot().iter("testcase"):
         test = f"{case.get('classname')}::{case.get('name')}"
         outcome.durations.append((float(case.get("time") or 0.0), test))
         skipped = case.find("skipped")
@@ -208,12 +244,12 @@ def read_outcome(group: str, status: int) -> Outcome:
     return outcome
 
 
-def _log(group: str) -> Path:
-    return LOGS / f"{group}.log"
+def _log(part: Part) -> Path:
+    return LOGS / f"{part.name}.log"
 
 
-def _report(group: str) -> Path:
-    return LOGS / f"{group}.xml"
+def _report(part: Part) -> Path:
+    return LOGS / f"{part.name}.xml"
 
 
 def _children_cpu_s() -> float:
@@ -222,12 +258,12 @@ def _children_cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _line(outcome: Outcome) -> str:
+def _line(outcome: Outcome, name: str = "") -> str:
     counts = "" if outcome.group == "lint" else (
         f"{len(outcome.passed) + len(outcome.unsteady)} passed, {len(outcome.failed)} failed,"
         f" {outcome.skipped.total()} skipped"
     )  # fmt: skip
-    return f"{outcome.group:10s} {outcome.seconds:6.1f} s {outcome.cpu_s:7.1f} CPU s  {counts}".rstrip()
+    return f"{name or outcome.group:10s} {outcome.seconds:6.1f} s {outcome.cpu_s:7.1f} CPU s  {counts}".rstrip()
 
 
 def summary(outcomes: Sequence[Outcome], seconds: float) -> Iterator[str]:
