@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import signal
@@ -71,6 +70,8 @@ def query(
     recorded = _recorded_at(target, folder)
     if recorded is not None:
         return _run_query(recorded, sql, how, output, limit, deadline_s)
+    import asyncio  # takes 50 ms, for a live TARGET alone
+
     from ..session.format.layout import NAME_PATTERN
     from .live import watch_nodes
 
