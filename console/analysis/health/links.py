@@ -30,18 +30,14 @@ def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDra
     """NVLinks that went down, or that are up on most GPUs of the same model in the node.
 
     A link that was never up is not a fault unless most peers have it: bridges need not use all links. A GPU is judged
-    once all of its links are reported: `gpu_info.nvlinks` says how many there are.
+    once all of its links, `gpu_info.nvlinks`, are reported.
     """
     for node in facts.nodes.values():
         alike: dict[str | None, list[GpuHealth]] = defaultdict(list)
         for gpu in node.gpus.values():
-            if (
-                gpu.links
-                and gpu.info is not None
-                and gpu.info.lost is None
-                and len(gpu.links) >= (gpu.info.nvlinks or 0)
-            ):
-                alike[gpu.info.name].append(gpu)
+            info = gpu.info
+            if gpu.links and info is not None and info.lost is None and len(gpu.links) >= (info.nvlinks or 0):
+                alike[info.name].append(gpu)
         for gpus in alike.values():
             usual = _usual_links(gpus)
             for gpu in gpus:

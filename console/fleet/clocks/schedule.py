@@ -12,6 +12,7 @@ from typing import Final
 from ...config.sections import ClockConfig
 from ...core.bus import Hub, Published
 from ...records import ClockBins, Log, Severity
+from ...text.format import some
 from ..node_link import NodeLink
 from .probe_session import RENEW_S, Edge, ProbePace, ProbeSession
 from .ssh_probe import SshProbe
@@ -183,9 +184,8 @@ class ProbeSchedule:
         new = sorted(blocked - self._reported)
         self._reported |= blocked
         if new:
-            named = ", ".join(f"{near} → {far}" for near, far in new[:_MAX_NAMED])
-            more = f" and {len(new) - _MAX_NAMED} more" if len(new) > _MAX_NAMED else ""
-            text = f"UDP blocked {named}{more}: clocks are compared over SSH instead, with a wider error bound"
+            named = some([f"{near} → {far}" for near, far in new], _MAX_NAMED)
+            text = f"UDP blocked {named}: clocks are compared over SSH instead, with a wider error bound"
             try_ = "allow UDP between the nodes, or set [clock] interface to their data network"
             severity: Severity = "warning" if self._continuous else "info"  # a background run is not user-requested
             self._hub.publish_own(Log(source="console", severity=severity, text=text, try_=try_))
