@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -207,3 +208,19 @@ async def test_a_copy_frozen_during_an_update_has_the_groups_that_the_update_add
     await updates[0]
 
     assert len(still.fleet.groups) == len(fold.fleet.groups) == 13
+
+
+async def test_a_cancelled_update_is_repeated_with_its_nodes_and_groups(monkeypatch):
+    monkeypatch.setattr(topology, "MANY_RANKS", 1)  # the update runs in a thread
+    store = a_pod(*mesh())
+    fold = TopologyFold(store)
+    fold.note()
+    update = asyncio.create_task(fold.derived.update())
+    await asyncio.sleep(0)
+    update.cancel()
+    await asyncio.wait({update})
+    assert update.cancelled() and not fold.fleet.nodes
+
+    await fold.derived.update()
+
+    assert (len(fold.fleet.nodes), len(fold.fleet.groups)) == (2, 13)
