@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.job_protocol import NodeStop, Synced, is_away
+from ..core.job_protocol import NodeStop, Synced, is_away, may_be_left
 from ..launch.format import stop_words
 from ..launch.state import PendingStops
 from ..records import Failure
@@ -114,7 +114,7 @@ async def start(target: str, overrides: tuple[str, ...], yes: bool, follow: bool
         failures = await fleet.fleet.start_job(plan.orders)
         if failures:
             _print_failures(failures)
-            unknown = any(failure.name in ("left", "lost", "timeout") for failure in failures.values())
+            unknown = may_be_left(failures.values())
             click.echo(f"{plan.job} was not started" + ("; unconfirmed, check: gconsole run status" if unknown else
                        "; no processes left"), err=True)  # fmt: skip
             return EXIT_PARTIAL if unknown else EXIT_FINDING
@@ -335,7 +335,7 @@ async def _make_plan(fleet: LiveFleet, request: JobRequest) -> LaunchPlan | Refu
     from ..launch.select_nodes import node_facts
 
     job = new_job(request.command)
-    return await make_plan(fleet.fleet, node_facts(fleet.store, fleet.environments), request, job)
+    return await make_plan(fleet.fleet, node_facts(fleet.store, fleet.config.nodes), request, job)
 
 
 async def _sync_folder(fleet: LiveFleet, request: JobRequest, nodes: list[str]) -> bool:

@@ -43,11 +43,6 @@ class LiveFleet:
     fleet: Fleet
     findings: FindingTracker
 
-    @property
-    def environments(self) -> dict[str, tuple[str, str]]:
-        """Per node: the environment variable (name, value) that identifies its processes."""
-        return {node.name: node.process_filter for node in self.config.nodes if node.process_filter}
-
     async def until(self, condition: Callable[[], bool], deadline_s: float | None = None) -> bool:
         """Poll until `condition()`; False after `deadline_s` seconds."""
         began = time.monotonic()

@@ -136,9 +136,11 @@ def _scale_config(options: dict[str, Any]) -> ScaleConfig | None:
 
 
 def _variable(text: str) -> tuple[str, str]:
+    from ..launch.request import RESERVED
+
     name, equals, value = text.partition("=")
     if not equals or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--env")
-    if name.startswith("GCONSOLE_JOB") or name == "GCONSOLE_NODE_RANK":
+    if name.startswith(RESERVED):
         raise click.BadParameter(f"{name} is reserved by gconsole", param_hint="--env")
     return name, value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ..records import Failure
@@ -105,6 +107,11 @@ class NodeStop(msgspec.Struct, frozen=True):
 def is_away(answer: NodeStop | Failure | None) -> bool:
     """Whether a node was unreachable and may still run its part of a job."""
     return isinstance(answer, Failure) and answer.name in ("lost", "timeout")
+
+
+def may_be_left(failures: Iterable[Failure]) -> bool:
+    """Whether processes of a job whose start failed may still run on a node with one of these failures."""
+    return any(failure.name == "left" or is_away(failure) for failure in failures)
 
 
 class FileList(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal
 
 from ..core.job_protocol import Command, SyncFile, SyncFolder, SyncLink
 from ..text.format import size
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .scale import ScaleConfig
 
 Launcher = Literal["torchrun", "accelerate", "env"]
-LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
+#: Prefixes of environment variables that gconsole sets itself.
+RESERVED: Final = ("GCONSOLE_JOB", "GCONSOLE_NODE_RANK")
 
 
 @dataclass(frozen=True)

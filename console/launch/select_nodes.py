@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..config.model import NodeConfig
 from ..core.job_protocol import Readiness
 from ..core.store import GpuNow, NodeNow, Store
 from ..records import Finding
@@ -50,8 +51,9 @@ class NodeCapacity:
     jobs: int = 0  # of gconsole's own that run there
 
 
-def node_facts(store: Store, environments: dict[str, tuple[str, str]] | None = None) -> tuple[NodeCapacity, ...]:
-    """Every node of a store; `environments` are the process filters of nodes that have one."""
+def node_facts(store: Store, configured: Iterable[NodeConfig] = ()) -> tuple[NodeCapacity, ...]:
+    """The capacity of every node of a store; `configured` have the process filters."""
+    environments = {node.name: node.process_filter for node in configured if node.process_filter}
     gpus: dict[str, list[GpuNow]] = defaultdict(list)
     for key in store.gpus:
         gpus[key[0]].append(store.gpus[key])
@@ -78,7 +80,7 @@ def node_facts(store: Store, environments: dict[str, tuple[str, str]] | None = N
                 *_clock(store, now.name),
             ),
             versions=_versions(now, gpus[now.name]),
-            environment=(variable,) if (variable := (environments or {}).get(now.name)) else (),
+            environment=(variable,) if (variable := environments.get(now.name)) else (),
             jobs=running[now.name],
         )
         for now in store.nodes.values()

@@ -8,9 +8,10 @@ import msgspec
 
 from ...config.model import Change
 from ...config.nodeset import expand
+from ...core.job_protocol import may_be_left
 from ...launch.format import plan_text, shell
 from ...launch.plan import LaunchPlan, Refusal, make_plan
-from ...launch.request import JobRequest, Launcher, new_job
+from ...launch.request import RESERVED, JobRequest, Launcher, new_job
 from ...launch.select_nodes import node_facts
 from ...launch.state import job_status
 from ...records import Log
@@ -21,8 +22,6 @@ from .nodes import NodeSet
 
 #: Seconds. After the start, until every node has reported the job.
 _REPORTED_S: Final = 15.0
-#: Prefixes of environment variables that gconsole sets itself.
-_RESERVED: Final = ("GCONSOLE_JOB", "GCONSOLE_NODE_RANK")
 
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
@@ -93,7 +92,7 @@ async def start_job(context: WebContext, request: OperationRequest[StartJobReque
         plan = await _plan(context, request.parameters)
         failures = await context.control.start_job(plan.orders)
         if failures:
-            unknown = any(failure.name in ("left", "lost", "timeout") for failure in failures.values())
+            unknown = may_be_left(failures.values())
             left = "it is unknown whether all processes have ended" if unknown else "no process is left"
             raise HttpProblemError(HttpProblem(
                 status=409, name="not_started", text=f"{plan.job} was not started; {left}",
@@ -109,8 +108,7 @@ async def start_job(context: WebContext, request: OperationRequest[StartJobReque
 async def _plan(context: WebContext, spec: StartJobRequest) -> LaunchPlan:
     """Raises HttpProblemError if the job does not fit."""
     request = _request(context, spec)
-    environments = {node.name: node.process_filter for node in context.config.nodes if node.process_filter}
-    facts = node_facts(context.store, environments)
+    facts = node_facts(context.store, context.config.nodes)
     plan = await make_plan(context.control, facts, request, new_job(request.command))
     if isinstance(plan, Refusal):
         raise HttpProblemError(HttpProblem(
@@ -122,7 +120,7 @@ async def _plan(context: WebContext, spec: StartJobRequest) -> LaunchPlan:
 
 def _request(context: WebContext, spec: StartJobRequest) -> JobRequest:
     preferred = context.config.run
-    reserved = [name for name in spec.env if name.startswith(_RESERVED)]
+    reserved = [name for name in spec.env if name.startswith(RESERVED)]
     if reserved:
         raise http_problem(400, "reserved", f"{', '.join(reserved)}: reserved for gconsole")
     select = spec.select or preferred.select or "auto"
