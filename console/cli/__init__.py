@@ -1,1 +1,1 @@
-"""The command line: one file a subcommand; each parses, calls and prints, nothing more."""
+"""The command line: modules of related subcommands, which parse options, call the other packages and print."""

@@ -1,4 +1,4 @@
 """Starting jobs on monitored nodes: request, node selection, plan, commands.
 
-Planning is pure: node capacity and preflight results in, a plan or a refusal out; `Control` talks to the nodes.
+Planning is pure: node capacity and preflight results in, a plan or a refusal out; `Control` sends requests to nodes.
 """

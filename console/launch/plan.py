@@ -163,7 +163,7 @@ def _command(request: JobRequest) -> tuple[str, ...]:
 def _environment(
     request: JobRequest, node: NodeCapacity, gpus: Sequence[str], interface: str | None, job: str, index: int
 ) -> dict[str, str]:
-    """What the commands get beyond the node's own environment; what the person gave wins over our guesses."""
+    """What the commands get beyond the node's own environment; the user's values override defaults."""
     env = {"PYTHONUNBUFFERED": "1"}  # else lines come in blocks of 8 KiB, and the last of a rank that is killed never
     if gpus or node.gpus:  # a job for CPUs gets none, where there are some
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)  # uuids: indices mean another order to CUDA than to the driver

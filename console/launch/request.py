@@ -104,7 +104,7 @@ def _accelerate(command: tuple[str, ...], place: NodePosition) -> tuple[str, ...
     interpreter, rest = _split(command)
     start = (interpreter, "-m", "accelerate.commands.launch") if interpreter else ("accelerate", "launch")
     # `--cpu` starts one process, or MPI, and no more (accelerate 1.15, commands/launch.py); `--multi_gpu` is torchrun
-    # also for ranks that have no GPU: ACCELERATE_USE_CPU says so to them
+    # also for ranks that have no GPU: ACCELERATE_USE_CPU keeps them on the CPU
     kind = ("--multi_gpu",) if place.world_size > 1 else () if place.has_gpus else ("--cpu",)
     return (
         *start, *kind, f"--num_machines={place.nodes}", f"--machine_rank={place.index}",

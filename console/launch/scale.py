@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-#: What the batch in the file is meant for; `auto` goes by the name of its key.
+#: Scope of batch sizes in the file; `auto`: by the name of the key.
 Batch = Literal["auto", "job", "rank"]
 #: Keys of batches, as trainers call them: of the whole job, and of each of its ranks.
 JOB_BATCH: Final = frozenset({"batch_size", "train_batch_size", "global_batch_size", "total_batch_size"})

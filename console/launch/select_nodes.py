@@ -45,10 +45,10 @@ class NodeCapacity:
     mem_available_bytes: int | None = None
     cpu_pct: float | None = None
     errors: tuple[str, ...] = ()  # findings about the node itself
-    warnings: tuple[str, ...] = ()  # findings about the node and its GPUs, and a clock that is not well
+    warnings: tuple[str, ...] = ()  # findings about the node, its GPUs and its clock
     versions: tuple[str | None, ...] = ()  # driver, CUDA, architecture: what should be equal in a job
-    environment: tuple[tuple[str, str], ...] = ()  # what every process of this node must carry to be seen
-    jobs: int = 0  # of gconsole's own that run there
+    environment: tuple[tuple[str, str], ...] = ()  # variable that identifies its processes, `process_filter`
+    jobs: int = 0  # active jobs that gconsole started
 
 
 def node_facts(store: Store, configured: Iterable[NodeConfig] = ()) -> tuple[NodeCapacity, ...]:
@@ -124,10 +124,10 @@ def _gpu(node: str, now: GpuNow, taken: dict[tuple[str, str], str], findings: di
 
 
 def _taken(store: Store) -> dict[tuple[str, str], str]:
-    """GPUs with a process, or assigned to a gconsole job that is starting, and by what each is occupied."""
+    """The reason of each occupied GPU: a process, or an active job that gconsole started."""
     occupants: dict[tuple[str, str], str] = {}
     for process in store.gpu_processes.values():
-        if process.type != "graphics":  # a display takes little, and is on every workstation's card
+        if process.type != "graphics":  # a display uses little memory
             command = f" ({process.comm})" if process.comm else ""
             occupants.setdefault((process.node, process.uuid), f"pid {process.pid}{command} is running on it")
     for record in store.jobs.nodes.values():

@@ -1,5 +1,5 @@
-"""The screen. `app.py` is the frame, `views/` one file a view, `widgets/` one file a widget, `models/` what they show.
+"""The TUI: `app` is the frame, `controllers/` act, `views/` show, `widgets/` draw, `models/` compute what is shown.
 
-Models are pure functions from the store to frozen values and import no textual; widgets take such values and know no
-fleet; views put the two together. Nothing here imports `gconsole.fleet`: the way back is `hub.Control`.
+Models are pure functions from the store to frozen values and do not import textual. Widgets draw such values without
+access to the fleet. Views connect both. Nothing here imports `gconsole.fleet`: actions go through `core.control`.
 """

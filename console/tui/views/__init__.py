@@ -1,1 +1,1 @@
-"""The views, one file each. A new one is its file and its row in `table.VIEWS`."""
+"""The views, one package each; `registry.VIEWS` lists them."""

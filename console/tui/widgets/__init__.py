@@ -1,1 +1,1 @@
-"""Widgets, one a file: they draw plain rows, know no store and no fleet, and can be tested alone."""
+"""Widgets: they draw plain rows, without the store or the fleet, and can be tested alone."""

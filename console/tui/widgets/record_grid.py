@@ -239,7 +239,10 @@ class RecordGrid(CursorView, Generic[R]):
 
 
 class Stream(RecordGrid[R]):
-    """`extend` sets all rows and the number of the first one; numbers are never reused."""
+    """A grid that grows at its end and follows it while the cursor is on the last row; else visible rows stay in place.
+
+    `extend` sets all rows and the number of the first one; numbers are never reused.
+    """
 
     following = True
 
