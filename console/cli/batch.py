@@ -95,18 +95,10 @@ def batch(
     if refused is not None:
         raise refused
     return run_batch(
-        config,
-        for_s=for_s,
-        output=output,
-        quiet=quiet,
-        records=records,
-        fail_on=fail_on,
-        order=order,
-        metrics=families,
-        clocks=clocks,
+        config, for_s=for_s, output=output, quiet=quiet, records=records, fail_on=fail_on, order=order,
+        metrics=families, clocks=clocks, stacks=stacks,
         recording=HeadlessRecording(session, None) if session is not None else None,
-        stacks=stacks,
-    )
+    )  # fmt: skip
 
 
 @click.command()
