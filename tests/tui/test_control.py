@@ -190,6 +190,14 @@ async def test_a_screenshot_that_cannot_be_saved_says_why(tmp_path: Path, monkey
         await shows(pilot, "screenshot failed: Permission denied")
 
 
+async def test_a_screenshot_in_a_deleted_folder_is_an_error_not_the_end(tmp_path: Path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    async with running(demo().app(), "ctrl+s", size=(120, 40), toasts=True) as pilot:
+        await shows(pilot, "screenshot failed: No such file")
+
+
 def _refuse(*_: object) -> Path:
     raise PermissionError(13, os.strerror(13))
 

@@ -83,10 +83,12 @@ class ClipboardController(Controller):
 
     def save(self, text: str, stem: str, ending: str, failed: str = "not saved") -> None:
         """Write a new file into the current folder, and report its path or that it `failed`."""
+        folder: object = "the current folder"
         try:
+            folder = Path.cwd()  # raises if it was deleted
             self._app.notify(f"saved {save_new(text, stem, ending)}", markup=False)
         except OSError as error:
-            self._app.notify(f"{failed}: {error.strerror}: {Path.cwd()}", severity="error", markup=False)
+            self._app.notify(f"{failed}: {error.strerror}: {folder}", severity="error", markup=False)
 
 
 #: Bytes of text. Many terminals stop at an escape sequence of 100,000 bytes; base64 adds a third.
