@@ -11,6 +11,7 @@ from typing import Any
 import asyncssh
 from asyncssh.public_key import get_default_certificate_algs, get_default_public_key_algs
 
+from ..text.atomic_files import make_folder
 from . import errors
 
 
@@ -78,8 +79,7 @@ class KnownHosts:
         line = f"{name} {' '.join(key.export_public_key('openssh').decode().split()[:2])}\n"
         path = self.paths[0]
         try:
-            for folder in reversed(path.parents):
-                folder.mkdir(mode=0o700, exist_ok=True)
+            make_folder(path.parent)
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
