@@ -92,6 +92,25 @@ async def test_a_view_that_is_opened_while_all_are_made_anew_is_made_anew_too(pl
         assert set(stage.children) == set(pilot.app.views.opened.values())
 
 
+async def test_a_view_whose_mount_ends_after_all_are_made_anew_is_made_anew_too(player, monkeypatch):
+    async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
+        await run(player, pilot)
+        views, jumped = pilot.app.views, []
+        mount = views.stage.mount
+
+        async def mount_while_all_are_made_anew(view):
+            await mount(view)
+            if view.id == "ranks" and not jumped:
+                jumped.append(view)
+                await pilot.app.show_store(player.store)
+
+        monkeypatch.setattr(views.stage, "mount", mount_while_all_are_made_anew)
+        await pilot.press("2")
+        await until(pilot, lambda: views.current == "ranks", "the view")
+        assert set(views.stage.children) == set(views.opened.values())
+        assert views.view is not jumped[0]
+
+
 async def test_two_jumps_keep_how_a_view_is_arranged_that_was_not_opened_in_between(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)

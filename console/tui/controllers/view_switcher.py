@@ -86,6 +86,9 @@ class ViewSwitcher(Controller):
         view, job = self.get(name), self.view.selected_job
         if not view.is_attached:
             await self.stage.mount(view)
+            if self._views.get(name) is not view:  # all views were created anew meanwhile
+                await self.action_show(name)
+                return
         if job is not None:
             view.focus_job(job)
         self.present(name)
