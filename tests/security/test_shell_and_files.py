@@ -37,8 +37,8 @@ def test_a_python_with_a_nasty_path_is_run_and_nothing_else_is(tmp_path: Path) -
 @given(python=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=60))
 def test_whatever_the_interpreter_is_called_it_is_one_word_of_the_command(python: str) -> None:
     words = shlex.split(agent_payload.command(python, "sudo"))
-    assert words[:7] == ["exec", "sudo", "-n", "--", python, "-I", "-B"]
-    assert words[7:] == ["-c", agent_payload.STAGE0, "gconsole-agent"]
+    assert words[:8] == ["exec", "sudo", "-n", "--", python, "-I", "-S", "-B"]
+    assert words[8:] == ["-c", agent_payload.STAGE0, "gconsole-agent"]
 
 
 @given(name=st.text(max_size=40))

@@ -234,7 +234,7 @@ def test_every_module_of_the_agent_travels():
 def test_the_name_of_a_python_is_one_word_whatever_is_in_it(python):
     words = shlex.split(bundle.command(python))
 
-    assert words[:5] == ["exec", python, "-I", "-B", "-c"]
+    assert words[:6] == ["exec", python, "-I", "-S", "-B", "-c"]
     assert words[-1] == "gconsole-agent"
 
 
