@@ -12,7 +12,7 @@ from live_fleet import Watched, watched
 from program import gconsole
 from rig import Node, Rig
 from rig.network import ip
-from skewed_clocks import Truth, Wrong, wrong_clocks
+from skewed_clocks import FEW_PROBES, Truth, Wrong, wrong_clocks
 
 from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import ClockBins, ClockCost, ClockNode, ClockWindow
@@ -63,7 +63,7 @@ async def test_probes_take_the_network_that_was_chosen_over_ipv6(pair: Rig, tmp_
     one, other = pair.nodes
     join(one, other)
     try:
-        hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", clock={"interface": interface, "probe_window_s": 2})
+        hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", clock={"interface": interface, **FEW_PROBES})
         before = packets(one), packets(other)
         with wrong_clocks(tmp_path, DRIFTING) as truth:
             async with watched(hosts) as fleet:
@@ -189,7 +189,7 @@ async def crooked(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooke
 async def test_an_edge_that_is_longer_one_way_is_flagged_by_the_others_within_three_windows(
     rig: Rig, tmp_path: Path
 ) -> None:
-    before, after, flagged, ends = await crooked(rig, tmp_path, 1, probe_window_s=2)
+    before, after, flagged, ends = await crooked(rig, tmp_path, 1, **FEW_PROBES)
 
     assert all(error <= bound for error, bound in before + after)
     assert ends in set().union(*flagged[:4])  # the first has a part of both
@@ -222,7 +222,7 @@ def test_a_node_in_another_time_namespace_is_compared_as_it_is_and_warned_of(pai
     python.write_text('#!/bin/sh\nexec unshare --time --fork --monotonic 5000 --boottime 5000 python3 "$@"\n')
     python.chmod(0o755)
     nodes = {node.name: {"python": f"{node.inside}/later-python"}}
-    hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", nodes=nodes, clock={"probe_window_s": 2})
+    hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", nodes=nodes, clock=FEW_PROBES)
 
     run = gconsole("clocks", hosts, "--for", "2s", "--json", "--quiet")
 

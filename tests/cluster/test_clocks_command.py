@@ -11,16 +11,12 @@ import pytest
 from live_fleet import Watched, watched
 from program import batch, gconsole
 from rig import Rig, find_python
-from skewed_clocks import Truth, Wrong, wrong_clocks
+from skewed_clocks import FEW_PROBES, Truth, Wrong, wrong_clocks
 
 from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import AgentCost, ClockBins, ClockNode, ClockWindow
 
 NAMES = [f"node{number}" for number in range(1, 5)]
-
-
-#: Half a window at a quarter of the rate: a third of the CPU, and still ten times what an estimate needs.
-FEW_PROBES = {"probe_window_s": 2, "probe_cadence_us": 20_000}
 
 
 @pytest.fixture
@@ -123,7 +119,8 @@ async def test_clocks_that_are_wrong_and_drift_are_found_within_their_bounds(hos
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_a_blocked_edge_has_a_row_with_its_wide_bound(rig: Rig, hosts: Path) -> None:
+async def test_a_blocked_edge_has_a_row_with_its_wide_bound(rig: Rig, tmp_path: Path) -> None:
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock={"probe_cadence_us": 20_000})
     near, far = rig.nodes[0], rig.nodes[1]
     near.output(["ip", "route", "add", "blackhole", f"{far.address}/32"])
     try:

@@ -11,7 +11,8 @@ from rig import Rig, wait_until
 HERE = str(Path(__file__).parent)
 DEADLINE_S = 10
 
-pytestmark = pytest.mark.usefixtures("needs_namespaces")
+#: The tests of the product on this rig show its defects, too.
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("needs_namespaces")]
 
 
 @pytest.fixture(scope="module")
