@@ -71,7 +71,7 @@ def batch(
     if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture requires live nodes; --from shows recorded captures by default")
     if source is not None and session is not None:
-        raise click.UsageError("--record requires live nodes")
+        raise click.UsageError("--record requires live nodes; --from reads what is recorded already")
     families = _families(metrics)
     if clocks and source is not None:
         raise click.UsageError("--clocks requires live nodes; --from shows recorded clock data by default")

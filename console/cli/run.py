@@ -252,7 +252,8 @@ async def fetch(target: str, overrides: tuple[str, ...], job: str, path: str, on
         view = await _job_named(fleet, job)
         nodes = [line.node for line in view.lines if only is None or line.node == only]
         if not nodes:
-            raise click.UsageError(f"--node {only}: not a node of job {view.ordered.job}")
+            nodes = [line.node for line in view.lines]
+            raise click.UsageError(f"--node {only}: not a node of job {view.ordered.job}; its nodes: {fold(nodes)}")
         problems = [p for node in nodes if (p := await fetch_from(fleet.fleet, view.ordered.job, node, path, output))]
     for problem in problems:
         click.echo(printable(f"gconsole: {problem}"), err=True)

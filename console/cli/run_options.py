@@ -142,5 +142,5 @@ def _variable(text: str) -> tuple[str, str]:
     if not equals or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--env")
     if name.startswith(RESERVED):
-        raise click.BadParameter(f"{name} is reserved by gconsole", param_hint="--env")
+        raise click.BadParameter(f"{name} is reserved for gconsole; use another name", param_hint="--env")
     return name, value

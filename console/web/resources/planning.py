@@ -122,7 +122,7 @@ def _request(context: WebContext, spec: StartJobRequest) -> JobRequest:
     preferred = context.config.run
     reserved = [name for name in spec.env if name.startswith(RESERVED)]
     if reserved:
-        raise http_problem(400, "reserved", f"{', '.join(reserved)}: reserved for gconsole")
+        raise http_problem(400, "reserved", f"{', '.join(reserved)}: reserved for gconsole", "use another name")
     select = spec.select or preferred.select or "auto"
     return JobRequest(
         command=spec.command, nodes=spec.nodes or preferred.nodes,
