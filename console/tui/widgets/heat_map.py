@@ -195,8 +195,8 @@ class HeatMap(LineView):
         scale, _, level = rest.partition(" ")
         color = heat_colors(self.app.theme_variables[f"heat-{scale}"])[int(level)]
         if kind == "ink" or color.startswith("ansi_"):  # ANSI colours cannot be blended
-            return self.rich_style + Style(color=Color.parse(color).rich_color)
-        return self.rich_style + Style(bgcolor=tint(color, self.app.theme_variables["background"]))
+            return self.base_style + Style(color=Color.parse(color).rich_color)
+        return self.base_style + Style(bgcolor=tint(color, self.app.theme_variables["background"]))
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The filters of the app that change a style of this widget; the others only cost time."""

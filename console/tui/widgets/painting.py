@@ -28,6 +28,7 @@ class Painting(Widget):
     """A widget that draws spans in the styles of the app's style sheet."""
 
     _pens: dict[tuple[str, str], Style] | None = None
+    _base: Style | None = None
     _is_painting = False
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -51,8 +52,15 @@ class Painting(Widget):
             style = self._pens[name, ground] = self._mixed(name, ground)
         return style
 
+    @property
+    def base_style(self) -> Style:
+        """`rich_style`, cached like the pens: Textual blends the colours of all ancestors each time."""
+        if self._base is None:
+            self._base = self.rich_style
+        return self._base
+
     def _mixed(self, name: str, ground: str) -> Style:
-        base = self.rich_style
+        base = self.base_style
         if ground:
             base += self._component(ground)
         return base if name == "text" else base + self._component(name)
@@ -62,7 +70,7 @@ class Painting(Widget):
 
     def notify_style_update(self) -> None:
         """Repaint everything in the new theme."""
-        self._pens = None
+        self._pens = self._base = None
         super().notify_style_update()
 
     def strip(

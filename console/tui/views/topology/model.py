@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ....analysis.topology.classes import Difference, NodeClass
@@ -86,9 +87,9 @@ class CellGrid:
     heads: tuple[str, ...] = ()
     rows: tuple[tuple[MatrixCell, ...], ...] = ()
 
-    @property
+    @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Width of each column in cells."""
+        """Width of each column in cells; every line that is drawn asks for it."""
         return tuple(max(width_of(head), *(width_of(row[index].text) for row in self.rows))
                      for index, head in enumerate(self.heads))  # fmt: skip
 
