@@ -33,7 +33,15 @@ def _apps_share_parsed_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def painted_for_pictures_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def painted_at_every_change() -> None:
+    """For tests that count paints."""
+
+
+@pytest.fixture(autouse=True)
+def _screens_are_painted_when_a_test_reads_them(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     import unpainted
 
-    unpainted.use(monkeypatch)
+    if "painted_at_every_change" not in request.fixturenames:
+        unpainted.use(monkeypatch)

@@ -16,6 +16,7 @@ from itertools import groupby, islice, takewhile
 from rich.color import Color
 from rich.style import Style
 from textual.app import App
+from waiting import painted
 
 _FLAGS = ("bold", "dim", "italic", "underline", "reverse", "strike")
 
@@ -31,7 +32,7 @@ class Picture:
 def picture(app: App[object]) -> Picture:
     """The screen as it is painted now."""
     lines, cells = [], []
-    for strip in app.screen._compositor.render_strips():
+    for strip in painted(app):
         lines.append("".join(segment.text for segment in strip))
         cells.append(tuple(style for segment in strip for style in [_named(segment.style)] * segment.cell_length))
     return Picture(tuple(lines), tuple(cells))
@@ -39,7 +40,7 @@ def picture(app: App[object]) -> Picture:
 
 def assert_rectangular(app: App[object]) -> None:
     """Every line has exactly the cells of the screen, and no control character reaches the terminal."""
-    strips = app.screen._compositor.render_strips()
+    strips = painted(app)
     assert [strip.cell_length for strip in strips] == [app.size.width] * app.size.height
     for strip in strips:
         for segment in strip:

@@ -98,6 +98,7 @@ def keys(*pressed: str) -> Open:
 async def _node_page(stage: Stage) -> None:
     await stage.app.views.show_page(stage.cluster.star)
     await until(stage.pilot, lambda: stage.app.view.selected_node == stage.cluster.star)
+    await settle(stage.pilot)  # before its layout a page has other lines, and keys scroll it elsewhere
 
 
 async def _page_of_failed(stage: Stage) -> None:

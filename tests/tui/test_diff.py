@@ -12,8 +12,8 @@ from fake_cluster import SECOND
 from screen_states import difference
 from textual.pilot import Pilot
 from tmux import Tmux
+from waiting import painted, until
 from waiting import screen as screen_of
-from waiting import until
 
 from gconsole.records import Gpu, Node, Record
 from gconsole.session.format import writer
@@ -44,7 +44,7 @@ def a_session(folder: Path, name: str, kernel: str = "5.15", power_w: float = 30
 
 
 def text_of(pilot: Pilot[None]) -> str:
-    strips = pilot.app.screen._compositor.render_strips()
+    strips = painted(pilot.app)
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 

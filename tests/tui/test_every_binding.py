@@ -24,8 +24,6 @@ from gconsole.tui.keymap.actions import ACTIONS, Action, in_scope
 from gconsole.tui.views.registry import VIEWS
 from gconsole.tui.widgets.bars import Progress
 
-pytestmark = pytest.mark.usefixtures("painted_for_pictures_only")
-
 SIZE = (80, 24)
 #: Where a scope is, from the Overview; the scope of a view is behind the view's own key. "!" runs an action.
 PLACES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.color import ColorType
 from textual.pilot import Pilot
-from waiting import until
+from waiting import painted, until
 
 from gconsole.present.spans import GLYPHS
 from gconsole.tui.gallery import Gallery
@@ -62,7 +62,7 @@ async def test_without_colour_every_theme_paints_none_and_keeps_the_glyphs(monke
     async with app.run_test(size=SIZE) as pilot:
         app.themes.use(theme)
         await pilot.pause()
-        strips = app.screen._compositor.render_strips()
+        strips = painted(app)
         styles = [segment.style for strip in strips for segment in strip if segment.style]
         colors = [color for style in styles for color in (style.color, style.bgcolor) if color]
         assert {color.type for color in colors} <= {ColorType.DEFAULT}

@@ -14,8 +14,6 @@ from waiting import screen, settle, shows
 from gconsole.records import Gap, Log, Mark, Missing, Node
 from gconsole.tui.app import ConsoleApp
 
-pytestmark = pytest.mark.usefixtures("painted_for_pictures_only")
-
 MARKUP = "[bold red]x[/] [@click=app.quit]y[/]"
 ANSI = "\x1b[2J\x1b[31mred\x1b]0;title\x07 \x9b31m"
 WIDE = "漢字カタカナ한글" * 8

@@ -10,7 +10,7 @@ from fake_cluster import Cluster
 from pictures import assert_rectangular
 from rich.color import ColorType
 from running import running
-from waiting import frames, screen, settle, shows, until
+from waiting import frames, painted, screen, settle, shows, until
 
 from gconsole.present.spans import GLYPHS
 from gconsole.tui.controllers.frames import QUICK_RUN, SLOW_BACKLOG, SLOW_PAINT_S, FrameRateLimiter, write_backlog
@@ -109,6 +109,7 @@ class TestFrames:
             await pilot.press("2")
             await shows(pilot, f"{GLYPHS['stale']} running 9 s")
 
+    @pytest.mark.usefixtures("painted_at_every_change")
     async def test_a_quiet_second_paints_no_line(self):
         app = pod().app()
         async with running(app, size=(120, 40)) as pilot:
@@ -134,7 +135,7 @@ class TestColours:
         monkeypatch.setenv("NO_COLOR", "1")
         app = pod().app()
         async with running(app):
-            for strip in app.screen._compositor.render_strips():
+            for strip in painted(app):
                 for segment in strip:
                     for color in (segment.style.color, segment.style.bgcolor) if segment.style else ():
                         assert color is None or color.type is ColorType.DEFAULT

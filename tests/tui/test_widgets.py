@@ -24,6 +24,8 @@ from gconsole.tui.widgets.heat_map import HeatMap
 from gconsole.tui.widgets.line_view import LineReport
 from gconsole.tui.widgets.record_grid import GridColumn, RecordGrid, place
 
+pytestmark = pytest.mark.usefixtures("painted_at_every_change")
+
 
 class Alone(BaseApp):
     """One widget on a screen of its own, in our theme."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from textual._context import visible_screen_stack
+from textual.app import App
 from textual.command import Command, CommandList, CommandPalette
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 from gconsole.tui.app import ConsoleApp
 
@@ -59,10 +62,16 @@ async def frames(pilot: Pilot[None], count: int = 4) -> None:
         await pilot.pause()
 
 
+def painted(app: App[object]) -> list[Strip]:
+    """The screen as it is now, with what lies under a dialog."""
+    visible_screen_stack.set(app._background_screens)
+    return app.screen._compositor.render_strips()
+
+
 def screen(app: object) -> str:
     """What stands on the screen, line by line."""
     assert isinstance(app, ConsoleApp)
-    strips = app.screen._compositor.render_strips()
+    strips = painted(app)
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 
