@@ -17,6 +17,7 @@ import importlib
 import json
 import os
 import pkgutil
+import resource
 import select
 import socket
 import subprocess
@@ -40,13 +41,20 @@ REQUEST_BYTES = 1 << 20
 
 
 class Popen(subprocess.Popen):
-    """A gconsole command started by the fork server of this process; see subprocess.Popen."""
+    """A gconsole command started by the fork server of this process; see subprocess.Popen.
+
+    `limits` has resource limits of the command, {resource.RLIMIT_…: value}. Only a forked command can have them.
+    """
 
     _status: socket.socket
+    _limits: dict[int, int]
 
     def __init__(self, args: Sequence[object], **options: Any) -> None:
         argv = [str(word) for word in args]
+        self._limits = options.pop("limits", {})
         self._is_forked = argv[0] == str(GCONSOLE) and _can_fork(options)
+        if self._limits and not self._is_forked:
+            raise ValueError("limits need a command that can be forked")
         super().__init__(argv, **options)
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
@@ -57,7 +65,7 @@ class Popen(subprocess.Popen):
         streams = [own if end == -1 else end for own, end in ((0, p2cread), (1, c2pwrite), (2, errwrite))]
         self._status, theirs = socket.socketpair()
         request = {"argv": list(args), "env": dict(os.environ if env is None else env), "cwd": str(cwd or Path.cwd()),
-                   "session": bool(more[5])}  # fmt: skip
+                   "session": bool(more[5]), "limits": list(self._limits.items())}  # fmt: skip
         socket.send_fds(_server(), [json.dumps(request).encode()], [*streams, theirs.fileno()])
         theirs.close()
         self.pid = int(self._status.recv(16))
@@ -193,6 +201,8 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
+    for limit, value in request["limits"]:
+        resource.setrlimit(limit, (value, value))
     return request["argv"]
 
 

@@ -43,6 +43,41 @@ def _fields(kind: type[Record]) -> tuple[types.Field, ...]:
     return types.type_info(kind).fields  # type: ignore[attr-defined]
 
 
+def _value(told: types.Type, number: int) -> Any:
+    """A value of that type: a new one for each number, unless the type has only a few."""
+    match told:
+        case types.UnionType():
+            some = [type_ for type_ in told.types if not isinstance(type_, types.NoneType)]
+            return _value(some[number % len(some)], number)
+        case types.IntType():
+            return 1_000 + number
+        case types.FloatType():
+            return float(number)
+        case types.BoolType():
+            return number % 2 == 1
+        case types.StrType():
+            return f"invented{number}"
+        case types.LiteralType():
+            return told.values[number % len(told.values)]
+        case types.VarTupleType():
+            return (_value(told.item_type, number),)
+        case types.TupleType():
+            return tuple(_value(item_type_, number) for item_type_ in told.item_types)
+        case types.DictType():
+            return {f"invented{number}": _value(told.value_type, number)}
+        case types.StructType():
+            return told.cls(**{field.name: _value(field.type, number) for field in told.fields})
+    raise TypeError(told)
+
+
+@cache
+def _parts(kind: type[Record], is_full: bool) -> tuple[dict[str, Any], tuple[tuple[str, types.Type], ...]]:
+    """What all plain records of a kind have in common, and the fields that have one of a few words."""
+    told = {field.name: field.type for field in _fields(kind) if field.required or is_full}
+    few = tuple((name, one) for name, one in told.items() if isinstance(one, types.LiteralType | types.BoolType))
+    return {name: _value(one, 0) for name, one in told.items() if (name, one) not in few}, few
+
+
 class Inventor:
     """Records of every kind, in each of which one field has a value that it never had before."""
 
@@ -59,7 +94,7 @@ class Inventor:
                 for _ in range(VALUES):
                     self._number += 1
                     record = self._plain(kind, is_full=self._number % 2 == 0)
-                    setattr(record, field.name, self._value(field.type, self._number))
+                    setattr(record, field.name, _value(field.type, self._number))
                     if "capture" in record.__struct_fields__ and field.name != "capture":
                         record.capture = CAPTURE
                     yield record
@@ -72,35 +107,8 @@ class Inventor:
 
     def _plain(self, kind: type[Record], *, is_full: bool) -> Any:
         """A record with the same values each time, but for those words of which there are only a few."""
-        told = {field.name: field.type for field in _fields(kind) if field.required or is_full}
-        few = {name: one for name, one in told.items() if isinstance(one, types.LiteralType | types.BoolType)}
-        values = {name: self._value(one, self._number // 2 if name in few else 0) for name, one in told.items()}
-        return kind(**values)
-
-    def _value(self, told: types.Type, number: int) -> Any:
-        match told:
-            case types.UnionType():
-                some = [type_ for type_ in told.types if not isinstance(type_, types.NoneType)]
-                return self._value(some[number % len(some)], number)
-            case types.IntType():
-                return 1_000 + number
-            case types.FloatType():
-                return float(number)
-            case types.BoolType():
-                return number % 2 == 1
-            case types.StrType():
-                return f"invented{number}"
-            case types.LiteralType():
-                return told.values[number % len(told.values)]
-            case types.VarTupleType():
-                return (self._value(told.item_type, number),)
-            case types.TupleType():
-                return tuple(self._value(item_type_, number) for item_type_ in told.item_types)
-            case types.DictType():
-                return {f"invented{number}": self._value(told.value_type, number)}
-            case types.StructType():
-                return told.cls(**{field.name: self._value(field.type, number) for field in told.fields})
-        raise TypeError(told)
+        same, few = _parts(kind, is_full)
+        return kind(**same, **{name: _value(told, self._number // 2) for name, told in few})
 
 
 class Console:

@@ -6,17 +6,17 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from program import GCONSOLE
+from fork_server import GCONSOLE
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
@@ -164,11 +164,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 def ended(name: str, path: Path) -> tuple[int, str]:
     """How a command ends which may not have more memory than MOST_DATA, and what it says."""
-    run = subprocess.run(
-        [GCONSOLE, *map(str, COMMANDS[name](path))], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=PATIENCE_S, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MOST_DATA, MOST_DATA)),
-    )  # fmt: skip
+    run = fork_server.run(
+        [GCONSOLE, *COMMANDS[name](path)], text=True, timeout=PATIENCE_S, limits={resource.RLIMIT_DATA: MOST_DATA}
+    )
     return run.returncode, run.stderr.strip()
 
 
