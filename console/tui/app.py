@@ -69,27 +69,14 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(row.action for row in VIEWS), *bindings(in_scope("app"))]
 
     def __init__(
-        self,
-        store: Store,
-        control: Control,
-        *,
-        cluster: str,
-        expected_nodes: Sequence[str],
-        live: bool = True,
-        staging: Staging | None = None,
-        on_start: Callable[[], Awaitable[None]] | None = None,
-        on_stop: Callable[[], Awaitable[None]] | None = None,
-        now: Callable[[], int] = time.time_ns,
-        hosts: HostsFile | None = None,
-        publish: Callable[[Log], object] = lambda log: None,
-        clipboard: ClipboardTarget = "osc52",
-        themes: ThemeCatalog | None = None,
-        keys: OwnKeys = NO_KEYS,
-        ui_state: UiStateFile | None = None,
-        findings: FindingTracker | None = None,
-        recorded: Path | None = None,
+        self, store: Store, control: Control, *, cluster: str, expected_nodes: Sequence[str], live: bool = True,
+        staging: Staging | None = None, on_start: Callable[[], Awaitable[None]] | None = None,
+        on_stop: Callable[[], Awaitable[None]] | None = None, now: Callable[[], int] = time.time_ns,
+        hosts: HostsFile | None = None, publish: Callable[[Log], object] = lambda log: None,
+        clipboard: ClipboardTarget = "osc52", themes: ThemeCatalog | None = None, keys: OwnKeys = NO_KEYS,
+        ui_state: UiStateFile | None = None, findings: FindingTracker | None = None, recorded: Path | None = None,
         app_actions: Sequence[Action] = tuple(in_scope("app")),
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
         self._store, self._control, self._on_start = store, control, on_start
         self._export_folder = ""  # where the last file was saved

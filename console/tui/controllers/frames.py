@@ -33,12 +33,9 @@ class FrameController(Controller):
     """Owns the present `frame`. `builder_of` makes the snapshot builder of a store; None in `findings` is a replay."""
 
     def __init__(
-        self,
-        app: ConsoleApp,
-        store: Store,
-        builder_of: Callable[[Store], SnapshotBuilder],
+        self, app: ConsoleApp, store: Store, builder_of: Callable[[Store], SnapshotBuilder],
         findings: FindingTracker | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._app, self._builder_of, self._findings = app, builder_of, findings
         self._rate = FrameRateLimiter()
         self._frozen: ScreenSnapshot | None = None
