@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -13,18 +13,18 @@ from pathlib import Path, PurePosixPath
 import click
 
 from ..config import Config
-from ..core.bus import Hub, Published
+from ..core.bus import Hub
 from ..core.control import Control
 from ..core.job_protocol import is_away
 from ..core.store import Store
 from ..fleet import job_requests
 from ..fleet.fleet import Fleet
 from ..launch.format import stop_words
-from ..launch.output_fold import LineFold, Writer, interleave
+from ..launch.output_fold import JobOutput, LineFold, interleave
 from ..launch.state import JobStatus, PendingStops, job_status
 from ..monitor import headless
 from ..monitor.finding_tracker import FindingTracker
-from ..records import Failure, Log
+from ..records import Failure
 from ..runtime import Console
 from ..text import atomic_files
 from ..text.sanitize import printable
@@ -99,29 +99,18 @@ class LineFilter:
     fold: bool = True
 
 
-class FoldedOutput:
-    """Collects log records of one job from the hub and writes merged lines."""
+class FoldedOutput(JobOutput):
+    """Collects the output of one job and writes merged lines."""
 
     def __init__(self, view: JobStatus, lines: LineFilter, write: Callable[[str], None]) -> None:
-        self._job, self._filter, self._write = view.ordered.job, lines, write
-        self._nodes = frozenset(line.node for line in view.lines)  # ignore other nodes that claim this job
+        super().__init__(view, lines.ranks)
+        self._filter, self._write = lines, write
         writers = len(lines.ranks) if lines.ranks is not None else view.ordered.world_size
         self._fold = LineFold(writers if lines.fold else 1, FOLD_S)
-        self._new: dict[Writer, list[str]] = {}
-
-    def collect(self, records: Sequence[Published]) -> None:
-        """Hub sink: queue the lines of this job."""
-        for record in records:
-            if not isinstance(record, Log) or record.node not in self._nodes:
-                continue
-            if record.source == "job" and record.job == self._job:
-                writer: Writer = record.rank if record.rank is not None else record.node
-                if self._filter.ranks is None or writer in self._filter.ranks:
-                    self._new.setdefault(writer, []).extend(record.text.split("\n"))
 
     def write_due(self, *, everything: bool = False) -> bool:
         """Write lines whose merge window has passed (or all); returns whether new lines had arrived."""
-        new, self._new = self._new, {}
+        new, self.lines = self.lines, {}
         now_s = time.monotonic()
         pattern, add = self._filter.pattern, self._fold.add
         for writer, line in interleave(new):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from ..core.bus import Published
+from ..records import Log
 from ..text.nodeset_fold import fold, fold_ranks
+from .state import JobStatus
 
 #: Printed entries of one text that are kept before they are removed.
 _MAX_PRINTED = 1000
@@ -15,6 +18,24 @@ _MAX_PRINTED = 1000
 _MAX_NAMES = 4096
 #: The writer of a line: a rank, or the launcher on a node.
 Writer = int | str
+
+
+class JobOutput:
+    """Collects the output of one job from the hub: lines by writer. Other nodes that claim the job are ignored."""
+
+    def __init__(self, view: JobStatus, ranks: Collection[int] | None = None) -> None:
+        """`ranks`: only these; None: all, and launchers."""
+        self._job, self._ranks, self._nodes = view.ordered.job, ranks, frozenset(line.node for line in view.lines)
+        self.lines: dict[Writer, list[str]] = {}
+
+    def collect(self, records: Sequence[Published]) -> None:
+        """Hub sink."""
+        for record in records:
+            if not isinstance(record, Log) or record.source != "job" or record.job != self._job:
+                continue
+            writer: Writer = record.rank if record.rank is not None else record.node
+            if record.node in self._nodes and (self._ranks is None or writer in self._ranks):
+                self.lines.setdefault(writer, []).extend(record.text.split("\n"))
 
 
 class Folded(NamedTuple):

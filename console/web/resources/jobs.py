@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
 from ...config.model import Change
-from ...core.bus import Published
 from ...core.job_protocol import NodeStop, is_away
-from ...launch.output_fold import LineFold, Writer, interleave
+from ...launch.output_fold import JobOutput, LineFold, Writer, interleave
 from ...launch.state import JobStatus, PendingStops, job_status, job_statuses
 from ...monitor.hang import jobs_of
 from ...records import Failure, Job, JobNode, JobState, Log
@@ -192,40 +190,27 @@ class Logs(msgspec.Struct):
 async def get_logs(context: WebContext, request: OperationRequest[LogsRequest]) -> Logs:
     """Last lines of all ranks, interleaved, equal lines once."""
     view = started_job(context, request.name)
-    collected = _Collected(view, request.parameters)
+    wanted = request.parameters
+    output = JobOutput(view, None if wanted.rank is None else (wanted.rank,))
     nodes = [line.node for line in view.lines if line.now is not None]
     async with context.reading:  # output is published on the bus: two readers would get each other's lines
-        unsubscribe = context.hub.subscribe(collected.append)
+        unsubscribe = context.hub.subscribe(output.collect)
         try:
-            failures = await context.control.follow_job(request.name, nodes, request.parameters.tail, follow=False)
+            failures = await context.control.follow_job(request.name, nodes, wanted.tail, follow=False)
         finally:
             unsubscribe()
     missing = {line.node: line.why for line in view.lines if line.now is None}
     missing |= {node: failure.text for node, failure in failures.items()}
-    lines = collected.folded()
+    lines = _formatted(output.lines, view.ordered.world_size, wanted)
     return Logs(request.name, lines[-MAX_LINES:], max(0, len(lines) - MAX_LINES), missing)
 
 
-class _Collected:
-    """Subscriber of the bus that collects the output of one job."""
-
-    def __init__(self, view: JobStatus, wanted: LogsRequest) -> None:
-        self._job, self._world_size, self._wanted = view.ordered.job, view.ordered.world_size, wanted
-        self._lines: dict[Writer, list[str]] = {}
-
-    def append(self, records: Sequence[Published]) -> None:
-        rank = self._wanted.rank
-        for record in records:
-            if isinstance(record, Log) and record.source == "job" and record.job == self._job:
-                writer: Writer = record.rank if record.rank is not None else record.node
-                if rank in (None, writer):
-                    self._lines.setdefault(writer, []).extend(record.text.split("\n"))
-
-    def folded(self) -> list[str]:
-        lines = [(writer, printable(line)) for writer, line in interleave(self._lines) if self._wanted.contains in line]
-        if not self._wanted.fold:
-            return [f"[{writer}] {line}" for writer, line in lines]
-        fold = LineFold(self._world_size, 0.0)
-        for writer, line in lines:
-            fold.add(writer, line, 0.0)
-        return fold.format_due(0.0, everything=True)
+def _formatted(output: dict[Writer, list[str]], world_size: int, wanted: LogsRequest) -> list[str]:
+    """The lines of all writers with `contains`, each after its writers."""
+    lines = [(writer, printable(line)) for writer, line in interleave(output) if wanted.contains in line]
+    if not wanted.fold:
+        return [f"[{writer}] {line}" for writer, line in lines]
+    fold = LineFold(world_size, 0.0)
+    for writer, line in lines:
+        fold.add(writer, line, 0.0)
+    return fold.format_due(0.0, everything=True)

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gconsole.launch.output_fold import LineFold, interleave
+from gconsole.core.store import Store
+from gconsole.launch.output_fold import JobOutput, LineFold, interleave
+from gconsole.launch.state import job_status
+from gconsole.records import Job, Log
 
 
 def folded(lines, writers, everything=True):
@@ -58,3 +61,26 @@ def test_nothing_is_lost_nothing_doubled_and_every_rank_keeps_its_order(lines):
             if rank in ranks:
                 seen.append(text)
         assert seen == written
+
+
+def test_only_output_of_the_job_from_its_own_nodes_is_collected():
+    store = Store()
+    store.apply([Job(
+        node="n1", job="train", command=("t.py",), launcher="env", nodes=("n1",), procs_per_node=2, gpus_per_node=0,
+        world_size=2, master_addr="", master_port=1, created=1,
+    )])  # fmt: skip
+    view = job_status(store, "train")
+    assert view is not None
+    logs = [
+        Log(node=node, source=source, job=job, rank=rank, text=f"{node} {source} {job}\nend")
+        for node, source, job, rank in (
+            ("n1", "job", "train", 0), ("n1", "job", "train", 1), ("n1", "job", "train", None),
+            ("n2", "job", "train", 0), ("n1", "job", "eval", 0), ("n1", "kernel", "train", 0),
+        )
+    ]  # fmt: skip
+    everything, one_rank = JobOutput(view), JobOutput(view, (1,))
+    for output in (everything, one_rank):
+        output.collect(logs)
+    lines = ["n1 job train", "end"]
+    assert everything.lines == {0: lines, 1: lines, "n1": lines}
+    assert one_rank.lines == {1: lines}
