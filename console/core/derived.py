@@ -103,8 +103,9 @@ class Derived(Generic[T]):
             with self._throttle.running():
                 self.value = self._begin()()
             return
+        work = self._begin()
         self._throttle.is_busy = True  # from now on, not from when the background task starts
-        in_background(self._in_thread(self._begin()))
+        in_background(self._in_thread(work))
 
     async def update(self) -> T:
         """Recompute where something changed, without regard to the throttle; returns the newest value."""

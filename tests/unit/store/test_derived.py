@@ -140,3 +140,21 @@ def test_a_throttle_is_not_due_while_its_work_runs_and_is_again_when_that_failed
         assert not throttle.is_due
         raise ZeroDivisionError
     assert throttle.is_due
+
+
+async def test_a_source_that_cannot_be_copied_leaves_it_ready_for_the_next_attempt():
+    store, failures = FakeStore(), iter([True, False])
+
+    def compute():
+        if next(failures):
+            raise ValueError("not readable now")
+        return lambda: 7
+
+    derived = Derived(store, [store.changed_since], compute, 0, size=lambda: 1.0, thread_above=0.0)
+    tasks = []
+    with pytest.raises(ValueError, match="not readable now"):
+        derived.refresh(lambda work: tasks.append(asyncio.ensure_future(work)))
+
+    derived.refresh(lambda work: tasks.append(asyncio.ensure_future(work)))
+    await asyncio.gather(*tasks)
+    assert (derived.value, derived.is_busy) == (7, False)
