@@ -10,8 +10,8 @@ from fake_cluster import Cluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle, shows, until
 
-from gconsole.launch.state import PendingStops
-from gconsole.records import Log, Node
+from gconsole.launch.state import JobNodeStatus, JobStatus, PendingStops
+from gconsole.records import Job, Log, Node
 from gconsole.tui.dialogs.dialog import LinesDialog
 from gconsole.tui.dialogs.prompts import Confirm
 from gconsole.tui.models.rows import LogFilter
@@ -33,8 +33,16 @@ async def opened(pilot: Pilot[None], *pressed: str) -> JobsView:
     return view
 
 
-def log(rank: int, *lines: str, job: str = "t") -> Log:
-    return Log(node="n", source="job", job=job, rank=rank, text="\n".join(lines))
+def log(rank: int, *lines: str, job: str = "t", node: str = "n") -> Log:
+    return Log(node=node, source="job", job=job, rank=rank, text="\n".join(lines))
+
+
+def status(ranks: int) -> JobStatus:
+    ordered = Job(
+        node="n", job="t", command=("t.py",), launcher="env", nodes=("n",), procs_per_node=ranks, gpus_per_node=0,
+        world_size=ranks, master_addr="", master_port=1, created=1,
+    )  # fmt: skip
+    return JobStatus(ordered, (JobNodeStatus("n", 0, None),), "running")
 
 
 class TestTheList:
@@ -201,19 +209,19 @@ class TestFromAJob:
 
 class TestTheLines:
     def test_a_line_that_some_have_not_written_waits_only_so_long(self):
-        output = JobLog("t", 2)
+        output = JobLog(status(2))
         output.add([log(0, "a", "b"), log(1, "a")], 0.0)
         assert [(line.who, line.text) for line in output.items] == [("0-1", "a")]
         output.add([], FOLD_S)
         assert [(line.who, line.text) for line in output.items] == [("0-1", "a"), ("0", "b")]
 
-    def test_what_another_job_writes_is_not_among_them(self):
-        output = JobLog("t", 1)
-        output.add([log(0, "ours"), log(0, "theirs", job="u")], 0.0)
+    def test_what_another_job_or_node_writes_is_not_among_them(self):
+        output = JobLog(status(1))
+        output.add([log(0, "ours"), log(0, "theirs", job="u"), log(0, "forged", node="m")], 0.0)
         assert [line.text for line in output.items] == ["ours"]
 
     def test_the_oldest_go_and_a_filter_goes_with_them(self):
-        output = JobLog("t", 1)
+        output = JobLog(status(1))
         sieve = LogFilter(lambda line: line.key % 2 == 0)
         output.add([log(0, *map(str, range(KEPT)))], 0.0)
         assert len(sieve.update(output)) == KEPT // 2

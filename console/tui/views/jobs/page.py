@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
+from ....launch.state import JobStatus
 from ....present.spans import Span, plain
 from ....text import format
 from ...models.detail import PageItem
@@ -76,7 +77,7 @@ class JobPage(DetailPage[JobRow, str]):
         if row is not None:
             self.set_class(row.started is None, "found")
             if row.started is not None:
-                self._update_log(row.name, row.started.ordered.world_size, frame)
+                self._update_log(row.started, frame)
 
     def _basis(self, frame: ScreenSnapshot, row: JobRow) -> tuple[object, ...]:
         return (row.started, row.ranks, frame.second)
@@ -92,9 +93,9 @@ class JobPage(DetailPage[JobRow, str]):
         else:
             self.plan.styles.height = max(3, min(len(lines), int(self.size.height * (1 - _LEAST_OUTPUT))))
 
-    def _update_log(self, job: str, writers: int, frame: ScreenSnapshot) -> None:
+    def _update_log(self, status: JobStatus, frame: ScreenSnapshot) -> None:
         if self._log is None:
-            self._log, self._read = JobLog(job, writers), -1
+            self._log, self._read = JobLog(status), -1
             self._passing = self._new_filter()
             self.output.begin()
         if frame.header.frozen_at is None:

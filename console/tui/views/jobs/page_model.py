@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....launch.output_fold import Folded, LineFold, Writer, interleave
-from ....launch.state import JobNodeStatus
+from ....launch.output_fold import Folded, JobOutput, LineFold, Writer, interleave
+from ....launch.state import JobNodeStatus, JobStatus
 from ....present.spans import BY_WEIGHT, GLYPHS, Line, Span, Status, cut, state_word
 from ....records import Log
 from ....text import format
@@ -158,20 +158,17 @@ class LogLine(PlainRow):
 
 
 class JobLog(NumberedLog[Folded, LogLine]):
-    """The output lines of one job, which has `writers` ranks."""
+    """The output lines of one job."""
 
-    def __init__(self, job: str, writers: int) -> None:
+    def __init__(self, status: JobStatus) -> None:
         super().__init__(KEPT)
-        self.job = job
-        self._fold = LineFold(writers, FOLD_S)
+        self.job, self._output = status.ordered.job, JobOutput(status)
+        self._fold = LineFold(status.ordered.world_size, FOLD_S)
 
-    def add(self, records: Iterable[Log], now_s: float) -> None:
+    def add(self, records: Sequence[Log], now_s: float) -> None:
         """Add output records, oldest first; `now_s` is any monotonic clock, in seconds."""
-        new: dict[Writer, list[str]] = {}
-        for record in records:
-            if record.job == self.job:
-                writer: Writer = record.rank if record.rank is not None else record.node
-                new.setdefault(writer, []).extend(record.text.split("\n"))
+        self._output.collect(records)
+        new, self._output.lines = self._output.lines, {}
         for writer, line in interleave(new):
             self._fold.add(writer, line if len(line) <= LONGEST else line[:LONGEST], now_s)
         self.append(self._fold.lines(now_s))
