@@ -177,6 +177,8 @@ def run(request: QueryRequest) -> QueryReply:
 
     folder = Path(request.folder)
     try:
+        if request.sql is None:
+            return QueryReply(names=_names(folder))
         if request.session is None:
             return _run(request, Database(_SavedTables(folder)))
         with RecordedSource(Path(request.session), folder) as source:
@@ -190,13 +192,28 @@ def run(request: QueryRequest) -> QueryReply:
         return QueryReply(trouble=str(error), kind="error")
 
 
+#: Set by the first request: the names are the same for every source, and listing them takes as long as a query.
+_known_names: dict[str, tuple[str, ...]] = {}
+
+
+def _names(folder: Path) -> dict[str, tuple[str, ...]]:
+    from .engine import Database
+
+    if not _known_names:
+        database = Database(_SavedTables(folder))
+        try:
+            _known_names.update(database.names())
+        finally:
+            database.close()
+    return _known_names
+
+
 def _run(request: QueryRequest, database: Database) -> QueryReply:
     """Raises QueryError, and what the source raises."""
     from .output import json_rows
 
+    assert request.sql is not None
     try:
-        if request.sql is None:
-            return QueryReply(names=database.names())
         result = database.query(request.sql, limit=request.limit, deadline_s=request.deadline_s)
         size = 0
         with (Path(request.folder) / RESULT).open("wb") as out:
