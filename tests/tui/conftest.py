@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,25 @@ def _screens_are_painted_when_a_test_reads_them(
 
     if "painted_at_every_change" not in request.fixturenames:
         unpainted.use(monkeypatch)
+
+
+@pytest.fixture
+def own_sql_worker() -> None:
+    """For tests of the life of the process that runs queries."""
+
+
+@pytest.fixture(scope="session")
+def _sql_workers_are_ended() -> Iterator[None]:
+    yield
+    if "shared_sql_worker" in sys.modules:
+        sys.modules["shared_sql_worker"].end_idle()
+
+
+@pytest.fixture(autouse=True)
+def _apps_share_a_sql_worker(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, _sql_workers_are_ended: None
+) -> None:
+    if "own_sql_worker" not in request.fixturenames and "gconsole.tui.controllers.query" in sys.modules:
+        import shared_sql_worker
+
+        shared_sql_worker.use(monkeypatch)

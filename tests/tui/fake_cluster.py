@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,7 +16,6 @@ from gconsole.config.sections import ConsoleConfig
 from gconsole.core.control import ActiveRecording, CaptureRequest, CaptureResult, NodeCaptureCounts, Selection
 from gconsole.core.job_protocol import NodeStop
 from gconsole.core.store import Store
-from gconsole.fleet.survey import NodeReply
 from gconsole.monitor.hang import VARIABLES
 from gconsole.records import (
     AgentCost,
@@ -48,6 +47,9 @@ from gconsole.records import (
 from gconsole.records.process import JobNodeState
 from gconsole.session.format.layout import SessionError
 from gconsole.tui.app import ConsoleApp
+
+if TYPE_CHECKING:
+    from gconsole.fleet.survey import NodeReply
 
 SECOND = 1_000_000_000
 NOON = 1_700_049_600 * SECOND  # 2023-11-15 12:00:00 UTC
@@ -148,6 +150,8 @@ class Cluster:
         return Changes(removed=tuple(name for name in self.names if name not in {node.name for node in config.nodes}))
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[NodeReply]:
+        from gconsole.fleet.survey import NodeReply  # loads asyncssh, which the consoles of test_serve.py do not need
+
         self.asked.append(("examine", ",".join(nodes)))
         return [NodeReply(name, value=[{"name": "python", "state": "ok", "text": self.says}]) for name in nodes]
 
