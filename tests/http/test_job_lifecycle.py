@@ -34,7 +34,11 @@ for step in range(1_000_000):
 RANKS = 4
 
 
-def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(rig: Rig, tmp_path: Path) -> None:
+# Each torchrun imports torch, too; tests/jobs start it in `make test`.
+@pytest.mark.parametrize("launcher", ["env", pytest.param("torchrun", marks=pytest.mark.full)])
+def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(
+    rig: Rig, tmp_path: Path, launcher: str
+) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     for node in rig.nodes:
         (node.folder / "train.py").write_text(TRAIN)
@@ -42,11 +46,13 @@ def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(rig: Rig
         api.until_connected(4)
         asked = {
             "command": [str(find_torch_python()), "train.py"], "nodes": 4, "procs_per_node": RANKS // 4,
-            "workdir": rig.nodes[0].inside, "env": dict(TORCH_ENVIRONMENT),
+            "workdir": rig.nodes[0].inside, "env": dict(TORCH_ENVIRONMENT), "launcher": launcher,
         }  # fmt: skip
         plan = api.post("/jobs/plan", asked)
         assert [one["node"] for one in plan["nodes"]] == ["node1", "node2", "node3", "node4"]
         assert plan["world_size"] == RANKS and "train.py" in plan["nodes"][0]["commands"][0]
+        by_default = api.post("/jobs/plan", {name: value for name, value in asked.items() if name != "launcher"})
+        assert "torch.distributed.run" in by_default["nodes"][0]["commands"][0]
         assert processes_of(rig, "train.py") == [], "a plan starts nothing"
         cannot = api.ask("POST", "/jobs/plan", {**asked, "nodes": 5})
         assert cannot.status == 409 and cannot.json["change"], "what to ask for instead"
