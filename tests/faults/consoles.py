@@ -17,12 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from program import GCONSOLE
+import fork_server
+from fork_server import GCONSOLE
 from tmux import Tmux
 
 from gconsole.records import AgentCost, Node, Record
 from gconsole.session.format.layout import SessionError
 
+from .measurements import is_kept
 from .record_counts import Tally
 
 DEADLINE_S = 60.0
@@ -110,8 +112,9 @@ class Recorder(Recorded):
 
     def _start(self) -> subprocess.Popen[str]:
         env = environment(self.folder) | {"GCONSOLE_SESSIONS_FOLDER": str(self._sessions)}
+        popen = subprocess.Popen if is_kept() else fork_server.Popen  # figures are those of a program of its own
         with (self.folder / f"{self.name}.stderr").open("ab") as errors:
-            return subprocess.Popen(
+            return popen(
                 self._argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, text=True
             )
 
