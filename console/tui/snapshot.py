@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..analysis.skew.findings import NO_SKEW, SkewSnapshot
-from ..core.store import GpuPartKey, JobOutput, NodeNow, ProcessKey, Store
+from ..core.store import GpuPartKey, NodeNow, ProcessKey, RecentOutput, Store
 from ..core.versioned_table import Table
 from ..launch.state import JobStatus, job_statuses
 from ..monitor.topology import TopologyFold
@@ -55,7 +55,7 @@ class ScreenSnapshot:
     topology: TopologyFold
     history: MetricHistory | None
     started: tuple[JobStatus, ...]  # jobs started by gconsole, newest first
-    written: JobOutput  # output of the jobs on the screen
+    written: RecentOutput  # output of the jobs on the screen
     hang: tuple[JobDiagnosis, ...] = ()  # the diagnosis of every job
     capturing: CaptureProgress | None = None  # the running capture
     clocks: ClockSummary = NO_CLOCKS  # the nodes' clocks

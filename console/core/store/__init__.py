@@ -2,7 +2,7 @@
 
 from .captures import CaptureNow, CaptureTable
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankNow
-from .jobs import JobOutput
+from .jobs import RecentOutput
 from .store import CLEARED_FINDINGS, Counts, Store
 
 __all__ = [
@@ -13,11 +13,11 @@ __all__ = [
     "GpuKey",
     "GpuNow",
     "GpuPartKey",
-    "JobOutput",
     "LinkKey",
     "NicKey",
     "NodeNow",
     "ProcessKey",
     "RankNow",
+    "RecentOutput",
     "Store",
 ]

@@ -15,7 +15,7 @@ OUTPUT: Final = SPECS[Log].kept_total or 0
 OUTPUT_CHARS: Final = 64 << 20
 
 
-class JobOutput:
+class RecentOutput:
     """The newest output of followed jobs, in order of arrival."""
 
     def __init__(self, kept: Iterable[tuple[int, Log]] = ()) -> None:
@@ -38,9 +38,9 @@ class JobOutput:
         """Output that arrived after a store version, oldest first."""
         return newer(self._kept, version)
 
-    def copied(self) -> JobOutput:
+    def copied(self) -> RecentOutput:
         """A copy."""
-        return JobOutput(self._kept)
+        return RecentOutput(self._kept)
 
 
 class JobTables:
@@ -49,7 +49,7 @@ class JobTables:
     def __init__(self) -> None:
         self.ordered: Table[str, Job] = Table()
         self.nodes: Table[tuple[str, str], JobNode] = Table()
-        self.output = JobOutput()
+        self.output = RecentOutput()
 
     def add(self, record: Job, version: int) -> None:
         """Replace the plan of a job; only nodes of the job may change it."""
