@@ -7,6 +7,10 @@ import pytest
 from jobs import no_torch
 from rig import Rig, missing_for
 
+#: [clock] of tests: half a window at a quarter of the rate, a third of the CPU. It has ten times the samples that an
+#: estimate needs.
+FEW_PROBES = {"probe_window_s": 2, "probe_cadence_us": 20_000}
+
 
 @contextmanager
 def four_nodes() -> Iterator[Rig]:

@@ -21,10 +21,6 @@ from gconsole.cli.main import main
 from gconsole.fleet.deploy import agent_payload
 from gconsole_remote.clocks import stamps
 
-#: [clock] of tests: half a window at a quarter of the rate, a third of the CPU. It has ten times the samples that an
-#: estimate needs.
-FEW_PROBES = {"probe_window_s": 2, "probe_cadence_us": 20_000}
-
 _ERRORS = """
 
 import os as _os

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from delayed_links import Judged, Words, delayed_both_ways, delayed_one_way, judged
+from fixtures import FEW_PROBES
 from live_fleet import Watched, watched
 from program import gconsole
 from rig import Node, Rig
 from rig.network import ip
-from skewed_clocks import FEW_PROBES, Truth, Wrong, wrong_clocks
+from skewed_clocks import Truth, Wrong, wrong_clocks
 
 from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import ClockBins, ClockCost, ClockNode, ClockWindow

@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fixtures import FEW_PROBES
 from live_fleet import Watched, watched
 from program import batch, gconsole
 from rig import Rig, find_python
-from skewed_clocks import FEW_PROBES, Truth, Wrong, wrong_clocks
+from skewed_clocks import Truth, Wrong, wrong_clocks
 
 from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import AgentCost, ClockBins, ClockNode, ClockWindow

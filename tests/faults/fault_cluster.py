@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fixtures import FEW_PROBES
 from jobs import start_ring
 from rig import Node, Rig
 
@@ -82,8 +83,8 @@ class World:
     def __init__(self, rig: Rig, folder: Path) -> None:
         self.rig, self.folder = rig, folder
         self.agent = {"linger_s": LINGER_S, "simulate_gpus": 4}
-        self.hosts = rig.write_hosts_toml(folder / "hosts.toml", agent=self.agent)
-        self.plain_hosts = rig.write_hosts_toml(folder / "plain.toml", agent={"simulate_gpus": 4})
+        self.hosts = rig.write_hosts_toml(folder / "hosts.toml", agent=self.agent, clock=FEW_PROBES)
+        self.plain_hosts = rig.write_hosts_toml(folder / "plain.toml", agent={"simulate_gpus": 4}, clock=FEW_PROBES)
         self.recorder = Recorder(self.hosts, folder)
         self.screen = Screen(self.plain_hosts, folder)
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 sys.path.insert(0, str(Path(__file__).parent))  # and `from api_client import Api`
 
 from api_client import Api, serving
-from fixtures import four_nodes, needs_torch
+from fixtures import FEW_PROBES, four_nodes, needs_torch
 from rig import Rig
 
 __all__ = ["needs_torch"]  # a fixture
@@ -29,7 +29,7 @@ def rig() -> Iterator[Rig]:
 def api(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A console that only looks, with four simulated GPUs a node."""
     folder = tmp_path_factory.mktemp("api")
-    hosts = rig.write_hosts_toml(folder / "hosts.toml", agent={"simulate_gpus": 4})
+    hosts = rig.write_hosts_toml(folder / "hosts.toml", agent={"simulate_gpus": 4}, clock=FEW_PROBES)
     with serving(hosts, folder, "--rate", "5000") as api:
         api.until_connected(4)
         yield api

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from api_client import Api, serving, until
+from fixtures import FEW_PROBES
 from jobs import TORCH_ENVIRONMENT, find_torch_python
 from rig import Rig
 from run_command import processes_of
@@ -39,7 +40,7 @@ RANKS = 4
 def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(
     rig: Rig, tmp_path: Path, launcher: str
 ) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=FEW_PROBES)
     for node in rig.nodes:
         (node.folder / "train.py").write_text(TRAIN)
     with serving(hosts, tmp_path, "--allow-run", "--rate", "1000") as api:
@@ -89,7 +90,7 @@ def test_a_node_that_is_away_when_a_job_is_stopped_is_owed_the_order(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=FEW_PROBES)
     with serving(hosts, tmp_path, "--allow-run") as api:
         api.until_connected(4)
         asked = {"command": ["sleep", "987"], "nodes": 2, "procs_per_node": 1, "launcher": "env",
