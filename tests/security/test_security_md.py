@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`( \(\*full\*\))?")
 
 
+@cache
 def functions(path: Path) -> dict[str, str]:
     """Tests of a file with their decorators' text."""
     found = {}

@@ -140,9 +140,11 @@ def test_whoever_writes_a_file_does_so_through_one_module() -> None:
             if not isinstance(node, ast.Call):
                 continue
             text = ast.unparse(node.func)
+            if not text.endswith(("open", ".write_text", ".write_bytes")):
+                continue
             words = [ast.unparse(argument) for argument in node.args]
             modes = {word.strip("'\"") for word in words} & {"w", "wb", "x", "xb", "a", "ab", "a+b"}
-            opens = text.endswith(("open", ".fdopen")) and modes
+            opens = text.endswith("open") and modes
             raw = text == "os.open" and (
                 len(words) > 2 or any("O_WRONLY" in word or "O_RDWR" in word for word in words)
             )

@@ -6,11 +6,11 @@ import io
 import json
 import os
 import pty
-import subprocess
-import sys
 import threading
 
+import fork_server
 import pytest
+from fork_server import GCONSOLE
 from hostile_records import TEXTS
 from injection_checks import assert_safe_text
 
@@ -52,8 +52,8 @@ def on_a_terminal(args: list[str], env: dict[str, str]) -> str:
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        subprocess.run([sys.executable, "-m", "gconsole", *args], env=env, stdin=subprocess.DEVNULL, stdout=theirs,
-                       stderr=subprocess.PIPE, check=True, timeout=120)  # fmt: skip
+        done = fork_server.run([GCONSOLE, *args], env=env, stdout=theirs, timeout=120)
+        assert done.returncode == 0, done.stderr
     finally:
         os.close(theirs)
         reader.join()
@@ -69,8 +69,8 @@ def test_what_a_terminal_gets_does_not_steer_it(env: dict[str, str], args: list[
 
 
 def test_a_pipe_gets_every_letter_as_it_is(env: dict[str, str]) -> None:
-    words = [sys.executable, "-m", "gconsole", *COMMANDS["json"]]
-    done = subprocess.run(words, env=env, check=True, capture_output=True)
+    done = fork_server.run([GCONSOLE, *COMMANDS["json"]], env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
     assert [row["text"] for row in json.loads(done.stdout)] == list(TEXTS)
 
 

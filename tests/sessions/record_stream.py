@@ -1,13 +1,13 @@
 """A console that records a stream as fast as it is told, and says how far it is: to be killed at any instant.
 
-Arguments: the folder of the sessions, a name, an agent. On stdout a line now and then: the last number published, and
-the last that an agent may forget because it is on the disk.
+It writes a line now and then: the last number published, and the last that an agent may forget because it is on the
+disk.
 """
 
 import asyncio
-import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 from gconsole.core.bus import Hub
 from gconsole.records import Gpu
@@ -15,7 +15,7 @@ from gconsole.session.manage.retention import Limits
 from gconsole.session.record.recorder import Recorder
 
 
-async def main(folder: Path, name: str, agent: str) -> None:
+async def stream(folder: Path, name: str, agent: str, out: TextIO) -> None:
     hub = Hub()
     recorder = Recorder(hub, folder, Limits(), lambda: (), segment_bytes=4096)
     await recorder.start(name)
@@ -30,8 +30,5 @@ async def main(folder: Path, name: str, agent: str) -> None:
                     uuid=f"GPU-{index}", power_w=float(seq % 700))
             )  # fmt: skip
         hub.publish(records)
-        print(seq, hub.kept(agent, seq), flush=True)
+        print(seq, hub.kept(agent, seq), file=out, flush=True)
         await asyncio.sleep(0.005)
-
-
-asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

@@ -1,32 +1,42 @@
 """kill -9 at any instant: what was acknowledged is there, nothing is torn, and the session goes on under its name."""
 
+import asyncio
+import multiprocessing
+import os
 import random
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from record_stream import stream
 
 from gconsole.session.format import reader
 from gconsole.session.format.layout import Session
 from gconsole.session.record import recovery
 
-STREAM = Path(__file__).parent / "record_stream.py"
 KILLS_EACH = 10
 
 
 def stream_and_kill(folder: Path, name: str, agent: str, after_lines: int) -> tuple[int, int]:
     """Run the stream, kill it after so many lines; the last numbers that it had published, and that were kept."""
-    process = subprocess.Popen([sys.executable, STREAM, folder, name, agent], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    said = [process.stdout.readline() for _ in range(after_lines)]
-    process.kill()
-    said += process.stdout.read().splitlines(keepends=True)
-    process.wait()
-    process.stdout.close()
+    reading, writing = os.pipe()
+    # A fork, because the imports of a new interpreter take longer than the recording.
+    process = multiprocessing.get_context("fork").Process(target=_stream, args=(folder, name, agent, reading, writing))
+    process.start()
+    os.close(writing)
+    with os.fdopen(reading) as out:
+        said = [out.readline() for _ in range(after_lines)]
+        process.kill()
+        said += out.readlines()
+    process.join()
     published, kept = map(int, [line for line in said if line.endswith("\n")][-1].split())
     return published, kept
+
+
+def _stream(folder: Path, name: str, agent: str, reading: int, writing: int) -> None:
+    os.close(reading)  # else it goes on if the test is killed
+    with os.fdopen(writing, "w") as out:
+        asyncio.run(stream(folder, name, agent, out))
 
 
 @pytest.mark.timeout(170)
