@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import fork_server
 from fork_server import GCONSOLE
+from rig import agent_cache
 
 from gconsole.session.format import reader
 from gconsole.session.format.layout import named
@@ -23,6 +25,8 @@ class Program:
         self.folder, self.hosts, self.cache = folder / "sessions", folder / "hosts.toml", folder / "cache"
         self.env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(self.folder), "HOME": str(folder)}
         self.running: list[subprocess.Popen[str]] = []
+        # With py-spy, which each console with a home of its own would compress anew, for 3 s of CPU time.
+        shutil.copytree(agent_cache.folder(), self.cache)
 
     def write(self, linger_s: int = 0) -> None:
         self.hosts.write_text(
