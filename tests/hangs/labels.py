@@ -47,6 +47,11 @@ class Labelled:
     live: bool = False  # in every run of the tests, not only in the full one
 
     @property
+    def light(self) -> bool:
+        """Whether its ranks need nothing of torch but process groups (and DataLoaders)."""
+        return self.live or self.id == "dataloader_worker"
+
+    @property
     def id(self) -> str:
         return f"{self.name}-{self.variant}" if self.variant else self.name
 

@@ -21,10 +21,9 @@ READY_S = 120.0
 def running(rig: Rig, labelled: Labelled, env: Mapping[str, str] | None = None) -> Iterator[list[Job]]:
     """The job, and the healthy one beside it where there is one, all ranks READY; killed at the end."""
     nodes = rig.nodes[: labelled.nodes]
-    script, variables = (
-        SCRIPTS / f"{labelled.name}.py",
-        {**gloo_environment(rig), "LIGHT_TORCH": "launchers", **(env or {})},
-    )
+    script = SCRIPTS / f"{labelled.name}.py"
+    light = {} if labelled.light else {"LIGHT_TORCH": "launchers"}
+    variables = {**gloo_environment(rig), **light, **(env or {})}
     python = str(find_torch_python())
     with contextlib.ExitStack() as stack:
         if labelled.launcher == "torchrun":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 from jobs import TORCH_ENVIRONMENT
-from program import Run, gconsole
+from program import GCONSOLE, Run, gconsole
 from rig import Rig
 
 #: A real training loop: every rank steps an all_reduce, says so, and may be told by a file to misbehave.
@@ -64,6 +67,20 @@ def started(hosts: Path, *args: object) -> str:
     done = run("start", hosts, "--yes", "--json", *args)
     assert done.status == 0, done.stdout + done.stderr
     return json.loads(done.stdout)["plan"]["job"]
+
+
+def follow_until(hosts: Path, job: str, text: str, deadline_s: float = 150.0) -> None:
+    """Follow a job's output by one command until this text is in it."""
+    argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
+    following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    timer = threading.Timer(deadline_s, following.kill)
+    timer.start()
+    try:
+        assert any(text in line for line in following.stdout), f"{text!r} not within {deadline_s:g} s, or the job ended"
+    finally:
+        timer.cancel()
+        following.kill()
+        following.communicate()
 
 
 def processes_of(rig: Rig, word: str) -> list[str]:

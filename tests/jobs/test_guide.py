@@ -8,7 +8,7 @@ import pytest
 from jobs import find_torch_python
 from program import batch
 from rig import Rig
-from run_command import TORCH_OPTIONS, TRAIN, processes_of, run, the_jobs, until
+from run_command import TORCH_OPTIONS, TRAIN, follow_until, processes_of, run, the_jobs, until
 
 GUIDE = Path(__file__).parents[2] / "docs/guide/jobs.md"
 pytestmark = pytest.mark.usefixtures("needs_torch")
@@ -38,6 +38,7 @@ def test_a_newcomer_starts_a_job_breaks_it_is_told_who_holds_it_and_stops_it(rig
     job = plan["job"]
     assert len(plan["orders"]) == 4
     of_the_guide("run logs")
+    follow_until(hosts, job, "step 4 ")
     until(lambda: "[0-7] step 3 sum 8" in run("logs", hosts, job).stdout)
 
     # it is broken, on the node of rank 5

@@ -22,8 +22,13 @@ time.sleep(600)
 """
 
 
-def wanted(folder: str, *args: object, nodes: int = 4, procs: int = 1) -> list[object]:
+def wanted(folder: str, *args: object, nodes: int = 2, procs: int = 1) -> list[object]:
     return ["--nodes", nodes, "--procs-per-node", procs, "--launcher", "env", "--workdir", folder, *args]
+
+
+def hosts_of_two(rig: Rig, folder: Path, **changes: object) -> Path:
+    """Each command starts an agent on each node of its hosts file: two where two are enough."""
+    return rig.write_hosts_toml(folder / "hosts.toml", only=["node1", "node2"], **changes)
 
 
 def state_of(hosts: Path, job: str) -> str:
@@ -46,7 +51,7 @@ def test_a_plan_starts_nothing_and_says_where_the_job_would_run(rig: Rig, tmp_pa
 def test_what_only_the_nodes_know_is_asked_before_the_plan(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     script("plain.py", PLAIN)
-    done = run("plan", hosts, *wanted("/no/such/folder"), "--", "python3", "plain.py")
+    done = run("plan", hosts, *wanted("/no/such/folder", nodes=4), "--", "python3", "plain.py")
     assert done.status == 1
     assert "node[1-4]: folder /no/such/folder does not exist" in done.stdout
 
@@ -58,7 +63,7 @@ def test_a_start_that_one_node_cannot_make_leaves_nothing_on_any(rig: Rig, tmp_p
         (node.folder / "program").chmod(0o755)
     (rig.nodes[2].folder / "program").write_text("#!/nonexistent/interpreter\n")  # found, and yet it cannot run
     before = len(the_jobs(hosts))
-    done = run("start", hosts, "--yes", *wanted(folder), "--", "./program")
+    done = run("start", hosts, "--yes", *wanted(folder, nodes=4), "--", "./program")
     assert done.status == 1, done.stdout + done.stderr
     assert "✖ node3" in done.stderr
     assert "No such file" in done.stderr
@@ -68,9 +73,9 @@ def test_a_start_that_one_node_cannot_make_leaves_nothing_on_any(rig: Rig, tmp_p
 
 
 def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: Path, script) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
-    asked = wanted(folder, "--port", 29777, nodes=2)
+    asked = wanted(folder, "--port", 29777)
     argv = [GCONSOLE, "run", "start", hosts, *asked, "--", "python3", "plain.py", "x"]
     process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
@@ -95,7 +100,7 @@ def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: 
 
 
 def test_two_jobs_at_once_have_ports_and_ends_of_their_own(rig: Rig, tmp_path: Path, script) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
     one = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-one")
     two = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-two")
@@ -103,56 +108,56 @@ def test_two_jobs_at_once_have_ports_and_ends_of_their_own(rig: Rig, tmp_path: P
     assert len(ports) == 2
     assert run("stop", hosts, one, "--yes").status == 0
     assert (state_of(hosts, one), state_of(hosts, two)) == ("stopped", "running")
-    for node in rig.nodes:
+    for node in rig.nodes[:2]:
         (node.folder / "go-two").touch()
     assert run("wait", hosts, two, "--timeout", "60s").status == 0
-    assert "[0-3] bye" in run("logs", hosts, two).stdout
+    assert "[0-1] bye" in run("logs", hosts, two).stdout
     assert processes_of(rig, "plain.py") == []
 
 
 def test_a_job_goes_on_when_its_console_is_killed_and_the_next_one_knows_it(rig: Rig, tmp_path: Path, script) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
     argv = [GCONSOLE, "run", "start", hosts, "--yes", "--follow", *wanted(folder), "--", "python3", "plain.py", "go-on"]
     console = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
-        until(lambda: len(processes_of(rig, "plain.py go-on")) == 4)
+        until(lambda: len(processes_of(rig, "plain.py go-on")) == 2)
     finally:
         os.kill(console.pid, signal.SIGKILL)
         console.communicate()
     [job] = [the_job for the_job in the_jobs(hosts) if the_job["state"] == "running"]
-    assert len(processes_of(rig, "plain.py go-on")) == 4
+    assert len(processes_of(rig, "plain.py go-on")) == 2
     kept = gconsole("clean", hosts)
     assert kept.status == 3
     assert f"jobs are running: {job['job']}" in kept.stdout
-    for node in rig.nodes:
+    for node in rig.nodes[:2]:
         (node.folder / "go-on").touch()
     assert run("wait", hosts, job["job"], "--timeout", "60s").status == 0
 
 
 def test_a_node_that_was_cut_ends_its_part_when_any_console_sees_it_again(rig: Rig, tmp_path: Path, script) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"connect_timeout_s": 3.0})
+    hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
     folder = script("plain.py", PLAIN)
     job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "never")
-    rig.nodes[3].down()
+    rig.nodes[1].down()
     try:
         done = run("stop", hosts, job, "--yes", "--grace", "2s")
         assert done.status == 3, done.stdout + done.stderr
-        assert "node4  unknown: " in done.stdout
-        assert "node4 unreachable; the next `gconsole run` that connects stops it there" in done.stderr
+        assert "node2  unknown: " in done.stdout
+        assert "node2 unreachable; the next `gconsole run` that connects stops it there" in done.stderr
         assert len(processes_of(rig, "plain.py never")) == 1
     finally:
-        rig.nodes[3].up()
+        rig.nodes[1].up()
     seen = run("status", hosts)
-    assert f"pending stop of {job} on node4: stopped: 1 processes ended, nothing left" in seen.stderr
+    assert f"pending stop of {job} on node2: stopped: 1 processes ended, nothing left" in seen.stderr
     assert processes_of(rig, "plain.py never") == []
     again = run("stop", hosts, job, "--yes", "--grace", "2s")
     assert again.status == 0, again.stdout + again.stderr
 
 
 def test_a_job_runs_on_while_its_node_is_cut_and_is_heard_out_when_it_is_back(rig: Rig, tmp_path: Path, script) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"connect_timeout_s": 3.0})
-    job = started(hosts, *wanted(script("plain.py", PLAIN), nodes=2), "--", "python3", "plain.py", "go-on-cut")
+    hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
+    job = started(hosts, *wanted(script("plain.py", PLAIN)), "--", "python3", "plain.py", "go-on-cut")
     argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
     following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heard = ""
@@ -175,9 +180,9 @@ def test_a_job_runs_on_while_its_node_is_cut_and_is_heard_out_when_it_is_back(ri
 
 
 def test_a_stop_waits_for_a_node_that_is_away_where_it_is_told_to(rig: Rig, tmp_path: Path, script) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"connect_timeout_s": 3.0})
+    hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
     folder = script("plain.py", PLAIN)
-    job = started(hosts, *wanted(folder, nodes=2), "--", "python3", "plain.py", "never")
+    job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "never")
     rig.nodes[1].down()
     try:
         argv = [GCONSOLE, "run", "stop", hosts, job, "--yes", "--grace", "2s", "--wait", "60s"]
@@ -193,11 +198,11 @@ def test_a_stop_waits_for_a_node_that_is_away_where_it_is_told_to(rig: Rig, tmp_
 
 
 def test_the_ranks_of_a_started_job_are_ranks_to_every_other_view(rig: Rig, tmp_path: Path, script) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
     job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-see")
     try:
         listed = gconsole("ps", hosts)
-        assert any("0-3" in line and "plain.py go-see" in line for line in listed.stdout.splitlines()), listed.stdout
+        assert any("0-1" in line and "plain.py go-see" in line for line in listed.stdout.splitlines()), listed.stdout
     finally:
         assert run("stop", hosts, job, "--yes").status == 0

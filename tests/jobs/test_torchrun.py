@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from jobs import find_torch_python
 from rig import Rig
-from run_command import TORCH_OPTIONS, TRAIN, processes_of, run, started, the_jobs, until
+from run_command import TORCH_OPTIONS, TRAIN, follow_until, processes_of, run, started, the_jobs
 
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
@@ -16,7 +16,7 @@ def wanted(folder: str, *script: object, nodes: int = 2, procs: int = 2) -> list
 
 
 def test_start_follow_prints_every_step_and_the_end_of_the_job(rig: Rig, tmp_path: Path, script) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])
     folder = script("train.py", TRAIN)
     done = run("start", hosts, "--yes", "--follow", *wanted(folder, 5, -1, "well"))
     assert done.status == 0, done.stdout + done.stderr
@@ -38,7 +38,7 @@ def test_start_follow_prints_every_step_and_the_end_of_the_job(rig: Rig, tmp_pat
 
 
 def test_a_rank_that_fails_ends_the_job_with_its_node_and_its_code(rig: Rig, tmp_path: Path, script) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])
     folder = script("train.py", TRAIN)
     job = started(hosts, *wanted(folder, 10_000, 3, "fail"))
     waited = run("wait", hosts, job, "--timeout", "100s")
@@ -54,10 +54,10 @@ def test_a_rank_that_fails_ends_the_job_with_its_node_and_its_code(rig: Rig, tmp
 def test_a_rank_that_ignores_term_is_stopped_from_another_console_with_nothing_left(
     rig: Rig, tmp_path: Path, script
 ) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])
     folder = script("train.py", TRAIN)
-    job = started(hosts, *wanted(folder, 10_000, 2, "ignore"))
-    until(lambda: "step 3 " in run("logs", hosts, job, "--tail", 50).stdout)
+    job = started(hosts, *wanted(folder, 10_000, 1, "ignore", procs=1))
+    follow_until(hosts, job, "step 3 ")
     [now] = [the_job for the_job in the_jobs(hosts) if the_job["job"] == job]
     assert now["state"] == "running"
     done = run("stop", hosts, job, "--yes", "--grace", "2s")
