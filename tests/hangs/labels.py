@@ -47,9 +47,11 @@ class Labelled:
     live: bool = False  # in every run of the tests, not only in the full one
 
     @property
-    def light(self) -> bool:
-        """Whether its ranks need nothing of torch but process groups (and DataLoaders)."""
-        return self.live or self.id == "dataloader_worker"
+    def light_torch(self) -> str:
+        """How much of torch its ranks need (see light_torch/sitecustomize.py)."""
+        if self.live:
+            return "ranks"
+        return "launchers" if self.id == "dataloader_worker" else "launchers"
 
     @property
     def id(self) -> str:
@@ -136,12 +138,12 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("dataloader_worker", _behind({1}, "dataloader")),
     Labelled("dataloader_worker_stopped", _behind({2}, "dataloader")),
     Labelled("dataloader_without_workers", _behind({3}, "dataloader", "file_io")),
-    Labelled("most_are_behind", _behind({1, 2, 3}, "dataloader"), live=True),
+    Labelled("most_are_behind", _behind({1, 2, 3}, "dataloader")),
     Labelled("checkpoint_blocks", _behind({0}, "checkpoint_io")),
     Labelled("distributed_checkpoint", _behind({2}, "checkpoint_io", "file_io")),
     Labelled("waits_for_a_file", _behind({1, 2, 3}, "sleep")),
     # processes
-    Labelled("stops_itself", _hung("rank_stopped", {2}, "stopped"), live=True),
+    Labelled("stops_itself", _hung("rank_stopped", {2}, "stopped")),
     Labelled("debugger_attached", _hung("rank_stopped", {1}, "debugger", "stopped", also=("rank_missing",))),
     Labelled("uninterruptible", _hung("rank_blocked", {1}, "uninterruptible")),
     Labelled("killed", _hung("rank_dead", {3}, "dead"), launcher="plain", watched="10s"),

@@ -22,8 +22,7 @@ def running(rig: Rig, labelled: Labelled, env: Mapping[str, str] | None = None) 
     """The job, and the healthy one beside it where there is one, all ranks READY; killed at the end."""
     nodes = rig.nodes[: labelled.nodes]
     script = SCRIPTS / f"{labelled.name}.py"
-    light = {} if labelled.light else {"LIGHT_TORCH": "launchers"}
-    variables = {**gloo_environment(rig), **light, **(env or {})}
+    variables = {**gloo_environment(rig), "LIGHT_TORCH": labelled.light_torch, **(env or {})}
     python = str(find_torch_python())
     with contextlib.ExitStack() as stack:
         if labelled.launcher == "torchrun":

@@ -3,7 +3,8 @@
 The rest (meta kernels, torch.fx, torch.export, quantization, numpy, …) is three fifths of the import's CPU time (1.7 of
 2.9 s with torch 2.13), and each rank and each launcher of a test imports torch. Modules in `LAZY` are executed when
 an attribute is first used; those in `STUBS` have nothing but the names that `import torch` takes from them. torchrun
-never needs them; ranks are left as they are where LIGHT_TORCH is `launchers`.
+never needs them. LIGHT_TORCH says how much of torch ranks have: `ranks` process groups, `kernels` everything but the
+meta kernels (accelerate and DataLoaders need that much), `launchers` everything.
 """
 
 import importlib.machinery
@@ -25,9 +26,10 @@ LAZY = tuple(
         "utils._sympy", "utils.data", "xpu",
     )
 )  # fmt: skip
+META_KERNELS = "torch._meta_registrations"
 #: Modules that are never loaded, and the classes and functions that `import torch` and collectives import from them.
 STUBS = {
-    "torch._meta_registrations": (),
+    META_KERNELS: (),
     "torch._higher_order_ops": ("cond", "while_loop"),
     "torch._subclasses.functional_tensor": ("FunctionalTensor", "FunctionalTensorMode"),
     "torch._subclasses.schema_check_mode": ("SchemaCheckMode",),
@@ -91,7 +93,9 @@ def lighten() -> None:
         module.__dict__.update({member: type(member, (), {}) for member in members})
 
 
-if "accelerate.commands.launch" in sys.orig_argv:
-    sys.modules["torch._meta_registrations"] = types.ModuleType("torch._meta_registrations")  # it needs all the rest
-elif "torch.distributed.run" in sys.orig_argv or os.environ.get("LIGHT_TORCH") == "ranks":
+LEVEL = os.environ.get("LIGHT_TORCH")
+NEEDS_MOST = "accelerate.commands.launch" in sys.orig_argv
+if "torch.distributed.run" in sys.orig_argv or (LEVEL == "ranks" and not NEEDS_MOST):
     lighten()
+elif NEEDS_MOST or LEVEL == "kernels":
+    sys.modules[META_KERNELS] = types.ModuleType(META_KERNELS)
