@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import skewed_clocks
-from jobs import start_torchrun
+from jobs import find_torch_python, gloo_environment, start_plain
 from jobs.launch import FOLDER
 from program import Run, run_program
 from rig import Rig
@@ -66,9 +66,12 @@ class Fleet:
 
 def fleet(rig: Rig, folder: Path, *late: Late) -> Iterator[Fleet]:
     truth = copy_with_wrong_clock(folder / "gconsole_remote", ERRORS)
-    env = {"LATE": json.dumps([[one.group, one.rank, one.ns, one.told] for one in late]), **truth.variables()}
+    said = json.dumps([[one.group, one.rank, one.ns, one.told] for one in late])
+    env = {"LATE": said, **truth.variables(), **gloo_environment(rig)}
     hosts = rig.write_hosts_toml(folder / "hosts.toml")
-    with start_torchrun(rig, rig.nodes, nproc_per_node=1, script=FOLDER / "gloo_beat.py", env=env) as job:
+    # No launchers: they would be four more interpreters that import torch.
+    script, python = FOLDER / "gloo_beat.py", str(find_torch_python())
+    with start_plain(rig, script, nproc_per_node=1, env=env, python=python) as job:
         job.wait_ready()
         yield Fleet(hosts, truth, late, (sys.executable, skewed_clocks.__file__, str(folder / "gconsole_remote")))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import Job, start_torchrun
+from jobs import Job, find_torch_python, gloo_environment, start_plain
 from jobs.launch import FOLDER
 from program import batch, gconsole
 from rig import Rig
@@ -19,8 +19,14 @@ LEAST_WAIT_S = 5
 
 
 def start(rig: Rig, absent: int | None, server: bool = True) -> Job:
+    """Four ranks on two nodes, without a launcher: none is asked for anything here."""
     env = {**({"ABSENT": str(absent)} if absent is not None else {}), **({"WORKER_SERVER": "1"} if server else {})}
-    return start_torchrun(rig, rig.nodes[:2], nproc_per_node=2, script=FOLDER / "gloo_absent.py", env=env)
+    return start_plain(rig, FOLDER / "gloo_absent.py", rig.nodes[:2], 2, {**gloo_environment(rig), **env},
+                       python=str(find_torch_python()))  # fmt: skip
+
+
+def hosts_of(rig: Rig, folder: Path, **changes: Any) -> Path:
+    return rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[:2]], **changes)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +43,7 @@ def waited(hosts: Path, *more: object) -> Any:
 
 
 def test_the_rank_that_never_entered_a_collective_is_named(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
+    hosts = hosts_of(rig, tmp_path)
     with start(rig, ABSENT) as job:
         job.wait_ready()
         run = waited(hosts, "--records", tmp_path / "records")
@@ -60,7 +66,7 @@ def test_the_rank_that_never_entered_a_collective_is_named(rig: Rig, tmp_path: P
 def test_a_job_without_any_source_is_captured_as_ever(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
     with start(rig, ABSENT, server=False) as job:
         job.wait_ready()
-        run = waited(rig.write_hosts_toml(tmp_path / "hosts.toml"))
+        run = waited(hosts_of(rig, tmp_path))
     assert run.status == 0, run.stderr
     assert not any(run.report["collectives"].values())
     assert len(run.report["captures"][0]["read"]) == 4
@@ -68,7 +74,7 @@ def test_a_job_without_any_source_is_captured_as_ever(rig: Rig, tmp_path: Path, 
 
 
 def test_the_groups_that_a_capture_tells_of_lie_over_the_topology(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"simulate_gpus": 2})
+    hosts = hosts_of(rig, tmp_path, agent={"simulate_gpus": 2})
     run = waited(hosts, "--records", tmp_path / "records")
     assert run.status == 0, run.stderr
 
@@ -84,7 +90,7 @@ def test_the_groups_that_a_capture_tells_of_lie_over_the_topology(rig: Rig, tmp_
 
 
 def test_a_job_that_moves_has_no_fault(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
-    run = waited(rig.write_hosts_toml(tmp_path / "hosts.toml"))
+    run = waited(hosts_of(rig, tmp_path))
     assert run.status == 0, run.stderr
     found = run.report["collectives"]
     assert found["groups"][0]["is_whole"]

@@ -60,6 +60,11 @@ def state_of(rig: Rig, rank: Rank) -> str:
     return line.split()[1]
 
 
+def hosts_of(rig: Rig, folder: Path, **changes: Any) -> Path:
+    """The two nodes of the job."""
+    return rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[:2]], **changes)
+
+
 def stats_of(watch: Watched) -> dict[int, RankStat]:
     return {now.rank.rank: now.stat for now in watch.store.ranks.values() if now.stat and now.stat.watched}
 
@@ -79,13 +84,13 @@ def test_every_rank_is_reported_with_its_node_and_pid(rig: Rig, job: Job, tmp_pa
 
 
 def test_a_job_that_steps_is_judged_as_moving(rig: Rig, job: Job, tmp_path: Path) -> None:
-    run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--diagnose")
+    run = batch(hosts_of(rig, tmp_path), "--diagnose")
     [verdict] = run.report["verdicts"]
     assert (run.status, verdict["state"], run.report["findings"]) == (0, "moving", [])
 
 
 async def test_the_step_of_every_rank_is_read_while_it_runs(rig: Rig, job: Job, tmp_path: Path) -> None:
-    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[rig.nodes[0].name, rig.nodes[1].name], watch=WATCH)
+    hosts = hosts_of(rig, tmp_path, watch=WATCH)
     async with watched(hosts) as watch:
         await watch.sampled()
         await watch.until(lambda: len(stats_of(watch)) == 4, 60.0)
@@ -104,7 +109,7 @@ async def test_the_step_of_every_rank_is_read_while_it_runs(rig: Rig, job: Job, 
 def test_a_stopped_rank_is_captured_as_stopped_and_the_others_in_their_collective(
     rig: Rig, stopped_rank: Rank, tmp_path: Path
 ) -> None:
-    run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--capture")
+    run = batch(hosts_of(rig, tmp_path), "--capture")
     assert run.status == 0, run.stderr
     assert group_of(run.report, 2)["class"] == "stopped"
     for rank in (0, 1, 3):
@@ -114,7 +119,7 @@ def test_a_stopped_rank_is_captured_as_stopped_and_the_others_in_their_collectiv
 
 
 def test_a_stopped_rank_of_an_unprepared_job_is_named(rig: Rig, stopped_rank: Rank, tmp_path: Path) -> None:
-    run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--diagnose")
+    run = batch(hosts_of(rig, tmp_path), "--diagnose")
     assert state_of(rig, stopped_rank) == "T"
     [verdict] = run.report["verdicts"]
     assert (run.status, verdict["kind"], verdict["confidence"]) == (1, "rank_stopped", "certain")

@@ -49,9 +49,7 @@ class Labelled:
     @property
     def light_torch(self) -> str:
         """How much of torch its ranks need (see light_torch/sitecustomize.py)."""
-        if self.live:
-            return "ranks"
-        return "launchers" if self.id == "dataloader_worker" else "launchers"
+        return "ranks" if self.live else "launchers"
 
     @property
     def id(self) -> str:

@@ -24,12 +24,15 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     step = 0
-    while train_step(step, world_size):
+    goes_on = True
+    while goes_on:
+        goes_on = train_step(step, world_size)
         if step == 0:
             # One write, where print() would make two: the ranks of a node share their launcher's stdout.
             sys.stdout.write(f"READY rank={rank} pid={os.getpid()}\n")
             sys.stdout.flush()
         step += 1
+        # After the last step, too: a gloo thread that releases its tensor while Python ends aborts the process.
         time.sleep(STEP_S)
     dist.destroy_process_group()
 

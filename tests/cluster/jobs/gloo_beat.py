@@ -1,4 +1,4 @@
-"""A torchrun job on a beat: at each all_reduce all ranks arrive at an instant they agreed on, one of them late.
+"""A job on a beat: at each all_reduce all ranks arrive at an instant they agreed on, one of them late.
 
 LATE is a list of [process group, rank, by how many ns, "stamped" or "planned"]: the groups take turns, and in each
 that rank is late. Of "planned" groups the worker server tells when ranks meant to arrive, see `stamping`.

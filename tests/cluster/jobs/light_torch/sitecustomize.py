@@ -3,8 +3,8 @@
 The rest (meta kernels, torch.fx, torch.export, quantization, numpy, …) is three fifths of the import's CPU time (1.7 of
 2.9 s with torch 2.13), and each rank and each launcher of a test imports torch. Modules in `LAZY` are executed when
 an attribute is first used; those in `STUBS` have nothing but the names that `import torch` takes from them. torchrun
-never needs them. LIGHT_TORCH says how much of torch ranks have: `ranks` process groups, `kernels` everything but the
-meta kernels (accelerate and DataLoaders need that much), `launchers` everything.
+never needs them. Ranks are left as they are where LIGHT_TORCH is `launchers` (a DataLoader's workers need
+more, for one). accelerate needs everything but the meta kernels.
 """
 
 import importlib.machinery
@@ -19,7 +19,7 @@ from typing import Any
 LAZY = tuple(
     f"torch.{name}"
     for name in (
-        "_decomp", "_dynamo", "_export", "_functorch.apis", "_guards", "_inductor", "_native", "_prims_common", "_refs",
+        "_decomp", "_export", "_functorch.apis", "_guards", "_inductor", "_native", "_prims_common", "_refs",
         "_size_docs", "_storage_docs", "_subclasses", "_tensor_docs", "ao", "compiler", "cpu", "distributions",
         "export", "fx", "hub", "masked", "mps", "mtia", "nested", "nn.intrinsic", "nn.qat", "nn.quantizable",
         "nn.quantized", "optim", "profiler", "quantization", "quasirandom", "sparse", "utils._debug_mode",
@@ -91,11 +91,13 @@ def lighten() -> None:
         module = sys.modules[name] = types.ModuleType(name)
         module.__path__ = []
         module.__dict__.update({member: type(member, (), {}) for member in members})
+    # What a traceback in a log and init_process_group ask it for.
+    compiler = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
+    compiler.config = types.SimpleNamespace(verbose=True)
+    compiler.trace_rules = types.SimpleNamespace(clear_lru_cache=lambda: None)
 
 
-LEVEL = os.environ.get("LIGHT_TORCH")
-NEEDS_MOST = "accelerate.commands.launch" in sys.orig_argv
-if "torch.distributed.run" in sys.orig_argv or (LEVEL == "ranks" and not NEEDS_MOST):
-    lighten()
-elif NEEDS_MOST or LEVEL == "kernels":
+if "accelerate.commands.launch" in sys.orig_argv:
     sys.modules[META_KERNELS] = types.ModuleType(META_KERNELS)
+elif "torch.distributed.run" in sys.orig_argv or os.environ.get("LIGHT_TORCH") == "ranks":
+    lighten()
