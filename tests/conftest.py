@@ -1,5 +1,6 @@
 """What all groups share: a garbage collector that runs less often."""
 
+import atexit
 import gc
 
 
@@ -10,5 +11,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Let what was imported be collected at the end, else DuckDB reports it as leaked."""
-    gc.unfreeze()
+    """Collect once: pytest collects five times after this, which takes seconds after many apps.
+
+    At the exit everything can be collected again, else DuckDB reports what was imported as leaked.
+    """
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)
