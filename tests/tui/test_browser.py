@@ -13,17 +13,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import pytest_asyncio
 from chromium import DEADLINE_S, PROGRAM, PageGone, Tab, chromium
 from serving import INVENTED
 from tmux import Tmux
 
 from gconsole.web.terminal.server import ConsoleServer
 
-pytestmark = [
-    pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed"),
-    pytest.mark.asyncio(loop_scope="module"),  # all tests share one browser
-]
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed")
 Open = Callable[[str], AbstractAsyncContextManager[Tab]]
 
 #: Pixels of a picture by how often their colour occurs, the commonest (the ground) left out; and how many colours.
@@ -38,9 +34,9 @@ COUNT = """(async () => {
 })()"""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open]:
-    async with chromium(tmp_path_factory.mktemp("chromium") / "profile") as tab:
+@pytest.fixture
+async def browser(tmp_path: Path) -> AsyncIterator[Open]:
+    async with chromium(tmp_path / "profile") as tab:
         yield tab
 
 
