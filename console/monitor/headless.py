@@ -147,16 +147,18 @@ async def _capture(
 
 
 def is_settled(store: Store) -> bool:
-    """Whether every node has sent its first full sample or failed."""
+    """Whether every node has sent its first full sample or failed, even if it is connecting again."""
     nodes = store.nodes.values()
-    return bool(nodes) and all(now.cost or (now.state and now.state.state in ("failed", "lost")) for now in nodes)
+    return bool(nodes) and all(
+        now.cost or now.failure or (now.state and now.state.state in ("failed", "lost")) for now in nodes
+    )
 
 
 def fail_unsettled(store: Store, hub: Hub) -> None:
-    """Mark nodes that are still connecting as failed with a timeout."""
-    failure = Failure("timeout", "still connecting at the end of the run", "increase --for")
+    """Mark nodes that are still connecting as failed, with the failure of their last attempt or a timeout."""
     for now in store.nodes.values():
         if now.state and now.state.state in ("expected", "connecting"):
+            failure = now.failure or Failure("timeout", "still connecting at the end of the run", "increase --for")
             hub.publish_own(
                 NodeState(node=now.name, state="failed", error=failure, attempt=now.state.attempt, tags=now.state.tags)
             )

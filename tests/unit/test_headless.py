@@ -14,7 +14,7 @@ from gconsole.core.control import Control
 from gconsole.core.store import Store
 from gconsole.monitor import headless as batch
 from gconsole.monitor.finding_tracker import FindingTracker
-from gconsole.records import AgentCost, NodeState
+from gconsole.records import AgentCost, Failure, NodeState
 
 DEADLINE_S = 60.0
 
@@ -80,3 +80,33 @@ async def test_work_that_fails_fails_the_watch_and_one_that_is_cancelled_is_hear
     with pytest.raises(asyncio.CancelledError):
         await watch
     assert let_go == [True]
+
+
+async def test_nodes_that_connect_again_do_not_prolong_the_watch_and_keep_their_failure():
+    """Attempts that fail by turns: at no instant are all nodes in the state `failed`."""
+    watching = Watching()
+    refused, silent = Failure("refused", "connection refused by node1"), Failure("timeout", "no response")
+
+    def attempt(connecting: str, failed: str, failure: Failure) -> None:
+        watching.hub.publish_own(NodeState(node=connecting, state="connecting", attempt=2))
+        watching.hub.publish_own(NodeState(node=failed, state="failed", error=failure, attempt=1))
+
+    attempt("node2", "node1", refused)
+    assert not batch.is_settled(watching.store)
+    attempt("node1", "node2", silent)
+    assert batch.is_settled(watching.store)
+
+    async def nothing() -> None:
+        pass
+
+    await watching.watch(nothing)
+    states = {now.name: (now.state.state, now.state.error) for now in watching.store.nodes.values() if now.state}
+    assert states == {"node1": ("failed", refused), "node2": ("failed", silent)}
+
+
+def test_a_node_that_connected_has_no_failure_of_an_earlier_attempt():
+    watching = Watching()
+    watching.hub.publish_own(NodeState(node="node1", state="failed", error=Failure("timeout", "no response")))
+    watching.hub.publish_own(NodeState(node="node1", state="ok"))
+    watching.hub.publish_own(NodeState(node="node1", state="connecting", attempt=3))
+    assert watching.store.nodes["node1"].failure is None and not batch.is_settled(watching.store)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from ...records import AgentCost, Gpu, GpuDigest, GpuInfo, Host, Node, NodeState, Rank, RankStat, Stack
+from ...records import AgentCost, Failure, Gpu, GpuDigest, GpuInfo, Host, Node, NodeState, Rank, RankStat, Stack
 from ...records.kinds import SPECS, is_gone
 from ..versioned_table import Table
 
@@ -32,6 +32,7 @@ class NodeNow:
 
     name: str
     state: NodeState | None = None
+    failure: Failure | None = None  # of the last attempt to connect, also during the next one; None once it succeeded
     node: Node | None = None
     host: Host | None = None
     cost: AgentCost | None = None  # None until the agent's first full tick

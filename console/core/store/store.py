@@ -166,6 +166,8 @@ class Store:
         now = self._node_now(record)
         before = now.state
         now.state = record
+        if record.state not in ("expected", "connecting"):
+            now.failure = record.error
         if before is None or before.state != record.state:
             self._event(record)
 
