@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
 import numpy as np
@@ -59,10 +60,11 @@ def _is_covered(window: EdgeWindow, at: np.ndarray, truth: np.ndarray, error: fl
     return inside and error <= window.bound_ns
 
 
-def windows(path: Path, count: int = 12, ppm: float = FAR.ppm, **how: int) -> list[Judged]:
-    """So many windows of one path, each with its own seed."""
+@cache
+def windows(path: Path, count: int = 12, ppm: float = FAR.ppm, **how: int) -> tuple[Judged, ...]:
+    """So many windows of one path, each with its own seed; several tests read the same ones."""
     far = Clock(FAR.reads, ppm)
-    return [judge(measure(path, seed, near=NEAR, far=far, **how)) for seed in range(count)]
+    return tuple(judge(measure(path, seed, near=NEAR, far=far, **how)) for seed in range(count))
 
 
 def middle(found: Sequence[Judged], name: str) -> float:
