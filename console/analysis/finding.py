@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ..records import Confidence, Severity
 
 
-@dataclass(frozen=True, slots=True)
-class FindingDraft:
+class FindingDraft(msgspec.Struct, frozen=True):
     """A finding without instants; `FindingTracker` turns it into a `Finding` record.
 
     Drafts with the same `id` and `culprits` are the same finding, whose text and evidence may change.
@@ -25,8 +25,7 @@ class FindingDraft:
     parts: tuple[str, ...] = ()  # affected parts of a culprit: NVLink numbers; `width`
 
 
-@dataclass(frozen=True, slots=True)
-class FindingKind:
+class FindingKind(msgspec.Struct, frozen=True):
     """One entry of the catalogue."""
 
     id: str  # stable; `--fail-on` and filters name it

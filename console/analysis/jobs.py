@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from ..records import NodeState, Rank, RankStat, RankState, RankStatus, Watched
 from ..text.format import some
@@ -19,8 +20,7 @@ NAMED: Final = 4
 MOST_MISSING: Final = 131_072
 
 
-@dataclass(frozen=True, slots=True)
-class RankSummary:
+class RankSummary(msgspec.Struct, frozen=True):
     """One process that is a rank; `state` is unknown if its node is lost."""
 
     job: str
@@ -39,8 +39,7 @@ class RankSummary:
     watched: Mapping[str, Watched] | None = None  # watched variables by name; None if none were read
 
 
-@dataclass(frozen=True, slots=True)
-class MissingRank:
+class MissingRank(msgspec.Struct, frozen=True):
     """An expected rank without a live process; `rank` is None for a rank process whose number is unknown."""
 
     rank: int | None
@@ -48,8 +47,7 @@ class MissingRank:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(msgspec.Struct, frozen=True):
     """Several live processes claim one rank of one attempt."""
 
     attempt: int
@@ -63,8 +61,7 @@ class Conflict:
         return f"rank {self.rank} is claimed by {len(self.claimants)} processes: {who}"
 
 
-@dataclass(frozen=True, slots=True)
-class JobRanks:
+class JobRanks(msgspec.Struct, frozen=True):
     """One job at its newest attempt; processes of older attempts are included with status `stale`."""
 
     job: str
@@ -77,8 +74,7 @@ class JobRanks:
     conflicts: tuple[Conflict, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JobTable:
+class JobTable(msgspec.Struct, frozen=True):
     """All jobs, by name."""
 
     jobs: tuple[JobRanks, ...]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from .. import report
 from ..analysis.stacks.fold import PLAIN, Shape
@@ -31,8 +31,7 @@ from ..text.sanitize import printable, printable_lines
 from .options import usage_errors, write_output
 
 
-@dataclass(frozen=True)
-class StackOutput:
+class StackOutput(msgspec.Struct, frozen=True):
     """Format of stacks on stdout (None: not written) and their folding, also in the summary."""
 
     form: str | None = None

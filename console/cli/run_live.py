@@ -7,10 +7,10 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import click
+import msgspec
 
 from ..config import Config
 from ..core.bus import Hub
@@ -33,8 +33,7 @@ from ..text.sanitize import printable
 STOP_GRACE_S = 10.0
 
 
-@dataclass(frozen=True)
-class LiveFleet:
+class LiveFleet(msgspec.Struct, frozen=True):
     """The connected fleet and its state."""
 
     config: Config
@@ -89,8 +88,7 @@ FOLD_S = 0.6
 DRAIN_S = 2.0
 
 
-@dataclass(frozen=True)
-class LineFilter:
+class LineFilter(msgspec.Struct, frozen=True):
     """Which lines to print, and whether to merge identical ones."""
 
     tail: int | None = None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from msgspec import structs
 
 from .model import Config, NodeConfig
 from .sections import Section
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """Nodes added, removed or changed; and keys that take effect at the next start."""
 
     added: tuple[NodeConfig, ...] = ()

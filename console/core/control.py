@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -66,8 +65,7 @@ class Nodes(Protocol):
 # -- captures ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CaptureRequest:
+class CaptureRequest(msgspec.Struct, frozen=True):
     """What to capture. The caller chooses the id (`new_capture`), which is the key of the capture in the store."""
 
     id: str
@@ -93,8 +91,7 @@ class NodeCaptureCounts(msgspec.Struct, frozen=True):
     last_seq: int  # of the agent's last record of this capture
 
 
-@dataclass(frozen=True)
-class CaptureResult:
+class CaptureResult(msgspec.Struct, frozen=True):
     """The result of a capture. A node is in `nodes`, or in `failures` with its reason."""
 
     id: str
@@ -183,8 +180,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     anonymous: bool = False  # replace names of hosts and users
 
 
-@dataclass(frozen=True)
-class ActiveRecording:
+class ActiveRecording(msgspec.Struct, frozen=True):
     """A recording in progress."""
 
     name: str
@@ -195,8 +191,7 @@ class ActiveRecording:
     path: Path | None = None  # its folder
 
 
-@dataclass(frozen=True)
-class CrashedRecording:
+class CrashedRecording(msgspec.Struct, frozen=True):
     """State of a console that crashed while recording. `name_of` maps a node to its recorded name."""
 
     console_id: str  # id that its lingering agents accept

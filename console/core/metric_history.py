@@ -7,9 +7,9 @@ entities are reused, then the number of rows doubles. To stay within the budget,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +28,7 @@ _NEVER = -(1 << 40)
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(msgspec.Struct, frozen=True):
     """One metric of one entity, oldest first. `t` is in seconds of the console's clock; NaN is unknown."""
 
     t: NDArray[np.int64]
@@ -38,8 +37,7 @@ class Curve:
     maximum: Floats
 
 
-@dataclass(frozen=True)
-class HistorySnapshot:
+class HistorySnapshot(msgspec.Struct, frozen=True):
     """Copy of one family: `values` is [time, entity, metric], NaN if unknown."""
 
     keys: list[Hashable]

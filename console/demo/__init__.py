@@ -14,9 +14,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 #: Seconds. Timeout from the start of the cluster's process until all its servers listen; usually 1 s.
 START_S = 30.0
@@ -28,8 +29,7 @@ class DemoError(Exception):
     """The demo could not start; the text is the reason."""
 
 
-@dataclass(frozen=True)
-class Demo:
+class Demo(msgspec.Struct, frozen=True):
     """A running cluster; `hosts` is the hosts.toml that lists its nodes."""
 
     hosts: Path

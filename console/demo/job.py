@@ -10,15 +10,15 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 RUN_ID = "demo"
 PROGRAM = Path(__file__).with_name("ring.py")
 
 
-@dataclass(frozen=True)
-class RankPlacement:
+class RankPlacement(msgspec.Struct, frozen=True):
     """Node and local rank of one rank; `node` counts from 0."""
 
     rank: int

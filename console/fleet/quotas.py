@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -241,8 +240,7 @@ class NodeQuota:
         self._held_bytes -= self._sizes.get(kind, {}).pop(key, 0)
 
 
-@dataclass
-class _CaptureUsage:
+class _CaptureUsage(msgspec.Struct):
     """What was received of a capture."""
 
     records: int = 0

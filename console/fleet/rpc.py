@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ..records import Failure
 from ..transport import errors
@@ -16,8 +17,7 @@ Frame = dict[str, Any]
 _MAX_PINGS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(msgspec.Struct, frozen=True):
     """One ping: send and receive times on our clock, and the node's clocks in between; ns."""
 
     sent: int  # time.monotonic_ns(), as `back`

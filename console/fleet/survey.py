@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ..config.model import Config
 from ..core.bus import Hub
@@ -15,8 +16,7 @@ from .node_link import NodeLink
 from .rpc import failure_of
 
 
-@dataclass(frozen=True)
-class NodeReply:
+class NodeReply(msgspec.Struct, frozen=True):
     """The reply of one node, or why there is none."""
 
     node: str

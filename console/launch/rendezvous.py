@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ..core.job_protocol import Readiness
 
@@ -12,8 +13,7 @@ from ..core.job_protocol import Readiness
 _INNER = ("docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "podman", "lxc")
 
 
-@dataclass(frozen=True, slots=True)
-class Rendezvous:
+class Rendezvous(msgspec.Struct, frozen=True):
     """MASTER_ADDR, and the interface of each node; None on a single node."""
 
     address: str
@@ -25,8 +25,7 @@ class NoRendezvous(ValueError):
     """The nodes share no known network; the message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
+class _Address(msgspec.Struct, frozen=True):
     interface: str
     text: str
     network: tuple[int, int]  # first address, prefix length

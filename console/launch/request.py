@@ -8,9 +8,10 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
 
 from ..core.job_protocol import Command, SyncFile, SyncFolder, SyncLink
 from ..text.format import size
@@ -23,8 +24,7 @@ Launcher = Literal["torchrun", "accelerate", "env"]
 RESERVED: Final = ("GCONSOLE_JOB", "GCONSOLE_NODE_RANK")
 
 
-@dataclass(frozen=True)
-class JobRequest:
+class JobRequest(msgspec.Struct, frozen=True):
     """A requested job. None: chosen by `plan`."""
 
     command: tuple[str, ...]
@@ -61,8 +61,7 @@ class BadCommand(ValueError):
     """The command cannot be started by this launcher; the message says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePosition:
+class NodePosition(msgspec.Struct, frozen=True):
     """The position of a node in a job."""
 
     job: str

@@ -14,7 +14,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath, PurePosixPath
 from typing import Any, Final, Literal
 
@@ -34,8 +33,7 @@ OUTPUTS: Final = frozenset({"output_dir", "output_folder", "save_dir", "checkpoi
 ELSEWHERE: Final = "$GCONSOLE_JOB_DIR"
 
 
-@dataclass(frozen=True)
-class ScaleConfig:
+class ScaleConfig(msgspec.Struct, frozen=True):
     """A configuration file: its path as given, and its text."""
 
     path: str
@@ -61,8 +59,7 @@ class ScaleConfig:
         return before + equals + self.place if PurePosixPath(value) == PurePosixPath(self.path) else word
 
 
-@dataclass(frozen=True)
-class JobSize:
+class JobSize(msgspec.Struct, frozen=True):
     """The size and rendezvous of the job that a configuration is adjusted to."""
 
     job: str

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ..config.model import NodeConfig
 from ..core.job_protocol import Readiness
@@ -25,8 +27,7 @@ CLOCK_OFF_NS = 50_000_000
 _PART = re.compile(r"(?P<node>.+):(?:gpu(?P<gpu>\d+)|[^:]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuCapacity:
+class GpuCapacity(msgspec.Struct, frozen=True):
     """One GPU; `why_not` is None if a job can use it."""
 
     index: int
@@ -35,8 +36,7 @@ class GpuCapacity:
     why_not: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCapacity:
+class NodeCapacity(msgspec.Struct, frozen=True):
     """One node; `why_not` is None if it is connected."""
 
     name: str
@@ -164,8 +164,7 @@ def _versions(now: NodeNow, gpus: list[GpuNow]) -> tuple[str | None, ...]:
 BUSY_PCT = 50.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChoice:
+class NodeChoice(msgspec.Struct, frozen=True):
     """The selected nodes in rank order, and the others with the reason."""
 
     chosen: tuple[NodeCapacity, ...]

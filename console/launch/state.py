@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,8 +17,7 @@ from ..text.atomic_files import make_folder, write_atomically
 ACTIVE = frozenset({"dispatching", "running", "stopping"})
 
 
-@dataclass(frozen=True, slots=True)
-class JobNodeStatus:
+class JobNodeStatus(msgspec.Struct, frozen=True):
     """One node of a job. `now` is None if its state is unknown, for the reason `why`."""
 
     node: str
@@ -28,8 +26,7 @@ class JobNodeStatus:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JobStatus:
+class JobStatus(msgspec.Struct, frozen=True):
     """A job, its nodes, and its overall state."""
 
     ordered: Job

@@ -10,8 +10,9 @@ import contextlib
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from ..analysis.clock.findings import clock_findings
 from ..analysis.finding import FindingDraft

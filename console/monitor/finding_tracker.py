@@ -11,7 +11,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
@@ -56,8 +55,7 @@ MOST_WAITING: Final = 256
 _Key = tuple[str, tuple[str, ...]]
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A finding that holds: its newest draft, and the record published last."""
 
     draft: FindingDraft

@@ -9,9 +9,10 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from ..analysis.collectives.align import JobKey
 from ..analysis.collectives.communication import LEAST_WAIT_S, Communication, communication, jobs_in
@@ -200,8 +201,7 @@ MAX_SAMPLING: Final = 3.0
 VARIABLES: Final = ("src", "dst", "peer", "wrapper:kwargs")
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """Options of a diagnosis: samples and their interval in s, None for automatic.
 
     `native`: native frames of stalled processes only (None), of any ambiguous place (True), or of none (False).

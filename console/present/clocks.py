@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ..core.store.clocks import ClockTables
 from ..records import ClockCost, ClockNode, ClockSource, ClockWindow, GpuClock
@@ -20,8 +21,7 @@ STALE_NS: Final = 180_000_000_000
 _GRAVE: Final = frozenset({"step", "noncausal", "wide", "rate", "island", "slew"})
 
 
-@dataclass(frozen=True, slots=True)
-class ClockRow:
+class ClockRow(msgspec.Struct, frozen=True):
     """One node: its newest result, the edges and results before it, its time service; `age_ns` of the result."""
 
     node: str
@@ -99,8 +99,7 @@ class ClockRow:
         return max((abs(edge.residual_ns) for edge in self.edges if edge.residual_ns is not None), default=None)
 
 
-@dataclass(frozen=True)
-class ClockSummary:
+class ClockSummary(msgspec.Struct, frozen=True):
     """All nodes; `windows` has the newest window of every edge."""
 
     reference: str | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from ..core.store import Store
@@ -17,17 +15,16 @@ from ..text.secrets import without_secrets
 _ROLES = ("launcher", "rank", "dataloader_worker", "compile_worker", "child", "gpu", "python")
 
 
-@dataclass
-class _Group:
+class _Group(msgspec.Struct):
     """Processes that differ only in node, pid and rank."""
 
     role: str
     job: str | None
     user: str
     cmdline: str
-    nodes: list[str] = field(default_factory=list)
-    ranks: list[int] = field(default_factory=list)
-    pids: list[int] = field(default_factory=list)
+    nodes: list[str] = msgspec.field(default_factory=list)
+    ranks: list[int] = msgspec.field(default_factory=list)
+    pids: list[int] = msgspec.field(default_factory=list)
 
 
 def processes_text(store: Store) -> str:

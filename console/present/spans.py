@@ -5,8 +5,9 @@ Styles are names; the theme gives their colours."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from ..text.cells import fit, width_of
 
@@ -38,8 +39,7 @@ class Line(NamedTuple):
         return "".join(span.text for span in self.spans)
 
 
-@dataclass(frozen=True)
-class TreeNode:
+class TreeNode(msgspec.Struct, frozen=True):
     """One row of a tree and the rows below it: `ranks` is the text of its rank set, `note` the words before it.
 
     `key` identifies the branch, also in the next tree, so that folded branches stay folded.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from ..analysis.stacks.fold import PLAIN, Fold, Shape, StackBranch, StackGroup, StackStep
 from ..core.store import CaptureNow
@@ -18,13 +19,12 @@ _DEEPEST: Final = 20
 _ROLES: Final = {"rank": "stacks", "dataloader_worker": "DataLoader workers", "compile_worker": "compile workers"}
 
 
-@dataclass(frozen=True)
-class StackTree:
+class StackTree(msgspec.Struct, frozen=True):
     """Branches of all roles, and by branch key its ranks and its calls from the outermost one inward."""
 
     roots: tuple[TreeNode, ...] = ()
-    ranks: Mapping[Hashable, tuple[int, ...]] = field(default_factory=dict)
-    paths: Mapping[Hashable, tuple[StackStep, ...]] = field(default_factory=dict)
+    ranks: Mapping[Hashable, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    paths: Mapping[Hashable, tuple[StackStep, ...]] = msgspec.field(default_factory=dict)
 
 
 def tree_of(fold: Fold, culprits: Sequence[int] = ()) -> StackTree:

@@ -7,9 +7,10 @@ kind needs its struct, an entry in `AnyRecord` and a row here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Literal
+
+import msgspec
 
 from . import RawRecord, Record, capture, clock, event, gpu, node, process, topology
 
@@ -24,8 +25,7 @@ EVENTS: Final = 10_000
 Category = Literal["state", "figure", "series", "event", "capture"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class KindSpec:
+class KindSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Traits of one record kind."""
 
     struct: type[Record]

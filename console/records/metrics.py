@@ -6,9 +6,10 @@ Lists, filters, the heat map, plots, statistics, exports and Prometheus read the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
+
+import msgspec
 
 from ..text import format
 from . import AgentCost, ClockNode, Gpu, GpuClock, GpuInfo, Host, Nic, Node, RankStat, Record
@@ -22,8 +23,7 @@ HeatScale = Literal["load", "temperature"]
 _CURVE: Final[tuple[Use, ...]] = ("history", "trace", "diff")
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(msgspec.Struct, frozen=True):
     """How far a figure moves without meaning anything: in its own unit, or as a share of itself, whichever is more."""
 
     absolute: float = 0.0
@@ -41,8 +41,7 @@ class Noise:
 NO_NOISE: Final = Noise()
 
 
-@dataclass(frozen=True)
-class MetricFilter:
+class MetricFilter(msgspec.Struct, frozen=True):
     """How a filter names the metric: `size` takes K, M, G; `number` does not."""
 
     help: str
@@ -51,8 +50,7 @@ class MetricFilter:
     kind: Literal["number", "size"] = "number"
 
 
-@dataclass(frozen=True)
-class PrometheusName:
+class PrometheusName(msgspec.Struct, frozen=True):
     """Name without prefix and unit suffixes, help text, unit, factor to the base unit, kind and own label."""
 
     name: str
@@ -63,8 +61,7 @@ class PrometheusName:
     label: str = ""  # `type="crc"`: distinguishes metrics of one name
 
 
-@dataclass(frozen=True)
-class MetricPlot:
+class MetricPlot(msgspec.Struct, frozen=True):
     """A curve in `unit`, one of which is `scale` of the record's own; the axis ends at `high` or at the GPU's limit."""
 
     title: str
@@ -74,8 +71,7 @@ class MetricPlot:
     limit: str = ""  # field of `gpu_info` that bounds it
 
 
-@dataclass(frozen=True)
-class HeatRange:
+class HeatRange(msgspec.Struct, frozen=True):
     """A heat map: from `low` (level 0) to `high` (level 1), in `unit`.
 
     `apart` is the smallest distance from the peers, in that unit, that is worth a mark.
@@ -91,8 +87,7 @@ class HeatRange:
     format: Callable[[float], str] = format.whole
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """One figure: a field of a record, or `derive`d from a record and the one that describes its entity."""
 
     name: str  # key of its column

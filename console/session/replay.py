@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
 
 from ..core.bus import Hub, Published
 from ..core.store import Store
@@ -42,8 +43,7 @@ class NotLive(Exception):
     """A request that needs live nodes."""
 
 
-@dataclass(frozen=True)
-class ReplayEvent:
+class ReplayEvent(msgspec.Struct, frozen=True):
     """One event of the time line."""
 
     rx: int  # console CLOCK_REALTIME, ns

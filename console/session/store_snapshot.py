@@ -7,7 +7,6 @@ clock. Of everything else the newest record is held, and every event, stack and 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +60,7 @@ def all_records(store: Store) -> Iterator[Published]:
             yield record  # type: ignore[misc]
 
 
-@dataclass(frozen=True)
-class EntityHistory:
+class EntityHistory(msgspec.Struct, frozen=True):
     """Metric history of one kind of entity, and per entity the fields that identify it."""
 
     metrics: HistorySnapshot
@@ -77,8 +75,7 @@ class EntityHistory:
         return is_set
 
 
-@dataclass(frozen=True)
-class StoreSnapshot:
+class StoreSnapshot(msgspec.Struct, frozen=True):
     """Tables of a store at one instant: copied in the event loop, read in any thread. A source of a query."""
 
     records: dict[str, list[Published]]

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,8 +37,7 @@ class TimeSpecError(ValueError):
     """The text is not a duration, or not an instant."""
 
 
-@dataclass(frozen=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True):
     """A length of time."""
 
     ns: int
@@ -50,8 +50,7 @@ class Duration:
         return f"{whole}{f'.{rest:06d}' if rest else ''}{unit}"
 
 
-@dataclass(frozen=True)
-class Offset:
+class Offset(msgspec.Struct, frozen=True):
     """A length of time forwards, or backwards where `ns` is negative."""
 
     ns: int
@@ -61,8 +60,7 @@ class Offset:
         return f"{'-' if self.is_backwards else '+'}{Duration(abs(self.ns))}"
 
 
-@dataclass(frozen=True)
-class Percentage:
+class Percentage(msgspec.Struct, frozen=True):
     """A share of a recording, from 0 at its start to 100 at its end."""
 
     value: float
@@ -71,8 +69,7 @@ class Percentage:
         return f"{self.value:.9f}".rstrip("0").rstrip(".") + "%"
 
 
-@dataclass(frozen=True)
-class TimeOfDay:
+class TimeOfDay(msgspec.Struct, frozen=True):
     """A local time, on a day that the recording decides."""
 
     hour: int
@@ -85,8 +82,7 @@ class TimeOfDay:
         return f"{self.hour:02d}:{self.minute:02d}:{self.second:02d}{fraction}"
 
 
-@dataclass(frozen=True)
-class Timestamp:
+class Timestamp(msgspec.Struct, frozen=True):
     """An instant, ns since the epoch."""
 
     ns: int

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Final
+
+import msgspec
 
 from ..analysis.topology.node import NVSWITCH
 from ..text import format
@@ -93,8 +94,7 @@ rect { fill: #fff; stroke: #777; rx: 5; } .gpu { fill: #d5e8d4; } .nic { fill: #
 .down { fill: #f8cecc; } .link { font-size: 9px; paint-order: stroke; stroke: #fff; stroke-width: 3px; }"""
 
 
-@dataclass
-class _Placed:
+class _Placed(msgspec.Struct):
     branch: TopologyBranch
     x: float  # of its middle
     row: int

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ..analysis.collectives.align import JobKey, Membership, memberships
 from ..analysis.collectives.communication import jobs_in
@@ -34,8 +35,7 @@ _WORDS: Final = ("X", "PIX", "PXB", "PHB", "NODE", "SYS", "?")
 MOST: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class ParallelGroup:
+class ParallelGroup(msgspec.Struct, frozen=True):
     """One process group; `kind` such as `tp`, `label` such as `tp 3`."""
 
     job: str

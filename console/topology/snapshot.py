@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ..analysis.topology.classes import NodeClass, classes_of
 from ..analysis.topology.link_graph import Vertex
@@ -24,21 +27,19 @@ class Traffic(NamedTuple):
     tx_bytes_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OnGpu:
+class OnGpu(msgspec.Struct, frozen=True):
     """(job, rank) pairs on a GPU; `presumed`: derived from the local rank only."""
 
     ranks: tuple[tuple[str, int], ...] = ()
     presumed: bool = False
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True):
     """Last measured figures; live tables of the store, which change while they are read."""
 
-    gpus: Table[GpuKey, GpuNow] = field(default_factory=Table)
-    links: Table[GpuPartKey, GpuLink] = field(default_factory=Table)
-    nics: Table[NicKey, Nic] = field(default_factory=Table)
+    gpus: Table[GpuKey, GpuNow] = msgspec.field(default_factory=Table)
+    links: Table[GpuPartKey, GpuLink] = msgspec.field(default_factory=Table)
+    nics: Table[NicKey, Nic] = msgspec.field(default_factory=Table)
 
     def still(self) -> Figures:
         """A copy of the current figures."""
@@ -168,8 +169,7 @@ def facts_of(store: Store, nodes: Collection[str] | None = None) -> dict[str, To
     return {node: TopologyFacts(node, gpus.get(node, ()), links.get(node, ()), nics.get(node, ())) for node in wanted}
 
 
-@dataclass(frozen=True)
-class Users:
+class Users(msgspec.Struct, frozen=True):
     """Records that map ranks to GPUs, copied for use in any thread."""
 
     processes: Sequence[GpuProcess]

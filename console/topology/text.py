@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ..analysis.topology.classes import NodeClass
 from ..analysis.topology.node import NodeTopology
@@ -28,8 +29,7 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True)
-class TopologyMatrix:
+class TopologyMatrix(msgspec.Struct, frozen=True):
     """`rows` hold a word for each label, then CPU affinity, NUMA node, ranks and groups of the row's device."""
 
     labels: tuple[str, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from ..analysis.topology.link_graph import Bandwidth, Vertex, of_nvlinks, own_link, uplink
 from ..analysis.topology.node import Device, NodeTopology
@@ -20,19 +21,17 @@ SOURCES: Final = (
 )
 
 
-@dataclass
-class TopologyBranch:
+class TopologyBranch(msgspec.Struct):
     """A device, or a bridge shared by several devices; `link` leads to its parent."""
 
     vertex: Vertex
     title: str
     device: Device | None = None
     link: Bandwidth | None = None
-    children: list[TopologyBranch] = field(default_factory=list)
+    children: list[TopologyBranch] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(msgspec.Struct, frozen=True):
     """One line of the drawing: tree lines, title, facts."""
 
     indent: str

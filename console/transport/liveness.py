@@ -13,10 +13,10 @@ import math
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import asyncssh
+import msgspec
 
 from .tcp_connect import Address, ReachabilityProbe, answers
 from .transport import Unacked, unacked_on
@@ -36,8 +36,7 @@ BACK_SAMPLES = 2
 LATE_SAMPLES = 3
 
 
-@dataclass(frozen=True)
-class LivenessSample:
+class LivenessSample(msgspec.Struct, frozen=True):
     """One probe during a silence."""
 
     answered: bool  # the node accepted a new connection

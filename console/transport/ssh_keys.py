@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import asyncssh
+import msgspec
 
 from .ssh_config import ResolvedHost
 
@@ -18,13 +18,12 @@ Prompt = Callable[[str, str], Awaitable[str | None]]
 _TRIES = 3
 
 
-@dataclass
-class Identities:
+class Identities(msgspec.Struct):
     """Keys to offer, preferred first, and the key files that need a passphrase."""
 
-    keys: list[asyncssh.SSHKeyPair] = field(default_factory=list)
-    locked: list[Path] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)  # unreadable key files, with the reason
+    keys: list[asyncssh.SSHKeyPair] = msgspec.field(default_factory=list)
+    locked: list[Path] = msgspec.field(default_factory=list)
+    broken: list[str] = msgspec.field(default_factory=list)  # unreadable key files, with the reason
 
 
 class KeyRing:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 import struct
 import sys
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from ..config.model import NodeConfig
 
@@ -69,8 +70,7 @@ class Transport(Protocol):
 _RETRANSMITS_AT, _UNACKED_AT, _BYTES = 2, 24, 28
 
 
-@dataclass(frozen=True)
-class Unacked:
+class Unacked(msgspec.Struct, frozen=True):
     """Sent data that the peer's kernel has not acknowledged.
 
     A stopped or slow program's kernel still acknowledges: this describes the path, not the program.

@@ -6,9 +6,11 @@ Each is recomputed when its sources change, at most as often as a reader can fol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from ..analysis.collectives.communication import Communication
 from ..analysis.hang.diagnosis import Judgement
@@ -127,8 +129,7 @@ class ClockSkewFold:
         return sum(len(capture.collectives) for capture in self._store.captures.values())
 
 
-@dataclass(frozen=True)
-class JobDiagnosis:
+class JobDiagnosis(msgspec.Struct, frozen=True):
     """One job as its captures show it. `fold` and `stacks` are of one capture, `number` of `captures`."""
 
     judgement: Judgement
@@ -200,8 +201,7 @@ class DiagnosisFold(Derived[tuple[JobDiagnosis, ...]]):
         return lambda: tuple(map(shown.diagnosis, evaluated.judgements(), communications))
 
 
-@dataclass(frozen=True)
-class _ShownCapture:
+class _ShownCapture(msgspec.Struct, frozen=True):
     """The chosen capture, and the one before it."""
 
     stacks: tuple[Stack, ...]

@@ -6,10 +6,12 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
+from msgspec.structs import replace
 
 from .. import report
 from ..analysis.stacks.fold import PLAIN, Shape
@@ -28,8 +30,7 @@ from .models.list_kind import ExportTable, as_csv, as_json, as_text
 Write = Callable[[], str]
 
 
-@dataclass(frozen=True)
-class ExportFormat:
+class ExportFormat(msgspec.Struct, frozen=True):
     """One format of an item. `prepare` is called in the event loop and copies what it needs of the present state."""
 
     name: str
@@ -39,8 +40,7 @@ class ExportFormat:
     folder: Callable[[], Callable[[Path], list[Path]]] | None = None  # for several files, likewise
 
 
-@dataclass(frozen=True)
-class ExportItem:
+class ExportItem(msgspec.Struct, frozen=True):
     """One thing that can be exported."""
 
     name: str  # part of the proposed file name

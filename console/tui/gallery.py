@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -69,8 +69,7 @@ def heat() -> list[HeatRow]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """A row of the grid."""
 
     key: int

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from ..analysis.skew.findings import NO_SKEW, SkewSnapshot
 from ..core.store import GpuPartKey, NodeNow, ProcessKey, RecentOutput, Store
@@ -33,8 +35,7 @@ NODES_EVERY_S = 0.25
 Staging = Callable[[], tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class ScreenSnapshot:
+class ScreenSnapshot(msgspec.Struct, frozen=True):
     """The state at one frame. The tables, `gpus`, `events` and `topology` are live: they change under the reader.
 
     `history` is live also in a frozen copy; None if no metric history is kept.

@@ -16,9 +16,10 @@ import re
 import secrets
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+import msgspec
 
 from ..text.atomic_files import write_new
 from .problems import http_problem
@@ -33,8 +34,7 @@ class TokenError(ValueError):
     """The file has no usable token; the text is one line that names the remedy."""
 
 
-@dataclass(frozen=True)
-class TokenAuth:
+class TokenAuth(msgspec.Struct, frozen=True):
     """Checks the head of a request.
 
     `names` are the allowed names in Host, lower case, `*.` in front for all below. `addresses` are the IP addresses

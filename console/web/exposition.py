@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from ..records import metrics
 from ..records.metrics import Metric
@@ -19,8 +20,7 @@ Kind = Literal["gauge", "counter", "info"]
 Figure = int | float | None
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """One metric family. `unit` is the last part of its name, "" for counts; a counter's samples get `_total`."""
 
     name: str

@@ -7,7 +7,6 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -123,8 +122,7 @@ def _guarded(send: Send) -> Send:
     return guarded_send
 
 
-@dataclass
-class _TokenBucket:
+class _TokenBucket(msgspec.Struct):
     tokens: float
     updated_s: float
 

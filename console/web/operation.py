@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar, get_args, get_type_hints
@@ -31,17 +30,15 @@ P = TypeVar("P", bound=msgspec.Struct)
 Method = Literal["GET", "POST", "DELETE"]
 
 
-@dataclass
-class Scrapes:
+class Scrapes(msgspec.Struct):
     """Latest text of /metrics by format, with its monotonic time, and the locks to build and send it."""
 
-    texts: dict[str, tuple[float, list[bytes]]] = field(default_factory=dict)
-    making: asyncio.Lock = field(default_factory=asyncio.Lock)
-    sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SCRAPES))
+    texts: dict[str, tuple[float, list[bytes]]] = msgspec.field(default_factory=dict)
+    making: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    sending: asyncio.Semaphore = msgspec.field(default_factory=lambda: asyncio.Semaphore(MAX_SCRAPES))
 
 
-@dataclass
-class WebContext:
+class WebContext(msgspec.Struct):
     """The running console that operations work with. The locks serialise what two clients must not do at once."""
 
     config: Config
@@ -50,12 +47,12 @@ class WebContext:
     control: Control
     findings: FindingTracker
     sessions: Path  # folder of recordings
-    capturing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    starting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    reading: asyncio.Lock = field(default_factory=asyncio.Lock)  # output of jobs
-    scrapes: Scrapes = field(default_factory=Scrapes)
+    capturing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    starting: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    reading: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)  # output of jobs
+    scrapes: Scrapes = msgspec.field(default_factory=Scrapes)
     streams: int = 0  # open event streams
-    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    closing: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     async def until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
         """Wait until a condition of the store holds; False if it does not within `deadline_s`."""
@@ -80,8 +77,7 @@ class NoParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters."""
 
 
-@dataclass(frozen=True)
-class OperationRequest(Generic[P]):
+class OperationRequest(msgspec.Struct, Generic[P], frozen=True):
     """One validated request: the path parameter ("" where the path has none), and query or body."""
 
     name: str
@@ -92,8 +88,7 @@ Handler = Callable[[WebContext, OperationRequest[P]], Awaitable[Any]]
 StreamHandler = Callable[[WebContext, Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True)
-class Operation(Generic[P]):
+class Operation(msgspec.Struct, Generic[P], frozen=True):
     """An operation with a JSON response.
 
     `parameters` is the type of the query of a GET and of the body of other methods, `name_pattern` the regular
@@ -111,8 +106,7 @@ class Operation(Generic[P]):
     problems: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class StreamOperation:
+class StreamOperation(msgspec.Struct, frozen=True):
     """A GET whose response is not JSON of a record: an event stream, Prometheus text, a page."""
 
     method: ClassVar[Method] = "GET"

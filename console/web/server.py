@@ -10,7 +10,6 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,8 +29,7 @@ class ListenError(ValueError):
     """The server cannot listen on this address; the text is one line that names the remedy."""
 
 
-@dataclass(frozen=True)
-class Listen:
+class Listen(msgspec.Struct, frozen=True):
     """A listening address, with its TLS files if it has any."""
 
     host: str

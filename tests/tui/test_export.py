@@ -9,13 +9,13 @@ import resource
 import stat
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clusters import demo, pod
 from fake_cluster import NOON
+from msgspec.structs import replace
 from running import running
 from textual.pilot import Pilot
 from textual.widgets import Input

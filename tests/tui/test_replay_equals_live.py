@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import lzma
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 from clusters import busy_night, compared
 from fake_cluster import LOADER, Cluster
@@ -178,7 +179,7 @@ def models(app: ConsoleApp) -> dict[str, object]:
     frame = app.frame
     return {
         "now": frame.now,
-        "header": replace(frame.header, replay_at=None),
+        "header": msgspec.structs.replace(frame.header, replay_at=None),
         "fleet": frame.fleet,
         "nodes": frame.nodes,
         "gpus": {name: list(frame.gpus.of(name)) for name in frame.nodes},

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import msgspec
 import pytest
 from rich.style import Style
 from textual.app import ComposeResult
@@ -373,7 +374,7 @@ class TestHeatMap:
             heat.show([*rows], "load")
             await pilot.pause()
             assert painted == []
-            rows[0] = replace(rows[0], cells=(HeatCell("9", 1), *rows[0].cells[1:]))
+            rows[0] = msgspec.structs.replace(rows[0], cells=(HeatCell("9", 1), *rows[0].cells[1:]))
             heat.show(rows, "load")
             await pilot.pause()
             assert painted == [0]

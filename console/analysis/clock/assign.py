@@ -7,9 +7,9 @@ that contradicts a measurement is not used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
 from msgspec import structs
 
 from ...records import ClockNode, ClockSnapshot, ClockSource
@@ -29,8 +29,7 @@ FLAGGED_EDGES: Final = 3
 _WORST_STAMPS: Final[tuple[Stamps, ...]] = ("ssh", "user", "kernel_rx")
 
 
-@dataclass(frozen=True, slots=True)
-class ClockMesh:
+class ClockMesh(msgspec.Struct, frozen=True):
     """Inputs of the node lines at the end of one window."""
 
     window_id: int
@@ -43,8 +42,7 @@ class ClockMesh:
     snapshots: Mapping[str, Sequence[ClockSnapshot]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True):
     """A line without its context; `bound_ns` None is unknown."""
 
     at_mono: int
@@ -233,8 +231,7 @@ def _warnings(
     return [word for word, is_so in holds.items() if is_so]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """A node's CLOCK_REALTIME at one instant, with the distance from UTC that its time service reports."""
 
     mono: int

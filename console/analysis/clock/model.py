@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from ...records import ClockNode, ClockSnapshot
 
@@ -27,8 +28,7 @@ _MUCH_WIDER: Final = 2
 _SHAKEN: Final = frozenset({"step", "noncausal", "rate", "inconsistent"})
 
 
-@dataclass(frozen=True, slots=True)
-class ClockReading:
+class ClockReading(msgspec.Struct, frozen=True):
     """Instant on a node's MONOTONIC_RAW and its error bound, ns."""
 
     raw: int
@@ -102,16 +102,14 @@ def _unseen(gone: int) -> int:
     return int(abs(gone) * UNSEEN)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInstant:
+class ClusterInstant(msgspec.Struct, frozen=True):
     """Instant on the common clock and its error bound, ns."""
 
     ns: int
     bound_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Knot:
+class _Knot(msgspec.Struct, frozen=True):
     mono: int
     common: int
     bound_ns: int

@@ -7,9 +7,9 @@ reference, the minimum that of the reverse path (Bellman-Ford). A negative cycle
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from .pair_bounds import Bools, Floats, Ints
@@ -23,8 +23,7 @@ CONTRADICTED: Final = 6.0
 CONTRADICTED_NS: Final = 5_000.0
 
 
-@dataclass(frozen=True, slots=True)
-class Mesh:
+class Mesh(msgspec.Struct, frozen=True):
     """Edges between nodes 0 to `n` - 1: `far[i]` is ahead of `near[i]` by `offset[i]` ± `bound[i]` ns."""
 
     n: int
@@ -45,8 +44,7 @@ class Mesh:
             reached[self.far[one_end]] = True
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(msgspec.Struct, frozen=True):
     """Offsets relative to the reference, ns (NaN if unreachable), and each edge's residual, ns."""
 
     offset: Floats
@@ -150,8 +148,7 @@ def bridges(n: int, near: Sequence[int], far: Sequence[int]) -> set[int]:
     return bridge_edges
 
 
-@dataclass(frozen=True, slots=True)
-class Constraints:
+class Constraints(msgspec.Struct, frozen=True):
     """low <= offset[far] - offset[near] <= high for each edge, ns."""
 
     n: int
@@ -166,8 +163,7 @@ class Constraints:
         return Constraints(self.n, self.near[kept], self.far[kept], self.low[kept], self.high[kept])
 
 
-@dataclass(frozen=True, slots=True)
-class Arcs:
+class Arcs(msgspec.Struct, frozen=True):
     """Directed lengths, sorted by head: offset[head] <= offset[tail] + length. `edge` is the index of the edge."""
 
     n: int

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from .network_fit import Constraints, Mesh, Solution, all_distances, arcs, bridges, impossible_loop, intervals, solve
@@ -22,8 +22,7 @@ FORGOTTEN_AFTER: Final = 12
 EdgeKey = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAt:
+class NodeAt(msgspec.Struct, frozen=True):
     """One node's clock at the instant of the solution."""
 
     mono: int
@@ -34,8 +33,7 @@ class NodeAt:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """Solution of one window; nodes not connected to the reference by usable edges are not in `nodes`."""
 
     reference: str
@@ -46,11 +44,10 @@ class Settled:
     bridges: frozenset[EdgeKey]
 
 
-@dataclass
-class Flags:
+class Flags(msgspec.Struct):
     """Flagged edges: contradicted in FLAGGED of the last OF_WINDOWS windows."""
 
-    _past: dict[EdgeKey, tuple[int, deque[bool]]] = field(default_factory=dict)  # last window, recent results
+    _past: dict[EdgeKey, tuple[int, deque[bool]]] = msgspec.field(default_factory=dict)  # last window, recent results
     _number: int = 0  # of windows
 
     def add(self, settled: Settled, edges: Sequence[EdgeKey]) -> frozenset[EdgeKey]:
@@ -68,8 +65,7 @@ class Flags:
         return frozenset(flagged)
 
 
-@dataclass(frozen=True, slots=True)
-class _Graph:
+class _Graph(msgspec.Struct, frozen=True):
     """Usable edges between numbered nodes at one instant; offsets are relative to the estimates `mono`."""
 
     names: list[str]

@@ -12,10 +12,10 @@ scenario.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,8 +59,7 @@ NONCAUSAL_SHARE: Final = 0.005
 NONCAUSAL: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeWindow:
+class EdgeWindow(msgspec.Struct, frozen=True):
     """Offset of the clock of `dst` from that of `src` (both MONOTONIC_RAW) over one window.
 
     The line is y0 + offset + slope * (t - x0) at an instant `t` of `src`. Line and region are None unless the status is
@@ -138,8 +137,7 @@ def edge_window(records: Sequence[ClockBins]) -> EdgeWindow:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
+class Samples(msgspec.Struct, frozen=True):
     """Points of a window: at `x` ns after `x0` on the probing node's clock, the other clock is `y0` + `y` ns ahead."""
 
     x0: int  # the middle of the window
@@ -219,8 +217,7 @@ def _points(points: Iterable[_Point]) -> tuple[Floats, Ints]:
     return xy, np.array([number for _, _, number in kept], dtype=np.intp)
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(msgspec.Struct, frozen=True):
     """Convex polygon of possible (slope, offset at x = 0), by the slopes of its corners; ns and ns per ns."""
 
     slopes: Floats  # rising

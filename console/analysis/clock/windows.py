@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from ...records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow
 from .assign import Claim, ClockMesh, best_reference, claim, node_lines
@@ -24,8 +25,7 @@ _SNAPSHOTS: Final = 64
 _MOST_OF_EDGE: Final = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class ClockLimits:
+class ClockLimits(msgspec.Struct, frozen=True):
     """Clock settings of the configuration."""
 
     window_ns: int = 4_000_000_000

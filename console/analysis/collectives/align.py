@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
@@ -36,8 +35,7 @@ def group_key(record: Collective | PgStatus) -> GroupKey | None:
     return (WITNESSES[record.source], record.process_group[0]) if record.process_group else None
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One rank in one group."""
 
     rank: int
@@ -52,8 +50,7 @@ class Member:
         return sorted(seq for seq, entries in self.entered.items() if any(entry.retired is False for entry in entries))
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessGroup:
+class ProcessGroup(msgspec.Struct, frozen=True):
     """One process group, as one kind of source reports it."""
 
     witness: Witness
@@ -163,8 +160,7 @@ def _path(source: Collective | PgStatus) -> str:
     return f"{source.source} rank {source.rank}"
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(msgspec.Struct, frozen=True):
     """One process group of a job: `ranks` are its known members, `is_whole` whether those are all."""
 
     name: str

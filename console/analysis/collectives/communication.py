@@ -7,8 +7,9 @@ Launch counts (RAS, NCCL's log) are not: a rank whose GPU waits launches less wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ...records import Collective, PgStatus, Rank
 from ..hang.verdict import Absence, CollectiveEvidence, Mismatch
@@ -23,8 +24,7 @@ from .wait_graph import WaitGraph, ordered, wait_graph
 LEAST_WAIT_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True):
     """A source that returned no or incomplete data: the reason, and what to try."""
 
     source: str
@@ -34,8 +34,7 @@ class Trouble:
     try_: str
 
 
-@dataclass(frozen=True, slots=True)
-class Communication:
+class Communication(msgspec.Struct, frozen=True):
     """One job in one capture. Without any source everything is empty."""
 
     job: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from ...records import Confidence, PgStatus
 from ...text.nodeset_fold import fold_numbers
@@ -21,16 +22,14 @@ FaultKind = Literal["missing_rank", "op_mismatch", "shape_dtype_mismatch"]
 ONE_INSTANT_S: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class MismatchSide:
+class MismatchSide(msgspec.Struct, frozen=True):
     """Ranks that did the same at the sequence number where ranks differ."""
 
     what: str  # `all_reduce`, or its shape and dtype
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """One fault in one group.
 
     `ranks` are the missing ranks or the minority; empty where undecided (a tie, or a rank without data). `held` are

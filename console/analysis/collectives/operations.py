@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from ...records import Collective
 
@@ -34,8 +35,7 @@ _KIND_PATTERNS: Final = [(re.compile(pattern), kind) for pattern, kind in _KINDS
 _PEERS = re.compile(r"(\d{1,9})(->|<-)(\d{1,9})")
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveOp:
+class CollectiveOp(msgspec.Struct, frozen=True):
     """`nccl:send 1->2` is backend nccl, name and kind send, from 1 to 2: ranks of the group."""
 
     backend: str

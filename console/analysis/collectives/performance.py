@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Final
+
+import msgspec
 
 from ...records import Collective
 from .align import WITNESSES, GroupKey, ProcessGroup, group_key
@@ -22,8 +23,7 @@ MIN_MEASURED: Final = 3
 SLOW_SHARE: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """Input bytes of one rank, over the operations that all compared ranks have in their buffers."""
 
     rank: int
@@ -32,16 +32,14 @@ class Load:
     deviation: float  # of its bytes from the mean of all, as a share: 0.1 is 10 % more
 
 
-@dataclass(frozen=True, slots=True)
-class Imbalance:
+class Imbalance(msgspec.Struct, frozen=True):
     """All ranks, the farthest from the mean first, or the reason why they are not comparable."""
 
     loads: tuple[Load, ...]
     refused: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SlowLink:
+class SlowLink(msgspec.Struct, frozen=True):
     """One direction between two ranks. `utilisation` is its bandwidth as a share of the median link's."""
 
     source: int
@@ -51,16 +49,14 @@ class SlowLink:
     measured: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlowLinks:
+class SlowLinks(msgspec.Struct, frozen=True):
     """Links far below the median, the slowest first, or the reason why that is unknown."""
 
     links: tuple[SlowLink, ...]
     refused: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(msgspec.Struct, frozen=True):
     """All operations of one kind in one group, of all ranks together."""
 
     group: str

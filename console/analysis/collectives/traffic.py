@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from ...records import Collective
 from .align import GroupKey, ProcessGroup, group_key
@@ -21,8 +22,7 @@ Pattern = Literal["ring", "tree", "all_to_all", "pairwise", "butterfly", "custom
 _PAIRED: Final[dict[str, bool]] = {"all_gather": False, "reduce_scatter": True, "all_to_all": True}
 
 
-@dataclass(frozen=True, slots=True)
-class TrafficCell:
+class TrafficCell(msgspec.Struct, frozen=True):
     """Traffic from one rank to another. `mean_latency_ms` is over the operations whose duration was measured."""
 
     source: int
@@ -32,8 +32,7 @@ class TrafficCell:
     mean_latency_ms: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class TrafficMatrix:
+class TrafficMatrix(msgspec.Struct, frozen=True):
     """Rank × rank without empty cells. `left_out` counts operations that name no pair, by kind."""
 
     ranks: tuple[int, ...]
@@ -42,16 +41,14 @@ class TrafficMatrix:
     refused: str | None  # why there are no cells
 
 
-@dataclass(frozen=True, slots=True)
-class PatternFound:
+class PatternFound(msgspec.Struct, frozen=True):
     """The communication pattern; None with the reason where it is unknown."""
 
     pattern: Pattern | None
     refused: str | None
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(msgspec.Struct):
     count: int = 0
     bytes: int | None = None
     latencies: list[float] | None = None

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ...records import Collective
 from .align import GroupKey, ProcessGroup
@@ -16,8 +18,7 @@ from .fault import Fault
 from .operations import operation
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """One edge: a rank waits for another, in a group or in a point-to-point operation."""
 
     rank: int
@@ -25,8 +26,7 @@ class Wait:
     why: str  # `all_reduce #7 of group tp (3)`, `recv of group pp (2)`
 
 
-@dataclass(frozen=True, slots=True)
-class WaitGraph:
+class WaitGraph(msgspec.Struct, frozen=True):
     """Which rank waits for which. `causes` wait for no rank; `cycles` name each rank once, in order."""
 
     waits: tuple[Wait, ...]

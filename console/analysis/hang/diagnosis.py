@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ...records import Confidence
 from ...text.format import plural
@@ -32,8 +34,7 @@ MOST_NATIVE = 8
 MOST_LOCALS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class MissingEvidence:
+class MissingEvidence(msgspec.Struct, frozen=True):
     """What a further capture should read to raise the confidence of a verdict."""
 
     more_s: float  # longer sampling, s; 0.0 where it would change nothing
@@ -42,8 +43,7 @@ class MissingEvidence:
     is_stuck: bool  # the job is stalled, so pausing a process for native frames costs nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     """A verdict, what evidence is missing, and the view of the job that it is based on."""
 
     verdict: Verdict

@@ -10,6 +10,8 @@ from functools import cached_property
 from statistics import median_low
 from typing import Final
 
+import msgspec
+
 from ...records import Rank
 from ..jobs import MissingRank
 from ..stacks.frame_models import FrameClass
@@ -172,8 +174,7 @@ def job_view_of(evidence: Evidence) -> JobView:
     return JobView(evidence, tuple(states), {rank: tuple(members) for rank, members in sorted(workers.items())})
 
 
-@dataclass(frozen=True, slots=True)
-class WaitGroup:
+class WaitGroup(msgspec.Struct, frozen=True):
     """Ranks that wait in one operation at one place in the job's code."""
 
     cls: FrameClass

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import comb
 from typing import Final
+
+import msgspec
 
 from ..stacks.frame_models import FrameClass
 from .job_view import HELD, WAITING, JobView
@@ -31,8 +32,7 @@ LEAD: Final = 0.4
 CHANCE: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Stillness:
+class Stillness(msgspec.Struct, frozen=True):
     """The progress of a job over its samples."""
 
     is_stuck: bool  # waiting ranks waited for at least `min_frozen_s`, and one of them slept throughout
@@ -103,8 +103,7 @@ def _slept_s(state: RankState) -> float:
     return state.place_s if state.cls in _ONCE else state.frozen_s
 
 
-@dataclass(frozen=True, slots=True)
-class Straggler:
+class Straggler(msgspec.Struct, frozen=True):
     """One rank that the others wait for in most steps."""
 
     state: RankState

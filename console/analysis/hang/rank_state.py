@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from ...records import Local, Stack, StackFrame, StackStatus
 from ..stacks.frame_models import FrameClass
@@ -34,8 +36,7 @@ SLACK_S: Final = 2.5
 _PEER_NAMES: Final = ("src", "dst", "peer")
 
 
-@dataclass(frozen=True, slots=True)
-class StackSample:
+class StackSample(msgspec.Struct, frozen=True):
     """One sample of one process. Without a readable stack `threads` holds one record with the reason."""
 
     at_s: float  # CLOCK_REALTIME of the node
@@ -92,16 +93,14 @@ def _recent(samples: list[StackSample]) -> list[StackSample]:
     return [sample for sample in samples if samples[-1].at_s - sample.at_s <= HORIZON_S]
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True):
     """The other side of a point-to-point call."""
 
     direction: Literal["send", "receive"]
     rank: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class RankState:
+class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One process: what it does, where, and for how long. Durations are 0.0 for one sample. Compared by identity."""
 
     key: ProcessKey

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ..stacks.frame_models import FrameClass
 from . import wording
@@ -30,8 +31,7 @@ _SENT_BY_LAUNCHERS: Final = frozenset({-signal.SIGTERM, -signal.SIGKILL, -signal
 _CRASHES: Final = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
 
 
-@dataclass(frozen=True, slots=True)
-class RuleResult:
+class RuleResult(msgspec.Struct, frozen=True):
     """The result of one rule. Without `ranks` no culprit is named; `kind` is then `external` or `none`."""
 
     kind: Kind

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -21,16 +20,14 @@ Kind = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Still:
+class Still(msgspec.Struct, frozen=True):
     """Between captures: the process has neither run nor woken up for `for_s` seconds."""
 
     until_s: float  # CLOCK_REALTIME of the node at the last of those samples
     for_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
+class Absence(msgspec.Struct, frozen=True):
     """Ranks that have not entered a collective that others of their group wait in."""
 
     group: str  # name or description of the process group
@@ -40,8 +37,7 @@ class Absence:
     entered: tuple[int, ...]  # ranks that wait in it
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(msgspec.Struct, frozen=True):
     """Ranks of one group that do different things at the same sequence number."""
 
     group: str
@@ -49,8 +45,7 @@ class Mismatch:
     sides: tuple[tuple[str, tuple[int, ...]], ...]  # (what: the operation, or its shape or type; global ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveEvidence:
+class CollectiveEvidence(msgspec.Struct, frozen=True):
     """The evidence of one source that counts collectives (Flight Recorder, NCCL RAS, NCCL logs) on a job.
 
     `absences` are ordered by dependence of the groups where known: the first is the cause of the others. `complete` are
@@ -63,8 +58,7 @@ class CollectiveEvidence:
     mismatches: tuple[Mismatch, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """All data on one job, at its newest attempt."""
 
     job: JobRanks

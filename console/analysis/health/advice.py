@@ -6,8 +6,9 @@ A hint is not a finding: it names no culprit, and it may be intended.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from ...records import Gpu, GpuInfo
 
@@ -42,8 +43,7 @@ _COUNTERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(msgspec.Struct, frozen=True):
     """One suggestion, and the counter with its value that made it."""
 
     severity: Literal["info", "warning"]

@@ -7,8 +7,9 @@ window, busy since, port ever up).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from ... import records
 from ...text.format import number
@@ -27,16 +28,14 @@ BUCKETS: Final = 6
 MOST_NAMES: Final = 256
 
 
-@dataclass(slots=True)
-class Xid:
+class Xid(msgspec.Struct):
     """One XID of one GPU: last event and count."""
 
     event: records.GpuEvent
     count: int = 1
 
 
-@dataclass(slots=True)
-class GpuHealth:
+class GpuHealth(msgspec.Struct):
     """One GPU or MIG device. Sums of `window`, in seconds of the node's clock:
 
     `seen`, of these `busy`, of these `held.REASON`; `power` and `clock`: W and MHz × busy seconds, known for `powered`
@@ -51,10 +50,10 @@ class GpuHealth:
     gpu: records.Gpu | None = None
     at_s: float | None = None  # of the last sample, on the node's clock
     busy_since_s: float | None = None  # start of the current run of busy samples
-    links: dict[int, records.GpuLink] = field(default_factory=dict)
-    links_up: set[int] = field(default_factory=set)  # that were up at some time
-    processes: dict[int, records.GpuProcess] = field(default_factory=dict)
-    xids: dict[int, Xid] = field(default_factory=dict)
+    links: dict[int, records.GpuLink] = msgspec.field(default_factory=dict)
+    links_up: set[int] = msgspec.field(default_factory=set)  # that were up at some time
+    processes: dict[int, records.GpuProcess] = msgspec.field(default_factory=dict)
+    xids: dict[int, Xid] = msgspec.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -78,8 +77,7 @@ class GpuHealth:
         }
 
 
-@dataclass(slots=True)
-class NicHealth:
+class NicHealth(msgspec.Struct):
     """One port. The window's sums: `grown.COUNTER`."""
 
     nic: records.Nic
@@ -93,8 +91,7 @@ class NicHealth:
         return f"{self.nic.node}:{self.nic.device}{port}"
 
 
-@dataclass(slots=True)
-class ClockHealth:
+class ClockHealth(msgspec.Struct):
     """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which is never set and stops during suspend."""
 
     agent: str
@@ -116,18 +113,21 @@ class ClockHealth:
         self.mono, self.ahead_ns, self.suspect_ns = tick.mono, ahead_ns, None
 
 
-@dataclass(slots=True)
-class NodeHealth:
+class NodeHealth(msgspec.Struct):
     """One node, with everything on it."""
 
     name: str
     node: records.Node | None = None
     state: records.NodeState | None = None
-    gpus: dict[str, GpuHealth] = field(default_factory=dict)
-    nics: dict[tuple[str, int], NicHealth] = field(default_factory=dict)
-    unopened: dict[int, records.GpuEvent] = field(default_factory=dict)  # GPUs that the driver lists but cannot open
-    xids_elsewhere: dict[tuple[str, int], Xid] = field(default_factory=dict)  # at PCI addresses without a known GPU
-    nccl: dict[tuple[int, int], str] = field(default_factory=dict)  # of the ranks, by (pid, start_ticks)
+    gpus: dict[str, GpuHealth] = msgspec.field(default_factory=dict)
+    nics: dict[tuple[str, int], NicHealth] = msgspec.field(default_factory=dict)
+    unopened: dict[int, records.GpuEvent] = msgspec.field(
+        default_factory=dict
+    )  # GPUs that the driver lists but cannot open
+    xids_elsewhere: dict[tuple[str, int], Xid] = msgspec.field(
+        default_factory=dict
+    )  # at PCI addresses without a known GPU
+    nccl: dict[tuple[int, int], str] = msgspec.field(default_factory=dict)  # of the ranks, by (pid, start_ticks)
     clock: ClockHealth | None = None
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
+
+import msgspec
 
 from ..clock.model import ClusterInstant
 from ..collectives.align import ProcessGroup
@@ -15,8 +16,7 @@ from .sync_points import Arrival, RankKey, StepProgress, SyncPoint
 STEPS_APART: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(msgspec.Struct, frozen=True):
     """A rank left a collective before another entered it, beyond both error bounds: a clock is wrong."""
 
     sync_point: SyncPoint
@@ -53,8 +53,7 @@ def _bound(leaver: Arrival, left: ClusterInstant, other: Arrival) -> int:
     return 0 if leaver.node == other.node else left.bound_ns + other.instant.bound_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Desync:
+class Desync(msgspec.Struct, frozen=True):
     """Ranks that lag behind the others by steps, or by collectives of a group."""
 
     job: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+import msgspec
 
 from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
@@ -23,8 +24,7 @@ _EVIDENCE: Final = {
 MOST_NAMED: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class RankGpu:
+class RankGpu(msgspec.Struct, frozen=True):
     """Latest figures of a rank's GPU; None is unknown."""
 
     name: str  # node019:gpu4
@@ -32,8 +32,7 @@ class RankGpu:
     power_w: float | None
 
 
-@dataclass(frozen=True)
-class SkewSnapshot:
+class SkewSnapshot(msgspec.Struct, frozen=True):
     """Lateness of all jobs in a store. `steps_by` names the source of the steps; None without steps."""
 
     collectives: tuple[JobSkew, ...]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, lgamma, log
 from statistics import median
 from typing import Final
+
+import msgspec
 
 from .sync_points import Arrival, RankKey, SyncPoint
 
@@ -19,8 +20,7 @@ CHANCE: Final = 0.01
 BINS_NS: Final = tuple(int(scale * step) for scale in (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9) for step in (1, 2, 5))
 
 
-@dataclass(frozen=True, slots=True)
-class RankLateness:
+class RankLateness(msgspec.Struct, frozen=True):
     """One rank at one sync point: ns after the first and after the median arrival, ± `bound_ns`."""
 
     rank: int
@@ -31,8 +31,7 @@ class RankLateness:
     waited_ns: int  # until the last arrival
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
+class Lateness(msgspec.Struct, frozen=True):
     """The last ranks at one sync point and the wait time they caused.
 
     `last`: ranks that arrived after all others by more than the clock error, several if these are indistinguishable
@@ -116,8 +115,7 @@ def _is_gap(before: list[Arrival], after: list[Arrival]) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RankSkew:
+class RankSkew(msgspec.Struct, frozen=True):
     """Lateness of one rank over all complete sync points, ns after the first arrival.
 
     `share_last`: share of resolved sync points; `chance`: p-value of being last this often.
@@ -154,8 +152,7 @@ class RankSkew:
         return self.median_ns > self.bound_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """Aggregate over the ranks of one node or process group."""
 
     name: str
@@ -164,8 +161,7 @@ class Share:
     caused_gpu_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class JobSkew:
+class JobSkew(msgspec.Struct, frozen=True):
     """All sync points of one job attempt."""
 
     job: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from ...records import Collective, PgStatus, Stack
 from ..clock.model import ClusterInstant, CommonClock
@@ -25,8 +26,7 @@ _Key = tuple[str, int, str, str, int]
 _JobKey = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """Arrival of one rank at a sync point, on the common clock.
 
     At a collective: when the CPU enqueued the operation (pending GPU work is not included). `left` is when the rank
@@ -40,8 +40,7 @@ class Arrival:
     stamp: int = 0  # node clock, ns
 
 
-@dataclass(frozen=True, slots=True)
-class SyncPoint:
+class SyncPoint(msgspec.Struct, frozen=True):
     """One collective, step or capture of one job; `is_whole`: all participating ranks have arrivals."""
 
     kind: SyncPointKind
@@ -62,17 +61,16 @@ class SyncPoint:
         return f"{self.name} #{self.number}{of}" if self.kind == "collective" else f"{self.name} {self.number}"
 
 
-@dataclass
-class _Members:
+class _Members(msgspec.Struct):
     """Members of the process groups.
 
     Some sources list the members. With others only ranks with entries are known, and unread ranks may be members, too.
     """
 
     world_sizes: Mapping[_JobKey, int]
-    listed: dict[_Group, set[int]] = field(default_factory=lambda: defaultdict(set))
-    seen: dict[_Group, set[int]] = field(default_factory=lambda: defaultdict(set))
-    read_ranks: dict[_JobKey, set[int]] = field(default_factory=lambda: defaultdict(set))
+    listed: dict[_Group, set[int]] = msgspec.field(default_factory=lambda: defaultdict(set))
+    seen: dict[_Group, set[int]] = msgspec.field(default_factory=lambda: defaultdict(set))
+    read_ranks: dict[_JobKey, set[int]] = msgspec.field(default_factory=lambda: defaultdict(set))
 
     def add(self, record: PgStatus | Collective) -> None:
         if record.rank is None or record.source not in _SOURCES:
@@ -225,8 +223,7 @@ def capture_sync_points(stacks: Iterable[Stack], clock: CommonClock) -> list[Syn
 StepReading = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class StepProgress:
+class StepProgress(msgspec.Struct, frozen=True):
     """Step readings of one rank, its last step, and the steps gained since the previous reading."""
 
     node: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, get_args
+
+import msgspec
 
 from ...records import Stack, StackStatus
 from ...text.secrets import value_without_secrets
@@ -27,8 +28,7 @@ JobKey = tuple[str, int]
 _Process = tuple[str, int, int]  # node, pid, start_ticks
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """Folding options."""
 
     threads: Threads = "main"
@@ -39,8 +39,7 @@ class Shape:
 PLAIN: Final = Shape()
 
 
-@dataclass(frozen=True, slots=True)
-class StackStep:
+class StackStep(msgspec.Struct, frozen=True):
     """One call on the path of a group."""
 
     function: str
@@ -49,8 +48,7 @@ class StackStep:
     values: Values = ()  # its variables, if grouped by them
 
 
-@dataclass(frozen=True, slots=True)
-class StackGroup:
+class StackGroup(msgspec.Struct, frozen=True):
     """Equivalence class of processes with the same call path and activity."""
 
     role: str
@@ -66,18 +64,16 @@ class StackGroup:
     try_: str
 
 
-@dataclass(slots=True)
-class StackBranch:
+class StackBranch(msgspec.Struct):
     """A call in the tree and the ranks below it; `cls` is that of the group that ends here."""
 
     step: StackStep
     cls: FrameClass | None
     ranks: tuple[int, ...]
-    branches: list[StackBranch] = field(default_factory=list)
+    branches: list[StackBranch] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(msgspec.Struct, frozen=True):
     """One job in one capture, at the last readable sample of each process."""
 
     job: str
@@ -143,15 +139,14 @@ class _Key(NamedTuple):
     try_: str
 
 
-@dataclass(slots=True)
-class _Gathered:
+class _Gathered(msgspec.Struct):
     """Accumulated members of a group."""
 
-    ranks: set[int] = field(default_factory=set)
-    processes: set[_Process] = field(default_factory=set)
-    nodes: set[str] = field(default_factory=set)
-    unchanged: set[int] = field(default_factory=set)
-    traces: dict[int, CallPath] = field(default_factory=dict)  # by identity: few, however many ranks
+    ranks: set[int] = msgspec.field(default_factory=set)
+    processes: set[_Process] = msgspec.field(default_factory=set)
+    nodes: set[str] = msgspec.field(default_factory=set)
+    unchanged: set[int] = msgspec.field(default_factory=set)
+    traces: dict[int, CallPath] = msgspec.field(default_factory=dict)  # by identity: few, however many ranks
 
 
 def _reads(stacks: Iterable[Stack]) -> dict[_Process, dict[int, list[Stack]]]:

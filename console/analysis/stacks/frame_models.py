@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
+
+import msgspec
 
 FrameClass = Literal[
     "collective", "p2p", "store_wait", "group_setup", "teardown", "dataloader", "checkpoint_io", "file_io",
@@ -13,8 +14,7 @@ FrameClass = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(msgspec.Struct, frozen=True):
     """Maps calls to a class: `file` is searched in the file's path, `function` must match the whole bare name.
 
     The match nearest to the leaf wins; `weak` models apply only without another match. With `waits` the class holds

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ...text.format import port_speed
 from ...text.nodeset_fold import fold, fold_numbers, natural
@@ -19,8 +21,7 @@ from .node import Device, NodeTopology
 Aspect = Literal["devices", "relation", "numa", "pcie", "driver", "vbios", "limit", "mode", "nic"]
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """One difference: `subject` is `value` on `nodes`, and `usual` on the nodes they are compared with."""
 
     nodes: tuple[str, ...]
@@ -44,8 +45,7 @@ class Difference:
         return f"{self.subject} {self.value}, {self.than} {self.usual}"
 
 
-@dataclass(frozen=True)
-class NodeClass:
+class NodeClass(msgspec.Struct, frozen=True):
     """Nodes with identical topology, its `differences` from the nearest class, and `odd` traits of single nodes."""
 
     name: str

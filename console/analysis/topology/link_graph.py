@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Self
+
+import msgspec
 
 from ...records import Link, Nic
 from ...records.metrics import PCIE_LANE_BYTES_S
@@ -21,8 +22,7 @@ class Vertex(NamedTuple):
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class LinkEdge:
+class LinkEdge(msgspec.Struct, frozen=True):
     """One link. `width` in bytes/s: inf within a switch or CPU, None if unknown."""
 
     type: str
@@ -117,8 +117,7 @@ Source = Literal["driver", "nominal", "port"]
 NVLINK_BYTES_S: Final[dict[int, float]] = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
 
 
-@dataclass(frozen=True, slots=True)
-class Bandwidth:
+class Bandwidth(msgspec.Struct, frozen=True):
     """Bytes/s in one direction; `text` is the composition (`18 × 26.6 GB/s`, `PCIe 5 x16`)."""
 
     bytes_s: float

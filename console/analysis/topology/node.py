@@ -12,6 +12,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Final
 
+import msgspec
+
 from ...records import End, GpuInfo, Link, Nic
 from ...text.nodeset_fold import natural
 from .link_graph import Bandwidth, LinkEdge, LinkGraph, Vertex, of_nvlinks, of_port, own_link, uplink
@@ -24,8 +26,7 @@ NVSWITCH: Final = "NVSwitch"
 UP_STATES: Final = ("active", "up")
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """A GPU or NIC; `label` is its name in the matrix: GPU0, NIC1."""
 
     vertex: Vertex
@@ -54,8 +55,7 @@ class Device:
         return width if width is not None else self.info.pcie_width if self.info else None
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyFacts:
+class TopologyFacts(msgspec.Struct, frozen=True):
     """Topology records of one node; MIG devices are ignored."""
 
     node: str

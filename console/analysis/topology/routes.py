@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+import msgspec
 
 from .link_graph import LinkGraph, Vertex
 from .node import Device, NodeTopology, fabric_of
@@ -17,8 +18,7 @@ ENDS: Final = frozenset(("gpu", "nic"))
 OUTSIDE: Final = frozenset(("network", "fabric"))
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """One path; `bytes_s` is its bottleneck in one direction, None if no link is known.
 
     `is_bound`: a link has an unknown bandwidth, so `bytes_s` is an upper bound.
@@ -35,8 +35,7 @@ class Route:
         return len(self.stops) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """Whether two GPUs can access each other's memory; None if unknown."""
 
     allowed: bool | None

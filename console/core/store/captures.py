@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -19,21 +18,20 @@ STACKS: Final = SPECS[Stack].kept_total or 0
 FLIGHT: Final = SPECS[Collective].kept_total or 0
 
 
-@dataclass(slots=True)
-class CaptureNow:
+class CaptureNow(msgspec.Struct):
     """Everything received of one capture. `stacks` have their frames, also those that were sent only once."""
 
     id: str
     started_rx: int  # console time of its first record, ns
     ended_rx: int  # console time of its newest record, ns
-    stacks: list[Stack] = field(default_factory=list)
-    collectives: list[Collective] = field(default_factory=list)
-    groups: list[PgStatus] = field(default_factory=list)
-    ranks: set[tuple[str, int]] = field(default_factory=set)  # (node, pid) of those that something has come of
+    stacks: list[Stack] = msgspec.field(default_factory=list)
+    collectives: list[Collective] = msgspec.field(default_factory=list)
+    groups: list[PgStatus] = msgspec.field(default_factory=list)
+    ranks: set[tuple[str, int]] = msgspec.field(default_factory=set)  # (node, pid) of those that something has come of
     lost: int = 0  # stacks whose frames never came: the record that had them is in a gap
     dropped: int = 0  # records beyond `STACKS` and `FLIGHT`
-    paths: dict[tuple[str, int], tuple[StackFrame, ...]] = field(default_factory=dict)  # by (agent, path)
-    frames: dict[tuple[StackFrame, ...], tuple[StackFrame, ...]] = field(
+    paths: dict[tuple[str, int], tuple[StackFrame, ...]] = msgspec.field(default_factory=dict)  # by (agent, path)
+    frames: dict[tuple[StackFrame, ...], tuple[StackFrame, ...]] = msgspec.field(
         default_factory=dict
     )  # nodes share those that are equal
 

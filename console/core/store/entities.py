@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from ...records import AgentCost, Failure, Gpu, GpuDigest, GpuInfo, Host, Node, NodeState, Rank, RankStat, Stack
 from ...records.kinds import SPECS, is_gone
@@ -26,8 +27,7 @@ NicKey = tuple[str, str, int]
 LinkKey = tuple[str, str, str, str, str, str]
 
 
-@dataclass(slots=True)
-class NodeNow:
+class NodeNow(msgspec.Struct):
     """Newest records of one node."""
 
     name: str
@@ -39,8 +39,7 @@ class NodeNow:
     last_rx: int = 0  # console time of its last record, ns; 0: none
 
 
-@dataclass(slots=True)
-class GpuNow:
+class GpuNow(msgspec.Struct):
     """Newest records of one GPU."""
 
     info: GpuInfo | None = None
@@ -48,8 +47,7 @@ class GpuNow:
     digest: GpuDigest | None = None  # of the last second, if it was sampled several times
 
 
-@dataclass(slots=True)
-class RankNow:
+class RankNow(msgspec.Struct):
     """A process that is or was a rank."""
 
     rank: Rank

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ...records import Record
 from ...records.metrics import HISTORY
@@ -19,8 +20,7 @@ DRIFT: Final = 1e-4
 MOST_OF_NODE: Final = 1_024
 
 
-@dataclass(slots=True)
-class _Anchor:
+class _Anchor(msgspec.Struct):
     """Offset of console time from a node's MONOTONIC_RAW.
 
     The smallest difference so far (the fastest record), relaxed slowly because clocks drift.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from ...records import RankStat
 
@@ -29,8 +30,7 @@ class StepSeen(NamedTuple):
     mono: int
 
 
-@dataclass(frozen=True, slots=True)
-class RankSteps:
+class RankSteps(msgspec.Struct, frozen=True):
     """One rank: where it is, since the last reading, and the steps before that, oldest first."""
 
     node: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
 
 from ... import records
 from ...records.kinds import EVENTS, SPECS, identity, is_event, is_gone
@@ -32,11 +33,12 @@ CLEARED_FINDINGS: Final = SPECS[records.Finding].kept_total or 0
 UNKNOWN_KINDS: Final = 100
 
 
-@dataclass
-class Counts:
+class Counts(msgspec.Struct):
     """Records that could not be folded."""
 
-    unknown_kinds: dict[str, int] = field(default_factory=dict)  # "…" holds those beyond the first `UNKNOWN_KINDS`
+    unknown_kinds: dict[str, int] = msgspec.field(
+        default_factory=dict
+    )  # "…" holds those beyond the first `UNKNOWN_KINDS`
 
     def unknown(self, kind: str) -> None:
         """Count a record of an unknown kind."""

@@ -6,7 +6,6 @@ import asyncio
 import random
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -92,8 +91,7 @@ class ProbePort(msgspec.Struct, frozen=True):
     stamps: str
 
 
-@dataclass(frozen=True)
-class ProbePace:
+class ProbePace(msgspec.Struct, frozen=True):
     """Interval and duration of probe triples."""
 
     cadence_us: int

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -34,8 +33,7 @@ _SLEW: Final = 2000
 _KEPT_EXCHANGES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class SshPingPair:
+class SshPingPair(msgspec.Struct, frozen=True):
     """An exchange between the two ends of an edge, made of two pings; all on the source's clock but t2."""
 
     t1: int
@@ -56,13 +54,12 @@ def combine(source: Ping, target: Ping) -> SshPingPair:
     return SshPingPair(source.mono, t2, t2 - (target.mono - source.mono) + latest)
 
 
-@dataclass
-class _EdgeBins:
+class _EdgeBins(msgspec.Struct):
     """The exchanges of one edge since it was last published."""
 
     base: int
     base_real: int
-    exchanges: list[SshPingPair] = field(default_factory=list)
+    exchanges: list[SshPingPair] = msgspec.field(default_factory=list)
     lost: int = 0
 
     def to_record(self, edge: Edge, bin_ms: int, cadence_us: int) -> ClockBins:

@@ -12,10 +12,11 @@ import re
 import shlex
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ...config.model import NodeConfig
 from ..wire import PROTOCOL
@@ -47,8 +48,7 @@ _TYPE_IMPORTS = re.compile(
 _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 
 
-@dataclass(frozen=True)
-class Payload:
+class Payload(msgspec.Struct, frozen=True):
     """`preamble` goes to STAGE0's standard input: a header line and the payload."""
 
     digest: str  # SHA-256 of the payload: the version of the agent

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
@@ -23,8 +22,7 @@ from .slice import SessionSlice
 _LAST_COLUMNS: Final = ("agent", "seq", "mono", "rx")
 
 
-@dataclass(frozen=True)
-class SessionFormat:
+class SessionFormat(msgspec.Struct, frozen=True):
     """One export format of a session; the module of its writer is imported when it is used."""
 
     name: str

@@ -8,7 +8,6 @@ NVLink traffic of all links in both directions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final
 
@@ -22,8 +21,7 @@ _SECOND: Final = 1_000_000_000
 _LATE_S: Final = 5
 
 
-@dataclass
-class _Average:
+class _Average(msgspec.Struct):
     count: int = 0
     sum: float = 0.0
     max: float | None = None
@@ -38,11 +36,10 @@ class _Average:
         return round(self.sum / self.count, 3) if self.count else None
 
 
-@dataclass
-class _Device:
-    util: _Average = field(default_factory=_Average)
-    memory: _Average = field(default_factory=_Average)
-    bandwidth: _Average = field(default_factory=_Average)
+class _Device(msgspec.Struct):
+    util: _Average = msgspec.field(default_factory=_Average)
+    memory: _Average = msgspec.field(default_factory=_Average)
+    bandwidth: _Average = msgspec.field(default_factory=_Average)
 
 
 def write(source: SessionSlice, out: BinaryIO) -> None:

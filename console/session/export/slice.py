@@ -10,13 +10,14 @@ from __future__ import annotations
 import heapq
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ... import __version__
 from ...core.bus import Published
@@ -35,14 +36,13 @@ from ..store_snapshot import EntityHistory, all_records, current_records, metric
 _STATE: Final = names_where(lambda spec: spec.is_resumed and spec.category == "state")
 
 
-@dataclass(frozen=True)
-class SessionSlice:
+class SessionSlice(msgspec.Struct, frozen=True):
     """Selected records of a session's folder or a record file, in order of arrival."""
 
     path: Path
     choice: RecordFilter = ALL
     nodes: frozenset[str] | None = None  # None: all; the console's own records are always included
-    meta: Meta = field(default_factory=Meta)
+    meta: Meta = msgspec.field(default_factory=Meta)
 
     @property
     def name(self) -> str:
@@ -124,16 +124,14 @@ _NOTE: Final = (
 _SAMPLED: Final = (AgentCost, Host, Gpu, Nic, RankStat)
 
 
-@dataclass(frozen=True)
-class _ClockOffsets:
+class _ClockOffsets(msgspec.Struct, frozen=True):
     """Offsets of two clocks to a node's MONOTONIC_RAW, ns, at its newest record."""
 
     t: int = 0  # the node's CLOCK_REALTIME
     rx: int = 0  # the console's CLOCK_REALTIME
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveSnapshot(SessionSlice):
+class LiveSnapshot(SessionSlice, frozen=True, kw_only=True):
     """The records of a store at one instant: copied in the event loop, read in any thread."""
 
     held: tuple[Published, ...] = ()  # in order of arrival

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -23,8 +22,7 @@ from ..format.layout import SessionError
 from .slice import SessionSlice
 
 
-@dataclass(frozen=True)
-class StackFormat:
+class StackFormat(msgspec.Struct, frozen=True):
     """One export format. `write` takes captures; of each job the newest capture with all its ranks is exported."""
 
     name: str  # of --format

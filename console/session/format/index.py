@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -62,13 +61,12 @@ class IndexFile(msgspec.Struct):
     segments: dict[str, IndexedSegment] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class IndexedSession:
+class IndexedSession(msgspec.Struct, frozen=True):
     """A session and the part of it that its index covers; reads through the index where it can."""
 
     session: Session
     folder: Path  # of the index
-    segments: Mapping[str, IndexedSegment] = field(default_factory=dict)
+    segments: Mapping[str, IndexedSegment] = msgspec.field(default_factory=dict)
 
     def changes(self, to_rx: int, on_damage: OnDamage) -> Iterator[Published]:
         """Yield the state changes before an instant; of those replaced within a block only the last. Raises OSError."""

@@ -21,7 +21,6 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self
 
@@ -105,8 +104,7 @@ class Meta(msgspec.Struct, kw_only=True):
         return {name for part in self.parts for name in (part.console, part.was)}
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """The folder of one session."""
 
     path: Path

@@ -6,7 +6,6 @@ Segments may be deleted after compaction; `pieces` lists what a session consists
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +39,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     damaged_bytes: int = 0  # of segments, unreadable when compacted
 
 
-@dataclass(frozen=True)
-class CompactedRange:
+class CompactedRange(msgspec.Struct, frozen=True):
     """The Parquet files of one compaction step, of whose segments some or all are deleted."""
 
     first: int  # numbers of the segments, both included

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ...core.bus import Published
 from ...records import BadRecord, decode
@@ -30,8 +31,7 @@ class Damaged(SessionError):
     """A part of a session is damaged; `lenient` reads the rest."""
 
 
-@dataclass(frozen=True)
-class RecordFilter:
+class RecordFilter(msgspec.Struct, frozen=True):
     """Selects records by kind and arrival. Frames without a match are not decompressed."""
 
     kinds: Collection[str] | None = None

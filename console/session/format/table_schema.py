@@ -13,7 +13,6 @@ import re
 import sys
 import tokenize
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -35,8 +34,7 @@ _UNKNOWN_TYPES: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TableColumn:
+class TableColumn(msgspec.Struct, frozen=True):
     """One column: its SQL type, the type `from_json` parses it as, and an SQL expression of its JSON value."""
 
     name: str
@@ -252,8 +250,7 @@ INSTANTS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """One field: its JSON name, its unit ("" without one), and the comment of its definition."""
 
     field: str

@@ -7,11 +7,11 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from ... import __version__
@@ -36,8 +36,7 @@ OTHER_KINDS: Final = "…"
 # -- counts ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RecordCounts:
+class RecordCounts(msgspec.Struct, frozen=True):
     """Counts of a batch of records: per kind, per agent its last record, and the range of arrival in ns."""
 
     kinds: dict[str, int]

@@ -11,7 +11,6 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -46,8 +45,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     kinds: dict[str, int]  # kind → records
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """A frame in a file: its label, and its position in bytes."""
 
     label: Label
@@ -60,8 +58,7 @@ class Frame:
         return self.start + self.label.bytes
 
 
-@dataclass(frozen=True)
-class Damage:
+class Damage(msgspec.Struct, frozen=True):
     """Bytes of a file that do not form a frame. `torn`: the end of the file, cut off while it was written."""
 
     path: Path

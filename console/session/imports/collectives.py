@@ -10,7 +10,6 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -32,8 +31,7 @@ Fact = Collective | PgStatus
 T = TypeVar("T", Collective, PgStatus)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A part of a file that could not be imported."""
 
     path: str
@@ -43,13 +41,12 @@ class Problem:
         return f"{self.path}: {self.text}"
 
 
-@dataclass(slots=True)
-class ImportedCollectives:
+class ImportedCollectives(msgspec.Struct):
     """Imported records, problems, and the files in a known format (`read`)."""
 
-    records: list[Fact] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    read: list[Path] = field(default_factory=list)
+    records: list[Fact] = msgspec.field(default_factory=list)
+    problems: list[Problem] = msgspec.field(default_factory=list)
+    read: list[Path] = msgspec.field(default_factory=list)
 
 
 def import_folder(folder: Path, job: str | None = None) -> ImportedCollectives:

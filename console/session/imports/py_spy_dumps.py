@@ -10,9 +10,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from ...records import ConsoleRecord, NodeState, Rank, Record, Stack, StackFrame
 from ...text.format import size
@@ -37,16 +38,14 @@ class NoDumps(Exception):
     """No dump in the folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedDumps:
+class ImportedDumps(msgspec.Struct, frozen=True):
     """The records of a folder, and the files that are not dumps, each with the reason."""
 
     records: tuple[Record, ...]
     refused: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Thread:
+class _Thread(msgspec.Struct, frozen=True):
     name: str | None
     os_thread_id: int | None
     active: bool
@@ -54,8 +53,7 @@ class _Thread:
     frames: tuple[StackFrame, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Dump:
+class _Dump(msgspec.Struct, frozen=True):
     """One process at one instant."""
 
     pid: int

@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from ...core.bus import Published
 from ...records import Mark
@@ -22,8 +23,7 @@ from ..record.recording import request_mark
 Status = Literal["recording", "crashed", "closed", "torn", "unreadable"]
 
 
-@dataclass(frozen=True)
-class SessionEntry:
+class SessionEntry(msgspec.Struct, frozen=True):
     """One session of a list."""
 
     session: Session

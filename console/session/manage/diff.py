@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -97,13 +96,12 @@ def folded(changed: Iterable[Changed]) -> list[Alike]:
     return [Alike(tuple(nodes), what, a, b) for (what, a, b), nodes in alike.items()]
 
 
-@dataclass
-class Sampled:
+class Sampled(msgspec.Struct):
     """Reservoir of a metric's samples (Vitter's algorithm R), with a fixed seed."""
 
     seen: int = 0
-    kept: list[float] = field(default_factory=list)
-    chance: random.Random = field(default_factory=lambda: random.Random(1))
+    kept: list[float] = msgspec.field(default_factory=list)
+    chance: random.Random = msgspec.field(default_factory=lambda: random.Random(1))
 
     def add(self, value: float) -> None:
         """Add a sample."""
@@ -123,14 +121,13 @@ class Sampled:
         return Spread(self.seen, median, p95, p99, ordered[last])
 
 
-@dataclass
-class Seen:
+class Seen(msgspec.Struct):
     """Facts, metrics and findings of one session."""
 
-    facts: dict[str, dict[str, str]] = field(default_factory=dict)  # node → what → value
-    figures: dict[str, Sampled] = field(default_factory=dict)
-    findings: set[str] = field(default_factory=set)
-    _links: dict[str, dict[tuple[object, ...], str]] = field(default_factory=dict)
+    facts: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)  # node → what → value
+    figures: dict[str, Sampled] = msgspec.field(default_factory=dict)
+    findings: set[str] = msgspec.field(default_factory=set)
+    _links: dict[str, dict[tuple[object, ...], str]] = msgspec.field(default_factory=dict)
 
     def add(self, record: Published) -> None:
         """Add a record."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,8 +32,7 @@ class Deleted(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Limits on all closed sessions together; None: no limit."""
 
     max_bytes: int | None = None
@@ -46,8 +44,7 @@ class Limits:
         return cls(config.max_bytes, duration_s(config.max_age) if config.max_age else None)
 
 
-@dataclass(frozen=True)
-class RetainedSession:
+class RetainedSession(msgspec.Struct, frozen=True):
     """The size and end of one session."""
 
     session: Session
@@ -55,8 +52,7 @@ class RetainedSession:
     ended: int | None  # console CLOCK_REALTIME, ns; None while it is recorded, or after a crash: never deleted
 
 
-@dataclass(frozen=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """A session to be deleted, and the reason."""
 
     retained: RetainedSession

@@ -11,12 +11,13 @@ import re
 import threading
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+import msgspec
 import numpy as np
+from msgspec.structs import astuple, fields
 
 from ...records import BadRecord, ClockNode, decode
 from ..format.duckdb_connection import connect, register_lines
@@ -52,8 +53,7 @@ _DESCRIBE: Final = re.compile(r'\s*(?:DESCRIBE|DESC)(?:\s+(?:TABLE\s+)?"?(\w+)"?
 _AS_TEXT: Final = re.compile(r"INTERVAL|TIMESTAMP WITH TIME ZONE|TIMESTAMP_NS")
 
 
-@dataclass(frozen=True)
-class ResultSet:
+class ResultSet(msgspec.Struct, frozen=True):
     """The rows of a query, in memory."""
 
     columns: tuple[ResultColumn, ...]
@@ -260,7 +260,7 @@ def _make_clock_pieces(connection: duckdb.DuckDBPyConnection) -> str:
     rows = [astuple(piece) for piece in pieces(record for record in records if isinstance(record, ClockNode))]
     if not rows:
         return ""
-    kinds: dict[Any, Any] = {"str": object, "int": np.int64, "float": np.float64}
+    kinds: dict[Any, Any] = {str: object, int: np.int64, float: np.float64}
     columns = zip(fields(Piece), zip(*rows, strict=True), strict=True)
     _create(connection, "clock_pieces", {field.name: np.array(values, kinds[field.type]) for field, values in columns})
     return "plain.clock_pieces"

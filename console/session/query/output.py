@@ -8,7 +8,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -34,8 +33,7 @@ _INTEGERS: Final = (
 _encoder: Final = msgspec.json.Encoder(enc_hook=str)
 
 
-@dataclass(frozen=True)
-class ResultColumn:
+class ResultColumn(msgspec.Struct, frozen=True):
     """One column of a query result: its name and SQL type."""
 
     name: str

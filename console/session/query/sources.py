@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -28,8 +27,7 @@ from ..format.table_schema import TABLES
 from ..format.zstd_frames import Damage
 
 
-@dataclass(frozen=True)
-class HistoryRows:
+class HistoryRows(msgspec.Struct, frozen=True):
     """Metric history of one kind: a row per instant and entity at which anything is known."""
 
     heads: Sequence[str]  # JSON per entity: what identifies it
@@ -39,13 +37,14 @@ class HistoryRows:
     metrics: dict[str, NDArray[np.float64]]  # per row; NaN: unknown
 
 
-@dataclass(frozen=True)
-class SourceTables:
+class SourceTables(msgspec.Struct, frozen=True):
     """What there is of each table; one that is not named has no rows."""
 
-    files: dict[str, tuple[Path, ...]] = field(default_factory=dict)
-    lines: dict[str, Sequence[str]] = field(default_factory=dict)  # records, as `table_schema.line_of` formats them
-    history: dict[str, HistoryRows] = field(default_factory=dict)
+    files: dict[str, tuple[Path, ...]] = msgspec.field(default_factory=dict)
+    lines: dict[str, Sequence[str]] = msgspec.field(
+        default_factory=dict
+    )  # records, as `table_schema.line_of` formats them
+    history: dict[str, HistoryRows] = msgspec.field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         """Write records and history into a folder, for `load` in another process. Raises OSError."""

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+import msgspec
 
 from ...analysis.clock.model import CommonClock
 from ...records import ClockNode
 from ..format.table_schema import TABLES
 
 
-@dataclass(frozen=True)
-class ShortView:
+class ShortView(msgspec.Struct, frozen=True):
     """One query with a name. `tables` are those it reads."""
 
     name: str
@@ -153,8 +153,7 @@ BEYOND_NS: Final = 3_600_000_000_000
 _ROUNDING_NS: Final = 3
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """One straight piece of a node's line, from `from_mono` to `to_mono` of its MONOTONIC_RAW, ns.
 
     common = common + (mono - mono0) * (1 + rate); bound = bound_ns + |mono - mono0| * growth.

@@ -10,10 +10,10 @@ import platform
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from ... import __version__
@@ -35,8 +35,7 @@ _MAX_BATCHES: Final = 64
 RETENTION_S: Final = 60.0
 
 
-@dataclass
-class _Opened:
+class _Opened(msgspec.Struct):
     """A session about to be recorded, its lock held; `crashed` if it is resumed after a crash."""
 
     session: Session

@@ -9,7 +9,6 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -43,15 +42,14 @@ Progress = Callable[[int, int], None]
 _RESUMED: Final = names_where(lambda spec: spec.is_resumed)
 
 
-@dataclass
-class RecoveryReport:
+class RecoveryReport(msgspec.Struct):
     """The result of recovering or verifying a session."""
 
     records: int = 0
     frames: int = 0
     cut_bytes: int = 0  # of a torn end
-    damages: list[Damage] = field(default_factory=list)  # within files; not repairable
-    unknown: list[str] = field(default_factory=list)  # lines that do not parse as records: of other versions
+    damages: list[Damage] = msgspec.field(default_factory=list)  # within files; not repairable
+    unknown: list[str] = msgspec.field(default_factory=list)  # lines that do not parse as records: of other versions
     missing: int = 0  # records counted in session.json that no file has
 
     @property

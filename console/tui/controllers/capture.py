@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ...analysis.stacks.fold import Shape
 from ...core.control import CaptureRequest, CaptureResult, Control, new_capture
@@ -33,8 +34,7 @@ MOST_SAMPLES = 100
 _CAPTURE_VIEWS = ("hang", "skew")
 
 
-@dataclass(frozen=True)
-class CaptureProgress:
+class CaptureProgress(msgspec.Struct, frozen=True):
     """Progress of the running capture; `ranks` is None while their number is unknown."""
 
     verb: str

@@ -16,10 +16,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 from rich.console import Console
 from textual.app import App
 
@@ -98,8 +98,7 @@ TOOL_TIMEOUT_S: Final = 3.0
 ClipboardTarget = Literal["osc52", "native", "both"]
 
 
-@dataclass(frozen=True)
-class ClipboardTool:
+class ClipboardTool(msgspec.Struct, frozen=True):
     """A program that copies its input to this machine's clipboard; needs the environment variable `needs`."""
 
     argv: tuple[str, ...]
@@ -150,8 +149,7 @@ def run_tool(tool: ClipboardTool, text: str, timeout_s: float = TOOL_TIMEOUT_S) 
         return f"{name}: {words[0] if words else f'exit code {done.returncode}'}"
 
 
-@dataclass(frozen=True)
-class CopyPlan:
+class CopyPlan(msgspec.Struct, frozen=True):
     """How a text is copied; `refused` is the reason if it is not."""
 
     osc52: bool

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from textual.app import App
 from textual.content import Content
 from textual.widget import Widget
@@ -74,11 +74,12 @@ class Confirm(Dialog[bool]):
         self.dismiss(False)
 
 
-@dataclass(eq=False)
-class _Request:
+class _Request(msgspec.Struct, eq=False):
     login: str
     prompt: str
-    answer: asyncio.Future[str | None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    answer: asyncio.Future[str | None] = msgspec.field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
 
 class LoginPrompts:

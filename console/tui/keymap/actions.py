@@ -7,15 +7,14 @@ users' keymaps and the tests name them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 from textual.binding import Binding, BindingType
 from textual.types import IgnoreReturnCallbackType
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """A bindable action. `call` is Textual's `namespace.action`; without `keys` it is only in the palette."""
 
     id: str

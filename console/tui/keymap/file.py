@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import platformdirs
 from textual.binding import Binding
 from textual.keys import Keys
@@ -98,8 +98,7 @@ _NAME: Final = "keys.toml"
 _MOST_BYTES: Final = 256 * 1024
 
 
-@dataclass(frozen=True)
-class OwnKeys:
+class OwnKeys(msgspec.Struct, frozen=True):
     """`keymap`: binding id → its keys, separated by commas, "" for none; `complaints`: warnings, with their line."""
 
     keymap: Mapping[str, str]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from ...present.spans import Span
 from ...records.metrics import NO_NOISE, Metric, Noise
@@ -16,8 +17,7 @@ from ...text.cells import clean
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class ColumnField(Generic[T]):
+class ColumnField(msgspec.Struct, Generic[T], frozen=True):
     """One attribute of a row: its text, its style and its sort value (None sorts last)."""
 
     key: str

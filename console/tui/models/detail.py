@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from ...core.store import GpuNow, NodeNow
 from ...present.spans import GLYPHS, SEVERITY_STATUS, Line, Span, Status, confidence_word, plain, state_word, wrapped
@@ -17,8 +18,7 @@ from .job_ranks import JobSummary, RankListRow, state_spans
 from .node_summary import NodeSummary
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(msgspec.Struct, frozen=True):
     """One labelled line; an empty label is an empty line."""
 
     label: str
@@ -26,8 +26,7 @@ class Fact:
     style: str = "text"
 
 
-@dataclass(frozen=True)
-class Detail:
+class Detail(msgspec.Struct, frozen=True):
     """A title with a status, and facts."""
 
     title: str

@@ -13,10 +13,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Final, Generic, Literal, TypeVar
+
+import msgspec
 
 from ...records.metrics import Metric
 from .filter_patterns import BadPattern, Letters, NumberComparison, NumberRange, Pattern, parse_numbers, parse_pattern
@@ -39,8 +40,7 @@ class FilterError(ValueError):
         self.text, self.start, self.end, self.try_, self.unfinished = text, start, end, try_, unfinished
 
 
-@dataclass(frozen=True)
-class FilterField(Generic[R]):
+class FilterField(msgspec.Struct, Generic[R], frozen=True):
     """A field of a row that filters can name."""
 
     name: str
@@ -65,8 +65,7 @@ def metric_filters(
         yield from after.get(metric.name, ())
 
 
-@dataclass(frozen=True)
-class Vocabulary(Generic[R]):
+class Vocabulary(msgspec.Struct, Generic[R], frozen=True):
     """The filter fields of one kind of row; words without a field are searched in `words`."""
 
     fields: tuple[FilterField[R], ...]
@@ -78,8 +77,7 @@ class Vocabulary(Generic[R]):
         return next((field for field in self.fields if name == field.name or name in field.aliases), None)
 
 
-@dataclass(frozen=True)
-class FilterTerm(Generic[R]):
+class FilterTerm(msgspec.Struct, Generic[R], frozen=True):
     """One term. `tests` are alternatives; None stands for `none`."""
 
     text: str
@@ -105,8 +103,7 @@ def _holds(test: Pattern | NumberRange | NumberComparison | None, value: Value, 
     return any(isinstance(figure, int | float) and test.matches(figure) for figure in values)
 
 
-@dataclass(frozen=True)
-class Filter(Generic[R]):
+class Filter(msgspec.Struct, Generic[R], frozen=True):
     """A filter; without terms every row passes."""
 
     vocabulary: Vocabulary[R]
@@ -259,8 +256,7 @@ def _nearest(name: str, vocabulary: Vocabulary[R]) -> str:
 # -- completion --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """Options for the text from `start` to `end`, best first."""
 
     start: int

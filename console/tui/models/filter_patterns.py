@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 #: Numbers. Upper bound on one bracket: it is expanded at every key press.
 MAX_NUMBERS: Final = 10_000
@@ -31,29 +32,25 @@ class BadPattern(ValueError):
         self.try_, self.unfinished = try_, unfinished
 
 
-@dataclass(frozen=True)
-class LiteralText:
+class LiteralText(msgspec.Struct, frozen=True):
     """Exactly this text."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class NumberSet:
+class NumberSet(msgspec.Struct, frozen=True):
     """Exactly one of these numbers, as written."""
 
     texts: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Wildcard:
+class Wildcard(msgspec.Struct, frozen=True):
     """One character, or any number with `many`."""
 
     many: bool
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(msgspec.Struct, frozen=True):
     """A name with wild cards; case is ignored."""
 
     parts: tuple[LiteralText | NumberSet | Wildcard, ...]
@@ -139,16 +136,14 @@ def _numbers(inside: str) -> frozenset[str]:
     return frozenset(numbers)
 
 
-@dataclass(frozen=True)
-class ParsedNumber:
+class ParsedNumber(msgspec.Struct, frozen=True):
     """A number as written: its value, and half a unit of its last digit."""
 
     value: float
     half: float
 
 
-@dataclass(frozen=True)
-class NumberRange:
+class NumberRange(msgspec.Struct, frozen=True):
     """Numbers from `low` to `high`, both included within their precision: 97 includes 97.4, 3G includes 3.2G."""
 
     low: ParsedNumber
@@ -160,8 +155,7 @@ class NumberRange:
         return low.value - low.half <= value <= high.value + high.half
 
 
-@dataclass(frozen=True)
-class NumberComparison:
+class NumberComparison(msgspec.Struct, frozen=True):
     """Numbers below or above another."""
 
     sign: str  # "<", "<=", ">" or ">="

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from ...core.store import NodeNow
 from ...present.spans import Span, state_word
 from ...text import format
@@ -83,8 +85,7 @@ class RowInContext(NamedTuple, Generic[R]):
     context: RowContext
 
 
-@dataclass(frozen=True)
-class Grouping(Generic[R]):
+class Grouping(msgspec.Struct, Generic[R], frozen=True):
     """Something to group rows by; `value` is that of a row, None if unknown. Without `value` there are no groups.
 
     `is_state`: the values are states, which headers then do not count.
@@ -100,8 +101,7 @@ class Grouping(Generic[R]):
 NONE: Final[Grouping[Any]] = Grouping("none", None)
 
 
-@dataclass(frozen=True)
-class GroupHeader:
+class GroupHeader(msgspec.Struct, frozen=True):
     """The line above a group. `part` separates groups of equal value: their job."""
 
     by: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from ...present.spans import Span
 from ...text import format
 from ...text.cells import clean, fit, width_of
@@ -14,8 +16,7 @@ NAME = "gconsole"
 _GAP = 2
 
 
-@dataclass(frozen=True)
-class RecordingStatus:
+class RecordingStatus(msgspec.Struct, frozen=True):
     """A running recording."""
 
     name: str
@@ -23,8 +24,7 @@ class RecordingStatus:
     trouble: str = ""  # why nothing can be written now
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """Everything the top line can show."""
 
     cluster: str

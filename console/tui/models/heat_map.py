@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ...core.store import GpuKey, GpuNow, NodeNow
 from ...core.versioned_table import Table
@@ -22,8 +24,7 @@ _SPREADS, _FEWEST = 6.0, 8
 _SIGMA = 1.4826
 
 
-@dataclass(frozen=True)
-class HeatMetric:
+class HeatMetric(msgspec.Struct, frozen=True):
     """One metric of the heat map, as the catalogue declares it."""
 
     metric: Metric
@@ -48,8 +49,7 @@ class HeatMetric:
 HEAT_METRICS: Final = tuple(HeatMetric(metric, metric.heat) for metric in HEAT if metric.heat is not None)
 
 
-@dataclass(frozen=True)
-class PeerRange:
+class PeerRange(msgspec.Struct, frozen=True):
     """Median of one metric over all GPUs, and the distance from it at which outliers begin."""
 
     middle: float
@@ -99,8 +99,7 @@ class HeatCell(NamedTuple):
 _UNKNOWN = HeatCell(format.UNKNOWN, None)
 
 
-@dataclass(frozen=True, slots=True)
-class HeatRow:
+class HeatRow(msgspec.Struct, frozen=True):
     """One node's cells; `note` is shown without any."""
 
     node: str
@@ -235,8 +234,7 @@ _BAR_WIDTH = 1
 _NOTE_WIDTH = 8
 
 
-@dataclass(frozen=True)
-class HeatLayout:
+class HeatLayout(msgspec.Struct, frozen=True):
     """`columns` of nodes side by side over `lines`; `cell` cells per GPU, 1 for a bar."""
 
     labels: tuple[str, ...]

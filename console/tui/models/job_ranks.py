@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from ...analysis import jobs as analysis
 from ...core.store import ProcessKey
@@ -57,15 +59,16 @@ class RankListRow(PlainRow):
         return Span(self.reason, self.status) if self.reason and self.stat is None else None
 
 
-@dataclass(frozen=True)
-class JobSummary:
+class JobSummary(msgspec.Struct, frozen=True):
     """One job: its newest attempt, and remaining ranks of older ones."""
 
     job: str
     world_size: int | None
     discovered: int
     rows: tuple[RankListRow, ...] = ()
-    counts: dict[str, int] = field(default_factory=dict)  # state → ranks of the newest attempt, missing included
+    counts: dict[str, int] = msgspec.field(
+        default_factory=dict
+    )  # state → ranks of the newest attempt, missing included
     missing: tuple[tuple[str, tuple[int | None, ...]], ...] = ()  # (reason, ranks), most ranks first
     conflicts: tuple[str, ...] = ()
     step: int | None = None  # median of the known ones
@@ -83,8 +86,7 @@ class JobSummary:
         return self.world_size is not None and self.discovered >= self.world_size
 
 
-@dataclass(frozen=True)
-class JobsSummary:
+class JobsSummary(msgspec.Struct, frozen=True):
     """All jobs, by name."""
 
     jobs: tuple[JobSummary, ...] = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -62,8 +61,7 @@ def note_text(row: Any) -> str:
     return row.note.text if row.note else ""
 
 
-@dataclass(frozen=True)
-class ListKind(Generic[R]):
+class ListKind(msgspec.Struct, Generic[R], frozen=True):
     """One kind of row. `sort` is the initial sort column, the first grouping the initial one.
 
     Group headers count `row_state`; a row copied as text ends with its `row_note`.
@@ -135,8 +133,7 @@ def arranged_rows(
 _HEAD: Final = frozenset({"kind", "agent", "seq", "mono"})
 
 
-@dataclass(frozen=True)
-class ExportTable:
+class ExportTable(msgspec.Struct, frozen=True):
     """Rows of a list at the time of export.
 
     `columns`: keys of the text columns, as on the screen; CSV and JSON contain every field.

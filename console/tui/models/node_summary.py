@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+import msgspec
 
 from ...core.store import NodeNow
 from ...present.spans import Status
@@ -18,8 +19,7 @@ STALE_PERIODS = 3
 _DEFAULT_PERIOD_MS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSummary:
+class NodeSummary(msgspec.Struct, frozen=True):
     """One node: status, state, and why it is not ok."""
 
     name: str
@@ -32,13 +32,12 @@ class NodeSummary:
     simulated: bool = False
 
 
-@dataclass(frozen=True)
-class FleetSummary:
+class FleetSummary(msgspec.Struct, frozen=True):
     """All nodes, in their given order, and counts."""
 
     nodes: tuple[NodeSummary, ...] = ()
-    by_name: dict[str, NodeSummary] = field(default_factory=dict)
-    counts: dict[Status, int] = field(default_factory=dict)
+    by_name: dict[str, NodeSummary] = msgspec.field(default_factory=dict)
+    counts: dict[Status, int] = msgspec.field(default_factory=dict)
 
     @property
     def ok(self) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # left and right c
 _BLANK = 0x2800
 
 
-@dataclass(frozen=True, eq=False)
-class Plot:
+class Plot(msgspec.Struct, frozen=True, eq=False):
     """One curve. `values` are oldest first, one each `step_s` seconds up to now; NaN is unknown and leaves a gap.
 
     The axis is from `low` to `high`; None: the next round number above the highest value. `spread`: minimum and maximum
@@ -162,8 +161,7 @@ def bars(values: Sequence[float] | Floats, width: int, low: float, high: float) 
     return braille(np.asarray(values, np.float64), width, 1, low, high)[0]
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True):
     """One rank: `value` ± `error`, None if unknown, and `figure`, their text."""
 
     key: Hashable
@@ -178,8 +176,7 @@ class Lane:
 _FAR: Final = 50.0
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """From 0 to `top`; with `fine` linear up to about there, then logarithmic."""
 
     top: float

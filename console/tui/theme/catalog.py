@@ -5,9 +5,9 @@ The folder is scanned periodically. An invalid file is reported once, and its th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import platformdirs
 
 from ...text import format
@@ -20,8 +20,7 @@ _MOST_BYTES = 64 * 1024
 _Stamp = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class ThemeChanges:
+class ThemeChanges(msgspec.Struct, frozen=True):
     """Result of a scan: names of new, changed and removed themes, and problems to report."""
 
     names: tuple[str, ...] = ()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from ..keymap.actions import Action
 from .base import View
@@ -20,8 +21,7 @@ from .skew.view import SkewView
 from .topology.view import TopologyView
 
 
-@dataclass(frozen=True)
-class ViewSpec:
+class ViewSpec(msgspec.Struct, frozen=True):
     """One view. `short` is its title in narrow tab bars, `help` completes "Show …"."""
 
     name: str

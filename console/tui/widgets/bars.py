@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding
@@ -220,8 +220,7 @@ def _bar(done: int, total: int | None, width: int) -> str:
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
-@dataclass(frozen=True)
-class Tab:
+class Tab(msgspec.Struct, frozen=True):
     """One tab; `short` is its title if space is scarce, `action` runs on a click."""
 
     name: str

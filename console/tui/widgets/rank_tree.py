@@ -9,8 +9,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from textual import events
 
 from ...present.spans import Span, TreeNode
@@ -141,8 +141,7 @@ class RankTree(CursorView):
             super().clicked(y, event)
 
 
-@dataclass(frozen=True)
-class TreeRow:
+class TreeRow(msgspec.Struct, frozen=True):
     """A branch where it stands; `parent` is the place of its parent's row, -1 for a root."""
 
     branch: TreeNode

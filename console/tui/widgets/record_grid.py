@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+import msgspec
 from textual import events
 from textual.message import Message
 
@@ -46,8 +47,7 @@ class GridRow(HasKey, Protocol):
 R = TypeVar("R", bound=GridRow)
 
 
-@dataclass(frozen=True)
-class GridColumn(Generic[R]):
+class GridColumn(msgspec.Struct, Generic[R], frozen=True):
     """One column. The highest `drop` goes first where there is no room, 0 never goes; `grow`: cells more, with room.
 
     `leads` columns are shown even where a row's note replaces the rest; they stand first.
@@ -63,8 +63,7 @@ class GridColumn(Generic[R]):
     leads: bool = False
 
 
-@dataclass(frozen=True)
-class Placed(Generic[R]):
+class Placed(msgspec.Struct, Generic[R], frozen=True):
     """A column at its place."""
 
     column: GridColumn[R]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
@@ -20,8 +21,7 @@ from ...text.cells import width_of
 from .painting import Painting
 
 
-@dataclass(frozen=True)
-class TimeLineState:
+class TimeLineState(msgspec.Struct, frozen=True):
     """What the line shows; instants are console CLOCK_REALTIME, ns."""
 
     begin: int

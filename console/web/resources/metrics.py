@@ -8,9 +8,9 @@ import resource
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import psutil
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -74,8 +74,7 @@ MAX_SERIES: Final = 262_144
 Families = Iterator[tuple[Family, list[Sample]]]
 
 
-@dataclass(frozen=True)
-class GpuSnapshot:
+class GpuSnapshot(msgspec.Struct, frozen=True):
     """One reported GPU; `gpu` is None where its metrics are stale, or the driver has lost it."""
 
     node: str
@@ -84,8 +83,7 @@ class GpuSnapshot:
     gpu: Gpu | None
 
 
-@dataclass(frozen=True)
-class MetricsSnapshot:
+class MetricsSnapshot(msgspec.Struct, frozen=True):
     """Store contents at one instant; records are immutable, so any thread may read them."""
 
     nodes: tuple[tuple[str, NodeState | None], ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from ....analysis.health.advice import Hint, hints
 from ....core.store import GpuKey
@@ -31,8 +32,7 @@ PLOT_METRICS: Final = tuple((metric.field, metric.plot) for metric in METRICS if
 RECENT_S, _COARSE_STEP_S = 300, 10.0
 
 
-@dataclass(frozen=True)
-class GpuPageData:
+class GpuPageData(msgspec.Struct, frozen=True):
     """Everything about one GPU at one instant."""
 
     row: GpuRow

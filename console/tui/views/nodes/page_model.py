@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ....core.store import GpuNow, NodeNow
 from ....present.spans import GLYPHS, Line, Span, cut, state_word
@@ -20,8 +21,7 @@ from ..events.model import EventRow, event_line
 EVENTS_SHOWN = 100
 
 
-@dataclass(frozen=True)
-class NodePageData:
+class NodePageData(msgspec.Struct, frozen=True):
     """Everything about one node at one instant (`now`: console time, ns)."""
 
     summary: NodeSummary

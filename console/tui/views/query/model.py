@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....present.spans import Line, Span, plain
 from ....text import format

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from ....analysis.skew.findings import SkewSnapshot, gpu_text
 from ....analysis.skew.lateness import JobSkew, RankSkew

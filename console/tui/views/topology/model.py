@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from ....analysis.topology.classes import Difference, NodeClass
 from ....analysis.topology.node import Device, NodeTopology
 from ....analysis.topology.routes import between
@@ -70,8 +72,7 @@ def shown(fleet: TopologySnapshot, chosen: TopologySelection | None) -> tuple[No
 # -- the matrix --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MatrixCell:
+class MatrixCell(msgspec.Struct, frozen=True):
     """One word of the matrix; `differs` if it is another in the class that this one is compared with."""
 
     text: str
