@@ -210,7 +210,7 @@ async def _watch(fleet: Fleet, measured_s: float, keys: int) -> tuple[dict[str, 
 
 async def _press(app: Console, key: str) -> tuple[float, float]:
     """(ms from the key to the painted cursor, ms of CPU meanwhile)."""
-    grid = app.view.home()
+    grid = app.view.initial_focus()
     assert isinstance(grid, RecordGrid)
     before, began, used = grid._cursor, time.perf_counter(), time.process_time()
     app.simulate_key(key)
