@@ -111,7 +111,7 @@ class AgentConnection:
         try:
             self._fair_reader.add(self._lines.feed(data), time.time_ns())
         except MalformedFrame as error:
-            failure = errors.AgentCrashed(f"protocol error: {error}")
+            failure = errors.AgentCrashed(f"protocol error: {error}", "check the output of login scripts on the node")
             self._fair_reader.finish(lambda: self.end(failure))
 
     def _process(self, lines: Iterator[Line]) -> None:
@@ -209,6 +209,8 @@ class AgentConnection:
         self.send({"ack": self._hub.kept(self._receiver.agent, self._receiver.last_seq)})
 
 
+#: Exit statuses after SIGKILL: of a child process, and of a shell.
+_KILLED = (-9, 137)
 #: Bytes kept of one line, and of standard error.
 _LINE, _ERROR_BYTES = 500, 8192
 
@@ -250,7 +252,12 @@ def explain(
     if greeted:
         if exit_status in (None, 0):
             return errors.Lost(f"connection closed{because}")
-        return errors.AgentCrashed(f"agent exited with status {exit_status}{words}")
+        return errors.AgentCrashed(
+            f"agent exited with status {exit_status}{words}",
+            "run dmesg on the node: it may be out of memory"
+            if exit_status in _KILLED
+            else "gconsole starts it again; if it exits again, report this output",
+        )
     return _explain_start(exit_status, because, words, agent)
 
 
@@ -270,4 +277,7 @@ def _explain_start(exit_status: int | None, because: str, words: LastWords, agen
         return errors.NoPermission(f"sudo failed{words}", 'allow it without a password in sudoers, or run_as = "self"')
     if exit_status is None or because:
         return errors.Lost(f"connection closed before the agent started{because}{words}")
-    return errors.AgentCrashed(f"agent failed to start (status {exit_status}){words}")
+    return errors.AgentCrashed(
+        f"agent failed to start (status {exit_status}){words}",
+        f"log in to the node and check that {python} starts and that no login script ends the shell",
+    )

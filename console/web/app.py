@@ -105,7 +105,8 @@ async def _parse_request(operation: Operation[Any], request: Request) -> Operati
     """Path parameter with query or body. Raises HttpProblemError."""
     name = next(iter(request.path_params.values()), "")
     if operation.name_pattern and re.search(operation.name_pattern, name) is None:
-        raise http_problem(404, "no_such_name", f"{name[:80]!r} is not a valid name")
+        listing = operation.path.partition("/{")[0]
+        raise http_problem(404, "no_such_name", f"{name[:80]!r} is not a valid name", f"GET {listing} lists them")
     try:
         if operation.method == "GET":
             return OperationRequest(name, query_of(request, operation.parameters))

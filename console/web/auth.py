@@ -58,9 +58,11 @@ class TokenAuth(msgspec.Struct, frozen=True):
                           "use the address that gconsole printed")  # fmt: skip
         origin = headers.get("origin")
         if origin is None and is_websocket:
-            raise http_problem(403, "foreign_site", "websocket request without Origin header")
+            raise http_problem(403, "foreign_site", "websocket request without Origin header",
+                          "open the address that gconsole printed in a browser")  # fmt: skip
         if origin is not None and origin.lower() != f"{self.scheme}://{host}".lower():
-            raise http_problem(403, "foreign_site", "cross-origin request rejected")
+            raise http_problem(403, "foreign_site", "cross-origin request rejected",
+                          "use the address that gconsole printed; a proxy must keep Host and Origin")  # fmt: skip
         if self.in_path:
             if not self._is_token(path.split("/", 2)[1] if path.startswith("/") else ""):
                 raise http_problem(403, "no_token", "missing or invalid token", "use the address that gconsole printed")

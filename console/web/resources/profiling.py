@@ -119,7 +119,8 @@ def recordings_of(context: WebContext) -> Recordings:
     """Recordings of this console. Raises HttpProblemError if it cannot record."""
     recordings = context.control.recordings
     if recordings is None:
-        raise http_problem(409, "no_recordings", "this console cannot record")
+        raise http_problem(409, "no_recordings", "this console shows a recording and cannot record",
+                      "start gconsole api with the nodes, as in: gconsole api hosts.toml")  # fmt: skip
     return recordings
 
 
