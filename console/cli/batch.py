@@ -75,6 +75,10 @@ def batch(
     families = _families(metrics)
     if clocks and source is not None:
         raise click.UsageError("--clocks requires live nodes; --from shows recorded clock data by default")
+    if source is not None:
+        for option, value in (("--for", for_s), ("--records", records), ("--set", overrides)):
+            if value:
+                raise click.UsageError(f"{option} requires live nodes and has no effect on --from; leave it out")
     stacks = wanted_stacks(form, threads, granularity, output)
     if form is not None and (families or (source is None and order is None)):
         raise click.UsageError("--format requires --capture, --diagnose or --from, and conflicts with --metrics")

@@ -98,6 +98,14 @@ class TestTheFile:
         assert complaint.startswith("keys.toml:2: ") and said in complaint
         assert dict(own.keymap) == {"app.theme": "T"}
 
+    @pytest.mark.parametrize("lines", [("hang.walk", "hang.next_pane"), ("hang.next_pane", "hang.walk")])
+    def test_new_id_wins_over_the_old_id_of_the_same_action(self, file: Path, lines: tuple[str, str]):
+        own = read(file, "".join(f'{id} = "{"f6" if id == "hang.walk" else "f7"}"\n' for id in lines))
+        assert own.keymap["hang.next_pane"].split(",")[0] == "f7"
+        line = lines.index("hang.walk") + 1
+        ignored = f"keys.toml:{line}: hang.walk is ignored because its new name, hang.next_pane, is set, too"
+        assert own.complaints == (ignored,)
+
     def test_of_two_lines_that_want_one_key_the_later_gives_way(self, file: Path):
         own = read(file, 'app.theme = "T"\napp.doctor = "T"\n')
         assert dict(own.keymap) == {"app.theme": "T"}

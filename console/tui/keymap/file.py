@@ -135,8 +135,12 @@ def _checked(document: Document, actions: Sequence[Action]) -> OwnKeys:
     keymap: dict[str, str] = {}
     lines: dict[str, int] = {}
     complaints: list[str] = []
-    for path, value in _entries(document.data):
-        id, line = ".".join(path), document.line(*path)
+    entries = [(".".join(path), document.line(*path), value) for path, value in _entries(document.data)]
+    ids = {id for id, *_ in entries}
+    for id, line, value in entries:
+        if _RENAMED.get(id) in ids:
+            complaints.append(f"{_NAME}:{line}: {id} is ignored because its new name, {_RENAMED[id]}, is set, too")
+            continue
         if id in _RENAMED:
             complaints.append(f"{_NAME}:{line}: {id} was renamed to {_RENAMED[id]}; the next release ignores {id}")
             id = _RENAMED[id]
