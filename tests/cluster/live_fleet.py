@@ -25,7 +25,7 @@ class Watched:
     def _keep(self, records: Sequence[Published]) -> None:
         self.records += records
 
-    async def until(self, condition: Callable[[], Any], deadline_s: float = 30.0) -> float:
+    async def until(self, condition: Callable[[], Any], deadline_s: float = 90.0) -> float:
         """Wait until something is true; how long it took, in seconds."""
         began = time.monotonic()
         while not condition():
@@ -33,7 +33,7 @@ class Watched:
             await asyncio.sleep(0.01)
         return time.monotonic() - began
 
-    async def sampled(self, deadline_s: float = 45.0) -> None:
+    async def sampled(self, deadline_s: float = 90.0) -> None:
         """Wait until every node has sent its first full tick."""
         await self.until(lambda: all(now.cost for now in self.store.nodes.values()), deadline_s)
 

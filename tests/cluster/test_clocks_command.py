@@ -150,7 +150,7 @@ def test_the_guides_lines_of_jq_work_on_what_is_written(hosts: Path, tmp_path: P
     assert len(lines) == 3
 
     said = [
-        subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=True, timeout=20).stdout
+        subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=True, timeout=90).stdout
         for line in lines
     ]
 

@@ -15,7 +15,7 @@ from jobs import start_ring
 from rig import Rig, RigUnavailable, wait_until
 
 HERE = str(Path(__file__).parent)
-DEADLINE_S = 10
+DEADLINE_S = 60
 
 
 def traces(pid: int) -> list[str]:

@@ -7,7 +7,7 @@ import asyncssh
 import pytest
 from rig import KINDS, MODES, PASSWORD, Rig, RigUnavailable, wait_until
 
-DEADLINE_S = 10
+DEADLINE_S = 60
 
 pytestmark = pytest.mark.full  # the tests of the product on these nodes show defects of the rig, too
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from rig import Rig, wait_until
 
-DEADLINE_S = 10
+DEADLINE_S = 60
 
 
 @pytest.mark.usefixtures("needs_openssh")

@@ -9,7 +9,7 @@ from fake_proc import check
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.gpu import GpuSampler
 
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 
 
 class Watching:

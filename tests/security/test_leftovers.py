@@ -64,7 +64,7 @@ def node(rig: Rig, tmp_path: Path) -> Iterator[Node]:
     gconsole("clean", rig.write_hosts_toml(tmp_path / "clean.toml"), "--force")
 
 
-def until(condition: Callable[[], object], deadline_s: float = 45.0) -> None:
+def until(condition: Callable[[], object], deadline_s: float = 90.0) -> None:
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, f"not within {deadline_s:g} s"

@@ -16,7 +16,7 @@ from gconsole.session.manage.retention import Limits
 from gconsole.session.record import recording, recovery
 from gconsole.session.record.recorder import Recorder
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 
 class Console:

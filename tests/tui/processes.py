@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 
 def processes_of(pid: int) -> list[int]:

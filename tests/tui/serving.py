@@ -17,7 +17,7 @@ from types import TracebackType
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-DEADLINE_S = 40.0
+DEADLINE_S = 90.0
 #: What the visitors of most tests run: the console on an invented cluster, which needs no fleet.
 INVENTED = [
     sys.executable, "-c",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from tempfile import TemporaryDirectory
 
-DEADLINE_S = 45.0
+DEADLINE_S = 90.0
 _numbers = itertools.count(1)
 
 

@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from gconsole.tui.app import ConsoleApp
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], object], what: str = "") -> None:

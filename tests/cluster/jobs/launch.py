@@ -257,6 +257,6 @@ def _has_torch(python: str) -> bool:
     # find_spec, not import: importing torch takes seconds.
     probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     try:
-        return subprocess.run([python, "-c", probe], stdin=subprocess.DEVNULL, check=False, timeout=30).returncode == 0
+        return subprocess.run([python, "-c", probe], stdin=subprocess.DEVNULL, check=False, timeout=90).returncode == 0
     except OSError:
         return False

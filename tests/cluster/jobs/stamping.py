@@ -24,7 +24,7 @@ NAME = "pt_workerserver"
 _HIDDEN = b"pt_behind"
 _INSTANTS = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
 _PR_SET_NAME = 15  # linux/prctl.h
-_DEADLINE_S = 10.0
+_DEADLINE_S = 60.0
 #: torch stamps by the processor's counter, which it thinks it can turn into CLOCK_REALTIME.
 _GRACE_NS = 1_000_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from .claims import Claim
 from .detect import TOOL_PATH, tool
 
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 # ssh-add asks again and again while the passphrase is wrong: the second time there is no answer.
 _ASKER = """#!/bin/sh
 [ -e "$0.asked" ] && exit 1

@@ -18,7 +18,7 @@ from .kinds import BANNER, PASSWORD
 from .openssh import Settings, write_shell
 from .place import Place
 
-CALL_DEADLINE_S = 20.0
+CALL_DEADLINE_S = 60.0
 
 
 class ServerLoop:

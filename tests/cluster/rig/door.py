@@ -8,7 +8,7 @@ from typing import Protocol
 from .place import Place
 
 SCRIPT = Path(__file__).with_name("door_server.py")
-STOP_DEADLINE_S = 5.0
+STOP_DEADLINE_S = 60.0
 
 
 class Server(Protocol):

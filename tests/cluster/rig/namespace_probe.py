@@ -20,7 +20,7 @@ def run() -> None:
                 ]
             )
             init = start_init(path, [sys.executable, "-I", "-S", "-c", "import os; assert os.getpid() == 1"])
-            if init.wait(timeout=20) != 0:
+            if init.wait(timeout=90) != 0:
                 raise OSError("a new PID namespace has no process 1")
         finally:
             network.delete_netns([name])

@@ -77,7 +77,7 @@ class Node:
         """
         return self._place.spawn(argv, env, user, **popen)
 
-    def output(self, argv: Sequence[str], deadline_s: float = 20.0, **options: Any) -> str:
+    def output(self, argv: Sequence[str], deadline_s: float = 60.0, **options: Any) -> str:
         """What a command says on the node's stdout; CalledProcessError if it fails, TimeoutExpired if it takes long."""
         with self.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, **options) as process:
             try:

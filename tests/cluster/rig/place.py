@@ -14,7 +14,7 @@ from .detect import RigUnavailable
 from .namespaces import Namespaces, start_init
 
 INIT = Path(__file__).with_name("node_init.py")
-STOP_DEADLINE_S = 5.0
+STOP_DEADLINE_S = 60.0
 # What nodes see of the rig's folder for them, in namespaces mode.
 INSIDE = "/run/node"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GRACE_S = 2.5
-KILL_DEADLINE_S = 5.0
+KILL_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
-CALL_DEADLINE_S = 10.0
+CALL_DEADLINE_S = 60.0
 CHUNK_BYTES = 65536
 
 

@@ -273,7 +273,7 @@ class Rig:
         """The ssh(1) command line into a node with the rig's key; append the command. `options` are `-o` settings."""
         return node.ssh_argv(self.key, self.known_hosts, *options)
 
-    def ssh(self, node: Node, command: str, *options: str, deadline_s: float = 10.0) -> subprocess.CompletedProcess:
+    def ssh(self, node: Node, command: str, *options: str, deadline_s: float = 60.0) -> subprocess.CompletedProcess:
         """Run a command through ssh(1), as `ssh_argv` does; TimeoutExpired past the deadline, no error if it fails."""
         return subprocess.run(
             [*self.ssh_argv(node, *options), command],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 INTERVAL_S = 0.02
 
 
-def wait_until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], deadline_s: float = 60.0) -> None:
     """Return as soon as `condition` holds; TimeoutError if it does not within `deadline_s`."""
     deadline = time.monotonic() + deadline_s
     while not condition():

@@ -144,7 +144,7 @@ def test_where_no_process_may_be_started_modules_are_compiled_one_by_one(tmp_pat
 def run(data: bytes, python: str = sys.executable) -> subprocess.CompletedProcess:
     """The command as sshd runs it: through a shell, with the bundle on its standard input."""
     argv = ["/bin/sh", "-c", bundle.command(python)]
-    return subprocess.run(argv, input=data, capture_output=True, timeout=30, check=False)
+    return subprocess.run(argv, input=data, capture_output=True, timeout=90, check=False)
 
 
 def a_start(**config: object) -> bytes:
@@ -202,7 +202,7 @@ def test_a_connection_that_ends_before_the_start_frame_ends_the_command():
 @pytest.mark.skipif(PYTHON_2 is None, reason="no Python 2.7 here")
 def test_python_2_gets_as_far_as_saying_that_it_is_too_old():
     code = shlex.split(bundle.command())[-2]
-    done = subprocess.run([str(PYTHON_2), "-c", code], input=b"", capture_output=True, timeout=30, check=False)
+    done = subprocess.run([str(PYTHON_2), "-c", code], input=b"", capture_output=True, timeout=90, check=False)
 
     assert done.returncode == 1
     assert done.stderr.strip() == b"gconsole: python_too_old 2.7"

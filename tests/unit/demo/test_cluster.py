@@ -80,14 +80,14 @@ def folder(config: Config) -> Path:
     return config.path.parent
 
 
-def wait_until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], deadline_s: float = 60.0) -> None:
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, f"not within {deadline_s} s"
         time.sleep(0.02)
 
 
-async def until(condition: Callable[[], object], deadline_s: float = 15.0) -> None:
+async def until(condition: Callable[[], object], deadline_s: float = 60.0) -> None:
     async with asyncio.timeout(deadline_s):
         while not condition():  # noqa: ASYNC110 - nobody here could set an event
             await asyncio.sleep(0.02)

@@ -17,7 +17,7 @@ GCONSOLE = [sys.executable, "-m", "gconsole", "demo"]
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return fork_server.run([fork_server.GCONSOLE, "demo", *args], text=True, timeout=30)
+    return fork_server.run([fork_server.GCONSOLE, "demo", *args], text=True, timeout=90)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Pa
             time.sleep(0.02)
         started = descendants(demo.pid)
         demo.send_signal(number)
-        _, said = demo.communicate(timeout=10)
+        _, said = demo.communicate(timeout=90)
     assert demo.returncode == 130
     assert "Traceback" not in said
     assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []

@@ -307,7 +307,7 @@ def test_a_job_runs_at_the_niceness_of_its_user_although_the_agent_is_nice(tmp_p
     commands.COMMANDS["job_supervisor"] = ["nice"]
     try:
         threading.Thread(target=as_agent).start()
-        answer.get(timeout=30)
+        answer.get(timeout=90)
     finally:
         commands.COMMANDS["job_supervisor"] = saved
     until(lambda: (tmp_path / "log").read_text().strip())

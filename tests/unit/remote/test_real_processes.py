@@ -17,7 +17,7 @@ from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.processes import ProcessSampler
 
 REMOTE = Path(sys.modules[Context.__module__].__file__).parents[1]
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 
 
 def interpreters():
