@@ -45,9 +45,12 @@ from .limits import (
 )
 from .output import ResultColumn, Rows
 from .sources import HistoryRows, LoadCancelled, Source, SourceTables
-from .views import SHORT_VIEWS, Piece, pieces, tables_for, with_cluster_time
+from .views import SHORT_VIEWS, Piece, pieces, tables_for, views_named, with_cluster_time
 
 _BATCH_ROWS: Final = 8192
+_ALL_NAMES: Final = frozenset([*TABLES, *(view.name for view in SHORT_VIEWS)])
+#: What lists tables and columns, in a query.
+_LISTS: Final = re.compile(r"\b(show|pragma\w*|information_schema|pg_\w+|sqlite_\w+|duckdb_\w+|plain)\b", re.IGNORECASE)
 _DESCRIBE: Final = re.compile(r'\s*(?:DESCRIBE|DESC)(?:\s+(?:TABLE\s+)?"?(\w+)"?)?\s*;?\s*', re.IGNORECASE)
 #: Types that Python cannot hold without losing part of the value, or only with another package: fetched as text.
 _AS_TEXT: Final = re.compile(r"INTERVAL|TIMESTAMP WITH TIME ZONE|TIMESTAMP_NS")
@@ -75,7 +78,8 @@ class Database:
         """`scratch` is a folder for what does not fit into memory; without one such a query fails."""
         self._source, self._scratch, self._memory = source, scratch, memory
         self._connection: duckdb.DuckDBPyConnection | None = None
-        self._tables: frozenset[str] = frozenset()
+        self._names: frozenset[str] = frozenset()  # the tables and short views that the connection has
+        self._loaded: frozenset[str] = frozenset()  # the tables whose records it has
         self._timed = False  # whether the tables have cluster time
         self._cancelled = threading.Event()
 
@@ -114,6 +118,11 @@ class Database:
         try:
             with watchdog:
                 columns = _execute(connection, sql)
+        except duckdb.CatalogException as error:
+            if self._names >= _ALL_NAMES:
+                raise self._query_error(error, watchdog) from error
+            self._connect(sql, _ALL_NAMES)  # it lists tables, or misspells one: DuckDB suggests names that it has
+            return self.stream(sql, deadline_s=deadline_s)
         except (duckdb.Error, MemoryError) as error:
             raise self._query_error(error, watchdog) from error
         return columns, self._batches(connection, watchdog)
@@ -147,37 +156,45 @@ class Database:
         """Return every table and short view with its columns: for completion."""
         query = """SELECT table_name, list(column_name ORDER BY column_index) FROM duckdb_columns()
                    WHERE schema_name = 'main' GROUP BY ALL ORDER BY ALL"""
-        return {name: tuple(columns) for name, columns in self._connect("").execute(query).fetchall()}
+        return {name: tuple(columns) for name, columns in self._connect("", _ALL_NAMES).execute(query).fetchall()}
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
-    def _connect(self, sql: str) -> duckdb.DuckDBPyConnection:
-        """Return a connection that has the tables which the query names, and is locked."""
+    def _connect(self, sql: str, names: frozenset[str] = frozenset()) -> duckdb.DuckDBPyConnection:
+        """Return a connection that has these tables and views and those that the query names, and is locked.
+
+        All of them take four times the CPU time of one, so a query gets all only if it may list them.
+        """
         tables, timed = tables_for(sql)
-        wanted, timed = self._tables | tables, self._timed or timed
-        if self._connection is None or wanted != self._tables or timed != self._timed:
+        names |= _ALL_NAMES if _LISTS.search(sql) else views_named(sql) | tables
+        names, timed = self._names | names, self._timed or timed
+        if self._connection is None or (names, timed) != (self._names, self._timed) or not tables <= self._loaded:
             self.close()
-            self._connection = self._open(wanted, timed)
-            self._tables, self._timed = wanted, timed
+            self._loaded |= tables
+            self._connection = self._open(names, timed)
+            self._names, self._timed = names, timed
         return self._connection
 
-    def _open(self, wanted: frozenset[str], timed: bool) -> duckdb.DuckDBPyConnection:
+    def _open(self, names: frozenset[str], timed: bool) -> duckdb.DuckDBPyConnection:
         try:
-            tables = self._source.tables(wanted)
+            tables = self._source.tables(self._loaded)
         except LoadCancelled as error:
             raise QueryCancelled("cancelled") from error
         connection = connect(self._memory)
         try:
             connection.execute("CREATE SCHEMA plain; CREATE SCHEMA source")
-            for table in TABLES:
+            present = [table for table in TABLES if table in names]
+            for table in present:
                 _make_table(connection, table, tables)
             clock_pieces = _make_clock_pieces(connection) if timed else ""
-            for table in TABLES:
+            for table in present:
                 view = with_cluster_time(f"SELECT * FROM source.{table}", clock_pieces)
                 connection.execute(f"CREATE VIEW {table} AS {view}")
             for short_view in SHORT_VIEWS:
-                connection.execute(f"CREATE VIEW {short_view.name} AS {short_view.sql}")
-            _make_dictionary(connection)
+                if short_view.name in names:
+                    connection.execute(f"CREATE VIEW {short_view.name} AS {short_view.sql}")
+            if names >= _ALL_NAMES:
+                _make_dictionary(connection)
             self._lock(connection, tables)
         except (duckdb.Error, BadRecord, OverflowError) as error:
             connection.close()

@@ -138,13 +138,24 @@ SHORT_VIEWS: Final[tuple[ShortView, ...]] = (
 )  # fmt: skip
 
 
+def views_named(sql: str) -> frozenset[str]:
+    """Return the short views that a query may read: every word in it that is one, and those behind another."""
+    words = _words(sql)
+    for view in reversed(SHORT_VIEWS):  # a view reads only views above it
+        if view.name in words:
+            words |= _words(view.sql)
+    return frozenset(view.name for view in SHORT_VIEWS if view.name in words)
+
+
 def tables_named(sql: str) -> frozenset[str]:
     """Return the tables that a query may read: every word in it that is one, and those behind a short view."""
-    words = {word.lower() for word in re.findall(r"\w+", sql)}
-    for view in SHORT_VIEWS:
-        if view.name in words:
-            words |= set(view.tables)
+    named = views_named(sql)
+    words = _words(sql).union(*(view.tables for view in SHORT_VIEWS if view.name in named))
     return frozenset(words & set(TABLES))
+
+
+def _words(sql: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"\w+", sql)}
 
 
 #: ns. Extrapolation of a line beyond its first and last window.

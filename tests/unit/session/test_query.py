@@ -4,7 +4,10 @@ import pytest
 from session_builders import a_hang, a_job, a_session, gpu
 
 from gconsole.records import encode
+from gconsole.session.format.table_schema import TABLES
 from gconsole.session.manage.compact import compact
+from gconsole.session.query.limits import QueryError
+from gconsole.session.query.views import SHORT_VIEWS
 
 # -- what it answers ---------------------------------------------------------------------------------------------------
 
@@ -48,6 +51,23 @@ def test_ranks_now_is_one_row_a_rank_with_its_last_figures(tmp_path, open_querie
         (0, "n0", "moving", 3, "GPU-0", 0, 100.0), (1, "n0", "moving", 3, "GPU-1", 1, 50.0),
         (2, "n1", "moving", 3, "GPU-2", 0, 100.0), (3, "n1", "moving", 3, "GPU-3", 1, 100.0),
     ]  # fmt: skip
+
+
+def test_misspelled_table_is_refused_with_the_name_it_resembles(tmp_path, open_queries):
+    ask = open_queries(a_session(tmp_path, a_job()).path)
+    assert ask("SELECT count(*) FROM rank") == [(4,)]
+    with pytest.raises(QueryError, match=r'Did you mean "(main.)?gpu_by_rank"'):
+        ask("SELECT count(*) FROM gpus_by_rank")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT table_name FROM information_schema.tables", "SELECT name FROM (SHOW ALL TABLES)", "SHOW TABLES",
+     "SELECT view_name FROM duckdb_views()"],
+)  # fmt: skip
+def test_catalog_lists_every_table_and_short_view(tmp_path, open_queries, sql: str):
+    names = {row[0] for row in open_queries(a_session(tmp_path, a_job()).path)(sql)}
+    assert names >= {*TABLES, *(view.name for view in SHORT_VIEWS)}
 
 
 def test_watched_variables_are_asked_for_by_name(tmp_path, open_queries):
