@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -43,18 +44,21 @@ REQUEST_BYTES = 1 << 20
 class Popen(subprocess.Popen):
     """A gconsole command started by the fork server of this process; see subprocess.Popen.
 
-    `limits` has resource limits of the command, {resource.RLIMIT_…: value}. Only a forked command can have them.
+    `limits` has resource limits of the command, {resource.RLIMIT_…: value}, and `passwd` a file that it sees as
+    /etc/passwd (root). Only a forked command can have them.
     """
 
     _status: socket.socket
     _limits: dict[int, int]
+    _passwd: Path | None
 
     def __init__(self, args: Sequence[object], **options: Any) -> None:
         argv = [str(word) for word in args]
         self._limits = options.pop("limits", {})
+        self._passwd = options.pop("passwd", None)
         self._is_forked = argv[0] == str(GCONSOLE) and _can_fork(options)
-        if self._limits and not self._is_forked:
-            raise ValueError("limits need a command that can be forked")
+        if (self._limits or self._passwd) and not self._is_forked:
+            raise ValueError("limits and passwd need a command that can be forked")
         super().__init__(argv, **options)
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
@@ -65,7 +69,8 @@ class Popen(subprocess.Popen):
         streams = [own if end == -1 else end for own, end in ((0, p2cread), (1, c2pwrite), (2, errwrite))]
         self._status, theirs = socket.socketpair()
         request = {"argv": list(args), "env": dict(os.environ if env is None else env), "cwd": str(cwd or Path.cwd()),
-                   "session": bool(more[5]), "limits": list(self._limits.items())}  # fmt: skip
+                   "session": bool(more[5]), "limits": list(self._limits.items()),
+                   "passwd": str(self._passwd or "")}  # fmt: skip
         socket.send_fds(_server(), [json.dumps(request).encode()], [*streams, theirs.fileno()])
         theirs.close()
         self.pid = int(self._status.recv(16))
@@ -203,7 +208,21 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
     os.chdir(request["cwd"])
     for limit, value in request["limits"]:
         resource.setrlimit(limit, (value, value))
+    if request["passwd"]:
+        _mount_passwd(request["passwd"])
     return request["argv"]
+
+
+def _mount_passwd(path: str) -> None:
+    """Show this file as /etc/passwd to this process and its children only."""
+    file = Path(__file__).with_name("rig") / "namespaces.py"
+    spec = importlib.util.spec_from_file_location("rig_namespaces", file)
+    assert spec is not None and spec.loader is not None
+    namespaces = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(namespaces)
+    namespaces.unshare(namespaces.CLONE_NEWNS)
+    namespaces.make_mounts_private()
+    namespaces.bind_mount(Path(path), "/etc/passwd")
 
 
 if __name__ == "__main__":

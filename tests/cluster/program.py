@@ -1,6 +1,7 @@
 """Runs the program as a user would, and reads what it left."""
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,14 +37,18 @@ def run_program(
 ) -> Run:
     """Run any program so."""
     argv = [str(word) for word in args]
-    popen = home.popen if home else fork_server.Popen
-    process = popen(
+    options: dict[str, Any] = {"env": env} if env else {}
+    if home and os.geteuid() == 0:  # as SshHome.popen, for a forked command
+        options = {"env": {**(env or os.environ), "HOME": str(home.path)}, "passwd": home.passwd}
+    elif home:
+        options = {"env": home.env(env)}
+    process = fork_server.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **({"env": env} if env else {}),
+        **options,
     )
     try:
         out, err = process.communicate(timeout=deadline_s)

@@ -30,7 +30,7 @@ class SshHome:
         self.config.write_text(text)
         self.config.chmod(0o600)
         self._write_wrapper()
-        self._passwd = path.with_name(f"{path.name}.passwd")
+        self.passwd = path.with_name(f"{path.name}.passwd")
         self._write_passwd()
 
     def env(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -49,7 +49,7 @@ class SshHome:
         def act() -> subprocess.Popen:
             namespaces.unshare(namespaces.CLONE_FS | namespaces.CLONE_NEWNS)
             namespaces.make_mounts_private()
-            namespaces.bind_mount(self._passwd, "/etc/passwd")
+            namespaces.bind_mount(self.passwd, "/etc/passwd")
             return subprocess.Popen(argv, env={**env, "HOME": str(self.path)}, cwd=cwd, **popen)
 
         return namespaces.in_own_thread(act)
@@ -66,5 +66,5 @@ class SshHome:
         me = accounts.current()
         lines = [f"{me.name}:x:{me.uid}:{me.gid}::{self.path}:{me.shell}"]
         lines += [line for line in Path("/etc/passwd").read_text().splitlines() if line.split(":")[0] != me.name]
-        self._passwd.write_text("\n".join(lines) + "\n")
-        self._passwd.chmod(0o644)
+        self.passwd.write_text("\n".join(lines) + "\n")
+        self.passwd.chmod(0o644)
