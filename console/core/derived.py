@@ -25,11 +25,13 @@ class Throttle:
     """When repeated work may run again: `every_s` after its last start, and never while it runs.
 
     Work that took long is followed by a pause of `pause` times that: it takes at most 1 / (pause + 1) of a core.
-    `clock` is monotonic, in seconds.
+    `clock` is monotonic, in seconds. `cost_s` may be set while the work runs, to the CPU seconds it needed: what it
+    waited for other threads is no reason for a longer pause.
     """
 
     def __init__(self, every_s: float, pause: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
         self.is_busy = False
+        self.cost_s: float | None = None
         self._every_s, self._pause, self._clock = every_s, pause, clock
         self._due_s = float("-inf")
 
@@ -42,13 +44,15 @@ class Throttle:
     def running(self, *, reschedule: bool = True) -> Iterator[None]:
         """Mark the work as running until it ends or fails; with `reschedule` it counts for the interval."""
         began_s = self._clock()
-        self.is_busy = True
+        self.is_busy, self.cost_s = True, None
         try:
             yield
         finally:
             self.is_busy = False
             if reschedule:
-                self._due_s = max(began_s + self._every_s, self._clock() + self._pause * (self._clock() - began_s))
+                now_s = self._clock()
+                cost_s = now_s - began_s if self.cost_s is None else self.cost_s
+                self._due_s = max(began_s + self._every_s, now_s + self._pause * cost_s)
 
 
 class Derived(Generic[T]):
@@ -125,7 +129,13 @@ class Derived(Generic[T]):
     async def _in_thread(self, work: Callable[[], T]) -> None:
         with self._throttle.running():
             try:
-                self.value = await asyncio.to_thread(work)
+                self.value, self._throttle.cost_s = await asyncio.to_thread(_timed, work)
             except asyncio.CancelledError:
                 self.invalidate()
                 raise
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """The result of the work, and the CPU seconds of this thread for it."""
+    began_s = time.thread_time()
+    return work(), time.thread_time() - began_s

@@ -175,7 +175,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self._draw_footer()
 
     def _draw_footer(self, _: object = None) -> None:
-        self._footer.show(*self.guide.footer())
+        if not self.frames.is_exiting:
+            self._footer.show(*self.guide.footer())
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:
         """None of Textual's own commands: the palette lists the console's."""

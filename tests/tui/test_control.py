@@ -204,3 +204,11 @@ def _refuse(*_: object) -> Path:
 
 def svgs(folder: Path) -> list[Path]:
     return sorted(folder.glob("gconsole-*.svg"))
+
+
+async def test_a_footer_update_queued_before_quit_is_dropped_once_the_screens_are_gone():
+    app = demo().app()
+    async with running(app):
+        pass
+    assert not app.screen_stack
+    app._draw_footer()

@@ -14,6 +14,8 @@ from textual.strip import Strip
 from gconsole.tui.app import ConsoleApp
 
 DEADLINE_S = 90.0
+#: Seconds between two checks: each paints the screen, 10 ms of CPU time.
+POLL_S = 0.02
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], object], what: str = "") -> None:
@@ -21,7 +23,7 @@ async def until(pilot: Pilot[None], condition: Callable[[], object], what: str =
     end = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < end, f"{what or 'the condition'} did not come about; the screen:\n{screen(pilot.app)}"
-        await pilot.pause(0.005)
+        await pilot.pause(POLL_S)
 
 
 async def accept(pilot: Pilot[None], shown: str) -> None:

@@ -158,3 +158,15 @@ async def test_a_source_that_cannot_be_copied_leaves_it_ready_for_the_next_attem
     derived.refresh(lambda work: tasks.append(asyncio.ensure_future(work)))
     await asyncio.gather(*tasks)
     assert (derived.value, derived.is_busy) == (7, False)
+
+
+async def test_pause_after_work_in_a_thread_counts_its_cpu_time_not_its_waiting():
+    world = World(every_s=0.5, size=10, pause=9.0, took_s=1.0)  # of the fake clock: what others took meanwhile
+    world.refresh()
+    await world.background.pop()
+    world.store.version = 1
+    world.now_s += 0.1
+    world.refresh()
+    assert world.derived.is_busy
+    await world.background.pop()
+    assert world.derived.value == 1
