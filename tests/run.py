@@ -64,11 +64,11 @@ TIERS = {"quick": "not slow and not full and not campaign", "test": "not full an
 QUICK = ("lint", "unit", "boundaries")
 #: Boundary → its test in `make quick`. The other tiers run them with their groups.
 BOUNDARIES: Mapping[str, str] = {
-    "sshd": "tests/cluster/test_connection_loss.py::test_an_ended_sshd_session_is_connected_again",
+    "sshd": "tests/cluster/test_connection_loss.py::test_node_reconnects_after_its_sshd_session_ends",
     "HTTP": "tests/http/test_resources.py::test_two_clients_are_answered_side_by_side",
-    "NVML": "tests/gpus/test_agent.py::test_a_driver_that_does_not_fit_its_library_is_a_named_lack_of_the_node",
+    "NVML": "tests/gpus/test_agent.py::test_driver_version_mismatch_is_listed_as_a_missing_capability",
     "tmux": "tests/tui/test_in_tmux.py::test_ctrl_c_twice_quits_and_leaves_nothing",
-    "screen": "tests/tui/test_screens.py::TestFrames::test_a_node_that_dies_is_shown",
+    "screen": "tests/tui/test_screens.py::TestFrames::test_lost_node_is_shown_on_the_overview",
 }
 
 

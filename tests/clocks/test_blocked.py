@@ -21,7 +21,7 @@ def over_ssh(record: ClockBins) -> ClockBins:
     return msgspec.structs.replace(record, method="ssh", stamps="ssh", agent="console", rx=record.rx + 1)
 
 
-def test_the_edge_is_measured_over_ssh_however_the_records_of_both_mix() -> None:
+def test_edge_blocked_for_udp_is_measured_over_ssh() -> None:
     nodes = a_fleet(2, 1)
     records = []
     for record in probed(nodes, regular(2, 1), 1, path=lambda _a, _b: JITTER):
@@ -34,7 +34,7 @@ def test_the_edge_is_measured_over_ssh_however_the_records_of_both_mix() -> None
     assert not told.misses(nodes)
 
 
-def test_an_agent_that_began_anew_takes_its_old_bins_with_it() -> None:
+def test_bins_of_a_previous_agent_incarnation_are_dropped_after_a_restart() -> None:
     nodes = a_fleet(2, 1)
     records = list(probed(nodes, regular(2, 1), 1, path=lambda _a, _b: JITTER))
     bins = [record for record in records if isinstance(record, ClockBins)]

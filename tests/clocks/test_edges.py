@@ -24,48 +24,48 @@ US = 1_000.0
         ("queue u", 5),
     ],
 )  # fmt: skip
-def test_a_window_is_better_than_its_fastest_exchange_by_far(scenario: str, least: float) -> None:
+def test_window_estimate_is_far_more_accurate_than_its_fastest_exchange(scenario: str, least: float) -> None:
     found = windows(SCENARIOS[scenario], cadence_us=FULL)
     assert middle(found, "peer_edge") / middle(found, "edge") >= least
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
-def test_without_drift_it_is_never_much_worse_than_the_fastest_exchange(scenario: str) -> None:
+def test_error_without_drift_is_at_most_twice_that_of_the_fastest_exchange(scenario: str) -> None:
     found = windows(SCENARIOS[scenario], ppm=0.0, cadence_us=FULL)
     assert middle(found, "centre") <= 2 * middle(found, "peer_centre") + 1  # 1 ns: both may be exact
 
 
-def test_without_drift_it_is_twice_as_good_through_jitter() -> None:
+def test_estimate_without_drift_is_twice_as_accurate_on_a_jittery_path() -> None:
     found = windows(JITTER, ppm=0.0, cadence_us=FULL)
     assert middle(found, "peer_centre") >= 2 * middle(found, "centre")
 
 
 @pytest.mark.parametrize("cadence_us", [FULL, 5_000])
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
-def test_the_truth_is_within_the_bound_in_every_window(scenario: str, cadence_us: int) -> None:
+def test_true_offset_is_within_the_bound_in_every_window(scenario: str, cadence_us: int) -> None:
     assert all(window.is_covered for window in windows(SCENARIOS[scenario], cadence_us=cadence_us))
 
 
 @pytest.mark.parametrize("scenario", [name for name in sorted(SCENARIOS) if name.endswith(" m")])
-def test_the_bound_is_about_half_the_least_round_trip(scenario: str) -> None:
+def test_bound_is_about_half_the_minimum_round_trip(scenario: str) -> None:
     """Apart from what it allows for wander and for reading clocks, which is the same on every path."""
     found = windows(SCENARIOS[scenario], cadence_us=FULL)
     assert middle(found, "bound") - slack_ns(4_000_000_000) <= 1.3 * middle(found, "half_rtt")
 
 
-def test_a_path_that_is_longer_one_way_moves_the_offset_by_half_of_that_and_is_covered() -> None:
+def test_asymmetric_path_shifts_the_offset_but_stays_within_the_bound() -> None:
     found = windows(SCENARIOS["asymmetric m"], cadence_us=FULL)
     assert middle(found, "centre") <= 32 * US
     assert all(one.is_covered for one in found)
 
 
 @pytest.mark.parametrize(("path", "most_us"), [(VETH, 1.0), (JITTER, 4.0), (QUEUE, 5.0)])
-def test_stamps_that_are_early_now_and_then_hardly_move_the_line(path, most_us: float) -> None:
+def test_occasional_early_timestamps_barely_shift_the_estimate(path, most_us: float) -> None:
     early = replace(path, early=(1.0, 0.005, 20.0))  # sigma 1 us, and one in 200 is 20 us early
     assert middle(windows(early, cadence_us=FULL), "edge") <= most_us * US
 
 
-def test_stamps_that_are_not_causal_are_noticed_where_the_path_is_clean() -> None:
+def test_noncausal_timestamps_are_detected_on_a_clean_path() -> None:
     early = replace(VETH, early=(1.0, 0.005, 20.0))
     assert {window.status for window in windows(early, cadence_us=FULL)} == {"noncausal"}
 
@@ -73,12 +73,12 @@ def test_stamps_that_are_not_causal_are_noticed_where_the_path_is_clean() -> Non
 @pytest.mark.parametrize("cadence_us", [FULL, 5_000])
 @pytest.mark.parametrize("sigma_us", [0.3, 0.5, 0.85])
 @pytest.mark.parametrize("path", [VETH, JITTER, QUEUE])
-def test_stamps_that_are_noisy_widen_the_bound_so_that_it_holds(path, sigma_us: float, cadence_us: int) -> None:
+def test_bound_holds_with_noisy_timestamps(path, sigma_us: float, cadence_us: int) -> None:
     noisy = replace(path, early=(sigma_us, 0.0, 0.0))
     assert all(window.is_covered for window in windows(noisy, 6, cadence_us=cadence_us))
 
 
-def test_the_noise_of_stamps_is_read_off_the_calmest_bins() -> None:
+def test_timestamp_noise_is_estimated_for_quiet_and_noisy_stamps() -> None:
     calm, noisy = (noise_ns(bins(measure(one, 1, cadence_us=FULL))) for one in (
         VETH, replace(VETH, early=(1.0, 0.0, 0.0)),
     ))  # fmt: skip
@@ -86,19 +86,19 @@ def test_the_noise_of_stamps_is_read_off_the_calmest_bins() -> None:
     assert noise_ns([]) == 0.0
 
 
-def test_probing_six_times_less_costs_little() -> None:
+def test_probing_six_times_less_often_raises_the_error_moderately() -> None:
     often, seldom = (middle(windows(JITTER, cadence_us=one), "edge") for one in (FULL, 5_000))
     assert seldom <= 2.5 * often
 
 
 @pytest.mark.parametrize("seconds", [4.0, 16.0])
-def test_wander_within_the_window_is_covered(seconds: float) -> None:
+def test_clock_wander_within_the_window_stays_within_the_bound(seconds: float) -> None:
     for seed in range(12):
         far = Clock(5 * MS, 20.0, wander_ns=2_000.0)
         assert judge(measure(VETH, seed, seconds, far=far, start_s=1.0 + 3 * seed)).is_covered
 
 
-def test_a_clock_that_is_set_within_the_window_gets_no_bound() -> None:
+def test_clock_stepped_within_the_window_is_noncausal_and_has_no_bound() -> None:
     stamps = measure(JITTER, 1)
     later = np.arange(len(stamps.t2)) > len(stamps.t2) // 2
     stepped = replace(stamps, t2=stamps.t2 + later * MS, t3=stamps.t3 + later * MS)
@@ -106,7 +106,7 @@ def test_a_clock_that_is_set_within_the_window_gets_no_bound() -> None:
     assert (window.status, window.bound_ns) == ("noncausal", None)
 
 
-def test_half_the_packets_of_one_way_may_be_lost() -> None:
+def test_bound_holds_when_half_the_forward_packets_are_lost() -> None:
     for seed in range(6):
         found = judge(measure(replace(JITTER, lost_forward=0.5), seed))
         assert found.is_covered
@@ -114,7 +114,7 @@ def test_half_the_packets_of_one_way_may_be_lost() -> None:
     assert window.lost == pytest.approx(window.sent / 2, rel=0.1)
 
 
-def test_packets_that_overtake_each_other_or_come_twice_change_nothing() -> None:
+def test_reordered_and_duplicate_packets_do_not_change_the_estimate() -> None:
     stamps = measure(JITTER, 3)
     order = np.random.default_rng(3).permutation(len(stamps.t1))
     twice = np.concatenate([order, order[: len(order) // 2]])
@@ -136,7 +136,7 @@ def test_packets_that_overtake_each_other_or_come_twice_change_nothing() -> None
     assert interval == pytest.approx(expected.region.interval(0.0), abs=1.0)
 
 
-def test_stamps_at_the_end_of_64_bits_are_no_stamps_of_this_window() -> None:
+def test_timestamps_at_the_64_bit_limits_are_ignored() -> None:
     records = bins(measure(JITTER, 4))
     far = records[0].bins[0]
     assert far.forward is not None
@@ -147,7 +147,7 @@ def test_stamps_at_the_end_of_64_bits_are_no_stamps_of_this_window() -> None:
     assert window.bound_ns == pytest.approx(sound.bound_ns, rel=0.05)
 
 
-def test_a_window_with_little_in_it_is_no_line() -> None:
+def test_window_with_too_few_or_no_replies_has_no_estimate() -> None:
     records = bins(measure(JITTER, 5, seconds=0.8))
     assert edge_window(records).status == "few"
     silent = bins(measure(replace(JITTER, lost_backward=1.0), 5))

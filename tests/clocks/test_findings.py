@@ -50,7 +50,7 @@ class Watched:
         return {finding.id for finding in self.store.findings.values()}
 
 
-async def test_a_rank_that_is_late_by_more_than_allowed_is_a_straggler_and_fails_a_pipeline() -> None:
+async def test_rank_later_than_the_limit_is_a_straggler_and_fails_batch() -> None:
     watched = Watched(max_ms=1.0)
     watched.probe(NODES)
     watched.hub.publish(entries({5: 2 * MS}))
@@ -80,7 +80,7 @@ def steps(late_s: dict[int, float]) -> list[RankStat]:
     return found
 
 
-async def test_without_records_of_collectives_steps_are_judged_at_the_end() -> None:
+async def test_stragglers_are_found_from_steps_at_the_end_without_collective_records() -> None:
     watched = Watched(max_ms=100.0)
     watched.probe(NODES)
     watched.hub.publish(steps({2: 0.2}))
@@ -92,7 +92,7 @@ async def test_without_records_of_collectives_steps_are_judged_at_the_end() -> N
     assert make_report(watched.store).skew.steps_by == "a watched variable"
 
 
-async def test_the_same_rank_is_none_where_more_is_allowed() -> None:
+async def test_late_rank_under_the_limit_is_reported_without_a_finding() -> None:
     watched = Watched(max_ms=10.0)
     watched.probe(NODES)
     watched.hub.publish(entries({5: 2 * MS}))
@@ -100,7 +100,7 @@ async def test_the_same_rank_is_none_where_more_is_allowed() -> None:
     assert [culprit.rank for culprit in make_report(watched.store).skew.culprits] == [5]  # told, not judged
 
 
-async def test_what_the_clocks_cannot_tell_is_counted_as_unresolved() -> None:
+async def test_lateness_within_clock_error_is_counted_as_unresolved() -> None:
     watched = Watched()
     watched.probe(NODES)
     watched.hub.publish(entries({5: 1 * US}))
@@ -112,7 +112,7 @@ async def test_what_the_clocks_cannot_tell_is_counted_as_unresolved() -> None:
     assert not any(rank.is_resolved for rank in skew.ranks)
 
 
-async def test_a_service_without_a_source_and_a_wide_bound_are_unsynced() -> None:
+async def test_time_service_without_a_source_and_wide_bound_are_unsynced() -> None:
     watched = Watched(max_bound_us=1.0)
     nodes = a_fleet(3, 1)
     watched.probe(nodes)
@@ -124,7 +124,7 @@ async def test_a_service_without_a_source_and_a_wide_bound_are_unsynced() -> Non
     assert {"node000", "node001", "node002"} - set(told) <= {reference}
 
 
-async def test_what_is_allowed_may_change_while_it_is_watched() -> None:
+async def test_changed_limits_apply_to_a_running_session() -> None:
     watched = Watched(max_bound_us=100.0, max_ms=10.0)
     watched.probe(NODES)
     watched.hub.publish(entries({5: 2 * MS}))
@@ -134,26 +134,26 @@ async def test_what_is_allowed_may_change_while_it_is_watched() -> None:
     assert await watched.ids() == {"clock_unsynced", "straggler"}
 
 
-async def test_a_node_without_any_time_service_is_not_blamed() -> None:
+async def test_node_without_a_time_service_has_no_finding() -> None:
     watched = Watched()
     watched.probe(a_fleet(3, 1))
     watched.hub.publish([ClockSource(node="node001", daemon=None, synced=False, text="no time service was found")])
     assert await watched.ids() == set()
 
 
-async def test_what_services_claim_is_no_fault_where_nobody_probes() -> None:
+async def test_wide_ntp_bound_without_probes_raises_no_finding() -> None:
     watched = Watched()
     line = {"window_id": 1, "reference": "node000", "at_mono": 1, "at_common": 1, "alpha": 1.0, "method": "ntp"}
     watched.hub.publish([ClockNode(node="node001", bound_ns=12 * MS, warnings=("wide",), **line)])
     assert await watched.ids() == set()
 
 
-def test_every_id_of_clocks_and_skew_can_be_named_to_fail_on() -> None:
+def test_every_clock_and_skew_finding_id_is_accepted_by_fail_on() -> None:
     ids = ["clock_unsynced", "straggler", "desync", "clock_step", "clock_slew", "clock_violated", "clock_udp_blocked"]
     assert unknown_words(ids) == []
 
 
-def test_the_report_is_json_and_as_large_as_its_ranks() -> None:
+def test_report_of_an_empty_store_has_empty_skew_and_no_reference() -> None:
     store = Store()
     empty = msgspec.to_builtins(make_report(store))
     assert empty["skew"]["ranks"] == empty["skew"]["culprits"] == empty["skew"]["unresolved"] == []

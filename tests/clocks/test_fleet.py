@@ -46,14 +46,14 @@ def six_nodes():
 
 @pytest.mark.parametrize("path", [VETH, JITTER, ASYM_FIXED])
 @pytest.mark.parametrize("count", [2, 3, 6, 16])
-def test_every_line_of_every_window_is_within_its_bound(count: int, path: Path) -> None:
+def test_every_node_estimate_is_within_its_bound(count: int, path: Path) -> None:
     nodes, result = told(count, path=path)
     assert len(result.last) == count
     assert {line.status for line in result.lines} == {"ok"}
     assert result.misses(nodes) == []
 
 
-def test_one_node_names_the_common_clock_and_keeps_it() -> None:
+def test_reference_node_is_the_same_in_every_window_and_has_zero_bound() -> None:
     _, result = told(8)
     assert len({line.reference for line in result.lines}) == 1
     reference = result.last[result.lines[0].reference]
@@ -72,7 +72,7 @@ def test_the_drift_of_a_node_is_measured_with_a_bound() -> None:
 
 @pytest.mark.parametrize("clock", ["raw", "real", "monotonic", "boot"])
 @pytest.mark.parametrize("second", [2.0, 4.9, 9.3, 12.5, 14.0, 30.0, 300.0])
-def test_an_instant_of_any_clock_converts_within_its_bound_and_the_bound_grows_with_age(clock, second) -> None:
+def test_timestamp_of_any_clock_converts_within_a_bound_that_grows_with_age(clock, second) -> None:
     nodes, result = six_nodes()
     truth = common_at(result, nodes, second)
     for node in nodes:
@@ -83,7 +83,7 @@ def test_an_instant_of_any_clock_converts_within_its_bound_and_the_bound_grows_w
     assert worst[9.3] < worst[14.0] < worst[300.0]
 
 
-def test_an_edge_that_is_longer_one_way_is_flagged_within_three_windows_and_moves_nobody() -> None:
+def test_asymmetric_edge_is_flagged_and_barely_shifts_node_offsets() -> None:
     crooked = Path(uniform(300.0, 300.1), uniform(0.2, 0.3))
     straight_nodes, straight = told(16, path=VETH)
     bad = regular(16, 1)[5]
@@ -94,7 +94,7 @@ def test_an_edge_that_is_longer_one_way_is_flagged_within_three_windows_and_move
     assert result.worst_ns(nodes) <= 2 * straight.worst_ns(straight_nodes) + 500
 
 
-def test_edges_over_ssh_are_crooked_by_nature_and_not_flagged_for_it() -> None:
+def test_asymmetric_ssh_edges_are_not_flagged() -> None:
     nodes = a_fleet(8, 1)
     crooked, edges = Path(uniform(115.0, 300.0), uniform(83.0, 300.0)), regular(8, 1)
     over_ssh = {edge for edge in edges if 3 in edge}  # all of one node's
@@ -113,25 +113,25 @@ def test_edges_over_ssh_are_crooked_by_nature_and_not_flagged_for_it() -> None:
     assert result.misses(nodes) == []
 
 
-def test_residuals_are_told_only_of_edges_that_a_loop_passes() -> None:
+def test_residuals_are_reported_only_for_edges_in_a_loop() -> None:
     _, result = told(4, edges=[(0, 1), (1, 2), (0, 2), (2, 3)])
     assert {window.residual_ns is None for window in result.windows if window.dst == "node003"} == {True}
     assert all(window.residual_ns is not None for window in result.windows if window.dst != "node003")
 
 
-def test_of_two_nodes_it_is_said_that_nothing_cross_checks_them() -> None:
+def test_two_nodes_without_a_cross_check_get_the_noloop_warning() -> None:
     _, result = told(2)
     assert all("noloop" in line.warnings for line in result.lines)
 
 
-def test_a_fleet_in_two_parts_has_a_common_clock_in_the_larger_one_only() -> None:
+def test_partitioned_fleet_has_a_common_clock_only_in_the_larger_part() -> None:
     _, result = told(5, edges=[(0, 1), (1, 2), (0, 2), (3, 4)])
     assert {name for name, line in result.last.items() if line.status == "ok"} == {"node000", "node001", "node002"}
     assert {result.last[name].status for name in ("node003", "node004")} == {"island"}
     assert result.clock.to_cluster("node003", 1) is None
 
 
-def test_a_single_node_is_its_own_common_clock_which_begins_at_its_own_realtime() -> None:
+def test_common_clock_of_a_single_node_is_its_own_realtime() -> None:
     nodes = a_fleet(1, 1)
     result = Told(snapshot(nodes[0], second * SECOND) for second in range(1, 30))
     real = EPOCH + 10 * SECOND + nodes[0].real_off_ns  # before the first line was drawn
@@ -140,7 +140,7 @@ def test_a_single_node_is_its_own_common_clock_which_begins_at_its_own_realtime(
     assert abs(at.ns - real) < 30 * US
 
 
-def test_a_node_whose_clock_was_set_within_a_window_gets_no_line_from_it() -> None:
+def test_node_whose_clock_was_stepped_within_a_window_gets_no_bound() -> None:
     nodes = a_fleet(4, 1)
     records = probed(nodes, regular(4, 1), 1, 1.0, path=lambda _a, _b: VETH)
     bins = [record for record in records if isinstance(record, ClockBins)]
@@ -155,7 +155,7 @@ def test_a_node_whose_clock_was_set_within_a_window_gets_no_line_from_it() -> No
     assert result.misses(nodes) == []
 
 
-def test_edges_that_cannot_all_be_true_are_named() -> None:
+def test_edge_that_contradicts_the_others_is_flagged() -> None:
     nodes = a_fleet(6, 1)
     records = probed(nodes, regular(6, 1), 1, 1.0, path=lambda _a, _b: VETH)
     for record in records:
@@ -166,7 +166,7 @@ def test_edges_that_cannot_all_be_true_are_named() -> None:
     assert result.misses(nodes) == []
 
 
-def test_a_helper_in_another_time_namespace_is_said() -> None:
+def test_agent_in_another_time_namespace_gets_a_warning() -> None:
     nodes = a_fleet(3, 1)
     records = probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: VETH)
     for record in records:
@@ -175,7 +175,7 @@ def test_a_helper_in_another_time_namespace_is_said() -> None:
     assert "timens" in Told(records).last["node001"].warnings
 
 
-def test_steps_and_slews_of_a_nodes_own_clock_are_said_and_do_no_harm() -> None:
+def test_clock_steps_and_slews_are_warnings_and_keep_bounds_valid() -> None:
     nodes = a_fleet(3, 1)
     records = probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: VETH)
     for record in records:
@@ -186,18 +186,18 @@ def test_steps_and_slews_of_a_nodes_own_clock_are_said_and_do_no_harm() -> None:
     assert result.misses(nodes) == []
 
 
-def test_loss_is_counted_and_said() -> None:
+def test_probe_loss_is_counted_and_warned_about() -> None:
     _, result = told(3, path=replace(VETH, lost_forward=0.5))
     assert all("loss" in line.warnings for line in result.lines)
     assert all(window.lost == pytest.approx(window.pairs / 2, rel=0.2) for window in result.windows)
 
 
-def test_a_bound_beyond_what_was_asked_for_is_said() -> None:
+def test_bound_above_the_limit_gets_the_wide_warning() -> None:
     _, result = told(3, path=JITTER, limits=ClockLimits(max_bound_ns=10_000))
     assert all("wide" in line.warnings for line in result.lines if line.node != line.reference)
 
 
-def test_stamps_of_user_space_a_busy_node_and_an_oscillator_far_off_are_said() -> None:
+def test_user_space_stamps_busy_nodes_and_drifting_oscillators_get_warnings() -> None:
     nodes = a_fleet(3, 1)
     nodes[1] = replace(nodes[1], clock=replace(nodes[1].clock, ppm=150.0))
     records = probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: replace(VETH, mode="u"))
@@ -214,7 +214,7 @@ def test_stamps_of_user_space_a_busy_node_and_an_oscillator_far_off_are_said() -
     assert result.misses(nodes) == []
 
 
-def test_no_oscillator_is_called_off_by_a_rate_that_is_hardly_known() -> None:
+def test_drift_within_its_error_bound_gets_no_rate_warning() -> None:
     nodes = a_fleet(3, 1)
     nodes[1] = replace(nodes[1], clock=replace(nodes[1].clock, ppm=150.0))
     rough = Path(uniform(50, 3000), uniform(50, 3000))
@@ -236,21 +236,21 @@ def claims(count: int, bound_ns: int | None) -> list:
     return [*sources, *records]
 
 
-def test_without_probes_the_claims_of_both_ends_make_the_bound() -> None:
+def test_bound_without_probes_is_the_sum_of_both_ntp_bounds() -> None:
     line = Told(claims(2, 40_000)).last["node001"]
     assert line.method == "ntp"
     assert line.bound_ns is not None
     assert 80_000 <= line.bound_ns < 81_000
 
 
-def test_without_probes_and_claims_the_bound_is_unknown_and_nothing_is_converted() -> None:
+def test_bound_is_unknown_without_probes_and_time_service_bounds() -> None:
     result = Told(claims(2, None))
     line = result.last["node001"]
     assert (line.method, line.bound_ns, line.status) == ("system", None, "no_data")
     assert result.clock.to_cluster("node001", 5, "real") is None
 
 
-def test_a_claim_that_the_probes_contradict_is_not_used() -> None:
+def test_time_service_bound_that_contradicts_probes_is_ignored() -> None:
     nodes = a_fleet(3, 1)  # their CLOCK_REALTIME are milliseconds apart
     sources = [ClockSource(node=node.name, daemon="chrony", synced=True, bound_ns=1_000) for node in nodes]
     result = Told([*sources, *probed(nodes, regular(3, 1), 1, 1.0)])
@@ -258,7 +258,7 @@ def test_a_claim_that_the_probes_contradict_is_not_used() -> None:
     assert result.misses(nodes) == []
 
 
-def test_a_better_claim_that_fits_the_probes_is_used_and_said() -> None:
+def test_tighter_ptp_bound_consistent_with_probes_is_used() -> None:
     nodes = [replace(node, real_off_ns=0) for node in a_fleet(3, 1)]
     sources = [ClockSource(node=node.name, daemon="ptp4l", synced=True, bound_ns=1_000) for node in nodes]
     result = Told([*sources, *probed(nodes, regular(3, 1), 1, 1.0)])
@@ -266,7 +266,7 @@ def test_a_better_claim_that_fits_the_probes_is_used_and_said() -> None:
     assert result.misses(nodes) == []
 
 
-def test_nothing_in_nothing_out() -> None:
+def test_fold_without_records_returns_no_estimates() -> None:
     fold = ClockFold(ClockLimits())
     assert fold.add([]) == []
     assert fold.finish() == []

@@ -39,7 +39,7 @@ def pair_rms(error: np.ndarray) -> float:
     return float(np.sqrt((apart**2).sum() / (len(error) * (len(error) - 1))))
 
 
-def test_one_edge_in_twenty_may_lie_in_a_mesh_of_64() -> None:
+def test_mesh_of_64_tolerates_and_detects_five_percent_bad_edges() -> None:
     errors, found, false = [], [], []
     for seed in range(10):
         mesh, truth, bad = simulated(64, seed, 0.05)
@@ -53,13 +53,13 @@ def test_one_edge_in_twenty_may_lie_in_a_mesh_of_64() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 5, 64, 256])
-def test_the_truth_is_in_every_nodes_interval(count: int) -> None:
+def test_true_offset_is_within_every_node_interval(count: int) -> None:
     mesh, truth, _ = simulated(count, 3, 0.05)
     low, high = intervals(Constraints(count, mesh.near, mesh.far, mesh.offset - WIDE, mesh.offset + WIDE), 0)
     assert ((low <= truth) & (truth <= high)).all()
 
 
-def test_nodes_that_no_edge_reaches_have_no_offset() -> None:
+def test_unreachable_nodes_have_no_offset() -> None:
     edge = np.array([0]), np.array([1])
     solution = solve(Mesh(3, *edge, np.array([5.0]), np.array([1.0])), 0)
     assert solution.offset[1] == pytest.approx(5.0)
@@ -68,7 +68,7 @@ def test_nodes_that_no_edge_reaches_have_no_offset() -> None:
     assert (low[2], high[2]) == (-np.inf, np.inf)
 
 
-def test_the_solution_is_that_of_dense_least_squares() -> None:
+def test_solution_matches_dense_least_squares() -> None:
     mesh, _, _ = simulated(16, 4, 0.0)
     design = np.zeros((len(mesh.near), 16))
     design[np.arange(len(mesh.near)), mesh.far] = 1.0
@@ -78,7 +78,7 @@ def test_the_solution_is_that_of_dense_least_squares() -> None:
     assert solve(still, 0).offset[1:] == pytest.approx(dense, abs=1e-3)
 
 
-def test_a_loop_that_cannot_be_true_is_proven_by_its_edges() -> None:
+def test_contradictory_loop_is_identified_by_its_edges() -> None:
     near, far = np.array([0, 1, 2, 2]), np.array([1, 2, 0, 3])
     low = np.array([9.0, 9.0, 9.0, 0.0])  # three steps forward cannot end where they began
     given = Constraints(4, near, far, low, low + 2)
@@ -88,7 +88,7 @@ def test_a_loop_that_cannot_be_true_is_proven_by_its_edges() -> None:
     assert impossible_loop(given.without({1})) == ()
 
 
-def test_the_distances_from_everywhere_are_those_from_each() -> None:
+def test_all_pairs_distances_match_single_source_intervals() -> None:
     mesh, _, _ = simulated(20, 5, 0.0)
     given = arcs(Constraints(20, mesh.near, mesh.far, mesh.offset - WIDE, mesh.offset + WIDE))
     from_all = all_distances(given)
@@ -98,6 +98,6 @@ def test_the_distances_from_everywhere_are_those_from_each() -> None:
     assert -from_all[:, 7] == pytest.approx(low)
 
 
-def test_edges_that_no_loop_passes_are_found() -> None:
+def test_bridge_edges_are_found() -> None:
     assert bridges(6, [0, 1, 2, 2, 3, 4], [1, 2, 0, 3, 4, 5]) == {3, 4, 5}
     assert bridges(2, [0, 0], [1, 1]) == set()

@@ -34,7 +34,7 @@ def brute_force(forward: np.ndarray, backward: np.ndarray, slack: float, x: floa
 
 @pytest.mark.parametrize("path", [VETH, JITTER, QUEUE, ASYM_FIXED])
 @pytest.mark.parametrize("x", [0.0, -2e9, 7e9])
-def test_the_interval_is_what_brute_force_finds(path: Path, x: float) -> None:
+def test_interval_matches_brute_force(path: Path, x: float) -> None:
     for seed in range(2):
         points = samples(bins(measure(path, seed, seconds=2.0)))
         found = region(points.forward, points.backward, 720.0)
@@ -46,7 +46,7 @@ def test_the_interval_is_what_brute_force_finds(path: Path, x: float) -> None:
 
 @pytest.mark.parametrize("cadence_us", [800, 5_000])
 @pytest.mark.parametrize("path", [VETH, JITTER, QUEUE, ASYM_FIXED])
-def test_what_bins_leave_out_of_the_raw_stamps_only_widens_the_interval(path: Path, cadence_us: int) -> None:
+def test_binning_only_widens_the_interval_of_the_raw_stamps(path: Path, cadence_us: int) -> None:
     """By no more than two clocks drift apart within a bin, at the steepest: 20 us."""
     stamps = measure(path, 3, cadence_us=cadence_us)
     points = samples(bins(stamps))
@@ -98,7 +98,7 @@ def solved(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 @pytest.mark.parametrize("path", [VETH, JITTER, QUEUE, ASYM_FIXED])
-def test_the_quantile_line_is_that_of_plain_python(path: Path) -> None:
+def test_quantile_line_matches_a_plain_python_implementation(path: Path) -> None:
     for seed in range(3):
         points = samples(bins(measure(path, seed)))
         count = len(points.forward) + len(points.backward)
@@ -109,7 +109,7 @@ def test_the_quantile_line_is_that_of_plain_python(path: Path) -> None:
             assert offset + slope * x == pytest.approx(own_offset + own_slope * x, abs=10.0)
 
 
-def test_both_find_nothing_where_stamps_are_not_causal() -> None:
+def test_noncausal_stamps_have_no_region_in_either_implementation() -> None:
     forward = np.array([[0.0, 10.0], [1e9, 10.0]])
     backward = np.array([[0.0, 20.0], [1e9, 20.0]])
     assert region(forward, backward, 4.0) is None

@@ -28,7 +28,7 @@ def exchanges(agent: Agent) -> int:
     return sum(row[4] for record in agent.said("clock_bins") for row in record["bins"])
 
 
-def test_a_socket_is_open_only_while_probes_are_wanted():
+def test_probe_socket_is_open_only_while_probing():
     before = open_ports()
     with probe_agents(2) as (asking, answering):
         pair(asking, answering)
@@ -54,7 +54,7 @@ def test_no_tcp_port_is_ever_opened():
         assert not listening()
 
 
-def test_a_console_that_has_gone_is_probed_for_no_longer_than_its_lease():
+def test_probing_stops_when_its_lease_expires():
     with probe_agents(2) as (asking, answering):
         port = listen(asking, for_s=0.3)
         wait_for(lambda: port["port"] not in open_ports())
@@ -63,7 +63,7 @@ def test_a_console_that_has_gone_is_probed_for_no_longer_than_its_lease():
         assert not answering.probes.is_probing
 
 
-def test_the_same_session_again_prolongs_it_and_changes_nothing():
+def test_repeated_probe_request_of_a_session_keeps_the_bin_grid():
     with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         there = listen(answering)
@@ -81,7 +81,7 @@ def test_the_same_session_again_prolongs_it_and_changes_nothing():
         assert all(step % 100_000_000 == 0 for step in steps)  # the grid of bins goes on
 
 
-def test_the_bins_hold_the_truth_between_their_extremes():
+def test_true_offset_is_between_the_extremes_of_every_bin():
     """Both ends read the same clock: far is ahead by nothing."""
     with probe_agents(2) as (asking, answering):
         pair(asking, answering)
@@ -97,7 +97,7 @@ def test_the_bins_hold_the_truth_between_their_extremes():
             assert [t1 for t1, *_ in best] == sorted(t1 for t1, *_ in best)
 
 
-def test_what_probes_cost_is_told_apart_from_the_agent():
+def test_probe_cost_is_reported_separately_from_the_agent():
     with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         wait_for(lambda: len(asking.said("clock_cost")) >= 3 and len(answering.said("clock_cost")) >= 3)
@@ -110,7 +110,7 @@ def test_what_probes_cost_is_told_apart_from_the_agent():
         assert cpu_s > 0 and size > 1000
 
 
-def test_probes_come_less_often_where_they_would_cost_more_than_they_may():
+def test_probe_cadence_slows_down_to_stay_under_the_cpu_cap():
     with probe_agents(2) as (asking, answering):
         pair(asking, answering, cadence_us=500, cpu_cap_pct=1)
         wait_for(lambda: asking.said("clock_cost") and asking.said("clock_cost")[-1]["cadence_us"] > 2000)
@@ -118,7 +118,7 @@ def test_probes_come_less_often_where_they_would_cost_more_than_they_may():
         wait_for(lambda: asking.said("clock_bins")[-1]["cadence_us"] > 2000)
 
 
-def test_a_cadence_in_the_wrong_unit_never_sends_more_than_any_agent_may(monkeypatch):
+def test_cadence_in_the_wrong_unit_stays_under_the_packet_rate_limit(monkeypatch):
     """5 us for 5 ms, had neither the console nor the agent refused it: the bucket and the cap hold it."""
     monkeypatch.setattr(commands, "_CADENCE_US", (1, 1_000_000))
     with probe_agents(2) as (asking, answering):
@@ -129,7 +129,7 @@ def test_a_cadence_in_the_wrong_unit_never_sends_more_than_any_agent_may(monkeyp
             assert cost["tx_packets_s"] <= 1.2 * MAX_PER_S  # and what a bucket holds at once
 
 
-def test_a_tick_that_was_missed_is_counted_and_not_made_up_for():
+def test_missed_ticks_are_counted_and_not_sent_later():
     with probe_agents(2) as (asking, answering):
         pair(asking, answering, cadence_us=500, spacing_us=100, cpu_cap_pct=100)
         wait_for(lambda: sum(record["ticks"] for record in asking.said("clock_bins")) > 2000)
@@ -141,7 +141,7 @@ def test_a_tick_that_was_missed_is_counted_and_not_made_up_for():
         assert max(row[3] for record in records for row in record["bins"]) <= 3 * 201
 
 
-def test_ipv6_works_alike():
+def test_probing_works_over_ipv6():
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as one:
         try:
             one.bind(("::1", 0))
@@ -154,7 +154,7 @@ def test_ipv6_works_alike():
         assert {(record["family"], record["stamps"]) for record in asking.said("clock_bins")} == {("ipv6", "kernel_rx")}
 
 
-def test_a_peer_that_never_answers_costs_bins_without_replies():
+def test_unresponsive_peer_gives_bins_without_replies():
     with probe_agents(1) as (asking,):
         listen(asking)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
@@ -183,11 +183,11 @@ def test_the_interface_is_chosen_as_nccl_does():
     ("fd00::9 50000 fd00::5 22", (socket.AF_INET6, "fd00::5")),
     ("::ffff:10.1.0.9 50000 ::ffff:10.1.0.5 22", (socket.AF_INET, "10.1.0.5")),
 ])  # fmt: skip
-def test_without_an_interface_probes_leave_where_ssh_came_in(connection, chosen):
+def test_probes_use_the_address_of_the_ssh_connection_without_an_interface(connection, chosen):
     assert udp_socket.bind_address("", {"SSH_CONNECTION": connection}) == chosen
 
 
-def test_bins_never_say_the_same_instant_twice():
+def test_bins_of_successive_records_do_not_overlap():
     with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         wait_for(lambda: len(asking.said("clock_bins")) >= 3)

@@ -21,7 +21,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_the_truth_is_within_the_bound_on_every_sort_of_way(tmp_path: Path, name: str) -> None:
+def test_true_offset_is_within_the_bound_on_every_kind_of_path(tmp_path: Path, name: str) -> None:
     there, back = WAYS[name]
     found = seen(tmp_path, DRIFTING, there, back, seed=7)
 

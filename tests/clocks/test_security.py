@@ -85,7 +85,7 @@ def asker() -> Iterator[Asker]:
         asker.socket.close()
 
 
-def test_a_named_peer_with_its_key_gets_one_answer_of_the_size_it_sent(asker):
+def test_authenticated_peer_gets_one_reply_of_the_request_size(asker):
     asker.send(asker.request(105))
 
     (answer,) = asker.answers()
@@ -97,7 +97,7 @@ def test_a_named_peer_with_its_key_gets_one_answer_of_the_size_it_sent(asker):
     assert 0 < received <= answered
 
 
-def test_a_wrong_tag_gets_no_answer_and_is_counted(asker):
+def test_request_with_a_wrong_tag_is_dropped_and_counted(asker):
     asker.send(asker.request(105, seal=packet.sealer(b"another key of 16")))
     forged = bytearray(asker.request(106))
     forged[20] ^= 1
@@ -107,7 +107,7 @@ def test_a_wrong_tag_gets_no_answer_and_is_counted(asker):
     assert asker.counts("bad_tag", 2)
 
 
-def test_what_is_no_packet_of_ours_gets_no_answer_however_long_it_is(asker):
+def test_malformed_packets_of_any_length_are_dropped_and_counted(asker):
     for data in (b"", b"x", asker.request(105)[:-1], asker.request(105) + b"\0", b"GET / HTTP/1.1\r\n\r\n" * 80):
         asker.send(data)
 
@@ -115,7 +115,7 @@ def test_what_is_no_packet_of_ours_gets_no_answer_however_long_it_is(asker):
     assert asker.counts("bad_tag", 5)
 
 
-def test_a_request_that_comes_again_is_answered_once(asker):
+def test_replayed_request_is_answered_once(asker):
     for _ in range(5):
         asker.send(asker.request(105))
 
@@ -123,14 +123,14 @@ def test_a_request_that_comes_again_is_answered_once(asker):
     assert asker.counts("replayed", 4)
 
 
-def test_requests_that_overtake_each_other_are_all_answered(asker):
+def test_reordered_requests_are_all_answered(asker):
     for number in (109, 105, 107, 106, 108):
         asker.send(asker.request(number))
 
     assert sorted(packet.head(answer)[2] for answer in asker.answers()) == [105, 106, 107, 108, 109]
 
 
-def test_who_was_not_named_gets_no_answer_even_with_the_key(asker):
+def test_unlisted_peer_gets_no_reply_even_with_the_key(asker):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.bind(("127.0.0.1", 0))
         asker.send(asker.request(105), stranger)
@@ -143,14 +143,14 @@ def test_who_was_not_named_gets_no_answer_even_with_the_key(asker):
     assert asker.counts("unnamed", 2)
 
 
-def test_a_reply_that_was_never_asked_for_is_not_answered_nor_believed(asker):
+def test_unsolicited_reply_is_dropped_and_counted(asker):
     asker.send(packet.pack(asker.seal, packet.REPLY, EDGE, 5, 0, packet.KERNEL, 1, 2))
 
     assert asker.answers() == []
     assert asker.counts("bad_tag", 1)
 
 
-def test_a_flood_is_neither_answered_nor_read_beyond_the_bucket(asker):
+def test_packet_flood_is_read_and_answered_only_within_the_rate_limit(asker):
     """One edge at 5 ms needs 600 packets/s; twice that, and 0.1 s of it at once, may be read, and no more."""
     flood = [asker.request(number) for number in range(2000, 22_000)]
     began = time.monotonic()
@@ -171,7 +171,7 @@ def test_a_flood_is_neither_answered_nor_read_beyond_the_bucket(asker):
 
 
 @pytest.mark.parametrize("stamps", [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (0, 0)])
-def test_a_peer_whose_stamps_are_absurd_spoils_nothing_but_its_own_edge(stamps):
+def test_peer_with_absurd_timestamps_gets_no_bound_for_its_edge(stamps):
     """It has the key: its tags are right. What the agent says of it can be read, and makes no line."""
     seal = packet.sealer(bytes.fromhex(KEY))
     with probe_agents(1) as (agent,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as liar:
@@ -194,14 +194,14 @@ def test_a_peer_whose_stamps_are_absurd_spoils_nothing_but_its_own_edge(stamps):
     assert window.status != "ok" and window.bound_ns is None
 
 
-def test_a_bucket_gives_its_rate_and_never_more_than_the_agents_limit():
+def test_token_bucket_grants_its_rate_capped_at_the_agent_limit():
     bucket = TokenBucket(1000, now=0.0)
     assert sum(bucket.acquire(0.0) for _ in range(5000)) == 100
     assert sum(bucket.acquire(1 + i / 10_000) for i in range(10_000)) == pytest.approx(1100, abs=2)
     assert TokenBucket(10**9, now=0.0).rate == MAX_PER_S
 
 
-def test_the_window_of_numbers_accepts_each_once_and_none_that_is_old():
+def test_replay_window_accepts_each_recent_number_once():
     window = ReplayWindow()
     assert [window.accept(number) for number in (0, 0, 3, 1, 1, 100, 36, 37, 37, 2**32 * 3, 100)] == [
         True, False, True, True, False, True, False, True, False, True, False,
@@ -212,7 +212,7 @@ def test_the_window_of_numbers_accepts_each_once_and_none_that_is_old():
     {"cadence_us": 5}, {"cadence_us": "5000"}, {"spacing_us": 5000}, {"bin_ms": 0}, {"cpu_cap_pct": 0},
     {"for_s": 1e6}, {"for_s": -1}, {"for_s": None},
 ])  # fmt: skip
-def test_an_agent_refuses_a_pace_that_would_harm_its_node(wrong):
+def test_agent_rejects_a_harmful_probe_plan(wrong):
     """A cadence in the wrong unit (5 µs for 5 ms) would saturate both ends."""
     with probe_agents(1) as (agent,):
         port = listen(agent)

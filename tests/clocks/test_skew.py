@@ -84,7 +84,7 @@ def test_a_late_rank_is_ranked_with_its_error_bar(good_clock: CommonClock, late_
     assert found.unresolved == 0
 
 
-def test_five_microseconds_between_nodes_are_refused() -> None:
+def test_five_microseconds_between_nodes_are_unresolved() -> None:
     """Over a switch; where a bound is smaller than that (two namespaces of one machine) they may well be told apart."""
     switch = Path(wire(6.0), wire(6.0))
     found = of(entries({5: 5 * US}), a_clock(switch))
@@ -94,7 +94,7 @@ def test_five_microseconds_between_nodes_are_refused() -> None:
     assert all(not rank.is_resolved for rank in found.ranks)
 
 
-def test_a_coarse_clock_refuses_what_a_good_one_resolves(good_clock: CommonClock) -> None:
+def test_coarse_clock_leaves_unresolved_what_a_good_clock_resolves(good_clock: CommonClock) -> None:
     coarse = a_clock(JITTER)
     assert of(entries({5: 60 * US}), good_clock).resolved == 40
     assert of(entries({5: 60 * US}), coarse).resolved == 0
@@ -107,11 +107,11 @@ def test_ranks_of_one_node_need_no_common_clock() -> None:
     assert [culprit.rank for culprit in found.culprits] == [1]
 
 
-def test_without_a_clock_ranks_of_different_nodes_do_not_meet() -> None:
+def test_ranks_on_different_nodes_have_no_sync_points_without_a_common_clock() -> None:
     assert sync_points(entries({5: 20 * MS}), CommonClock({}, {})) == []
 
 
-def test_nobody_is_the_last_of_a_group_while_a_rank_that_may_be_in_it_was_not_read(good_clock: CommonClock) -> None:
+def test_sync_point_is_whole_only_when_all_possible_group_members_were_read(good_clock: CommonClock) -> None:
     records = [
         structs.replace(entry, process_group=("7", "dp")) for entry in entries({5: 20 * MS}) if entry.rank not in (6, 7)
     ]
@@ -137,21 +137,21 @@ def test_nobody_is_the_last_of_a_group_while_a_rank_that_may_be_in_it_was_not_re
     )  # read, and not in it
 
 
-def test_a_late_node_brings_all_its_ranks_late(good_clock: CommonClock) -> None:
+def test_all_ranks_of_a_late_node_are_culprits(good_clock: CommonClock) -> None:
     found = of(entries({4: MS, 5: MS}), good_clock)
     assert {culprit.rank for culprit in found.culprits} == {4, 5}
     assert found.by_node[0].name == "node002"
     assert lateness(sync_points(entries({4: MS, 5: MS}), good_clock)[0]).last == (4, 5)
 
 
-def test_what_the_others_waited_is_what_it_cost(good_clock: CommonClock) -> None:
+def test_time_the_other_ranks_waited_is_attributed_to_the_late_rank(good_clock: CommonClock) -> None:
     found = of(entries({5: 20 * MS}, count=50), good_clock)
     assert found.ranks[0].caused_gpu_s == pytest.approx(7 * 50 * 0.020, rel=0.01)
     assert found.ranks[0].waited_gpu_s == 0.0
     assert sum(rank.waited_gpu_s for rank in found.ranks) == pytest.approx(found.ranks[0].caused_gpu_s)
 
 
-def test_ranks_that_are_late_in_turn_are_no_culprits(good_clock: CommonClock) -> None:
+def test_ranks_late_at_random_are_not_culprits(good_clock: CommonClock) -> None:
     rng = np.random.default_rng(7)
     records = []
     for seq in range(60):
@@ -162,7 +162,7 @@ def test_ranks_that_are_late_in_turn_are_no_culprits(good_clock: CommonClock) ->
     assert found.culprits == ()
 
 
-def test_a_trend_is_seen(good_clock: CommonClock) -> None:
+def test_growing_lateness_is_reported_as_a_trend(good_clock: CommonClock) -> None:
     records = [
         entry
         for seq in range(40)
@@ -173,25 +173,25 @@ def test_a_trend_is_seen(good_clock: CommonClock) -> None:
     assert worst.trend_ns == pytest.approx(2 * MS, rel=0.1)
 
 
-def test_the_chance_of_being_last_is_that_of_the_binomial() -> None:
+def test_chance_of_being_last_follows_the_binomial_distribution() -> None:
     assert binomial_tail(10, 0, 0.1) == 1.0
     assert binomial_tail(2, 2, 0.5) == pytest.approx(0.25)
     assert binomial_tail(40, 40, 1 / 8) == pytest.approx(8.0**-40)
 
 
-def test_meetings_with_a_missing_record_blame_nobody(good_clock: CommonClock) -> None:
+def test_collectives_with_a_missing_record_count_as_incomplete(good_clock: CommonClock) -> None:
     records = [entry for entry in entries({5: MS}) if not (entry.rank == 5 and (entry.collective_seq_id or 0) % 2)]
     found = of(records, good_clock)
     assert found.incomplete == 20
     assert found.ranks[0].meetings == 20
 
 
-def test_a_rank_of_which_there_are_two_captures_is_counted_once(good_clock: CommonClock) -> None:
+def test_rank_with_two_captures_is_counted_once(good_clock: CommonClock) -> None:
     once = entries({5: MS})
     assert len(sync_points([*once, *entries({5: MS})], good_clock)) == 40
 
 
-def test_collectives_that_end_before_they_began_count_against_the_clock(good_clock: CommonClock) -> None:
+def test_collectives_that_end_before_they_start_are_a_clock_violation(good_clock: CommonClock) -> None:
     assert violations(sync_points(entries({5: MS}), good_clock)) == []
     wrong = entries({})
     for one in wrong:
@@ -218,7 +218,7 @@ def test_a_finding_names_the_culprit_the_victims_and_the_figures(good_clock: Com
     assert list(skew_findings(skew_by_job(met), (), (), 30.0)) == []
 
 
-def test_a_group_is_judged_beside_the_nodes_and_each_rank_has_its_distribution(good_clock: CommonClock) -> None:
+def test_skew_is_broken_down_by_group_and_node_with_rank_percentiles(good_clock: CommonClock) -> None:
     records = entries({5: 20 * MS})
     for record in records:
         record.process_group = ("1", "dp") if (record.collective_seq_id or 0) % 4 else ("2", "tp")
@@ -231,7 +231,7 @@ def test_a_group_is_judged_beside_the_nodes_and_each_rank_has_its_distribution(g
     assert all(one.chance == 1.0 for one in rest) and worst.chance == pytest.approx(8.0**-40)
 
 
-def test_how_far_apart_ranks_were_read_is_told_of_every_capture(good_clock: CommonClock) -> None:
+def test_rank_captured_late_is_found_from_capture_sync_points(good_clock: CommonClock) -> None:
     def stack(rank: int, sample: int) -> Stack:
         node = NODES[rank // PER_NODE]
         began = EPOCH + node.real_off_ns + 5 * SECOND + sample * SECOND + (9 * MS if rank == 6 else 0)
@@ -247,7 +247,7 @@ def test_how_far_apart_ranks_were_read_is_told_of_every_capture(good_clock: Comm
     assert found.culprits[0].behind_ns == pytest.approx(9 * MS, rel=0.01)
 
 
-def test_a_rank_that_others_left_behind_at_a_collective_is_out_of_step() -> None:
+def test_rank_behind_at_a_collective_is_a_desync() -> None:
     def status(rank: int, done: int) -> PgStatus:
         return PgStatus(
             node="n", capture="c1", source="worker_server", job="llama", rank=rank, process_group=("1", "dp"),
@@ -282,7 +282,7 @@ def walk(node: Node, step: int, at: Sequence[tuple[int, float]], every_s: float 
     return StepProgress(node.name, step, [StepSeen(one, mono(second - every_s), mono(second)) for one, second in at])
 
 
-def test_steps_are_told_apart_as_exactly_as_they_are_read(good_clock: CommonClock) -> None:
+def test_step_lateness_is_resolved_only_as_finely_as_steps_are_sampled(good_clock: CommonClock) -> None:
     steps = range(5, 15)
     walks = {
         ("llama", 0, rank): walk(NODES[rank], 14, [(step, step / 2 + (0.2 if rank == 2 else 0.0)) for step in steps])
@@ -299,7 +299,7 @@ def test_steps_are_told_apart_as_exactly_as_they_are_read(good_clock: CommonCloc
     assert skew_by_job(step_sync_points(slowly, good_clock))[0].resolved == 0
 
 
-def test_without_a_step_variable_the_pattern_of_collectives_makes_steps(good_clock: CommonClock) -> None:
+def test_steps_are_inferred_from_the_collective_pattern_without_a_step_variable(good_clock: CommonClock) -> None:
     assert period_of(["a", "b", "b"] * 5) == 3
     assert period_of(["a", "b", "c", "d"]) is None
     records = entries({5: MS}, count=30)
@@ -310,7 +310,7 @@ def test_without_a_step_variable_the_pattern_of_collectives_makes_steps(good_clo
     assert skew_by_job(steps)[0].culprits[0].rank == 5
 
 
-def test_a_rank_two_steps_behind_is_out_of_step() -> None:
+def test_rank_two_steps_behind_is_a_desync() -> None:
     walks = {("llama", 0, rank): StepProgress("n", 100 if rank != 3 else 98) for rank in range(8)}
     [found] = desyncs_of_steps(walks)
     assert (found.behind, found.furthest, found.others) == ((3,), 98, 100)
@@ -319,14 +319,14 @@ def test_a_rank_two_steps_behind_is_out_of_step() -> None:
     assert desyncs_of_steps(walks) == []
 
 
-def test_what_a_job_gains_between_two_readings_is_no_lag() -> None:
+def test_progress_between_two_readings_is_not_a_desync() -> None:
     walks = {("llama", 0, rank): StepProgress("n", 1000 if rank != 3 else 970, (), 40) for rank in range(8)}
     assert desyncs_of_steps(walks) == []
     walks["llama", 0, 3] = StepProgress("n", 950, (), 40)
     assert [desync.behind for desync in desyncs_of_steps(walks)] == [(3,)]
 
 
-def test_a_rank_that_was_read_once_is_not_said_to_be_behind_those_that_were_read_again() -> None:
+def test_rank_with_older_readings_is_not_a_desync() -> None:
     walks = {("ring", 0, rank): StepProgress("n", 12, (), None) for rank in range(8)}
     for rank in (0, 1, 2, 3, 6, 7):  # their nodes were asked once more
         walks["ring", 0, rank] = StepProgress("n", 15, (), 3)
@@ -336,7 +336,7 @@ def test_a_rank_that_was_read_once_is_not_said_to_be_behind_those_that_were_read
     assert desyncs_of_steps(walks) == []
 
 
-def test_a_step_that_is_told_again_was_not_read_again() -> None:
+def test_repeated_step_record_does_not_count_as_a_new_reading() -> None:
     book = StepTable()
 
     def tell(second: int, step: int, read: int) -> None:
@@ -352,7 +352,7 @@ def test_a_step_that_is_told_again_was_not_read_again() -> None:
     assert one.seen == (StepSeen(140, 10 * SECOND, 20 * SECOND),)
 
 
-def test_of_many_ranks_only_the_newest_steps_are_kept() -> None:
+def test_step_table_keeps_only_the_newest_steps_of_many_ranks() -> None:
     def kept(ranks: int) -> int:
         book = StepTable()
         for step in range(300):

@@ -14,7 +14,7 @@ from rig import Rig
 from gconsole.core.control import CaptureRequest, new_capture
 
 
-async def test_all_ranks_of_all_nodes_are_read_at_one_instant(rig: Rig, tmp_path: Path) -> None:
+async def test_capture_samples_all_ranks_of_all_nodes_at_the_same_instant(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     with start_ring(rig, rig.nodes, nproc_per_node=2) as job:
         job.wait_ready()
@@ -34,7 +34,7 @@ async def test_all_ranks_of_all_nodes_are_read_at_one_instant(rig: Rig, tmp_path
     )
 
 
-async def test_a_node_that_is_lost_meanwhile_does_not_keep_the_others(tmp_path: Path) -> None:
+async def test_node_lost_during_a_capture_does_not_block_the_others(tmp_path: Path) -> None:
     with Rig(nodes=2, name="losing") as rig, start_ring(rig, rig.nodes, nproc_per_node=1) as job:
         staying, leaving = rig.nodes
         job.wait_ready()
@@ -63,7 +63,7 @@ def state_of(rig: Rig, rank: Any) -> str:
     return line.split()[1]
 
 
-def test_a_hung_job_is_folded_by_one_command_and_nothing_is_left_stopped(rig: Rig, tmp_path: Path) -> None:
+def test_one_command_groups_a_hung_job_and_leaves_process_states_unchanged(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     with start_ring(rig, rig.nodes, nproc_per_node=2, script="held.py", env={"HELD_3": "lock"}) as job:
         ranks = job.wait_ready()
@@ -88,7 +88,7 @@ def test_a_hung_job_is_folded_by_one_command_and_nothing_is_left_stopped(rig: Ri
     assert again.stdout == run.stdout
 
 
-def test_ranks_of_another_user_say_what_would_help(tmp_path: Path, needs_namespaces: None) -> None:
+def test_ranks_of_another_user_are_captured_only_with_sudo(tmp_path: Path, needs_namespaces: None) -> None:
     with Rig(nodes=0, name="others") as rig:
         node = rig.add_node("node1", "sudo")
         with start_ring(rig, [node], nproc_per_node=1, user=65534) as job:

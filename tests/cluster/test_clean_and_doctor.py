@@ -38,7 +38,7 @@ def test_an_ephemeral_run_leaves_nothing(tmp_path: Path, needs_namespaces: None)
         assert _caches(rig) == []
 
 
-async def test_clean_keeps_what_another_console_uses_and_names_it(tmp_path: Path, needs_namespaces: None) -> None:
+async def test_clean_keeps_a_cache_in_use_and_names_its_console(tmp_path: Path, needs_namespaces: None) -> None:
     with Rig(nodes=1, name="inuse") as rig:
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
         async with watched(hosts) as fleet:
@@ -67,7 +67,7 @@ async def test_two_consoles_on_one_fleet_do_not_disturb_each_other(rig: Rig, tmp
     assert one.hub.console_id != two.hub.console_id
 
 
-def test_the_doctor_examines_every_node_and_folds_what_is_equal(rig: Rig, tmp_path: Path) -> None:
+def test_doctor_checks_every_node_and_groups_equal_results(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     run = gconsole("doctor", hosts)
     assert run.status == 0, run.stdout + run.stderr
@@ -79,7 +79,7 @@ def test_the_doctor_examines_every_node_and_folds_what_is_equal(rig: Rig, tmp_pa
     assert [exam["reached"] for exam in document["nodes"]] == [True] * 4
 
 
-def test_the_doctor_says_why_a_node_cannot_be_reached_and_goes_on(tmp_path: Path) -> None:
+def test_doctor_reports_why_a_node_is_unreachable_and_continues(tmp_path: Path) -> None:
     with Rig(nodes=1, name="sick") as rig:
         rig.add_node("deaf", "refuse")
         run = gconsole("doctor", rig.write_hosts_toml(tmp_path / "hosts.toml"))
@@ -88,7 +88,7 @@ def test_the_doctor_says_why_a_node_cannot_be_reached_and_goes_on(tmp_path: Path
     assert "node1" in run.stdout
 
 
-def test_the_doctor_notices_a_place_that_refuses_programs(tmp_path: Path, needs_namespaces: None) -> None:
+def test_doctor_reports_a_noexec_cache_folder(tmp_path: Path, needs_namespaces: None) -> None:
     with Rig(nodes=0, name="noexec") as rig:
         rig.add_node("n", "noexec_cache")
         run = gconsole("doctor", rig.write_hosts_toml(tmp_path / "hosts.toml"))

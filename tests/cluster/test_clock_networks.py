@@ -60,7 +60,7 @@ def packets(node: Node) -> int:
 @pytest.mark.parametrize(
     "interface", ["data0", *(pytest.param(one, marks=pytest.mark.full) for one in ("=data0", "^eth0"))]
 )
-async def test_probes_take_the_network_that_was_chosen_over_ipv6(pair: Rig, tmp_path: Path, interface: str) -> None:
+async def test_probes_use_the_configured_interface_over_ipv6(pair: Rig, tmp_path: Path, interface: str) -> None:
     one, other = pair.nodes
     join(one, other)
     try:
@@ -99,7 +99,7 @@ async def through(rig: Rig, folder: Path, there: Words, back: Words) -> tuple[Wa
     ("there", "back"),
     [(DISORDERLY, DISORDERLY), pytest.param(HALF_LOST, ("uniform", 50, 150), marks=pytest.mark.full)],
 )
-async def test_what_is_lost_repeated_or_out_of_order_leaves_the_truth_within_the_bound(
+async def test_bound_holds_with_lost_duplicated_or_reordered_packets(
     pair: Rig, tmp_path: Path, there: Words, back: Words
 ) -> None:
     fleet, found = await through(pair, tmp_path, there, back)
@@ -187,9 +187,7 @@ async def crooked(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooke
     return before, after, flagged, frozenset((one.name, other.name))
 
 
-async def test_an_edge_that_is_longer_one_way_is_flagged_by_the_others_within_three_windows(
-    rig: Rig, tmp_path: Path
-) -> None:
+async def test_asymmetric_edge_is_flagged_within_a_few_windows(rig: Rig, tmp_path: Path) -> None:
     before, after, flagged, ends = await crooked(rig, tmp_path, 1, **FEW_PROBES)
 
     assert all(error <= bound for error, bound in before + after)
@@ -198,7 +196,7 @@ async def test_an_edge_that_is_longer_one_way_is_flagged_by_the_others_within_th
 
 
 @pytest.mark.full
-async def test_of_six_nodes_none_is_moved_by_it(tmp_path: Path) -> None:
+async def test_asymmetric_edge_barely_shifts_offsets_of_six_nodes(tmp_path: Path) -> None:
     """Error of the nodes within twice the clean one and 0.5 us; no other edge flagged."""
     with Rig(nodes=6, name="mesh") as rig:
         before, after, flagged, ends = await crooked(rig, tmp_path, 5)
@@ -214,7 +212,7 @@ async def test_of_six_nodes_none_is_moved_by_it(tmp_path: Path) -> None:
 # -- other clocks on the same node -------------------------------------------------------------------------------------
 
 
-def test_a_node_in_another_time_namespace_is_compared_as_it_is_and_warned_of(pair: Rig, tmp_path: Path) -> None:
+def test_node_in_another_time_namespace_is_compared_with_a_warning(pair: Rig, tmp_path: Path) -> None:
     """Its MONOTONIC_RAW is 5,000 s ahead, its CLOCK_REALTIME is everybody's."""
     if not Path("/proc/self/ns/time").exists():
         pytest.skip("a kernel without time namespaces")

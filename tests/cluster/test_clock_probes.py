@@ -32,7 +32,7 @@ def seconds_of_bins(fleet: Watched, edge: tuple[str, str]) -> int:
     return sum(len(one.bins) for one in bins(fleet) if (one.node, one.dst) == edge) // 10
 
 
-async def test_every_pair_of_four_nodes_is_probed_once_and_the_truth_lies_within(hosts: Path) -> None:
+async def test_every_pair_of_four_nodes_is_probed_once_with_valid_bounds(hosts: Path) -> None:
     async with watched(hosts) as fleet:
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
@@ -59,7 +59,7 @@ def ports(rig: Rig) -> int:
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_nodes_have_a_udp_socket_while_they_probe_and_at_no_other_time(rig: Rig, hosts: Path) -> None:
+async def test_udp_sockets_are_open_only_while_nodes_probe(rig: Rig, hosts: Path) -> None:
     async with watched(hosts, clock_duty="off") as fleet:
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
@@ -82,7 +82,7 @@ async def test_nodes_have_a_udp_socket_while_they_probe_and_at_no_other_time(rig
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_a_session_that_keeps_clocks_has_them_probed_without_pause(rig: Rig, hosts: Path, tmp_path: Path) -> None:
+async def test_recording_clocks_keeps_probing_continuous(rig: Rig, hosts: Path, tmp_path: Path) -> None:
     async with watched(hosts, clock_probe_window_s="1") as fleet:
         await fleet.sampled()
         await fleet.until(lambda: len(edges(fleet)) == 6)
@@ -97,7 +97,7 @@ async def test_a_session_that_keeps_clocks_has_them_probed_without_pause(rig: Ri
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_probes_find_clocks_that_are_wrong_and_drift(rig: Rig, hosts: Path, tmp_path: Path) -> None:
+async def test_probes_bound_the_offset_of_wrong_and_drifting_clocks(rig: Rig, hosts: Path, tmp_path: Path) -> None:
     errors = {"node2": Wrong(5_000_000, 20_000), "node3": Wrong(-2_000_000_000, -30_000), "node4": Wrong(700, 0)}
     with wrong_clocks(tmp_path, errors) as truth:
         async with watched(hosts) as fleet:
@@ -119,7 +119,7 @@ async def test_probes_find_clocks_that_are_wrong_and_drift(rig: Rig, hosts: Path
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_an_edge_without_udp_is_measured_over_ssh_and_said_to_be_blocked(rig: Rig, hosts: Path) -> None:
+async def test_edge_without_udp_is_measured_over_ssh_and_reported_as_blocked(rig: Rig, hosts: Path) -> None:
     near, far = rig.nodes[0], rig.nodes[1]
     near.output(["ip", "route", "add", "blackhole", f"{far.address}/32"])
     try:
@@ -142,7 +142,7 @@ async def test_an_edge_without_udp_is_measured_over_ssh_and_said_to_be_blocked(r
             assert row.backward is None or one.ahead + row.backward.ahead <= 0
 
 
-async def test_asked_for_ssh_no_node_opens_a_socket(rig: Rig, hosts: Path) -> None:
+async def test_ssh_clock_method_sends_no_udp_probes(rig: Rig, hosts: Path) -> None:
     async with watched(hosts, clock_method="ssh") as fleet:
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
@@ -151,7 +151,7 @@ async def test_asked_for_ssh_no_node_opens_a_socket(rig: Rig, hosts: Path) -> No
 
 
 @pytest.mark.full
-async def test_the_others_go_on_when_a_node_leaves(rig: Rig, hosts: Path) -> None:
+async def test_remaining_nodes_keep_probing_after_a_node_is_removed(rig: Rig, hosts: Path) -> None:
     async with watched(hosts) as fleet:
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
@@ -165,7 +165,7 @@ async def test_the_others_go_on_when_a_node_leaves(rig: Rig, hosts: Path) -> Non
 
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_a_capture_asks_for_one_window_beside_it(rig: Rig, hosts: Path) -> None:
+async def test_capture_triggers_one_probe_window(rig: Rig, hosts: Path) -> None:
     async with watched(hosts) as fleet:
         await fleet.sampled()
         await fleet.until(lambda: len(edges(fleet)) == 6)

@@ -60,7 +60,7 @@ def until_synced(node: Node) -> None:
         time.sleep(0.2)
 
 
-async def test_an_agent_without_privileges_reads_what_chronyd_claims(rig: Rig, tmp_path: Path) -> None:
+async def test_unprivileged_agent_reads_chronyd_state(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     async with watched(hosts, clock_duty="off") as fleet:
         await fleet.until(lambda: len([record for record in fleet.records if isinstance(record, ClockSource)]) >= 3)
@@ -76,7 +76,7 @@ async def test_an_agent_without_privileges_reads_what_chronyd_claims(rig: Rig, t
     assert lonely.text == "chronyd has no source"
 
 
-def test_the_claim_is_shown_and_a_service_without_a_source_is_a_finding(rig: Rig, tmp_path: Path) -> None:
+def test_chrony_without_a_source_is_a_clock_unsynced_finding(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock={"probe_window_s": 2})
 
     run = batch(hosts, "--clocks", "--fail-on", "clock_unsynced")
@@ -90,7 +90,7 @@ def test_the_claim_is_shown_and_a_service_without_a_source_is_a_finding(rig: Rig
 
 
 @pytest.mark.full
-def test_asked_for_ntp_nothing_is_sent_and_the_bound_is_what_both_ends_claim(rig: Rig, tmp_path: Path) -> None:
+def test_ntp_clock_method_reports_service_bounds_without_probing(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock={"method": "ntp"})
 
     run = gconsole("clocks", hosts, "--for", "4s")

@@ -58,7 +58,7 @@ async def changed(rig: Rig, tmp_path: Path) -> AsyncIterator[Changed]:
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_what_is_saved_in_clock_is_what_the_agents_do_from_then_on(changed: Changed, tmp_path: Path) -> None:
+async def test_saved_clock_settings_apply_to_running_agents(changed: Changed, tmp_path: Path) -> None:
     fleet = changed.fleet
     await fleet.until(lambda: len(changed.nodes(ClockSnapshot, lambda one: 2 <= one.reads <= 11)) == 4)
 
@@ -97,7 +97,7 @@ async def test_what_is_saved_in_clock_is_what_the_agents_do_from_then_on(changed
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_preset(rig: Rig, tmp_path: Path) -> None:
+def test_clock_settings_precedence_is_flag_environment_file_preset(rig: Rig, tmp_path: Path) -> None:
     """By what two agents really did."""
     clock = {"preset": "low", "probe_cadence_us": 2_000, "snapshot_period_ms": 100, "packet_spacing_us": 100}
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=clock)

@@ -27,7 +27,7 @@ def hosts(rig: Rig, tmp_path: Path) -> Path:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
-def test_every_node_gets_an_offset_with_a_bound_that_holds(hosts: Path) -> None:
+def test_clocks_json_has_every_node_and_edge_with_valid_bounds(hosts: Path) -> None:
     """All nodes of the rig share one clock: every true offset is 0."""
     run = gconsole("clocks", hosts, "--for", "4s", "--json", "--quiet")
 
@@ -44,7 +44,7 @@ def test_every_node_gets_an_offset_with_a_bound_that_holds(hosts: Path) -> None:
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-def test_the_tables_name_the_common_clock_every_node_and_every_edge(hosts: Path) -> None:
+def test_clock_tables_list_the_reference_every_node_and_every_edge(hosts: Path) -> None:
     run = gconsole("clocks", hosts, "--for", "4s")
 
     assert run.status == 0, run.stderr
@@ -57,7 +57,7 @@ def test_the_tables_name_the_common_clock_every_node_and_every_edge(hosts: Path)
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-def test_a_report_has_the_clocks_where_they_were_asked_for(hosts: Path, tmp_path: Path) -> None:
+def test_report_of_batch_with_clocks_has_nodes_edges_and_services(hosts: Path, tmp_path: Path) -> None:
     records, folder = tmp_path / "records.ndjson", tmp_path / "lines"
     run = batch(hosts, "--clocks", "--records", records, "--set", f"clock.output_dir={folder}")
 
@@ -75,7 +75,7 @@ def test_a_report_has_the_clocks_where_they_were_asked_for(hosts: Path, tmp_path
 
 
 @pytest.mark.full
-def test_who_does_not_ask_for_clocks_gets_no_probes(hosts: Path, tmp_path: Path) -> None:
+def test_batch_without_clocks_sends_no_probes(hosts: Path, tmp_path: Path) -> None:
     records = tmp_path / "records.ndjson"
     run = batch(hosts, "--for", "3s", "--records", records)
 
@@ -94,7 +94,7 @@ def checked(fleet: Watched, truth: Truth) -> list[tuple[float, int]]:
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_clocks_that_are_wrong_and_drift_are_found_within_their_bounds(hosts: Path, tmp_path: Path) -> None:
+async def test_wrong_and_drifting_clocks_are_measured_within_their_bounds(hosts: Path, tmp_path: Path) -> None:
     errors = {"node1": Wrong(800_000, 5_000), "node2": Wrong(5_000_000, 20_000), "node3": Wrong(-90_000_000, -30_000)}
     with wrong_clocks(tmp_path, errors) as truth:
         async with watched(hosts) as fleet:
@@ -120,7 +120,7 @@ async def test_clocks_that_are_wrong_and_drift_are_found_within_their_bounds(hos
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_a_blocked_edge_has_a_row_with_its_wide_bound(rig: Rig, tmp_path: Path) -> None:
+async def test_blocked_edge_is_listed_and_measured_over_ssh(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock={"probe_cadence_us": 20_000})
     near, far = rig.nodes[0], rig.nodes[1]
     near.output(["ip", "route", "add", "blackhole", f"{far.address}/32"])
@@ -141,7 +141,7 @@ def guide_one_liners() -> list[str]:
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-def test_the_guides_lines_of_jq_work_on_what_is_written(hosts: Path, tmp_path: Path) -> None:
+def test_jq_one_liners_of_the_guide_work_on_the_output_files(hosts: Path, tmp_path: Path) -> None:
     if shutil.which("jq") is None:
         pytest.skip("no jq on this machine")
     folder = tmp_path / "clocks"
@@ -168,7 +168,7 @@ def test_the_guides_lines_of_jq_work_on_what_is_written(hosts: Path, tmp_path: P
 
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
-def test_the_oldest_python_probes_as_well(tmp_path: Path) -> None:
+def test_python_36_agents_measure_clocks_within_bounds(tmp_path: Path) -> None:
     """Its clocks are floats, which keep 0.24 us of CLOCK_REALTIME: within what a bound allows for."""
     with Rig(nodes=2, name="old", python=find_python("3.6")) as rig:
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
@@ -182,7 +182,7 @@ def test_the_oldest_python_probes_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_a_window_in_the_background_leaves_good_lines_until_the_next(hosts: Path) -> None:
+async def test_background_probe_window_gives_bounds_until_the_next_window(hosts: Path) -> None:
     """What is left of a burst of probes after its window is no reason to fall back on what the nodes claim."""
     async with watched(hosts) as fleet:
         clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")

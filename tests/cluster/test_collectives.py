@@ -42,7 +42,7 @@ def waited(hosts: Path, *more: object) -> Any:
     return batch(hosts, "--for", f"{LEAST_WAIT_S + 2}s", "--capture", "--samples", "1", *more)
 
 
-def test_the_rank_that_never_entered_a_collective_is_named(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+def test_rank_missing_from_a_collective_is_reported(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
     hosts = hosts_of(rig, tmp_path)
     with start(rig, ABSENT) as job:
         job.wait_ready()
@@ -63,7 +63,7 @@ def test_the_rank_that_never_entered_a_collective_is_named(rig: Rig, tmp_path: P
     assert again.stdout == run.stdout
 
 
-def test_a_job_without_any_source_is_captured_as_ever(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
+def test_job_without_collective_records_is_still_captured(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
     with start(rig, ABSENT, server=False) as job:
         job.wait_ready()
         run = waited(hosts_of(rig, tmp_path))
@@ -73,7 +73,7 @@ def test_a_job_without_any_source_is_captured_as_ever(rig: Rig, tmp_path: Path, 
     assert "collectives" not in run.stdout
 
 
-def test_the_groups_that_a_capture_tells_of_lie_over_the_topology(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
+def test_process_groups_of_a_capture_are_mapped_onto_the_topology(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
     hosts = hosts_of(rig, tmp_path, agent={"simulate_gpus": 2})
     run = waited(hosts, "--records", tmp_path / "records")
     assert run.status == 0, run.stderr
@@ -89,7 +89,7 @@ def test_the_groups_that_a_capture_tells_of_lie_over_the_topology(rig: Rig, tmp_
     assert "default_pg  1 group of 4 ranks" in gconsole("topo", "--from", tmp_path / "records").stdout
 
 
-def test_a_job_that_moves_has_no_fault(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
+def test_job_making_progress_has_no_collective_faults(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
     run = waited(hosts_of(rig, tmp_path))
     assert run.status == 0, run.stderr
     found = run.report["collectives"]

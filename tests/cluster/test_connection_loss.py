@@ -25,7 +25,7 @@ async def _until_no_agent(node: Node, deadline_s: float) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_a_cut_link_shows_soon_and_heals_by_itself(rig: Rig, tmp_path: Path, needs_namespaces: None) -> None:
+async def test_cut_link_is_reported_as_lost_and_reconnects(rig: Rig, tmp_path: Path, needs_namespaces: None) -> None:
     node = rig.nodes[0]
     async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml")) as fleet:
         await fleet.sampled()
@@ -40,7 +40,7 @@ async def test_a_cut_link_shows_soon_and_heals_by_itself(rig: Rig, tmp_path: Pat
         assert all(fleet.history(name) == ["expected", "connecting", "ok"] for name in others)
 
 
-async def test_an_ended_sshd_session_is_connected_again(rig: Rig, tmp_path: Path) -> None:
+async def test_node_reconnects_after_its_sshd_session_ends(rig: Rig, tmp_path: Path) -> None:
     node = rig.nodes[1]
     async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])) as fleet:
         await fleet.sampled()
@@ -54,7 +54,7 @@ async def test_an_ended_sshd_session_is_connected_again(rig: Rig, tmp_path: Path
         assert all(seqs == list(range(1, len(seqs) + 1)) for seqs in second.values())
 
 
-async def test_a_lingering_agent_loses_and_doubles_nothing_over_random_cuts(rig: Rig, tmp_path: Path) -> None:
+async def test_lingering_agent_loses_and_duplicates_no_records_over_random_cuts(rig: Rig, tmp_path: Path) -> None:
     node = rig.nodes[2]
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
     moments = random.Random(7)
@@ -101,7 +101,7 @@ async def test_a_buffer_that_is_too_small_leaves_a_counted_gap(rig: Rig, tmp_pat
 
 
 @pytest.mark.parametrize("linger_s", [0, 30])
-async def test_an_agent_whose_console_was_killed_ends_by_itself(rig: Rig, tmp_path: Path, linger_s: int) -> None:
+async def test_agent_exits_after_its_console_is_killed(rig: Rig, tmp_path: Path, linger_s: int) -> None:
     """`kill -9` of the console: no end-of-stream word, no ping any more."""
     node = rig.nodes[0]
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], agent={"linger_s": min(linger_s, 3)})

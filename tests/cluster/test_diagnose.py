@@ -23,7 +23,7 @@ def states(rig: Rig, ranks: list[Any]) -> list[str]:
     return [next(line.split()[1] for line in lines[r.node] if line.split()[0] == str(r.pid)) for r in ranks]
 
 
-def test_a_lock_that_no_python_call_shows_is_found_and_nothing_is_left_stopped(rig: Rig, tmp_path: Path) -> None:
+def test_rank_holding_a_lock_is_the_culprit_and_process_states_are_unchanged(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     with start_ring(rig, rig.nodes, nproc_per_node=2, script="held.py", env={"HELD_3": "lock"}) as job:
         ranks = job.wait_ready()
@@ -48,7 +48,7 @@ def test_a_lock_that_no_python_call_shows_is_found_and_nothing_is_left_stopped(r
     assert morning.status == 1
 
 
-def test_without_native_calls_that_lock_is_undecided_and_no_process_is_touched(rig: Rig, tmp_path: Path) -> None:
+def test_lock_without_native_stacks_is_undecided_and_suggests_native(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     with start_ring(rig, rig.nodes[:2], nproc_per_node=2, script="held.py", env={"HELD_3": "lock"}) as job:
         job.wait_ready()

@@ -52,7 +52,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_failure_has_its_name_its_reason_and_something_to_try(fleet: Fleet, kind: str) -> None:
+def test_each_failure_has_a_name_a_reason_and_a_remedy(fleet: Fleet, kind: str) -> None:
     if kind in fleet.missing:
         pytest.skip(f"node kind {kind}: {fleet.missing[kind]}")
     line = fleet.run.node(kind.replace("_", "-"))
@@ -66,12 +66,12 @@ def test_each_failure_has_its_name_its_reason_and_something_to_try(fleet: Fleet,
     assert line["error"]["try"]
 
 
-def test_a_partly_seen_fleet_is_partial(fleet: Fleet) -> None:
+def test_partly_failed_fleet_exits_with_status_3(fleet: Fleet) -> None:
     assert fleet.run.status == 3
     assert "Traceback" not in fleet.run.stderr + fleet.run.stdout
 
 
-def test_the_summary_names_every_failed_node_and_what_to_try(fleet: Fleet) -> None:
+def test_summary_lists_every_failed_node_with_a_remedy(fleet: Fleet) -> None:
     for line in fleet.run.report["nodes"]:
         if line["error"]:
             assert line["node"] in fleet.run.stdout
@@ -95,7 +95,7 @@ def test_healthy_nodes_do_not_wait_for_the_others(tmp_path: Path) -> None:
     assert len([line for line in run.report["agent_cost"] if line["node"] != "stuck"]) == 2
 
 
-def test_a_fleet_that_cannot_be_reached_at_all_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+def test_unreachable_fleet_exits_with_status_4(tmp_path: Path) -> None:
     with Rig(nodes=0, name="nothing") as rig:
         rig.add_node("gone", "refuse")
         run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"))

@@ -45,7 +45,9 @@ def night(fleet: faulty_fleet.FaultyFleet, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize(("id", "severity", "words"), EVERYTHING, ids=[f"{id}" for id, _, _ in EVERYTHING])
-def test_the_report_says_every_fault_in_the_right_words(night: tuple, id: str, severity: str, words: tuple) -> None:
+def test_report_describes_every_fault_with_severity_and_evidence(
+    night: tuple, id: str, severity: str, words: tuple
+) -> None:
     _, report, summary, _ = night
     lines = [line for line in report["findings"] if line["id"] == id]
 
@@ -58,7 +60,7 @@ def test_the_report_says_every_fault_in_the_right_words(night: tuple, id: str, s
     assert f"{id}  {said[0]['text']}" in summary
 
 
-def test_nobody_else_is_accused_and_errors_make_the_exit_code_1(night: tuple) -> None:
+def test_report_has_no_other_findings_and_exit_code_is_1(night: tuple) -> None:
     status, report, _, _ = night
 
     found = sorted((line["id"], line["severity"]) for line in report["findings"])
@@ -69,7 +71,7 @@ def test_nobody_else_is_accused_and_errors_make_the_exit_code_1(night: tuple) ->
     assert status == 1
 
 
-def test_a_driver_that_cannot_be_used_is_a_named_lack_of_its_node(night: tuple) -> None:
+def test_broken_driver_is_listed_as_a_missing_capability_of_its_node(night: tuple) -> None:
     recorded = faulty_fleet.records(night[3])
     missing = {one["node"]: [lack["name"] for lack in one["missing"]] for one in recorded if one["kind"] == "node"}
 
@@ -77,7 +79,7 @@ def test_a_driver_that_cannot_be_used_is_a_named_lack_of_its_node(night: tuple) 
         assert name in missing[node]
 
 
-def test_a_replay_has_the_findings_that_were_recorded_once(night: tuple, tmp_path: Path) -> None:
+def test_replay_has_the_same_findings_as_the_recorded_run(night: tuple, tmp_path: Path) -> None:
     _, report, _, recorded = night
     again = tmp_path / "again.json"
     run = gconsole("batch", "--from", recorded, "-o", again, "--quiet")

@@ -18,7 +18,7 @@ def test_an_unknown_host_key_is_refused_with_its_fingerprint(rig: Rig, tmp_path:
     assert not (tmp_path / "empty").exists()
 
 
-def test_accept_new_keeps_the_keys_and_the_next_strict_run_knows_them(rig: Rig, tmp_path: Path) -> None:
+def test_accept_new_saves_host_keys_that_a_later_strict_run_accepts(rig: Rig, tmp_path: Path) -> None:
     known = tmp_path / "ssh" / "known_hosts"
     ssh = {"known_hosts": known, "host_key_policy": "accept-new"}
     first = batch(rig.write_hosts_toml(tmp_path / "new.toml", ssh=ssh))

@@ -91,7 +91,7 @@ def site(needs_namespaces: None) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
-def test_only_who_proves_to_be_the_node_is_let_speak_also_where_new_keys_are_accepted(
+def test_only_nodes_with_valid_host_keys_are_accepted_behind_a_bastion(
     site: Site, tmp_path: Path, transport: str
 ) -> None:
     run = site.run(tmp_path, transport=transport, host_key_policy="accept-new")
@@ -109,7 +109,7 @@ def test_only_who_proves_to_be_the_node_is_let_speak_also_where_new_keys_are_acc
 
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
-def test_a_bastion_whose_key_changed_leads_to_nobody(site: Site, tmp_path: Path, transport: str) -> None:
+def test_bastion_with_a_changed_key_blocks_all_nodes_behind_it(site: Site, tmp_path: Path, transport: str) -> None:
     bastion, other = site.rig.node("bastion"), site.rig.node("good")
     known = site.known.replace((bastion.host_key() or "").split()[1], (other.host_key() or "").split()[1])
     run = site.run(tmp_path, ["good", "plain"], known, transport=transport, host_key_policy="accept-new")
@@ -118,7 +118,7 @@ def test_a_bastion_whose_key_changed_leads_to_nobody(site: Site, tmp_path: Path,
 
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
-def test_the_key_of_the_bastion_is_that_of_no_node_behind_it(site: Site, tmp_path: Path, transport: str) -> None:
+def test_bastion_key_is_not_accepted_for_a_node_behind_it(site: Site, tmp_path: Path, transport: str) -> None:
     """The bastion could answer in the node's place: with its own key, which is known."""
     usurped = site.rig.node("usurped")
     known = "".join(line for line in site.known.splitlines(True) if usurped.address not in line)

@@ -33,7 +33,7 @@ def of_20_ms_and_5_us(
     yield from fleet(rig, tmp_path_factory.mktemp("late"), MUCH, NOTHING)
 
 
-def test_batch_names_the_late_rank_with_its_bound_and_does_not_rank_what_the_clocks_cannot_tell(
+def test_batch_reports_the_late_rank_and_nothing_below_the_clock_bound(
     of_20_ms_and_5_us: Fleet,
 ) -> None:
     run = of_20_ms_and_5_us.run("--clocks", "--skew", "--fail-on", "straggler,desync")

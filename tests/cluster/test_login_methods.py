@@ -21,7 +21,7 @@ def test_a_bastion_is_logged_into_once_for_all_targets(tmp_path: Path) -> None:
         assert bastion.logins() == 1
 
 
-def test_a_bastion_that_refuses_us_is_named_as_the_reason(tmp_path: Path) -> None:
+def test_bastion_refusing_connections_is_reported_as_the_cause(tmp_path: Path) -> None:
     with Rig(nodes=0, name="nobastion") as rig:
         bastion = rig.add_bastion()
         rig.add_node("far", behind=bastion)
@@ -41,7 +41,7 @@ def test_a_key_in_the_ssh_agent_is_enough(rig: Rig, tmp_path: Path) -> None:
     assert run.status == 0, run.stdout
 
 
-def test_an_encrypted_key_without_an_agent_says_what_to_do(rig: Rig, tmp_path: Path) -> None:
+def test_encrypted_key_without_an_agent_suggests_ssh_add(rig: Rig, tmp_path: Path) -> None:
     key = rig.encrypted_key("correct horse", "id_locked")
     run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key}))
     for line in run.report["nodes"]:
@@ -50,7 +50,7 @@ def test_an_encrypted_key_without_an_agent_says_what_to_do(rig: Rig, tmp_path: P
         assert line["error"]["try"].startswith("ssh-add")
 
 
-def test_a_configuration_with_comments_and_time_suffixes_is_read_as_openssh_reads_it(
+def test_ssh_config_with_comments_and_time_suffixes_is_parsed_like_openssh(
     rig: Rig, tmp_path: Path, needs_openssh: None
 ) -> None:
     node = rig.nodes[0]
@@ -74,7 +74,7 @@ def test_a_configuration_with_comments_and_time_suffixes_is_read_as_openssh_read
     assert run.status == 0, run.stdout + run.stderr
 
 
-def test_the_users_own_ssh_shares_its_control_master(rig: Rig, tmp_path: Path, needs_openssh: None) -> None:
+def test_openssh_transport_reuses_the_control_master(rig: Rig, tmp_path: Path, needs_openssh: None) -> None:
     node = rig.nodes[0]
     control = Path(tempfile.mkdtemp(prefix="gct-")) / "cm"  # a socket's path is short, and pytest's folders are not
     sharing = f"Host *\n    ControlMaster auto\n    ControlPath {control}-%C\n    ControlPersist 20s\n"
@@ -104,14 +104,16 @@ OPENSSH_FAILURES = [
 
 
 @pytest.mark.parametrize(("kind", "name"), OPENSSH_FAILURES)
-def test_the_users_own_ssh_fails_with_the_same_names(tmp_path: Path, needs_openssh: None, kind: str, name: str) -> None:
+def test_openssh_transport_failures_have_the_same_error_names(
+    tmp_path: Path, needs_openssh: None, kind: str, name: str
+) -> None:
     with Rig(nodes=0, name="own") as rig:
         rig.add_node("node1", kind)
         run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"transport": "openssh"}))
     assert run.node("node1")["error"]["name"] == name, run.node("node1")
 
 
-def test_this_machine_needs_no_ssh(tmp_path: Path) -> None:
+def test_local_transport_needs_no_ssh(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.toml"
     settings = '[ssh]\ntransport = "local"\n[agent]\nephemeral = true\n'
     hosts.write_text(settings + '[[nodes]]\nhosts = "here"\nprocess_filter = "env:GCONSOLE_TEST_MARK=none"\n')

@@ -46,7 +46,7 @@ async def watched(hosts: Path, ask: Prompt, **flags: str) -> AsyncIterator[Watch
         await fleet.stop()
 
 
-async def test_an_encrypted_key_is_asked_for_once_for_all_nodes_and_opens_at_the_second_try(rig: Rig, tmp_path: Path):
+async def test_passphrase_is_prompted_once_for_all_nodes_and_again_if_wrong(rig: Rig, tmp_path: Path):
     key = rig.encrypted_key("correct horse", "id_asked")
     person = Person(lambda number: "wrong" if number == 1 else "correct horse", after_s=0.3)
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key})
@@ -56,7 +56,7 @@ async def test_an_encrypted_key_is_asked_for_once_for_all_nodes_and_opens_at_the
     assert "Wrong passphrase" in person.asked[1][1]
 
 
-async def test_a_bastion_with_an_encrypted_key_asks_once_for_all_its_targets(tmp_path: Path):
+async def test_encrypted_key_behind_a_bastion_is_prompted_for_once(tmp_path: Path):
     with Rig(nodes=0, name="asking") as rig:
         bastion = rig.add_bastion()
         for number in range(4):
@@ -74,7 +74,7 @@ def jump_of(rig: Rig, bastion) -> str:
     return f"{bastion.user}@{bastion.address}:{bastion.port}"
 
 
-async def test_who_types_slowly_is_waited_for_and_the_other_nodes_are_not_held_up(tmp_path: Path):
+async def test_slow_password_entry_does_not_time_out_or_delay_other_nodes(tmp_path: Path):
     with Rig(nodes=2, name="slow") as rig:
         asking = rig.add_node("asking", "password_only")
         person = Person(lambda number: asking.password, after_s=4.0)
@@ -89,7 +89,7 @@ async def test_who_types_slowly_is_waited_for_and_the_other_nodes_are_not_held_u
     assert "assword" in person.asked[0][1]
 
 
-async def test_who_leaves_it_out_is_told_so_and_asked_again_only_after_reconnect(tmp_path: Path):
+async def test_dismissed_prompt_fails_the_node_and_reappears_only_on_reconnect(tmp_path: Path):
     with Rig(nodes=0, name="none") as rig:
         asking = rig.add_node("asking", "password_only")
         person = Person(lambda number: None)
@@ -102,7 +102,7 @@ async def test_who_leaves_it_out_is_told_so_and_asked_again_only_after_reconnect
             await watching.until(lambda: len(person.asked) == 2)
 
 
-async def test_a_saved_configuration_is_followed(rig: Rig, tmp_path: Path):
+async def test_changed_hosts_file_adds_and_removes_nodes(rig: Rig, tmp_path: Path):
     text = rig.write_hosts_toml(tmp_path / "hosts.toml").read_text()
     head, *entries = text.split("[[nodes]]")
     few, many = tmp_path / "few.toml", tmp_path / "many.toml"

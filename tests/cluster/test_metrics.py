@@ -18,7 +18,7 @@ def hosts(rig: Rig, tmp_path: Path) -> Path:
     return rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"simulate_gpus": 2})
 
 
-def test_samples_go_to_stdout_a_line_each_and_everything_else_elsewhere(hosts: Path) -> None:
+def test_metrics_go_to_stdout_as_json_lines_and_the_summary_to_stderr(hosts: Path) -> None:
     run = batch(hosts, "--for", "5s", "--metrics", "gpu,host")
     lines = [json.loads(line) for line in run.stdout.splitlines()]
 
@@ -30,7 +30,7 @@ def test_samples_go_to_stdout_a_line_each_and_everything_else_elsewhere(hosts: P
     assert len(run.report["gpus"]) == 8
 
 
-def test_below_a_second_a_digest_comes_with_them(hosts: Path) -> None:
+def test_subsecond_sampling_adds_gpu_digests_to_metrics(hosts: Path) -> None:
     run = batch(hosts, "--for", "5s", "--metrics", "gpu", "--set", "agent.sample_interval_ms=100", "--quiet")
     kinds = [json.loads(line)["kind"] for line in run.stdout.splitlines()]
 
@@ -39,7 +39,7 @@ def test_below_a_second_a_digest_comes_with_them(hosts: Path) -> None:
     assert kinds.count("gpu") < 2 * kinds.count("gpu_digest") + 8
 
 
-def test_a_reader_that_has_seen_enough_ends_the_watch_and_the_report_is_written(hosts: Path, tmp_path: Path) -> None:
+def test_closed_stdout_ends_the_run_and_the_report_is_written(hosts: Path, tmp_path: Path) -> None:
     report, said, heard = tmp_path / "report.json", tmp_path / "stderr", set[str]()
     argv = [GCONSOLE, "batch", hosts, "--for", "1h", "--metrics", "gpu", "-o", report]
     with said.open("w") as errors, subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, text=True) as run:
@@ -54,7 +54,7 @@ def test_a_reader_that_has_seen_enough_ends_the_watch_and_the_report_is_written(
     assert json.loads(report.read_text())["cluster"] == "rig"
 
 
-def test_a_recorded_file_gives_the_same_samples(hosts: Path, tmp_path: Path) -> None:
+def test_replay_of_a_recording_gives_the_same_metrics(hosts: Path, tmp_path: Path) -> None:
     records = tmp_path / "records.ndjson"
     live = gconsole("batch", hosts, "--for", "3s", "--metrics", "gpu,rank", "--quiet", "--records", records)
     again = gconsole("batch", "--from", records, "--metrics", "gpu,rank", "--quiet")
@@ -69,7 +69,7 @@ def test_a_recorded_file_gives_the_same_samples(hosts: Path, tmp_path: Path) -> 
     (("--fail-on", "gpu_xyz,gpu_ecc"), "--fail-on: unknown severity or finding id: gpu_xyz"),
     (("--fail-on", ","), "empty list"),
 ])  # fmt: skip
-def test_words_that_make_no_sense_are_a_usage_error_with_what_there_is(hosts: Path, words: tuple, said: str) -> None:
+def test_invalid_option_values_are_usage_errors_that_list_valid_ones(hosts: Path, words: tuple, said: str) -> None:
     run = gconsole("batch", hosts, *words)
 
     assert run.status == 2

@@ -18,7 +18,7 @@ def _said(report: dict) -> set[tuple[int, str, int]]:
     return {(row["rank"], row["node"], row["pid"]) for row in report["ranks"]}
 
 
-def test_a_ring_job_and_its_records_give_the_same_report_again(rig: Rig, tmp_path: Path) -> None:
+def test_replay_of_a_ring_job_gives_the_same_report(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     records = tmp_path / "night.ndjson"
     with start_ring(rig, rig.nodes, nproc_per_node=2) as job:
@@ -32,7 +32,7 @@ def test_a_ring_job_and_its_records_give_the_same_report_again(rig: Rig, tmp_pat
     assert run.stdout == live.stdout
 
 
-def test_a_rank_that_died_is_missing_with_its_reason(rig: Rig, tmp_path: Path) -> None:
+def test_killed_rank_is_reported_as_missing(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     with start_ring(rig, rig.nodes, nproc_per_node=1) as job:
         victim = job.wait_ready()[2]

@@ -28,7 +28,7 @@ def slurm(tmp_path: Path) -> Iterator[Slurm]:
         yield slurm
 
 
-def test_a_real_job_is_seen_its_stacks_read_and_no_step_left(slurm: Slurm, tmp_path: Path) -> None:
+def test_slurm_job_is_captured_and_leaves_no_extra_job_step(slurm: Slurm, tmp_path: Path) -> None:
     job = slurm.submit(JOB, nodes=2)
     report = tmp_path / "report.json"
 
@@ -46,7 +46,7 @@ def test_a_real_job_is_seen_its_stacks_read_and_no_step_left(slurm: Slurm, tmp_p
         time.sleep(0.2)
 
 
-def test_a_job_that_ends_takes_its_nodes_along_and_says_why(slurm: Slurm, tmp_path: Path) -> None:
+def test_cancelled_slurm_job_is_a_usage_error_with_a_hint(slurm: Slurm, tmp_path: Path) -> None:
     job = slurm.submit(JOB, nodes=2)
     slurm.ask("scancel", job)
     deadline = time.monotonic() + 30

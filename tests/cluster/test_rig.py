@@ -35,7 +35,7 @@ def traces(pid: int) -> list[str]:
 
 
 @pytest.mark.usefixtures("needs_openssh")
-def test_ssh_enters_every_node_and_afterwards_nothing_is_left(each_mode: str) -> None:
+def test_ssh_reaches_every_node_and_the_closed_rig_leaves_no_traces(each_mode: str) -> None:
     with Rig(nodes=2, mode=each_mode) as rig:
         for node in rig.nodes:
             done = rig.ssh(node, "echo $((6 * 7)); echo aside >&2; exit 3")
@@ -61,7 +61,7 @@ async def test_a_command_over_ssh_reads_its_stdin_to_the_end(each_mode: str) -> 
             assert done.stdout.strip() == "300000"
 
 
-async def test_a_command_sees_its_stdin_end_when_the_client_vanishes(each_mode: str) -> None:
+async def test_command_stdin_closes_when_the_ssh_client_aborts(each_mode: str) -> None:
     with Rig(nodes=1, mode=each_mode) as rig:
         node = rig.nodes[0]
         connection = await asyncssh.connect(
@@ -79,7 +79,7 @@ async def test_a_command_sees_its_stdin_end_when_the_client_vanishes(each_mode: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_rig_whose_owner_is_killed_leaves_nothing(each_mode: str, number: signal.Signals) -> None:
+def test_rig_of_a_killed_owner_leaves_no_traces(each_mode: str, number: signal.Signals) -> None:
     script = f"""
 import signal, sys
 sys.path.insert(0, {HERE!r})
@@ -100,7 +100,7 @@ with Rig(nodes=2, mode={each_mode!r}) as rig:
     assert traces(owner.pid) == []
 
 
-def test_hosts_toml_names_every_node_and_takes_changes(each_mode: str) -> None:
+def test_hosts_toml_lists_every_node_and_accepts_overrides(each_mode: str) -> None:
     with Rig(nodes=2, mode=each_mode) as rig:
         text = rig.hosts_toml(
             ssh={"host_key_policy": "accept-new"},
@@ -137,7 +137,7 @@ def test_the_ring_job_runs_over_two_nodes(each_mode: str) -> None:
         assert job.stop() == [0, 0, 0, 0]
 
 
-def test_a_job_with_a_stopped_rank_ends_with_its_block(each_mode: str) -> None:
+def test_job_with_a_stopped_rank_is_killed_when_its_context_exits(each_mode: str) -> None:
     with Rig(nodes=1, mode=each_mode) as rig:
         node = rig.nodes[0]
         with start_ring(rig, nproc_per_node=2) as job:
@@ -154,7 +154,7 @@ def test_two_rigs_at_once_do_not_collide(each_mode: str) -> None:
         assert "sleep" not in first.ps()
 
 
-def test_a_mode_that_is_not_there_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_rig_mode_reports_the_missing_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rig.detect.TOOL_PATH", "/nonexistent")
     from rig import detect
 

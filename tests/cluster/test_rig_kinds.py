@@ -35,7 +35,7 @@ def kinds_rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
 
 @pytest.mark.usefixtures("needs_openssh")
 @pytest.mark.parametrize("kind", OUTCOMES)
-def test_a_node_fails_the_way_its_kind_says(kinds_rig: Rig, kind: str) -> None:
+def test_node_of_each_kind_fails_as_specified(kinds_rig: Rig, kind: str) -> None:
     if KINDS[kind].needs_namespaces and kinds_rig.mode != "namespaces":
         with pytest.raises(RigUnavailable, match="needs namespaces mode"):
             kinds_rig.add_node(kind, kind)
@@ -47,7 +47,7 @@ def test_a_node_fails_the_way_its_kind_says(kinds_rig: Rig, kind: str) -> None:
 
 @pytest.mark.usefixtures("needs_openssh")
 @pytest.mark.parametrize("kind", ["hang_login", "hang_shell"])
-def test_a_node_that_hangs_lets_the_client_wait(kinds_rig: Rig, kind: str) -> None:
+def test_client_of_a_hanging_node_blocks(kinds_rig: Rig, kind: str) -> None:
     node = kinds_rig.add_node(kind, kind)
     client = subprocess.Popen(
         [*kinds_rig.ssh_argv(node, "ConnectTimeout=60"), "true"],
@@ -66,17 +66,17 @@ def test_a_node_that_hangs_lets_the_client_wait(kinds_rig: Rig, kind: str) -> No
         client.wait()
 
 
-def test_every_kind_is_tried_here() -> None:
+def test_every_node_kind_has_a_test() -> None:
     assert set(KINDS) == {*OUTCOMES, "hang_login", "hang_shell"}
 
 
 @pytest.mark.usefixtures("needs_openssh")
-def test_a_throttling_node_lets_in_after_the_connections_it_was_told_to_drop(kinds_rig: Rig) -> None:
+def test_throttling_node_accepts_logins_after_the_configured_drops(kinds_rig: Rig) -> None:
     node = kinds_rig.add_node("throttle-2", "throttle", throttle_first=2)
     assert [kinds_rig.ssh(node, "true").returncode for _ in range(3)] == [255, 255, 0]
 
 
-async def test_a_password_opens_a_password_only_node(kinds_rig: Rig) -> None:
+async def test_password_only_node_accepts_only_its_password(kinds_rig: Rig) -> None:
     node = kinds_rig.add_node("password", "password_only")
     if node.password is None:
         assert kinds_rig.mode == "loopback", "only an sshd without root cannot check passwords"
@@ -96,7 +96,7 @@ async def test_a_password_opens_a_password_only_node(kinds_rig: Rig) -> None:
 
 
 @pytest.mark.usefixtures("needs_openssh")
-def test_a_node_is_reached_through_its_bastion_with_one_login_there(kinds_rig: Rig) -> None:
+def test_node_behind_a_bastion_is_reached_with_one_bastion_login(kinds_rig: Rig) -> None:
     bastion = kinds_rig.add_bastion()
     inner = kinds_rig.add_node("inner", behind=bastion)
     home = kinds_rig.ssh_config()

@@ -37,7 +37,7 @@ def test_a_node_sees_only_its_own_processes(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/dev/shm", "~"])
-def test_a_file_of_one_node_is_not_on_the_other_nor_on_the_machine(rig: Rig, folder: str) -> None:
+def test_file_of_one_node_is_hidden_from_other_nodes_and_the_host(rig: Rig, folder: str) -> None:
     assert rig.ssh(rig.nodes[0], f"touch {folder}/gct-mine && ls {folder}").returncode == 0
     assert "gct-mine" not in rig.ssh(rig.nodes[1], f"ls {folder}").stdout
     assert not (Path(folder).expanduser() / "gct-mine").exists()
@@ -48,7 +48,7 @@ def test_nodes_reach_each_other_by_name(rig: Rig) -> None:
     assert "SSH-" in rig.nodes[0].output(["python3", "-c", script])
 
 
-def test_an_unplugged_node_falls_silent_and_comes_back(rig: Rig) -> None:
+def test_unplugged_node_times_out_and_is_reachable_again_when_plugged_in(rig: Rig) -> None:
     node = rig.nodes[0]
     client = subprocess.Popen(
         [*rig.ssh_argv(node, "ServerAliveInterval=1", "ServerAliveCountMax=1"), "sleep 1000"],
@@ -65,7 +65,7 @@ def test_an_unplugged_node_falls_silent_and_comes_back(rig: Rig) -> None:
     assert rig.ssh(node, "true").returncode == 0
 
 
-def test_a_stopped_server_refuses_and_can_take_its_sessions_along(rig: Rig) -> None:
+def test_stopped_sshd_refuses_connections_and_can_end_its_sessions(rig: Rig) -> None:
     node = rig.nodes[1]
     client = subprocess.Popen(
         [*rig.ssh_argv(node), "echo in; cat"],
@@ -102,7 +102,7 @@ def test_an_unprivileged_user_logs_in(rig: Rig) -> None:
     assert rig.ssh(node, "id -un; pwd; echo $HOME").stdout == "ops\n/home/ops\n/home/ops\n"
 
 
-def test_nothing_can_be_written_or_executed_where_the_kind_forbids_it(rig: Rig) -> None:
+def test_readonly_home_rejects_writes_and_noexec_folders_reject_execution(rig: Rig) -> None:
     read_only = rig.add_node("read-only", "readonly_home")
     assert "Read-only" in rig.ssh(read_only, "touch ~/x").stderr
     noexec = rig.add_node("noexec", "noexec_cache")

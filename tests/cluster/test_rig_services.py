@@ -20,7 +20,7 @@ def test_a_changed_host_key_is_refused_by_a_strict_client(each_mode: str) -> Non
 
 
 @pytest.mark.usefixtures("needs_openssh")
-def test_an_encrypted_key_opens_through_the_agent_only(rig: Rig) -> None:
+def test_encrypted_key_works_only_through_the_ssh_agent(rig: Rig) -> None:
     key = rig.encrypted_key("for the test")
     argv = rig.nodes[0].ssh_argv(key, rig.known_hosts)
     assert subprocess.run([*argv, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 255
@@ -33,7 +33,7 @@ def test_an_encrypted_key_opens_through_the_agent_only(rig: Rig) -> None:
 
 
 @pytest.mark.usefixtures("needs_openssh")
-def test_ssh_reads_the_configuration_of_the_tests_home_both_ways(rig: Rig) -> None:
+def test_ssh_reads_the_test_home_config_by_account_and_by_path(rig: Rig) -> None:
     home = rig.ssh_config("Host special   # a comment\n    Port 2222 # another\n    ConnectTimeout 2m\n")
     as_account = home.popen(["ssh", "-G", "--", "special"], stdout=subprocess.PIPE, text=True).communicate()[0]
     in_path = subprocess.run(["ssh", "-G", "--", "special"], env=home.env(), capture_output=True, text=True, check=True)
@@ -42,7 +42,7 @@ def test_ssh_reads_the_configuration_of_the_tests_home_both_ways(rig: Rig) -> No
 
 
 @pytest.mark.usefixtures("needs_openssh")
-def test_a_relay_delays_silences_and_cuts(rig: Rig) -> None:
+def test_relay_delays_half_opens_and_cuts_connections(rig: Rig) -> None:
     node = rig.nodes[0]
     with rig.relay(node, delay_s=0.05, seed=1) as relay:
         argv = rig.ssh_argv(node)

@@ -34,7 +34,7 @@ def watched(site: Scheduler, target: str, tmp_path: Path, *args: object) -> Run:
     return Run(run.status, run.stdout, run.stderr, json.loads(report.read_text()) if report.exists() else {})
 
 
-def test_a_slurm_job_is_watched_by_steps_of_its_own(site: Scheduler, rig: Rig, tmp_path: Path) -> None:
+def test_slurm_job_is_watched_through_job_steps_without_ssh(site: Scheduler, rig: Rig, tmp_path: Path) -> None:
     site.job("4711", "node[1-3]")
 
     run = watched(site, "slurm:4711", tmp_path)
@@ -49,7 +49,7 @@ def test_a_slurm_job_is_watched_by_steps_of_its_own(site: Scheduler, rig: Rig, t
         assert not [line for line in node.ps().splitlines() if "gconsole" in line]
 
 
-def test_the_agent_of_a_step_gets_nothing_of_the_login_nodes_environment(site: Scheduler) -> None:
+def test_slurm_step_exports_only_home_path_and_user(site: Scheduler) -> None:
     argv = argv_of(SlurmStep("4711"), "node1", "env")
     exported = next(word for word in argv if word.startswith("--export="))
 
@@ -57,7 +57,7 @@ def test_the_agent_of_a_step_gets_nothing_of_the_login_nodes_environment(site: S
     assert exported == "--export=HOME,PATH,USER"
 
 
-def test_stacks_travel_over_a_step_as_over_ssh(site: Scheduler, rig: Rig, tmp_path: Path) -> None:
+def test_stacks_are_captured_over_a_slurm_step(site: Scheduler, rig: Rig, tmp_path: Path) -> None:
     site.job("4711_2", "node[2-3]")
     script = "def wait_for_the_others():\n    import time; time.sleep(600)\nwait_for_the_others()"
     env = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "x", "MASTER_PORT": "1"}
@@ -71,7 +71,7 @@ def test_stacks_travel_over_a_step_as_over_ssh(site: Scheduler, rig: Rig, tmp_pa
     assert "wait_for_the_others" in json.dumps(run.report), run.stderr
 
 
-def test_no_job_is_started_where_it_would_end_with_the_step_that_started_it(site: Scheduler) -> None:
+def test_run_refuses_to_start_jobs_on_an_attached_slurm_job(site: Scheduler) -> None:
     site.job("4711", "node[1-2]")
     argv = ["--nodes", "2", "--gpus-per-node", "0", "--procs-per-node", "1", "--launcher", "env", "--", "true"]
 
@@ -82,7 +82,7 @@ def test_no_job_is_started_where_it_would_end_with_the_step_that_started_it(site
         assert wanted in run.stdout
 
 
-def test_running_pods_are_watched_and_the_others_named(site: Scheduler, tmp_path: Path) -> None:
+def test_running_pods_are_watched_and_pending_ones_are_reported(site: Scheduler, tmp_path: Path) -> None:
     labels = {"job-name": "llama"}
     site.pod("llama-worker-0", "node1", labels)
     site.pod("llama-worker-1", "node2", labels)
@@ -97,7 +97,7 @@ def test_running_pods_are_watched_and_the_others_named(site: Scheduler, tmp_path
     assert "pod llama-worker-2 is pending; left out" in run.stderr
 
 
-def test_a_pod_in_which_nothing_may_be_run_says_what_to_ask_for(site: Scheduler, tmp_path: Path) -> None:
+def test_pod_without_exec_permission_suggests_the_missing_verb(site: Scheduler, tmp_path: Path) -> None:
     site.pod("llama-worker-0", "node1", {"job-name": "llama"})
     site.forbid()
 
@@ -119,7 +119,7 @@ def test_a_pod_in_which_nothing_may_be_run_says_what_to_ask_for(site: Scheduler,
     ("k8s:training", "write k8s:NAMESPACE/SELECTOR"),
     ("k8s:--kubeconfig=x/a=b", "does not name pods"),
 ])  # fmt: skip
-def test_what_cannot_be_attached_to_is_said_in_one_line(
+def test_invalid_attach_target_is_reported_in_one_line(
     site: Scheduler, tmp_path: Path, target: str, words: str
 ) -> None:
     site.job("5000", "", state="PENDING")
@@ -132,7 +132,7 @@ def test_what_cannot_be_attached_to_is_said_in_one_line(
     assert "Traceback" not in run.stderr
 
 
-def test_without_the_sites_commands_the_machine_to_use_is_named(tmp_path: Path) -> None:
+def test_missing_squeue_suggests_a_login_node(tmp_path: Path) -> None:
     env = {**os.environ, "PATH": str(tmp_path)}
     run = gconsole("batch", "slurm:1", "--for", "1s", env=env)
 
@@ -149,7 +149,7 @@ def test_without_the_sites_commands_the_machine_to_use_is_named(tmp_path: Path) 
     ("error: cannot exec into a container in a completed pod; current phase is Succeeded", errors.JobEnded),
     ("Unable to connect to the server: dial tcp: lookup k8s: no such host", errors.ConnectionRefused),
 ])  # fmt: skip
-def test_the_sites_words_are_understood(said: str, kind: type[errors.FleetError]) -> None:
+def test_scheduler_errors_are_mapped_to_fleet_errors(said: str, kind: type[errors.FleetError]) -> None:
     failure = failure_of(1, f"some notice\n{said}\n")
 
     assert type(failure) is kind
@@ -157,11 +157,11 @@ def test_the_sites_words_are_understood(said: str, kind: type[errors.FleetError]
     assert failure.try_
 
 
-def test_what_the_agents_side_says_is_no_failure_of_the_site() -> None:
+def test_remote_command_errors_are_not_scheduler_errors() -> None:
     assert failure_of(127, "sh: 1: python3: not found\ncommand terminated with exit code 127\n") is None
 
 
-def test_a_command_reaches_the_nodes_shell_as_one_word() -> None:
+def test_command_is_passed_to_the_remote_shell_as_one_argument() -> None:
     command = "exec python3 -c 'import sys; print(\"$HOME\")'"
 
     assert argv_of(SlurmStep("1"), "node1", command)[-3:] == ["/bin/sh", "-c", command]

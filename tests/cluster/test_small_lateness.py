@@ -29,7 +29,7 @@ def a_fleet(request: pytest.FixtureRequest, rig: Rig, tmp_path: Path) -> Iterato
 
 
 @pytest.mark.parametrize("a_fleet", RANKED, indirect=True, ids=lambda late: late.group)
-def test_the_late_rank_is_ranked_with_its_bound(a_fleet: Fleet) -> None:
+def test_late_rank_is_the_culprit_with_an_error_bound(a_fleet: Fleet) -> None:
     [late] = a_fleet.late
     run = a_fleet.run("--skew", "--for", "8s", "--set", "skew.max_ms=0.05", "--fail-on", "straggler")
 
@@ -46,7 +46,7 @@ def test_the_late_rank_is_ranked_with_its_bound(a_fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("a_fleet", [Late("late_5us", 1, 5_000, "planned")], indirect=True, ids=lambda late: late.group)
-def test_what_is_below_the_bound_is_ranked_by_nobody(a_fleet: Fleet) -> None:
+def test_lateness_below_the_clock_bound_is_not_ranked(a_fleet: Fleet) -> None:
     [late] = a_fleet.late
     run = a_fleet.run("--skew", "--for", "8s", "--set", "skew.max_ms=0.001", "--fail-on", "straggler")
 
@@ -61,7 +61,7 @@ def test_what_is_below_the_bound_is_ranked_by_nobody(a_fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("a_fleet", RANKED[:1], indirect=True, ids=lambda late: late.group)
-def test_a_bound_wider_than_was_asked_for_fails_the_run(a_fleet: Fleet) -> None:
+def test_bound_wider_than_the_limit_fails_the_run(a_fleet: Fleet) -> None:
     run = a_fleet.run("--skew", "--set", "clock.max_bound_us=1", "--fail-on", "clock_unsynced")
 
     assert run.status == 1, run.stdout

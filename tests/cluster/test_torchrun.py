@@ -83,13 +83,13 @@ def test_every_rank_is_reported_with_its_node_and_pid(rig: Rig, job: Job, tmp_pa
     assert "4/4 ranks" in run.stdout
 
 
-def test_a_job_that_steps_is_judged_as_moving(rig: Rig, job: Job, tmp_path: Path) -> None:
+def test_stepping_job_is_diagnosed_as_moving(rig: Rig, job: Job, tmp_path: Path) -> None:
     run = batch(hosts_of(rig, tmp_path), "--diagnose")
     [verdict] = run.report["verdicts"]
     assert (run.status, verdict["state"], run.report["findings"]) == (0, "moving", [])
 
 
-async def test_the_step_of_every_rank_is_read_while_it_runs(rig: Rig, job: Job, tmp_path: Path) -> None:
+async def test_step_variable_of_every_rank_is_read_while_it_runs(rig: Rig, job: Job, tmp_path: Path) -> None:
     hosts = hosts_of(rig, tmp_path, watch=WATCH)
     async with watched(hosts) as watch:
         await watch.sampled()
@@ -106,7 +106,7 @@ async def test_the_step_of_every_rank_is_read_while_it_runs(rig: Rig, job: Job, 
     assert all(cost is not None and cost > 0 for cost in costs), "its CPU cost is reported"
 
 
-def test_a_stopped_rank_is_captured_as_stopped_and_the_others_in_their_collective(
+def test_capture_shows_the_stopped_rank_and_the_others_in_all_reduce(
     rig: Rig, stopped_rank: Rank, tmp_path: Path
 ) -> None:
     run = batch(hosts_of(rig, tmp_path), "--capture")
@@ -118,7 +118,9 @@ def test_a_stopped_rank_is_captured_as_stopped_and_the_others_in_their_collectiv
         assert group["path"][-1]["function"] == "all_reduce"
 
 
-def test_a_stopped_rank_of_an_unprepared_job_is_named(rig: Rig, stopped_rank: Rank, tmp_path: Path) -> None:
+def test_diagnose_reports_the_stopped_rank_of_an_uninstrumented_job(
+    rig: Rig, stopped_rank: Rank, tmp_path: Path
+) -> None:
     run = batch(hosts_of(rig, tmp_path), "--diagnose")
     assert state_of(rig, stopped_rank) == "T"
     [verdict] = run.report["verdicts"]
@@ -126,7 +128,7 @@ def test_a_stopped_rank_of_an_unprepared_job_is_named(rig: Rig, stopped_rank: Ra
     assert [(culprit["rank"], culprit["class"]) for culprit in verdict["culprits"]] == [(2, "stopped")]
 
 
-def test_without_sudo_the_ranks_of_another_user_are_missing_with_the_remedy(hosts_of_a_foreign_job: Path) -> None:
+def test_ranks_of_another_user_are_missing_with_a_sudo_hint(hosts_of_a_foreign_job: Path) -> None:
     run = batch(hosts_of_a_foreign_job)
     assert run.status == 3, run.stdout
     [line] = run.report["jobs"]
@@ -136,7 +138,7 @@ def test_without_sudo_the_ranks_of_another_user_are_missing_with_the_remedy(host
     assert all("sudo" in missing["reason"] for missing in line["ranks_missing"]), line
 
 
-def test_ranks_that_may_not_be_read_are_in_the_capture_with_the_remedy(hosts_of_a_foreign_job: Path) -> None:
+def test_unreadable_ranks_are_in_the_capture_with_a_sudo_hint(hosts_of_a_foreign_job: Path) -> None:
     run = batch(hosts_of_a_foreign_job, "--capture")
     assert run.status == 3
     [group] = run.report["captures"][0]["groups"]
@@ -145,5 +147,5 @@ def test_ranks_that_may_not_be_read_are_in_the_capture_with_the_remedy(hosts_of_
     assert group["try"] in run.stdout
 
 
-def test_the_job_ends_with_status_0_on_both_nodes_when_it_is_asked_to(job: Job) -> None:
+def test_stopped_job_exits_with_status_0_on_both_nodes(job: Job) -> None:
     assert job.stop() == [0, 0], job.output()

@@ -17,7 +17,7 @@ def stats_of(watch: Watched) -> dict[int, RankStat]:
     return {now.rank.rank: now.stat for now in watch.store.ranks.values() if now.stat and now.stat.watched}
 
 
-async def test_without_watch_nothing_is_read(rig: Rig, tmp_path: Path) -> None:
+async def test_no_variables_are_read_without_a_watch_setting(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[rig.nodes[0].name])
     with start_ring(rig, rig.nodes[:1], nproc_per_node=1) as job:
         job.wait_ready()
@@ -28,7 +28,7 @@ async def test_without_watch_nothing_is_read(rig: Rig, tmp_path: Path) -> None:
             assert watch.store.nodes[rig.nodes[0].name].cost.watch_cpu_pct is None
 
 
-def test_the_report_of_a_headless_run_has_them_too(rig: Rig, tmp_path: Path) -> None:
+def test_batch_report_has_watched_variables_of_every_rank(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[rig.nodes[0].name], watch=WATCH)
     with start_ring(rig, rig.nodes[:1], nproc_per_node=2) as job:
         job.wait_ready()

@@ -56,7 +56,7 @@ def tell(
     assert count.agents == 1, "the agent that lingered is the one that goes on"
 
 
-def test_a_console_that_is_killed_goes_on_where_the_disk_ends(world: World, tmp_path: Path) -> None:
+def test_killed_console_resumes_its_recording_without_loss(world: World, tmp_path: Path) -> None:
     node = world.rig.nodes[0].name
     with recording(world, tmp_path, "killed") as recorder:
         recorder.process.kill()
@@ -66,7 +66,7 @@ def test_a_console_that_is_killed_goes_on_where_the_disk_ends(world: World, tmp_
 
 
 @pytest.mark.parametrize("stopped_s", [4, pytest.param(120, marks=[pytest.mark.full, pytest.mark.timeout(400)])])
-def test_a_console_that_is_stopped_for_a_while_catches_up(world: World, tmp_path: Path, stopped_s: int) -> None:
+def test_stopped_console_catches_up_without_loss(world: World, tmp_path: Path, stopped_s: int) -> None:
     node = world.rig.nodes[0].name
     with recording(world, tmp_path, "asleep") as recorder:
         recorder.process.send_signal(signal.SIGSTOP)
@@ -81,7 +81,7 @@ def test_a_console_that_is_stopped_for_a_while_catches_up(world: World, tmp_path
              note="healthy with the first tick that came")  # fmt: skip
 
 
-def test_a_console_without_descriptors_connects_again_once_it_has_some(world: World, tmp_path: Path) -> None:
+def test_console_out_of_file_descriptors_reconnects_once_it_has_some(world: World, tmp_path: Path) -> None:
     node = world.rig.nodes[0]
     with recording(world, tmp_path, "descriptors") as recorder:
         pid, struck_ns = recorder.process.pid, time.time_ns()
@@ -109,7 +109,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def test_a_disk_that_is_full_while_recording_costs_nothing(world: World, tmp_path: Path, small_disk: Path) -> None:
+def test_full_disk_while_recording_loses_no_records(world: World, tmp_path: Path, small_disk: Path) -> None:
     node = world.rig.nodes[0].name
     with recording(world, tmp_path, "full", sessions=small_disk) as recorder:
         ballast, struck_ns = small_disk / "ballast", time.time_ns()
@@ -135,7 +135,7 @@ def other(how: str, folder: Path) -> list[str]:
     return [sys.executable, other_console.__file__, how, str(folder)]
 
 
-def test_a_node_whose_clock_is_stepped_by_an_hour_goes_on(world: World, tmp_path: Path) -> None:
+def test_node_whose_clock_is_stepped_stays_connected_with_a_finding(world: World, tmp_path: Path) -> None:
     node = world.rig.nodes[0]
     with recording(world, tmp_path, "stepped", argv=other("stepped", tmp_path)) as recorder:
         stamps: list[int] = []
@@ -165,7 +165,7 @@ def test_a_node_whose_clock_is_stepped_by_an_hour_goes_on(world: World, tmp_path
              shown_s=(first.rx - struck_ns) / 1e9)  # fmt: skip
 
 
-def test_an_agent_of_another_version_is_ended_and_replaced(world: World, tmp_path: Path) -> None:
+def test_lingering_agent_of_another_version_is_replaced_with_a_counted_gap(world: World, tmp_path: Path) -> None:
     """It lingers with records that nobody has had: what is missing is told, as ticks, because nobody can number it."""
     node = world.rig.nodes[0]
     with recording(world, tmp_path, "older", argv=other("older", tmp_path)) as recorder:

@@ -57,7 +57,7 @@ def many(rig: Rig, folder: Path) -> Path:
     return rig.write_hosts_toml(folder / "many.toml", only=[], extra="\n".join(entries))
 
 
-def test_half_of_a_fleet_dies_at_once_and_comes_back(fleet: Rig, tmp_path: Path) -> None:
+def test_half_of_the_fleet_reconnects_after_an_outage_without_record_loss(fleet: Rig, tmp_path: Path) -> None:
     recorder = Recorder(many(fleet, tmp_path), tmp_path)
     try:
         recorder.wait_for(NAMES)
@@ -71,7 +71,7 @@ def test_half_of_a_fleet_dies_at_once_and_comes_back(fleet: Rig, tmp_path: Path)
 @pytest.mark.full
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("consoles", [1, 2])
-def test_half_of_a_fleet_is_seen_to_die_and_to_come_back(fleet: Rig, tmp_path: Path, consoles: int) -> None:
+def test_screen_shows_an_outage_of_half_of_the_fleet(fleet: Rig, tmp_path: Path, consoles: int) -> None:
     """By a console that shows and records it, or by two; then 64 logins share these cores with the sshd they go to."""
     with contextlib.ExitStack() as open_ones:
         screen = open_ones.enter_context(contextlib.closing(Screen(many(fleet, tmp_path), tmp_path)))
@@ -134,7 +134,7 @@ def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None, amo
     assert (count.lost, doubled, count.gap) == (0, 0, 0)
 
 
-def test_a_bastion_that_is_restarted_costs_the_nodes_behind_it_nothing(fleet: Rig, tmp_path: Path) -> None:
+def test_restarted_bastion_causes_no_record_loss_behind_it(fleet: Rig, tmp_path: Path) -> None:
     bastion = fleet.node("bastion")
     hosts = fleet.write_hosts_toml(tmp_path / "inner.toml", only=["inner"], agent={"linger_s": 600})
     recorder = Recorder(hosts, tmp_path)
@@ -164,9 +164,7 @@ def test_a_bastion_that_is_restarted_costs_the_nodes_behind_it_nothing(fleet: Ri
     assert (count.lost, count.doubled, count.gap, count.agents) == (0, 0, 0, 1)
 
 
-def test_a_fleet_whose_dns_is_gone_finds_its_nodes_where_they_were_and_names_what_is_missing(
-    fleet: Rig, tmp_path: Path
-) -> None:
+def test_node_reconnects_by_its_last_address_during_a_dns_outage(fleet: Rig, tmp_path: Path) -> None:
     left, right = fleet.nodes[:2]
     names = {"left.gcf.test": left, "right.gcf.test": right}
     with fleet.known_hosts.open("a") as file:
@@ -227,7 +225,7 @@ def _bridge(fleet: Rig) -> str:
     # not a fault: how far the figure of the other node moves by itself
     pytest.param("light", "two nodes of which nothing happens to either", "", marks=pytest.mark.full),
 ])  # fmt: skip
-def test_a_node_that_says_what_no_agent_would_harms_nobody(
+def test_misbehaving_node_is_reported_and_does_not_affect_the_others(
     fleet: Rig, tmp_path: Path, how: str, what: str, says: str
 ) -> None:
     left, right = fleet.nodes[:2]

@@ -23,7 +23,7 @@ from .measurements import Row, write
 TIMED_OUT = r"timed out: py-spy took longer than [\d.]+ s"
 
 
-def test_a_driver_call_that_hangs_stops_its_own_sampler_only(world: World, tmp_path: Path) -> None:
+def test_hanging_nvml_call_stalls_only_the_gpu_sampler(world: World, tmp_path: Path) -> None:
     node = world.rig.nodes[1]
     scenario = _arm(node)
     python = {node.name: {"python": f"{node.inside}/gpu-python"}}
@@ -98,7 +98,7 @@ def _let_go(scenario: library.Scenario) -> None:
         pipe.unlink()
 
 
-def test_a_reader_of_stacks_that_hangs_costs_its_rank_and_no_other(world: World, tmp_path: Path) -> None:
+def test_hanging_py_spy_times_out_only_its_own_rank(world: World, tmp_path: Path) -> None:
     node = world.rig.nodes[1]
     screen = Screen(world.hosts, tmp_path)
     try:

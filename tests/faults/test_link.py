@@ -18,7 +18,7 @@ LOST = "no data for"
 
 
 @pytest.mark.parametrize("cut_s", [1, 5])
-def test_a_cut_link_that_comes_back_costs_no_record(world: World, cut_s: int) -> None:
+def test_short_link_cut_loses_no_records(world: World, cut_s: int) -> None:
     node = world.rig.nodes[0]
     with world.fault(f"link cut {cut_s} s", node, LOST if cut_s > 3 else "") as fault:
         fault.strike()
@@ -33,7 +33,7 @@ def test_a_cut_link_that_comes_back_costs_no_record(world: World, cut_s: int) ->
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("cut_s", [30, 300])
-def test_a_long_cut_costs_no_record(world: World, cut_s: int) -> None:
+def test_long_link_cut_loses_no_records(world: World, cut_s: int) -> None:
     node = random.Random(cut_s).choice(world.rig.nodes)
     with world.fault(f"link cut {cut_s} s", node, LOST) as fault:
         fault.strike()
@@ -49,7 +49,7 @@ def test_a_long_cut_costs_no_record(world: World, cut_s: int) -> None:
     pytest.param("5 % of all packets lost", 0.05, 0.0, marks=pytest.mark.full),
     ("30 % of all packets lost", 0.3, 0.0), ("500 ms delay each way", 0.0, 0.5),
 ])  # fmt: skip
-def test_a_bad_cable_costs_time_and_no_record(world: World, what: str, loss: float, delay_s: float) -> None:
+def test_packet_loss_or_delay_loses_no_records(world: World, what: str, loss: float, delay_s: float) -> None:
     node = world.rig.nodes[1]
     with world.fault(what, node) as fault:
         fault.strike()
@@ -59,7 +59,7 @@ def test_a_bad_cable_costs_time_and_no_record(world: World, what: str, loss: flo
 
 
 @pytest.mark.parametrize("away_s", [5, pytest.param(8, marks=pytest.mark.full)])
-def test_a_way_on_which_nothing_passes_for_a_while_costs_no_record(world: World, away_s: int) -> None:
+def test_total_packet_loss_for_seconds_loses_no_records(world: World, away_s: int) -> None:
     """Unlike an interface that is down it leaves both kernels to find out by themselves, ever more seldom."""
     node = world.rig.nodes[1]
     with world.fault(f"every packet lost for {away_s} s", node, LOST) as fault:
@@ -71,7 +71,7 @@ def test_a_way_on_which_nothing_passes_for_a_while_costs_no_record(world: World,
 
 @pytest.mark.full
 @pytest.mark.parametrize("away_s", [4, 6, 8])
-def test_a_way_on_which_nothing_passes_is_soon_back_without_a_linger(world: World, tmp_path: Path, away_s: int) -> None:
+def test_node_reconnects_after_total_packet_loss_without_linger(world: World, tmp_path: Path, away_s: int) -> None:
     """Its agent stays where TCP comes back within a second; else it is given up, and the hole is a hole."""
     node = world.rig.nodes[1]
     hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
@@ -105,7 +105,7 @@ def test_a_way_on_which_nothing_passes_is_soon_back_without_a_linger(world: Worl
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
 
 
-def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) -> None:
+def test_half_open_connection_is_detected_and_reconnected(world: World) -> None:
     """Half-open: neither end is told that nothing passes any more, and a new connection would work."""
     node = world.rig.nodes[2]
     words = f"{LOST}|half-open connection"
@@ -124,7 +124,7 @@ def test_a_connection_that_the_network_has_forgotten_is_made_anew(world: World) 
 
 
 @pytest.mark.full  # its short form is in tests/cluster/test_connection_loss.py
-def test_what_a_buffer_cannot_hold_is_counted(world: World, tmp_path: Path) -> None:
+def test_buffer_overflow_during_an_outage_is_a_counted_gap(world: World, tmp_path: Path) -> None:
     """A cut that is longer than the agent's memory: every number is a record or stands in a gap."""
     node = world.rig.nodes[0]
     agent = {"linger_s": 600, "buffer_bytes": 65536, "cpu_budget_pct": 100, "sample_interval_ms": 100}
@@ -147,7 +147,7 @@ def test_what_a_buffer_cannot_hold_is_counted(world: World, tmp_path: Path) -> N
 
 
 @pytest.mark.full  # likewise
-def test_without_a_linger_the_hole_is_a_hole(world: World, tmp_path: Path) -> None:
+def test_outage_without_linger_starts_a_new_agent_without_a_gap_record(world: World, tmp_path: Path) -> None:
     """The agent ends with its connection; what was then nobody knows, and another incarnation begins at 1."""
     node = world.rig.nodes[0]
     hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])

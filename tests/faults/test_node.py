@@ -16,7 +16,7 @@ from .fault_cluster import World
 ENDED = "lost .* s ago"
 
 
-def test_an_sshd_that_is_restarted_costs_no_record(world: World) -> None:
+def test_restarted_sshd_loses_no_records(world: World) -> None:
     node = world.rig.nodes[0]
     words = "connection closed|connection refused by|no data for"
     with world.fault("sshd restarted, its sessions ended", node, words) as fault:
@@ -53,7 +53,7 @@ def test_an_agent_that_is_killed_is_started_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("stopped_s", [4, pytest.param(60, marks=[pytest.mark.full, pytest.mark.timeout(400)])])
-def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) -> None:
+def test_stopped_agent_resumes_when_continued(world: World, stopped_s: int) -> None:
     node = world.rig.nodes[2]
     what = f"agent stopped {stopped_s} s (SIGSTOP), continued"
     with world.fault(what, node, "no data for", loses=stopped_s > 20) as fault:
@@ -69,7 +69,7 @@ def test_an_agent_that_is_stopped_and_continued(world: World, stopped_s: int) ->
             assert node.name not in world.recorder.tally.dropped(fault.struck_ns), "its kernel acknowledges"
 
 
-def test_an_agent_that_gets_no_memory_goes_on_once_there_is_some(world: World) -> None:
+def test_agent_out_of_memory_recovers_once_memory_is_available(world: World) -> None:
     node = world.rig.nodes[1]
     with world.fault("agent out of memory (no more is given), then again some", node, loses=True) as fault:
         pid = node_faults.lingering(node, world.recorder.process.pid)
@@ -94,7 +94,7 @@ def test_an_agent_that_the_oom_killer_ends_is_started_again(world: World) -> Non
 
 
 @pytest.mark.parametrize("how", ["disk full", "home read-only"])
-def test_an_agent_starts_anew_on_a_node_that_cannot_be_written(world: World, how: str) -> None:
+def test_killed_agent_is_restarted_on_an_unwritable_node(world: World, how: str) -> None:
     node = world.rig.nodes[2]
     unwritable = node_faults.full_disks if how == "disk full" else node_faults.read_only_home
     what = f"{how} on the node, and the agent killed there"

@@ -42,7 +42,7 @@ def recorder(tunnels: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     pytest.param("between bastion and node", {"inner1"}, id="behind"),
     pytest.param("between console and bastion", set(INNER), id="before"),
 ])  # fmt: skip
-def test_a_connection_that_is_forgotten_on_one_of_its_legs_is_made_anew(
+def test_half_open_connection_on_either_leg_of_a_bastion_is_reconnected(
     tunnels: Rig, recorder: Recorder, leg: str, hit: set[str]
 ) -> None:
     """Half-open: neither end is told that nothing passes any more, and a new connection would work."""
@@ -94,7 +94,7 @@ def _last_well(recorder: Recorder, since_ns: int) -> int:
     return max(state.rx for state in recorder.read().states if state.state == "ok" and state.rx >= since_ns)
 
 
-def test_an_agent_behind_a_bastion_that_is_only_stopped_keeps_its_connection(tunnels: Rig, recorder: Recorder) -> None:
+def test_briefly_stopped_agent_behind_a_bastion_keeps_its_connection(tunnels: Rig, recorder: Recorder) -> None:
     recorder.wait_for(INNER)
     node = tunnels.node("inner2")
     before = recorder.read().count()

@@ -47,7 +47,7 @@ def test_eight_gpus_are_in_the_report_of_a_console(batch):
     assert [log for log in records.get("log", []) if log["severity"] == "error"] == []
 
 
-def test_a_driver_that_does_not_fit_its_library_is_a_named_lack_of_the_node(batch):
+def test_driver_version_mismatch_is_listed_as_a_missing_capability(batch):
     report, records = batch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}, seconds=6)
 
     (missing,) = [record for record in records["node"][-1]["missing"] if record["name"].startswith("gpu")]

@@ -142,14 +142,14 @@ def stem(name):
     return re.sub(r"(_v\d|WithFlags)$", "", name)
 
 
-def test_no_call_of_the_agent_is_left_out(named_calls):
+def test_every_nvml_function_of_the_agent_is_covered_here(named_calls):
     judged = {*COSTS, *NAMED, *OPENING, *TOPOLOGY}
 
     assert {stem(name) for name in named_calls} <= {stem(name) for name in FUNCTIONS}
     assert judged == set(FUNCTIONS)
 
 
-def test_a_machine_that_answers_everything_leaves_nothing_unknown(watch):
+def test_every_figure_is_known_when_all_calls_succeed(watch):
     told = seen(watch, everything())
 
     assert told.unsupported == {}
@@ -159,7 +159,7 @@ def test_a_machine_that_answers_everything_leaves_nothing_unknown(watch):
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, 999])
 @pytest.mark.parametrize("function", COSTS)
-def test_a_call_that_fails_costs_its_own_figures_and_says_why(watch, whole, function, code):
+def test_failing_call_loses_only_its_own_figures_with_a_reason(watch, whole, function, code):
     told = seen(watch, everything() | {f"fail.{function}": code} | _without_gpm(function))
 
     costs = set(COSTS[function].split()) if code != NOT_SUPPORTED or function not in REPLACED else set()
@@ -181,7 +181,7 @@ def _buses(function):
 
 
 @pytest.mark.parametrize("function", NAMED)
-def test_a_call_without_a_figure_of_its_own_is_told_too(watch, function):
+def test_failing_call_without_its_own_figure_is_listed_as_unsupported(watch, function):
     told = seen(watch, everything() | {f"fail.{function}": 999})
 
     def is_told(said):
@@ -191,7 +191,7 @@ def test_a_call_without_a_figure_of_its_own_is_told_too(watch, function):
 
 
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in OPENING])
-def test_a_call_that_fails_only_later_costs_no_record(watch, function):
+def test_call_that_starts_failing_later_loses_no_gpu_records(watch, function):
     watching = watch(everything())
     watching.tick()
     watching.scenario.change({f"fail.{function}": 999})
@@ -205,7 +205,7 @@ def test_a_call_that_fails_only_later_costs_no_record(watch, function):
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount",
                                       "nvmlDeviceGetMigDeviceHandleByIndex"])  # fmt: skip
-def test_mig_devices_have_not_gone_because_nobody_says_that_they_are_there(watch, function):
+def test_mig_devices_stay_when_the_mig_calls_fail(watch, function):
     watching = watch(scenarios.mig())
     watching.tick()
     watching.scenario.change({f"fail.{function}": 999})
@@ -217,7 +217,7 @@ def test_mig_devices_have_not_gone_because_nobody_says_that_they_are_there(watch
 
 
 @pytest.mark.parametrize("kind", ["compute", "graphics", "mps"])
-def test_processes_have_not_gone_because_nobody_lists_them(watch, kind):
+def test_processes_stay_while_the_process_list_call_fails(watch, kind):
     function = {name.partition(".")[2]: function for function, name in NAMED.items()}[kind]
     watching = watch(everything())
     watching.tick()

@@ -16,7 +16,7 @@ def a_second(watching, changes=None):
     return said
 
 
-def test_a_spike_between_two_seconds_is_in_the_digest_and_the_wire_carries_one_a_second(watch):
+def test_subsecond_spike_is_in_the_digest_sent_once_a_second(watch):
     watching = watch(scenarios.hgx_h100() | {"gpu.power": 300_000, "gpu.util": "10 5"}, interval_s=0.1)
     a_second(watching)
 
@@ -32,13 +32,13 @@ def test_a_spike_between_two_seconds_is_in_the_digest_and_the_wire_carries_one_a
     assert (quiet.power_w.max, quiet.clocks_event_reasons) == (300, ())
 
 
-def test_at_one_look_a_second_there_is_no_digest(watch):
+def test_sampling_once_a_second_sends_no_digest(watch):
     watching = watch(scenarios.hgx_h100())
 
     assert [watching.tick().gpu_digest for _ in range(3)] == [[], [], []]
 
 
-def test_what_a_gpu_does_not_support_is_unknown_in_its_digest_too(watch):
+def test_unsupported_gpu_figures_are_none_in_the_digest(watch):
     watching = watch(scenarios.nothing_supported() | {"gpu0.power": 250_000}, interval_s=0.1)
     a_second(watching)
 
@@ -47,7 +47,7 @@ def test_what_a_gpu_does_not_support_is_unknown_in_its_digest_too(watch):
     assert (first.power_w.last, first.util_pct, second.power_w, second.samples) == (250, None, None, 10)
 
 
-def test_a_gpu_that_is_lost_between_two_seconds_is_told_at_the_next_one_and_stops_no_other(watch):
+def test_gpu_lost_between_digests_is_reported_and_the_others_continue(watch):
     watching = watch(scenarios.hgx_h100(), interval_s=0.1)
     a_second(watching)
 
@@ -60,7 +60,7 @@ def test_a_gpu_that_is_lost_between_two_seconds_is_told_at_the_next_one_and_stop
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage",
                                       "nvmlDeviceGetClockInfo"])  # fmt: skip
-def test_whichever_quick_call_fails_the_others_are_in_the_digest(watch, function):
+def test_failing_fast_call_keeps_the_other_figures_in_the_digest(watch, function):
     watching = watch(scenarios.hgx_h100() | {f"fail.{function}": 999}, interval_s=0.1)
     a_second(watching)
 

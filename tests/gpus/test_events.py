@@ -17,32 +17,32 @@ from gconsole_remote.samplers.base import Unavailable
         (999, "gpu_nvml_failed", "failed to start"),
     ],
 )
-def test_a_driver_that_cannot_be_used_has_a_name_for_it_and_something_to_try(watch, code, name, words):
+def test_unusable_driver_has_an_error_name_and_a_remedy(watch, code, name, words):
     with pytest.raises(Unavailable, match=words) as caught:
         watch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": code})
 
     assert (caught.value.name, bool(caught.value.try_)) == (name, True)
 
 
-def test_a_driver_without_gpus_says_so(watch):
+def test_driver_without_gpus_is_unavailable(watch):
     with pytest.raises(Unavailable, match="finds no GPU"):
         watch({"count": 0})
 
 
-def test_a_driver_that_does_not_count_says_so(watch):
+def test_failing_gpu_count_is_unavailable(watch):
     with pytest.raises(Unavailable, match="cannot count"):
         watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetCount_v2": 999})
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"])
-def test_a_gpu_that_cannot_be_opened_is_told_and_the_others_are_there(watch, function):
+def test_gpu_that_cannot_be_opened_is_lost_and_the_others_are_sampled(watch, function):
     said = watch(scenarios.hgx_h100() | {f"gpu3.fail.{function}": 15}).tick()
 
     assert len(said.gpu) == 7
     assert [(event.index, event.event, event.severity) for event in said.gpu_event] == [(3, "lost", "error")]
 
 
-def test_a_gpu_that_falls_off_the_bus_stops_no_other_and_may_come_back(watch):
+def test_gpu_off_the_bus_is_lost_and_reported_again_when_back(watch):
     watching = watch(scenarios.hgx_h100() | {"gpu3.compute.0": "77 1024"})
     watching.tick()
     watching.scenario.change({"gpu3.lost": 15})
@@ -62,7 +62,7 @@ def test_a_gpu_that_falls_off_the_bus_stops_no_other_and_may_come_back(watch):
     assert [event.event for one in back for event in one.gpu_event] == ["back"]
 
 
-def test_an_xid_of_the_driver_is_told_in_plain_words(watch):
+def test_xid_from_nvml_is_reported_with_its_meaning(watch):
     watching = watch(scenarios.hgx_h100())
     watching.tick()
     watching.scenario.change({"event.0": "5 8 79", "event.1": "2 8 31"})
@@ -75,13 +75,13 @@ def test_an_xid_of_the_driver_is_told_in_plain_words(watch):
     assert "fallen off the bus" in events[0].text
 
 
-def test_a_gpu_whose_events_may_not_be_watched_says_why(watch):
+def test_gpu_without_event_support_lists_xid_as_unsupported(watch):
     said = watch(scenarios.hgx_h100() | {"gpu1.fail.nvmlDeviceRegisterEvents": 3}).tick()
 
     assert [info.index for info in said.gpu_info if "gpu_event.xid" in info.unsupported] == [1]
 
 
-def test_the_kernels_line_says_more_and_the_same_xid_is_told_once(watch, tmp_path):
+def test_xid_in_both_kernel_log_and_nvml_is_reported_once(watch, tmp_path):
     kmsg = tmp_path / "kmsg"
     kmsg.write_text("6,1,1,-;NVRM: Xid (PCI:0000:10:00): 13, of long ago\n")
     watching = watch(scenarios.hgx_h100(), kmsg=kmsg)
@@ -100,7 +100,7 @@ def test_the_kernels_line_says_more_and_the_same_xid_is_told_once(watch, tmp_pat
     assert [event.xid for event in later] == [31]
 
 
-def test_a_link_that_goes_down_is_an_event_and_so_is_its_return(watch):
+def test_nvlink_down_and_up_are_events(watch):
     watching = watch(scenarios.hgx_h100())
     for _ in range(9):
         watching.tick()
@@ -113,7 +113,7 @@ def test_a_link_that_goes_down_is_an_event_and_so_is_its_return(watch):
     assert [event.event for event in up] == ["link_up"]
 
 
-def test_what_the_driver_wants_done_is_told_once(watch):
+def test_recovery_action_of_the_driver_is_reported_once(watch):
     watching = watch(scenarios.hgx_h100())
     watching.tick()
     watching.scenario.change({"gpu6.field.230": "u32:2"})
@@ -124,7 +124,7 @@ def test_what_the_driver_wants_done_is_told_once(watch):
     assert (said.gpu[6].recovery_action, quiet.gpu_event) == ("node_reboot", [])
 
 
-def test_clocks_that_are_held_down_for_a_while_are_an_event_and_a_flicker_is_none():
+def test_sustained_throttling_is_an_event_and_a_flicker_is_not():
     watch = ThrottleWatch()
     changes = []
     for second in range(40):
@@ -143,24 +143,24 @@ def test_clocks_that_are_held_down_for_a_while_are_an_event_and_a_flicker_is_non
         ("NVRM: Xid (PCI:zz): 31, x", None),
     ],
 )
-def test_lines_of_the_kernel_are_read_or_let_go(line, number):
+def test_kernel_log_lines_are_parsed_for_xids(line, number):
     found = parse_xid(line)
 
     assert (found and found.number) == number
 
 
-def test_one_place_has_two_notations():
+def test_both_pci_address_notations_parse_to_the_same_address():
     assert parse_pci_address("0000:3b:00") == parse_pci_address("00000000:3B:00.0") == (0, 0x3B, 0)
 
 
-def test_an_nvlink_xid_is_as_bad_as_the_kernel_says_and_an_unknown_one_is_admitted():
+def test_nvlink_xid_takes_its_severity_from_the_kernel_line():
     assert xids.meaning(149, "NETIR_LINK_EVT Nonfatal XC0")[0] == "warning"
     assert xids.meaning(149, "NETIR_LINK_EVT Fatal XC0")[0] == "error"
     assert "not in the list" in xids.meaning(9999)[1]
     assert xids.meaning(154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")[0] == "error"
 
 
-def test_a_kernel_log_that_may_not_be_read_is_no_reason_to_stop(watch, tmp_path):
+def test_unreadable_kernel_log_is_listed_as_unsupported(watch, tmp_path):
     said = watch(scenarios.hgx_h100(), kmsg=tmp_path / "absent").tick()
 
     assert len(said.gpu) == 8

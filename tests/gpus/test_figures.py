@@ -5,7 +5,7 @@ from nvml import scenarios
 from nvml.library import FUNCTIONS
 
 
-def test_a_gpu_says_who_it_is_and_what_its_limits_are(watch, tmp_path):
+def test_gpu_info_has_identity_and_limits(watch, tmp_path):
     place = tmp_path / "sys/bus/pci/devices/0000:10:00.0"
     place.mkdir(parents=True)
     (place / "numa_node").write_text("1\n")
@@ -23,7 +23,7 @@ def test_a_gpu_says_who_it_is_and_what_its_limits_are(watch, tmp_path):
     assert info.lost is None
 
 
-def test_eight_gpus_give_their_figures_at_every_tick_and_introduce_themselves_once(watch):
+def test_eight_gpus_send_figures_every_tick_and_their_info_once(watch):
     watching = watch(scenarios.hgx_h100())
 
     first, second, third = watching.tick(), watching.tick(), watching.tick()
@@ -39,7 +39,7 @@ def test_eight_gpus_give_their_figures_at_every_tick_and_introduce_themselves_on
     assert (gpu.ecc_corrected_aggregate, gpu.remap_pending, gpu.recovery_action) == (12, False, "none")
 
 
-def test_what_the_driver_does_not_support_is_unknown_and_says_why_once(watch):
+def test_unsupported_figures_are_none_and_listed_once_with_a_reason(watch):
     watching = watch(scenarios.nothing_supported())
 
     first, second = watching.tick(), watching.tick()
@@ -50,7 +50,7 @@ def test_what_the_driver_does_not_support_is_unknown_and_says_why_once(watch):
     assert missing <= set(first.gpu_info[0].unsupported)
 
 
-def test_a_figure_that_begins_to_be_supported_is_there_within_the_refresh(watch):
+def test_newly_supported_figure_appears_after_the_refresh(watch):
     watching = watch(scenarios.nothing_supported())
     watching.tick()
     watching.scenario.change({"gpu.power": 250000})
@@ -61,7 +61,7 @@ def test_a_figure_that_begins_to_be_supported_is_there_within_the_refresh(watch)
     assert "power_w" not in said.gpu_info[0].unsupported
 
 
-def test_bytes_over_nvlink_are_the_growth_of_the_links_counters(watch):
+def test_nvlink_throughput_is_the_growth_of_the_link_counters(watch):
     watching = watch(scenarios.hgx_h100())
     first = watching.tick()
     watching.scenario.change({"gpu.field.138@all": 1_000_000 + 500, "gpu.field.139@all": 2_000_000 + 4000})
@@ -81,7 +81,7 @@ def test_pcie_traffic_comes_from_gpm_where_there_is_gpm(watch):
     assert (gpu.pcie_tx_bytes_s, gpu.pcie_rx_bytes_s) == (100 << 20, 200 << 20)
 
 
-def test_pcie_traffic_comes_from_counters_that_are_wide_enough(watch):
+def test_pcie_throughput_comes_from_64_bit_counters_without_gpm(watch):
     watching = watch(scenarios.pcie_only() | {"gpu.field.197": 10**12, "gpu.field.198": 2 * 10**12})
     watching.tick()
     watching.scenario.change({"gpu.field.197": 10**12 + 10**9, "gpu.field.198": 2 * 10**12 + 3 * 10**9})
@@ -92,7 +92,7 @@ def test_pcie_traffic_comes_from_counters_that_are_wide_enough(watch):
 
 
 @pytest.mark.parametrize("narrow", [{}, {"gpu.field.197": "u32:5", "gpu.field.198": "u32:9"}])
-def test_pcie_traffic_that_only_a_slow_call_tells_is_asked_aside(watch, narrow):
+def test_pcie_throughput_falls_back_to_the_slow_background_call(watch, narrow):
     watching = watch(scenarios.pcie_only() | narrow)
     watching.tick()
 
@@ -102,7 +102,7 @@ def test_pcie_traffic_that_only_a_slow_call_tells_is_asked_aside(watch, narrow):
     assert "pcie_rx_bytes_s" not in watching.sampler._devices[3].last_info["unsupported"]
 
 
-def test_clocks_say_why_they_are_low_and_for_what_share_of_the_time(watch):
+def test_throttle_reasons_have_their_share_of_time(watch):
     watching = watch(scenarios.hgx_h100())
     watching.tick()
     watching.scenario.change({"gpu.reasons": 0x44, "gpu.field.74": 500_000_000, "gpu.field.270": 20_000_000})
@@ -115,7 +115,7 @@ def test_clocks_say_why_they_are_low_and_for_what_share_of_the_time(watch):
     assert gpu.clocks_event_share_pct["sync_boost"] == 0.0
 
 
-def test_error_counters_are_totals_and_say_what_they_gained(watch):
+def test_error_counters_have_totals_and_growth(watch):
     watching = watch(scenarios.hgx_h100())
     watching.tick()
     watching.scenario.change({"gpu2.field.3": 7, "gpu2.field.94": "u32:2"})
@@ -128,7 +128,7 @@ def test_error_counters_are_totals_and_say_what_they_gained(watch):
     assert watching.tick().gpu[2].grown == {}
 
 
-def test_a_narrow_counter_that_wraps_goes_on_and_one_that_starts_again_gains_nothing(watch):
+def test_wrapped_32_bit_counter_grows_and_a_reset_counter_does_not(watch):
     watching = watch(scenarios.hgx_h100() | {"gpu0.field.94": f"u32:{2**32 - 3}", "gpu1.field.94": "u32:50"})
     watching.tick()
     watching.scenario.change({"gpu0.field.94": "u32:4", "gpu1.field.94": "u32:1", "gpu.field.138@all": 5})
@@ -139,7 +139,7 @@ def test_a_narrow_counter_that_wraps_goes_on_and_one_that_starts_again_gains_not
     assert gpus[0].nvlink_tx_bytes_s is None  # the driver was reset: nobody knows what went over the links
 
 
-def test_every_link_is_told_each_ten_seconds_with_its_speed_and_errors(watch):
+def test_every_nvlink_is_reported_every_ten_seconds_with_speed_and_errors(watch):
     watching = watch(scenarios.hgx_h100())
     said = [watching.tick() for _ in range(12)]
     watching.scenario.change({"gpu0.field.138@5": 1000 + 2048, "gpu0.field.161@5": 9})
@@ -155,7 +155,7 @@ def test_every_link_is_told_each_ten_seconds_with_its_speed_and_errors(watch):
     assert watching.tick().gpu[0].nvlink_replay_errors == 9  # the sum over links, where the GPU has no total
 
 
-def test_older_calls_stand_in_for_field_values_that_a_driver_lacks(watch):
+def test_older_calls_replace_field_values_missing_from_the_driver(watch):
     lines = scenarios.hgx_h100() | {"gpu.ecc.0.0": 3, "gpu.remapped": "1 2 1 0", "gpu.energy": 7000, "gpu.replays": 4}
     for number in (3, 83, 94, 142, 143, 144, 145):
         del lines[f"gpu.field.{number}"]
@@ -168,7 +168,7 @@ def test_older_calls_stand_in_for_field_values_that_a_driver_lacks(watch):
     assert (gpu.remapped_rows_uncorrected, gpu.remap_pending, gpu.remap_failed) == (2, True, False)
 
 
-def test_a_mig_device_is_a_row_of_its_own(watch):
+def test_each_mig_device_has_its_own_records(watch):
     watching = watch(scenarios.mig())
     first = watching.tick()
     second = watching.tick()
@@ -182,7 +182,7 @@ def test_a_mig_device_is_a_row_of_its_own(watch):
     assert [process.uuid for process in first.gpu_process] == ["MIG-2"]
 
 
-def test_a_mig_device_that_is_taken_away_says_goodbye(watch):
+def test_removed_mig_device_is_reported_as_lost(watch):
     watching = watch(scenarios.mig())
     watching.tick()
     watching.scenario.change(drop=("gpu0mig2.uuid",))
@@ -202,7 +202,7 @@ _OPENING = {"nvmlInitWithFlags", "nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDe
 
 @pytest.mark.parametrize("code", [3, 999])
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in _OPENING | {"nvmlEventSetFree"}])
-def test_whichever_call_fails_the_others_still_tell(watch, function, code):
+def test_any_failing_call_keeps_the_other_figures(watch, function, code):
     watching = watch(scenarios.hgx_h100() | {f"fail.{function}": code})
 
     watching.tick()
@@ -214,7 +214,7 @@ def test_whichever_call_fails_the_others_still_tell(watch, function, code):
 
 
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in _OPENING])
-def test_whichever_call_finds_a_gpu_lost_the_other_gpus_still_tell(watch, function):
+def test_gpu_lost_in_any_call_keeps_the_other_gpus(watch, function):
     watching = watch(scenarios.hgx_h100())
     watching.tick()
     watching.scenario.change({f"gpu3.fail.{function}": 15})
@@ -229,7 +229,7 @@ def test_whichever_call_finds_a_gpu_lost_the_other_gpus_still_tell(watch, functi
 @pytest.mark.parametrize("function", [
     "nvmlGpmMigSampleGet", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
     "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetMigMode"])  # fmt: skip
-def test_whichever_call_about_mig_fails_the_gpu_itself_still_tells(watch, function, code):
+def test_failing_mig_call_keeps_the_figures_of_the_gpu(watch, function, code):
     watching = watch(scenarios.mig() | {f"fail.{function}": code})
     watching.tick()
 
@@ -241,7 +241,7 @@ def test_whichever_call_about_mig_fails_the_gpu_itself_still_tells(watch, functi
     "nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetNvLinkState",
     "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetTemperature", "nvmlDeviceGetMemoryInfo",
     "nvmlShutdown"])  # fmt: skip
-def test_a_last_resort_that_fails_costs_its_own_figure_only(watch, function):
+def test_failing_fallback_call_keeps_the_other_figures(watch, function):
     watching = watch(scenarios.nothing_supported() | {"gpu.power": 250000, f"fail.{function}": 999})
     watching.tick()
 
@@ -249,7 +249,7 @@ def test_a_last_resort_that_fails_costs_its_own_figure_only(watch, function):
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 999])
-def test_without_field_values_the_single_calls_still_tell(watch, code):
+def test_figures_of_single_calls_remain_without_field_values(watch, code):
     watching = watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetFieldValues": code})
     watching.tick()
 
@@ -258,7 +258,7 @@ def test_without_field_values_the_single_calls_still_tell(watch, code):
     assert (gpu.util_pct, gpu.energy_j, gpu.sm_pct) == (97, None, 88.5)
 
 
-def test_the_old_names_of_calls_are_tried_where_the_new_ones_are_not_known(watch):
+def test_older_call_versions_are_used_when_new_ones_are_missing(watch):
     fails = {f"fail.{name}": 13 for name in (
         "nvmlDeviceGetTemperatureV",
         "nvmlDeviceGetCurrentClocksEventReasons",

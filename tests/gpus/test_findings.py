@@ -34,7 +34,7 @@ def watched(watching, seconds, play=None):
     return {one.id: one for one in health_findings(facts, LIMITS)}
 
 
-def test_a_healthy_machine_gives_no_finding(watch):
+def test_healthy_node_has_no_findings(watch):
     assert watched(watch(scenarios.hgx_h100()), 25) == {}
 
 
@@ -59,7 +59,7 @@ PLAYED = {
 
 
 @pytest.mark.parametrize("id", PLAYED)
-def test_each_fault_is_found_in_the_right_words_and_nothing_else(watch, id):
+def test_each_gpu_fault_gives_exactly_its_own_finding(watch, id):
     lines, play, words = PLAYED[id]
     found = watched(watch(scenarios.hgx_h100() | lines), 25, play)
 
@@ -67,29 +67,29 @@ def test_each_fault_is_found_in_the_right_words_and_nothing_else(watch, id):
     assert words in found[id].text
 
 
-def test_uncorrected_errors_are_found_where_only_the_old_call_tells_them(watch):
+def test_uncorrected_ecc_errors_are_found_through_the_old_call(watch):
     lines = scenarios.hgx_h100() | {"gpu.field.4": "code:3", "gpu.ecc.1.0": 0, "gpu2.ecc.1.0": 2}
 
     assert "2 uncorrected memory errors" in watched(watch(lines), 3)["gpu_ecc"].text
 
 
-def test_a_gpu_that_cannot_even_be_opened_is_lost(watch):
+def test_gpu_that_cannot_be_opened_is_a_gpu_lost_finding(watch):
     found = watched(watch(scenarios.hgx_h100() | {"gpu3.fail.nvmlDeviceGetUUID": 15}), 3)
 
     assert set(found) == {"gpu_lost"}
     assert found["gpu_lost"].culprits == ("n1:gpu3",)
 
 
-def test_a_machine_that_supports_nothing_is_accused_of_nothing(watch):
+def test_node_without_supported_figures_has_no_findings(watch):
     assert watched(watch(scenarios.nothing_supported()), 25) == {}
 
 
-def test_parts_of_a_gpu_are_accused_of_nothing(watch):
+def test_mig_devices_have_no_findings(watch):
     assert watched(watch(scenarios.mig()), 25) == {}
 
 
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name != "nvmlDeviceGetUUID"])
-def test_whichever_call_fails_nobody_is_accused_for_it(watch, function):
+def test_failing_nvml_call_raises_no_finding(watch, function):
     """A figure that is missing is no fault; only a GPU that the driver cannot open is one."""
     try:
         watching = watch(scenarios.hgx_h100() | {f"gpu2.fail.{function}": 999})
@@ -99,7 +99,7 @@ def test_whichever_call_fails_nobody_is_accused_for_it(watch, function):
     assert set(watched(watching, 3)) <= ({"gpu_lost"} if function.startswith("nvmlDeviceGetHandle") else set())
 
 
-def test_an_invented_fleet_is_healthy_for_an_hour():
+def test_simulated_fleet_has_no_findings_for_an_hour():
     now = [0.0]
     samplers = {name: GpuSampler(Context(), SimulatedNvml(8, name, clock=lambda: now[0])) for name in ("n1", "n2")}
     facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)

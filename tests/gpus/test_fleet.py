@@ -67,12 +67,12 @@ def test_topo_prints_the_matrix_of_every_class_and_names_every_difference(hosts)
     assert row.split()[:9] == ["GPU0", "X", *["NV18"] * 7]
 
 
-def test_what_differs_within_a_class_is_a_finding(seen):
+def test_difference_within_a_topology_class_is_a_finding(seen):
     told = {tuple(line["culprits"]): line["text"] for line in seen[0]["findings"] if line["id"] == "topology_differs"}
     assert any("VBIOS" in text for culprits, text in told.items() if any("node6" in name for name in culprits)), told
 
 
-def test_a_node_is_drawn_from_records_with_what_any_two_of_its_gpus_can_do(seen):
+def test_topo_of_a_node_from_records_shows_peer_access(seen):
     odd, slow = (gconsole("topo", "--from", seen[1], "--node", node) for node in ("node4", "node5"))
 
     assert odd.status == 0
@@ -82,7 +82,7 @@ def test_a_node_is_drawn_from_records_with_what_any_two_of_its_gpus_can_do(seen)
     assert "peer access: no; no read and no write: not supported by the chipset" in slow.stdout
 
 
-def test_the_json_goes_to_a_file_and_the_report_has_the_same_classes(seen, tmp_path):
+def test_topo_json_file_has_the_same_classes_as_the_report(seen, tmp_path):
     report, records = seen
     run = gconsole("topo", "--from", records, "--format", "json", "-o", tmp_path / "topology.json")
 
@@ -98,14 +98,14 @@ def test_the_json_goes_to_a_file_and_the_report_has_the_same_classes(seen, tmp_p
     (("--path", "node1:0", "node1:0"), "both ends are the same GPU"),
     (("--path", "node1:0", "node1:1", "--format", "dot"), "--path conflicts with --node"),
 ])  # fmt: skip
-def test_what_makes_no_sense_is_refused_in_one_line(seen, arguments, said):
+def test_invalid_topo_arguments_are_rejected_in_one_line(seen, arguments, said):
     run = gconsole("topo", "--from", seen[1], *arguments)
 
     assert run.status == 2
     assert said in run.stderr
 
 
-def test_a_path_within_a_node_is_told_station_by_station(seen):
+def test_topo_path_within_a_node_shows_bandwidth_and_peer_access(seen):
     run = gconsole("topo", "--from", seen[1], "--path", "node1:0", "node1:gpu7")
 
     assert run.status == 0

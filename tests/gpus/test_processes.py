@@ -17,7 +17,7 @@ def on(pid, memory=1 << 30):
     return f"{pid} {memory}"
 
 
-def test_a_process_is_told_with_its_memory_its_share_and_its_rank(watch, tmp_path):
+def test_gpu_process_has_memory_sm_share_and_rank(watch, tmp_path):
     stat(tmp_path / "proc", 700, 1)
     lines = scenarios.hgx_h100() | {"gpu2.compute.0": on(700), "gpu2.share.0": "700 66 10"}
     watching = watch(lines, proc=tmp_path / "proc")
@@ -30,7 +30,7 @@ def test_a_process_is_told_with_its_memory_its_share_and_its_rank(watch, tmp_pat
     assert (process.job, process.rank, process.rank_source) == ("j", 10, "pid")
 
 
-def test_a_child_of_a_rank_uses_the_gpu_for_that_rank(watch, tmp_path):
+def test_gpu_process_of_a_rank_child_is_attributed_to_the_rank(watch, tmp_path):
     stat(tmp_path / "proc", 700, 1)
     stat(tmp_path / "proc", 750, 720)
     stat(tmp_path / "proc", 720, 700)
@@ -42,7 +42,7 @@ def test_a_child_of_a_rank_uses_the_gpu_for_that_rank(watch, tmp_path):
     assert (process.rank, process.rank_source) == (3, "parent")
 
 
-def test_a_pid_of_a_container_finds_its_rank_only_where_it_is_not_ambiguous(watch):
+def test_container_pid_maps_to_a_rank_only_when_unambiguous(watch):
     watching = watch(scenarios.hgx_h100() | {"gpu0.compute.0": on(7), "gpu1.compute.0": on(9)})
     watching.ranks({"pid": 700, "ns_pid": 7, "rank": 0}, {"pid": 800, "ns_pid": 9, "rank": 1},
                    {"pid": 801, "ns_pid": 9, "rank": 2})  # fmt: skip
@@ -52,7 +52,7 @@ def test_a_pid_of_a_container_finds_its_rank_only_where_it_is_not_ambiguous(watc
     assert found == {7: (0, "ns_pid"), 9: (None, None)}
 
 
-def test_a_pid_of_the_host_around_a_container_is_the_one_rank_that_has_the_gpu(watch):
+def test_host_pid_maps_to_the_only_rank_on_that_gpu(watch):
     watching = watch(scenarios.hgx_h100() | {"gpu5.compute.0": on(123456), "gpu6.compute.0": on(123457)})
     watching.ranks({"pid": 12, "rank": 5, "gpu": "5"}, {"pid": 13, "rank": 6, "gpu": "6"},
                    {"pid": 14, "rank": 7, "gpu": "6"})  # fmt: skip
@@ -87,7 +87,7 @@ def test_several_ranks_share_a_gpu_each_with_its_own_process_and_memory(watch, t
     assert found == {700: (0, 3), 701: (1, 5), 12: (None, 1)}  # whose the third is, nobody knows
 
 
-def test_the_server_of_mps_belongs_to_no_rank_also_where_one_rank_has_the_gpu(watch, tmp_path):
+def test_mps_server_has_no_rank_even_with_one_rank_on_the_gpu(watch, tmp_path):
     stat(tmp_path / "proc", 600, 1, "nvidia-cuda-mps")
     watching = watch(scenarios.hgx_h100() | {"gpu0.compute.0": on(600)}, proc=tmp_path / "proc")
     watching.ranks({"pid": 700, "rank": 0, "gpu": "0"})
@@ -97,7 +97,7 @@ def test_the_server_of_mps_belongs_to_no_rank_also_where_one_rank_has_the_gpu(wa
     assert (process.comm, process.rank) == ("nvidia-cuda-mps", None)
 
 
-def test_a_process_is_told_again_when_it_changes_and_when_it_goes(watch):
+def test_gpu_process_is_sent_again_only_on_change_and_exit(watch):
     watching = watch(scenarios.hgx_h100() | {"gpu0.compute.0": on(77)})
     watching.tick()
     still = [watching.tick() for _ in range(4)]
@@ -111,7 +111,7 @@ def test_a_process_is_told_again_when_it_changes_and_when_it_goes(watch):
     assert [(process.pid, process.gone) for process in gone] == [(77, True)]
 
 
-def test_processes_may_not_be_told_and_the_reason_is_kept(watch):
+def test_unreadable_process_list_is_listed_with_a_reason(watch):
     said = watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetComputeRunningProcesses_v3": 4}).tick()
 
     assert said.gpu_info[0].unsupported["gpu_process.compute"] == "Insufficient Permissions"

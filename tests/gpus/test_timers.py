@@ -34,7 +34,7 @@ def looked(times: int = 1) -> list:
     return [check(kind, fields) for tick in range(times) for kind, fields in sampler.tick(60.0 * tick)]
 
 
-def test_the_truth_is_within_the_bound_of_every_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_true_timer_offset_is_within_the_bound_of_every_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_COUNT", "3")
     monkeypatch.setenv("CUDA_LOG", str(tmp_path / "log"))
     found = looked()
@@ -49,14 +49,14 @@ def test_the_truth_is_within_the_bound_of_every_gpu(monkeypatch: pytest.MonkeyPa
     assert said[:-1] == ["born 0", "gone 0", "born 1", "gone 1", "born 2", "gone 2"]  # no context is left
 
 
-def test_a_timer_that_moves_in_steps_is_known_no_better_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coarse_timer_step_is_measured_and_the_bound_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_STEP_NS", "1000000")
     [one] = looked()
     assert one.step_ns >= 1_000_000
     assert abs(one.ahead_ns - AHEAD_NS) <= one.bound_ns
 
 
-def test_from_the_second_read_on_its_drift_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timer_drift_is_reported_from_the_second_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = looked(times=2)
     assert first.drift_ppm is None
     # CLOCK_REALTIME is the timer here; whatever slews it, it stays within what a time service may do
@@ -64,7 +64,7 @@ def test_from_the_second_read_on_its_drift_is_known(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails_is_named_and_costs_only_its_gpu(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_failing_cuda_call_is_reported_for_its_gpu_only(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     monkeypatch.setenv("CUDA_COUNT", "2")
     monkeypatch.setenv("CUDA_FAIL", f"{call}=46@1")
     if call in ("cuInit", "cuDeviceGetCount"):
@@ -80,7 +80,7 @@ def test_a_call_that_fails_is_named_and_costs_only_its_gpu(monkeypatch: pytest.M
     assert bad.ahead_ns is None and bad.bound_ns is None
 
 
-def test_a_driver_that_explains_nothing_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_error_without_text_is_reported_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_FAIL", "cuCtxCreate_v2=719")
     assert [one.error for one in looked()] == ["cuCtxCreate_v2: error 719"]
 
@@ -90,7 +90,9 @@ def test_a_driver_that_explains_nothing_is_told_by_its_number(monkeypatch: pytes
     [({"CUDA_FAIL": "cuInit=100"}, "gpu_clock_none"), ({"CUDA_COUNT": "0"}, "gpu_clock_none"),
      ({"LD_LIBRARY_PATH": "/nowhere"}, "gpu_clock_no_cuda")],
 )  # fmt: skip
-def test_a_node_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch, scenario: dict[str, str], name: str) -> None:
+def test_gpu_timers_are_unavailable_without_a_gpu_or_libcuda(
+    monkeypatch: pytest.MonkeyPatch, scenario: dict[str, str], name: str
+) -> None:
     for key, value in scenario.items():
         monkeypatch.setenv(key, value)
     if name == "gpu_clock_no_cuda" and _has_cuda():
@@ -105,7 +107,7 @@ def _has_cuda() -> bool:
     return NAME in said
 
 
-def test_a_fault_in_the_driver_ends_the_process_that_asked_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_crash_ends_only_the_helper_process_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DIE", "cuCtxCreate_v2")
     with pytest.raises(Unavailable) as caught:
         looked()
@@ -113,7 +115,7 @@ def test_a_fault_in_the_driver_ends_the_process_that_asked_and_is_told(monkeypat
     assert "libcuda" not in Path(f"/proc/{os.getpid()}/maps").read_text()  # the agent's own process never loads it
 
 
-def test_what_could_be_read_before_and_no_longer_can_is_a_record_not_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timer_that_stops_working_is_an_error_record(monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = GpuTimerSampler(Context())
     sampler.start()
     list(sampler.tick(0.0))
@@ -122,14 +124,14 @@ def test_what_could_be_read_before_and_no_longer_can_is_a_record_not_a_crash(mon
     assert "cuInit: error 999" in check(kind, fields).error
 
 
-def test_invented_gpus_have_invented_timers_that_say_so() -> None:
+def test_simulated_gpus_have_timers_marked_simulated() -> None:
     sampler = GpuTimerSampler(Context(simulate_gpus=2), SimulatedNvml(2, "host"))
     sampler.start()
     found = [check(kind, fields) for kind, fields in sampler.tick(0.0)]
     assert [one.index for one in found] == [0, 1] and all(one.simulated and one.ahead_ns for one in found)
 
 
-def test_what_runs_on_the_gpu_is_what_the_stand_in_was_given() -> None:
+def test_ptx_kernel_has_both_entries_and_targets_sm_60() -> None:
     """The PTX itself: both entries there, for every GPU since Pascal; nothing here can run it."""
     text = gpu_timer.PTX.decode("ascii")
     assert ".target sm_60" in text

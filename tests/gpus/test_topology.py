@@ -75,7 +75,7 @@ def rdma(sys, name, device):
     (port.parent.parent / "device").symlink_to(device)
 
 
-def test_eighteen_links_to_four_switches_are_four_edges_a_gpu(watch):
+def test_nvlinks_to_four_switches_are_four_edges_per_gpu(watch):
     watching = watch(scenarios.hgx_h100())
 
     links = of_type(watching.tick(), "nvlink")
@@ -89,7 +89,7 @@ def test_eighteen_links_to_four_switches_are_four_edges_a_gpu(watch):
     assert all(link.unsupported == {} for link in mine)
 
 
-def test_every_two_gpus_say_how_near_they_are_and_what_they_may_do(watch):
+def test_every_gpu_pair_has_its_ancestor_and_p2p_status(watch):
     watching = watch(scenarios.pcie_only())
 
     peers = of_type(watching.tick(), "peer")
@@ -98,7 +98,7 @@ def test_every_two_gpus_say_how_near_they_are_and_what_they_may_do(watch):
     assert {(link.read, link.write, link.atomics) for link in peers} == {("chipset_not_supported",) * 3}
 
 
-def test_bridged_cards_are_connected_to_each_other_and_to_nobody_else(watch):
+def test_bridged_gpus_have_nvlinks_only_to_their_partner(watch):
     watching = watch(scenarios.bridged())
 
     links = watching.tick()
@@ -108,7 +108,7 @@ def test_bridged_cards_are_connected_to_each_other_and_to_nobody_else(watch):
     assert [link.nvlink for link in of_type(links, "peer")] == ["ok", *["not_supported"] * 4, "ok"]
 
 
-def test_a_topology_that_stays_is_told_once_and_a_link_that_goes_down_is_told_again(watch):
+def test_unchanged_topology_is_sent_once_and_a_downed_link_again(watch):
     watching = watch(scenarios.hgx_h100())
     watching.tick()
     assert watching.tick() == []
@@ -132,7 +132,7 @@ def test_a_gpu_that_is_lost_keeps_the_edges_it_had(watch):
     assert watching.tick() == []
 
 
-def test_links_that_are_taken_away_are_told_as_gone(watch):
+def test_removed_links_are_reported_as_gone(watch):
     watching = watch(scenarios.bridged())
     watching.tick()
     watching.scenario.change({"gpu.field.91": "u32:0"})
@@ -143,7 +143,7 @@ def test_links_that_are_taken_away_are_told_as_gone(watch):
     assert len(gone) == 4
 
 
-def test_the_way_of_a_gpu_and_of_a_port_to_their_cpu_comes_from_sysfs(watch, tmp_path):
+def test_pcie_path_of_gpus_and_nics_is_read_from_sysfs(watch, tmp_path):
     sys = tmp_path / "sys"
     pci_device(sys, ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:10:00.0"], numa=1)
     port = pci_device(sys, ["0000:01:00.0", "0000:02:00.0", "0000:03:01.0", "0000:19:00.0"], numa=1, width=8)
@@ -161,7 +161,7 @@ def test_the_way_of_a_gpu_and_of_a_port_to_their_cpu_comes_from_sysfs(watch, tmp
     assert (unseen.via, unseen.b.id, unseen.unsupported["via"]) == ((), "", "device not found in sysfs")
 
 
-def test_numa_nodes_say_how_far_they_are_from_each_other(watch, tmp_path):
+def test_numa_distances_are_read_from_sysfs(watch, tmp_path):
     for node, distances in enumerate(("10 21", "21 10")):
         folder = tmp_path / f"sys/devices/system/node/node{node}"
         folder.mkdir(parents=True)
@@ -172,7 +172,7 @@ def test_numa_nodes_say_how_far_they_are_from_each_other(watch, tmp_path):
     assert (link.a.id, link.b.id, link.distance) == ("0", "1", 21)
 
 
-def test_an_idle_gpu_that_slows_its_link_is_no_news_and_one_that_gets_narrower_is(watch, tmp_path):
+def test_pcie_width_change_is_reported_but_speed_change_is_not(watch, tmp_path):
     place = pci_device(tmp_path / "sys", ["0000:01:00.0", "0000:10:00.0"])
     watching = watch(scenarios.hgx_h100())
     watching.tick()
@@ -185,7 +185,7 @@ def test_an_idle_gpu_that_slows_its_link_is_no_news_and_one_that_gets_narrower_i
     assert (link.width, link.width_max, link.gen, link.gen_max) == (8, 16, 1, 5)
 
 
-def test_a_node_whose_driver_supports_nothing_has_edges_that_say_so(watch):
+def test_unsupported_peer_queries_are_listed_with_a_reason(watch):
     links = watch(scenarios.nothing_supported()).tick()
 
     (peer,) = of_type(links, "peer")
@@ -193,13 +193,13 @@ def test_a_node_whose_driver_supports_nothing_has_edges_that_say_so(watch):
     assert set(peer.unsupported.values()) == {"Not Supported"}
 
 
-def test_a_gpu_cut_into_mig_devices_is_one_gpu_of_the_topology(watch):
+def test_gpu_with_mig_devices_is_one_gpu_in_the_topology(watch):
     links = watch(scenarios.mig()).tick()
 
     assert [(link.type, link.a.kind) for link in links] == [("pcie", "gpu")]
 
 
-def test_without_a_driver_there_is_the_rest_of_the_machine(watch, tmp_path):
+def test_nic_topology_is_reported_without_a_gpu_driver(watch, tmp_path):
     rdma(tmp_path / "sys", "mlx5_0", pci_device(tmp_path / "sys", ["0000:01:00.0", "0000:19:00.0"]))
 
     (link,) = watch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 9}).tick()
@@ -218,7 +218,7 @@ TOPOLOGY_CALLS = {
 
 @pytest.mark.parametrize("code", [3, 4, 999])
 @pytest.mark.parametrize("function", TOPOLOGY_CALLS)
-def test_whichever_call_about_topology_fails_the_others_still_tell_and_the_reason_is_kept(watch, function, code):
+def test_failing_topology_call_keeps_the_other_links_with_a_reason(watch, function, code):
     kind, field = TOPOLOGY_CALLS[function]
 
     links = watch(scenarios.hgx_h100() | {f"fail.{function}": code}).tick()
@@ -230,7 +230,7 @@ def test_whichever_call_about_topology_fails_the_others_still_tell_and_the_reaso
 
 
 @pytest.mark.parametrize("code", [3, 999])
-def test_without_field_values_the_older_calls_tell_of_links(watch, code):
+def test_nvlinks_are_read_through_older_calls_without_field_values(watch, code):
     lines = scenarios.hgx_h100() | {"gpu.link_version": 4, "fail.nvmlDeviceGetFieldValues": code}
     lines |= {f"gpu.link_state.{link}": 1 for link in range(18)}
 
@@ -242,7 +242,7 @@ def test_without_field_values_the_older_calls_tell_of_links(watch, code):
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetNvLinkState", "nvmlDeviceGetNvLinkVersion"])
-def test_a_last_resort_that_fails_leaves_its_own_answer_unknown(watch, function):
+def test_failing_fallback_call_leaves_only_its_figure_unknown(watch, function):
     lines = scenarios.hgx_h100() | {"gpu.link_version": 4, f"fail.{function}": 999}
     lines |= {"gpu.field.165": "code:3", "gpu.field.166": "code:3", **{f"gpu.link_state.{n}": 1 for n in range(18)}}
     answer = "up" if function.endswith("State") else "version"
@@ -254,7 +254,7 @@ def test_a_last_resort_that_fails_leaves_its_own_answer_unknown(watch, function)
 
 @pytest.mark.parametrize("function", [*TOPOLOGY_CALLS, "nvmlDeviceGetFieldValues", "nvmlDeviceGetUUID",
                                       "nvmlDeviceGetHandleByIndex_v2"])  # fmt: skip
-def test_a_gpu_that_is_lost_at_the_start_costs_its_own_edges_only(watch, function):
+def test_gpu_lost_at_start_loses_only_its_own_links(watch, function):
     watching = watch(scenarios.hgx_h100() | {f"gpu3.fail.{function}": 15})
 
     links = watching.tick()

@@ -54,7 +54,7 @@ class Capturing:
         return self.process.returncode, json.loads(self.report.read_text())
 
 
-def test_a_rank_that_dies_in_the_middle_of_a_capture_is_gone_from_then_on(rig: Rig, tmp_path: Path) -> None:
+def test_rank_killed_during_a_capture_is_gone_in_later_samples(rig: Rig, tmp_path: Path) -> None:
     with start_ring(rig, rig.nodes[:2], nproc_per_node=2, script="held.py") as job:
         victim = job.wait_ready()[2]
         capturing = Capturing(hosts_of(rig, tmp_path), tmp_path)
@@ -72,7 +72,7 @@ def test_a_rank_that_dies_in_the_middle_of_a_capture_is_gone_from_then_on(rig: R
     assert line["ranks"] == [0, 1, 2, 3]
 
 
-def test_a_node_that_is_unplugged_in_the_middle_does_not_keep_a_capture_from_ending(tmp_path: Path, rig: Rig) -> None:
+def test_node_unplugged_during_a_capture_does_not_block_it(tmp_path: Path, rig: Rig) -> None:
     leaving = rig.nodes[1]
     with start_ring(rig, rig.nodes[:2], nproc_per_node=1, script="held.py") as job:
         job.wait_ready()
@@ -97,7 +97,7 @@ def recorded(name: str, folder: Path) -> Path:
     return unpacked(next(job for job in JOBS if job.id == name), folder)
 
 
-def test_two_hundred_threads_of_a_rank_are_read_and_the_main_one_is_judged(tmp_path: Path) -> None:
+def test_rank_with_200_threads_is_captured_and_classified_by_its_main_thread(tmp_path: Path) -> None:
     path = recorded("many_threads", tmp_path)
     capture = stored(path).captures.values()[0]
     threads = [stack for stack in capture.stacks if stack.rank == 1 and stack.sample == 0]
@@ -107,7 +107,7 @@ def test_two_hundred_threads_of_a_rank_are_read_and_the_main_one_is_judged(tmp_p
     assert [one["class"] for one in verdict["culprits"]] == ["sleep"]
 
 
-def test_markup_control_characters_and_bytes_that_are_no_text_reach_no_screen(tmp_path: Path) -> None:
+def test_control_characters_are_not_printed_and_markup_is_literal(tmp_path: Path) -> None:
     path = recorded("odd_names", tmp_path)
     run = fork_server.run([GCONSOLE, "batch", "--from", path, "-o", tmp_path / "report.json"], timeout=DEADLINE_S)
     text = run.stdout.decode()  # strictly UTF-8
@@ -117,7 +117,7 @@ def test_markup_control_characters_and_bytes_that_are_no_text_reach_no_screen(tm
     assert report["captures"]
 
 
-def test_a_pid_that_is_used_again_is_another_process(tmp_path: Path) -> None:
+def test_reused_pid_is_a_different_process(tmp_path: Path) -> None:
     """Synthetic: rank 1 of a recorded job has ended, and its pid is that of a process of another job."""
     path = recorded("sleeps_in_step", tmp_path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -160,7 +160,7 @@ _ANYTHING = st.recursive(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_THREADS | _ANYTHING, max_size=4) | _ANYTHING)
-def test_whatever_stands_in_the_place_of_py_spys_json_is_threads_or_a_value_error(said: Any) -> None:
+def test_any_py_spy_json_parses_to_threads_or_raises_value_error(said: Any) -> None:
     try:
         threads = py_spy.parse(json.dumps(said).encode("utf-8", "surrogatepass"))
     except ValueError:
@@ -173,7 +173,7 @@ def test_whatever_stands_in_the_place_of_py_spys_json_is_threads_or_a_value_erro
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_json_are_a_value_error(data: bytes) -> None:
+def test_py_spy_output_of_arbitrary_bytes_parses_or_raises_value_error(data: bytes) -> None:
     try:
         py_spy.parse(data)
     except ValueError:

@@ -26,7 +26,7 @@ def judged_now(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("labelled", LIVE, ids=[one.id for one in LIVE])
-def test_one_command_says_who_holds_a_job_that_nobody_prepared(
+def test_diagnose_finds_the_culprit_of_an_uninstrumented_job(
     rig: Rig, needs_torch: None, labelled: Labelled, tmp_path: Path
 ) -> None:
     for one in judged_now(rig, labelled, tmp_path):
@@ -35,7 +35,7 @@ def test_one_command_says_who_holds_a_job_that_nobody_prepared(
 
 @pytest.mark.full
 @pytest.mark.parametrize("labelled", OTHERS, ids=[other.id for other in OTHERS])
-def test_no_job_gets_an_innocent_rank_named(
+def test_live_diagnosis_blames_no_innocent_rank(
     rig: Rig, needs_torch: None, labelled: Labelled, tmp_path: Path, live_outcomes: list[tuple[Labelled, str]]
 ) -> None:
     for one in judged_now(rig, labelled, tmp_path):
@@ -44,7 +44,7 @@ def test_no_job_gets_an_innocent_rank_named(
 
 
 @pytest.mark.full
-def test_nine_of_ten_decidable_jobs_are_right_when_they_are_run_now(
+def test_live_diagnosis_is_right_for_90_percent_of_decidable_jobs(
     needs_torch: None, live_outcomes: list[tuple[Labelled, str]]
 ) -> None:
     decidable = [(labelled, one) for labelled, one in live_outcomes if labelled.truth.decidable]

@@ -59,7 +59,7 @@ def test_no_verdict_names_an_innocent_rank(cases: list[Case], labelled: Labelled
             assert outcome(case.truth, case.said) != "wrong", f"{case.said}, but true is {case.truth}"
 
 
-def test_nine_of_ten_decidable_jobs_are_judged_rightly_in_culprit_and_class(cases: list[Case], say_at_the_end) -> None:
+def test_verdicts_are_right_for_90_percent_of_decidable_recordings(cases: list[Case], say_at_the_end) -> None:
     ours = score("gconsole", judged(cases))
     rivals = [score("minority vote", [(case.truth, whom_outcome(case.truth, case.minority)) for case in cases])]
     say_at_the_end(table([ours, *rivals, *flight_scores()]))
@@ -99,7 +99,7 @@ def test_the_same_records_give_the_same_verdict_whenever_they_are_read(tmp_path:
         assert verdicts(path) == verdicts(path)
 
 
-def test_the_product_knows_nothing_of_the_labelled_jobs() -> None:
+def test_product_source_contains_no_names_of_the_labelled_jobs() -> None:
     source = "\n".join(
         path.read_text() for folder in ("console", "remote") for path in sorted((ROOT / folder).rglob("*.py"))
     )

@@ -35,33 +35,31 @@ def said(*culprits: int, state: str = "hung", kind: str = "rank_missing", cls: s
     (OPEN, said(3, kind="collective_mismatch"), "right"),
     (OPEN, said(0, kind="collective_mismatch"), "wrong"),
 ])  # fmt: skip
-def test_an_answer_is_right_only_with_all_of_the_label_and_wrong_with_one_innocent(
-    truth: Truth, answer: Said, is_: str
-) -> None:
+def test_verdict_scores_right_only_if_it_matches_the_whole_label(truth: Truth, answer: Said, is_: str) -> None:
     assert outcome(truth, answer) == is_
 
 
-def test_a_refusal_on_a_decidable_job_lowers_the_share_and_an_undecidable_one_counts_only_when_wrong() -> None:
+def test_refusal_lowers_the_share_and_an_undecidable_job_counts_only_if_wrong() -> None:
     found = score("m", [(BEHIND, "right"), (BEHIND, "refused"), (OPEN, "right"), (OPEN, "wrong")])
     assert (found.right, found.refused, found.wrong, found.decidable, found.share) == (1, 1, 1, 3, 1 / 3)
 
 
-def test_methods_that_name_ranks_only_are_scored_by_the_names() -> None:
+def test_rank_only_methods_are_scored_by_culprit_ranks() -> None:
     assert whom_outcome(BEHIND, frozenset({1, 3})) == "right"
     assert whom_outcome(BEHIND, None) == "refused"
     assert whom_outcome(BEHIND, frozenset({0})) == "wrong"
 
 
-def test_a_verdict_of_the_report_is_read_by_its_names() -> None:
+def test_verdict_of_a_report_is_converted_for_scoring() -> None:
     verdict = {"state": "hung", "kind": "rank_stopped", "culprits": [{"rank": 2, "class": "stopped"}]}
     assert said_by(verdict) == Said("hung", "rank_stopped", frozenset({2}), frozenset({"stopped"}))
 
 
-def test_the_minority_vote_of_nothing_names_nobody() -> None:
+def test_minority_vote_without_stacks_is_empty() -> None:
     assert minority([]) == frozenset()
 
 
-def test_labels_have_names_of_their_own_and_most_of_them_can_be_decided() -> None:
+def test_labelled_jobs_have_unique_ids_and_enough_are_decidable() -> None:
     assert len({job.id for job in JOBS}) == len(JOBS) >= 30
     assert sum(job.truth.decidable for job in JOBS) >= 30
     assert len([job for job in JOBS if job.live]) == 4

@@ -77,7 +77,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.mark.timeout(400)  # half a minute on a machine of its own; two where others work
-def test_a_hang_is_recorded_killed_recovered_replayed_judged_asked_and_opened_elsewhere(
+def test_tutorial_commands_recover_replay_diagnose_query_and_export_a_killed_recording(
     rig: Rig, needs_torch: None, desk: Desk
 ) -> None:
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")

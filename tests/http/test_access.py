@@ -17,7 +17,7 @@ from program import gconsole
 from rig import Rig
 
 
-def test_every_operation_wants_the_token(api: Api) -> None:
+def test_every_operation_requires_the_token(api: Api) -> None:
     found = api.get("/openapi.json")["paths"]
     asked = [(method.upper(), path.replace("{name}", "x").replace("{id}", "x"))
              for path, methods in found.items() for method in methods]  # fmt: skip
@@ -30,14 +30,14 @@ def test_every_operation_wants_the_token(api: Api) -> None:
             assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-def test_a_name_that_was_made_to_point_here_is_refused_before_the_token_is_looked_at(api: Api) -> None:
+def test_request_with_a_foreign_host_header_is_rejected(api: Api) -> None:
     for host in ("evil.example", f"evil.example:{api.port}", "127.0.0.1.evil.example", "192.0.2.1", "", "localhost@x"):
         assert api.ask("GET", "/status", Host=host).status in (400, 403), host
     for host in ("localhost", f"127.0.0.1:{api.port}", "[::1]:1", "LOCALHOST"):
         assert api.ask("GET", "/status", Host=host).status == 200, host
 
 
-def test_a_page_of_another_site_gets_nothing_and_is_allowed_nothing(api: Api) -> None:
+def test_cross_origin_request_is_rejected_without_cors_headers(api: Api) -> None:
     answer = api.ask("GET", "/status", Origin="http://evil.example")
     assert answer.status == 403
     asked = api.ask("OPTIONS", "/jobs", token=None, Origin="http://evil.example",
@@ -47,13 +47,13 @@ def test_a_page_of_another_site_gets_nothing_and_is_allowed_nothing(api: Api) ->
         assert not [name for name in one.headers if name.startswith("access-control")]
 
 
-def test_what_cannot_be_done_is_said_with_what_can(api: Api) -> None:
+def test_unsupported_method_and_unknown_path_get_descriptive_errors(api: Api) -> None:
     answer = api.ask("DELETE", "/nodes")
     assert answer.status == 405 and answer.headers["allow"] == "GET, POST"
     assert api.ask("GET", "/nope").json["name"] == "no_such_path"
 
 
-def test_too_many_requests_are_told_when_to_come_back(rig: Rig, tmp_path: Path) -> None:
+def test_rate_limited_requests_get_429_with_retry_after(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     with serving(hosts, tmp_path, "--rate", "1") as api:
         answers = [api.ask("GET", "/") for _ in range(40)]
@@ -63,7 +63,7 @@ def test_too_many_requests_are_told_when_to_come_back(rig: Rig, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("where", ["0.0.0.0:0", "10.99.0.1:0", "[::]:0"])
-def test_others_are_listened_to_with_tls_or_not_at_all(tmp_path: Path, where: str) -> None:
+def test_non_loopback_listen_address_requires_tls(tmp_path: Path, where: str) -> None:
     hosts = tmp_path / "hosts.toml"
     hosts.write_text('[[nodes]]\nhosts = "here"\ntransport = "local"\n')
     done = gconsole("api", hosts, "--listen", where)
@@ -80,7 +80,7 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     assert done.status == 2 and f"chmod 600 {token}" in done.stderr
 
 
-def test_with_tls_files_it_speaks_tls_and_nothing_else(rig: Rig, tmp_path: Path) -> None:
+def test_server_with_tls_files_accepts_only_tls(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     certificate, key = certified(tmp_path)
     trusting = ssl.create_default_context(cafile=str(certificate))

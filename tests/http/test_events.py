@@ -55,7 +55,7 @@ def listening(api: Api, path: str = "/events", **headers: str) -> Iterator[Strea
         yield stream
 
 
-def test_two_clients_hear_of_a_node_that_comes_back_and_one_goes_on_where_it_stopped(api: Api) -> None:
+def test_event_streams_report_a_reconnected_node_and_resume_by_last_event_id(api: Api) -> None:
     with listening(api) as one, listening(api, "/events?kinds=node_state") as other:
         api.ask("DELETE", "/nodes/node4")
         api.post("/nodes", {"nodes": "node4"}, status=202)
@@ -72,7 +72,7 @@ def test_two_clients_hear_of_a_node_that_comes_back_and_one_goes_on_where_it_sto
     api.until_connected(4)
 
 
-def test_a_client_that_goes_away_leaves_its_place_to_another(api: Api) -> None:
+def test_closed_event_stream_frees_its_slot(api: Api) -> None:
     until(lambda: _all_are_free(api))
     streams = until(lambda: _opened(api))
     try:
@@ -102,6 +102,6 @@ def _all_are_free(api: Api) -> bool:
     return streams is not None
 
 
-def test_kinds_that_are_none_are_refused(api: Api) -> None:
+def test_unknown_event_kinds_are_rejected(api: Api) -> None:
     answer = api.ask("GET", "/events?kinds=finding,nonsense")
     assert answer.status == 400 and "nonsense" in answer.json["text"]

@@ -37,9 +37,7 @@ RANKS = 4
 
 # Each torchrun imports torch, too; tests/jobs start it in `make test`.
 @pytest.mark.parametrize("launcher", ["env", pytest.param("torchrun", marks=pytest.mark.full)])
-def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(
-    rig: Rig, tmp_path: Path, launcher: str
-) -> None:
+def test_job_is_planned_started_diagnosed_and_stopped_over_http(rig: Rig, tmp_path: Path, launcher: str) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=FEW_PROBES)
     for node in rig.nodes:
         (node.folder / "train.py").write_text(TRAIN)
@@ -86,7 +84,7 @@ def test_a_script_starts_breaks_diagnoses_and_stops_a_job_on_four_nodes(
     assert processes_of(rig, "supervisor.py") == []
 
 
-def test_a_node_that_is_away_when_a_job_is_stopped_is_owed_the_order(
+def test_stop_order_for_an_offline_node_stays_pending_until_it_returns(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -27,7 +27,7 @@ def labelled(family: Metric | None, label: str) -> set[str]:
     return {sample.labels[label] for sample in family.samples} if family else set()
 
 
-def test_prometheus_reads_both_formats_and_finds_the_same_in_them(api: Api) -> None:
+def test_both_prometheus_formats_parse_to_the_same_metrics(api: Api) -> None:
     until(lambda: len(labelled(scraped(api).get("gconsole_gpu_power_watts"), "uuid")) == 16)
     found = scraped(api)
     power, spent = found["gconsole_gpu_power_watts"], found["process_cpu_seconds"]
@@ -44,7 +44,7 @@ def _names(families: Iterable[Metric]) -> set[str]:
     return {sample.name for family in families for sample in family.samples}
 
 
-def test_every_name_has_its_unit_and_every_share_lies_between_0_and_1(api: Api) -> None:
+def test_metric_names_end_with_their_unit_and_ratios_are_0_to_1(api: Api) -> None:
     units = ("ratio", "bytes", "watts", "joules", "celsius", "hertz", "seconds", "bytes_per_second")
     for family in scraped(api).values():
         if family.name.endswith(units) or family.unit:
@@ -53,7 +53,7 @@ def test_every_name_has_its_unit_and_every_share_lies_between_0_and_1(api: Api) 
             assert all(0 <= sample.value <= 1 for sample in family.samples), family.name
 
 
-def test_series_of_a_node_that_cannot_be_heard_end_and_begin_again(api: Api, rig: Rig) -> None:
+def test_series_of_a_disconnected_node_end_and_resume(api: Api, rig: Rig) -> None:
     rig.nodes[3].down()
     try:
         until(lambda: labelled(scraped(api).get("gconsole_gpu_power_watts"), "node") == {"node1", "node2", "node3"})
@@ -68,7 +68,7 @@ def test_series_of_a_node_that_cannot_be_heard_end_and_begin_again(api: Api, rig
     api.until_connected(4)
 
 
-def test_a_thousand_scrapes_are_answered_whole(api: Api, record_property: pytest.Function) -> None:
+def test_a_thousand_concurrent_scrapes_get_complete_responses(api: Api, record_property: pytest.Function) -> None:
     def many(number: int) -> Iterable[bytes]:
         return [api.ask("GET", "/metrics", Accept=OPENMETRICS).body[-6:] for _ in range(number)]
 

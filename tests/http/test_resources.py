@@ -13,7 +13,7 @@ from api_client import Api, until
 NAMES = ["node1", "node2", "node3", "node4"]
 
 
-def test_every_node_and_gpu_is_told_with_its_figures(api: Api) -> None:
+def test_every_node_and_gpu_is_listed_with_its_figures(api: Api) -> None:
     nodes = api.get("/nodes")["nodes"]
     assert [node["node"] for node in nodes] == NAMES
     assert [node["about"]["hostname"] for node in nodes] == NAMES
@@ -23,7 +23,7 @@ def test_every_node_and_gpu_is_told_with_its_figures(api: Api) -> None:
     assert api.get("/gpus?node=elsewhere") == {"gpus": []}
 
 
-def test_what_gswarm_documents_answers_as_it_documents(api: Api) -> None:
+def test_gswarm_endpoints_respond_as_documented(api: Api) -> None:
     status = api.get("/status")
     assert status["connected_clients"] == NAMES and status["total_gpus"] == 16
     assert status["is_profiling"] is False and status["active_sessions"] == []
@@ -36,7 +36,7 @@ def test_what_gswarm_documents_answers_as_it_documents(api: Api) -> None:
     assert "message" in api.get("/") and "version" in api.get("/")
 
 
-def test_several_sessions_run_at_a_time_and_end_by_their_names(api: Api) -> None:
+def test_several_sessions_record_at_once_and_stop_by_name(api: Api) -> None:
     for name in ("full_training", "one_phase"):
         assert api.post("/profiling/start", {"name": name})["success"] is True
     assert api.get("/status")["is_profiling"] is True
@@ -53,7 +53,7 @@ def test_several_sessions_run_at_a_time_and_end_by_their_names(api: Api) -> None
     assert kept["full_training"] == kept["one_phase"] == "closed"
 
 
-def test_a_node_comes_and_goes(api: Api) -> None:
+def test_node_is_removed_and_added_over_http(api: Api) -> None:
     assert api.ask("DELETE", "/nodes/node4").status == 200
     assert [one["node"] for one in api.get("/nodes")["nodes"]] == NAMES[:3]
     assert api.ask("DELETE", "/nodes/node4").status == 404
@@ -61,7 +61,7 @@ def test_a_node_comes_and_goes(api: Api) -> None:
     api.until_connected(4)
 
 
-def test_the_doctor_examines_the_nodes_that_are_named(api: Api) -> None:
+def test_doctor_checks_only_the_requested_nodes(api: Api) -> None:
     exams = api.post("/nodes/health", {"nodes": "node[1-2]"})["nodes"]
     assert [exam["node"] for exam in exams] == ["node1", "node2"]
     assert all(exam["reached"] and exam["checks"] for exam in exams)
@@ -69,7 +69,7 @@ def test_the_doctor_examines_the_nodes_that_are_named(api: Api) -> None:
     assert stranger.status == 404 and "nobody7" in stranger.json["text"]
 
 
-def test_a_capture_where_no_job_is_says_so_and_fails_nowhere(api: Api) -> None:
+def test_capture_without_a_job_returns_no_jobs_and_no_failures(api: Api) -> None:
     found = api.post("/captures", {"samples": 1})
     assert found["jobs"] == [] and found["failures"] == {}
     assert api.post("/diagnose", {"samples": 1})["verdicts"] == []
@@ -83,7 +83,7 @@ def test_two_clients_are_answered_side_by_side(api: Api) -> None:
         assert list(clients.map(many, range(2))) == [[NAMES] * 20] * 2
 
 
-def test_without_allow_run_nothing_is_started_or_stopped(api: Api) -> None:
+def test_job_start_and_stop_are_forbidden_without_allow_run(api: Api) -> None:
     for path in ("/jobs", "/jobs/train-1/stop"):
         answer = api.ask("POST", path, {"command": ["true"]} if path == "/jobs" else {})
         assert answer.status == 403 and answer.json["name"] == "read_only"
@@ -100,19 +100,19 @@ def test_without_allow_run_nothing_is_started_or_stopped(api: Api) -> None:
         ("/jobs/plan", {"command": ["true"], "env": {"GCONSOLE_JOB": "x"}}, 400),
     ],
 )  # fmt: skip
-def test_what_is_not_as_described_is_refused_with_what_is_wrong(api: Api, path: str, body: Any, status: int) -> None:
+def test_invalid_request_body_is_rejected_with_an_explanation(api: Api, path: str, body: Any, status: int) -> None:
     answer = api.ask("POST", path, body)
     assert answer.status == status, answer
     assert answer.json["status"] == status and answer.json["text"]
 
 
-def test_a_body_that_is_no_json_by_its_own_word_is_refused(api: Api) -> None:
+def test_request_without_json_content_type_is_rejected(api: Api) -> None:
     """What a page of another site can send without asking: a form, or plain text."""
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         assert api.ask("POST", "/captures", b'{"samples": 1}', Content_Type=kind).status == 415
 
 
-def test_the_page_loads_nothing_and_tells_of_every_path(api: Api) -> None:
+def test_docs_page_lists_every_path_and_loads_no_external_resources(api: Api) -> None:
     answer = api.ask("GET", "/docs")
     page = answer.body.decode()
     assert answer.headers["content-type"].startswith("text/html")
@@ -121,7 +121,7 @@ def test_the_page_loads_nothing_and_tells_of_every_path(api: Api) -> None:
     assert "<script" not in page and "src=" not in page and "http" not in page.partition("<style>")[0]
 
 
-def test_a_browser_may_say_the_token_as_a_password_where_the_api_tells_of_itself_and_nowhere_else(api: Api) -> None:
+def test_basic_auth_is_accepted_only_for_api_documentation(api: Api) -> None:
     handlers = urllib.request.HTTPPasswordMgrWithDefaultRealm()
     handlers.add_password(None, api.url, "anybody", api.token)
     browser = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(handlers))

@@ -7,7 +7,9 @@ from api_client import Api
 from schemathesis_run import made_up
 
 
-def test_every_answer_is_as_the_document_says(api: Api, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_responses_to_generated_requests_match_the_openapi_document(
+    api: Api, tmp_path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = made_up(api, tmp_path, examples=1)
     with capsys.disabled():
         print(f"\n  {found.requests} requests made up from the OpenAPI document")
@@ -16,7 +18,9 @@ def test_every_answer_is_as_the_document_says(api: Api, tmp_path, capsys: pytest
 
 
 @pytest.mark.full
-def test_many_more_are_answered_so_too(api: Api, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_responses_to_many_more_generated_requests_match_the_openapi_document(
+    api: Api, tmp_path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = made_up(api, tmp_path, examples=50)
     with capsys.disabled():
         print(f"\n  {found.requests} requests made up from the OpenAPI document")

@@ -32,7 +32,7 @@ def ended(one: socket.socket) -> bytes:
     return said
 
 
-def test_half_a_head_holds_nobody_up_and_is_hung_up_on(api: Api) -> None:
+def test_slow_clients_are_disconnected_and_do_not_block_others(api: Api) -> None:
     half = b"GET /status HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
     body = (b"POST /captures HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
             b"Content-Type: application/json\r\nContent-Length: 20\r\n\r\n{" % api.token.encode())  # fmt: skip
@@ -55,13 +55,13 @@ def test_half_a_head_holds_nobody_up_and_is_hung_up_on(api: Api) -> None:
     assert api.get("/status")["connected_clients"]
 
 
-def test_what_is_no_http_is_answered_in_our_form(api: Api) -> None:
+def test_non_http_bytes_get_a_400_error_response(api: Api) -> None:
     with clients(api, 1, b"\x16\x03\x01 hello\r\n\r\n") as [one]:
         said = ended(one)
     assert said.startswith(b"HTTP/1.1 400 ") and b'"no_http"' in said
 
 
-def test_a_head_without_end_is_refused(api: Api) -> None:
+def test_endless_request_header_is_rejected(api: Api) -> None:
     with clients(api, 1, b"GET / HTTP/1.1\r\n") as [one]:
         with contextlib.suppress(OSError):
             for _ in range(200):

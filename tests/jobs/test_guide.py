@@ -22,7 +22,7 @@ def of_the_guide(words: str) -> list[str]:
     return found[0].partition("#")[0].partition(" -- ")[0].split()
 
 
-def test_a_newcomer_starts_a_job_breaks_it_is_told_who_holds_it_and_stops_it(rig: Rig, tmp_path: Path) -> None:
+def test_guide_commands_start_follow_diagnose_and_stop_a_job(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     code = tmp_path / "llama"
     code.mkdir()

@@ -35,7 +35,7 @@ def the_job_does_what_torchruns_does(rig: Rig, hosts: Path, folder: str, launche
     assert processes_of(rig, "train.py") == []
 
 
-def test_a_torch_job_needs_no_launcher_but_gconsole(rig: Rig, tmp_path: Path, script) -> None:
+def test_torch_job_runs_with_the_env_launcher(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])
     the_job_does_what_torchruns_does(rig, hosts, script("train.py", TRAIN), "env", 2)
 

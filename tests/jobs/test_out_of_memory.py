@@ -40,7 +40,7 @@ def a_small_memory(name: str) -> Iterator[Path]:
         path.rmdir()
 
 
-def test_the_kernels_word_is_told_of_a_rank_that_took_too_much_memory(rig: Rig, tmp_path: Path, script) -> None:
+def test_status_reports_a_rank_killed_by_the_oom_killer(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     folder = script("greedy.py", GREEDY)
     node = rig.nodes[1]

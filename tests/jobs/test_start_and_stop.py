@@ -36,7 +36,7 @@ def state_of(hosts: Path, job: str) -> str:
     return found["state"]
 
 
-def test_a_plan_starts_nothing_and_says_where_the_job_would_run(rig: Rig, tmp_path: Path, script) -> None:
+def test_plan_starts_nothing_and_lists_the_nodes_of_the_job(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     folder = script("plain.py", PLAIN)
     done = run("plan", hosts, *wanted(folder, nodes=3), "--", "python3", "plain.py")
@@ -48,7 +48,7 @@ def test_a_plan_starts_nothing_and_says_where_the_job_would_run(rig: Rig, tmp_pa
     assert list(json.loads(machine.stdout)["plan"]["orders"]) == ["node1", "node2", "node3"]
 
 
-def test_what_only_the_nodes_know_is_asked_before_the_plan(rig: Rig, tmp_path: Path, script) -> None:
+def test_plan_fails_when_the_work_folder_is_missing_on_nodes(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     script("plain.py", PLAIN)
     done = run("plan", hosts, *wanted("/no/such/folder", nodes=4), "--", "python3", "plain.py")
@@ -56,7 +56,7 @@ def test_what_only_the_nodes_know_is_asked_before_the_plan(rig: Rig, tmp_path: P
     assert "node[1-4]: folder /no/such/folder does not exist" in done.stdout
 
 
-def test_a_start_that_one_node_cannot_make_leaves_nothing_on_any(rig: Rig, tmp_path: Path, script) -> None:
+def test_start_that_fails_on_one_node_leaves_no_processes_on_any(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     folder = script("program", "#!/bin/sh\nsleep 600\n")
     for node in rig.nodes:
@@ -99,7 +99,7 @@ def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: 
     assert processes_of(rig, "plain.py") == []
 
 
-def test_two_jobs_at_once_have_ports_and_ends_of_their_own(rig: Rig, tmp_path: Path, script) -> None:
+def test_concurrent_jobs_have_separate_ports_and_stop_independently(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
     one = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-one")
@@ -115,7 +115,7 @@ def test_two_jobs_at_once_have_ports_and_ends_of_their_own(rig: Rig, tmp_path: P
     assert processes_of(rig, "plain.py") == []
 
 
-def test_a_job_goes_on_when_its_console_is_killed_and_the_next_one_knows_it(rig: Rig, tmp_path: Path, script) -> None:
+def test_job_survives_its_killed_console_and_is_found_by_the_next(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
     argv = [GCONSOLE, "run", "start", hosts, "--yes", "--follow", *wanted(folder), "--", "python3", "plain.py", "go-on"]
@@ -135,7 +135,7 @@ def test_a_job_goes_on_when_its_console_is_killed_and_the_next_one_knows_it(rig:
     assert run("wait", hosts, job["job"], "--timeout", "60s").status == 0
 
 
-def test_a_node_that_was_cut_ends_its_part_when_any_console_sees_it_again(rig: Rig, tmp_path: Path, script) -> None:
+def test_pending_stop_is_executed_when_a_cut_node_reconnects(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
     folder = script("plain.py", PLAIN)
     job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "never")
@@ -155,7 +155,7 @@ def test_a_node_that_was_cut_ends_its_part_when_any_console_sees_it_again(rig: R
     assert again.status == 0, again.stdout + again.stderr
 
 
-def test_a_job_runs_on_while_its_node_is_cut_and_is_heard_out_when_it_is_back(rig: Rig, tmp_path: Path, script) -> None:
+def test_job_output_of_a_cut_node_is_delivered_after_reconnecting(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
     job = started(hosts, *wanted(script("plain.py", PLAIN)), "--", "python3", "plain.py", "go-on-cut")
     argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
@@ -179,7 +179,7 @@ def test_a_job_runs_on_while_its_node_is_cut_and_is_heard_out_when_it_is_back(ri
     assert state_of(hosts, job) == "completed"
 
 
-def test_a_stop_waits_for_a_node_that_is_away_where_it_is_told_to(rig: Rig, tmp_path: Path, script) -> None:
+def test_stop_with_wait_option_waits_for_a_disconnected_node(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
     folder = script("plain.py", PLAIN)
     job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "never")
@@ -197,7 +197,7 @@ def test_a_stop_waits_for_a_node_that_is_away_where_it_is_told_to(rig: Rig, tmp_
     assert processes_of(rig, "plain.py never") == []
 
 
-def test_the_ranks_of_a_started_job_are_ranks_to_every_other_view(rig: Rig, tmp_path: Path, script) -> None:
+def test_ranks_of_a_started_job_are_listed_by_ps(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
     job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-see")

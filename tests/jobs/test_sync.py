@@ -6,7 +6,7 @@ from rig import Rig
 from run_command import PLAIN, processes_of, run
 
 
-def test_a_job_starts_from_a_folder_that_was_nowhere_but_here(rig: Rig, tmp_path: Path) -> None:
+def test_job_starts_from_a_synced_folder_and_only_changes_are_resent(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     code = tmp_path / "code"
     (code / "lib").mkdir(parents=True)
@@ -30,7 +30,7 @@ def test_a_job_starts_from_a_folder_that_was_nowhere_but_here(rig: Rig, tmp_path
     assert processes_of(rig, "plain.py") == []
 
 
-def test_a_folder_that_does_not_come_to_every_node_starts_nothing(rig: Rig, tmp_path: Path) -> None:
+def test_failed_folder_sync_starts_nothing(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     (tmp_path / "code").mkdir()
     wanted = ["--nodes", 2, "--launcher", "env", "--sync", tmp_path / "code", "--workdir", "/proc/nowhere"]
@@ -42,7 +42,7 @@ def test_a_folder_that_does_not_come_to_every_node_starts_nothing(rig: Rig, tmp_
     assert processes_of(rig, "sleep 600") == []
 
 
-def test_a_node_where_the_folder_has_no_place_is_left_out_of_the_plan(rig: Rig, tmp_path: Path) -> None:
+def test_plan_excludes_a_node_where_the_sync_target_is_a_file(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     (tmp_path / "code").mkdir()
     (rig.nodes[0].folder / "taken").write_text("a file")

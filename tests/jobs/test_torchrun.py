@@ -37,7 +37,7 @@ def test_start_follow_prints_every_step_and_the_end_of_the_job(rig: Rig, tmp_pat
     assert "node2: " in fetched.stderr
 
 
-def test_a_rank_that_fails_ends_the_job_with_its_node_and_its_code(rig: Rig, tmp_path: Path, script) -> None:
+def test_failed_rank_is_reported_with_its_node_and_exit_code(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])
     folder = script("train.py", TRAIN)
     job = started(hosts, *wanted(folder, 10_000, 3, "fail"))
@@ -51,9 +51,7 @@ def test_a_rank_that_fails_ends_the_job_with_its_node_and_its_code(rig: Rig, tmp
     assert processes_of(rig, "train.py") == []
 
 
-def test_a_rank_that_ignores_term_is_stopped_from_another_console_with_nothing_left(
-    rig: Rig, tmp_path: Path, script
-) -> None:
+def test_rank_ignoring_sigterm_is_killed_by_stop_with_no_processes_left(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])
     folder = script("train.py", TRAIN)
     job = started(hosts, *wanted(folder, 10_000, 1, "ignore", procs=1))

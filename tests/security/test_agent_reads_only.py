@@ -54,18 +54,18 @@ def calls(path: Path) -> Iterator[str]:
                 yield f"{owner}.{name}"
 
 
-def test_whatever_could_start_a_program_or_run_text_is_in_a_known_place():
+def test_agent_starts_programs_and_executes_code_only_in_listed_places():
     found = {(str(path.relative_to(SOURCES)), name) for path in sorted(SOURCES.rglob("*.py")) for name in calls(path)}
     assert found == set(PLACES)
 
 
-def test_nothing_of_the_agent_asks_a_shell():
+def test_agent_never_uses_a_shell():
     for path in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             assert not (isinstance(node, ast.keyword) and node.arg == "shell"), path
 
 
-def test_every_command_that_is_asked_for_is_in_the_list_and_the_list_has_no_other():
+def test_agent_command_list_contains_exactly_the_commands_in_use():
     asked = {name for path in SOURCES.rglob("*.py") for name in VERB.findall(path.read_text())}
     by_variable = {"py_spy_dump", "py_spy_locals", "py_spy_native", "pystack_dump", "pystack_locals"}
     text = "".join(
@@ -76,7 +76,7 @@ def test_every_command_that_is_asked_for_is_in_the_list_and_the_list_has_no_othe
     assert asked | by_variable | services == set(commands.COMMANDS)
 
 
-def test_no_listed_command_takes_a_word_that_is_not_its_own_but_a_number_or_a_checked_path():
+def test_agent_commands_take_only_fixed_words_and_checked_placeholders():
     for argv in commands.COMMANDS.values():
         assert all(isinstance(word, str) for word in argv)
         assert {word for word in argv if "{" in word} <= {"{blob}", "{pid}", "{python}", "{program}"}
@@ -113,7 +113,7 @@ def traced(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.full
-def test_it_writes_nowhere_but_into_its_cache(traced: list[str]):
+def test_agent_writes_only_to_its_cache_folder(traced: list[str]):
     mine = re.compile(r"(/var/tmp|/tmp)/gconsole-\d+(/|$)|/dev/null$|/proc/(self|\d+)/")
     written = {found[1] for line in traced if "ENOENT" not in line and (found := _WRITES.search(line))}
     changes = [found[1] for line in traced if (found := _CHANGES.search(line))]
@@ -123,7 +123,7 @@ def test_it_writes_nowhere_but_into_its_cache(traced: list[str]):
 
 
 @pytest.mark.full
-def test_it_starts_nothing_that_is_not_in_the_list(traced: list[str]):
+def test_agent_executes_only_listed_commands(traced: list[str]):
     first = {argv[0] for argv in commands.COMMANDS.values() if not argv[0].startswith("{")}
     started = [found[1] for line in traced if (found := _EXECUTED.search(line))]
     checked = re.compile(r"/blob/[0-9a-f]{64}$|^/proc/\d+/fd/\d+$")  # binaries whose SHA-256 has just been looked at
@@ -132,6 +132,6 @@ def test_it_starts_nothing_that_is_not_in_the_list(traced: list[str]):
 
 
 @pytest.mark.full
-def test_it_listens_to_nobody_over_tcp(traced: list[str]):
+def test_agent_opens_no_tcp_listener(traced: list[str]):
     assert not [line for line in traced if re.search(r"\blisten\(", line)]
     assert [line for line in traced if "SOCK_DGRAM" in line], "the clocks were probed meanwhile"

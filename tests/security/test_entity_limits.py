@@ -187,7 +187,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("says_who_it_is", [True, False], ids=["each agent says who it is", "no agent says who it is"])
-def test_what_is_kept_of_a_node_does_not_grow_with_what_it_invents(small: None, says_who_it_is: bool) -> None:
+def test_memory_for_a_node_is_bounded_whatever_values_it_sends(small: None, says_who_it_is: bool) -> None:
     console, inventor, sizes = Console(), Inventor(), []
     for agent in range(6):
         if says_who_it_is:

@@ -19,12 +19,12 @@ REGRESSIONS = [(name, path) for name in TARGETS for path in sorted((FOUND / name
 
 
 @pytest.mark.parametrize(("name", "path"), REGRESSIONS, ids=[f"{name}: {path.name}" for name, path in REGRESSIONS])
-def test_what_was_found_once_does_no_harm_again(name: str, path: Path) -> None:
+def test_past_fuzz_findings_are_handled(name: str, path: Path) -> None:
     TARGETS[name].read(path.read_bytes())
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_whatever_bytes_come_in_the_answer_is_what_is_declared(name: str) -> None:
+def test_arbitrary_input_raises_only_declared_errors(name: str) -> None:
     target = TARGETS[name]
     seeds = target.seeds()
 
@@ -36,6 +36,6 @@ def test_whatever_bytes_come_in_the_answer_is_what_is_declared(name: str) -> Non
     tried()
 
 
-def test_every_place_that_reads_what_others_wrote_has_a_target() -> None:
+def test_every_reader_of_untrusted_data_has_a_fuzz_target() -> None:
     ways = {"wire", "link", "record", "py-spy", "dumps", "flight", "library", "segment", "parquet", "import", "meta"}
     assert set(TARGETS) >= ways

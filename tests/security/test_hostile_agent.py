@@ -68,7 +68,7 @@ def night(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run
     return folder, run, env
 
 
-def test_the_others_are_seen_as_if_it_were_not_there(night) -> None:
+def test_hostile_agent_does_not_affect_reports_of_other_nodes(night) -> None:
     _, run, _ = night
     states = {line["node"]: line["state"] for line in run.report["nodes"]}
     assert states == {"node1": "ok", "node2": "ok", "evil": "ok"}
@@ -78,14 +78,14 @@ def test_the_others_are_seen_as_if_it_were_not_there(night) -> None:
         assert not [one for one in run.report["gpus"] if one["node"] == name], "it gave somebody else a GPU"
 
 
-def test_nothing_it_says_steers_the_terminal_of_batch(night) -> None:
+def test_text_from_a_hostile_agent_sends_no_control_codes_from_batch(night) -> None:
     _, run, _ = night
     assert run.status in (0, 1, 3), run.stderr
     assert_safe_text(run.stdout, "stdout")
     assert_safe_text(run.stderr, "stderr")
 
 
-def test_no_record_is_in_anothers_name(night) -> None:
+def test_hostile_agent_cannot_send_records_as_another_node(night) -> None:
     folder, _, _ = night
     agents: dict[str, set[str]] = {}
     for line in (folder / "night.ndjson").read_bytes().splitlines():
@@ -96,7 +96,7 @@ def test_no_record_is_in_anothers_name(night) -> None:
 
 
 @pytest.mark.parametrize("form", ["html", "json", "perfetto", "gswarm"])
-def test_what_is_exported_is_harmless_where_it_is_opened(night, tmp_path: Path, form: str) -> None:
+def test_exports_of_a_hostile_session_are_safe_to_open(night, tmp_path: Path, form: str) -> None:
     _, _, env = night
     out = tmp_path / f"out.{form}"
     done = gconsole("export", "night", "--format", form, "-o", out, env=env)
@@ -108,7 +108,7 @@ def test_what_is_exported_is_harmless_where_it_is_opened(night, tmp_path: Path, 
         json.loads(out.read_bytes())
 
 
-def test_tables_have_no_formula_and_their_files_are_where_they_belong(night, tmp_path: Path) -> None:
+def test_csv_export_of_a_hostile_session_has_no_formulas_or_stray_files(night, tmp_path: Path) -> None:
     _, _, env = night
     done = gconsole("export", "night", "--format", "csv", "-o", tmp_path / "figures", env=env)
     assert done.status == 0, done.stderr
@@ -131,7 +131,7 @@ def test_tables_have_no_formula_and_their_files_are_where_they_belong(night, tmp
         pytest.param(["query", "night", "SELECT node, uuid FROM gpu_info", "--format", "csv"], marks=LONG),
     ],
 )
-def test_a_session_of_it_is_sound_and_can_be_asked(night, args: list[str]) -> None:
+def test_session_commands_handle_a_hostile_session_with_safe_output(night, args: list[str]) -> None:
     _, _, env = night
     done = gconsole(*args, env=env)
     assert done.status in (0, 1), done.stdout + done.stderr
@@ -155,7 +155,7 @@ def test_a_session_of_it_is_sound_and_can_be_asked(night, args: list[str]) -> No
         pytest.param(["clocks", HOSTS, "--for", "2s"], marks=LONG),
     ],
 )
-def test_every_command_that_shows_nodes_shows_its_words_as_words(rig: Rig, tmp_path: Path, args: list[str]) -> None:
+def test_live_commands_print_hostile_text_without_control_codes(rig: Rig, tmp_path: Path, args: list[str]) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     done = gconsole(*(hosts if word == HOSTS else word for word in args))
     assert done.status in (0, 1, 3), done.stdout + done.stderr
@@ -167,7 +167,7 @@ def test_every_command_that_shows_nodes_shows_its_words_as_words(rig: Rig, tmp_p
 
 
 @LONG
-def test_it_cannot_choose_where_files_of_a_job_are_put(rig: Rig, tmp_path: Path) -> None:
+def test_hostile_agent_cannot_choose_where_fetched_files_are_written(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     status = json.loads(gconsole("run", "status", hosts, "--json").stdout)
     job = next(one["job"] for one in status["jobs"] if one["ordered"]["node"] == "evil" and one["job"].isprintable())
@@ -178,14 +178,14 @@ def test_it_cannot_choose_where_files_of_a_job_are_put(rig: Rig, tmp_path: Path)
                 and path != hosts], "something was written elsewhere"  # fmt: skip
 
 
-def test_nothing_it_said_was_run_here_or_on_the_others(rig: Rig, night) -> None:
+def test_text_from_a_hostile_agent_is_never_executed(rig: Rig, night) -> None:
     assert not Path(TOUCHED).exists()
     for node in rig.nodes:
         assert node.output(["sh", "-c", f"ls {TOUCHED} 2>/dev/null; true"]) == ""
 
 
 @LONG
-def test_the_screen_goes_on_in_every_view(rig: Rig, tmp_path: Path) -> None:
+def test_every_screen_keeps_working_with_a_hostile_node(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     terminal = Tmux(f"{sys.executable} -m gconsole {hosts}", _home(tmp_path), columns=150, rows=45)
     try:
@@ -220,7 +220,7 @@ FLOODS = {
 
 
 @LONG
-async def test_while_nodes_flood_the_console_the_others_are_heard_on_time_and_in_full(
+async def test_flooding_nodes_do_not_delay_or_lose_records_of_other_nodes(
     needs_namespaces: None, tmp_path: Path
 ) -> None:
     with Rig(nodes=["node1", "node2", *FLOODS], name="gcy-flood") as rig:

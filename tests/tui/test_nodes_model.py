@@ -45,7 +45,7 @@ def known_of(cluster: Cluster, name: str) -> NodePageData:
 
 
 class TestRows:
-    def test_a_row_says_what_is_known_and_no_zero_for_what_is_not(self):
+    def test_node_row_shows_reported_values_and_a_dash_for_unknown_ones(self):
         cluster = pod()
         cluster.say(Host(node="node002", mem_used_bytes=811 << 30, disk_read_bytes_s=3.5e6, net_tx_bytes_s=0.0))
         row = next(row for row in rows_of(cluster) if row.key == "node002")
@@ -54,12 +54,12 @@ class TestRows:
         assert (said["mem"], said["read"], said["tx"], said["rx"]) == ("40", "3.3M", "0B", "–")
         assert (said["kernel"], said["tags"], said["io_stall"]) == ("5.15.0-107-generic", "–", "–")
 
-    def test_a_node_that_never_spoke_has_its_reason_in_place_of_figures(self):
+    def test_node_that_never_connected_shows_its_failure_instead_of_metrics(self):
         row = next(row for row in rows_of(pod()) if row.key == "node033")
         assert row.note is not None and row.note.text == "auth: the key was refused"
         assert (texts(row)["gpus"], texts(row)["ranks"], texts(row)["cpu"]) == ("–", "–", "–")
 
-    def test_figures_of_a_silent_node_are_drawn_as_stale_and_carry_their_age(self):
+    def test_stale_metrics_are_dimmed_and_the_node_state_shows_their_age(self):
         cluster = demo()
         cluster.later(9)
         row = rows_of(cluster)[0]
@@ -67,7 +67,7 @@ class TestRows:
         assert FIELDS["cpu"].span(row).style == "stale"
         assert FIELDS["kernel"].span(row).style == "text"
 
-    def test_a_node_without_the_figure_stands_last_in_either_order(self):
+    def test_node_without_the_metric_sorts_last_in_both_directions(self):
         cluster = pod()
         cluster.say(Host(node="node002", cpu_pct=2.0), Host(node="node003", cpu_pct=99.0))
         rows = rows_of(cluster)
@@ -75,7 +75,7 @@ class TestRows:
         assert (up[0].key, down[0].key) == ("node002", "node003")
         assert up[-1].key == down[-1].key == "node033"
 
-    def test_names_sort_as_people_count_and_states_the_worst_first(self):
+    def test_node_names_sort_naturally_and_states_sort_worst_first(self):
         cluster = Cluster("n10", "n9", "n1")
         cluster.up("n10", "n1")
         cluster.fails("n9", "auth", "no")
@@ -83,7 +83,7 @@ class TestRows:
         assert [row.key for row in ordered(rows, "node")] == ["n1", "n9", "n10"]
         assert ordered(rows, "state")[0].key == "n9"
 
-    def test_a_row_that_says_nothing_new_has_the_same_version(self):
+    def test_unchanged_row_keeps_its_version(self):
         cluster = demo()
         before = rows_of(cluster)
         assert [row.version for row in rows_of(cluster)] == [row.version for row in before]
@@ -93,12 +93,12 @@ class TestRows:
 
 
 class TestThePage:
-    def test_it_tells_the_failure_its_attempts_and_the_next_try(self):
+    def test_node_page_shows_the_failure_its_remedy_and_the_reconnect_schedule(self):
         said = "\n".join(line.text for line in facts_lines(known_of(pod(), "node033"), 78))
         assert "ssh-add ~/.ssh/id_ed25519" in said
         assert "not scheduled; R reconnects now" in said
 
-    def test_it_tells_what_is_missing_why_and_what_to_try(self):
+    def test_node_page_shows_each_missing_source_with_its_reason_and_remedy(self):
         cluster = Cluster("node1")
         cluster.up(missing=[Missing("py-spy", "ptrace is restricted", "sysctl kernel.yama.ptrace_scope=0")])
         lines = [line.text for line in facts_lines(known_of(cluster, "node1"), 78)]
@@ -106,7 +106,7 @@ class TestThePage:
         assert "ptrace is restricted" in lines[place]
         assert "sysctl kernel.yama.ptrace_scope=0" in lines[place + 1]
 
-    def test_it_lists_its_own_gpus_ranks_processes_and_events(self):
+    def test_node_page_lists_the_gpus_ranks_processes_and_events_of_the_node(self):
         cluster = demo()
         cluster.process("node2", 2, "python train.py")
         known = known_of(cluster, "node2")
@@ -115,12 +115,12 @@ class TestThePage:
         assert {kind: kinds.count(kind) for kind in kinds} == {"gpu": 8, "rank": 2, "process": 1, "event": 2}
         assert "connected, receiving data" in next(line.text for line in lines if line.text.startswith("12:00:00"))
 
-    def test_of_a_node_that_never_spoke_nothing_is_counted(self):
+    def test_page_of_a_node_that_never_connected_omits_ranks_and_processes(self):
         said = "\n".join(line.text for line in list_lines(known_of(pod(), "node033"), 78))
         assert "RANKS" not in said
         assert "PROCESSES" not in said
 
-    def test_no_line_is_wider_than_its_room(self):
+    def test_no_line_of_the_node_page_exceeds_the_width(self):
         cluster = demo()
         cluster.process("node1", 0, "漢字" * 200)
         cluster.fails("node1", "auth", "漢字カタカナ" * 40, "x" * 300)
@@ -129,16 +129,16 @@ class TestThePage:
             lines = [*facts_lines(known, max(width, 26)), *list_lines(known, width)]
             assert max(width_of(line.text) for line in lines) <= max(width, 26)
 
-    def test_long_text_breaks_at_blanks_and_nothing_is_lost(self):
+    def test_long_text_wraps_at_spaces_without_losing_characters(self):
         assert wrapped("one two three", 8) == ["one two", "three"]
         assert "".join(wrapped("漢" * 7, 4)) == "漢" * 7
         assert wrapped("a  b", 9) == ["a  b"]
 
-    def test_a_process_has_a_story(self):
+    def test_process_details_show_the_job_rank_and_unreadable_command_line(self):
         process = Process(node="n", pid=5, start_ticks=7, ppid=1, uid=0, comm="python", role="rank", job="j", rank=3)
         facts = {fact.label: fact.text for fact in process_detail(process).facts}
         assert (facts["job"], facts["command"]) == ("j, rank 3", "command line not readable")
 
 
-def test_what_a_page_knows_is_of_one_instant():
+def test_node_page_data_carries_the_time_of_its_frame():
     assert known_of(demo(), "node1").now == NOON

@@ -29,7 +29,7 @@ class Watched:
         return "".join(thing.key for thing in self.order.sorted(things, lambda thing: thing.value, self.noise, reverse))
 
 
-def test_jitter_moves_no_row():
+def test_jitter_does_not_reorder_rows():
     watched = Watched(Noise(2.0))
     assert watched.keys(a=97.0, b=98.0) == "ab"
     for _ in range(5):
@@ -44,7 +44,7 @@ def test_a_change_beyond_noise_moves_the_row():
     assert watched.keys(a=99.5, b=98.0) == "ba"
 
 
-def test_slow_drift_moves_the_row_in_the_end():
+def test_slow_drift_eventually_moves_the_row():
     watched = Watched(Noise(2.0))
     watched.keys(a=90.0, b=95.0)
     for step in range(10):
@@ -53,7 +53,7 @@ def test_slow_drift_moves_the_row_in_the_end():
     assert last == "ba"
 
 
-def test_rows_change_places_at_most_every_two_seconds():
+def test_rows_reorder_at_most_every_two_seconds():
     watched = Watched(Noise())
     assert watched.keys(a=1, b=2) == "ab"
     watched.at += REORDER_S - 0.1
@@ -64,7 +64,7 @@ def test_rows_change_places_at_most_every_two_seconds():
     assert watched.keys(a=1, b=2) == "ba"
 
 
-def test_a_row_that_was_held_is_due_once_the_time_has_come():
+def test_deferred_reorder_becomes_due_after_the_interval():
     watched = Watched(Noise(1.0))
     watched.keys(a=1, b=2)
     watched.keys(a=1.5, b=2)
@@ -79,14 +79,14 @@ def test_a_row_that_was_held_is_due_once_the_time_has_come():
     assert not watched.order.is_due
 
 
-def test_a_new_row_finds_its_place_at_once_and_the_others_stay():
+def test_new_row_is_placed_at_once_without_moving_the_others():
     watched = Watched(Noise())
     watched.keys(a=1, c=3)
     watched.at += 0.5
     assert watched.keys(a=9, c=3, b=2) == "abc"
 
 
-def test_who_sorts_sees_the_order_at_once():
+def test_explicit_sort_takes_effect_immediately():
     watched = Watched(Noise(2.0))
     watched.keys(a=97.0, b=98.0)
     watched.order.forget()
@@ -95,19 +95,19 @@ def test_who_sorts_sees_the_order_at_once():
     assert watched.keys(reverse=True, a=98.5, b=98.0) == "ab"
 
 
-def test_unknown_stands_last_whichever_the_order():
+def test_unknown_values_sort_last_in_both_directions():
     watched = Watched(Noise())
     assert watched.keys(a=None, b=1, c=2) == "bca"
     watched.order.forget()
     assert watched.keys(reverse=True, a=None, b=1, c=2) == "cba"
 
 
-def test_a_share_is_of_the_figure_itself():
+def test_noise_share_is_relative_to_the_value():
     assert Noise(share=0.1).covers(1000, 1099) and not Noise(share=0.1).covers(1000, 1101)
     assert not Noise(2.0).covers(None, 1) and not Noise(2.0).covers("a", "b") and Noise().covers("a", "a")
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 9) | st.none()))
-def test_the_first_order_is_that_of_a_stable_sort(values: dict[str, float | None]):
+def test_initial_order_matches_a_stable_sort(values: dict[str, float | None]):
     known = sorted((key for key in values if values[key] is not None), key=lambda key: values[key] or 0)
     assert Watched(Noise(5.0)).keys(**values) == "".join([*known, *(key for key in values if values[key] is None)])

@@ -50,24 +50,24 @@ def drawn(widget: Widget) -> list[str]:
 
 
 class TestBraille:
-    def test_a_line_from_corner_to_corner(self):
+    def test_braille_draws_a_rising_line_from_corner_to_corner(self):
         assert braille(np.array([0.0, 1, 2, 3]), 2, 1, 0, 3) == ["⡠⠊"]
 
-    def test_low_is_at_the_bottom_and_high_at_the_top(self):
+    def test_braille_draws_low_values_at_the_bottom_and_high_at_the_top(self):
         assert braille(np.array([0.0, 0]), 1, 2, 0, 1) == [" ", "⣀"]
         assert braille(np.array([1.0, 1]), 1, 2, 0, 1) == ["⠉", " "]
 
-    def test_what_is_unknown_is_a_gap_and_is_not_bridged(self):
+    def test_unknown_values_leave_a_gap_in_the_line(self):
         assert braille(np.array([0.0, 0, NAN, NAN, 0, 0]), 3, 1, 0, 1) == ["⣀ ⣀"]
 
-    def test_nothing_known_is_nothing_drawn(self):
+    def test_braille_draws_nothing_when_no_value_is_known(self):
         assert braille(np.full(10, NAN), 4, 2, 0, 1) == ["    ", "    "]
         assert braille(np.array([]), 4, 1, 0, 1) == ["    "]
 
-    def test_few_values_stand_at_the_right_where_now_is(self):
+    def test_few_values_are_aligned_right_at_the_present(self):
         assert braille(np.array([0.0]), 3, 1, 0, 1) == ["  ⢀"]
 
-    def test_a_spike_of_one_second_is_never_lost(self):
+    def test_one_second_spike_survives_downsampling(self):
         values = np.zeros(300)
         values[137] = 100
         least, most = columns(values, 20)
@@ -75,11 +75,11 @@ class TestBraille:
         assert least.max() == 0
         assert braille(values, 10, 4, 0, 100)[0].strip()
 
-    def test_what_is_beyond_an_end_is_drawn_at_that_end(self):
+    def test_values_outside_the_range_are_clamped_to_its_ends(self):
         assert braille(np.array([-5.0, 9]), 1, 1, 0, 1) == braille(np.array([0.0, 1]), 1, 1, 0, 1)
 
     @pytest.mark.parametrize(("width", "height"), [(0, 3), (-1, 1), (4, 0)])
-    def test_no_room_is_no_error(self, width: int, height: int):
+    def test_braille_without_room_returns_empty_lines(self, width: int, height: int):
         assert all(line == "" for line in braille(np.ones(5), width, height, 0, 1))
 
 
@@ -89,11 +89,11 @@ class TestPlot:
         assert Plot("x", "", np.array([3.0, 7, NAN])).top == 10
         assert Plot("x", "", np.array([NAN])).top == 1
 
-    def test_the_newest_unknown_is_unknown_now_whatever_was_before(self):
+    def test_current_value_is_unknown_when_the_newest_sample_is_unknown(self):
         assert Plot("x", "", np.array([3.0, NAN])).now is None
         assert Plot("x", "", np.array([])).now is None
 
-    def test_figures_are_short(self):
+    def test_numbers_are_formatted_with_few_characters(self):
         assert [short(value) for value in (None, 0.0, 0.5, 100.0, 1980.0, 81.9e9)] == FIGURES
 
     def test_the_time_axis_fills_its_width(self):
@@ -103,13 +103,13 @@ class TestPlot:
 
 class TestSparkline:
     @pytest.mark.parametrize("width", [1, 8, 20, 60, 200])
-    async def test_it_fits_every_width(self, width: int):
+    async def test_sparkline_fits_every_width(self, width: int):
         widget = Sparkline()
         async with Alone(widget).run_test(size=(width, 3)):
             widget.show(curve(), 1)
             drawn(widget)
 
-    async def test_it_says_title_value_and_unit(self):
+    async def test_sparkline_shows_title_value_and_unit(self):
         widget = Sparkline()
         async with Alone(widget).run_test(size=(60, 3)):
             widget.show(curve(), 1)
@@ -117,7 +117,7 @@ class TestSparkline:
             assert line.startswith("utilisation")
             assert line.endswith("95.8 %")
 
-    async def test_the_same_version_is_not_drawn_again(self):
+    async def test_sparkline_is_not_redrawn_for_the_same_version(self):
         widget = Sparkline()
         async with Alone(widget).run_test(size=(60, 3)):
             widget.show(curve(), 1)
@@ -129,7 +129,7 @@ class TestSparkline:
 
 
 class TestHistory:
-    async def test_axes_units_and_figures_are_there(self):
+    async def test_history_plot_shows_axes_units_and_statistics(self):
         widget = HistoryPlot()
         async with Alone(widget).run_test(size=(60, 8)) as pilot:
             widget.show(curve(), 1)
@@ -142,7 +142,7 @@ class TestHistory:
         assert "5 min ago" in lines[-1]
 
     @pytest.mark.parametrize("size", [(1, 1), (5, 2), (12, 5), (60, 8), (200, 60)])
-    async def test_it_fits_every_size(self, size: tuple[int, int]):
+    async def test_history_plot_fits_every_size(self, size: tuple[int, int]):
         widget = HistoryPlot()
         async with Alone(widget).run_test(size=size) as pilot:
             widget.show(curve(), 1)
@@ -152,7 +152,7 @@ class TestHistory:
             await pilot.pause()
             drawn(widget)
 
-    async def test_keys_scroll_where_there_is_too_little_room(self):
+    async def test_keys_scroll_a_history_plot_taller_than_its_room(self):
         widget = HistoryPlot()
         async with Alone(widget).run_test(size=(40, 5)) as pilot:
             widget.styles.height, widget.styles.min_height = 3, 3
@@ -168,7 +168,7 @@ class TestHistory:
 
 
 class TestProgress:
-    async def test_it_counts_and_escape_cancels_once(self):
+    async def test_progress_shows_its_count_and_escape_cancels_once(self):
         widget = Progress()
         app = Alone(widget)
         async with app.run_test(size=(80, 3)) as pilot:
@@ -182,7 +182,7 @@ class TestProgress:
             widget.show("captured", 0, 512, "ranks")
             assert not widget.is_cancelled
 
-    async def test_a_total_nobody_knows_is_a_dash_and_no_bar(self):
+    async def test_unknown_total_is_shown_as_a_dash_without_a_bar(self):
         widget = Progress()
         async with Alone(widget).run_test(size=(80, 3)):
             widget.show("read", 12, None, "files")
@@ -190,7 +190,7 @@ class TestProgress:
 
     @pytest.mark.parametrize("width", [1, 10, 24, 40, 300])
     @pytest.mark.parametrize("done", [0, 1, 512, 600])
-    async def test_it_fits_every_width_and_text(self, width: int, done: int):
+    async def test_progress_fits_every_width_with_hostile_text(self, width: int, done: int):
         widget = Progress()
         async with Alone(widget).run_test(size=(width, 2)):
             widget.show("captured", done, 512, HOSTILE[:40], 3.0)
@@ -202,7 +202,7 @@ class TestRankTree:
         widget.show([stacks()])
         widget.focus()
 
-    async def test_ranks_stand_at_the_right_in_one_column(self):
+    async def test_ranks_are_aligned_in_one_column_at_the_right(self):
         widget = RankTree()
         async with Alone(widget).run_test(size=(100, 8)) as pilot:
             await self.shown(widget)
@@ -214,7 +214,7 @@ class TestRankTree:
         assert len({line.index("[") for line in lines[:5]}) == 1
         assert lines[4].endswith("[137]")
 
-    async def test_left_folds_and_climbs_and_right_unfolds_and_goes_in(self):
+    async def test_left_folds_or_selects_the_parent_and_right_unfolds_or_descends(self):
         widget = RankTree()
         async with Alone(widget).run_test(size=(100, 8)) as pilot:
             await self.shown(widget)
@@ -234,7 +234,7 @@ class TestRankTree:
             await pilot.press("g", "pagedown", "pageup", "k")
             assert widget.selected == ("<module>", "train.py:212")
 
-    async def test_enter_and_a_double_click_open_and_a_click_on_the_sign_folds(self):
+    async def test_enter_and_double_click_open_and_a_click_on_the_marker_folds(self):
         widget = RankTree()
         app = Alone(widget)
         async with app.run_test(size=(100, 8)) as pilot:
@@ -246,7 +246,7 @@ class TestRankTree:
             await pilot.click(RankTree, offset=(10, 2), times=2)
             assert app.heard == ["opened", "opened"]
 
-    async def test_what_is_folded_and_the_cursor_stay_when_the_tree_is_new(self):
+    async def test_folds_and_cursor_are_kept_when_the_tree_is_replaced(self):
         widget = RankTree()
         async with Alone(widget).run_test(size=(100, 8)) as pilot:
             await self.shown(widget)
@@ -259,7 +259,7 @@ class TestRankTree:
             await pilot.press("j", "h", "l", "enter", "G")
 
     @pytest.mark.parametrize("width", [1, 10, 30, 60, 200])
-    async def test_hostile_names_break_no_line(self, width: int):
+    async def test_hostile_frame_names_do_not_break_the_line_width(self, width: int):
         widget = RankTree()
         branch = TreeNode(1, (Span(HOSTILE),), "0-511," * 200, HOSTILE, (TreeNode(2, (Span("x"),)),))
         async with Alone(widget).run_test(size=(width, 5)) as pilot:
@@ -267,7 +267,7 @@ class TestRankTree:
             await pilot.pause()
             drawn(widget)
 
-    def test_a_stack_of_ten_thousand_frames_is_no_recursion(self):
+    def test_stack_of_ten_thousand_frames_unfolds_without_recursion(self):
         branch = TreeNode(0, (Span("f"),))
         for depth in range(1, 10_000):
             branch = TreeNode(depth, (Span("f"),), children=(branch,))
@@ -277,32 +277,32 @@ class TestRankTree:
 
 
 class TestLanes:
-    def test_the_error_bar_reaches_as_far_as_the_error(self):
+    def test_error_bar_spans_the_error(self):
         text = "".join(span.text for span in bar(Lane(1, "1", "", 50, 20, "ok"), 11, Axis(100)))
         assert text == "···├─●─┤   "
 
-    def test_an_error_nobody_knows_is_a_question_mark(self):
+    def test_unknown_error_is_drawn_as_a_question_mark(self):
         text = "".join(span.text for span in bar(Lane(1, "1", "", 50, None, "warning"), 11, Axis(100)))
         assert text == "·····▲?    "
 
-    def test_an_unknown_figure_is_not_drawn_at_nought(self):
+    def test_unknown_value_is_not_drawn_at_zero(self):
         text = "".join(span.text for span in bar(Lane(1, "1", "", None, None, "unknown"), 11, Axis(100)))
         assert text == "◌ unknown  "
 
     @pytest.mark.parametrize("value", [None, -5.0, 0.0, 33.3, 100.0, 250.0])
     @pytest.mark.parametrize("error", [None, 0.0, 0.1, 40.0])
     @pytest.mark.parametrize("width", [0, 1, 2, 3, 4, 17])
-    def test_a_bar_is_exactly_as_wide_as_its_room(self, value: float | None, error: float | None, width: int):
+    def test_bar_fills_exactly_its_width(self, value: float | None, error: float | None, width: int):
         spans = bar(Lane(1, "1", "", value, error, "ok"), width, Axis(100))
         assert sum(width_of(span.text) for span in spans) == width
 
-    def test_the_axis_holds_every_far_end(self):
+    def test_axis_covers_the_largest_value_plus_error(self):
         assert axis_of(tuple(lanes())) == Axis(50)
         assert axis_of(()) == Axis(1)
         assert ticks(30, Axis(50), "ms") == "0            25          50 ms"
         assert all(len(ticks(width, Axis(50), "ms")) == width for width in range(60))
 
-    def test_far_above_the_usual_error_the_axis_goes_on_in_factors_so_that_error_bars_are_seen(self):
+    def test_axis_is_logarithmic_above_the_median_error_so_error_bars_stay_visible(self):
         late = (Lane(1, "1", "", 20.0, 0.06, "failed"), Lane(2, "2", "", 0.066, 0.08, "unknown"))
         axis = axis_of((*late, Lane(3, "3", "", 0.05, 0.07, "unknown")))
         assert axis == Axis(50, 0.07)
@@ -312,7 +312,7 @@ class TestLanes:
         assert ticks(40, axis, "ms").split() == ["0", "1.8", "50", "ms"]
         assert [axis.share(at) for at in (0, axis.middle, 50)] == pytest.approx([0, 0.5, 1])
 
-    async def test_keys_walk_and_open(self):
+    async def test_keys_and_clicks_select_and_open_lanes(self):
         widget = Lanes("rank", "late", "ms")
         app = Alone(widget)
         async with app.run_test(size=(80, 8)) as pilot:
@@ -331,7 +331,7 @@ class TestLanes:
             widget.show(lanes()[::-1])
             assert widget.selected == 40
 
-    async def test_of_thousands_only_those_on_the_screen_become_text(self):
+    async def test_only_visible_lanes_are_rendered(self):
         widget = Lanes("rank", "late", "ms")
         async with Alone(widget).run_test(size=(80, 8)) as pilot:
             widget.show([Lane(n, str(n), f"{n}.0 ms", n, 1.0, "ok") for n in range(4096)])
@@ -340,7 +340,7 @@ class TestLanes:
             assert drawn(widget)[1].startswith("0 ")
 
     @pytest.mark.parametrize("width", [1, 10, 30, 200])
-    async def test_hostile_labels_break_no_line(self, width: int):
+    async def test_hostile_lane_labels_do_not_break_the_line_width(self, width: int):
         widget = Lanes("rank", "late", "ms")
         async with Alone(widget).run_test(size=(width, 5)) as pilot:
             widget.show([Lane(1, HOSTILE, HOSTILE, 3.0, 1.0, "ok")])

@@ -56,11 +56,11 @@ async def asked(pilot, sql: str) -> QueryView:
 
 
 class TestTheLiveStore:
-    def test_the_newest_record_of_everything_is_a_row(self):
+    def test_latest_gpu_records_are_rows_of_the_gpu_table(self):
         rows = ask(demo().store, "SELECT node, count(*) AS gpus FROM gpu GROUP BY node ORDER BY node")
         assert rows and all(row["gpus"] for row in rows)
 
-    def test_history_is_a_row_a_second_with_the_figures_that_are_kept(self):
+    def test_history_has_one_row_per_second_with_only_the_retained_metrics(self):
         cluster = Cluster("node1")
         cluster.store = Store(history_bytes=1 << 26)
         cluster.up()
@@ -76,7 +76,7 @@ class TestTheLiveStore:
         assert rows[-1]["encoder_pct"] == 7.0, "the newest stands there in full"
         assert rows[0]["encoder_pct"] is None and rows[0]["index"] == 0
 
-    def test_no_record_is_there_twice(self):
+    def test_no_log_record_appears_twice(self):
         rows = ask(busy_night().store, "SELECT agent, seq, count(*) AS n FROM log GROUP BY ALL HAVING n > 1")
         assert not rows
 
@@ -84,20 +84,20 @@ class TestTheLiveStore:
     def test_every_table_can_be_queried(self, busy: Database, table: str):
         busy.query(f"SELECT * FROM {table}")
 
-    def test_short_views_work_over_it(self):
+    def test_ranks_now_view_covers_all_ranks_of_the_store(self):
         rows = ask(busy_night().store, "SELECT job, count(*) AS n FROM ranks_now GROUP BY job")
         assert sum(row["n"] for row in rows) == len(busy_night().store.ranks)
 
 
 class TestCompletion:
-    def test_after_from_tables_are_offered(self):
+    def test_completion_after_from_offers_tables(self):
         assert complete("SELECT * FROM ra", 16, NAMES).options == ("rank", "ranks_now")
 
-    def test_columns_of_the_tables_that_are_named_come_first(self):
+    def test_completion_offers_columns_of_the_named_tables_first(self):
         text = "SELECT po FROM gpu"
         assert complete(text, 9, NAMES).options[0] == "power_w"
 
-    def test_a_word_that_is_whole_is_not_offered_again(self):
+    def test_completion_offers_nothing_for_a_complete_word(self):
         assert complete("FROM gpu", 8, NAMES).options == ()
 
 
@@ -107,22 +107,22 @@ class TestDrawings:
         rows_of([["n1", 0, 10.0], ["n1", 1, 100.0], ["n2", 0, None], ["n2", 1, 55.0]]),
     )  # fmt: skip
 
-    def test_bars_are_as_long_as_their_figures(self):
+    def test_bar_length_is_proportional_to_the_value(self):
         lines = [line.text for line in chart_lines(self.answer, "bar", 60, 20)]
         assert lines[2].count("█") > 5 * max(1, lines[1].count("█"))
         assert lines[3].rstrip().endswith("–")
 
-    def test_heat_has_a_row_and_a_column_a_thing_and_a_dot_where_nothing_is_known(self):
+    def test_heat_map_has_one_row_per_node_and_dots_for_unknown_values(self):
         lines = [line.text for line in chart_lines(self.answer, "heat", 60, 20)]
         assert lines[1].startswith("n1 ") and lines[1].rstrip().endswith("██")
         assert lines[2].startswith("n2 ··")
 
-    def test_a_line_says_where_it_begins_and_ends(self):
+    def test_line_chart_labels_its_maximum_and_both_ends(self):
         lines = [line.text for line in chart_lines(self.answer, "line", 60, 12)]
         assert "max 100" in lines[0]
         assert lines[-1].split() == ["n1", "n2"]
 
-    def test_only_figures_can_be_drawn(self):
+    def test_results_without_numeric_columns_offer_only_the_table(self):
         assert QueryResult("", ("a",), ("",), rows_of([["x"]])).drawings() == ("table",)
         assert QueryResult("", ("a", "b"), ("", ""), rows_of([["x", 1]])).drawings() == ("table", "line", "bar")
 
@@ -136,7 +136,7 @@ async def test_a_query_runs_and_its_result_is_shown_below():
         await shows(pilot, "ranks")
 
 
-async def test_p_draws_the_answer_and_comes_back_to_the_table():
+async def test_p_cycles_from_charts_back_to_the_table():
     app = busy_night().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
@@ -150,7 +150,7 @@ async def test_p_draws_the_answer_and_comes_back_to_the_table():
         assert "█" in seen[1][1]
 
 
-async def test_a_mistake_is_told_and_the_text_stays():
+async def test_query_error_is_shown_and_the_query_text_is_kept():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
@@ -160,7 +160,7 @@ async def test_a_mistake_is_told_and_the_text_stays():
 
 
 @pytest.mark.usefixtures("own_sql_worker")
-async def test_escape_gives_a_question_up():
+async def test_escape_cancels_a_running_query():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
@@ -181,7 +181,7 @@ async def test_escape_gives_a_question_up():
     [("SELECT repeat('x', 4200000000), repeat('y', 4200000000)", "needs more than 1GB of memory"),
      ("SELECT repeat('x', 90000000)", "the result needs more than 64.0 MiB")],
 )  # fmt: skip
-async def test_what_would_take_all_memory_is_answered_with_a_word_and_the_console_goes_on(sql, words):
+async def test_query_over_a_memory_limit_is_rejected_and_the_console_keeps_working(sql, words):
     app = demo().app()
     async with app.run_test(size=(140, 30)) as pilot:
         await settle(pilot)
@@ -194,7 +194,7 @@ async def test_what_would_take_all_memory_is_answered_with_a_word_and_the_consol
 
 
 @pytest.mark.usefixtures("own_sql_worker")
-async def test_a_process_that_was_ended_is_followed_by_another():
+async def test_killed_sql_worker_is_replaced_on_the_next_query():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
@@ -205,7 +205,7 @@ async def test_a_process_that_was_ended_is_followed_by_another():
         await shows(pilot, "42")
 
 
-async def test_what_stands_there_has_the_time_of_the_cluster_though_nobody_named_the_clocks():
+async def test_host_rows_carry_cluster_time_without_querying_the_clock_tables():
     cluster = Cluster("node1", "node2", "node3")
     cluster.up()
     cluster.clocks()
@@ -219,7 +219,7 @@ async def test_what_stands_there_has_the_time_of_the_cluster_though_nobody_named
     assert all(row[2] is not None and abs(row[2] - row[1]) < 10_000 and row[3] > 0 for row in rows), rows
 
 
-async def test_instants_of_a_year_that_nobody_can_write_harm_nobody():
+async def test_out_of_range_timestamp_is_shown_without_an_error():
     app = busy_night().app()
     async with app.run_test(size=(120, 30)) as pilot:
         await settle(pilot)
@@ -228,7 +228,7 @@ async def test_instants_of_a_year_that_nobody_can_write_harm_nobody():
 
 
 @pytest.mark.usefixtures("own_sql_worker")
-async def test_the_picture_goes_on_while_a_question_is_under_way():
+async def test_screen_keeps_updating_while_a_query_runs():
     cluster = demo()
     app = cluster.app()
     async with app.run_test(size=(100, 30)) as pilot:
@@ -245,7 +245,7 @@ async def test_the_picture_goes_on_while_a_question_is_under_way():
             await pilot.pause(0.02)
 
 
-async def test_tab_completes_and_ctrl_r_brings_earlier_questions_back():
+async def test_tab_completes_and_ctrl_r_recalls_earlier_queries():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
@@ -263,7 +263,7 @@ async def test_tab_completes_and_ctrl_r_brings_earlier_questions_back():
         assert view._editor.line.has_focus is False
 
 
-async def test_digits_lead_to_other_views_while_nothing_is_typed():
+async def test_digits_switch_views_when_the_editor_is_not_focused():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
@@ -271,7 +271,7 @@ async def test_digits_lead_to_other_views_while_nothing_is_typed():
         assert app.view.id == "ranks"
 
 
-async def test_columns_without_room_are_reached_by_l_and_h():
+async def test_l_and_h_scroll_to_columns_that_do_not_fit():
     app = demo().app()
     async with app.run_test(size=(60, 20)) as pilot:
         await settle(pilot)
@@ -285,7 +285,7 @@ async def test_columns_without_room_are_reached_by_l_and_h():
         assert view._grid.shown_columns[0] == first
 
 
-async def test_a_row_is_told_in_full_copied_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_result_row_can_be_copied_opened_and_saved_as_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
@@ -305,7 +305,7 @@ async def test_a_row_is_told_in_full_copied_and_saved(tmp_path: Path, monkeypatc
     assert (tmp_path / "answer.csv").read_text() == 'formula,list,share\n\'=1+2,"[1,2]",3.5\n'
 
 
-async def test_questions_are_there_the_next_time():
+async def test_earlier_queries_are_restored_at_the_next_start():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
@@ -317,7 +317,7 @@ async def test_questions_are_there_the_next_time():
     assert again.arrangement == kept
 
 
-async def test_a_shown_session_is_queried_and_exported_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_replayed_session_is_queried_and_exported_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     recorded = a_session(tmp_path, a_job()).path
     cluster = demo()
@@ -338,7 +338,7 @@ async def test_a_shown_session_is_queried_and_exported_as_a_whole(tmp_path: Path
     assert len(json.loads((tmp_path / "night.json").read_text())["records"]) == len(a_job())
 
 
-async def test_a_question_to_a_damaged_session_says_what_its_answer_lacks(tmp_path: Path):
+async def test_query_of_a_damaged_session_reports_the_skipped_records(tmp_path: Path):
     session = a_session(tmp_path, a_job())
     (path,) = session.segments()
     whole = path.read_bytes()
@@ -350,7 +350,7 @@ async def test_a_question_to_a_damaged_session_says_what_its_answer_lacks(tmp_pa
         await shows(pilot, "skipped (unreadable)")
 
 
-async def test_a_page_for_a_ticket_is_offered_while_watching(tmp_path: Path):
+async def test_html_report_can_be_exported_from_a_live_session(tmp_path: Path):
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)

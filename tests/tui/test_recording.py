@@ -28,7 +28,7 @@ def toasts(pilot: Pilot[None]) -> str:
     return " ".join(note.message for note in pilot.app._notifications)
 
 
-async def test_r_begins_a_recording_under_a_name_and_ends_it():
+async def test_r_starts_a_named_recording_and_stops_it():
     cluster = pod()
     async with cluster.app().run_test(size=(120, 30)) as pilot:
         await record(pilot, cluster, "night")
@@ -41,7 +41,7 @@ async def test_r_begins_a_recording_under_a_name_and_ends_it():
         assert "recorded night: 12,345 records" in toasts(pilot)
 
 
-async def test_without_a_name_the_cluster_and_the_time_are_the_name():
+async def test_recording_without_a_name_is_named_after_the_cluster_and_time():
     cluster = pod()
     async with cluster.app().run_test() as pilot:
         await record(pilot, cluster, "")
@@ -49,7 +49,7 @@ async def test_without_a_name_the_cluster_and_the_time_are_the_name():
         assert running(cluster)[0].startswith("h100-pod-2023111")
 
 
-async def test_several_run_at_once_and_each_is_ended_by_its_name():
+async def test_several_recordings_run_at_once_and_each_is_stopped_by_name():
     cluster = pod()
     async with cluster.app().run_test(size=(120, 30)) as pilot:
         await record(pilot, cluster, "one")
@@ -61,7 +61,7 @@ async def test_several_run_at_once_and_each_is_ended_by_its_name():
         await until(pilot, lambda: running(cluster) == ["two"])
 
 
-async def test_what_a_recording_keeps_is_said_in_the_words_of_the_command():
+async def test_recording_prompt_accepts_the_options_of_the_record_command():
     cluster = pod()
     async with cluster.app().run_test(size=(120, 30)) as pilot:
         await record(pilot, cluster, "gpus --metrics gpu --every 10s --nodes node[1-2] --redact")
@@ -76,7 +76,7 @@ async def test_what_a_recording_keeps_is_said_in_the_words_of_the_command():
         await until(pilot, lambda: running(cluster) == [])
 
 
-async def test_a_name_that_is_taken_is_said_and_nothing_is_recorded():
+async def test_existing_session_name_is_rejected_and_nothing_is_recorded():
     cluster = pod()
     async with cluster.app().run_test() as pilot:
         await record(pilot, cluster, "taken")
@@ -84,14 +84,14 @@ async def test_a_name_that_is_taken_is_said_and_nothing_is_recorded():
         assert running(cluster) == []
 
 
-async def test_a_recording_that_goes_on_after_a_crash_says_so():
+async def test_recording_resumed_after_a_crash_is_reported():
     cluster = pod()
     async with cluster.app().run_test() as pilot:
         await record(pilot, cluster, "crashed")
         await until(pilot, lambda: "resumed after a crash" in toasts(pilot))
 
 
-async def test_a_full_disk_stands_in_the_header_at_any_width():
+async def test_full_disk_is_shown_in_the_header_at_narrow_width():
     cluster = pod()
     async with cluster.app().run_test(size=(80, 24)) as pilot:
         await record(pilot, cluster, "night")
@@ -99,7 +99,7 @@ async def test_a_full_disk_stands_in_the_header_at_any_width():
         await until(pilot, lambda: "▲ REC night the disk is full" in header_of(pilot, 60))
 
 
-async def test_q_leaves_a_recording_only_when_pressed_twice():
+async def test_q_quits_during_a_recording_only_when_pressed_twice():
     cluster = pod()
     async with cluster.app().run_test() as pilot:
         await record(pilot, cluster, "night")
@@ -110,7 +110,7 @@ async def test_q_leaves_a_recording_only_when_pressed_twice():
         await until(pilot, lambda: not pilot.app.is_running)
 
 
-async def test_q_leaves_at_once_where_nothing_is_recorded():
+async def test_q_quits_at_once_without_a_recording():
     cluster = pod()
     async with cluster.app().run_test() as pilot:
         await pilot.press("q")

@@ -64,7 +64,7 @@ def minute_of(player: Replay) -> float:
     return (player.position - player.begin) / 60 / SECOND
 
 
-async def test_the_header_says_that_it_is_a_replay_and_when(player):
+async def test_header_shows_replay_mode_and_its_time(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         await shows(pilot, " REPLAY ")
@@ -72,7 +72,7 @@ async def test_the_header_says_that_it_is_a_replay_and_when(player):
         await shows(pilot, "00:10:00")
 
 
-async def test_a_view_that_is_opened_while_all_are_made_anew_is_made_anew_too(player, monkeypatch):
+async def test_view_opened_during_a_rebuild_of_all_views_is_rebuilt_too(player, monkeypatch):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         stage, came = pilot.app.views.stage, []
@@ -92,7 +92,7 @@ async def test_a_view_that_is_opened_while_all_are_made_anew_is_made_anew_too(pl
         assert set(stage.children) == set(pilot.app.views.opened.values())
 
 
-async def test_a_view_whose_mount_ends_after_all_are_made_anew_is_made_anew_too(player, monkeypatch):
+async def test_view_mounted_after_a_rebuild_of_all_views_is_rebuilt_too(player, monkeypatch):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         views, jumped = pilot.app.views, []
@@ -111,7 +111,7 @@ async def test_a_view_whose_mount_ends_after_all_are_made_anew_is_made_anew_too(
         assert views.view is not jumped[0]
 
 
-async def test_two_jumps_keep_how_a_view_is_arranged_that_was_not_opened_in_between(player):
+async def test_arrangement_of_an_unopened_view_survives_two_jumps(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         await pilot.press("2", "slash", *"rank:0", "enter", "1")
@@ -126,7 +126,7 @@ async def test_two_jumps_keep_how_a_view_is_arranged_that_was_not_opened_in_betw
         assert pilot.app.view.arrangement == arranged
 
 
-async def test_brackets_go_from_event_to_event_and_the_views_show_what_was_true_then(player):
+async def test_brackets_jump_between_events_and_views_show_the_state_at_that_time(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         await pilot.press("right_square_bracket")
@@ -146,7 +146,7 @@ async def test_brackets_go_from_event_to_event_and_the_views_show_what_was_true_
         await until(pilot, lambda: "no earlier event" in " ".join(note.message for note in pilot.app._notifications))
 
 
-async def test_between_two_words_of_the_nodes_they_grow_old_as_they_did_live(player):
+async def test_data_go_stale_between_records_during_replay(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         await pilot.press("T")
@@ -156,7 +156,7 @@ async def test_between_two_words_of_the_nodes_they_grow_old_as_they_did_live(pla
         await shows(pilot, "0/2 nodes")
 
 
-async def test_the_header_stands_above_and_the_time_line_below_the_view(player):
+async def test_header_is_above_and_time_line_below_the_view(player):
     async with ReplayApp(player).run_test(size=(80, 24)) as pilot:
         await run(player, pilot)
         regions = [pilot.app.query_one(name).region for name in ("#header", "#tabs", "#stage", "#time-line", "#footer")]
@@ -165,7 +165,7 @@ async def test_the_header_stands_above_and_the_time_line_below_the_view(player):
         await shows(pilot, "[ prev  ] next")
 
 
-async def test_a_jump_keeps_the_view_and_how_its_list_is_arranged(player):
+async def test_jump_keeps_the_current_view_and_its_filter(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         await pilot.press("2", "slash", *"rank:3", "enter")
@@ -175,7 +175,7 @@ async def test_a_jump_keeps_the_view_and_how_its_list_is_arranged(player):
         await until(pilot, lambda: pilot.app.view.id == "ranks" and pilot.app.view.arrangement.filter == "rank:3")
 
 
-async def test_space_plays_and_stands_still_and_the_speed_changes(player):
+async def test_space_plays_and_pauses_and_angle_brackets_change_the_speed(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         await pilot.press("greater_than_sign", "greater_than_sign")
@@ -195,7 +195,7 @@ async def test_a_replay_slower_than_requested_shows_its_real_speed(player, monke
         await shows(pilot, "max speed: ×")
 
 
-async def test_it_stops_at_the_end_and_space_begins_again(player):
+async def test_space_at_the_end_restarts_the_replay_from_the_beginning(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         player.jump(player.end)
@@ -203,7 +203,7 @@ async def test_it_stops_at_the_end_and_space_begins_again(player):
         await until(pilot, lambda: minute_of(player) < 1 and player.is_playing)
 
 
-async def test_a_time_can_be_typed(player):
+async def test_typed_time_jumps_to_that_position(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
         await pilot.press("T")
@@ -223,7 +223,7 @@ async def test_the_time_line_is_dragged(player):
         await until(pilot, lambda: 4 < minute_of(player) < 6)
 
 
-async def test_what_needs_a_node_has_no_key_and_stands_not_in_the_palette(player):
+async def test_actions_that_need_a_node_are_not_offered_in_replay(player):
     app = ReplayApp(player)
     async with app.run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
@@ -235,7 +235,7 @@ async def test_what_needs_a_node_has_no_key_and_stands_not_in_the_palette(player
         assert len(app.screen_stack) == 1
 
 
-async def test_the_time_dialog_goes_to_an_instant_and_reports_what_is_not_one(player):
+async def test_time_dialog_reports_text_that_is_not_a_time(player):
     app = ReplayApp(player)
     async with app.run_test(size=(140, 40)) as pilot:
         await run(player, pilot)
@@ -247,7 +247,7 @@ async def test_the_time_dialog_goes_to_an_instant_and_reports_what_is_not_one(pl
         assert any("is not a time; use 14:02:30" in str(toast.message) for toast in app._notifications)
 
 
-async def test_a_jump_to_the_end_of_a_long_hang_says_what_the_console_said_then(tmp_path):
+async def test_jump_to_the_end_of_a_long_hang_shows_the_live_verdict(tmp_path):
     stuck = (
         StackFrame("<module>", "train.py", 1),
         StackFrame("load_shard", "dataset.py", 88, source="time.sleep(3600)"),

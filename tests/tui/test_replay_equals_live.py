@@ -210,7 +210,7 @@ async def stage_of(pilot: Pilot[None]) -> list[str]:
     return lines
 
 
-async def test_at_the_end_every_view_has_what_the_live_one_has(tape: Tape, tmp_path: Path):
+async def test_every_view_at_the_end_of_a_replay_matches_the_live_view(tape: Tape, tmp_path: Path):
     live = await told(live_app(tape), SIZE)
     replay = replay_of(tape, tmp_path)
     for go in (jumped, played):

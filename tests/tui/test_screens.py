@@ -32,7 +32,7 @@ class TestSizes:
             pytest.param(Cluster, (80, 24), id="no node at all"),
         ],
     )
-    async def test_every_size_shows_every_view_whole(self, cluster, size):
+    async def test_views_fill_the_screen_exactly_at_every_size(self, cluster, size):
         app = cluster().app()
         async with app.run_test(size=size) as pilot:
             await settle(pilot)
@@ -41,7 +41,7 @@ class TestSizes:
                 await pilot.pause()
                 assert_rectangular(app)
 
-    async def test_what_is_dropped_at_each_width_is_decided(self):
+    async def test_each_width_shows_its_fixed_set_of_rank_columns(self):
         columns = {}
         for width in (60, 80, 120, 200):
             app = pod().app()
@@ -62,14 +62,14 @@ class TestSizes:
                 await until(pilot, lambda: "FINDINGS" in screen(app))
                 assert_rectangular(app)
 
-    async def test_a_frozen_picture_takes_the_new_width_too(self):
+    async def test_paused_display_adapts_to_a_new_width(self):
         app = demo().app()
         async with running(app, "space") as pilot:
             await pilot.resize_terminal(60, 20)
             await until(pilot, lambda: screen(app).splitlines()[3].endswith("4 ●") and app.size.width == 60)
             await until(pilot, lambda: len(screen(app).splitlines()[3]) >= 57)
 
-    async def test_the_rule_below_the_tabs_goes_first_where_lines_are_few(self):
+    async def test_rule_below_the_tabs_is_hidden_on_a_short_screen(self):
         for height, rule in ((24, True), (20, False)):
             app = demo().app()
             async with running(app, size=(80, height)):
@@ -77,7 +77,7 @@ class TestSizes:
 
 
 class TestScale:
-    async def test_four_thousand_ranks_live_on_both_views(self):
+    async def test_four_thousand_ranks_update_live_on_overview_and_ranks(self):
         cluster = Cluster(*(f"node{i:03}" for i in range(512)))
         cluster.up()
         cluster.gpus()
@@ -93,7 +93,7 @@ class TestScale:
 
 
 class TestFrames:
-    async def test_a_node_that_dies_is_shown(self):
+    async def test_lost_node_is_shown_on_the_overview(self):
         cluster = demo()
         async with running(cluster.app(), size=(120, 30)) as pilot:
             cluster.loses("node3", "the connection ended")
@@ -101,7 +101,7 @@ class TestFrames:
             await shows(pilot, "3/4 nodes")
             await shows(pilot, "◐ 2 lost")
 
-    async def test_stale_data_are_dimmed_and_carry_their_age(self):
+    async def test_stale_data_are_marked_and_carry_their_age(self):
         cluster = demo()
         async with running(cluster.app(), size=(120, 30)) as pilot:
             cluster.later(9)
@@ -110,7 +110,7 @@ class TestFrames:
             await shows(pilot, f"{GLYPHS['stale']} running 9 s")
 
     @pytest.mark.usefixtures("painted_at_every_change")
-    async def test_a_quiet_second_paints_no_line(self):
+    async def test_frame_without_changes_repaints_no_heat_map_line(self):
         app = pod().app()
         async with running(app, size=(120, 40)) as pilot:
             await frames(pilot)
@@ -121,7 +121,7 @@ class TestFrames:
             await frames(pilot)
             assert painted == []
 
-    async def test_the_staging_of_py_spy_is_shown_while_it_runs(self):
+    async def test_py_spy_upload_progress_is_shown_until_it_completes(self):
         progress = [(3, 64)]
         app = pod().app(staging=lambda: progress[0])
         async with running(app, size=(120, 40)) as pilot:
@@ -131,7 +131,7 @@ class TestFrames:
 
 
 class TestColours:
-    async def test_no_color_leaves_every_colour_out_and_every_glyph_in(self, monkeypatch: pytest.MonkeyPatch):
+    async def test_no_color_removes_all_colours_and_keeps_all_glyphs(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("NO_COLOR", "1")
         app = pod().app()
         async with running(app):
@@ -142,7 +142,7 @@ class TestColours:
             assert {"●", "▲", "✖", "◌", "◐"} <= set(screen(app))
 
     @pytest.mark.parametrize("theme", ["textual-dark", "nord", "ansi-dark"])
-    async def test_a_theme_of_textuals_own_works_too(self, theme: str):
+    async def test_builtin_textual_themes_render_without_broken_lines(self, theme: str):
         app = demo().app()
         async with running(app) as pilot:
             app.theme = theme
@@ -152,7 +152,7 @@ class TestColours:
 
 
 class TestPace:
-    def test_slow_paints_slow_the_clock_to_two_a_second_and_quick_ones_bring_it_back(self):
+    def test_slow_paints_reduce_the_frame_rate_and_fast_paints_restore_it(self):
         pace = FrameRateLimiter()
         assert all(pace.is_due(0) for _ in range(8))
         pace.painted(SLOW_PAINT_S * 2)
@@ -163,17 +163,17 @@ class TestPace:
             pace.painted(0.01)
         assert all(pace.is_due(0) for _ in range(8))
 
-    def test_while_writes_pile_up_nothing_is_drawn(self):
+    def test_no_frame_is_due_while_the_write_backlog_is_large(self):
         pace = FrameRateLimiter()
         assert not any(pace.is_due(SLOW_BACKLOG) for _ in range(20))
         assert pace.is_slow
 
-    def test_a_driver_that_tells_nothing_has_no_backlog(self):
+    def test_missing_driver_has_no_write_backlog(self):
         assert write_backlog(None) == 0
 
 
 class TestLifeCycle:
-    async def test_signal_handlers_are_given_back(self):
+    async def test_signal_handlers_are_restored_after_the_app_exits(self):
         async def press_q(pilot) -> None:
             await settle(pilot)
             await pilot.press("q")
@@ -217,7 +217,7 @@ class TestLifeCycle:
             await app.run_async(headless=True, size=(80, 24), auto_pilot=break_it)
         assert stopped == [True]
 
-    async def test_a_fleet_that_does_not_stop_is_left(self, capsys: pytest.CaptureFixture[str]):
+    async def test_app_exits_when_the_fleet_does_not_stop_in_time(self, capsys: pytest.CaptureFixture[str]):
         import asyncio
 
         async def stop() -> None:

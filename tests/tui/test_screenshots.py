@@ -96,7 +96,7 @@ async def test_screen_matches_its_snapshot_in_one_look(state: ScreenState):
             assert written({theme: shown}) == written({theme: expected[size][theme]}), f"{size} in {theme}"
 
 
-def test_every_view_and_every_dialog_is_among_them():
+def test_every_view_and_dialog_has_a_screen_state():
     dialogs = {state.dialog for state in STATES}
     missing = (
         {kind for kind in _kinds(ModalScreen) if kind.__module__.startswith("gconsole.")}

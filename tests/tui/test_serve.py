@@ -64,13 +64,13 @@ async def text_of(address: str) -> str:
 
 class TestTheDoor:
     @pytest.mark.parametrize("path", ["", "files/screen.js", "files/page.css", "busy", "ended"])
-    async def test_with_the_token_everything_is_there_and_without_it_nothing(self, address: str, path: str):
+    async def test_every_path_is_served_with_the_token_and_forbidden_without_it(self, address: str, path: str):
         assert await status_of(address + path) in (200, 409)
         root, token = address.rstrip("/").rsplit("/", 1)
         for wrong in (f"{root}/{path}", f"{root}/{token[:-1]}/{path}", f"{root}/{token}x/{path}"):
             assert await status_of(wrong) == 403
 
-    async def test_a_websocket_needs_the_token_and_our_own_page(self, address: str):
+    async def test_websocket_needs_the_token_and_the_server_origin(self, address: str):
         origin = Guest(address).origin
         root = address.rstrip("/").rsplit("/", 1)[0]
         for url, said in ((f"{root}/wrong/socket", origin), (f"{address}socket", "http://evil.example"),
@@ -79,7 +79,7 @@ class TestTheDoor:
                 await connected(url, said)
             assert refused.value.response.status_code == 403
 
-    async def test_a_name_that_was_made_to_point_here_is_refused(self, address: str):
+    async def test_foreign_host_or_origin_header_is_rejected(self, address: str):
         assert await status_of(address, Host="evil.example") == 403
         assert await status_of(address, Origin="http://evil.example") == 403
 
@@ -87,7 +87,7 @@ class TestTheDoor:
         for name in ("files/../door.py", "files/%2e%2e%2fdoor.py", "files/console.html", "files//etc/passwd", "x"):
             assert await status_of(address + name) in (403, 404)
 
-    async def test_it_listens_on_this_machine_only(self, address: str):
+    async def test_server_listens_on_the_loopback_address_only(self, address: str):
         port = int(address.split("/")[2].partition(":")[2])
         assert listeners(port) == ["0100007F"]
 
@@ -103,7 +103,7 @@ def without_comments(text: str, name: str) -> str:
 
 
 class TestThePage:
-    async def test_the_page_and_all_it_loads_name_no_other_host(self, address: str):
+    async def test_page_and_its_assets_reference_no_other_host(self, address: str):
         page = await text_of(address)
         named = re.findall(r'(?:src|href)="(.*?)"', page)
         assert {name.removeprefix("files/") for name in named if name.startswith("files/")} == set(FILES)
@@ -113,7 +113,7 @@ class TestThePage:
             assert re.findall(r"(?:https?|wss?)://[\w.-]+", bare) == [], name
             assert re.findall(r"""(?:src|href|url\(|@import)[=\s]*["']?//""", bare) == [], name
 
-    async def test_the_browser_may_load_from_this_server_only(self, address: str):
+    async def test_content_security_policy_allows_this_server_only(self, address: str):
         headers = (await get(address)).headers
         policy = headers["Content-Security-Policy"]
         assert headers["Referrer-Policy"] == "no-referrer"
@@ -121,13 +121,13 @@ class TestThePage:
         assert "http" not in policy and "*" not in policy
         assert re.findall(r"wss?://\S+", policy.replace(";", " ")) == [f"ws://{address.split('/')[2]}"]
 
-    async def test_a_title_is_text(self):
+    async def test_title_is_html_escaped(self):
         async with ConsoleServer(INVENTED, "<script>alert(1)</script>").open() as found:
             assert "<script>alert" not in await text_of(found)
 
 
 class TestAVisitor:
-    async def test_what_is_typed_arrives_and_q_ends_it(self, address: str):
+    async def test_typed_keys_reach_the_console_and_q_ends_it(self, address: str):
         async with Guest(address) as guest:
             await guest.until("demo-ring", "GPU")
             guest.forget()
@@ -137,7 +137,7 @@ class TestAVisitor:
             assert await guest.sent_to() == "ended"
         assert "The console has ended" in await text_of(address + "ended")
 
-    async def test_a_larger_window_is_used(self, address: str):
+    async def test_console_resizes_with_the_browser_window_and_ignores_invalid_sizes(self, address: str):
         async with Guest(address) as guest:
             await guest.until("demo-ring")
             guest.forget()
@@ -147,7 +147,7 @@ class TestAVisitor:
             await guest.type("?")
             await guest.until("Everywhere")
 
-    async def test_words_that_nobody_knows_do_no_harm(self, address: str):
+    async def test_malformed_websocket_messages_are_ignored(self, address: str):
         async with Guest(address) as guest:
             await guest.until("demo-ring")
             for text in ("{", "[]", '["resize", {"width": "x"}]', '["stdin"]', '["stdin", 5]', '["\\ud800"]', "null"):
@@ -156,7 +156,7 @@ class TestAVisitor:
             await guest.type("2")
             await guest.until("wchan")
 
-    async def test_there_is_one_at_a_time_and_the_second_is_told(self, address: str):
+    async def test_second_browser_is_rejected_as_busy_while_one_is_connected(self, address: str):
         async with Guest(address) as first:
             await first.until("demo-ring")
             async with Guest(address) as second:
@@ -168,7 +168,7 @@ class TestAVisitor:
         async with Guest(address) as third:
             await third.until("demo-ring")
 
-    async def test_a_page_that_is_loaded_again_gets_a_new_console(self, address: str):
+    async def test_reloaded_page_gets_a_new_console(self, address: str):
         """The new page's connection may come before the old one's is closed."""
         first = Guest(address)
         async with first:
@@ -182,7 +182,7 @@ class TestAVisitor:
         finally:
             await second.__aexit__(None, None, None)
 
-    async def test_why_it_could_not_start_stands_on_the_page(self):
+    async def test_startup_failure_is_shown_escaped_on_the_page(self):
         argv = [sys.executable, "-c", "import sys; sys.exit('hosts.toml: <b>no such node</b>')"]
         async with ConsoleServer(argv, "x").open() as address:
             async with Guest(address) as guest:
@@ -193,7 +193,7 @@ class TestAVisitor:
                 assert await guest.sent_to() == "ended"
             assert "/no/such/program cannot be started: No such file" in await text_of(address + "ended")
 
-    async def test_one_that_will_not_leave_is_ended(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    async def test_console_that_ignores_sigterm_is_killed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         monkeypatch.setattr(process, "LEAVE_S", 0.1)
         monkeypatch.setattr(process, "TERM_S", 0.1)
         stubborn = (
@@ -218,14 +218,14 @@ def run(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 class TestTheCommand:
-    async def test_a_file_with_an_odd_name_reaches_the_console_as_it_is(self, tmp_path: Path):
+    async def test_hosts_file_with_shell_characters_in_its_name_is_passed_unchanged(self, tmp_path: Path):
         (tmp_path / ODD_NAME).write_text(LOCAL)
         with serving(ODD_NAME, "--set", "agent.simulate_gpus=3", cwd=tmp_path) as (_, address):
             async with Guest(address) as guest:
                 await guest.until("odd-pod", "3/3")
         assert names_in(tmp_path) == [ODD_NAME]
 
-    async def test_ctrl_c_ends_it_with_all_its_children(self, tmp_path: Path):
+    async def test_ctrl_c_stops_the_server_and_all_its_children(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text(LOCAL)
         with serving("hosts.toml", cwd=tmp_path) as (server, address):
             async with Guest(address) as guest:
@@ -239,7 +239,7 @@ class TestTheCommand:
             assert server.stderr is not None and server.stderr.read() == ""
         until_none_is_left(children)
 
-    async def test_a_server_that_is_killed_leaves_no_console(self, tmp_path: Path):
+    async def test_killed_server_leaves_no_child_process(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text(LOCAL)
         with serving("hosts.toml", cwd=tmp_path) as (server, address):
             async with Guest(address) as guest:
@@ -249,13 +249,13 @@ class TestTheCommand:
                 await guest.sent_to()
         until_none_is_left(children)
 
-    def test_a_configuration_that_is_wrong_is_told_at_once(self, tmp_path: Path):
+    def test_invalid_configuration_is_reported_at_startup(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text("[cluster]\nnmae = 1\n")
         done = run("hosts.toml", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert "hosts.toml:2: cluster.nmae" in done.stderr
 
-    def test_a_port_that_is_taken_is_told(self, tmp_path: Path):
+    def test_occupied_port_is_reported_without_a_traceback(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text(LOCAL)
         with serving("hosts.toml", cwd=tmp_path) as (_, address):
             port = address.split("/")[2].partition(":")[2]

@@ -29,7 +29,7 @@ async def on(cluster: Cluster, *keys: str) -> str:
         return text(stage)
 
 
-async def test_a_late_rank_stands_at_the_top_with_its_error_and_what_it_cost() -> None:
+async def test_late_ranks_are_listed_first_with_their_error_and_node() -> None:
     lines = (await on(compared(), "4")).splitlines()
     lanes = [line for line in lines if "±" in line and "node0" in line]
     assert lanes[0].split()[:2] == ["17", "node018"]
@@ -39,14 +39,14 @@ async def test_a_late_rank_stands_at_the_top_with_its_error_and_what_it_cost() -
     assert any("40/40 100 %" in line and "node018" in line for line in lines)
 
 
-async def test_ranks_that_the_clocks_cannot_tell_apart_are_grey() -> None:
+async def test_ranks_within_the_clock_error_are_marked_unresolved() -> None:
     lines = (await on(compared(), "4")).splitlines()
     rest = [line for line in lines if line.split()[:1] and line.split()[0] in ("62", "63", "54")]
     assert rest
     assert all("◌" in line for line in rest)
 
 
-async def test_m_shows_the_other_sync_points_in_turn() -> None:
+async def test_m_cycles_through_collectives_steps_and_captures() -> None:
     cluster = compared()
     async with cluster.app().run_test(size=(120, 40)) as pilot:
         stage = Stage(pilot, cluster)
@@ -60,21 +60,21 @@ async def test_m_shows_the_other_sync_points_in_turn() -> None:
             assert title in text(stage)
 
 
-async def test_what_speaks_against_the_clock_is_counted_above_the_lanes() -> None:
+async def test_collectives_that_end_before_they_start_are_counted_as_clock_error() -> None:
     cluster = compared()
     cluster.collectives("other", 64, {9: 70.0}, per_node=1, capture="wrong")  # the others left it after 50 ms
     said = await on(cluster, "4")
     assert "✖ 40 end before they start: clock error" in said
 
 
-async def test_without_a_common_clock_no_rank_of_another_node_is_judged() -> None:
+async def test_collectives_without_a_common_clock_are_not_analysed() -> None:
     cluster = demo()
     cluster.collectives("demo-ring", 8, {3: 20.0}, per_node=2)
     said = await on(cluster, "4")
     assert "No collectives captured yet." in said
 
 
-async def test_a_node_whose_clock_is_wrong_shows_what_its_own_service_claims() -> None:
+async def test_unsynced_node_shows_its_offset_and_the_status_of_its_time_service() -> None:
     lines = (await on(compared(), "7")).splitlines()
     [line] = [line for line in lines if "node003" in line]
     assert "▲ unsynced" in line
@@ -82,14 +82,14 @@ async def test_a_node_whose_clock_is_wrong_shows_what_its_own_service_claims() -
     assert "chrony: no source" in line
 
 
-async def test_the_page_of_a_clock_has_its_edges_and_its_past() -> None:
+async def test_clock_page_lists_its_edges_and_windows() -> None:
     said = await on(compared(), "7", "g", "j", "j", "enter")
     assert "valid under any path asymmetry" in said
     assert "EDGES 6" in said
     assert "WINDOWS 6" in said
 
 
-async def test_the_page_of_a_clock_has_the_timers_of_its_gpus_where_they_are_read() -> None:
+async def test_clock_page_shows_gpu_timers_only_when_reported() -> None:
     cluster = compared()
     assert "GPU TIMERS" not in await on(cluster, "7", "enter")
     cluster.say(
@@ -102,18 +102,18 @@ async def test_the_page_of_a_clock_has_the_timers_of_its_gpus_where_they_are_rea
     assert "cuCtxCreate_v2: out of memory (2)" in said
 
 
-async def test_the_matrix_shows_an_edge_that_the_others_contradict() -> None:
+async def test_clock_matrix_marks_an_inconsistent_edge() -> None:
     said = await on(compared(), "7", "m")
     assert "▲9.30" in said
 
 
-async def test_clocks_are_filtered_by_what_is_known_of_them() -> None:
+async def test_clocks_are_filtered_by_bound() -> None:
     said = await on(compared(), "7", "slash", *"bound:>40", "enter")
     assert "node064" in said
     assert "node030" not in said
 
 
-async def test_the_nodes_probe_without_pause_only_while_somebody_looks_at_clocks_or_skew() -> None:
+async def test_clock_probes_are_requested_only_while_clocks_or_skew_is_open() -> None:
     cluster = compared()
     wanted: list[bool] = []
     cluster.want_clocks = lambda who, wants: wanted.append(wants)  # type: ignore[method-assign]
@@ -125,12 +125,12 @@ async def test_the_nodes_probe_without_pause_only_while_somebody_looks_at_clocks
             await until(pilot, lambda wants=wants: wanted[-1] is wants, f"{key}: {wants}")
 
 
-async def test_the_header_says_how_well_the_common_clock_is_known() -> None:
+async def test_header_shows_the_clock_error_bound_when_a_common_clock_exists() -> None:
     assert "clock ±40.5 µs" in (await on(compared())).splitlines()[0]
     assert "clock" not in (await on(demo())).splitlines()[0]
 
 
-async def test_lateness_is_folded_only_while_somebody_looks_at_it() -> None:
+async def test_lateness_is_computed_only_while_the_skew_view_is_open() -> None:
     async with compared().app().run_test(size=(80, 24)) as pilot:
         assert isinstance(pilot.app, ConsoleApp)
         await settle(pilot)

@@ -103,13 +103,13 @@ def assert_restored(terminal: Terminal) -> None:
     assert b"Traceback" not in terminal.output
 
 
-def test_q_leaves_at_once(terminal: Terminal):
+def test_q_quits_at_once_and_restores_the_terminal(terminal: Terminal):
     terminal.type(b"q")
     assert terminal.leaves() == 0
     assert_restored(terminal)
 
 
-def test_ctrl_c_twice_leaves(terminal: Terminal):
+def test_ctrl_c_twice_quits_and_restores_the_terminal(terminal: Terminal):
     terminal.type(b"\x03")
     terminal.read_until(b"Ctrl-C")
     terminal.type(b"\x03")
@@ -117,13 +117,13 @@ def test_ctrl_c_twice_leaves(terminal: Terminal):
     assert_restored(terminal)
 
 
-def test_sigterm_leaves_with_its_code(terminal: Terminal):
+def test_sigterm_exits_with_143_and_restores_the_terminal(terminal: Terminal):
     terminal.process.send_signal(signal.SIGTERM)
     assert terminal.leaves() == 128 + signal.SIGTERM
     assert_restored(terminal)
 
 
-def test_a_terminal_that_is_closed_leaves_no_process(terminal: Terminal):
+def test_closed_terminal_ends_the_console_and_stops_the_fleet(terminal: Terminal):
     os.close(terminal.worker)
     os.close(terminal.master)
     terminal.master = terminal.worker = -1
@@ -134,7 +134,7 @@ def test_a_terminal_that_is_closed_leaves_no_process(terminal: Terminal):
 
 
 @pytest.mark.parametrize("typed", [b"", b"21" * 40], ids=["from the first picture on", "after much output"])
-def test_sigterm_ends_it_even_when_the_terminal_takes_no_output(tmp_path: Path, typed: bytes):
+def test_sigterm_ends_the_console_when_the_terminal_accepts_no_output(tmp_path: Path, typed: bytes):
     terminal = Terminal(tmp_path / "note")
     try:
         terminal.read_until(b"\x1b[?1049h")  # it draws now: more than a terminal holds, and nobody reads on

@@ -20,11 +20,11 @@ RGB = [theme for theme in FILES if not theme.ansi]
 READABLE = 4.5
 
 
-def test_dark_comes_first_and_all_five_are_there():
+def test_dark_is_first_of_the_five_builtin_themes():
     assert [theme.name for theme in FILES] == ["dark", "light", "high-contrast", "colour-blind-safe", "terminal"]
 
 
-def test_contrast_is_what_wcag_says():
+def test_contrast_matches_the_wcag_formula():
     assert themes.contrast("#000000", "#ffffff") == pytest.approx(21)
     assert themes.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
@@ -33,7 +33,7 @@ def test_contrast_is_what_wcag_says():
     ("text", "ground"),
     [pytest.param(text, ground, id=what) for theme in RGB for what, text, ground in themes.pairs(theme)],
 )
-def test_every_text_is_readable_on_every_ground_it_is_drawn_on(text: str, ground: str):
+def test_every_text_color_is_readable_on_every_background_it_is_drawn_on(text: str, ground: str):
     assert themes.contrast(text, ground) >= READABLE
 
 
@@ -47,25 +47,25 @@ def test_every_level_of_the_heat_map_is_readable(theme: themes.ThemeFile, scale:
         assert themes.contrast(theme.colors.foreground, tint(color, theme.colors.background)) >= READABLE
 
 
-def test_a_misspelt_key_is_named():
+def test_misspelled_key_is_named_in_the_error():
     good = "name = 'x'\ndark = true\n[colors]\nbackgrund = '#000000'\n"
     with pytest.raises(themes.ThemeError, match=r"mine\.toml.*backgr"):
         themes.read_theme(good, "mine.toml")
 
 
-def test_broken_toml_is_refused_with_its_place():
+def test_broken_toml_is_rejected_with_its_line():
     with pytest.raises(themes.ThemeError, match=r"mine\.toml.*line 1"):
         themes.read_theme("name = = 1", "mine.toml")
 
 
 @pytest.mark.parametrize("theme", FILES, ids=lambda theme: theme.name)
-def test_textual_gets_a_variable_for_every_state(theme: themes.ThemeFile):
+def test_textual_theme_has_a_variable_for_every_status(theme: themes.ThemeFile):
     variables = themes.as_textual(theme).variables
     assert {f"status-{status}" for status in GLYPHS} <= set(variables)
 
 
 @pytest.mark.parametrize("theme", RGB, ids=lambda theme: theme.name)
-def test_every_variable_that_is_text_is_among_the_pairs_that_are_checked(theme: themes.ThemeFile):
+def test_every_text_variable_is_covered_by_the_contrast_check(theme: themes.ThemeFile):
     checked = {text for _, text, _ in themes.pairs(theme)}
     variables = themes.as_textual(theme).variables
     assert {variables["muted"], *(variables[f"status-{status}"] for status in GLYPHS)} <= checked
@@ -77,11 +77,11 @@ def test_high_contrast_exceeds_the_required_contrast():
 
 
 class TestTheTerminalsOwnColours:
-    def test_every_text_is_a_hue_on_the_terminals_own_ground(self):
+    def test_terminal_theme_has_no_weaknesses(self):
         terminal = next(theme for theme in FILES if theme.ansi)
         assert list(themes.weaknesses(terminal)) == []
 
-    def test_grey_text_and_coloured_grounds_are_told(self):
+    def test_grey_text_and_coloured_backgrounds_are_reported_as_weaknesses(self):
         terminal = next(theme for theme in FILES if theme.ansi)
         grey = msgspec.structs.replace(terminal.colors, muted="ansi_bright_black", cursor="ansi_blue")
         told = list(themes.weaknesses(msgspec.structs.replace(terminal, colors=grey)))
@@ -89,7 +89,7 @@ class TestTheTerminalsOwnColours:
         assert any("muted" in line for line in told)
         assert any("cursor" in line for line in told)
 
-    def test_nothing_is_painted_but_these_sixteen_and_the_default(self):
+    def test_terminal_heat_colors_are_the_16_standard_colors_or_the_default(self):
         allowed = {ColorType.DEFAULT, ColorType.STANDARD}
         for scale in ("load", "temperature"):
             for color in heat_colors(themes.as_textual(FILES[-1]).variables[f"heat-{scale}"]):
@@ -119,18 +119,18 @@ def as_seen(color: str, cones: str) -> tuple[float, ...]:
 
 @pytest.mark.parametrize("cones", CONES)
 @pytest.mark.parametrize("pair", list(combinations(("ok", "warning", "failed", "stale"), 2)), ids="-".join)
-def test_states_are_told_apart_without_one_kind_of_cone(cones: str, pair: tuple[str, str]):
+def test_states_are_distinguishable_with_colour_blindness(cones: str, pair: tuple[str, str]):
     theme = next(theme for theme in FILES if theme.name == "colour-blind-safe")
     one, other = (as_seen(getattr(theme.status, state), cones) for state in pair)
     assert math.dist(one, other) >= 20  # 2.3 is the least that anybody sees
 
 
-def test_a_colour_that_is_none_is_told_without_a_regular_expression():
+def test_invalid_color_is_reported_without_a_regular_expression():
     text = THEME.replace("#0f141b", "navy")
     with pytest.raises(themes.ThemeError, match=r"^mine\.toml: `\$\.colors\.background`: not a colour: write #rrggbb"):
         themes.read_theme(text, "mine.toml")
 
 
-def test_the_terminals_colours_and_others_are_not_mixed():
+def test_mixing_terminal_colors_with_rgb_colors_is_rejected():
     with pytest.raises(themes.ThemeError, match=r"status\.ok.*never both"):
         themes.read_theme(THEME.replace("#4fca86", "ansi_green"), "mine.toml")

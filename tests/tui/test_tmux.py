@@ -21,7 +21,7 @@ time.sleep(3600)
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_terminal_ends_with_the_tests_that_made_it_however_they_end(how: signal.Signals) -> None:
+def test_tmux_terminal_is_removed_when_its_test_process_is_killed(how: signal.Signals) -> None:
     argv = [sys.executable, "-c", MAKES_ONE]
     with subprocess.Popen(argv, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout is not None

@@ -78,14 +78,14 @@ async def opened(pilot: Pilot[None], *keys: str) -> TopologyView:
 
 
 class TestModel:
-    def test_every_class_and_every_difference_has_a_line(self):
+    def test_class_lines_list_every_class_and_every_difference(self):
         texts = [line.text for line in class_lines(fleet_of(odd_pod()), (), 120)]
 
         assert texts[0].startswith("▸ class A  5 nodes  node[001-005]  8 × NVIDIA H100")
         assert "    ▲ node003  NIC1 state down, the rest active" in texts
         assert "    ▲ GPU4–GPU5 PIX, class A NV18" in texts
 
-    def test_an_unfolded_class_lists_its_nodes_with_what_is_odd_about_them(self):
+    def test_unfolded_class_lists_its_nodes_with_their_differences(self):
         lines = class_lines(fleet_of(odd_pod()), ("A",), 120)
 
         assert [line.text.strip() for line in lines[:5]] == [
@@ -95,7 +95,7 @@ class TestModel:
         assert lines[4].key == TopologySelection("node", "node003")
 
     @pytest.mark.parametrize("width", [20, 57, 77, 117])
-    def test_no_line_is_wider_than_the_screen(self, width: int):
+    def test_no_topology_line_exceeds_the_width(self, width: int):
         fleet = fleet_of(odd_pod())
         lines = class_lines(fleet, ("A", "B"), width)
         for node in ("node001", "node044", "slow1"):
@@ -113,14 +113,14 @@ class TestModel:
             (other, 4) for other in range(8) if other != 4}  # fmt: skip
         assert made.rows[4][5].text == "PIX"
 
-    def test_a_pair_says_its_relation_its_path_and_its_peer_access(self):
+    def test_pair_text_names_the_relation_path_and_peer_access(self):
         fleet = fleet_of(odd_pod())
 
         assert pair_text(fleet, fleet.nodes["node044"], 4, 0) == (
             "GPU4–GPU0  SYS  at most 63 GB/s over PCIe, NUMA node 1, NUMA node 0, PCIe (PCIe 5 x16); "
             "peer access: read, write and atomics over PCIe")  # fmt: skip
 
-    def test_only_nodes_that_said_something_else_are_made_anew(self):
+    def test_only_nodes_with_changed_topology_are_rebuilt(self):
         cluster = odd_pod()
         fold = updated(TopologyFold(cluster.store))
         before = fold.fleet.nodes
@@ -134,7 +134,7 @@ class TestModel:
         changed = [node for node in before if fold.fleet.nodes[node] is not before[node]]
         assert changed == ["node002"]
 
-    def test_a_node_that_is_removed_is_in_no_class(self):
+    def test_removed_node_is_in_no_class(self):
         cluster = odd_pod()
         fold = updated(TopologyFold(cluster.store))
         cluster.say(NodeState(node="slow1", state="removed"))
@@ -148,7 +148,7 @@ class TestModel:
 
 
 class TestView:
-    async def test_it_shows_the_classes_and_the_matrix_of_the_first(self):
+    async def test_view_shows_the_classes_and_the_matrix_of_the_first_one(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             await opened(pilot)
             text = screen(pilot.app)
@@ -158,7 +158,7 @@ class TestView:
             assert "0,8,16,…32" in text
             assert "PCIe switch 0000:80:01.0" in text
 
-    async def test_the_cursor_on_a_class_shows_its_matrix_with_what_differs(self):
+    async def test_selecting_a_class_shows_its_matrix_with_marked_differences(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             await opened(pilot, "j", "j")
             await shows(pilot, "─ class B")
@@ -173,7 +173,7 @@ class TestView:
             await pilot.press("enter")
             await until(pilot, lambda: isinstance(app.view, NodesView))
 
-    async def test_escape_folds_again_and_then_leaves(self):
+    async def test_escape_folds_the_class_and_then_leaves_the_view(self):
         app = odd_pod().app()
         async with app.run_test(size=(120, 40)) as pilot:
             await opened(pilot, "enter")
@@ -184,7 +184,7 @@ class TestView:
             await pilot.press("escape")
             await until(pilot, lambda: not isinstance(app.view, TopologyView))
 
-    async def test_the_cursor_on_a_cell_tells_of_the_pair_and_enter_of_its_path(self):
+    async def test_selected_cell_shows_its_pair_and_enter_shows_the_path(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             await opened(pilot, "tab", "l")
             await shows(pilot, "GPU0–GPU1  NV18  478 GB/s over NVSwitch")
@@ -192,13 +192,13 @@ class TestView:
             await until(pilot, lambda: isinstance(pilot.app.screen, DetailDialog))
             await shows(pilot, "18 × 26.6 GB/s, 478 GB/s (driver)")
 
-    async def test_enter_on_the_diagonal_tells_of_the_device(self):
+    async def test_enter_on_the_diagonal_shows_the_device(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             await opened(pilot, "tab", "enter")
             await until(pilot, lambda: isinstance(pilot.app.screen, DetailDialog))
             await shows(pilot, "NIC0 mlx5_0")
 
-    async def test_the_parallel_groups_lie_over_matrix_and_drawing_once_a_capture_has_told_of_them(self):
+    async def test_parallel_groups_are_shown_in_the_view_once_a_capture_reports_them(self):
         cluster = odd_pod()
         async with cluster.app().run_test(size=(200, 60)) as pilot:
             await opened(pilot)
@@ -218,7 +218,7 @@ class TestView:
             await until(pilot, lambda: isinstance(pilot.app.screen, DetailDialog))
             await shows(pilot, "tp 0: node001 GPU0-3, NV18")
 
-    async def test_columns_that_do_not_fit_come_into_sight_with_the_cursor(self):
+    async def test_columns_that_do_not_fit_scroll_into_view_with_the_cursor(self):
         async with odd_pod().app().run_test(size=(60, 20)) as pilot:
             await opened(pilot, "tab")
             assert "›" in screen(pilot.app)
@@ -227,7 +227,7 @@ class TestView:
             await shows(pilot, "NIC3")
             assert "‹" in screen(pilot.app)
 
-    async def test_m_changes_between_matrix_and_drawing_where_both_do_not_fit(self):
+    async def test_m_toggles_between_matrix_and_drawing_when_both_do_not_fit(self):
         async with odd_pod().app().run_test(size=(80, 24)) as pilot:
             await opened(pilot)
             assert "NVSwitch ×4" not in screen(pilot.app)
@@ -236,7 +236,7 @@ class TestView:
             await pilot.press("m")
             await until(pilot, lambda: "NVSwitch ×4" not in screen(pilot.app))
 
-    async def test_what_is_chosen_is_copied_as_text_and_as_json(self):
+    async def test_selected_node_is_copied_as_text_and_as_json(self):
         app = odd_pod().app()
         async with app.run_test(size=(120, 40)) as pilot:
             await opened(pilot, "j", "y")
@@ -245,7 +245,7 @@ class TestView:
             await until(pilot, lambda: app.clipboard.startswith("{"))
             assert [node["node"] for node in json.loads(app.clipboard)["nodes"]] == ["node003"]
 
-    async def test_the_palette_saves_a_picture_of_it(self, tmp_path, monkeypatch):
+    async def test_palette_saves_the_topology_as_svg(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             await opened(pilot, "ctrl+p")
@@ -255,7 +255,7 @@ class TestView:
             (path,) = tmp_path.iterdir()
             ElementTree.fromstring(path.read_text())
 
-    async def test_every_form_is_a_file_of_its_own(self, tmp_path, monkeypatch):
+    async def test_each_export_format_writes_its_own_file(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
             view = await opened(pilot)
@@ -265,7 +265,7 @@ class TestView:
             assert {path.suffix for path in tmp_path.iterdir()} == {".txt", ".dot", ".json", ".svg"}
             assert all("GPU0" in path.read_text() for path in tmp_path.iterdir())
 
-    async def test_a_folder_that_may_not_be_written_is_told(self, tmp_path, monkeypatch):
+    async def test_save_into_an_unwritable_folder_is_reported(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("gconsole.tui.controllers.clipboard.save_new", _refuse)
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
@@ -275,7 +275,7 @@ class TestView:
             said = [notification.message for notification in pilot.app._notifications]
             assert said == [f"not saved: Permission denied: {tmp_path}"]
 
-    async def test_a_link_that_goes_down_is_seen(self):
+    async def test_lost_nvlinks_move_the_node_to_another_class(self):
         cluster = odd_pod()
         async with cluster.app().run_test(size=(120, 40)) as pilot:
             await opened(pilot)
@@ -283,7 +283,7 @@ class TestView:
             await shows(pilot, "class A  4 nodes")
             await shows(pilot, "GPU6–GPU7 PIX, class A NV18")
 
-    async def test_a_frozen_topology_stands_still(self, monkeypatch: pytest.MonkeyPatch):
+    async def test_paused_topology_does_not_change_until_resumed(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(fold, "EVERY_S", 0.0)
         cluster = odd_pod()
         async with cluster.app().run_test(size=(120, 40)) as pilot:
@@ -294,7 +294,7 @@ class TestView:
             await pilot.press("space")
             await shows(pilot, "class A  4 nodes")
 
-    async def test_a_picture_that_was_frozen_before_the_view_was_opened_has_the_topology_of_then(self):
+    async def test_view_opened_while_paused_shows_the_topology_of_the_pause(self):
         cluster = odd_pod()
         async with cluster.app().run_test(size=(120, 40)) as pilot:
             await settle(pilot)
@@ -303,14 +303,14 @@ class TestView:
             await pilot.press("5")
             await shows(pilot, "class A  5 nodes")
 
-    async def test_a_fleet_without_any_device_says_so(self):
+    async def test_fleet_without_devices_shows_that_no_topology_is_reported(self):
         cluster = Cluster("n1")
         async with cluster.app().run_test(size=(80, 24)) as pilot:
             await opened(pilot)
             await shows(pilot, "No topology reported yet.")
 
     @pytest.mark.parametrize("size", SIZES)
-    async def test_it_works_at_every_size(self, size):
+    async def test_topology_view_fits_every_screen_size(self, size):
         async with odd_pod().app().run_test(size=size) as pilot:
             await opened(pilot, "j", "j", "m", "m", "tab", "l", "j", "G", "g")
             lines = screen(pilot.app).splitlines()
@@ -323,14 +323,14 @@ def _refuse(*_: object) -> Path:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_it_looks_as_it_did(snap_compare, size):
+def test_topology_view_matches_its_snapshot(snap_compare, size):
     async def run(pilot: Pilot[None]) -> None:
         await opened(pilot, "j", "j", "tab", "j", "j", "j", "j")
 
     assert snap_compare(odd_pod().app(), terminal_size=size, run_before=run)
 
 
-def test_a_matrix_without_columns_has_nothing_to_bring_into_sight():
+def test_scrolling_a_matrix_without_columns_selects_nothing():
     matrix = MatrixGrid()
     matrix._scroll_to_column()
     assert matrix.selected is None

@@ -39,19 +39,19 @@ def _is_written(path: Path) -> bool:
 
 
 class TestTheFile:
-    def test_what_was_written_is_read(self, path: Path):
+    def test_ui_state_round_trips_through_a_private_file(self, path: Path):
         kept = UiState("nodes", "light", {"nodes": Arrangement(sort="cpu", hidden=("rx",), earlier=("cpu:>9",))})
         assert UiStateFile(path).write(kept) == ""
         assert UiStateFile(path).read() == (kept, "")
         assert path.stat().st_mode & 0o777 == 0o600
 
-    def test_without_a_file_everything_is_as_at_first(self, path: Path):
+    def test_missing_file_yields_the_default_ui_state(self, path: Path):
         assert UiStateFile(path).read() == (UiState(), "")
         assert UiStateFile().read() == (UiState(), "")
         assert UiStateFile().write(UiState("nodes")) == ""
 
     @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'{"view": 7}', b'{"views": {"x": 1}}', b"\xff", b"[" * 9999])
-    def test_a_broken_file_is_set_aside_and_told_once(self, path: Path, data: bytes):
+    def test_broken_file_is_renamed_and_reported_once(self, path: Path, data: bytes):
         path.parent.mkdir()
         path.write_bytes(data)
         remembered, trouble = UiStateFile(path).read()
@@ -60,34 +60,34 @@ class TestTheFile:
         assert path.with_name("pod.json.broken").read_bytes() == data
         assert UiStateFile(path).read() == (UiState(), "")
 
-    def test_a_file_of_a_later_gconsole_may_say_more(self, path: Path):
+    def test_unknown_fields_of_a_later_version_are_ignored(self, path: Path):
         path.parent.mkdir()
         path.write_text('{"view": "nodes", "zoom": 3, "views": {"moon": {"sort": "phase", "phase": "full"}}}')
         remembered, trouble = UiStateFile(path).read()
         assert (remembered.view, remembered.of("moon").sort, trouble) == ("nodes", "phase", "")
         assert remembered.of("ranks") == DEFAULT_ARRANGEMENT
 
-    def test_a_folder_that_cannot_be_written_is_told_not_raised(self, tmp_path: Path):
+    def test_unusable_state_folder_is_reported_without_an_exception(self, tmp_path: Path):
         (tmp_path / "state").write_text("a file in the place of the folder")
         assert "cannot be written" in UiStateFile(tmp_path / "state" / "pod.json").write(UiState())
         assert "cannot be read" in UiStateFile(tmp_path).read()[1]
 
     @pytest.mark.parametrize("cluster", ["h100 pod", "node[1-64],@gpu", "../../etc", "a/b", "x" * 5000, ".", "ä"])
-    def test_any_name_of_a_cluster_is_one_file_in_the_folder(self, cluster: str, tmp_path: Path, monkeypatch):
+    def test_any_cluster_name_maps_to_one_file_in_the_state_folder(self, cluster: str, tmp_path: Path, monkeypatch):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         UiStateFile.of_cluster(cluster).write(UiState("nodes"))
         [written] = (tmp_path / "gconsole").iterdir()
         assert written.suffix == ".json"
         assert UiStateFile.of_cluster(cluster).read()[0].view == "nodes"
 
-    def test_long_names_that_begin_alike_are_two_clusters(self, tmp_path: Path, monkeypatch):
+    def test_long_cluster_names_with_a_common_prefix_have_separate_files(self, tmp_path: Path, monkeypatch):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         UiStateFile.of_cluster("x" * 300 + "1").write(UiState("nodes"))
         assert UiStateFile.of_cluster("x" * 300 + "2").read()[0] == UiState()
 
 
 class TestTheNextTime:
-    async def test_view_sort_filter_group_columns_metric_and_theme_are_there_again(self, path: Path):
+    async def test_view_sort_filter_group_columns_metric_and_theme_are_restored(self, path: Path):
         async with running(pod().app(ui_state=UiStateFile(path)), "m", "n", "o", "O", "b") as pilot:
             await pilot.press("slash", *"node:node01*", "enter", "C", "j", "j", "j", "space", "K", "escape")
             app_of(pilot).themes.use("light")
@@ -115,13 +115,13 @@ class TestTheNextTime:
             await until(pilot, lambda: app.view.id == "overview")
             await shows(pilot, "NODES")
 
-    async def test_what_was_not_arranged_leaves_no_file(self, path: Path):
+    async def test_session_without_layout_changes_writes_no_file(self, path: Path):
         async with running(demo().app(ui_state=UiStateFile(path)), "j", "question_mark", "escape") as pilot:
             await app_of(pilot).ui_state.save()
         app_of(pilot).shutdown.before_stop()
         assert not _is_written(path)
 
-    async def test_what_was_done_in_the_last_second_is_kept_too(self, path: Path):
+    async def test_changes_just_before_quitting_are_saved(self, path: Path):
         async def arrange_and_leave(pilot: Pilot[None]) -> None:
             await settle(pilot)
             await pilot.press("2", "O", "q")
@@ -131,7 +131,7 @@ class TestTheNextTime:
         await app.run_async(headless=True, size=SIZE, auto_pilot=arrange_and_leave)
         assert UiStateFile(path).read()[0].of("ranks").reverse
 
-    async def test_names_that_mean_nothing_here_are_as_at_first(self, path: Path):
+    async def test_unknown_stored_names_fall_back_to_the_defaults(self, path: Path):
         UiStateFile(path).write(
             UiState("moon", "ultraviolet", {"ranks": Arrangement("phase", True, "orbit", "phase:full", (), ("x",))})
         )
@@ -142,12 +142,12 @@ class TestTheNextTime:
             await shows(pilot, "rank▼")
             await shows(pilot, "▾ demo-ring")
 
-    async def test_a_broken_file_is_an_event(self, path: Path):
+    async def test_broken_ui_state_file_is_shown_as_an_event(self, path: Path):
         _break(path)
         async with running(demo().app(ui_state=UiStateFile(path)), "8", size=(120, 24)) as pilot:
             await shows(pilot, "stored UI state is lost")
 
-    async def test_the_palette_resets_it_after_a_question(self, path: Path):
+    async def test_palette_resets_the_layout_after_confirmation(self, path: Path):
         UiStateFile(path).write(UiState("ranks", "light", {"ranks": Arrangement(sort="pid", filter="rank:1")}))
         app = demo().app(ui_state=UiStateFile(path))
         async with running(app) as pilot:

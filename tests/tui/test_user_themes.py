@@ -37,23 +37,23 @@ def names(shelf: ThemeCatalog) -> list[str]:
 
 
 class TestTheFolder:
-    def test_a_theme_in_the_folder_stands_beside_those_of_gconsole(self, folder: Path):
+    def test_user_theme_is_listed_after_the_builtin_themes(self, folder: Path):
         save(folder / "mine.toml", MINE)
         shelf = ThemeCatalog(folder)
         assert shelf.scan().names == ("mine",)
         assert names(shelf)[-1] == "mine"
         assert len(names(shelf)) == 6
 
-    def test_a_folder_that_is_not_there_is_nothing_to_speak_of(self, tmp_path: Path):
+    def test_missing_theme_folder_is_not_reported(self, tmp_path: Path):
         assert not ThemeCatalog(tmp_path / "nowhere").scan()
 
-    def test_nothing_new_is_no_news(self, folder: Path):
+    def test_scan_without_changes_reports_nothing(self, folder: Path):
         save(folder / "mine.toml", MINE)
         shelf = ThemeCatalog(folder)
         shelf.scan()
         assert not shelf.scan()
 
-    def test_a_saved_file_is_read_again(self, folder: Path):
+    def test_changed_theme_file_is_reloaded(self, folder: Path):
         save(folder / "mine.toml", MINE)
         shelf = ThemeCatalog(folder)
         shelf.scan()
@@ -61,7 +61,7 @@ class TestTheFolder:
         assert shelf.scan().names == ("mine",)
         assert shelf.themes[-1].status.ok == "#7fda96"
 
-    def test_a_file_that_goes_takes_its_theme_along(self, folder: Path):
+    def test_deleted_theme_file_removes_its_theme(self, folder: Path):
         save(folder / "mine.toml", MINE)
         shelf = ThemeCatalog(folder)
         shelf.scan()
@@ -69,14 +69,14 @@ class TestTheFolder:
         assert shelf.scan().names == ("mine",)
         assert "mine" not in names(shelf)
 
-    def test_a_persons_own_dark_stands_in_the_place_of_ours(self, folder: Path):
+    def test_user_theme_named_dark_replaces_the_builtin_one(self, folder: Path):
         save(folder / "dark.toml", DARK.replace("#4fca86", "#7fda96"))
         shelf = ThemeCatalog(folder)
         shelf.scan()
         assert names(shelf).count("dark") == 1
         assert shelf.themes[0].status.ok == "#7fda96"
 
-    def test_two_files_with_one_name_are_told_apart(self, folder: Path):
+    def test_second_file_with_a_used_theme_name_is_reported(self, folder: Path):
         save(folder / "a.toml", MINE)
         save(folder / "b.toml", MINE)
         (said,) = ThemeCatalog(folder).scan().complaints
@@ -93,7 +93,7 @@ class TestTheFolder:
         ],
         ids=["toml", "bytes", "size", "colour", "name"],
     )
-    def test_a_broken_file_is_one_line_once(self, folder: Path, data: bytes, told: str):
+    def test_broken_theme_file_is_reported_once_in_one_line(self, folder: Path, data: bytes, told: str):
         (folder / "mine.toml").write_bytes(data)
         shelf = ThemeCatalog(folder)
         (said,) = shelf.scan().complaints
@@ -102,7 +102,7 @@ class TestTheFolder:
         assert not shelf.scan()
         assert "mine" not in names(shelf)
 
-    def test_a_file_that_breaks_keeps_what_it_was(self, folder: Path):
+    def test_theme_is_kept_when_its_file_becomes_invalid(self, folder: Path):
         save(folder / "mine.toml", MINE)
         shelf = ThemeCatalog(folder)
         shelf.scan()
@@ -111,14 +111,14 @@ class TestTheFolder:
         assert said.endswith("its theme is unchanged")
         assert names(shelf)[-1] == "mine"
 
-    def test_text_that_cannot_be_read_is_told_and_drawn_all_the_same(self, folder: Path):
+    def test_low_contrast_theme_is_reported_but_still_usable(self, folder: Path):
         save(folder / "mine.toml", MINE.replace("#96a2b4", "#303844"))
         shelf = ThemeCatalog(folder)
         (said,) = shelf.scan().complaints
         assert "muted on background has a contrast of 1." in said
         assert names(shelf)[-1] == "mine"
 
-    def test_a_folder_that_is_a_file_or_a_directory_named_like_a_theme_raises_nothing(self, tmp_path, folder):
+    def test_theme_folder_or_file_of_the_wrong_type_raises_no_exception(self, tmp_path, folder):
         (tmp_path / "file").write_text("")
         ThemeCatalog(tmp_path / "file").scan()
         (folder / "mine.toml").mkdir()
@@ -127,23 +127,23 @@ class TestTheFolder:
 
 
 class TestTheChoice:
-    def test_it_is_remembered(self, tmp_path: Path):
+    def test_chosen_theme_is_stored_and_read_back(self, tmp_path: Path):
         memory = tmp_path / "state" / "theme"
         assert ThemeCatalog(memory=memory).remember("light") == ""
         assert ThemeCatalog(memory=memory).chosen() == "light"
 
     @pytest.mark.parametrize("held", [b"", b"a-theme-that-is-gone", b"\xff\xff"], ids=["empty", "gone", "bytes"])
-    def test_what_cannot_be_had_is_the_default(self, tmp_path: Path, held: bytes):
+    def test_invalid_stored_theme_falls_back_to_the_default(self, tmp_path: Path, held: bytes):
         (tmp_path / "theme").write_bytes(held)
         assert ThemeCatalog(memory=tmp_path / "theme").chosen() == "dark"
 
-    def test_a_place_that_cannot_be_written_is_told(self, tmp_path: Path):
+    def test_unwritable_theme_choice_is_reported_as_not_saved(self, tmp_path: Path):
         (tmp_path / "file").write_text("")
         assert "not saved" in ThemeCatalog(memory=tmp_path / "file" / "theme").remember("light")
 
 
 class TestOnTheScreen:
-    async def test_a_theme_chosen_from_the_palette_is_there_the_next_time(self, tmp_path: Path):
+    async def test_theme_chosen_from_the_palette_is_restored_at_the_next_start(self, tmp_path: Path):
         shelf = ThemeCatalog(memory=tmp_path / "theme")
         async with running(demo().app(themes=shelf), "ctrl+p", *"theme terminal") as pilot:
             await accept(pilot, "Use the terminal theme")
@@ -151,9 +151,7 @@ class TestOnTheScreen:
         app = demo().app(themes=ThemeCatalog(memory=tmp_path / "theme"))
         assert app.theme == "gconsole-terminal"
 
-    async def test_the_present_theme_is_drawn_anew_when_its_file_is_saved(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ):
+    async def test_current_theme_is_reloaded_when_its_file_changes(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(theming, "RELOAD_EVERY_S", 0.05)
         save(folder / "mine.toml", MINE)
         app = demo().app(themes=ThemeCatalog(folder))
@@ -166,7 +164,9 @@ class TestOnTheScreen:
             await until(pilot, lambda: app.theme == "gconsole-dark")
             assert "mine" not in app.themes.names
 
-    async def test_a_broken_theme_is_a_toast_and_no_crash(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    async def test_broken_theme_is_reported_as_a_toast_without_a_crash(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ):
         monkeypatch.setattr(theming, "RELOAD_EVERY_S", 0.05)
         save(folder / "first.toml", "name = [")
         app = demo().app(themes=ThemeCatalog(folder))

@@ -25,7 +25,7 @@ def listed(app: object) -> list[int | None]:
     return [row.number for row in view._grid.rows if hasattr(row, "number")]
 
 
-async def test_a_variable_has_a_column_beside_the_step_and_is_sorted_by() -> None:
+async def test_watched_variable_has_a_sortable_column_beside_the_step() -> None:
     app = watched(step=[18204, 18204], loss=[0.5, 0.0123456], phase=["eval", "train"]).app()
     async with app.run_test(size=(130, 30)) as pilot:
         await settle(pilot)
@@ -42,7 +42,7 @@ async def test_a_variable_has_a_column_beside_the_step_and_is_sorted_by() -> Non
         assert listed(app) == [1, 0]
 
 
-async def test_enter_tells_the_values_and_how_old_they_are() -> None:
+async def test_enter_shows_watched_values_and_their_age() -> None:
     app = watched(epoch=[3, 3], note=["[b]x[/b]\x1b[31m", "y"]).app()
     async with app.run_test(size=(130, 40)) as pilot:
         await settle(pilot)
@@ -53,7 +53,7 @@ async def test_enter_tells_the_values_and_how_old_they_are() -> None:
         await shows(pilot, "4 s ago (from stack frames)")
 
 
-async def test_a_number_and_a_text_of_one_name_are_sorted_apart() -> None:
+async def test_numbers_and_text_of_one_watched_variable_sort_separately() -> None:
     app = watched(loss=["<Tensor>", 0.5]).app()
     async with app.run_test(size=(130, 30)) as pilot:
         await settle(pilot)

@@ -82,7 +82,7 @@ COLUMNS = (
 
 
 class TestColumns:
-    def test_what_may_go_goes_first_and_what_may_not_stays(self):
+    def test_droppable_columns_are_dropped_first_and_required_ones_stay(self):
         def keys(width: int) -> list[str]:
             return [placed.column.key for placed in place(COLUMNS, width)]
 
@@ -91,7 +91,7 @@ class TestColumns:
         assert keys(12) == ["key"]
         assert keys(3) == ["key"]
 
-    def test_columns_never_overlap_and_never_leave_the_width(self):
+    def test_columns_never_overlap_or_exceed_the_width(self):
         for width in range(20, 120):
             placed = place(COLUMNS, width)
             for left, right in pairwise(placed):
@@ -100,7 +100,7 @@ class TestColumns:
 
 
 class TestGrid:
-    async def test_a_row_is_drawn_under_its_titles(self):
+    async def test_row_values_are_aligned_under_the_column_titles(self):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         async with Alone(grid).run_test(size=(40, 6)):
             grid.show(things(3))
@@ -109,7 +109,7 @@ class TestGrid:
         assert lines[2].split() == ["1", "thing", "1", "2"]
         assert lines[2].index("thing 1") == lines[0].index("name")
 
-    async def test_only_the_rows_on_the_screen_become_text(self):
+    async def test_only_visible_rows_are_rendered(self):
         asked: list[int] = []
 
         def watched(row: Thing) -> Span:
@@ -125,7 +125,7 @@ class TestGrid:
             assert "thing 99999" in drawn(grid)[-1]
         assert len(set(asked)) < 50
 
-    async def test_a_changed_row_is_the_only_one_drawn_again(self):
+    async def test_only_the_changed_row_is_rendered_again(self):
         asked: list[int] = []
 
         def watched(row: Thing) -> Span:
@@ -163,7 +163,7 @@ class TestGrid:
             (["pagedown"], 10), (["ctrl+d", "ctrl+u"], 0), (["k"], 0), (["G", "j"], 99), (["pagedown", "pageup"], 0),
         ],
     )  # fmt: skip
-    async def test_keys_move_the_cursor_and_keep_it_in_sight(self, keys: list[str], at: int):
+    async def test_keys_move_the_cursor_and_keep_it_visible(self, keys: list[str], at: int):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         async with Alone(grid).run_test(size=(40, 12)) as pilot:
             grid.show(things(100))
@@ -173,7 +173,7 @@ class TestGrid:
             assert grid.selected is not None and grid.selected.key == at
             assert any(f"thing {at}" in line for line in drawn(grid))
 
-    async def test_a_click_moves_the_cursor_a_second_one_opens(self):
+    async def test_click_moves_the_cursor_and_double_click_opens(self):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         app = Alone(grid)
         async with app.run_test(size=(40, 12)) as pilot:
@@ -183,7 +183,7 @@ class TestGrid:
             await pilot.click(grid, offset=(8, 5), times=2)
             assert app.clicked == ["opened"]
 
-    async def test_a_click_on_a_title_names_its_column(self):
+    async def test_click_on_a_heading_posts_its_column(self):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         app = Alone(grid)
         async with app.run_test(size=(40, 12)) as pilot:
@@ -191,7 +191,7 @@ class TestGrid:
             await pilot.click(grid, offset=(drawn(grid)[0].index("name") + 1, 0))
             assert app.clicked == ["name"]
 
-    async def test_the_wheel_scrolls_under_a_heading_that_stays(self):
+    async def test_heading_stays_visible_while_rows_scroll(self):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         async with Alone(grid).run_test(size=(40, 12)) as pilot:
             grid.show(things(100))
@@ -202,20 +202,20 @@ class TestGrid:
             assert "name" in lines[0]
             assert "thing 50" in lines[1]
 
-    async def test_a_note_takes_the_place_of_the_figures(self):
+    async def test_note_replaces_the_values_of_its_row(self):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         async with Alone(grid).run_test(size=(40, 6)):
             grid.show([Thing(9, "gone", note=Span("node9 is lost", "unknown"))])
             assert drawn(grid)[1].split() == ["9", "node9", "is", "lost"]
 
-    async def test_a_banner_takes_the_whole_line(self):
+    async def test_banner_spans_the_whole_line_and_is_not_selected(self):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         async with Alone(grid).run_test(size=(40, 6)):
             grid.show([Thing(0, "", banner=(Span("the whole line"),)), Thing(1, "x")])
             assert drawn(grid)[1] == "the whole line"
             assert grid.selected == Thing(1, "x"), "the cursor starts on a thing, not on a title"
 
-    async def test_rows_may_go_away_under_the_cursor(self):
+    async def test_cursor_moves_to_the_last_row_when_its_row_disappears(self):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         async with Alone(grid).run_test(size=(40, 12)) as pilot:
             grid.show(things(100))
@@ -228,7 +228,7 @@ class TestGrid:
             await pilot.press("j", "enter")
             assert grid.selected is None
 
-    async def test_selected_text_is_what_was_drawn(self):
+    async def test_selected_text_matches_the_rendered_text(self):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         async with Alone(grid).run_test(size=(40, 12)):
             grid.show(things(5))
@@ -245,7 +245,7 @@ class TestReport:
         Line((Span("two"),), "two"),
     )
 
-    async def test_the_cursor_visits_keys_not_lines(self):
+    async def test_cursor_moves_between_keys_not_lines(self):
         report = LineReport()
         async with Alone(report).run_test(size=(40, 6)) as pilot:
             report.show(self.LINES)
@@ -256,7 +256,7 @@ class TestReport:
             await pilot.press("j", "j", "k")
             assert report.selected == "one"
 
-    async def test_the_cursor_stays_with_its_key_when_lines_come(self):
+    async def test_cursor_stays_on_its_key_when_lines_are_inserted(self):
         report = LineReport()
         async with Alone(report).run_test(size=(40, 6)) as pilot:
             report.show(self.LINES)
@@ -265,7 +265,7 @@ class TestReport:
             report.show((Line((Span("zero"),), "zero"), *self.LINES))
             assert report.selected == "two"
 
-    async def test_enter_opens_what_has_a_key_and_nothing_else(self):
+    async def test_enter_opens_only_lines_with_a_key(self):
         report = LineReport()
         app = Alone(report)
         async with app.run_test(size=(40, 6)) as pilot:
@@ -278,7 +278,7 @@ class TestReport:
             await pilot.pause()
             assert app.clicked == ["opened"]
 
-    async def test_what_the_mouse_selects_can_be_copied(self):
+    async def test_text_selected_with_the_mouse_can_be_copied(self):
         report = LineReport()
         async with Alone(report).run_test(size=(40, 6)) as pilot:
             report.show(self.LINES)
@@ -306,18 +306,18 @@ class TestHeatMap:
             (64, (40, 8), 1, 2),  # more than fits: it scrolls
         ],
     )
-    def test_the_roomiest_layout_that_shows_all_is_taken(self, nodes: int, size, cell: int, columns: int):
+    def test_heat_map_uses_the_widest_cells_that_fit_the_size(self, nodes: int, size, cell: int, columns: int):
         found = plan(rows_of(nodes, 8), *size)
         assert (found.cell, found.columns) == (cell, columns)
         assert found.columns * (found.node_width + 2) - 2 <= size[0]
 
-    def test_no_size_is_too_small(self):
+    def test_heat_map_layout_accepts_any_size(self):
         for width in range(0, 30):
             for height in range(0, 4):
                 plan(rows_of(5, 8), width, height)
                 plan([], width, height)
 
-    async def test_figures_and_bars_tell_the_same(self):
+    async def test_heat_map_shows_numbers_when_wide_and_bars_when_narrow(self):
         heat = HeatMap()
         async with Alone(heat).run_test(size=(80, 5)):
             heat.show(
@@ -331,7 +331,7 @@ class TestHeatMap:
             )
             assert "▁▇·" in drawn(heat)[0]
 
-    async def test_the_cursor_walks_over_cells_and_columns_of_nodes(self):
+    async def test_cursor_moves_across_cells_and_node_columns(self):
         heat = HeatMap()
         async with Alone(heat).run_test(size=(60, 8)) as pilot:
             heat.show(rows_of(16, 8), "load")
@@ -347,7 +347,7 @@ class TestHeatMap:
             await pilot.press("g", "k")
             assert heat.selected == ("node001", 0)
 
-    async def test_a_click_picks_the_cell_under_the_mouse(self):
+    async def test_click_selects_the_heat_map_cell_under_the_mouse(self):
         heat = HeatMap()
         async with Alone(heat).run_test(size=(60, 8)) as pilot:
             heat.show(rows_of(16, 8), "load")
@@ -357,7 +357,7 @@ class TestHeatMap:
             await pilot.click(heat, offset=(bars + 2, 3))
             assert heat.selected == ("node012", 2)
 
-    async def test_a_quiet_frame_paints_nothing(self):
+    async def test_heat_map_repaints_only_changed_lines(self):
         heat = HeatMap()
         async with Alone(heat).run_test(size=(80, 20)) as pilot:
             rows = rows_of(64, 8)
@@ -381,7 +381,7 @@ class TestHeatMap:
 
     @pytest.mark.parametrize("size", [(24, 6), (60, 8), (200, 60)])
     @pytest.mark.parametrize("scale", ["load", "temperature"])
-    async def test_bars_look_as_their_spans_say(self, size: tuple[int, int], scale: HeatScale):
+    async def test_fast_bar_rendering_matches_the_span_rendering(self, size: tuple[int, int], scale: HeatScale):
         chance = random.Random(f"{size}{scale}")
         states: list[Status] = ["ok", "ok", "warning", "stale", "failed", "unknown"]
 
@@ -402,7 +402,7 @@ class TestHeatMap:
                     assert styles_of(quick) == styles_of(said)
 
     @pytest.mark.parametrize("name", ["gconsole-dark", "gconsole-terminal"])
-    async def test_filters_that_change_nothing_are_left_out_and_no_others(self, name: str):
+    async def test_skipped_line_filters_do_not_change_the_rendering(self, name: str):
         heat = HeatMap()
         app = Alone(heat)
         async with app.run_test(size=(60, 8)) as pilot:
@@ -419,7 +419,7 @@ class TestHeatMap:
                     plain = plain.apply_filter(one, heat.background_colors[1])
                 assert styles_of(plain) == styles_of(behind)
 
-    async def test_states_have_a_glyph_and_a_word(self):
+    async def test_failed_and_stale_nodes_have_a_state_glyph(self):
         heat = HeatMap()
         async with Alone(heat).run_test(size=(80, 5)):
             heat.show([HeatRow("node1", "failed", note="auth"), HeatRow("node2", "stale", (HeatCell("5", 1),))], "load")
@@ -429,13 +429,13 @@ class TestHeatMap:
 
 
 class TestBar:
-    async def test_the_right_part_is_never_cut_for_the_left(self):
+    async def test_bar_truncates_the_left_part_before_the_right(self):
         bar = Bar()
         async with Alone(bar).run_test(size=(20, 3)):
             bar.show([Span("a very long left part")], [Span("right")])
             assert drawn(bar)[0] == "a very long le…right"
 
-    async def test_a_click_runs_what_stands_there(self):
+    async def test_click_on_a_bar_runs_the_action_under_the_mouse(self):
         bar = Bar()
         app = Alone(bar)
         async with app.run_test(size=(40, 3)) as pilot:
@@ -445,7 +445,7 @@ class TestBar:
             assert app.clicked == ["two"]
 
 
-async def test_wide_characters_keep_columns_in_line():
+async def test_wide_characters_keep_the_line_width():
     grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
     async with Alone(grid).run_test(size=(40, 6)):
         grid.show([Thing(1, "漢字漢字漢字漢字漢字漢字漢字"), Thing(2, "plain")])
@@ -459,7 +459,7 @@ async def drag(pilot: Pilot[None], widget: Widget, start: tuple[int, int], end: 
     await pilot.pause()
 
 
-async def test_a_selection_shows_and_survives_new_data():
+async def test_selection_is_highlighted_and_survives_new_data():
     grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
     async with Alone(grid).run_test(size=(40, 6)) as pilot:
         grid.show(things(4))

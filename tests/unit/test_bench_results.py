@@ -12,7 +12,7 @@ from tests.bench.results_file import as_markdown, kept_of, read
 HERE = [("date", "2026-11-21 10:00 UTC"), ("cores", "2")]
 
 
-def test_one_bench_is_put_anew_and_the_others_stay():
+def test_updating_one_bench_result_keeps_the_others():
     met, missed = Row("wall", "1 s", "≤ 2 s", True), Row("memory", "9 MB", "≤ 8 MB", False, "peer 18 MB", 0.5)
     before = {"start_up": kept_of("start_up", Outcome([met], ["as people do"]), HERE),
               "query_cost": kept_of("query_cost", Outcome([met, missed], [], ["smaller buffers"]), HERE)}  # fmt: skip
@@ -29,7 +29,7 @@ def test_one_bench_is_put_anew_and_the_others_stay():
     assert "- missed: memory; tried:\n  - smaller buffers" in text
 
 
-def test_the_file_as_it_stands_is_such_a_file():
+def test_results_md_parses_and_renders_to_itself():
     text = RESULTS.read_text()
     assert as_markdown(read(text), BENCHES) == text
     assert set(read(text)) <= set(BENCHES)

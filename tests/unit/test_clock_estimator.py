@@ -8,7 +8,7 @@ from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import AgentCost
 
 
-async def test_of_what_nodes_say_nothing_is_kept_for_clocks_that_nobody_follows():
+async def test_clock_estimator_holds_records_only_while_it_is_running():
     hub, record = Hub(), AgentCost(node="node1", sample_interval_ms=1000)
     clockwork = ClockEstimator(hub, ClockConfig(), "pod")
     before = sys.getrefcount(record)

@@ -145,7 +145,7 @@ def enough(records: list[Record]) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_everything_an_agent_says_is_what_the_records_promise(version):
+async def test_every_agent_record_decodes_strictly_on_each_python_version(version):
     tap, records, pid = await listen(the_python(version))
 
     hello, *lines = tap.lines()

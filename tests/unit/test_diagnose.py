@@ -33,13 +33,13 @@ def stored(scene: Scene, **console) -> Store:
     return store
 
 
-def test_without_a_capture_nobody_is_judged():
+def test_no_verdict_without_a_capture():
     scene = a_hung_scene()
     scene.stacks = []
     assert verdicts(stored(scene)) == []
 
 
-def test_a_hang_is_a_finding_that_ends_with_one():
+def test_hang_makes_a_finding_and_exit_code_1():
     store = stored(a_hung_scene())
     store.apply(verdict_findings(store))
     report = make_report(store)
@@ -50,7 +50,7 @@ def test_a_hang_is_a_finding_that_ends_with_one():
     assert (exit_code(report), exit_code(report, ("rank_dead",))) == (1, 0)
 
 
-def test_a_hang_found_again_is_the_same_finding():
+def test_repeated_hang_finding_keeps_its_first_seen_time():
     store = stored(a_hung_scene())
     first = verdict_findings(store)
     store.apply(first)
@@ -58,13 +58,13 @@ def test_a_hang_found_again_is_the_same_finding():
     assert [finding.first_seen for finding in verdict_findings(store)] == [first[0].first_seen]
 
 
-def test_what_is_undecided_is_a_warning_named_after_its_state():
+def test_undecided_verdict_is_a_warning_finding_without_culprits():
     store = stored(a_hung_scene(), min_frozen_s=60.0)
     [finding] = verdict_findings(store)
     assert (finding.id, finding.severity, finding.culprits) == ("undecided", "warning", ())
 
 
-def test_how_long_a_hang_takes_is_what_the_recording_console_said():
+def test_verdict_uses_min_frozen_s_of_the_recording_console():
     assert [verdict.state for verdict in verdicts(stored(a_hung_scene(), min_frozen_s=2.0))] == ["hung"]
 
 
@@ -75,7 +75,7 @@ def test_a_job_that_moves_makes_no_finding():
     assert [verdict_finding(verdict) for verdict in verdicts(stored(scene))] == [None]
 
 
-def test_the_form_of_a_verdict_is_the_one_that_is_promised():
+def test_json_verdict_has_the_documented_fields():
     [verdict] = json.loads(to_json(make_report(stored(a_hung_scene()))))["verdicts"]
     assert list(verdict) == [
         "job", "state", "kind", "culprits", "victims", "confidence", "summary", "evidence", "next_step", "coverage",
@@ -87,7 +87,7 @@ def test_the_form_of_a_verdict_is_the_one_that_is_promised():
     assert verdict["coverage"] == {"ranks": 4, "captured": 4, "samples": 12}
 
 
-def test_people_read_who_where_the_proof_and_what_next():
+def test_verdict_text_has_culprit_site_evidence_and_next_step():
     [verdict] = verdicts(stored(a_hung_scene()))
     lines = verdict_text(verdict).splitlines()
     assert lines[0].startswith("✖ hung  rank_missing  llama") and lines[0].endswith("confidence: high")
@@ -96,7 +96,7 @@ def test_people_read_who_where_the_proof_and_what_next():
     assert lines[-1].startswith("  next      ")
 
 
-def test_variables_that_were_asked_for_are_in_the_report():
+def test_captured_locals_are_in_the_report():
     scene = Scene(1, 1, looks=2).rank(0, REDUCE, locals=(Local(1, "step", "18204"),))
     [capture] = make_report(stored(scene)).captures
     assert [(local.rank, local.function, local.name, local.value) for local in capture.locals] == [
@@ -141,7 +141,7 @@ def test_diagnosis_findings_views_and_report_share_one_evaluation_per_capture(ev
     assert len(evaluations) == captures == 1
 
 
-def test_an_exit_after_the_capture_is_evaluated_anew(evaluations):
+def test_rank_exit_after_the_capture_triggers_a_new_evaluation(evaluations):
     scene = a_hung_scene()
     store = stored(scene, min_frozen_s=2.0)
     assert [verdict.kind for verdict in verdicts(store)] == ["rank_missing"]

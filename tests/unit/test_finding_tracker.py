@@ -40,7 +40,7 @@ def hot(share=50, severity="warning", gpu="n1:gpu0"):
     return FindingDraft("gpu_throttle", severity, "certain", (gpu,), f"{gpu}: {share} %", ("gpu.temp_c 91",))
 
 
-def test_what_is_found_is_said_once_with_its_evidence():
+def test_unchanged_finding_is_reported_once_with_its_evidence():
     said = Said()
     (first,) = said.put(hot())
 
@@ -50,7 +50,7 @@ def test_what_is_found_is_said_once_with_its_evidence():
     assert said.put(hot()) == []
 
 
-def test_other_words_are_said_once_in_a_while_and_another_severity_at_once():
+def test_changed_text_is_reported_at_intervals_and_changed_severity_immediately():
     said = Said()
     (first,) = said.put(hot(50))
 
@@ -61,7 +61,7 @@ def test_other_words_are_said_once_in_a_while_and_another_severity_at_once():
     assert "60 %" in again.text
 
 
-def test_what_is_over_is_cleared_after_a_while_and_what_flickers_stays_one_finding():
+def test_finding_clears_after_clear_s_and_a_flickering_one_stays_open():
     said = Said(clear_s=10)
     (first,) = said.put(hot())
 
@@ -75,7 +75,7 @@ def test_what_is_over_is_cleared_after_a_while_and_what_flickers_stays_one_findi
     assert (anew.cleared_at, anew.first_seen >= cleared.cleared_at) == (None, True)
 
 
-async def test_what_a_source_took_back_is_cleared_although_the_source_says_nothing_more():
+async def test_withdrawn_finding_clears_after_clear_s_without_further_reports():
     said = Said(clear_s=10)
     said.put(hot(), source="verdict")
     assert said.put(source="verdict") == []
@@ -105,7 +105,7 @@ def test_cleared_findings_do_not_fill_the_memory():
     assert len(said.store.findings) == CLEARED_FINDINGS
 
 
-def test_beyond_the_most_that_are_kept_open_there_is_a_word(monkeypatch):
+def test_findings_over_the_open_limit_are_dropped_with_one_log_record(monkeypatch):
     monkeypatch.setattr(module, "MOST_OPEN", 3)
     said = Said()
     records = said.put(*(hot(gpu=f"n1:gpu{number}") for number in range(6)))
@@ -113,7 +113,7 @@ def test_beyond_the_most_that_are_kept_open_there_is_a_word(monkeypatch):
     assert [type(record) for record in records] == [Finding, Finding, Finding, Log]
 
 
-async def test_a_look_turns_records_into_findings_at_most_once_a_second():
+async def test_evaluation_turns_records_into_findings_at_most_once_a_second():
     said = Said()
     said.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
 
@@ -125,7 +125,7 @@ async def test_a_look_turns_records_into_findings_at_most_once_a_second():
     assert said.findings.is_due
 
 
-async def test_a_large_fleet_is_looked_at_in_a_thread_and_gives_the_same():
+async def test_evaluation_of_a_large_fleet_finds_every_gpu_error():
     said = Said()
     said.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1) for i in range(MANY)])
 
@@ -134,7 +134,7 @@ async def test_a_large_fleet_is_looked_at_in_a_thread_and_gives_the_same():
     assert len(said.store.findings) == MANY
 
 
-async def test_what_comes_all_at_once_is_folded_as_it_comes_and_gives_the_same():
+async def test_burst_of_records_keeps_the_pending_queue_bounded_and_loses_no_finding():
     said = Said()
     for i in range(3 * MOST_WAITING):
         said.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1)])
@@ -145,7 +145,7 @@ async def test_what_comes_all_at_once_is_folded_as_it_comes_and_gives_the_same()
     assert len(said.store.findings) == 3 * MOST_WAITING
 
 
-async def test_an_analysis_that_fails_is_told_once_and_stops_no_other(monkeypatch):
+async def test_failing_analysis_is_logged_once_and_the_others_still_run(monkeypatch):
     def broken(facts, limits):
         raise ZeroDivisionError("no such figure")
 
@@ -162,14 +162,14 @@ async def test_an_analysis_that_fails_is_told_once_and_stops_no_other(monkeypatc
 
 @pytest.mark.parametrize(("fail_on", "code"), [
     (("error",), 4), (("warning",), 4), (("gpu_throttle",), 4)])  # fmt: skip
-def test_findings_of_nodes_that_nobody_reached_do_not_hide_that(fail_on, code):
+def test_exit_code_is_4_when_no_node_was_reached_despite_findings(fail_on, code):
     said = Said()
     said.put(hot())
 
     assert exit_code(make_report(said.store), fail_on) == code
 
 
-def test_fail_on_takes_severities_and_ids_and_knows_what_is_neither():
+def test_fail_on_accepts_severities_and_ids_and_rejects_other_words():
     assert unknown_words(("error", "gpu_xid", "nvlink_down", "p2p_cycle")) == []
     assert unknown_words(("errors", "gpu_xyz")) == ["errors", "gpu_xyz"]
 
@@ -194,7 +194,7 @@ def test_the_summary_names_the_worst_and_counts_the_rest():
     assert len(lines) == MAX_FINDINGS + 2
 
 
-def test_a_finding_that_is_over_is_marked_as_such():
+def test_cleared_finding_is_marked_in_the_summary():
     said = Said(clear_s=0)
     said.put(hot())
     said.put()

@@ -4,7 +4,7 @@ from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess, Node, decode, encode
 
 
-def test_links_and_processes_are_current_facts_and_events_are_a_list():
+def test_store_keeps_current_gpu_links_and_processes_and_lists_gpu_events():
     store = Store()
     store.apply([
         GpuInfo(node="n", index=0, uuid="a", unsupported={"fan_pct": "Not Supported"}),
@@ -27,7 +27,7 @@ def test_a_process_that_has_left_a_gpu_is_no_longer_on_it():
     assert len(store.gpu_processes) == 0
 
 
-def test_a_new_agent_says_everything_anew():
+def test_new_agent_clears_the_gpu_state_of_its_node():
     def node(agent):
         return Node(node="n", agent=agent, hostname="h", boot_id="b", kernel="k", arch="x", python="3", uid=0, pid=1,
                     sample_interval_ms=1000)  # fmt: skip
@@ -40,7 +40,7 @@ def test_a_new_agent_says_everything_anew():
     assert (len(store.gpus), len(store.gpu_links), len(store.gpu_processes)) == (0, 0, 0)
 
 
-def test_every_gpu_record_survives_the_wire():
+def test_gpu_records_survive_encoding_and_decoding():
     for record in (
         GpuInfo(index=0, uuid="a", unsupported={"fan_pct": "Not Supported"}, mig_devices=("m",), lost="GPU is lost"),
         Gpu(index=0, uuid="a", grown={"pcie_replays": 2}, clocks_event_share_pct={"sw_power_cap": 12.5}),

@@ -38,7 +38,7 @@ class Watching:
 
 
 @pytest.mark.slow
-async def test_what_comes_while_clocks_are_measured_for_hours_does_not_pile_up():
+async def test_records_arriving_during_a_long_measurement_are_folded_and_released():
     watching = Watching()
     told, last = AgentCost(node="node1", sample_interval_ms=1000), AgentCost(node="node1", sample_interval_ms=1000)
     free = sys.getrefcount(told)
@@ -57,7 +57,7 @@ async def test_what_comes_while_clocks_are_measured_for_hours_does_not_pile_up()
     assert (held[0], held[-1]) == (free + 1, free), "it was folded, and is let go of while the work goes on"
 
 
-async def test_work_that_fails_fails_the_watch_and_one_that_is_cancelled_is_heard_out():
+async def test_failing_work_fails_the_watch_and_cancelled_work_finishes_its_cleanup():
     async def fails() -> None:
         raise RuntimeError("no clock")
 
@@ -82,7 +82,7 @@ async def test_work_that_fails_fails_the_watch_and_one_that_is_cancelled_is_hear
     assert let_go == [True]
 
 
-async def test_nodes_that_connect_again_do_not_prolong_the_watch_and_keep_their_failure():
+async def test_reconnecting_nodes_do_not_prolong_the_watch_and_keep_their_failure():
     """Attempts that fail by turns: at no instant are all nodes in the state `failed`."""
     watching = Watching()
     refused, silent = Failure("refused", "connection refused by node1"), Failure("timeout", "no response")
@@ -104,7 +104,7 @@ async def test_nodes_that_connect_again_do_not_prolong_the_watch_and_keep_their_
     assert states == {"node1": ("failed", refused), "node2": ("failed", silent)}
 
 
-def test_a_node_that_connected_has_no_failure_of_an_earlier_attempt():
+def test_successful_connection_clears_the_earlier_failure():
     watching = Watching()
     watching.hub.publish_own(NodeState(node="node1", state="failed", error=Failure("timeout", "no response")))
     watching.hub.publish_own(NodeState(node="node1", state="ok"))

@@ -19,5 +19,5 @@ def test_a_mutation_changes_text_that_occurs_once_and_names_tests_that_exist(mut
     assert all((ROOT / test.partition("::")[0]).exists() for test in mutation.tests)
 
 
-def test_names_are_unique_and_there_are_at_least_forty() -> None:
+def test_mutation_names_are_unique_and_at_least_forty() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 40

@@ -27,7 +27,7 @@ def gpu(number):
     return Gpu(node="n1", index=number, uuid=str(number))
 
 
-def test_only_what_was_asked_for_comes_and_in_order(pipe):
+def test_stream_writes_only_the_selected_kinds_in_order(pipe):
     stream = SampleStream(["gpu", "nic"], pipe[1])
     stream([gpu(0), Host(node="n1"), GpuInfo(index=0, uuid="u"), Nic(device="eth0", port=0)])
     stream([Log(source="agent", text="x"), gpu(1), RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle")])
@@ -38,7 +38,7 @@ def test_only_what_was_asked_for_comes_and_in_order(pipe):
     assert [(line["kind"], line.get("index")) for line in lines] == [("gpu", 0), ("nic", None), ("gpu", 1)]
 
 
-def test_a_reader_that_leaves_closes_the_stream_and_is_no_failure(pipe):
+def test_closed_pipe_closes_the_stream_without_a_failure(pipe):
     stream = SampleStream(["gpu"], pipe[1])
     os.close(pipe[0])
     stream([gpu(0)])
@@ -48,7 +48,7 @@ def test_a_reader_that_leaves_closes_the_stream_and_is_no_failure(pipe):
     stream([gpu(1)])
 
 
-def test_a_place_that_cannot_be_written_is_a_failure_with_its_reason():
+def test_unwritable_output_is_a_failure_with_its_errno():
     stream = SampleStream(["gpu"], os.open("/dev/full", os.O_WRONLY))
     stream([gpu(0)])
     stream.close()
@@ -58,7 +58,7 @@ def test_a_place_that_cannot_be_written_is_a_failure_with_its_reason():
     assert stream.failure.errno == errno.ENOSPC
 
 
-def test_a_reader_that_is_too_slow_costs_counted_samples_and_no_memory(pipe, monkeypatch):
+def test_slow_reader_causes_counted_drops_and_bounded_memory(pipe, monkeypatch):
     monkeypatch.setattr(ndjson, "MAX_BUFFERED_BYTES", 50_000)
     monkeypatch.setattr(ndjson, "LAST_S", 0.05)
     stream = SampleStream(["gpu"], pipe[1])
@@ -71,7 +71,7 @@ def test_a_reader_that_is_too_slow_costs_counted_samples_and_no_memory(pipe, mon
     os.close(pipe[0])
 
 
-def test_a_replay_waits_for_its_reader_and_drops_nothing(pipe, monkeypatch):
+def test_patient_stream_waits_for_a_slow_reader_and_drops_nothing(pipe, monkeypatch):
     monkeypatch.setattr(ndjson, "MAX_BUFFERED_BYTES", 10_000)
     read = bytearray()
 

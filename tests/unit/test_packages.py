@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_an_installation_has_every_package_that_the_sources_have():
+def test_pyproject_lists_every_source_package():
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     sources = {
         ".".join((name, *init.parent.relative_to(ROOT / folder).parts))

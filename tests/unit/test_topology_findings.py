@@ -57,7 +57,7 @@ def fleet(monkeypatch):
     return Fleet()
 
 
-async def test_a_difference_that_lasts_is_a_finding_and_goes_when_it_is_over(fleet):
+async def test_lasting_difference_opens_a_finding_that_clears_when_it_ends(fleet):
     fleet.tell(*ALIKE)
     fleet.tell("node9", down=["mlx5_1"])
 
@@ -68,7 +68,7 @@ async def test_a_difference_that_lasts_is_a_finding_and_goes_when_it_is_over(fle
     assert await fleet.look(after=1.0) == []
 
 
-async def test_what_a_node_says_bit_by_bit_is_no_difference(fleet):
+async def test_short_lived_difference_is_not_reported(fleet):
     fleet.tell(*ALIKE)
     fleet.tell("node9", down=["mlx5_0", "mlx5_1"])
     await fleet.look()
@@ -77,7 +77,7 @@ async def test_what_a_node_says_bit_by_bit_is_no_difference(fleet):
     assert await fleet.look(after=LASTS_S) == []
 
 
-async def test_nothing_is_compared_while_most_nodes_are_on_their_way_unless_they_take_too_long(fleet):
+async def test_comparison_waits_for_connecting_nodes_up_to_settle_s(fleet):
     fleet.tell("node1")
     fleet.tell("node9", down=["mlx5_1"])
     fleet.hub.publish_own(NodeState(node="node2", state="connecting"))
@@ -88,14 +88,14 @@ async def test_nothing_is_compared_while_most_nodes_are_on_their_way_unless_they
     assert len(await fleet.look(after=LASTS_S)) == 1
 
 
-async def test_at_the_end_everything_is_told_at_once(fleet):
+async def test_final_evaluation_reports_differences_immediately(fleet):
     fleet.tell(*ALIKE, "node6", "node7", state="connecting")
     fleet.tell("node9", down=["mlx5_1"])
 
     assert await fleet.look(at_last=True) == [TEXT]
 
 
-async def test_what_the_health_analysis_tells_meanwhile_is_left_to_it(fleet):
+async def test_difference_that_health_already_reports_is_not_reported_again(fleet):
     fleet.tell(*ALIKE)
     fleet.tell("node9", down=["mlx5_1"])
     await fleet.look()
@@ -108,7 +108,7 @@ async def test_what_the_health_analysis_tells_meanwhile_is_left_to_it(fleet):
     assert await fleet.look(after=LASTS_S) == [TEXT]
 
 
-async def test_many_nodes_are_folded_in_a_thread_and_give_the_same(fleet):
+async def test_difference_is_found_among_many_nodes_folded_in_a_thread(fleet):
     fleet.tell(*(f"node{number}" for number in range(100, 140)))
     fleet.tell("node9", down=["mlx5_1"])
     await fleet.look()
@@ -116,7 +116,7 @@ async def test_many_nodes_are_folded_in_a_thread_and_give_the_same(fleet):
     assert await fleet.look(after=LASTS_S) == [TEXT]
 
 
-async def test_nothing_is_compared_anew_where_no_node_said_anything_else(fleet, monkeypatch):
+async def test_unchanged_topology_is_not_compared_again(fleet, monkeypatch):
     fleet.tell(*ALIKE, "node9")
     await fleet.look()
     monkeypatch.setattr(module, "difference_findings", None)  # calling it would fail, and be told
@@ -126,7 +126,7 @@ async def test_nothing_is_compared_anew_where_no_node_said_anything_else(fleet, 
     assert not any(isinstance(record, Log) for record in fleet.said)
 
 
-async def test_a_comparison_that_fails_is_told_once_and_ends_nothing(fleet, monkeypatch):
+async def test_failing_comparison_is_logged_once(fleet, monkeypatch):
     monkeypatch.setattr(module, "difference_findings", None)
     fleet.tell(*ALIKE)
     for _ in range(3):

@@ -70,7 +70,7 @@ def kept(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("encoding", ["zlib", "xz"])
-def test_a_binary_that_arrives_whole_is_there(tmp_path, encoding):
+def test_complete_binary_is_stored(tmp_path, encoding):
     held = blobs(tmp_path, py_spy=DIGEST)
     assert held.wanted() == [PY_SPY]
 
@@ -80,7 +80,7 @@ def test_a_binary_that_arrives_whole_is_there(tmp_path, encoding):
     assert held.wanted() == [] and agent.missing == []
 
 
-def test_a_binary_of_an_earlier_run_is_not_wanted_again(tmp_path):
+def test_binary_cached_by_an_earlier_run_is_not_requested_again(tmp_path):
     send(blobs(tmp_path, py_spy=DIGEST), frames())
 
     assert blobs(tmp_path, py_spy=DIGEST).wanted() == []
@@ -94,7 +94,7 @@ def damage(pieces: list[dict], at: int) -> list[dict]:
 
 @pytest.mark.parametrize("encoding", ["zlib", "xz"])
 @pytest.mark.parametrize("at", [0, 1, -1], ids=["in the first piece", "in the second", "in the last"])
-def test_a_binary_damaged_on_the_way_is_told_once_and_leaves_nothing(tmp_path, encoding, at):
+def test_corrupted_binary_is_reported_once_and_leaves_no_file(tmp_path, encoding, at):
     held = blobs(tmp_path, py_spy=DIGEST)
     pieces = frames(encoding=encoding)
 
@@ -110,7 +110,7 @@ def test_a_binary_damaged_on_the_way_is_told_once_and_leaves_nothing(tmp_path, e
     [{"data": "%%%"}, {"data": 5}, {"encoding": "brotli", "data": "AAAA"}, {"data": None}, {"at": None}],
     ids=lambda broken: str(broken),
 )
-def test_a_piece_that_makes_no_sense_is_told(tmp_path, broken):
+def test_malformed_piece_is_reported(tmp_path, broken):
     held = blobs(tmp_path, py_spy=DIGEST)
 
     agent = send(held, [{**frames()[0], **broken}, {"blob": PY_SPY}])
@@ -118,7 +118,7 @@ def test_a_piece_that_makes_no_sense_is_told(tmp_path, broken):
     assert agent.missing and held.path(PY_SPY) is None
 
 
-def test_pieces_behind_the_end_are_nobodys(tmp_path):
+def test_pieces_after_the_last_one_are_ignored(tmp_path):
     held = blobs(tmp_path, py_spy=DIGEST)
 
     agent = send(held, [*frames(encoding="xz"), *frames(encoding="xz")[-1:]])
@@ -126,7 +126,7 @@ def test_pieces_behind_the_end_are_nobodys(tmp_path):
     assert held.path(PY_SPY) and agent.missing == []
 
 
-def test_a_binary_cut_off_by_a_lost_connection_begins_anew_on_the_next(tmp_path):
+def test_interrupted_transfer_restarts_on_the_next_connection(tmp_path):
     held = blobs(tmp_path, py_spy=DIGEST)
     pieces = frames()
     send(held, pieces[:2])
@@ -137,7 +137,7 @@ def test_a_binary_cut_off_by_a_lost_connection_begins_anew_on_the_next(tmp_path)
     assert agent.missing == [] and kept(tmp_path) == [DIGEST]
 
 
-def test_the_rest_of_a_binary_whose_beginning_never_came_is_passed_over(tmp_path):
+def test_pieces_without_the_first_one_are_ignored(tmp_path):
     held = blobs(tmp_path, py_spy=DIGEST)
 
     agent = send(held, frames()[1:])
@@ -145,7 +145,7 @@ def test_the_rest_of_a_binary_whose_beginning_never_came_is_passed_over(tmp_path
     assert held.wanted() == [PY_SPY] and agent.missing == []
 
 
-def test_what_failed_may_be_offered_and_sent_again(tmp_path):
+def test_failed_binary_can_be_offered_and_sent_again(tmp_path):
     held = blobs(tmp_path, py_spy=DIGEST)
     send(held, damage(frames(), 0))
     assert held.wanted() == []
@@ -156,7 +156,7 @@ def test_what_failed_may_be_offered_and_sent_again(tmp_path):
     assert held.path(PY_SPY) and held.problem(PY_SPY) is None
 
 
-def test_another_binary_under_a_good_name_is_refused(tmp_path):
+def test_binary_with_the_wrong_digest_is_rejected(tmp_path):
     held = blobs(tmp_path, py_spy=DIGEST)
 
     agent = send(held, frames(content=b"evil" * 1000))
@@ -164,7 +164,7 @@ def test_another_binary_under_a_good_name_is_refused(tmp_path):
     assert "damaged" in agent.missing[0][1]
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+def test_full_disk_is_reported_once_and_leaves_no_file(tmp_path, monkeypatch):
     held = blobs(tmp_path, py_spy=DIGEST)
 
     def full(self, data):
@@ -177,7 +177,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):
     assert kept(tmp_path) == []
 
 
-def test_a_binary_nobody_offered_is_not_taken(tmp_path):
+def test_binary_that_was_not_offered_is_ignored(tmp_path):
     held = blobs(tmp_path)
 
     agent = send(held, frames())
@@ -185,14 +185,14 @@ def test_a_binary_nobody_offered_is_not_taken(tmp_path):
     assert agent.missing == [] and kept(tmp_path) == []
 
 
-def test_a_console_without_a_binary_for_this_machine_says_how_to_get_it(tmp_path):
+def test_missing_binary_for_this_architecture_is_reported_with_a_remedy(tmp_path):
     held = BinaryStore(Cache(str(tmp_path / "cache")), Importer(), {PY_SPY: {"riscv64": DIGEST}})
 
     assert held.wanted() == []
     assert f"no py-spy for {ARCH}" in held.problem(PY_SPY) and "gconsole bundle" in held.problem(PY_SPY)
 
 
-def test_the_console_may_say_that_a_binary_will_not_come(tmp_path):
+def test_problem_sent_instead_of_a_binary_makes_psutil_unavailable(tmp_path):
     held = blobs(tmp_path, psutil=DIGEST)
 
     send(held, [{"blob": PSUTIL, "problem": "its wheel is broken"}])
@@ -208,7 +208,7 @@ def test_psutil_that_does_not_come_in_time_is_unavailable(tmp_path):
         held.import_psutil(0.01)
 
 
-def test_who_waits_wakes_when_the_binary_is_there(tmp_path):
+def test_waiting_thread_wakes_when_the_binary_arrives(tmp_path):
     held = blobs(tmp_path, py_spy=DIGEST)
     waiting = threading.Thread(target=held.wait, args=(PY_SPY, 30.0), daemon=True)
     waiting.start()
@@ -220,7 +220,7 @@ def test_who_waits_wakes_when_the_binary_is_there(tmp_path):
     assert not waiting.is_alive() and time.monotonic() - began < 10
 
 
-def test_an_agent_that_ends_leaves_no_half_binary(tmp_path):
+def test_close_removes_a_partial_binary(tmp_path):
     held = blobs(tmp_path, py_spy=DIGEST)
     send(held, frames()[:1])
     assert kept(tmp_path) != []

@@ -65,12 +65,12 @@ def test_modules_and_packages_are_imported_from_memory():
     assert module.__spec__.origin == "gconsole bundle"
 
 
-def test_a_module_the_bundle_has_not_is_left_to_python():
+def test_module_missing_from_the_bundle_raises_module_not_found():
     with importing(ONE), pytest.raises(ModuleNotFoundError):
         importlib.import_module("uh_absent")
 
 
-def test_compiled_code_is_kept_for_the_next_start_and_nobody_else_may_read_it(tmp_path):
+def test_compiled_code_is_cached_in_a_file_private_to_the_user(tmp_path):
     imported(ONE, tmp_path)
 
     [file] = tmp_path.iterdir()
@@ -78,7 +78,7 @@ def test_compiled_code_is_kept_for_the_next_start_and_nobody_else_may_read_it(tm
     assert sys.implementation.cache_tag in file.name
 
 
-def test_kept_code_is_what_runs(tmp_path):
+def test_cached_code_runs_instead_of_the_bundled_source(tmp_path):
     imported(ONE, tmp_path)
     unreadable = {"uh_one": [ONE["uh_one"][0], "not even base64", False]}
 
@@ -86,7 +86,7 @@ def test_kept_code_is_what_runs(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [0, 3, 4, 20, -1])
-def test_kept_code_that_was_torn_is_compiled_again(tmp_path, keep):
+def test_truncated_cached_code_is_recompiled(tmp_path, keep):
     imported(ONE, tmp_path)
     [file] = tmp_path.iterdir()
     whole = file.read_bytes()
@@ -97,7 +97,7 @@ def test_kept_code_that_was_torn_is_compiled_again(tmp_path, keep):
 
 
 @pytest.mark.parametrize("garbage", ["00", "4e", "e3", "ff"])
-def test_kept_code_that_is_garbage_is_compiled_again(tmp_path, garbage):
+def test_corrupt_cached_code_is_recompiled(tmp_path, garbage):
     imported(ONE, tmp_path)
     [file] = tmp_path.iterdir()
     file.write_bytes(bytes.fromhex(garbage) * 100)
@@ -105,13 +105,13 @@ def test_kept_code_that_is_garbage_is_compiled_again(tmp_path, garbage):
     assert imported(ONE, tmp_path).answer == 42
 
 
-def test_a_folder_that_cannot_be_written_costs_compile_time_only(tmp_path):
+def test_import_works_without_a_writable_code_folder(tmp_path):
     with importing(ONE, tmp_path / "absent") as importer:
         assert importlib.import_module("uh_one").answer == 42
         assert importer.code_dir is None
 
 
-def test_a_disk_that_is_full_leaves_no_draft(tmp_path, monkeypatch):
+def test_full_disk_leaves_no_temporary_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -121,7 +121,7 @@ def test_a_disk_that_is_full_leaves_no_draft(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_everything_is_compiled_ahead_in_a_child_that_leaves_its_memory_there(tmp_path):
+def test_all_modules_are_precompiled_in_a_child_process(tmp_path):
     with importing(packed(uh_one="a = 1\n", uh_two="b = 2\n")) as importer:
         importer.use_code_dir(str(tmp_path))
 
@@ -129,7 +129,7 @@ def test_everything_is_compiled_ahead_in_a_child_that_leaves_its_memory_there(tm
         assert "uh_two" not in sys.modules
 
 
-def test_where_no_process_may_be_started_modules_are_compiled_one_by_one(tmp_path, monkeypatch):
+def test_modules_are_compiled_on_import_when_fork_fails(tmp_path, monkeypatch):
     def refuse():
         raise OSError(11, "Resource temporarily unavailable")
 
@@ -152,14 +152,14 @@ def a_start(**config: object) -> bytes:
     return json.dumps({"start": start}).encode() + b"\n"
 
 
-def test_the_bundle_runs_and_says_hello():
+def test_bundle_runs_and_sends_hello():
     done = run(bundle.build().preamble + a_start())
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[0])["gconsole"]["protocol"] == [1, 1]
 
 
-def test_a_bundle_that_is_not_what_its_header_says_does_not_run():
+def test_bundle_that_does_not_match_its_header_is_rejected():
     preamble = bytearray(bundle.build().preamble)
     preamble[-1] ^= 1
 
@@ -169,13 +169,13 @@ def test_a_bundle_that_is_not_what_its_header_says_does_not_run():
     assert done.stderr.strip() == b"gconsole: bundle_rejected"
 
 
-def test_a_bundle_cut_short_does_not_run():
+def test_truncated_bundle_is_rejected():
     done = run(bundle.build().preamble[:-1])
 
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, b"", b"gconsole: bundle_rejected")
 
 
-def test_a_wrong_hash_in_the_header_does_not_run():
+def test_wrong_hash_in_the_header_is_rejected():
     _, digest, rest = bundle.build().preamble.split(b" ", 2)
 
     done = run(b" ".join([b"gconsole", digest[::-1], rest]) + a_start())
@@ -183,24 +183,24 @@ def test_a_wrong_hash_in_the_header_does_not_run():
     assert done.stderr.strip() == b"gconsole: bundle_rejected"
 
 
-def test_something_that_writes_into_the_channel_first_is_noticed():
+def test_text_before_the_bundle_makes_the_command_fail():
     done = run(b"Welcome to node17!\n" + bundle.build().preamble)
 
     assert done.returncode != 0 and done.stdout == b""
 
 
-def test_a_channel_that_ends_at_once_ends_the_command():
+def test_empty_input_makes_the_command_fail():
     assert run(b"").returncode != 0
 
 
-def test_a_connection_that_ends_before_the_start_frame_ends_the_command():
+def test_input_without_a_start_frame_makes_the_command_fail():
     done = run(bundle.build().preamble)
 
     assert done.returncode != 0 and done.stdout == b""
 
 
 @pytest.mark.skipif(PYTHON_2 is None, reason="no Python 2.7 here")
-def test_python_2_gets_as_far_as_saying_that_it_is_too_old():
+def test_python_2_is_rejected_as_too_old():
     code = shlex.split(bundle.command())[-2]
     done = subprocess.run([str(PYTHON_2), "-c", code], input=b"", capture_output=True, timeout=90, check=False)
 
@@ -208,7 +208,7 @@ def test_python_2_gets_as_far_as_saying_that_it_is_too_old():
     assert done.stderr.strip() == b"gconsole: python_too_old 2.7"
 
 
-def test_the_same_sources_make_the_same_bundle_and_the_header_describes_it():
+def test_bundle_build_is_deterministic_and_matches_its_header():
     first = bundle.build()
     bundle.build.cache_clear()
     again = bundle.build()
@@ -219,7 +219,7 @@ def test_the_same_sources_make_the_same_bundle_and_the_header_describes_it():
     assert int(header.split()[2]) == len(payload)
 
 
-def test_every_module_of_the_agent_travels():
+def test_bundle_contains_every_agent_module():
     header, _, payload = bundle.build().preamble.partition(b"\n")
     modules = json.loads(zlib.decompress(payload[int(header.split()[3]) :]))
     root = Path(__file__).parents[3] / "remote"
@@ -231,12 +231,12 @@ def test_every_module_of_the_agent_travels():
 
 
 @pytest.mark.parametrize("python", ["python3", "/opt/my py/bin/python3", "/opt/it's/python3", "$(reboot)"])
-def test_the_name_of_a_python_is_one_word_whatever_is_in_it(python):
+def test_python_path_is_quoted_as_one_shell_word(python):
     words = shlex.split(bundle.command(python))
 
     assert words[:6] == ["exec", python, "-I", "-S", "-B", "-c"]
     assert words[-1] == "gconsole-agent"
 
 
-def test_sudo_never_asks():
+def test_sudo_is_run_non_interactively():
     assert bundle.command(run_as="sudo").startswith("exec sudo -n -- python3 ")

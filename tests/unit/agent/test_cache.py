@@ -39,31 +39,31 @@ def mounted(monkeypatch, *noexec: Path) -> None:
     )
 
 
-def test_a_folder_of_ours_that_nobody_else_may_enter_is_good(tmp_path):
+def test_private_folder_of_the_user_is_accepted(tmp_path):
     cache.check(str(a_folder(tmp_path / "mine")), UID)
 
 
-def test_a_link_is_refused_even_to_a_good_folder(tmp_path):
+def test_symlink_to_a_valid_folder_is_rejected(tmp_path):
     (tmp_path / "link").symlink_to(a_folder(tmp_path / "mine"))
 
     with pytest.raises(UnusableCache, match="is a link"):
         cache.check(str(tmp_path / "link"), UID)
 
 
-def test_a_file_is_refused(tmp_path):
+def test_regular_file_is_rejected_as_cache_folder(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(UnusableCache, match="not a folder"):
         cache.check(str(tmp_path / "file"), UID)
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path):
+def test_folder_of_another_user_is_rejected(tmp_path):
     with pytest.raises(UnusableCache, match=f"belongs to uid {UID}"):
         cache.check(str(a_folder(tmp_path / "theirs")), UID + 1)
 
 
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o720, 0o704, 0o777, 0o1777])
-def test_a_folder_that_others_may_enter_is_refused(tmp_path, mode):
+def test_folder_accessible_to_others_is_rejected(tmp_path, mode):
     with pytest.raises(UnusableCache, match="may be entered by others"):
         cache.check(str(a_folder(tmp_path / "open", mode)), UID)
 
@@ -76,7 +76,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o2777])
-def test_a_place_that_others_may_give_to_another_folder_is_not_used(tmp_path, mode):
+def test_cache_below_a_folder_writable_by_others_is_rejected(tmp_path, mode):
     a_folder(tmp_path / "scratch", mode)
     (tmp_path / "way").symlink_to(tmp_path / "scratch")
 
@@ -87,13 +87,13 @@ def test_a_place_that_others_may_give_to_another_folder_is_not_used(tmp_path, mo
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o755])
-def test_a_place_in_a_sticky_folder_or_one_of_our_own_group_is_used(tmp_path, mode):
+def test_cache_in_a_sticky_or_own_group_writable_folder_is_accepted(tmp_path, mode):
     a_folder(tmp_path / "scratch", mode)
 
     assert Cache(str(tmp_path / "scratch" / "cache")).root == str(tmp_path / "scratch" / "cache")
 
 
-def test_the_cache_makes_its_folders_and_nobody_else_may_enter_them(tmp_path):
+def test_cache_creates_its_folders_private_to_the_user(tmp_path):
     place = Cache(str(tmp_path / "deep" / "cache"))
 
     assert place.root == str(tmp_path / "deep" / "cache") and place.refused == []
@@ -101,7 +101,7 @@ def test_the_cache_makes_its_folders_and_nobody_else_may_enter_them(tmp_path):
         assert Path(folder).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_subfolder_that_somebody_planted_spoils_the_place(tmp_path):
+def test_symlinked_subfolder_makes_the_cache_folder_unusable(tmp_path):
     a_folder(tmp_path / "cache")
     (tmp_path / "cache" / "blob").symlink_to(tmp_path)
 
@@ -111,7 +111,7 @@ def test_a_subfolder_that_somebody_planted_spoils_the_place(tmp_path):
     assert "is a link" in place.refused[0]
 
 
-def test_the_next_place_is_taken_where_the_first_will_not_do(tmp_path, monkeypatch):
+def test_next_location_is_used_when_the_first_is_unusable(tmp_path, monkeypatch):
     bad, good = a_folder(tmp_path / "bad", 0o755), tmp_path / "good"
     monkeypatch.setattr(cache, "places", lambda configured, uid: [str(bad), str(good)])
 
@@ -121,7 +121,7 @@ def test_the_next_place_is_taken_where_the_first_will_not_do(tmp_path, monkeypat
     assert len(place.refused) == 1
 
 
-def test_an_executable_place_is_better_than_an_earlier_one_that_is_noexec(tmp_path, monkeypatch):
+def test_executable_location_is_preferred_to_an_earlier_noexec_one(tmp_path, monkeypatch):
     first, second = tmp_path / "first", tmp_path / "second"
     monkeypatch.setattr(cache, "places", lambda configured, uid: [str(first), str(second)])
     mounted(monkeypatch, first)
@@ -132,7 +132,7 @@ def test_an_executable_place_is_better_than_an_earlier_one_that_is_noexec(tmp_pa
     assert "noexec" in place.refused[0]
 
 
-def test_where_every_place_is_noexec_the_first_keeps_code_and_binaries_live_in_memory(tmp_path, monkeypatch):
+def test_binaries_are_kept_in_memory_when_every_location_is_noexec(tmp_path, monkeypatch):
     first, second = tmp_path / "first", tmp_path / "second"
     monkeypatch.setattr(cache, "places", lambda configured, uid: [str(first), str(second)])
     mounted(monkeypatch, first, second)
@@ -144,7 +144,7 @@ def test_where_every_place_is_noexec_the_first_keeps_code_and_binaries_live_in_m
     assert path.startswith("/proc/") and list((first / "blob").iterdir()) == []
 
 
-def test_a_place_whose_file_system_has_gone_stale_is_passed_over(tmp_path, monkeypatch):
+def test_location_on_a_stale_file_system_is_skipped(tmp_path, monkeypatch):
     def stale(path):
         raise OSError(errno.ESTALE, "Stale file handle")
 
@@ -155,14 +155,14 @@ def test_a_place_whose_file_system_has_gone_stale_is_passed_over(tmp_path, monke
     assert place.root is None and "Stale" in place.refused[0]
 
 
-def test_an_ephemeral_agent_has_no_folder(tmp_path):
+def test_ephemeral_cache_creates_no_folder(tmp_path):
     place = Cache(str(tmp_path / "cache"), ephemeral=True)
 
     assert place.root is None and place.folder("run") is None
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_home_comes_last_because_a_shared_home_may_be_what_hangs():
+def test_home_folder_is_the_last_default_cache_location():
     home = str(Path("~/.cache/gconsole-agent").expanduser())
     assert cache.places("", 7) == ["/var/tmp/gconsole-7", "/tmp/gconsole-7", home]
     assert cache.places("/scratch/x", 7) == ["/scratch/x"]
@@ -191,7 +191,7 @@ def test_a_binary_in_memory_runs_and_leaves_no_file(tmp_path, monkeypatch, has_c
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_binary_whose_content_changed_is_not_found_and_can_be_replaced(tmp_path):
+def test_modified_binary_is_not_found_and_can_be_replaced(tmp_path):
     place = Cache(str(tmp_path / "cache"))
     path = keep(place)
     Path(path).write_bytes(b"something else")
@@ -201,7 +201,7 @@ def test_a_binary_whose_content_changed_is_not_found_and_can_be_replaced(tmp_pat
 
 
 @pytest.mark.parametrize("plant", ["link", "folder", "nothing"])
-def test_what_is_no_file_of_ours_is_not_found(tmp_path, plant):
+def test_symlink_or_folder_in_place_of_a_binary_is_not_found(tmp_path, plant):
     place = Cache(str(tmp_path / "cache"))
     target = Path(place.folder("blob")) / DIGEST
     if plant == "link":
@@ -225,7 +225,7 @@ def test_a_binary_that_cannot_be_read_is_not_found(tmp_path, monkeypatch):
     assert place.find(DIGEST) is None
 
 
-def test_a_damaged_binary_is_refused_and_nothing_of_it_stays(tmp_path):
+def test_damaged_binary_is_rejected_and_removed(tmp_path):
     place = Cache(str(tmp_path / "cache"))
     writer = place.writer(DIGEST)
     writer.write(CONTENT[:-1])
@@ -237,7 +237,7 @@ def test_a_damaged_binary_is_refused_and_nothing_of_it_stays(tmp_path):
     assert list(Path(place.folder("blob")).iterdir()) == []
 
 
-def test_abandoning_twice_or_after_the_end_takes_nothing_away(tmp_path):
+def test_abandoning_a_finished_write_keeps_the_binary(tmp_path):
     place = Cache(str(tmp_path / "cache"))
     writer = place.writer(DIGEST)
     writer.write(CONTENT)

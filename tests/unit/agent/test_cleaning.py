@@ -51,7 +51,7 @@ def move(there: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["", "/"])
-def test_what_an_agent_left_is_removed_and_links_in_it_lead_nowhere(tmp_path: Path, ending: str) -> None:
+def test_clean_removes_the_cache_without_following_symlinks(tmp_path: Path, ending: str) -> None:
     there = a_cache(tmp_path / "cache")
     beside = precious(tmp_path / "precious")
     assert clean(f"{there}{ending}")["removed"] == [f"{there}{ending}"]
@@ -59,7 +59,7 @@ def test_what_an_agent_left_is_removed_and_links_in_it_lead_nowhere(tmp_path: Pa
 
 
 @pytest.mark.parametrize("swap", [link, move])
-def test_what_takes_the_place_of_the_cache_while_it_is_cleaned_stays_whole(
+def test_folder_swapped_in_during_clean_is_left_untouched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: Callable[[Path, Path], None]
 ) -> None:
     there, other = a_cache(tmp_path / "cache"), precious(tmp_path / "precious")
@@ -78,7 +78,7 @@ def test_what_takes_the_place_of_the_cache_while_it_is_cleaned_stays_whole(
     assert kept["path"] == str(there) and "removal incomplete" in kept["why"]
 
 
-def test_a_folder_that_holds_what_no_agent_puts_there_is_no_cache_and_stays_whole(tmp_path: Path) -> None:
+def test_folder_with_foreign_files_is_not_cleaned(tmp_path: Path) -> None:
     there = a_cache(tmp_path / "cache")
     (there / "thesis").write_text("three years")
     answer = clean(there)
@@ -86,7 +86,7 @@ def test_a_folder_that_holds_what_no_agent_puts_there_is_no_cache_and_stays_whol
     assert sorted(path.name for path in there.iterdir()) == ["blob", "code", "run", "thesis"]
 
 
-def test_a_folder_on_the_way_that_became_a_link_leads_to_nothing_that_is_removed(tmp_path: Path) -> None:
+def test_folder_with_foreign_files_behind_a_symlinked_parent_is_not_cleaned(tmp_path: Path) -> None:
     """Whoever may write to the folder above made a link of it, which leads to where a folder has the cache's name."""
     precious(tmp_path / "cache")
     (tmp_path / "cache" / "letters").write_text("x")
@@ -96,7 +96,7 @@ def test_a_folder_on_the_way_that_became_a_link_leads_to_nothing_that_is_removed
     assert (tmp_path / "cache" / "blob" / "thesis").exists()
 
 
-def test_a_removal_that_was_interrupted_is_finished_by_the_next(tmp_path: Path) -> None:
+def test_interrupted_clean_is_completed_by_the_next_one(tmp_path: Path) -> None:
     there = a_cache(tmp_path / "cache")
     (there / "run").rmdir()
     assert clean(there)["removed"] == [str(there)]

@@ -19,7 +19,7 @@ def the_clock(monkeypatch, old: bool):
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["3.7 and newer", "3.6"])
-def test_both_clocks_are_integers_that_agree_with_the_systems_own(monkeypatch, old):
+def test_both_clocks_return_integers_that_match_the_system_clocks(monkeypatch, old):
     clock = the_clock(monkeypatch, old)
 
     before = time.time_ns()
@@ -31,7 +31,7 @@ def test_both_clocks_are_integers_that_agree_with_the_systems_own(monkeypatch, o
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["3.7 and newer", "3.6"])
-def test_the_monotonic_clock_never_goes_back(monkeypatch, old):
+def test_monotonic_clock_never_decreases(monkeypatch, old):
     clock = the_clock(monkeypatch, old)
 
     stamps = [clock.mono_ns() for _ in range(1000)]
@@ -39,7 +39,7 @@ def test_the_monotonic_clock_never_goes_back(monkeypatch, old):
     assert stamps == sorted(stamps)
 
 
-def test_a_kernel_stamp_is_converted_by_the_tightest_of_interrupted_reads(monkeypatch):
+def test_kernel_timestamp_is_converted_with_the_tightest_bracketed_read(monkeypatch):
     """An interruption within a read must not make an arrival seem earlier than its departure."""
     clock = the_clock(monkeypatch, False)
     # three reads of (raw, realtime, raw): all were interrupted, the second one the shortest

@@ -17,7 +17,7 @@ def a_listener(path: Path) -> socket.socket:
     return listener
 
 
-def test_an_agent_that_is_stopped_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
+def test_unresponsive_agent_is_distinguished_from_an_absent_one(tmp_path: Path) -> None:
     path = tmp_path / "agent.sock"
     with a_listener(path), pytest.raises(linger.AgentNotResponding):
         linger.describe(str(path), timeout_s=0.05)
@@ -25,7 +25,7 @@ def test_an_agent_that_is_stopped_is_told_from_one_that_is_gone(tmp_path: Path) 
     assert linger.describe(str(tmp_path / "never"), timeout_s=0.05) is None
 
 
-def test_an_agent_whose_place_was_taken_leaves_the_socket_to_its_successor(tmp_path: Path) -> None:
+def test_replaced_agent_does_not_remove_the_socket_of_its_successor(tmp_path: Path) -> None:
     path = tmp_path / "agent.sock"
     with a_listener(path):
         own = linger.OwnedSocket(str(path))

@@ -117,7 +117,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="what a process takes is read from /proc")
-def test_two_hundred_connections_leave_nothing_in_an_agent_that_lingers(agent: Agent) -> None:
+def test_lingering_agent_leaks_nothing_over_two_hundred_connections(agent: Agent) -> None:
     agent.meet(until_seq=60)  # every sampler has started, and has told of itself
     for _ in range(20):
         agent.meet()

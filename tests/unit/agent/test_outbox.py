@@ -103,7 +103,7 @@ def live_through(day: list, console: Console) -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(DAYS)
-def test_within_the_limit_nothing_is_lost_or_doubled_whatever_happens(day):
+def test_records_within_the_limit_are_delivered_exactly_once(day):
     console = Console(Outbox(ROOMY, keep=True))
 
     live_through(day, console)
@@ -115,7 +115,7 @@ def test_within_the_limit_nothing_is_lost_or_doubled_whatever_happens(day):
 @pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(DAYS)
-def test_what_does_not_fit_is_counted_once_and_nothing_is_both_lost_and_received(day):
+def test_every_record_over_the_limit_is_either_received_or_counted_lost_once(day):
     console = Console(Outbox(TIGHT, keep=True))
 
     live_through(day, console)
@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_counted_once_and_nothing_is_both_lost_and_received
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.one_of(POST, TAKE), max_size=60))
-def test_without_keeping_every_record_is_still_written_or_counted(day):
+def test_outbox_without_keep_delivers_or_counts_every_record(day):
     console = Console(Outbox(TIGHT, keep=False))
 
     live_through(day, console)
@@ -133,7 +133,7 @@ def test_without_keeping_every_record_is_still_written_or_counted(day):
     assert console.accounts_for(console.outbox.last_seq)
 
 
-def test_a_buffer_that_runs_over_holds_about_its_limit():
+def test_overflowing_buffer_holds_about_its_limit_and_reports_a_gap():
     outbox = Outbox(TIGHT, keep=True)
 
     for _ in range(200):
@@ -145,7 +145,7 @@ def test_a_buffer_that_runs_over_holds_about_its_limit():
     assert "4000 bytes" in gap["reason"]
 
 
-def test_a_gap_is_told_anew_to_a_connection_that_did_not_hear_of_it():
+def test_unconfirmed_gap_is_sent_again_on_the_next_connection():
     outbox = Outbox(TIGHT, keep=True)
     for _ in range(100):
         post(outbox, 300)
@@ -156,7 +156,7 @@ def test_a_gap_is_told_anew_to_a_connection_that_did_not_hear_of_it():
     assert again == first
 
 
-def test_a_connection_that_had_half_of_what_was_dropped_is_told_of_the_other_half():
+def test_gap_excludes_dropped_records_that_were_already_received():
     outbox = Outbox(TIGHT, keep=True)
     turn = outbox.rewind(0)
     post(outbox, *[10] * 6)
@@ -169,7 +169,7 @@ def test_a_connection_that_had_half_of_what_was_dropped_is_told_of_the_other_hal
     assert gap["gap"][0] == 5
 
 
-def test_acknowledged_records_are_no_loss_for_whoever_asks_for_them_again():
+def test_acknowledged_records_are_not_reported_as_a_gap_after_a_rewind():
     outbox = Outbox(ROOMY, keep=True)
     turn = outbox.rewind(0)
     post(outbox, 1, 2, 3)
@@ -181,7 +181,7 @@ def test_acknowledged_records_are_no_loss_for_whoever_asks_for_them_again():
 
 
 @pytest.mark.parametrize("seq", [-1, 0, 99, 2**70])
-def test_acknowledging_nonsense_forgets_nothing_that_was_not_taken(seq):
+def test_invalid_acknowledgement_drops_no_unsent_record(seq):
     outbox = Outbox(ROOMY, keep=True)
     post(outbox, 1, 2)
 
@@ -190,7 +190,7 @@ def test_acknowledging_nonsense_forgets_nothing_that_was_not_taken(seq):
     assert seqs(taken(outbox, outbox.rewind(0))) == [1, 2]
 
 
-def test_one_take_is_never_the_whole_of_a_large_buffer():
+def test_large_buffer_is_sent_in_bounded_chunks():
     outbox = Outbox(64 << 20, keep=True)
     for _ in range(100):
         post(outbox, 60_000)
@@ -204,7 +204,7 @@ def test_one_take_is_never_the_whole_of_a_large_buffer():
     assert sum(sizes) > 5 << 20
 
 
-def test_control_frames_overtake_records_and_die_with_their_connection():
+def test_control_frames_precede_records_and_are_dropped_with_their_connection():
     outbox = Outbox(ROOMY, keep=True)
     turn = outbox.rewind(0)
     post(outbox, 1)
@@ -217,7 +217,7 @@ def test_control_frames_overtake_records_and_die_with_their_connection():
     assert taken(outbox, turn) == []
 
 
-def test_the_writer_of_an_old_connection_gets_nothing_of_the_new_one():
+def test_writer_of_an_old_connection_gets_no_data_of_the_new_one():
     outbox = Outbox(ROOMY, keep=True)
     old = outbox.rewind(0)
     new = outbox.rewind(0)
@@ -228,7 +228,7 @@ def test_the_writer_of_an_old_connection_gets_nothing_of_the_new_one():
     assert len(taken(outbox, new)) == 2
 
 
-def test_a_writer_that_waits_learns_at_once_that_its_connection_is_over():
+def test_blocked_writer_returns_when_its_connection_is_replaced():
     outbox = Outbox(ROOMY, keep=True)
     turn = outbox.rewind(0)
     got = []
@@ -243,7 +243,7 @@ def test_a_writer_that_waits_learns_at_once_that_its_connection_is_over():
     assert got == [None]
 
 
-def test_a_reply_does_not_wait_for_the_records_of_its_tick():
+def test_reply_is_sent_without_waiting_for_the_records_of_the_tick():
     outbox = Outbox(ROOMY, keep=True)
     turn = outbox.rewind(0)
     post(outbox, 1)
@@ -256,7 +256,7 @@ def test_a_reply_does_not_wait_for_the_records_of_its_tick():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object(), b"bytes"])
-def test_a_fact_that_json_cannot_hold_becomes_a_log_in_its_place(value):
+def test_record_that_json_cannot_encode_is_replaced_by_an_error_log(value):
     outbox = Outbox(ROOMY, keep=True)
 
     outbox.post([a_fact(), ("host", {"cpu_pct": value}), a_fact()])
@@ -266,7 +266,7 @@ def test_a_fact_that_json_cannot_hold_becomes_a_log_in_its_place(value):
     assert "host" in told["text"]
 
 
-def test_a_record_that_is_too_long_for_a_line_becomes_a_log_in_its_place(monkeypatch):
+def test_record_over_the_line_limit_is_replaced_by_an_error_log(monkeypatch):
     monkeypatch.setattr(wire, "MAX_LINE", 100_000)
     outbox = Outbox(ROOMY, keep=True)
 
@@ -276,14 +276,14 @@ def test_a_record_that_is_too_long_for_a_line_becomes_a_log_in_its_place(monkeyp
     assert "200" in told["text"] and told["severity"] == "error"
 
 
-def test_every_record_has_its_kind_first_because_the_console_sorts_lines_by_it():
+def test_encoded_record_starts_with_its_kind():
     outbox = Outbox(ROOMY, keep=True)
     post(outbox, 1)
 
     assert outbox.next_bytes(outbox.rewind(0), 0.0, 0.0).startswith(b'{"kind":"log","seq":1,')
 
 
-def test_records_posted_from_many_threads_have_one_row_of_numbers():
+def test_records_posted_by_many_threads_have_consecutive_sequence_numbers():
     outbox = Outbox(ROOMY, keep=True)
     threads = [threading.Thread(target=lambda: [post(outbox, 1, 2) for _ in range(50)]) for _ in range(4)]
     for thread in threads:
@@ -298,7 +298,7 @@ def test_records_posted_from_many_threads_have_one_row_of_numbers():
     assert found == list(range(1, 401))
 
 
-def test_the_bytes_of_records_are_counted_as_written():
+def test_posted_bytes_counts_encoded_records_without_control_frames():
     outbox = Outbox(ROOMY, keep=False)
     turn = outbox.rewind(0)
     post(outbox, 10, 20)
@@ -309,7 +309,7 @@ def test_the_bytes_of_records_are_counted_as_written():
     assert outbox.posted_bytes == len(data) - len(json.dumps({"pong": 1}, separators=(",", ":"))) - 1
 
 
-def test_nothing_to_say_is_nothing():
+def test_empty_post_sends_no_bytes():
     outbox = Outbox(ROOMY, keep=True)
     turn = outbox.rewind(0)
 

@@ -47,7 +47,7 @@ def a_fact(place: Cache, pid: int, **changes) -> dict:
     return fact
 
 
-def test_an_agent_that_lives_is_a_user_and_one_that_left_is_not(tmp_path):
+def test_registered_agent_is_a_cache_user_until_it_withdraws(tmp_path):
     place = a_place(tmp_path)
 
     path = cache_users.register(place, an_agent(), "uid 0 at laptop")
@@ -59,23 +59,23 @@ def test_an_agent_that_lives_is_a_user_and_one_that_left_is_not(tmp_path):
     assert list(Path(place.folder("run")).iterdir()) == []
 
 
-def test_withdrawing_what_clean_removed_already_is_fine(tmp_path):
+def test_withdrawing_a_missing_registration_raises_no_error(tmp_path):
     cache_users.withdraw(str(tmp_path / "gone"))
     cache_users.withdraw(None)
 
 
-def test_without_a_cache_there_is_nothing_to_write():
+def test_registering_without_a_cache_writes_no_file():
     assert cache_users.register(Cache(ephemeral=True), an_agent(), "") is None
 
 
-def test_a_file_that_is_still_being_written_is_nobodys_leftover(tmp_path):
+def test_draft_registration_is_not_a_leftover(tmp_path):
     place = a_place(tmp_path)
     Path(place.folder("run"), "a1.who.draft").write_text('{"agent": "a')
 
     assert cache_users.users(place.root) == ([], [])
 
 
-def test_the_file_of_a_process_that_is_gone_is_a_leftover(tmp_path):
+def test_registration_of_a_dead_process_is_a_leftover(tmp_path):
     place = a_place(tmp_path)
     process = a_process()
     a_fact(place, process.pid)
@@ -87,7 +87,7 @@ def test_the_file_of_a_process_that_is_gone_is_a_leftover(tmp_path):
     assert cache_users.users(place.root) == ([], [str(Path(place.folder("run"), f"{process.pid}.who"))])
 
 
-def test_another_process_with_the_same_pid_is_not_the_agent(tmp_path):
+def test_reused_pid_is_not_counted_as_the_agent(tmp_path):
     place = a_place(tmp_path)
     a_fact(place, os.getpid(), start_ticks=1)
 
@@ -95,7 +95,7 @@ def test_another_process_with_the_same_pid_is_not_the_agent(tmp_path):
 
 
 @pytest.mark.parametrize("elsewhere", [{"boot_id": "another"}, {"pid_ns": "pid:[1]"}], ids=["boot", "container"])
-def test_an_agent_of_another_boot_machine_or_container_is_left_alone(tmp_path, elsewhere):
+def test_agent_of_another_boot_or_container_is_not_a_leftover(tmp_path, elsewhere):
     place = a_place(tmp_path)
     a_fact(place, 4711, start_ticks=1, **elsewhere)
 
@@ -105,7 +105,7 @@ def test_an_agent_of_another_boot_machine_or_container_is_left_alone(tmp_path, e
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "5", "\x00\x01"])
-def test_a_torn_file_is_a_leftover(tmp_path, text):
+def test_corrupt_registration_is_a_leftover(tmp_path, text):
     place = a_place(tmp_path)
     Path(place.folder("run"), "torn.who").write_text(text)
 
@@ -114,7 +114,7 @@ def test_a_torn_file_is_a_leftover(tmp_path, text):
 
 @pytest.mark.parametrize("ticks", [7, None], ids=["with a start", "without a start"])
 @pytest.mark.parametrize("pid", ["1", None, -1, 0, 1.5, [1]])
-def test_a_number_that_is_no_pid_is_never_sent_a_signal(tmp_path, monkeypatch, pid, ticks):
+def test_invalid_pid_is_never_signalled(tmp_path, monkeypatch, pid, ticks):
     """kill(-1) would end every process of the user, as root every process."""
     place = a_place(tmp_path)
     fact = {"pid": pid, "start_ticks": ticks, "boot_id": cache_users.boot_id()}
@@ -125,7 +125,7 @@ def test_a_number_that_is_no_pid_is_never_sent_a_signal(tmp_path, monkeypatch, p
     assert cache_users.end(fact) is True
 
 
-def test_a_folder_without_users_has_none(tmp_path):
+def test_empty_folder_has_no_cache_users(tmp_path):
     assert cache_users.users(str(tmp_path)) == ([], [])
 
 
@@ -137,7 +137,7 @@ def test_ending_an_agent_waits_until_it_is_gone(tmp_path):
     assert cache_users.end(fact, timeout_s=10.0) is True
 
 
-def test_ending_somebody_who_is_gone_is_done(tmp_path):
+def test_ending_an_agent_that_already_exited_succeeds(tmp_path):
     process = a_process()
     fact = a_fact(a_place(tmp_path), process.pid)
     process.kill()
@@ -146,12 +146,12 @@ def test_ending_somebody_who_is_gone_is_done(tmp_path):
     assert cache_users.end(fact) is True
 
 
-def test_the_start_of_a_process_that_is_not_there_is_unknown():
+def test_start_time_of_a_missing_process_is_unknown():
     assert cache_users.start_ticks(2**22 + 1) is None
     assert cache_users.start_ticks(os.getpid()) > 0
 
 
-def test_the_agent_of_one_console_that_hears_nothing_is_killed_and_nobody_elses(tmp_path: Path) -> None:
+def test_only_the_unresponsive_agent_of_the_given_console_is_killed(tmp_path: Path) -> None:
     place = a_place(tmp_path)
     deaf, other = a_process(), a_process()
     try:

@@ -56,7 +56,7 @@ def test_the_pruned_module_runs_and_has_every_name_that_the_agent_uses(version):
 
 
 @pytest.mark.slow
-def test_what_stays_is_word_for_word_the_modules_own():
+def test_pruned_statements_are_unchanged_and_in_order():
     source = Path(pynvml.__file__).read_bytes()
     whole = [ast.dump(statement) for statement in ast.parse(source).body]
     kept = [ast.dump(statement) for statement in trim_module.prune(source, wanted()).body]
@@ -65,7 +65,7 @@ def test_what_stays_is_word_for_word_the_modules_own():
     assert all(statement in places for statement in kept), "in order, none of them changed"
 
 
-def test_what_something_else_needs_stays_and_statements_that_act_stay():
+def test_pruning_keeps_dependencies_and_statements_with_side_effects():
     source = b"""
 import os
 A, B = 1, 2
@@ -83,7 +83,7 @@ def h(): pass
     assert "h" not in ast.dump(tree)
 
 
-def test_another_set_of_names_is_another_module_in_the_cache():
+def test_pruned_pynvml_has_a_different_digest_from_the_unpruned_module():
     modules = json.loads(zlib.decompress(_payload()))
     digest, packed, _, names = modules["pynvml"]
 

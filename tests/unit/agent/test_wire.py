@@ -31,7 +31,7 @@ FRAMES = st.dictionaries(
 @pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(FRAMES.filter(lambda frame: "\\ud" not in json.dumps(frame)))
-def test_what_is_encoded_comes_back_as_one_line(frame):
+def test_frame_round_trips_through_one_line(frame):
     line = wire.encode(frame)
 
     assert line.endswith(b"\n") and line.count(b"\n") == 1
@@ -40,7 +40,7 @@ def test_what_is_encoded_comes_back_as_one_line(frame):
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.binary(max_size=300))
-def test_garbage_is_a_bad_frame_and_nothing_else(line):
+def test_garbage_raises_only_bad_frame(line):
     try:
         assert isinstance(wire.decode(line), dict)
     except wire.BadFrame:
@@ -49,7 +49,7 @@ def test_garbage_is_a_bad_frame_and_nothing_else(line):
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.text(max_size=20))
-def test_any_text_at_all_becomes_text_that_utf8_can_hold(text):
+def test_any_text_is_encoded_as_valid_utf8(text):
     back = wire.decode(wire.encode({"text": text}).rstrip())["text"]
 
     back.encode("utf-8")
@@ -57,36 +57,36 @@ def test_any_text_at_all_becomes_text_that_utf8_can_hold(text):
         assert back == text
 
 
-def test_a_name_of_undecodable_bytes_shows_the_bytes():
+def test_undecodable_bytes_are_shown_as_hex_escapes():
     name = b"caf\xe9".decode("utf-8", "surrogateescape")
 
     assert wire.decode(wire.encode({"path": name}).rstrip())["path"] == "caf\\xe9"
 
 
-def test_an_emoji_is_no_undecodable_byte():
+def test_emoji_is_not_escaped():
     assert wire.decode(wire.encode({"text": "\U0001f525 é"}).rstrip())["text"] == "\U0001f525 é"
 
 
-def test_keys_with_undecodable_bytes_are_spoken_too():
+def test_undecodable_bytes_in_keys_are_escaped_too():
     line = wire.encode({"a": [{"\udcff": (1, "\ud800")}]})
 
     assert wire.decode(line.rstrip()) == {"a": [{"\\xff": [1, "\\xed\\xa0\\x80"]}]}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_no_number_is_refused(value):
+def test_non_finite_number_is_rejected(value):
     with pytest.raises(ValueError):
         wire.encode({"a": value})
 
 
-def test_a_large_frame_travels_packed_and_small():
+def test_large_frame_is_compressed():
     line = wire.encode({"text": "x" * 100_000})
 
     assert line.startswith(b'{"z":"') and len(line) < 1000
     assert wire.decode(line.rstrip()) == {"text": "x" * 100_000}
 
 
-def test_a_frame_of_exactly_the_bound_stays_as_it_is():
+def test_frame_of_exactly_the_size_limit_is_not_compressed():
     frame = {"t": "x" * ((64 << 10) - len('{"t":""}'))}
 
     assert wire.encode(frame).startswith(b'{"t"')
@@ -94,7 +94,7 @@ def test_a_frame_of_exactly_the_bound_stays_as_it_is():
     assert wire.encode(frame).startswith(b'{"z"')
 
 
-def test_what_no_line_can_hold_is_refused_before_it_is_sent(monkeypatch):
+def test_frame_over_the_line_limit_is_rejected_by_the_encoder(monkeypatch):
     monkeypatch.setattr(wire, "MAX_LINE", 100_000)
 
     with pytest.raises(ValueError, match="100000"):
@@ -111,12 +111,12 @@ def test_what_no_line_can_hold_is_refused_before_it_is_sent(monkeypatch):
     ],
     ids=lambda line: repr(line[:12]),
 )  # fmt: skip
-def test_what_is_no_object_is_a_bad_frame(line):
+def test_line_that_is_not_a_json_object_raises_bad_frame(line):
     with pytest.raises(wire.BadFrame):
         wire.decode(line)
 
 
-def test_a_bomb_is_unpacked_no_further_than_a_line_may_be_long(monkeypatch):
+def test_decompression_bomb_over_the_line_limit_is_rejected(monkeypatch):
     monkeypatch.setattr(wire, "MAX_LINE", 10_000)
     bomb = b'{"z":"' + base64.b64encode(zlib.compress(b'{"a":"' + b"x" * 5_000_000 + b'"}')) + b'"}'
 
@@ -124,11 +124,11 @@ def test_a_bomb_is_unpacked_no_further_than_a_line_may_be_long(monkeypatch):
         wire.decode(bomb)
 
 
-def test_lines_end_where_the_stream_does():
+def test_last_line_without_a_newline_is_read():
     assert list(wire.read_lines(io.BytesIO(b"one\r\ntwo\n\nthree"))) == [b"one", b"two", b"", b"three"]
 
 
-def test_a_line_of_just_the_bound_is_read_and_one_byte_more_is_not(monkeypatch):
+def test_line_of_exactly_the_limit_is_read_and_a_longer_one_rejected(monkeypatch):
     monkeypatch.setattr(wire, "MAX_LINE", 10)
 
     assert list(wire.read_lines(io.BytesIO(b"x" * 10 + b"\nnext\n"))) == [b"x" * 10, b"next"]
@@ -136,7 +136,7 @@ def test_a_line_of_just_the_bound_is_read_and_one_byte_more_is_not(monkeypatch):
         list(wire.read_lines(io.BytesIO(b"x" * 11 + b"\n")))
 
 
-def test_an_endless_line_is_given_up_at_the_bound(monkeypatch):
+def test_endless_line_is_rejected_at_the_limit(monkeypatch):
     monkeypatch.setattr(wire, "MAX_LINE", 1000)
     stream = io.BytesIO(b"x" * 1_000_000)
 

@@ -12,7 +12,7 @@ def settled(*contradicted: tuple[str, str]) -> Settled:
     return Settled("node0", {}, {}, frozenset(), frozenset(contradicted), frozenset())
 
 
-def test_an_edge_that_is_contradicted_in_two_of_three_windows_is_flagged_also_with_a_window_it_missed_between():
+def test_edge_contradicted_in_two_probed_windows_is_flagged_despite_a_gap():
     flags, edge, other = Flags(), ("a", "b"), ("b", "c")
     assert flags.add(settled(edge), [edge, other]) == frozenset()
     assert flags.add(settled(), [other]) == frozenset()
@@ -20,7 +20,7 @@ def test_an_edge_that_is_contradicted_in_two_of_three_windows_is_flagged_also_wi
 
 
 @pytest.mark.slow
-def test_edges_of_nodes_that_come_and_go_do_not_pile_up():
+def test_state_of_edges_no_longer_probed_is_freed():
     flags = Flags()
 
     def held_after(numbers: range) -> int:

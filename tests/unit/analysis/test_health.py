@@ -60,7 +60,7 @@ def the_one(*records, **options):
     return one
 
 
-def test_every_check_has_a_listed_id_that_is_its_name():
+def test_every_check_function_is_named_after_a_listed_finding_id():
     assert {check.__name__ for check in CHECKS} <= IDS.keys()
 
 
@@ -72,14 +72,14 @@ def test_a_healthy_fleet_has_no_finding():
 
 
 class TestErrorsOfAGpu:
-    def test_a_lost_gpu_is_an_error_and_its_old_figures_accuse_it_of_nothing_else(self):
+    def test_lost_gpu_is_one_error_and_its_old_metrics_give_no_findings(self):
         one = the_one(info(3), gpu(3, ecc_uncorrected_volatile=5), info(3, lost="GPU is lost"))
 
         assert (one.id, one.severity, one.confidence, one.culprits) == ("gpu_lost", "error", "certain", ("n1:gpu3",))
         assert "GPU is lost" in one.text
         assert one.evidence == ("gpu_info.lost n1:gpu3 GPU is lost",)
 
-    def test_a_gpu_that_could_not_be_opened_is_lost_until_it_introduces_itself(self):
+    def test_gpu_that_could_not_be_opened_is_lost_until_its_info_arrives(self):
         event = GpuEvent(node="n1", index=5, event="lost", severity="error", text="cannot open it")
 
         assert ("gpu_lost", "n1:gpu5") in found(event)
@@ -88,7 +88,7 @@ class TestErrorsOfAGpu:
     def test_a_mig_device_that_was_removed_is_not_lost(self):
         assert found(info(0, parent="p", mig_index=1, lost="this MIG device was removed")) == {}
 
-    def test_an_xid_that_wants_a_reset_stays_an_error_until_the_node_has_been_started_again(self):
+    def test_xid_requiring_a_reset_stays_an_error_until_the_node_reboots(self):
         xid = GpuEvent(node="n1", index=2, uuid="n1-2", event="xid", severity="error", xid=79,
                        text="XID 79: fallen off the bus", rx=SECOND, try_="drain it")  # fmt: skip
         much_later = gpu(2, at=90_000)
@@ -100,44 +100,44 @@ class TestErrorsOfAGpu:
         assert ("gpu_xid", "n1:gpu2") in found(info(2), xid, a_node(agent="another"))
         assert found(info(2), xid, a_node(agent="another", boot_id="new"), info(2)) == {}
 
-    def test_an_xid_of_a_program_is_a_warning_for_a_while(self):
+    def test_xid_caused_by_a_program_is_a_warning_for_about_an_hour(self):
         xid = GpuEvent(node="n1", uuid="n1-2", event="xid", severity="warning", text="XID 31: x", xid=31, rx=SECOND)
 
         assert the_one(info(2), xid, gpu(2, at=3500)).severity == "warning"
         assert found(info(2), xid, gpu(2, at=3700)) == {}
 
-    def test_an_xid_that_only_accompanies_others_is_none(self):
+    def test_informational_xid_gives_no_finding(self):
         assert found(GpuEvent(node="n1", uuid="n1-0", event="xid", severity="info", text="XID 45", xid=45)) == {}
 
-    def test_two_xids_of_one_gpu_are_one_finding_as_bad_as_the_worse(self):
+    def test_two_xids_of_one_gpu_are_one_finding_with_the_higher_severity(self):
         xids = [GpuEvent(node="n1", uuid="n1-0", event="xid", severity=severity, text=f"XID {number}", xid=number)
                 for number, severity in ((31, "warning"), (95, "error"))]  # fmt: skip
         one = the_one(info(0), xids)
 
         assert (one.severity, len(one.evidence)) == ("error", 2)
 
-    def test_an_xid_at_an_address_that_no_gpu_has_names_the_address(self):
+    def test_xid_at_an_unknown_pci_address_names_the_address(self):
         one = the_one(GpuEvent(node="n1", pci_bus_id="0:77:0", event="xid", severity="error", text="XID 79", xid=79))
 
         assert "n1:0:77:0" in one.text
 
-    def test_what_the_driver_wants_done_is_an_error_until_it_wants_it_no_more(self):
+    def test_recovery_action_gives_a_finding_until_the_driver_clears_it(self):
         wanted = gpu(0, recovery_action="node_reboot")
 
         assert "node_reboot" in the_one(info(0), wanted).text
         assert found(info(0), wanted, gpu(0, at=1, recovery_action="none")) == {}
 
-    def test_memory_errors_that_were_not_corrected_are_an_error_and_those_of_a_past_life_are_none(self):
+    def test_volatile_uncorrected_ecc_is_an_error_and_aggregate_alone_is_not(self):
         assert the_one(info(0), gpu(0, ecc_uncorrected_volatile=2)).severity == "error"
         assert found(info(0), gpu(0, ecc_uncorrected_volatile=0, ecc_uncorrected_aggregate=9)) == {}
 
-    def test_corrected_memory_errors_are_a_warning_at_a_rate_only(self):
+    def test_corrected_ecc_errors_are_a_warning_only_above_a_rate(self):
         one = the_one(info(0), gpu(0, grown={"ecc_corrected_volatile": 11}))
 
         assert (one.id, one.severity) == ("gpu_ecc", "warning")
         assert found(info(0), gpu(0, grown={"ecc_corrected_volatile": 10})) == {}
 
-    def test_memory_that_waits_for_a_reset_is_a_warning_and_a_failed_remapping_an_error(self):
+    def test_pending_remap_or_retirement_is_a_warning_and_failed_remap_an_error(self):
         assert the_one(info(0), gpu(0, remap_pending=True)).id == "gpu_remap_pending"
         assert the_one(info(0), gpu(0, retire_pending=True)).severity == "warning"
         one = the_one(info(0), gpu(0, remap_failed=True))
@@ -145,7 +145,7 @@ class TestErrorsOfAGpu:
 
 
 class TestLinks:
-    def test_a_link_that_goes_down_is_an_error_that_names_it(self):
+    def test_nvlinks_that_go_down_are_an_error_naming_the_links(self):
         links = [GpuLink(node="n1", index=0, uuid="n1-0", link=n, up=True) for n in range(18)]
         fell = [GpuLink(node="n1", index=0, uuid="n1-0", link=n, up=False) for n in (7, 8)]
         one = the_one(info(0), links, fell)
@@ -163,7 +163,7 @@ class TestLinks:
         assert found(infos, *links[:3], links[3][:4]) == {}
         assert found(infos, *links) == {}
 
-    def test_a_link_that_was_never_up_is_missed_only_by_comparison_with_the_others_of_its_kind(self):
+    def test_nvlink_that_was_never_up_is_detected_by_comparison_with_peers(self):
         def links(index, up):
             return [GpuLink(node="n1", index=index, uuid=f"n1-{index}", link=n, up=n < up) for n in range(12)]
 
@@ -172,7 +172,7 @@ class TestLinks:
         one = the_one(infos, *(links(i, 12) for i in range(3)), links(3, 11))
         assert (one.culprits, "11 NVLinks up, peers have 12" in one.text) == (("n1:gpu3",), True)
 
-    def test_replays_are_a_warning_and_a_few_crc_errors_are_none(self):
+    def test_nvlink_replays_are_a_warning_and_a_few_crc_errors_are_not(self):
         few = gpu(0, grown={"nvlink_crc_errors": 5000})
         assert found(info(0), few) == {}
         link = GpuLink(node="n1", index=0, uuid="n1-0", link=3, grown={"replay_errors": 1})
@@ -180,7 +180,7 @@ class TestLinks:
         assert (one.id, one.severity, "1 replay on NVLink 3" in one.text) == ("nvlink_errors", "warning", True)
         assert "CRC" in the_one(info(0), gpu(0, grown={"nvlink_crc_errors": 6001})).text
 
-    def test_fewer_lanes_are_a_warning_and_an_idle_gpus_generation_is_none(self):
+    def test_reduced_pcie_width_or_generation_under_load_is_a_warning(self):
         narrow = info(0, pcie_width=8, pcie_width_max=16)
         assert "PCIe x8, GPU and slot support x16" in the_one(narrow).text
         slow = info(0, pcie_gen=1, pcie_gen_max=5)
@@ -188,13 +188,13 @@ class TestLinks:
         assert found(slow, seconds(100)) == {}, "the agent may not have looked since it works"
         assert "gen 1 under load" in the_one(slow, seconds(200)).text
 
-    def test_replays_of_pcie_are_a_warning_at_a_rate(self):
+    def test_pcie_replays_are_a_warning_only_above_a_rate(self):
         assert "9 PCIe replays" in the_one(info(0), gpu(0, grown={"pcie_replays": 9})).text
         assert found(info(0), gpu(0, grown={"pcie_replays": 8})) == {}
 
 
 class TestPorts:
-    def test_a_port_that_was_up_and_is_not_is_an_error(self):
+    def test_port_that_goes_down_is_an_error(self):
         one = the_one(
             Nic(node="n1", device="mlx5_0", port=1, rdma=True, state="active"),
             Nic(node="n1", device="mlx5_0", port=1, rdma=True, state="down", physical_state="polling"),
@@ -211,12 +211,12 @@ class TestPorts:
         disabled = {"rdma": True, "state": "down", "physical_state": "disabled", "link_downed": 3}
         assert found(Nic(node="n1", device="mlx5_1", port=1, **disabled)) == {}
 
-    def test_a_port_that_looks_for_the_link_it_lost_before_we_came_is_likely_down(self):
+    def test_port_first_seen_polling_after_a_lost_link_is_likely_down(self):
         one = the_one(Nic(node="n1", device="mlx5_1", port=1, rdma=True, state="down", physical_state="polling",
                           link_downed=2))  # fmt: skip
         assert (one.confidence, one.id) == ("likely", "nic_down")
 
-    def test_errors_at_a_rate_are_a_warning_and_congestion_is_none(self):
+    def test_port_errors_above_a_rate_are_a_warning_and_congestion_is_not(self):
         def nic(**grown):
             return Nic(node="n1", device="mlx5_0", port=1, rdma=True, state="active", grown=grown)
 
@@ -230,7 +230,7 @@ HOT = {"clocks_event_share_pct": {"hw_thermal_slowdown": 50.0}, "temp_c": 91.0, 
 
 
 class TestThrottling:
-    def test_clocks_held_down_by_heat_at_work_are_a_warning_with_share_temperature_and_clock(self):
+    def test_thermal_throttling_under_load_reports_share_temperature_and_clock(self):
         one = the_one(info(0, max_sm_clock_mhz=1980.0), seconds(61, **HOT))
 
         assert (one.id, one.severity) == ("gpu_throttle", "warning")
@@ -238,7 +238,7 @@ class TestThrottling:
         assert "91 °C; SM clock 990 of 1,980 MHz" in one.text
         assert one.evidence[0] == "gpu.clocks_event_share_pct.hw_thermal_slowdown n1:gpu0 50"
 
-    def test_a_reason_without_a_counter_is_taken_from_what_holds_at_each_look(self):
+    def test_throttle_reason_without_a_counter_is_taken_from_the_sampled_reasons(self):
         assert "hw_slowdown" in the_one(info(0), seconds(61, clocks_event_reasons=("hw_slowdown",))).text
 
     @pytest.mark.parametrize("why", [
@@ -248,13 +248,13 @@ class TestThrottling:
         {"clocks_event_share_pct": {"sw_power_cap": 100.0}, "clocks_event_reasons": ("sw_power_cap",)},
         {"util_pct": None},
     ])  # fmt: skip
-    def test_idle_gpus_short_moments_and_power_limits_are_none(self, why):
+    def test_idle_gpus_short_throttling_and_power_caps_give_no_finding(self, why):
         assert found(info(0), seconds(61, **HOT | why)) == {}
 
-    def test_a_few_seconds_of_work_are_too_little_to_judge(self):
+    def test_fifteen_seconds_of_throttled_work_give_no_finding(self):
         assert found(info(0), seconds(15, **HOT)) == {}
 
-    def test_heat_of_long_ago_is_forgotten(self):
+    def test_throttling_older_than_the_window_gives_no_finding(self):
         later = [gpu(0, at=at) for at in range(61, 140)]
 
         assert found(info(0), seconds(61, **HOT), later) == {}
@@ -273,19 +273,19 @@ def a_job(count, **fields):
 
 
 class TestPeers:
-    def test_a_slow_clock_among_equals_is_likely_a_straggler(self):
+    def test_gpu_with_a_slower_clock_than_its_peers_is_a_likely_straggler(self):
         one = the_one(a_job(16, sm_clock_mhz=lambda rank: 1200.0 if rank == 11 else 1900.0 + rank))
 
         assert (one.id, one.confidence, one.culprits) == ("gpu_straggler", "likely", ("n2:gpu3",))
         assert "SM clock 1,200 MHz, its 15 peers 1,906 MHz" in one.text
 
-    def test_power_far_from_the_peers_is_possibly_one_also_when_it_is_higher(self):
+    def test_gpu_with_higher_power_than_its_peers_is_a_possible_straggler(self):
         one = the_one(a_job(8, power_w=lambda rank: 690.0 if rank == 2 else 300.0))
 
         assert (one.id, one.confidence) == ("gpu_straggler", "possible")
         assert "power 690 W, its 7 peers 300 W" in one.text
 
-    def test_without_a_job_with_too_few_or_with_two_camps_nobody_is_blamed(self):
+    def test_jobless_few_or_evenly_split_peers_give_no_straggler_finding(self):
         slow = {"sm_clock_mhz": lambda rank: 1200.0 if rank == 1 else 1900.0}
         alone = [record for record in a_job(8, **slow) if not isinstance(record, GpuProcess)]
         camps = a_job(8, sm_clock_mhz=lambda rank: 1200.0 if rank % 2 else 1900.0)
@@ -298,21 +298,21 @@ class TestPeers:
 
         assert found(records, others) == {}
 
-    def test_a_rank_that_holds_far_more_memory_is_named_with_peak_and_average(self):
+    def test_rank_using_far_more_memory_is_reported_with_peak_and_average(self):
         one = the_one(a_job(8, mem_used_bytes=lambda rank: (70 if rank == 5 else 40) * GIB))
 
         assert (one.id, one.culprits) == ("gpu_memory_imbalance", ("rank 5", "n1:gpu5"))
         assert "rank 5 of j uses 70.0 GiB at peak, its 7 peers 40.0 GiB" in one.text
         assert "average 70.0 GiB, peers 40.0 GiB; GPU memory 80.0 GiB" in one.text
 
-    def test_a_peak_between_two_seconds_counts(self):
+    def test_memory_peak_between_two_samples_counts(self):
         records = a_job(8, mem_used_bytes=40 * GIB)
         spike = GpuDigest(node="n1", index=5, uuid="n1-5", samples=10, mono=60 * SECOND,
                           mem_used_bytes=Digest(40 * GIB, 41 * GIB, 75 * GIB, 40 * GIB))  # fmt: skip
 
         assert "75.0 GiB at peak" in the_one(records, spike).text
 
-    def test_pipeline_stages_and_shared_gpus_are_no_imbalance(self):
+    def test_pipeline_stages_and_shared_gpus_are_not_a_memory_imbalance(self):
         stages = a_job(8, mem_used_bytes=lambda rank: (70 if rank < 4 else 40) * GIB)
         shared = a_job(8, mem_used_bytes=lambda rank: (70 if rank == 5 else 40) * GIB)
         shared.append(GpuProcess(node="n1", index=5, uuid="n1-5", pid=99, type="mps", job="j", rank=99))
@@ -321,7 +321,7 @@ class TestPeers:
 
 
 class TestVersions:
-    def test_a_node_with_another_driver_is_named_with_what_the_others_have(self):
+    def test_node_with_a_different_driver_is_reported_with_the_majority_version(self):
         drivers = [info(0, name, driver="570.1" if name != "n3" else "550.9") for name in ("n1", "n2", "n3", "n4")]
         one = the_one(drivers)
 
@@ -329,7 +329,7 @@ class TestVersions:
         assert one.text == "n3: driver 550.9, 3 nodes have 570.1"
         assert one.evidence == ("gpu_info.driver n3 550.9",)
 
-    def test_a_node_that_differs_in_two_is_one_finding(self):
+    def test_node_with_two_version_differences_is_one_finding(self):
         nodes = [a_node(name, kernel="6.1" if name != "n3" else "5.15") for name in ("n1", "n2", "n3")]
         infos = [info(0, node.node, cuda_driver="12.8" if node.node != "n3" else "12.4") for node in nodes]
         one = the_one(nodes, infos)
@@ -337,24 +337,24 @@ class TestVersions:
         assert "CUDA 12.4" in one.text
         assert "kernel 5.15" in one.text
 
-    def test_without_a_majority_every_node_is_told(self):
+    def test_version_skew_without_a_majority_reports_every_node(self):
         assert {one.culprits for one in found(a_node("n1", kernel="1"), a_node("n2", kernel="2")).values()} == {
             ("n1",), ("n2",)}  # fmt: skip
 
-    def test_nccl_is_compared_where_ranks_tell_it(self):
+    def test_nccl_version_is_compared_between_nodes_whose_ranks_report_it(self):
         def rank(node, version):
             return Rank(node=node, job="j", rank=0, pid=1, start_ticks=1, source="environ", nccl=version)
 
         one = the_one(rank("n1", "2.21.5"), rank("n2", "2.21.5"), rank("n3", "2.18.3"), a_node("n4"))
         assert (one.culprits, one.evidence) == (("n3",), ("rank.nccl n3 2.18.3",))
 
-    def test_a_node_that_is_gone_is_compared_no_more(self):
+    def test_removed_node_is_excluded_from_the_version_comparison(self):
         nodes = [a_node("n1"), a_node("n2"), a_node("n3", kernel="other")]
 
         assert found(nodes, NodeState(node="n3", state="removed")) == {}
 
 
-def test_simulated_gpus_make_findings_that_say_so():
+def test_findings_of_simulated_gpus_are_marked_sim():
     one = the_one(info(0, simulated=True), gpu(0, ecc_uncorrected_volatile=1, simulated=True))
 
     assert one.text.startswith("SIM n1:gpu0: ")
@@ -371,16 +371,16 @@ def ticks(*ahead_s, agent="a", first=0):
 
 
 class TestClockStep:
-    def test_a_clock_that_was_set_by_an_hour(self):
+    def test_forward_clock_step_of_an_hour_is_a_warning(self):
         one = the_one(ticks(0, 0, 3600, 3600))
         assert (one.id, one.severity, one.culprits) == ("clock_step", "warning", ("n1",))
         assert "stepped by +3,600.000 s" in one.text
         assert one.evidence == ("agent_cost.t n1 +3,600.000 s against agent_cost.mono",)
 
-    def test_a_clock_that_was_set_back(self):
+    def test_backward_clock_step_is_reported_with_its_sign(self):
         assert "stepped by -0.250 s" in the_one(ticks(0, 0, -0.25, -0.25)).text
 
-    def test_a_step_is_told_for_as_long_as_the_window(self):
+    def test_clock_step_finding_clears_after_the_window(self):
         aged = LIMITS.window_s + 5
         assert found(ticks(0, 3600, 3600), ticks(3600, first=int(aged))) == {}
 
@@ -390,12 +390,12 @@ class TestClockStep:
         pytest.param((0, 0.3, 0, 0.6, 0), id="several reads were held up, each by another while"),
         pytest.param((3600,), id="one tick alone"),
     ])  # fmt: skip
-    def test_what_is_no_step(self, ahead_s):
+    def test_slewing_delayed_reads_and_a_single_tick_are_not_clock_steps(self, ahead_s):
         assert found(ticks(*ahead_s)) == {}
 
-    def test_a_clock_that_was_slewed_while_the_agent_was_stopped_is_no_step(self):
+    def test_clock_slewed_during_an_agent_pause_is_not_a_step(self):
         assert found(ticks(0, 0), ticks(0.25, 0.25, first=1000)) == {}
         assert "+0.700 s" in the_one(ticks(0, 0), ticks(0.7, 0.7, first=1000)).text
 
-    def test_another_agent_may_be_of_another_boot(self):
+    def test_offset_change_between_two_agent_incarnations_is_not_a_step(self):
         assert found(ticks(0, 0), ticks(100, 100, agent="b", first=2)) == {}

@@ -24,7 +24,7 @@ def counters(info_: GpuInfo | None, gpu_: Gpu | None) -> list[str]:
     return [hint.counter for hint in hints(info_, gpu_)]
 
 
-def test_nothing_is_suggested_of_nothing() -> None:
+def test_missing_data_gives_no_hints() -> None:
     assert hints(None, None) == ()
     assert hints(info(), gpu()) == ()
 
@@ -59,23 +59,23 @@ def test_each_hint_names_the_counter_that_made_it(figures: dict[str, Any], count
     assert counters(info(mem_total_bytes=80 * GIB), gpu(**figures)) == [counter]
 
 
-def test_old_replays_are_no_hint_and_old_uncorrected_errors_are_one() -> None:
+def test_past_replays_give_no_hint_and_uncorrected_remapped_rows_give_one() -> None:
     assert counters(None, gpu(pcie_replays=4000, nvlink_crc_errors=3)) == []
     assert counters(None, gpu(remapped_rows_uncorrected=1)) == ["gpu.remapped_rows_uncorrected 1"]
 
 
-def test_a_small_share_of_the_tick_is_noise_even_while_the_reason_is_given() -> None:
+def test_throttle_reason_with_a_small_share_of_the_tick_gives_no_hint() -> None:
     held = gpu(clocks_event_reasons=("sw_thermal_slowdown",), clocks_event_share_pct={"sw_thermal_slowdown": 2.0})
     assert hints(None, held) == ()
 
 
-def test_an_idle_gpu_may_lower_its_pcie_generation_but_never_its_lanes() -> None:
+def test_idle_gpu_gets_a_hint_for_reduced_pcie_width_but_not_generation() -> None:
     slow = info(pcie_gen=1, pcie_gen_max=5, pcie_width=16, pcie_width_max=16)
     assert counters(slow, gpu(util_pct=0.0)) == []
     assert counters(slow, gpu(util_pct=99.0)) == ["gpu_info.pcie_gen 1 of 5"]
     assert counters(info(pcie_width=8, pcie_width_max=16), gpu(util_pct=0.0)) == ["gpu_info.pcie_width 8 of 16"]
 
 
-def test_warnings_stand_first() -> None:
+def test_hints_list_warnings_first() -> None:
     both = hints(info(persistence=False), gpu(remap_failed=True))
     assert [hint.severity for hint in both] == ["warning", "info"]

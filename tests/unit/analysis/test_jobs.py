@@ -46,15 +46,15 @@ def test_a_complete_job_has_every_rank_and_its_state():
     assert (job.rows[3].state, job.rows[3].step, job.rows[3].pid) == ("stopped", 7, 103)
 
 
-def test_a_rank_without_figures_yet_is_unknown():
+def test_rank_without_statistics_has_state_unknown():
     assert the_job([a_rank(0)]).rows[0].state == "unknown"
 
 
-def test_a_rank_that_nobody_ever_saw_is_not_found():
+def test_rank_never_discovered_is_not_found():
     assert missing(the_job([a_rank(0), a_rank(1), a_rank(3)])) == [(2, "not_found", "not found")]
 
 
-def test_a_rank_that_nobody_ever_saw_may_be_on_a_node_that_cannot_be_reached():
+def test_undiscovered_rank_is_unreachable_while_nodes_are_unreachable():
     nodes = [a_node("n1"), a_node("n3", "failed"), a_node("n2", "connecting")]
 
     assert missing(the_job([a_rank(0), a_rank(1), a_rank(3)], (), nodes)) == [
@@ -68,20 +68,20 @@ def test_many_unreachable_nodes_are_counted_not_listed():
     assert missing(the_job([a_rank(0, world_size=2)], (), nodes))[0][2].endswith("n2, n3, n4, n5 and 3 more")
 
 
-def test_an_exited_rank_is_missing_with_its_end_and_where_it_was():
+def test_exited_rank_is_missing_with_exit_reason_node_and_pid():
     job = the_job([a_rank(0), a_rank(1), a_rank(2), a_rank(3, status="exited", reason="exit code 3")])
 
     assert missing(job) == [(3, "exited", "exited: exit code 3 (n1 pid 103)")]
     assert [row.rank for row in job.rows] == [0, 1, 2]
 
 
-def test_a_rank_that_came_back_in_another_process_is_there():
+def test_rank_restarted_in_another_process_is_found():
     ranks = [a_rank(0, world_size=1, pid=7, status="exited"), a_rank(0, world_size=1, pid=8)]
 
     assert the_job(ranks).ranks_found == (0,)
 
 
-def test_the_ranks_of_a_lost_node_are_missing_and_their_state_is_not_the_old_one():
+def test_ranks_of_a_lost_node_are_missing_and_their_state_is_unknown():
     ranks = [a_rank(0), a_rank(1), a_rank(2, "n2"), a_rank(3, "n3")]
     stats = [a_stat(0), a_stat(1), a_stat(2, "n2"), a_stat(3, "n3")]
 
@@ -92,7 +92,7 @@ def test_the_ranks_of_a_lost_node_are_missing_and_their_state_is_not_the_old_one
     assert [row.state for row in job.rows] == ["moving", "moving", "unknown", "unknown"]
 
 
-def test_a_guess_about_a_process_that_may_not_be_read_finds_nobody():
+def test_unreadable_process_with_a_guessed_rank_does_not_count_as_found():
     job = the_job([a_rank(r) for r in range(3)] + [denied(rank=3)], [a_stat(3, pid=900)])
 
     assert job.ranks_found == (0, 1, 2)
@@ -100,7 +100,7 @@ def test_a_guess_about_a_process_that_may_not_be_read_finds_nobody():
     assert (job.rows[3].status, job.rows[3].state) == ("no_permission", "moving")
 
 
-def test_unread_processes_without_a_number_explain_all_that_are_missing():
+def test_unreadable_processes_without_a_rank_explain_every_missing_rank():
     job = the_job([a_rank(0), a_rank(1), denied(pid=900), denied("n2", 901)])
 
     assert [one.rank for one in job.ranks_missing] == [2, 3]
@@ -109,7 +109,7 @@ def test_unread_processes_without_a_number_explain_all_that_are_missing():
     }
 
 
-def test_without_a_world_size_nothing_is_called_missing_but_what_may_not_be_read():
+def test_only_unreadable_processes_are_missing_without_a_world_size():
     job = the_job([a_rank(0, world_size=None), denied(world_size=None)])
 
     assert (job.world_size, job.ranks_found) == (None, (0,))
@@ -133,7 +133,7 @@ def test_two_processes_that_claim_one_rank_are_both_kept_and_flagged():
     assert job.conflicts[0].text == "rank 0 is claimed by 2 processes: n1 pid 100, n2 pid 5"
 
 
-def test_a_rank_that_was_taken_back_is_none():
+def test_withdrawn_rank_makes_no_job():
     assert job_table([a_rank(0, status="withdrawn")], (), ()).jobs == ()
 
 
@@ -143,12 +143,12 @@ def test_of_several_records_of_one_process_the_last_counts():
     assert job.ranks_found == ()
 
 
-def test_a_world_size_that_few_doubt_is_what_most_say():
+def test_most_reported_world_size_wins_and_a_tie_takes_the_larger():
     assert the_job([a_rank(0), a_rank(1), a_rank(2, world_size=8)]).world_size == 4
     assert the_job([a_rank(0), a_rank(1, world_size=8)]).world_size == 8
 
 
-def test_jobs_and_rows_stand_in_the_same_order_whatever_order_records_came_in():
+def test_job_table_order_does_not_depend_on_record_order():
     ranks = [a_rank(r, f"n{r % 3}", job="a", attempt=r % 2) for r in range(12)]
     ranks += [a_rank(r, f"n{r % 3}", pid=500 + r, job="b") for r in range(12)]
     ranks += [denied(pid=pid, job="a") for pid in (5, 3, 4)]
@@ -163,11 +163,11 @@ def test_jobs_and_rows_stand_in_the_same_order_whatever_order_records_came_in():
     assert expected.rows[-1].job == "b"
 
 
-def test_a_removed_node_is_nobodys_excuse():
+def test_removed_node_does_not_explain_a_missing_rank():
     assert missing(the_job([a_rank(0, world_size=2)], (), [a_node("n9", "removed")])) == [(1, "not_found", "not found")]
 
 
-def test_a_number_of_ranks_that_no_fleet_has_is_not_believed_and_takes_nothing_from_other_jobs():
+def test_implausible_world_size_is_ignored_and_does_not_affect_other_jobs():
     """Each of the missing would be named: with 2^63 of them nobody would ever be told anything."""
     lies = [a_rank(0, pid=pid, job=f"lie-{pid}", world_size=size) for pid, size in ((1, 2**63 - 1), (2, MOST_MISSING))]
     honest = [a_rank(0), a_rank(1), a_rank(3)]
@@ -180,5 +180,5 @@ def test_a_number_of_ranks_that_no_fleet_has_is_not_believed_and_takes_nothing_f
 
 
 @pytest.mark.slow
-def test_the_largest_job_there_can_be_is_told_in_full():
+def test_every_missing_rank_of_the_largest_world_size_is_listed():
     assert len(the_job([a_rank(0, world_size=MOST_MISSING)]).ranks_missing) == MOST_MISSING - 1

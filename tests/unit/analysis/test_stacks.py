@@ -57,13 +57,13 @@ REDUCE = ("all_reduce", C10D, 3252)
 
 
 class TestRealStacks:
-    def test_a_rank_in_a_collective_is_cut_at_the_call(self):
+    def test_stack_of_a_rank_in_a_collective_is_cut_at_the_call(self):
         found = fold(as_pyspy_said("lock.0", 0), JOB)
         [group] = found.groups
         assert group.cls == "collective"
         assert names(group) == ["<module>", "main", "train_step", "all_reduce"], "torch's wrappers say nothing"
 
-    def test_a_rank_that_sleeps_is_told_by_its_system_call(self):
+    def test_sleeping_rank_is_classified_by_its_system_call(self):
         group = group_of(fold(as_pyspy_said("absent.1", 1, syscall="clock_nanosleep"), JOB), 1)
         assert (group.cls, names(group)) == ("sleep", ["<module>", "main"])
 
@@ -75,7 +75,7 @@ class TestRealStacks:
         assert group.cls == "dataloader"
         assert names(group)[-2:] == ["next_batch", "_BaseDataLoaderIter.__next__"]
 
-    def test_the_worker_shows_where_it_stands_and_not_who_forked_it(self):
+    def test_dataloader_worker_stack_omits_the_frames_of_its_parent(self):
         worker = as_pyspy_said("dataloader.1.worker", 1, role="dataloader_worker", pid=900, syscall="clock_nanosleep")
         found = fold([*as_pyspy_said("dataloader.1", 1), *worker], JOB)
         group = group_of(found, 1, "dataloader_worker")
@@ -83,11 +83,11 @@ class TestRealStacks:
         assert (names(group)[-1], group.cls) == ("Shards.__getitem__", "sleep")
         assert "DATALOADER WORKERS  1 process, 1 group" in stacks_text(found)
 
-    def test_a_backward_that_waits_is_a_collective_and_one_that_runs_computes(self):
+    def test_waiting_backward_is_a_collective_and_running_backward_is_compute(self):
         assert group_of(fold(as_pyspy_said("backward.0", 0), JOB), 0).cls == "collective"
         assert group_of(fold(as_pyspy_said("backward.0", 0, proc_state="R"), JOB), 0).cls == "compute"
 
-    def test_a_rank_at_an_event_is_in_a_lock(self):
+    def test_rank_waiting_on_an_event_is_classified_as_a_python_lock(self):
         group = group_of(fold(as_pyspy_said("lock.1", 1), JOB), 1)
         assert (group.cls, names(group)[-1]) == ("python_lock", "Event.wait")
 
@@ -102,7 +102,7 @@ class TestRealStacks:
     ({"syscall": "fsync"}, "file_io"),
     ({"syscall": "futex"}, "unknown"),
 ])  # fmt: skip
-def test_a_leaf_of_the_jobs_own_is_told_by_the_kernels_word(facts, cls):
+def test_leaf_frame_of_user_code_is_classified_by_process_state_and_syscall(facts, cls):
     assert fold([stack(0, [USER], **facts)], JOB).groups[0].cls == cls
 
 
@@ -119,23 +119,23 @@ def test_a_leaf_of_the_jobs_own_is_told_by_the_kernels_word(facts, cls):
     ([("_find_and_load", "<frozen importlib._bootstrap>", 1)], "import"),
     ([("get", SITE + "requests/api.py", 1), ("recv_into", "/usr/lib/python3.11/socket.py", 2)], "network_io"),
 ])  # fmt: skip
-def test_calls_into_frameworks_have_a_class(frames, cls):
+def test_framework_calls_are_classified(frames, cls):
     assert fold([stack(0, [USER, *frames])], JOB).groups[0].cls == cls
 
 
-def test_a_collective_below_the_jobs_own_hook_is_not_what_the_rank_is_in():
+def test_collective_that_calls_a_user_hook_does_not_classify_the_rank():
     hooked = [USER, ("barrier", C10D, 1), ("my_hook", "/home/user/job/hooks.py", 4)]
     assert fold([stack(0, hooked, syscall="clock_nanosleep")], JOB).groups[0].cls == "sleep"
 
 
-def test_models_of_ones_own_are_asked_first():
+def test_custom_frame_models_take_precedence():
     own = Model("collective", r"(^|/)ring\.py$", "receive_exactly")
     ring = [USER, ("Ring.receive", "/x/ring.py", 5), ("receive_exactly", "/x/ring.py", 9)]
     [group] = fold([stack(0, ring, syscall="recvfrom")], JOB, models=[own]).groups
     assert (group.cls, names(group)[-1]) == ("collective", "receive_exactly")
 
 
-def test_a_model_is_written_as_class_function_and_file():
+def test_frame_model_is_parsed_from_class_function_and_file():
     assert parse_model(r"p2p send_.* (^|/)x\.py$") == Model("p2p", r"(^|/)x\.py$", "send_.*")
     assert parse_model("collective my_reduce").file == ""
     with pytest.raises(BadModel, match="not a frame class"):
@@ -144,13 +144,13 @@ def test_a_model_is_written_as_class_function_and_file():
         parse_model("p2p ((")
 
 
-def test_ranks_at_one_place_are_one_group_and_a_different_call_site_is_another():
+def test_ranks_are_grouped_by_call_site():
     elsewhere = ("train_step", "/home/user/job/train.py", 41)
     found = fold([stack(r, [USER, elsewhere if r == 2 else STEP, REDUCE]) for r in range(4)], JOB)
     assert [group.ranks for group in found.groups] == [(0, 1, 3), (2,)]
 
 
-def test_another_python_or_another_folder_makes_no_other_group():
+def test_python_version_and_folder_do_not_split_a_group():
     newer = [USER, ("Trainer.step", "/scratch/a/job/train.py", 30), REDUCE]
     older = [USER, ("step", "/scratch/b/job/train.py", 30), ("all_reduce", C10D.replace("3.11", "3.10"), 3100)]
     [group] = fold([stack(0, newer), stack(1, older)], JOB).groups
@@ -159,7 +159,7 @@ def test_another_python_or_another_folder_makes_no_other_group():
     assert group.path[2].lines == (3100, 3252)
 
 
-def test_a_stopped_rank_is_apart_from_those_that_wait_at_the_same_call():
+def test_stopped_rank_is_grouped_apart_from_waiters_at_the_same_call():
     found = fold([stack(r, [USER, STEP, REDUCE], proc_state="T" if r == 1 else "S") for r in range(3)], JOB)
     assert [(group.cls, group.ranks) for group in found.groups] == [("collective", (0, 2)), ("stopped", (1,))]
     assert [branch.cls for branch in found.trees["rank"][0].branches[0].branches] == ["collective", "stopped"]
@@ -180,11 +180,11 @@ def test_a_rank_whose_stacks_differ_between_samples_is_not_unchanged():
     assert {rank for group in found.groups for rank in group.unchanged} == {0}
 
 
-def test_one_sample_says_nothing_of_change():
+def test_single_sample_marks_no_rank_as_unchanged():
     assert fold([stack(0, [USER])], JOB).groups[0].unchanged == ()
 
 
-def test_a_sample_that_came_too_late_does_not_hide_an_earlier_one():
+def test_timed_out_sample_does_not_hide_an_earlier_one():
     late = stack(0, None, sample=1, status="timed_out", reason="late")
     assert fold([stack(0, [USER]), late], JOB).groups[0].status == "ok"
 
@@ -195,7 +195,7 @@ def test_all_threads_can_be_folded():
     assert len(fold([stack(0, [USER]), other], JOB, shape=Shape("all")).groups) == 2
 
 
-def test_the_spread_is_measured_against_the_instant_that_was_asked_for():
+def test_spread_is_measured_against_the_requested_instant():
     early = stack(0, [USER], node="a", at=1_000, looked=1_100, ended=5_000)
     late = stack(1, [USER], node="b", at=900_000, looked=900_700, ended=902_000)
     found = fold([early, late], JOB)
@@ -208,7 +208,7 @@ def test_jobs_and_attempts_are_folded_apart():
     assert [len(fold(stacks, job).groups) for job in jobs_of(stacks)] == [1, 1, 1]
 
 
-def test_the_text_is_a_tree_with_ranges_and_classes():
+def test_text_output_is_a_tree_with_rank_ranges_and_classes():
     stuck = [USER, ("next_batch", "/home/user/job/loader.py", 61), ("load_shard", "/home/user/job/dataset.py", 88)]
     stacks = [stack(r, stuck if r == 5 else [USER, STEP, REDUCE], syscall="fsync") for r in range(8)]
     assert stacks_text(fold(stacks, JOB), width=90).splitlines()[1:] == [
@@ -230,13 +230,13 @@ def test_ranks_are_written_as_ranges(ranks, text):
     assert fold_numbers(ranks) == text
 
 
-def test_an_empty_stack_and_odd_names_do_no_harm():
+def test_empty_stack_and_malformed_names_are_tolerated():
     odd = [("", "", 0), ("[bold]x[/]", "<string>", 1), ("a.b.", "/", 2)]
     assert Reader().trace(()).calls == ()
     assert "[bold]x[/]" in stacks_text(fold([stack(0, odd), stack(1, [], path=0)], JOB))
 
 
-def test_four_thousand_ranks_fold_at_once():
+def test_four_thousand_ranks_fold_into_six_groups():
     deep = [(f"call_{depth}", f"/home/user/job/m{depth}.py", depth) for depth in range(39)]
     stacks = [stack(r, [*deep, (f"leaf_{r % 6}", "/home/user/job/leaf.py", r % 6)]) for r in range(4096)]
     began = time.perf_counter()
@@ -261,7 +261,7 @@ SAVE = ("save", SITE + "torch/serialization.py", 850)
 
 
 class TestShapes:
-    def test_following_a_join_leads_to_the_thread_that_blocks(self):
+    def test_blocking_view_follows_a_join_to_the_blocking_thread(self):
         waiting = stack(0, [USER, JOIN])
         saver = stack(0, [("write", "/home/user/job/save.py", 4), SAVE], thread_id=2, thread_name="saver")
         [main] = fold([waiting, saver], JOB).groups
@@ -269,20 +269,20 @@ class TestShapes:
         assert (main.cls, names(main)[-1]) == ("python_lock", "join")
         assert (blocking.cls, names(blocking)) == ("checkpoint_io", ["write", "save"])
 
-    def test_where_several_threads_could_be_meant_it_stays_with_the_main_one(self):
+    def test_blocking_view_keeps_the_main_thread_when_the_joined_thread_is_ambiguous(self):
         one = stack(0, [("run", "/home/user/job/a.py", 1), REDUCE], thread_id=2, thread_name="a")
         other = stack(0, [("run", "/home/user/job/b.py", 1), SAVE], thread_id=3, thread_name="b")
         [group] = fold([stack(0, [USER, JOIN]), one, other], JOB, shape=Shape("blocking")).groups
         assert group.cls == "python_lock"
 
-    def test_by_function_only_the_jobs_own_innermost_line_counts_and_by_line_every_one(self):
+    def test_function_grouping_merges_outer_lines_and_line_grouping_separates_them(self):
         stacks = [stack(rank, [("main", "/home/user/job/train.py", 10 + rank), STEP, REDUCE]) for rank in range(4)]
         assert [group.ranks for group in fold(stacks, JOB).groups] == [(0, 1, 2, 3)]
         by_line = fold(stacks, JOB, shape=Shape(granularity="line"))
         assert [group.ranks for group in by_line.groups] == [(0,), (1,), (2,), (3,)]
         assert [branch.step.lines for branch in by_line.trees["rank"]] == [(10,), (11,), (12,), (13,)]
 
-    def test_by_variables_ranks_at_the_same_place_are_told_apart(self):
+    def test_locals_grouping_separates_ranks_at_the_same_line(self):
         stacks = [
             stack(rank, [USER, STEP, REDUCE], locals=(Local(1, "step", str(rank // 3)),), sample=0) for rank in range(4)
         ]
@@ -294,17 +294,17 @@ class TestShapes:
         [root] = found.trees["rank"]
         assert [branch.step.values for branch in root.branches] == [(("step", "0"),), (("step", "1"),)]
 
-    def test_variables_of_wrappers_that_are_left_out_disturb_no_other_call(self):
+    def test_locals_of_omitted_wrappers_do_not_shift_to_other_frames(self):
         frames = [USER, ("wrapper", SITE + "torch/distributed/c10d_logger.py", 80), REDUCE]
         read = stack(0, frames, locals=(Local(1, "kwargs", "{}"), Local(2, "group", "None")))
         [group] = fold([read], JOB, shape=Shape(granularity="locals")).groups
         assert [step.values for step in group.path] == [(), (("group", "None"),)]
 
-    def test_a_recursion_of_thousands_has_its_variables_where_they_belong(self):
+    def test_locals_are_kept_at_the_ends_of_a_folded_recursion(self):
         frames = [USER] + [("again", "/home/user/job/deep.py", 3)] * 1000
         read = stack(0, frames, locals=(Local(0, "first", "1"), Local(500, "middle", "2"), Local(1000, "last", "3")))
         [group] = fold([read], JOB, shape=Shape(granularity="locals")).groups
         assert [value for step in group.path for value in step.values] == [("first", "1"), ("last", "3")]
 
-    def test_the_command_line_takes_the_shapes_that_there_are(self):
+    def test_cli_options_match_the_available_stack_shapes(self):
         assert (options.THREADS, options.GRANULARITIES) == (THREADS, GRANULARITIES)

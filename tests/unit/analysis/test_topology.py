@@ -29,7 +29,7 @@ def route(one, a, other, b):
 # -- relations ---------------------------------------------------------------------------------------------------------
 
 
-def test_gpus_behind_nvswitches_are_bonded_by_all_their_links():
+def test_gpus_behind_nvswitches_are_connected_by_all_their_nvlinks():
     topology = hgx("n")
 
     assert topology.word("GPU0", "GPU7") == topology.word("GPU7", "GPU0") == "NV18"
@@ -37,7 +37,7 @@ def test_gpus_behind_nvswitches_are_bonded_by_all_their_links():
     assert len(topology.switches) == 4
 
 
-def test_a_pair_has_as_many_links_as_the_one_with_fewer_of_them_up():
+def test_nvlink_count_of_a_pair_is_the_lower_count_of_active_links():
     facts = hgx_facts("n")
     links = [msgspec.structs.replace(link, up=link.up[1:]) if link.a.id == uuid("n", 2) and link.type == "nvlink"
              else link for link in facts.links]  # fmt: skip
@@ -46,13 +46,13 @@ def test_a_pair_has_as_many_links_as_the_one_with_fewer_of_them_up():
     assert (topology.word("GPU2", "GPU5"), topology.word("GPU1", "GPU5")) == ("NV14", "NV18")
 
 
-def test_a_gpu_without_nvlinks_is_as_near_as_the_driver_says():
+def test_gpu_without_nvlinks_uses_the_pcie_relation_from_the_driver():
     topology = hgx("n", dead=[4])
 
     assert [topology.word("GPU4", f"GPU{other}") for other in (5, 6, 0)] == ["PIX", "NODE", "SYS"]
 
 
-def test_links_straight_from_gpu_to_gpu_bond_these_two_only():
+def test_direct_gpu_to_gpu_nvlinks_connect_only_that_pair():
     links = [Link(type="nvlink", a=End("gpu", uuid("n", one)), b=End("gpu", uuid("n", one ^ 1)), links=(0, 1),
                   up=(0, 1), version=3) for one in range(4)]  # fmt: skip
     links += [peer("n", one, other, "SYS") for one, other in itertools.combinations(range(4), 2)]
@@ -61,7 +61,7 @@ def test_links_straight_from_gpu_to_gpu_bond_these_two_only():
     assert (topology.word("GPU0", "GPU1"), topology.word("GPU1", "GPU2")) == ("NV2", "SYS")
 
 
-def test_links_of_which_nobody_knows_whether_they_are_up_are_not_counted():
+def test_nvlinks_with_unknown_state_are_not_counted():
     facts = hgx_facts("n")
     unsure = [msgspec.structs.replace(link, up=(), unsupported={"up": "no"}) if link.type == "nvlink" else link
               for link in facts.links]  # fmt: skip
@@ -69,7 +69,7 @@ def test_links_of_which_nobody_knows_whether_they_are_up_are_not_counted():
     assert node_topology(TopologyFacts("n", facts.gpus, unsure)).word("GPU0", "GPU1") == "NV?"
 
 
-def test_cards_are_related_to_gpus_by_the_bridges_that_both_are_behind():
+def test_nic_to_gpu_relation_follows_their_shared_pcie_bridges():
     topology = hgx("n")
 
     assert [topology.word("GPU0", f"NIC{number}") for number in range(4)] == ["PIX", "NODE", "SYS", "SYS"]
@@ -84,14 +84,14 @@ def test_cards_are_related_to_gpus_by_the_bridges_that_both_are_behind():
     (("r", "root"), ("s", "other"), "NODE"),
     ((), ("s", "other"), "?"),
 ])  # fmt: skip
-def test_the_nearest_thing_above_two_devices_names_their_relation(one, other, word):
+def test_pcie_relation_is_named_after_the_closest_common_ancestor(one, other, word):
     places = [Link(type="pcie", a=End("nic", f"mlx5_{number}"), b=End("numa", "0"), via=via)
               for number, via in enumerate((one, other))]  # fmt: skip
 
     assert node_topology(TopologyFacts("", (), places, [nic("", 0), nic("", 1)])).word("NIC0", "NIC1") == word
 
 
-def test_what_nobody_tells_is_unknown_and_costs_nothing_else():
+def test_unreported_links_leave_relations_routes_and_peer_access_unknown():
     topology = node_topology(TopologyFacts("n", [gpu("n", 0), gpu("n", 1)]))
 
     assert topology.word("GPU0", "GPU1") == "?"
@@ -100,13 +100,13 @@ def test_what_nobody_tells_is_unknown_and_costs_nothing_else():
     assert peer_access(topology, *topology.gpus).allowed is None
 
 
-def test_a_mig_device_is_no_gpu_of_the_topology():
+def test_mig_device_is_excluded_from_the_topology():
     part = gpu("n", 0, parent=uuid("n", 0))
 
     assert len(node_topology(TopologyFacts("n", [gpu("n", 0), part])).gpus) == 1
 
 
-def test_plain_ethernet_counts_where_there_is_nothing_better():
+def test_ethernet_nics_are_included_only_without_rdma_nics():
     assert [nic.name for nic in node_topology(pcie_facts("n")).nics] == ["eth0"]
     both = hgx_facts("n")
     facts = TopologyFacts("n", both.gpus, both.links, [*both.nics, *pcie_facts("n").nics])
@@ -116,7 +116,7 @@ def test_plain_ethernet_counts_where_there_is_nothing_better():
 # -- bandwidth ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_bandwidth_says_where_it_comes_from():
+def test_bandwidth_states_whether_it_is_driver_reported_or_nominal():
     up = Link(type="nvlink", a=End("gpu", "a"), b=End("switch", "s"), up=tuple(range(18)), version=4,
               speed_bytes_s=26.562e9)  # fmt: skip
     nominal = msgspec.structs.replace(up, speed_bytes_s=None)
@@ -129,7 +129,7 @@ def test_a_bandwidth_says_where_it_comes_from():
 
 
 @pytest.mark.parametrize(("gen", "gigabytes_s"), [(3, 15.75), (4, 31.5), (5, 63.0), (6, 121.0)])
-def test_sixteen_lanes_carry_what_their_generation_can(gen, gigabytes_s):
+def test_pcie_x16_bandwidth_follows_the_generation(gen, gigabytes_s):
     assert of_pcie(gen, 16).bytes_s / 1e9 == pytest.approx(gigabytes_s, rel=0.001)
     assert of_pcie(gen, None) is None
 
@@ -137,7 +137,7 @@ def test_sixteen_lanes_carry_what_their_generation_can(gen, gigabytes_s):
 # -- paths -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_best_path_of_two_gpus_is_over_nvlink():
+def test_best_route_between_gpus_of_a_node_uses_nvlink():
     topology = hgx("n")
 
     best = route(topology, 0, topology, 7)
@@ -146,7 +146,7 @@ def test_the_best_path_of_two_gpus_is_over_nvlink():
     assert (round(best.bytes_s / 1e9), best.is_bound, best.narrowest) == (478, False, "18 × 26.6 GB/s")
 
 
-def test_without_nvlink_it_is_over_pcie_and_through_no_other_gpu():
+def test_best_route_without_nvlink_uses_pcie_and_no_other_gpu():
     topology = hgx("n", dead=[4])
 
     near, far = route(topology, 4, topology, 5), route(topology, 4, topology, 0)
@@ -157,7 +157,7 @@ def test_without_nvlink_it_is_over_pcie_and_through_no_other_gpu():
     assert [stop.kind for stop in far.stops].count("numa") == 2
 
 
-def test_from_node_to_node_it_is_over_the_nearest_cards():
+def test_best_route_between_nodes_uses_the_nearest_nics():
     one, other = hgx("n1"), hgx("n2")
 
     best = route(one, 0, other, 7)
@@ -166,7 +166,7 @@ def test_from_node_to_node_it_is_over_the_nearest_cards():
     assert (best.bytes_s, best.narrowest, best.is_bound) == (50e9, "400 Gb/s", False)
 
 
-def test_a_card_that_is_down_is_gone_around():
+def test_best_route_avoids_a_nic_that_is_down():
     one, other = hgx("n1", down=["mlx5_0"]), hgx("n2")
 
     best = route(one, 0, other, 0)
@@ -174,11 +174,11 @@ def test_a_card_that_is_down_is_gone_around():
     assert [stop.id for stop in best.stops if stop.kind == "nic"] == ["mlx5_1", "mlx5_0"]
 
 
-def test_networks_of_different_kinds_do_not_meet():
+def test_no_route_connects_different_network_types():
     assert route(hgx("n1"), 0, node_topology(pcie_facts("n2")), 0) is None
 
 
-def test_one_nvlink_fabric_reaches_over_nodes():
+def test_best_route_within_one_nvlink_fabric_crosses_nodes():
     clique = {"fabric_state": "completed", "fabric_cluster": "01020304-0506-0708-090a-0b0c0d0e0f10", "fabric_clique": 1}
     nodes = []
     for name in ("n1", "n2"):
@@ -193,7 +193,7 @@ def test_one_nvlink_fabric_reaches_over_nodes():
     assert not remote_access(gpu_at(nodes[0], 0), gpu_at(hgx("n3"), 0)).allowed
 
 
-def test_a_fabric_without_an_id_is_the_nodes_own():
+def test_fabric_with_an_all_zero_id_is_not_shared_between_nodes():
     facts = hgx_facts("n")
     nobody = "00000000-0000-0000-0000-000000000000"
     infos = [msgspec.structs.replace(info, fabric_state="completed", fabric_cluster=nobody, fabric_clique=0)
@@ -225,7 +225,7 @@ ANY = Bandwidth(1.0, "nominal", "a link")
 
 @pytest.mark.slow
 @given(graphs())
-def test_no_path_is_wider_and_none_as_wide_is_shorter(drawn):
+def test_best_route_is_the_widest_and_among_equals_the_shortest(drawn):
     graph, (start, end, *rest) = drawn
     blocked = [vertex for vertex in rest if vertex.kind in ENDS | OUTSIDE]
 
@@ -252,7 +252,7 @@ def _weight(graph, edge):
 # -- peer access -------------------------------------------------------------------------------------------------------
 
 
-def test_peer_access_says_yes_over_what_and_no_why():
+def test_peer_access_states_the_medium_or_the_reason_it_is_unavailable():
     fast, slow = hgx("n"), node_topology(pcie_facts("n"))
 
     assert peer_access(fast, *fast.gpus[:2]).why == "read, write and atomics over NVLink"
@@ -260,7 +260,7 @@ def test_peer_access_says_yes_over_what_and_no_why():
     assert "no read and no write: not supported by the chipset" in peer_access(slow, *slow.gpus[:2]).why
 
 
-def test_a_status_that_was_not_told_is_not_taken_for_a_yes():
+def test_peer_access_with_an_unreported_status_is_unknown():
     silent = Link(type="peer", a=End("gpu", uuid("n", 0)), b=End("gpu", uuid("n", 1)), read="ok",
                   unsupported={"write": "Insufficient Permissions"})  # fmt: skip
     topology = node_topology(TopologyFacts("n", [gpu("n", 0), gpu("n", 1)], [silent]))

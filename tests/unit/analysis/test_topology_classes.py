@@ -37,7 +37,7 @@ def texts(classes):
 ALIKE = [hgx(f"node{number:03}") for number in range(1, 6)]
 
 
-def test_nodes_of_one_shape_are_one_class_and_the_largest_is_a():
+def test_identical_nodes_form_one_class_and_the_largest_class_is_a():
     classes = classes_of([*ALIKE, node_topology(pcie_facts("slow1"))])
 
     assert [(made.name, len(made.nodes), made.title) for made in classes] == [
@@ -45,7 +45,7 @@ def test_nodes_of_one_shape_are_one_class_and_the_largest_is_a():
     assert texts(classes[:1]) == []
 
 
-def test_a_pair_without_nvlink_is_named_with_what_the_class_has():
+def test_gpu_pair_without_nvlink_is_reported_against_its_class():
     classes = classes_of([*ALIKE, hgx("node044", dead=[4])])
 
     assert texts(classes) == [
@@ -55,7 +55,7 @@ def test_a_pair_without_nvlink_is_named_with_what_the_class_has():
     ]
 
 
-def test_what_differs_within_a_class_is_named_too():
+def test_differences_within_a_class_are_reported():
     odd = [with_width("node010", 3, 8), with_gpu("node011", 5, vbios="96.00.99"),
            hgx("node012", down=["mlx5_2"]), with_gpu("node013", 0, power_limit_w=600.0)]  # fmt: skip
 
@@ -70,7 +70,7 @@ def test_what_differs_within_a_class_is_named_too():
     }
 
 
-def test_a_driver_is_the_nodes_and_limits_of_all_its_gpus_are_one_difference():
+def test_driver_difference_is_per_node_and_equal_gpu_limits_are_merged():
     facts = hgx_facts("node020")
     gpus = [msgspec.structs.replace(info, driver="550.1", max_sm_clock_mhz=1700.0) for info in facts.gpus]
 
@@ -82,7 +82,7 @@ def test_a_driver_is_the_nodes_and_limits_of_all_its_gpus_are_one_difference():
     }
 
 
-def test_a_gpu_that_is_not_there_is_named_by_its_place():
+def test_missing_gpu_is_reported_with_its_pci_address():
     facts = hgx_facts("node030")
     absent = [info for info in facts.gpus if info.index != 7]
 
@@ -93,7 +93,7 @@ def test_a_gpu_that_is_not_there_is_named_by_its_place():
     ]
 
 
-def test_a_card_that_is_not_there_is_named():
+def test_missing_nic_is_reported_by_name():
     facts = hgx_facts("node031")
     ports = [port for port in facts.nics if port.device != "mlx5_3"]
 
@@ -160,7 +160,7 @@ def test_labels_of_several_kinds_fold_apart():
 # -- findings ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_difference_is_a_finding_that_blames_the_node_or_its_device():
+def test_differences_give_findings_whose_culprit_is_the_node_or_device():
     found = difference_findings(classes_of([*ALIKE, hgx("node044", dead=[4]), with_width("node010", 3, 8)]))
 
     assert [(one.id, one.severity, one.confidence, one.culprits) for one in found] == [
@@ -182,19 +182,19 @@ def test_no_two_findings_have_the_same_culprits():
     assert len({(one.id, one.culprits) for one in found}) == len(found)
 
 
-def test_without_a_majority_nobody_is_sure_which_one_is_meant():
+def test_difference_without_a_majority_is_an_info_finding_of_possible_confidence():
     (found,) = difference_findings(classes_of([hgx("node1"), hgx("node2", down=["mlx5_0"])]))
 
     assert (found.severity, found.confidence) == ("info", "possible")
 
 
-def test_another_kind_of_machine_is_information_and_no_fault():
+def test_node_of_a_different_hardware_class_gives_an_info_finding():
     (found,) = difference_findings(classes_of([*ALIKE, node_topology(pcie_facts("slow1"))]))
 
     assert found.severity == "info"
 
 
-def test_a_finding_about_simulated_nodes_says_so():
+def test_findings_of_simulated_nodes_are_marked_sim():
     simulated = [node_topology(TopologyFacts(name, facts.gpus, [msgspec.structs.replace(link, simulated=True)
                  for link in facts.links], facts.nics))
                  for name, facts in ((f"node{number}", hgx_facts(f"node{number}", dead=[4] if number == 3 else []))
@@ -227,7 +227,7 @@ def with_links_down(node, index, numbers):
     return TopologyFacts(node, facts.gpus, links, facts.nics)
 
 
-def test_what_another_analysis_has_said_is_not_said_twice_and_of_another_node_it_is():
+def test_difference_already_in_a_health_finding_of_its_node_is_not_repeated():
     nodes = [*ALIKE, with_width("node010", 3, 8), hgx("node012", down=["mlx5_2"])]
 
     left = untold(nodes, FindingDraft("pcie_degraded", "warning", "certain", ("node010:gpu3",), "x8", parts=("width",)),
@@ -236,7 +236,7 @@ def test_what_another_analysis_has_said_is_not_said_twice_and_of_another_node_it
     assert left == ["node012: NIC2 state down, the rest active"]
 
 
-def test_nvlinks_that_are_told_to_be_down_explain_every_pair_of_their_gpu():
+def test_nvlink_down_finding_covers_every_pair_of_its_gpu():
     assert untold([*ALIKE, hgx("node044", dead=[4])], nvlink_down("node044:gpu4", *range(18))) == []
 
 
@@ -253,7 +253,7 @@ def test_a_node_with_an_nvlink_down_keeps_its_other_differences():
         "node044: GPU1 VBIOS 96.00.99, the rest 96.00.A5", "node044: GPU6 PCIe width x8, the rest x16"]  # fmt: skip
 
 
-def test_another_relation_of_the_same_gpu_is_still_told():
+def test_nvlink_down_finding_does_not_cover_a_nic_relation_of_its_gpu():
     facts = with_links_down("node044", 4, {3, 7})
     moved = [msgspec.structs.replace(link, via=("pci0000:99",)) if link.type == "pcie" and link.a.id == "mlx5_2" else
              link for link in facts.links]  # fmt: skip
@@ -264,7 +264,7 @@ def test_another_relation_of_the_same_gpu_is_still_told():
     assert left == "node044: NIC2–GPU4-5 NODE, class A PIX"
 
 
-def test_fewer_links_told_than_are_lacking_explain_nothing():
+def test_nvlink_down_finding_that_lists_too_few_links_covers_no_difference():
     nodes = [*ALIKE, node_topology(with_links_down("node044", 4, {3, 7}))]
 
     assert untold(nodes, nvlink_down("node044:gpu4", 3, 7)) == []

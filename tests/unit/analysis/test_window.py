@@ -11,7 +11,7 @@ ADDED = st.lists(st.tuples(st.floats(0, 300), st.integers(1, 1000)), min_size=1,
 
 
 @given(ADDED)
-def test_a_window_is_the_sum_and_the_peak_of_its_buckets(added):
+def test_window_totals_and_peaks_match_a_brute_force_computation(added):
     window = Window(STEP * BUCKETS)
     for at, value in added:
         window.add(at, {"x": float(value)}, {"y": float(value)})
@@ -33,7 +33,7 @@ def max_so_far(added):
     return found
 
 
-def test_a_mean_needs_a_weight():
+def test_mean_without_its_weight_is_none():
     window = Window(60)
     window.add(1.0, {"power": 1400.0, "powered": 2.0})
 
@@ -42,7 +42,7 @@ def test_a_mean_needs_a_weight():
     assert window.peak("power") is None
 
 
-def test_names_without_end_are_kept_up_to_a_number_and_those_that_were_there_count_on():
+def test_names_beyond_the_limit_are_dropped_and_existing_ones_keep_counting():
     window = Window(60.0)
     for number in range(10 * MOST_NAMES):
         window.add(1.0, {"known": 1.0, f"invented{number}": 1.0})

@@ -16,7 +16,7 @@ def _gconsole(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script_that_names_the_program(shell):
+def test_completion_script_is_printed_for_each_shell(shell):
     done = _gconsole("completion", shell)
     assert done.returncode == 0 and "_GCONSOLE_COMPLETE" in done.stdout
 

@@ -20,7 +20,7 @@ def run(cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_an_empty_folder_is_told_what_to_type_and_what_to_write(tmp_path: Path) -> None:
+def test_start_without_hosts_toml_prints_commands_and_an_example_file(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     for words in (
@@ -35,7 +35,7 @@ def test_an_empty_folder_is_told_what_to_type_and_what_to_write(tmp_path: Path) 
     assert all(len(line) <= 80 for line in done.stderr.replace(str(tmp_path), "here").splitlines())
 
 
-def test_the_file_that_it_shows_is_a_whole_one(tmp_path: Path) -> None:
+def test_printed_example_file_is_a_valid_hosts_toml(tmp_path: Path) -> None:
     assert textwrap.indent(SMALLEST, "    ") in run(tmp_path).stderr
     (tmp_path / "hosts.toml").write_text(SMALLEST)
     config = load(str(tmp_path / "hosts.toml"), environ={})
@@ -43,7 +43,7 @@ def test_the_file_that_it_shows_is_a_whole_one(tmp_path: Path) -> None:
     assert [node.name for node in config.nodes] == ["node01", "node02", "node03", "node04"]
 
 
-def test_a_person_in_a_terminal_reads_the_same_and_can_scroll_back_to_it(tmp_path: Path) -> None:
+def test_missing_hosts_toml_in_a_terminal_is_reported_outside_the_alternate_screen(tmp_path: Path) -> None:
     master, worker = pty.openpty()
     argv = [sys.executable, "-m", "gconsole"]
     with subprocess.Popen(argv, cwd=tmp_path, stdin=worker, stdout=worker, stderr=worker) as it:
@@ -61,7 +61,7 @@ def test_a_person_in_a_terminal_reads_the_same_and_can_scroll_back_to_it(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_hosts_toml_that_is_there_is_what_it_opens(tmp_path: Path) -> None:
+def test_existing_hosts_toml_is_loaded_by_default(tmp_path: Path) -> None:
     (tmp_path / "hosts.toml").write_text(SMALLEST)
     done = run(tmp_path)
     assert done.returncode == 2
@@ -71,12 +71,12 @@ def test_a_hosts_toml_that_is_there_is_what_it_opens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [["--help"], ["-h"], ["--version"]])
-def test_what_is_asked_for_is_answered_also_in_an_empty_folder(args: list[str], tmp_path: Path) -> None:
+def test_help_and_version_work_without_hosts_toml(args: list[str], tmp_path: Path) -> None:
     done = run(tmp_path, *args)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_folder_that_was_removed_is_no_reason_for_a_traceback(tmp_path: Path) -> None:
+def test_start_in_a_removed_folder_fails_without_a_traceback(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     command = f'rmdir "{gone}" && exec "{sys.executable}" -P -m gconsole'

@@ -24,18 +24,18 @@ def asked(*args: str, preferred: RunConfig | None = None):
     return found[0]
 
 
-def test_what_stands_behind_two_dashes_is_the_command_whatever_it_looks_like():
+def test_arguments_after_two_dashes_are_the_command_even_if_they_resemble_options():
     assert asked("--nodes", "2", "--", "train.py", "--nodes", "9", "-h").command == ("train.py", "--nodes", "9", "-h")
 
 
-def test_a_size_is_written_as_people_write_it():
+def test_memory_size_accepts_binary_and_decimal_units():
     assert asked("--min-gpu-mem", "40GiB", "--", "t.py").min_gpu_mem_bytes == 40 << 30
     assert asked("--min-gpu-mem", "1.5g", "--", "t.py").min_gpu_mem_bytes == 1_500_000_000
     with pytest.raises(click.BadParameter, match="use 40GiB"):
         asked("--min-gpu-mem", "much", "--", "t.py")
 
 
-def test_options_win_over_what_hosts_toml_prefers():
+def test_command_line_options_override_hosts_toml():
     preferred = RunConfig(select="node[1-4]", nodes=3, launcher="env", workdir="~/train", gpus_per_node=8)
     found = asked("--nodes", "2", "--select", "auto", "--gpus-per-node", "0", "--", "t.py", preferred=preferred)
     assert (found.select, found.nodes, found.gpus_per_node) == (None, 2, 0)
@@ -44,6 +44,6 @@ def test_options_win_over_what_hosts_toml_prefers():
 
 
 @pytest.mark.parametrize("text", ["novalue", "GCONSOLE_JOB=mine", "1X=2"])
-def test_a_variable_that_cannot_be_is_refused(text):
+def test_invalid_or_reserved_environment_variable_is_rejected(text):
     with pytest.raises(click.BadParameter):
         asked("--env", text, "--", "t.py")

@@ -41,7 +41,7 @@ def diagnose(*arguments: object) -> subprocess.CompletedProcess[str]:
     [("text", "[0-2]"), ("json", '"ranks": ['), ("folded", "rank [0-2];MainThread;"), ("speedscope", '"$schema"'),
      ("dot", "digraph stacks {")],
 )  # fmt: skip
-def test_every_form_is_alone_on_stdout(dumps: Path, form: str, said: str) -> None:
+def test_stdout_holds_only_the_stacks_in_every_format(dumps: Path, form: str, said: str) -> None:
     done = diagnose(dumps, "--format", form)
     assert said in done.stdout
     assert "undecided" in done.stderr and "undecided" not in done.stdout
@@ -50,20 +50,20 @@ def test_every_form_is_alone_on_stdout(dumps: Path, form: str, said: str) -> Non
 
 
 @pytest.mark.slow
-def test_the_summary_is_folded_as_asked(dumps: Path) -> None:
+def test_summary_uses_the_requested_granularity_and_threads(dumps: Path) -> None:
     done = diagnose(dumps, "--granularity", "line", "--threads", "all")
     assert "4 ranks, 2 groups, all threads, by line" in done.stdout
 
 
 @pytest.mark.slow
-def test_report_and_stacks_do_not_share_stdout(dumps: Path) -> None:
+def test_format_and_report_both_to_stdout_is_a_usage_error(dumps: Path) -> None:
     done = diagnose(dumps, "--format", "dot", "-o", "-")
     assert done.returncode == 2
     assert "--format writes to stdout" in done.stderr
 
 
 @pytest.mark.slow
-def test_format_without_a_capture_is_a_mistake() -> None:
+def test_format_without_a_capture_is_a_usage_error() -> None:
     command = [sys.executable, "-m", "gconsole", "batch", "node1", "--format", "dot"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.returncode == 2

@@ -107,7 +107,7 @@ def test_a_job_without_any_source_makes_no_record(node):
 
 
 @pytest.mark.parametrize("kind", ["worker", "tcp_worker"])
-def test_a_worker_server_is_found_by_its_thread_and_asked(node, tmp_path, kind):
+def test_worker_server_is_found_by_its_thread_and_queried(node, tmp_path, kind):
     node.rank(kind, tmp_path / "w.sock", RECORDED / "missing.0.json")
     records = node.read()
     [group] = of(records, "PgStatus")
@@ -121,7 +121,7 @@ def test_a_worker_server_is_found_by_its_thread_and_asked(node, tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_no_other_socket_of_a_rank_is_touched(node, tmp_path):
+def test_other_listening_sockets_of_a_rank_are_never_connected_to(node, tmp_path):
     """A rank listens for its peers; a stranger's connection there may break its job."""
     code = (
         "import socket,sys; l=socket.socket(); l.bind(('127.0.0.1',0)); l.listen(); l.settimeout(3)\n"
@@ -136,7 +136,7 @@ def test_no_other_socket_of_a_rank_is_touched(node, tmp_path):
     assert process.stdout.readline() == "left alone\n"
 
 
-def test_a_socket_with_a_path_too_long_for_an_address_is_reached_by_its_folder(node, tmp_path, monkeypatch):
+def test_unix_socket_with_a_path_over_the_address_limit_is_reached(node, tmp_path, monkeypatch):
     folder = tmp_path / ("d" * 60) / ("e" * 60)
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
@@ -145,7 +145,7 @@ def test_a_socket_with_a_path_too_long_for_an_address_is_reached_by_its_folder(n
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_answer_is_said_within_its_time(node, tmp_path):
+def test_unresponsive_worker_server_is_reported_as_timed_out_within_the_deadline(node, tmp_path):
     node.rank("slow", tmp_path / "w.sock", "none")
     began = time.monotonic()
     [group] = node.read(deadline_s=1.5)
@@ -153,7 +153,7 @@ def test_a_server_that_does_not_answer_is_said_within_its_time(node, tmp_path):
     assert time.monotonic() - began < 10
 
 
-def test_a_stopped_rank_is_not_asked(node, tmp_path):
+def test_worker_server_of_a_stopped_rank_is_reported_as_timed_out(node, tmp_path):
     process = node.rank("worker", tmp_path / "w.sock", RECORDED / "missing.0.json")
     process.send_signal(signal.SIGSTOP)
     while ProcFs().stat(process.pid).state != "T":
@@ -163,14 +163,14 @@ def test_a_stopped_rank_is_not_asked(node, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"hello", b"{}", b"\xff", b'{"entries": 5'])
-def test_an_answer_that_makes_no_sense_is_said(node, tmp_path, content):
+def test_unparsable_worker_server_reply_is_reported(node, tmp_path, content):
     node.rank("worker", tmp_path / "w.sock", a_file(tmp_path, content))
     [group] = node.read()
     assert group.status == "unreadable"
     assert "worker server" in group.reason
 
 
-def test_a_recorder_that_is_switched_off_says_how_to_switch_it_on(node, tmp_path):
+def test_disabled_flight_recorder_is_reported_with_how_to_enable_it(node, tmp_path):
     node.rank("worker", tmp_path / "w.sock", a_file(tmp_path, {"entries": [], "version": "2.10"}))
     [group] = node.read()
     assert group.status == "refused"
@@ -182,7 +182,7 @@ def test_a_recorder_that_is_switched_off_says_how_to_switch_it_on(node, tmp_path
 
 @pytest.mark.parametrize("variable", ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"])
 @pytest.mark.parametrize("form", ["pickle", "json"])
-def test_a_dump_is_read_from_where_the_rank_was_told_to_write_it(node, tmp_path, variable, form):
+def test_dump_is_read_from_the_path_in_the_environment_of_the_rank(node, tmp_path, variable, form):
     node.rank(env={variable: str(tmp_path / "trace_")})
     shutil.copyfile(RECORDED / f"missing.0.{form}", tmp_path / "trace_0")
     records = node.read()
@@ -192,7 +192,7 @@ def test_a_dump_is_read_from_where_the_rank_was_told_to_write_it(node, tmp_path,
     assert len(of(records, "Collective")) == 3
 
 
-def test_a_dump_is_read_from_torchs_own_place(node, tmp_path):
+def test_dump_is_read_from_the_default_torch_cache_path(node, tmp_path):
     (tmp_path / ".cache" / "torch").mkdir(parents=True)
     shutil.copyfile(RECORDED / "missing.0.pickle", tmp_path / ".cache" / "torch" / "comm_lib_trace_rank_0")
     os.utime(tmp_path / ".cache" / "torch" / "comm_lib_trace_rank_0")
@@ -200,14 +200,14 @@ def test_a_dump_is_read_from_torchs_own_place(node, tmp_path):
     assert of(node.read(), "PgStatus")[0].source == "fr_dump"
 
 
-def test_a_dump_of_a_job_before_is_of_no_interest(node, tmp_path):
+def test_dump_from_before_the_rank_started_is_ignored(node, tmp_path):
     shutil.copyfile(RECORDED / "missing.0.pickle", tmp_path / "trace_0")
     os.utime(tmp_path / "trace_0", (1, 1))
     node.rank(env={"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")})
     assert node.read() == []
 
 
-def test_only_regular_files_of_the_ranks_own_user_are_read(node, tmp_path):
+def test_only_regular_dump_files_of_the_rank_user_are_read(node, tmp_path):
     node.rank(env={"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")})
     os.mkfifo(tmp_path / "trace_0")
     [group] = node.read()
@@ -220,7 +220,7 @@ def test_only_regular_files_of_the_ranks_own_user_are_read(node, tmp_path):
         assert (group.status, "uid 12345" in group.reason) == ("no_permission", True)
 
 
-def test_a_pipe_is_written_to_only_when_that_was_asked_for(node, tmp_path):
+def test_dump_pipe_is_written_only_on_request(node, tmp_path):
     env = {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_"),
            "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "pipe_")}  # fmt: skip
     node.rank("pipe", tmp_path / "pipe_0.pipe", RECORDED / "missing.0.pickle", tmp_path / "trace_0", env=env)
@@ -229,7 +229,7 @@ def test_a_pipe_is_written_to_only_when_that_was_asked_for(node, tmp_path):
     assert of(node.read(pipe=True), "PgStatus")[0].last_enqueued_collective == 3
 
 
-def test_a_pipe_that_nobody_reads_holds_nothing_up(node, tmp_path):
+def test_dump_pipe_without_a_reader_is_reported_as_refused(node, tmp_path):
     os.mkfifo(tmp_path / "pipe_0.pipe")
     node.rank(env={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "pipe_")})
     [group] = node.read(pipe=True)
@@ -250,7 +250,7 @@ def a_ras_node(node, tmp_path, answer, *more):
     node.rank("ras", port, a_file(tmp_path, answer), *more, env={"NCCL_RAS_ADDR": f"localhost:{port}"})
 
 
-def test_ras_is_asked_for_the_whole_job(node, tmp_path):
+def test_ras_query_returns_counts_for_all_ranks_of_the_job(node, tmp_path):
     answer = a_ras_answer([a_ras_rank(0, pid="MYPID"), a_ras_rank(1, count=6)]).replace(b'"MYPID"', b"MYPID")
     a_ras_node(node, tmp_path, answer)
     lines = of(node.read(), "PgStatus", "ras")
@@ -258,26 +258,26 @@ def test_ras_is_asked_for_the_whole_job(node, tmp_path):
     assert lines[0].pid == node.processes[0].pid
 
 
-def test_a_ras_that_answers_for_another_job_is_not_believed(node, tmp_path):
+def test_ras_reply_of_another_job_is_rejected(node, tmp_path):
     a_ras_node(node, tmp_path, a_ras_answer([a_ras_rank(0)]))
     [line] = node.read()
     assert (line.status, line.reason.endswith("responds for another job")) == ("elsewhere", True)
 
 
-def test_a_ras_that_knows_no_json_is_read_as_text(node, tmp_path):
+def test_ras_without_json_support_is_read_as_text(node, tmp_path):
     a_ras_node(node, tmp_path, RAS_TEXT.replace(b"process 202", b"process MYPID"), "nojson")
     lines = of(node.read(), "PgStatus", "ras")
     assert [(line.group_rank, line.op_counts) for line in lines] == [(3, {}), (2, {"AllReduce": 11})]
     assert "3 ranks are at 12" in lines[0].reason
 
 
-def test_the_malformed_answer_of_2_28_9_is_read(node, tmp_path):
+def test_malformed_json_of_nccl_2_28_9_ras_is_parsed(node, tmp_path):
     answer = a_ras_answer([a_ras_rank(0, pid="MYPID")], [a_missing_ras_rank(1, dead=True)], "2.28.9")
     a_ras_node(node, tmp_path, answer.replace(b'"MYPID"', b"MYPID"))
     assert [one.group_state for one in node.read()] == ["running", "considered_dead"]
 
 
-def test_ras_that_is_switched_off_is_not_asked(node, tmp_path):
+def test_disabled_ras_is_not_queried(node, tmp_path):
     port = a_port()
     answer = a_file(tmp_path, a_ras_answer([a_ras_rank(0)]))
     node.rank("ras", port, answer, env={"NCCL_RAS_ADDR": f"localhost:{port}", "NCCL_RAS_ENABLE": "0"})
@@ -290,7 +290,7 @@ def test_the_tables_of_sockets_are_not_read_for_a_rank_without_a_gpu(node, monke
     assert node.read() == []
 
 
-def test_of_many_nodes_a_few_ask_ras():
+def test_only_seven_of_64_nodes_query_ras():
     def asks(first, count=8):
         ranks = [RankRef(dict.fromkeys(RankRef.__slots__, 0) | {"job": "j", "rank": first + at}) for at in range(count)]
         return collect._queries_ras(ranks[0], ranks)
@@ -301,7 +301,7 @@ def test_of_many_nodes_a_few_ask_ras():
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
-def test_ncc_ls_log_is_read_where_the_environment_or_the_configuration_says(node, tmp_path):
+def test_nccl_log_is_read_from_the_environment_or_configured_path(node, tmp_path):
     host = os.uname().nodename
     process = node.rank(env={"NCCL_DEBUG_FILE": str(tmp_path / "nccl.%h.%p.log")})
     text = NCCL_LOG.replace("node1", host).replace("4711", str(process.pid))
@@ -314,7 +314,7 @@ def test_ncc_ls_log_is_read_where_the_environment_or_the_configuration_says(node
     assert [one.profiling_name for one in by_configuration] == [one.profiling_name for one in by_environment]
 
 
-def test_inspectors_log_is_read_where_the_environment_says(node, tmp_path):
+def test_inspector_log_is_read_from_the_environment_path(node, tmp_path):
     process = node.rank(env={"NCCL_INSPECTOR_ENABLE": "1", "NCCL_INSPECTOR_DUMP_DIR": str(tmp_path)})
     line = an_inspector_line(3).replace("node0", os.uname().nodename).replace("4711", str(process.pid))
     (tmp_path / f"host-pid{process.pid}.log").write_text(line + "\n")
@@ -332,7 +332,7 @@ def test_a_log_of_another_user_is_not_read_for_a_rank(node, tmp_path):
     assert (status.source, status.status) == ("nccl_log", "unreadable")
 
 
-def test_only_the_end_of_a_long_log_is_read_and_its_beginning(node, tmp_path):
+def test_long_log_is_read_at_its_beginning_and_end(node, tmp_path):
     process = node.rank(env={"NCCL_DEBUG_FILE": str(tmp_path / "log")})
     text = NCCL_LOG.replace("node1", os.uname().nodename).replace("4711", str(process.pid)).splitlines()
     (tmp_path / "log").write_text("\n".join([text[0], *["step 1 loss 2.0"] * 200_000, text[1]]) + "\n")
@@ -343,14 +343,14 @@ def test_only_the_end_of_a_long_log_is_read_and_its_beginning(node, tmp_path):
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 
-def test_more_than_a_rank_may_say_is_cut_off(node, tmp_path, monkeypatch):
+def test_oversized_worker_server_reply_is_rejected(node, tmp_path, monkeypatch):
     monkeypatch.setattr(flight_recorder_sources, "MAX_BYTES", 1000)
     node.rank("worker", tmp_path / "w.sock", a_file(tmp_path, a_dump([waiting(seq) for seq in range(1, 50)])))
     [group] = node.read()
     assert (group.status, "exceeds" in group.reason) == ("unreadable", True)
 
 
-def test_a_rank_that_ends_meanwhile_makes_no_record(node):
+def test_rank_that_exits_before_the_read_gives_no_records(node):
     process = node.rank()
     refs = list(node.refs())
     process.kill()
@@ -364,6 +364,6 @@ def test_a_rank_that_ends_meanwhile_makes_no_record(node):
     assert said == []
 
 
-def test_addresses_of_the_kernels_tables_are_understood():
+def test_addresses_in_kernel_socket_tables_are_parsed():
     assert sockets._address(b"0100007F" if sys.byteorder == "little" else b"7F000001") == (socket.AF_INET, "127.0.0.1")
     assert sockets._address(b"0" * 32) == (socket.AF_INET6, "::")

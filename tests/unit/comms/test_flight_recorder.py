@@ -37,7 +37,7 @@ def test_every_recorded_dump_becomes_records(path):
 
 
 @pytest.mark.parametrize("name", ["missing.0", "missing.1", "order.1", "subgroup.0"])
-def test_json_and_pickle_say_the_same_but_for_the_frames(name):
+def test_json_and_pickle_dumps_are_equal_except_for_frames(name):
     by_json, by_pickle = recorded(f"{name}.json"), recorded(f"{name}.pickle")
     assert by_json.groups == by_pickle.groups
     assert [{**entry, "frames": None} for entry in by_pickle.entries] == by_json.entries
@@ -49,30 +49,30 @@ def test_the_frames_of_a_pickle_are_outermost_first():
     assert frames[0]["file"] == "/job/recorded.py"
 
 
-def test_gloo_waits_where_it_is_not_retired_whatever_the_state_says():
+def test_gloo_entry_is_scheduled_and_not_retired_while_it_waits():
     last = recorded("missing.0.json").entries[-1]
     assert (last["state"], last["retired"]) == ("scheduled", False)
     assert all(entry["retired"] for entry in recorded("missing.1.json").entries)
 
 
-def test_numbers_that_are_texts_in_json_are_numbers_and_minus_one_is_none():
+def test_numeric_strings_in_json_are_parsed_and_minus_one_is_none():
     [group] = recorded("missing.0.json").groups
     assert group["last_enqueued_collective"] == 3
     assert group["last_started_collective"] is None
     assert recorded("missing.0.pickle").groups == [group]
 
 
-def test_instants_that_never_came_are_none_in_both_forms():
+def test_timestamps_of_events_that_never_occurred_are_none_in_both_formats():
     for name in ("missing.0.json", "missing.0.pickle"):
         assert recorded(name).entries[0]["time_discovered_completed_ns"] is None
 
 
-def test_gloos_group_without_a_name_is_the_default_one():
+def test_unnamed_gloo_group_is_the_default_group():
     [group] = recorded("missing.0.json").groups
     assert (group["process_group"], group["ranks"]) == (["0", "default_pg"], [0, 1, 2])
 
 
-def test_gloos_group_without_a_name_tells_nothing_once_there_is_a_second_group():
+def test_ranks_of_an_unnamed_gloo_group_are_ignored_with_a_second_group():
     groups = recorded("subgroup.0.json").groups
     assert [(group["process_group"], group["ranks"]) for group in groups] == [
         (["0", "default_pg"], None), (["1", "pairs"], None),
@@ -91,7 +91,7 @@ def test_gloo_records_neither_sends_nor_receives():
     assert {entry["profiling_name"] for entry in recorded("p2p.0.json").entries} == {"gloo:all_reduce"}
 
 
-def test_a_buffer_that_has_wrapped_says_so_by_its_oldest_record():
+def test_wrapped_buffer_is_recognized_by_its_oldest_record_id():
     said = recorded("wrapped.0.json")
     assert said.groups[0]["oldest_record_id"] == 9
     assert said.held == 6
@@ -116,19 +116,19 @@ def test_older_and_newer_formats_are_read_by_the_same_rules(version):
     assert fits(said)
 
 
-def test_an_operation_nobody_has_heard_of_is_kept():
+def test_unknown_operation_is_kept():
     said = flight_recorder.parse_document(a_dump([waiting(1, "hccl:all_shuffle_v2")]))
     assert said.entries[0]["profiling_name"] == "hccl:all_shuffle_v2"
 
 
-def test_a_group_without_operations_is_there_with_its_members():
+def test_group_without_operations_is_listed():
     dump = a_dump([an_entry(1)])
     dump["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1]"}
     names = [group["process_group"] for group in flight_recorder.parse_document(dump).groups]
     assert names == [["0", "default_pg"], ["7", "tp"]]
 
 
-def test_a_group_whose_operations_have_left_the_buffer_gets_its_name_from_the_configuration():
+def test_group_without_buffered_operations_gets_its_name_from_pg_config():
     dump = a_dump([an_entry(1)])
     dump["pg_config"]["7"] = {"name": "7", "desc": "tp", "ranks": "[0, 1]"}
     dump["pg_status"]["1"] = {"last_enqueued_collective": 4}
@@ -140,7 +140,7 @@ def test_a_group_whose_operations_have_left_the_buffer_gets_its_name_from_the_co
 
 
 @pytest.mark.slow
-def test_what_is_waited_in_is_kept_however_much_came_after_it():
+def test_pending_operation_is_kept_however_many_operations_follow():
     entries = [waiting(1)] + [an_entry(seq) for seq in range(2, 3000)]
     said = flight_recorder.parse_document(a_dump(entries))
     assert said.held == 2999
@@ -155,7 +155,7 @@ def test_each_group_keeps_its_newest_operations_beside_a_busy_one():
     assert kept[0]["process_group"] == ["7", "tp"]
 
 
-def test_odd_parts_are_left_out_and_said():
+def test_malformed_parts_are_skipped_and_reported():
     dump = a_dump([an_entry(1)])
     dump["entries"] += ["text", None, {"no": "name"}]
     dump["pg_status"]["x"] = {}
@@ -168,13 +168,13 @@ def test_odd_parts_are_left_out_and_said():
 
 
 @pytest.mark.parametrize("data", [b"", b"   ", b"[]", b"{}", b"{", b"\x80\x02.", b"nonsense", b'{"entries": ', b"null"])
-def test_what_is_no_dump_is_refused_with_a_reason(data):
+def test_invalid_dump_is_rejected_with_a_reason(data):
     with pytest.raises(flight_recorder.BadDump) as error:
         flight_recorder.parse(data)
     assert str(error.value)
 
 
-def test_text_of_a_dump_is_no_markup_and_bounded():
+def test_text_of_a_dump_is_printable_and_bounded():
     said = flight_recorder.parse_document(a_dump([waiting(1, "nccl:\x1b[31m" + "x" * 9999)]))
     assert said.entries[0]["profiling_name"].isprintable()
     assert len(said.entries[0]["profiling_name"]) <= 256
@@ -191,7 +191,7 @@ FIELDS = st.sampled_from([*an_entry(1), "frames", "duration_ms", "pg_name", "seq
 @pytest.mark.slow
 @given(st.lists(st.dictionaries(FIELDS, ANYTHING) | ANYTHING, max_size=4), ANYTHING, ANYTHING, ANYTHING)
 @settings(max_examples=examples(300), deadline=None)
-def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, status, version):
+def test_arbitrary_dump_content_parses_into_valid_records(entries, config, status, version):
     entries = [{**an_entry(1), **entry} if isinstance(entry, dict) else entry for entry in entries]
     said = flight_recorder.parse_document(
         {"entries": entries, "pg_config": config, "pg_status": status, "version": version}
@@ -202,7 +202,7 @@ def test_whatever_a_dump_holds_it_becomes_records_or_reasons(entries, config, st
 @pytest.mark.slow
 @given(st.data())
 @settings(max_examples=examples(200), deadline=None)
-def test_a_damaged_json_is_records_or_a_reason(data):
+def test_corrupted_json_dump_gives_valid_records_or_a_reason(data):
     text = bytearray((RECORDED / "mixed.0.json").read_bytes())
     for _ in range(data.draw(st.integers(1, 6))):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
@@ -212,7 +212,7 @@ def test_a_damaged_json_is_records_or_a_reason(data):
         assert str(error)
 
 
-def test_a_dump_of_old_pythons_pickle_is_read_too():
+def test_dumps_with_pickle_protocol_2_and_4_equal_the_json_dump():
     dump = a_dump([an_entry(1)])
     for protocol in (2, 4):
         assert (

@@ -18,7 +18,7 @@ def fits(entries, source):
     return True
 
 
-def test_a_launch_is_named_by_the_communicator_that_all_ranks_know():
+def test_launch_is_identified_by_the_shared_communicator_hash():
     first, second, *_ = nccl_log.parse_log(NCCL_LOG.encode()).entries
     assert first["process_group"] == ["0x8c1f", ""]
     assert (first["collective_seq_id"], second["collective_seq_id"]) == (9, 10), "opCount is hexadecimal"
@@ -28,19 +28,19 @@ def test_a_launch_is_named_by_the_communicator_that_all_ranks_know():
     assert (first["host"], first["pid"], first["group_rank"], first["group_size"]) == ("node1", 4711, 0, 2)
 
 
-def test_a_send_is_written_as_torch_writes_it_and_has_no_place_among_the_collectives():
+def test_send_is_named_as_in_torch_and_has_no_collective_seq_id():
     send = nccl_log.parse_log(NCCL_LOG.encode()).entries[2]
     assert (send["profiling_name"], send["is_p2p"], send["collective_seq_id"]) == ("nccl:send 0->1", True, None)
 
 
-def test_a_communicator_whose_beginning_is_not_in_the_log_has_no_name():
+def test_communicator_without_an_init_line_in_the_log_has_no_process_group():
     said = nccl_log.parse_log(NCCL_LOG.encode())
     assert said.entries[3]["process_group"] is None
     assert said.bad == 1
     assert fits(said.entries, "nccl_log")
 
 
-def test_a_communicator_begun_by_a_newer_nccl_is_known_too():
+def test_communicator_created_by_comm_split_is_recognized():
     line = NCCL_LOG.replace("ncclCommInitRank", "[Rank 0] ncclCommSplit").replace("COMPLETE", "START")
     assert nccl_log.parse_log(line.encode()).entries[0]["process_group"] == ["0x8c1f", ""]
 
@@ -51,7 +51,7 @@ def test_only_the_newest_launches_are_kept():
     assert [entry["collective_seq_id"] for entry in nccl_log.parse_log(log.encode(), limit=3).entries] == [97, 98, 99]
 
 
-def test_inspector_says_how_long_a_completed_operation_took():
+def test_inspector_log_gives_the_duration_of_completed_operations():
     lines = "\n".join([an_inspector_line(3), "", an_inspector_line(4, took_us=750.0), an_inspector_line(5)[:40]])
     said = nccl_log.parse_inspector(lines.encode())
     assert [(entry["collective_seq_id"], entry["duration_ms"]) for entry in said.entries] == [(3, 0.5), (4, 0.75)]
@@ -63,12 +63,12 @@ def test_inspector_says_how_long_a_completed_operation_took():
     assert fits(said.entries, "inspector")
 
 
-def test_a_line_of_inspector_that_makes_no_sense_is_counted():
+def test_malformed_inspector_line_is_counted():
     said = nccl_log.parse_inspector("\n".join([an_inspector_line(1), "{]", an_inspector_line(2)]).encode())
     assert (len(said.entries), said.bad) == (2, 1)
 
 
-def test_inspectors_sends_have_their_peers():
+def test_inspector_sends_include_their_peer():
     line = an_inspector_line(1).replace('"coll_perf"', '"p2p_perf"').replace('"coll_', '"p2p_')
     for old, new in (('"coll"', '"p2p"'), ('"AllReduce"', '"Send"'), ('"p2p_sn"', '"p2p_peer": 1, "p2p_sn"')):
         line = line.replace(old, new)
@@ -79,7 +79,7 @@ def test_inspectors_sends_have_their_peers():
 @pytest.mark.slow
 @given(st.lists(st.sampled_from([*NCCL_LOG.splitlines(), an_inspector_line(1), "x"]), max_size=6), st.data())
 @settings(max_examples=examples(300), deadline=None)
-def test_damaged_logs_are_records_or_passed_over(lines, data):
+def test_corrupted_logs_give_only_valid_records(lines, data):
     text = bytearray("\n".join(lines).encode())
     for _ in range(data.draw(st.integers(0, 8)) if text else 0):
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))

@@ -32,7 +32,7 @@ def test_counts_and_state_of_every_rank_are_read():
 
 
 @pytest.mark.parametrize("missing", [1, 3])
-def test_the_comma_that_2_28_9_forgets_is_put_in(missing):
+def test_missing_comma_of_nccl_2_28_9_is_repaired(missing):
     data = a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(at, dead=True) for at in range(1, 1 + missing)], "2.28.9")
     with pytest.raises(ValueError, match="delimiter"):
         json.loads(data)
@@ -41,7 +41,7 @@ def test_the_comma_that_2_28_9_forgets_is_put_in(missing):
     assert [group["group_state"] for group in said.groups] == ["running"] + ["considered_dead"] * missing
 
 
-def test_a_rank_that_does_not_answer_is_not_yet_dead():
+def test_missing_rank_that_is_not_dead_is_unresponsive():
     said = nccl_ras.parse(a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(1, dead=False)]))
     assert said.groups[1]["group_state"] == "unresponsive"
 
@@ -57,22 +57,22 @@ def test_a_rank_that_does_not_answer_is_not_yet_dead():
         ({}, "running"),
     ],
 )
-def test_flags_are_the_state_that_ras_itself_would_print(status, state):
+def test_status_flags_map_to_the_state_that_ras_prints(status, state):
     rank = a_ras_rank(0)
     rank["status"].update(status)
     assert nccl_ras.parse(a_ras_answer([rank])).groups[0]["group_state"] == state
 
 
-def test_a_process_that_ras_does_not_know_has_no_host_and_no_pid():
+def test_process_unknown_to_ras_has_no_host_and_no_pid():
     said = nccl_ras.parse(a_ras_answer([a_ras_rank(0, host="unknown", pid=-1)]))
     assert (said.groups[0]["host"], said.groups[0]["pid"]) == (None, None)
 
 
-def test_what_was_said_before_the_json_is_passed_over():
+def test_text_before_the_json_is_skipped():
     assert nccl_ras.parse(b"OK\n" + a_ras_answer([a_ras_rank(0)])).groups
 
 
-def test_text_names_the_outliers_and_only_them():
+def test_text_reply_gives_records_for_outliers_only():
     said = nccl_ras.parse(RAS_TEXT)
     assert said.version == "2.24.3"
     silent, behind = said.groups
@@ -98,7 +98,7 @@ def test_text_with_several_ranks_at_one_count_gives_each_that_count():
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b'{"communicators": ', b"\xff\xfe", b'{"communicators": 3'])
-def test_what_is_no_answer_is_refused_with_a_reason(data):
+def test_invalid_ras_reply_is_rejected_with_a_reason(data):
     with pytest.raises(nccl_ras.BadRasResponse) as error:
         nccl_ras.parse(data)
     assert str(error.value)
@@ -107,7 +107,7 @@ def test_what_is_no_answer_is_refused_with_a_reason(data):
 @pytest.mark.slow
 @given(st.data())
 @settings(max_examples=examples(300), deadline=None)
-def test_a_damaged_answer_is_records_or_a_reason(data):
+def test_corrupted_ras_reply_gives_valid_records_or_a_reason(data):
     whole = data.draw(st.sampled_from([
         RAS_TEXT, a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(1, dead=True)]),
         a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(1, dead=True)], "2.28.9"),
@@ -134,5 +134,5 @@ TABLES = st.recursive(
 @pytest.mark.slow
 @given(st.lists(TABLES, max_size=3) | TABLES)
 @settings(max_examples=examples(300), deadline=None)
-def test_whatever_the_communicators_are_they_become_records_or_reasons(communicators):
+def test_arbitrary_communicators_parse_into_valid_records(communicators):
     assert fits(nccl_ras.parse(json.dumps({"communicators": communicators, "nccl_version": "3.0"}).encode()))

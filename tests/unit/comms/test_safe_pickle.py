@@ -18,7 +18,7 @@ PLAIN = st.recursive(
 
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.pickle")), ids=lambda path: path.name)
-def test_what_torch_wrote_is_read_as_pickle_reads_it(path):
+def test_torch_pickles_load_as_with_the_standard_pickle(path):
     data = path.read_bytes()
     assert loads(data) == pickle.loads(data)
 
@@ -26,7 +26,7 @@ def test_what_torch_wrote_is_read_as_pickle_reads_it(path):
 @pytest.mark.slow
 @given(PLAIN, st.sampled_from([2, 3, 4, 5]))
 @settings(max_examples=examples(200), deadline=None)
-def test_any_plain_value_comes_back(value, protocol):
+def test_plain_values_survive_a_round_trip(value, protocol):
     assert loads(pickle.dumps(value, protocol)) == value
 
 
@@ -40,19 +40,19 @@ class Evil:
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
-def test_a_pickle_that_would_call_something_is_refused(protocol):
+def test_pickle_with_a_callable_is_rejected(protocol):
     with pytest.raises(BadPickle):
         loads(pickle.dumps({"entries": [Evil()]}, protocol))
 
 
-def test_torchs_own_list_builders_are_not_called_either():
+def test_pickle_with_torch_list_builders_is_rejected():
     with pytest.raises(BadPickle, match="opcode 0x63"):
         loads(b"\x80\x02ctorch.jit._pickle\nbuild_intlist\nq\x00.")
 
 
 @given(st.binary(max_size=300))
 @settings(max_examples=examples(500), deadline=None)
-def test_garbage_is_refused_with_the_place(data):
+def test_garbage_is_rejected_with_the_byte_position_or_key(data):
     try:
         loads(b"\x80\x02" + data)
     except BadPickle as error:
@@ -61,7 +61,7 @@ def test_garbage_is_refused_with_the_place(data):
 
 @given(st.data())
 @settings(max_examples=examples(300), deadline=None)
-def test_a_damaged_dump_is_a_value_or_a_reason(data):
+def test_corrupted_pickle_loads_or_raises_bad_pickle(data):
     whole = bytearray((RECORDED / "missing.0.pickle").read_bytes())
     for _ in range(data.draw(st.integers(1, 8))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
@@ -71,7 +71,7 @@ def test_a_damaged_dump_is_a_value_or_a_reason(data):
         pass
 
 
-def test_a_large_dump_is_given_up_in_time():
+def test_large_pickle_past_the_deadline_is_rejected():
     data = pickle.dumps(a_dump([an_entry(seq) for seq in range(1, 2000)]), 2)
     with pytest.raises(BadPickle, match="in time"):
         loads(data, deadline=time.monotonic() - 1)

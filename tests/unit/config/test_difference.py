@@ -24,37 +24,37 @@ def changes(tmp_path: Path, old: str, new: str) -> Changes:
 TWO = '[[nodes]]\nhosts = "a,b"\n'
 
 
-def test_the_same_text_changes_nothing(tmp_path: Path):
+def test_added_comment_causes_no_changes(tmp_path: Path):
     assert not changes(tmp_path, TWO, "# a comment\n" + TWO)
 
 
-def test_nodes_come_and_go(tmp_path: Path):
+def test_added_and_removed_nodes_are_reported(tmp_path: Path):
     found = changes(tmp_path, TWO, '[[nodes]]\nhosts = "b,c"\n')
     assert ([node.name for node in found.added], found.removed, found.changed) == (["c"], ("a",), ())
 
 
-def test_a_node_that_is_reached_or_watched_differently_is_changed(tmp_path: Path):
+def test_node_with_a_different_ssh_port_is_reported_as_changed(tmp_path: Path):
     new = '[[nodes]]\nhosts = "a"\nport = 2222\n[[nodes]]\nhosts = "b"\n'
     found = changes(tmp_path, TWO, new)
     assert [(node.name, node.ssh.port) for node in found.changed] == [("a", 2222)]
     assert not found.added and not found.removed
 
 
-def test_a_setting_for_all_changes_all(tmp_path: Path):
+def test_global_agent_setting_changes_every_node(tmp_path: Path):
     found = changes(tmp_path, TWO, "[agent]\nsample_interval_ms = 500\n" + TWO)
     assert [node.name for node in found.changed] == ["a", "b"]
 
 
-def test_what_only_a_start_can_change_is_named_and_reconnects_nobody(tmp_path: Path):
+def test_settings_that_need_a_restart_are_listed_without_reconnecting_nodes(tmp_path: Path):
     found = changes(tmp_path, TWO, '[cluster]\nname = "x"\n[ssh]\nmax_connecting = 3\n' + TWO)
     assert found == Changes(next_start=("cluster.name", "ssh.max_connecting"))
 
 
-def test_nodes_added_by_name_take_what_is_common(tmp_path: Path):
+def test_nodes_added_by_name_inherit_common_settings(tmp_path: Path):
     [one, other] = more_nodes(config(tmp_path, '[ssh]\nuser = "ops"\n' + TWO), "c,root@d:2222")
     assert (one.name, one.ssh.user, other.name, other.ssh.user, other.ssh.port) == ("c", "ops", "d:2222", "root", 2222)
 
 
-def test_a_node_set_that_cannot_be_read_is_an_error(tmp_path: Path):
+def test_unparsable_node_set_raises_a_config_error(tmp_path: Path):
     with pytest.raises(ConfigError):
         more_nodes(config(tmp_path, TWO), "c[1-")

@@ -59,7 +59,7 @@ def refusal(call, *arguments) -> str:
     return str(caught.value)
 
 
-def test_an_added_entry_stands_at_the_end_and_nothing_else_changes(here):
+def test_added_entry_is_appended_and_nothing_else_changes(here):
     assert edit.add("hosts.toml", "new[1-2]", {"port": 2200, "tags": ("x", "y"), "user": None, "address": None}) == 2
     assert text() == FILE + '\n[[nodes]]\nhosts = "new[1-2]"\nport = 2200\ntags = ["x", "y"]\n'
     assert names()[-2:] == ["new1", "new2"]
@@ -96,7 +96,7 @@ def test_removing_the_last_host_removes_the_entry_and_leaves_the_comments_around
     assert text() == FILE.replace("[[nodes]]\nport = 2222\nhosts = 'gpu-a'  # single quotes\n", "")
 
 
-def test_an_entry_whose_last_value_spans_lines_goes_whole(here):
+def test_entry_with_a_multi_line_last_value_is_removed_completely(here):
     edit.remove("hosts.toml", "node[001-004]")
     assert text() == FILE[: FILE.index("[[nodes]]")] + FILE[FILE.index("\n# borrowed") :]
 
@@ -117,7 +117,7 @@ def test_the_order_of_names_within_an_entry_is_kept(here):
     assert text() == '[[nodes]]\nhosts = "z[1-3],a2,ops@m2:22"\n'
 
 
-def test_a_group_stays_a_group_and_loses_the_node(here):
+def test_group_keeps_its_name_and_excludes_the_removed_nodes(here):
     class Table(GroupSource):
         def resolv_map(self, group):
             return "node[001-004]"
@@ -141,7 +141,7 @@ def test_entries_written_as_inline_tables_are_edited_too(here):
     assert text().endswith("# end\n")
 
 
-def test_what_would_not_load_is_not_written(here):
+def test_invalid_entry_is_rejected_and_not_written(here):
     assert refusal(edit.add, "gpu-a", {}) == (
         "hosts.toml:21: nodes.hosts: duplicate node gpu-a (first at hosts.toml:14)"
     )
@@ -152,7 +152,7 @@ def test_what_would_not_load_is_not_written(here):
     )
 
 
-def test_what_is_not_there_cannot_be_removed(here):
+def test_removing_unknown_invalid_or_all_nodes_is_rejected(here):
     assert refusal(edit.remove, "node[004-006]") == "hosts.toml: has no node node[005-006]"
     assert refusal(edit.remove, "node[") == 'hosts: unclosed "[" in "["'
     assert refusal(edit.remove, "node[001-004],gpu-a") == (
@@ -160,7 +160,7 @@ def test_what_is_not_there_cannot_be_removed(here):
     )
 
 
-def test_a_link_stays_a_link_and_the_mode_stays_the_mode(here):
+def test_symlink_and_file_mode_are_kept(here):
     (here / "real").mkdir()
     (here / "hosts.toml").rename(here / "real" / "pod.toml")
     (here / "real" / "pod.toml").chmod(0o640)
@@ -196,7 +196,7 @@ entries = st.tuples(
 
 @pytest.mark.slow
 @given(st.lists(entries, min_size=1, max_size=4), comments, st.data())
-def test_any_hosts_can_be_removed_and_every_comment_outside_of_lost_entries_stays(tmp_path_factory, drawn, tail, data):
+def test_removing_any_hosts_keeps_every_comment_outside_the_removed_entries(tmp_path_factory, drawn, tail, data):
     lines, every = ["[ssh]", "port = 1"], []
     for number, (above, count, own, hosts_first) in enumerate(drawn):
         hosts = [f'hosts = "n{number}x[1-{count}]"  # of {number}']

@@ -89,7 +89,7 @@ def refusal(target: str = "hosts.toml") -> str:
         ("a = " + "[" * 390 + "]" * 390, "hosts.toml:1: a: unknown key outside of a section"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_the_file_is_one_line_with_its_place(here, text, said):
+def test_config_error_is_one_line_with_its_file_and_line(here, text, said):
     (here / "hosts.toml").write_text(text)
     assert refusal() == said
 
@@ -106,17 +106,17 @@ def test_a_mistake_in_the_file_is_one_line_with_its_place(here, text, said):
     ],
     ids=["byte order mark", "latin-1", "utf-16", "windows line ends", "nul", "huge"],
 )
-def test_bytes_that_are_no_plain_text_are_named(here, raw, said):
+def test_undecodable_or_oversized_file_is_rejected_with_a_reason(here, raw, said):
     (here / "hosts.toml").write_bytes(raw)
     assert refusal() == said
 
 
-def test_an_integer_of_thousands_of_digits_is_no_traceback(here):
+def test_integer_of_thousands_of_digits_is_rejected_without_a_traceback(here):
     (here / "hosts.toml").write_text(f"a = {'1' * 5000}")
     assert refusal().startswith("hosts.toml: not valid TOML: exceeds the limit")
 
 
-def test_a_file_that_is_not_there_names_its_nearest_neighbour(here):
+def test_missing_file_error_suggests_the_nearest_file_name(here):
     assert refusal() == "hosts.toml: file not found; create one with: gconsole config init FILE"
     (here / "host.toml").write_text(NODES)
     assert (
@@ -128,13 +128,13 @@ def test_a_file_that_is_not_there_names_its_nearest_neighbour(here):
     )
 
 
-def test_a_folder_is_no_file(here):
+def test_folder_given_as_the_file_is_rejected(here):
     (here / "pod").mkdir()
     (here / "pod" / "hosts.toml").write_text(NODES)
     assert refusal("./pod") == "./pod: is a folder, not a file (did you mean pod/hosts.toml?)"
 
 
-def test_a_file_that_cannot_be_read_says_why(here):
+def test_unreadable_file_is_reported_with_the_reason(here):
     (here / "hosts.toml").symlink_to("hosts.toml")
     assert refusal() == "hosts.toml: cannot be read (Too many levels of symbolic links)"
     (here / "plain").write_text("")
@@ -142,13 +142,13 @@ def test_a_file_that_cannot_be_read_says_why(here):
     assert refusal("nul\0.toml") == "nul\\x00.toml: cannot be read (embedded null byte)"
 
 
-def test_what_a_file_says_cannot_steer_the_terminal(here):
+def test_terminal_escapes_in_the_file_are_escaped_in_the_error(here):
     (here / "hosts.toml").write_text('["\\u001b[2J\\n"]\nx = 1\n')
     assert refusal() == "hosts.toml:1: \\x1b[2J\\n: unknown section"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_any_text_is_either_a_configuration_or_one_line(tmp_path_factory, text):
+def test_arbitrary_text_gives_a_one_line_printable_error(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "any.toml"
     path.write_text(text, newline="")
     with pytest.raises(ConfigError) as caught:

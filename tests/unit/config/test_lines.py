@@ -21,19 +21,19 @@ def test_keys_of_the_second_and_third_entry_have_their_own_lines():
     assert line(text, "nodes", 2, "port") == 9
 
 
-def test_entries_with_another_section_between_them_are_counted_on():
+def test_entry_index_continues_after_another_section():
     text = '[[nodes]]\nhosts = "a"\n[ssh]\nuser = "x"\n[[nodes]]\nhosts = "b"\n'
     assert line(text, "ssh", "user") == 4
     assert line(text, "nodes", 1, "hosts") == 6
 
 
-def test_dotted_keys_place_the_table_they_imply():
+def test_dotted_key_gives_its_implicit_table_a_position():
     text = '# a comment with ssh.port = 1\nssh.user = "x"\nssh . "port" = 2\n'
     assert line(text, "ssh") == 2
     assert line(text, "ssh", "port") == 3
 
 
-def test_inline_tables_and_lists_of_them_are_seen_into():
+def test_keys_in_inline_tables_and_lists_have_positions():
     text = 'ssh = { user = "}#]", port = 3 }\nnodes = [\n # first\n { hosts = "a" },\n { hosts = "b",\n port = 9 }]\n'
     assert line(text, "ssh", "port") == 1
     assert line(text, "nodes", 0, "hosts") == 4
@@ -46,14 +46,14 @@ def test_a_subtable_belongs_to_the_last_entry_above_it():
     assert line(text, "nodes", 1, "deep", 1, "q") == 7
 
 
-def test_nothing_inside_a_string_looks_like_a_key():
+def test_text_inside_a_string_is_not_parsed_as_a_key():
     basic, literal = 'a = """\nuser = 1\n[ssh]\n\\"""\n"""""\n', "b = '''\n[[nodes]]\n'''''\n"
     text = basic + literal + 'c = "\\"#["  # d = 1\nd = \'\\\'\n'
     assert set(places(text)) == {("a",), ("b",), ("c",), ("d",)}
     assert [line(text, name) for name in "abcd"] == [1, 6, 9, 10]
 
 
-def test_quoted_keys_are_read_as_toml_reads_them():
+def test_quoted_keys_are_unescaped():
     text = '["a.b"]\n"\\u0078 y" = 1\n\'c"d\' = 2\n'
     assert line(text, "a.b", "x y") == 2
     assert line(text, "a.b", 'c"d') == 3
@@ -108,7 +108,7 @@ documents = st.lists(st.tuples(blanks, st.one_of(headers, pairs)).map("".join), 
 
 @pytest.mark.slow
 @given(documents)
-def test_every_key_of_any_document_is_found_on_a_line_that_names_it(text):
+def test_every_key_of_any_document_has_a_line_containing_the_key(text):
     try:
         data = tomli.loads(text)
     except tomli.TOMLDecodeError:

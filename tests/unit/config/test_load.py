@@ -44,7 +44,7 @@ def origin(config, key):
     return next(str(setting.origin) for setting in config.settings if setting.key == key and not setting.nodes)
 
 
-def test_a_file_gives_its_nodes_in_its_own_order(file):
+def test_nodes_are_loaded_in_file_order(file):
     config = load(file, environ={})
     assert [node.name for node in config.nodes] == ["node001", "node002", "node003", "gpu-a"]
     assert (config.cluster, config.path) == ("h100-pod", Path(file))
@@ -73,19 +73,19 @@ def test_a_flag_overrides_everything(file):
     assert origin(config, "ssh.port") == "flag"
 
 
-def test_a_flag_given_as_text_is_read_like_a_variable(file):
+def test_flag_given_as_text_is_parsed_like_an_environment_variable(file):
     config = load(file, environ={}, flags={"agent.ephemeral": "yes", "console.history_bytes": "33_554_432"})
     assert (config.agent.ephemeral, config.console.history_bytes) == (True, 33_554_432)
 
 
-def test_what_nobody_sets_is_the_default(file):
+def test_unset_keys_have_their_default(file):
     config = load(file, environ={})
     assert config.console == ConsoleConfig(history_bytes=1 << 30)
     assert config.ssh == SshConfig(user="ops", port=22)
     assert origin(config, "agent.python") == "default"
 
 
-def test_every_value_names_the_line_it_came_from(file):
+def test_origin_of_a_value_is_its_file_and_line(file):
     config = load(file, environ={})
     assert origin(config, "ssh.user") == f"{file}:4"
     own = {(setting.key, str(setting.origin), setting.nodes) for setting in config.settings if setting.nodes}
@@ -96,12 +96,12 @@ def test_every_value_names_the_line_it_came_from(file):
     }  # fmt: skip
 
 
-def test_an_entrys_value_that_a_flag_overrides_is_not_in_effect_and_not_listed(file):
+def test_entry_value_overridden_by_a_flag_is_not_listed(file):
     config = load(file, environ={}, flags={"ssh.port": 7})
     assert [setting.origin.kind for setting in config.settings if setting.key == "ssh.port"] == ["flag"]
 
 
-def test_the_files_stem_is_the_clusters_name_where_it_has_none(tmp_path):
+def test_unnamed_cluster_takes_its_name_from_the_file_stem(tmp_path):
     (tmp_path / "pod7.toml").write_text('[[nodes]]\nhosts = "a"\n')
     assert load(str(tmp_path / "pod7.toml"), environ={}).cluster == "pod7"
 
@@ -113,7 +113,7 @@ def test_a_node_set_needs_no_file():
     assert (node(config, "node1").ssh.user, node(config, "node1").ssh.port) == ("me", 7)
 
 
-def test_user_and_port_typed_for_a_host_beat_even_flags():
+def test_user_and_port_in_the_target_override_flags():
     config = load("ops@gpu-a:2222", environ={"GCONSOLE_SSH_USER": "me"}, flags={"ssh.port": 7})
     (gpu,) = config.nodes
     assert (gpu.ssh.user, gpu.ssh.port, gpu.host, gpu.address) == ("ops", 2222, "gpu-a", None)
@@ -122,7 +122,7 @@ def test_user_and_port_typed_for_a_host_beat_even_flags():
     ]  # fmt: skip
 
 
-def test_user_and_port_written_with_a_name_in_a_file_beat_their_entry_and_nothing_else(tmp_path):
+def test_user_and_port_in_a_host_name_override_only_their_entry(tmp_path):
     path = tmp_path / "hosts.toml"
     path.write_text('[[nodes]]\nhosts = "ops@a:2222,b"\nuser = "entry"\n')
     config = load(str(path), environ={})
@@ -135,7 +135,7 @@ def test_user_and_port_written_with_a_name_in_a_file_beat_their_entry_and_nothin
     assert {node.ssh.user for node in load(str(path), environ={}, flags={"ssh.user": "me"}).nodes} == {"me"}
 
 
-def test_what_ssh_is_asked_for_is_the_name_without_the_port():
+def test_ssh_host_is_the_node_name_without_the_port():
     assert [node.host for node in load("gpu-a:22,fe80::1,b", environ={}).nodes] == ["gpu-a", "fe80::1", "b"]
 
 
@@ -147,7 +147,7 @@ def test_paths_in_a_file_are_relative_to_it_and_home_is_expanded(tmp_path, monke
     assert (ssh.identity_file, ssh.known_hosts) == (str(tmp_path / "keys/id"), "/home/ops/.ssh/kh")
 
 
-def test_paths_given_elsewhere_are_relative_to_where_one_stands(tmp_path, monkeypatch):
+def test_paths_in_environment_and_flags_are_relative_to_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ssh = load("a", environ={"GCONSOLE_SSH_IDENTITY_FILE": "id"}, flags={"ssh.known_hosts": "kh"}).nodes[0].ssh
     assert (ssh.identity_file, ssh.known_hosts) == (str(tmp_path / "id"), str(tmp_path / "kh"))
@@ -181,19 +181,19 @@ def test_an_empty_variable_counts_as_not_set():
         ),
     ],
 )  # fmt: skip
-def test_a_wrong_variable_or_flag_is_named(environ, flags, said):
+def test_invalid_variable_or_flag_is_reported_by_name(environ, flags, said):
     with pytest.raises(ConfigError) as caught:
         load("a", environ=environ, flags=flags)
     assert str(caught.value) == said
 
 
-def test_a_broken_node_set_is_an_error_of_the_target():
+def test_invalid_node_set_is_reported_as_a_target_error():
     with pytest.raises(ConfigError) as caught:
         load("node[3-1]", environ={})
     assert str(caught.value) == 'target: invalid range "3-1" (start > end)'
 
 
-def test_what_is_a_file_and_what_a_node_set(tmp_path, monkeypatch):
+def test_target_is_recognized_as_a_file_or_a_node_set(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("pod").write_text("")
     Path("node9").mkdir()
@@ -203,12 +203,12 @@ def test_what_is_a_file_and_what_a_node_set(tmp_path, monkeypatch):
     assert [text for text in sets if is_file_target(text)] == []
 
 
-def test_nodes_of_one_entry_share_their_sections():
+def test_nodes_of_one_target_share_their_section_objects():
     first, second = load("node[1-2]", environ={}).nodes
     assert first.ssh is second.ssh
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_importing_the_config_package_loads_no_heavy_dependencies():
     program = "import sys, gconsole.config; print(*sys.modules)"
     seen = subprocess.run(
         [sys.executable, "-c", program], env=dict(os.environ), capture_output=True, text=True, timeout=60, check=True

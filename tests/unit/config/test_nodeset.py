@@ -46,13 +46,13 @@ def groups():
     clustershell.set_std_group_resolver(None)
 
 
-def test_names_come_in_the_order_in_which_they_were_written():
+def test_names_are_expanded_in_the_written_order():
     assert names("node[1-3],gpu-a, cpu[08-10/2,7] ") == [
         "node1", "node2", "node3", "gpu-a", "cpu08", "cpu10", "cpu7",
     ]  # fmt: skip
 
 
-def test_several_ranges_in_one_name_are_multiplied():
+def test_several_ranges_in_one_name_give_their_cartesian_product():
     assert names("rack[1-2]-node[01-02]") == ["rack1-node01", "rack1-node02", "rack2-node01", "rack2-node02"]
 
 
@@ -124,11 +124,11 @@ def test_a_bare_ipv6_address_is_a_name():
         ("node[1-2]!node[1-2]", '"node[1-2]!node[1-2]" names no node'),
     ],
 )
-def test_what_cannot_be_a_node_set_is_refused_in_one_sentence(text, said):
+def test_invalid_node_set_is_rejected_with_one_sentence(text, said):
     assert refusal(text) == said
 
 
-def test_a_name_longer_than_a_host_name_can_be_is_refused():
+def test_name_over_the_host_name_length_limit_is_rejected():
     assert "is longer than a host name can be" in refusal("n" * 254)
 
 
@@ -139,7 +139,7 @@ def test_a_name_longer_than_a_host_name_can_be_is_refused():
         "a[1-16384],b", "node[1-999999999]!node1", "@rack[1-99999]",
     ],
 )  # fmt: skip
-def test_too_many_names_cost_nothing_and_are_refused(text):
+def test_oversized_node_set_is_rejected_without_being_expanded(text):
     tracemalloc.start()
     try:
         said = refusal(text)
@@ -150,18 +150,18 @@ def test_too_many_names_cost_nothing_and_are_refused(text):
     assert peak_bytes < 100_000
 
 
-def test_the_largest_cluster_is_taken():
+def test_largest_allowed_node_set_is_expanded():
     assert len(expand("node[00001-16384]")) == 16_384
 
 
-def test_groups_are_resolved_and_may_be_reduced(groups):
+def test_groups_are_resolved_and_support_exclusion_and_intersection(groups):
     groups |= {"rack1": "node[1-4]", "rack2": "node[5-8]", "both": "@rack1,@rack2", "drained": ""}
     assert names("@both!node3,login1") == ["login1", *(f"node{number}" for number in (1, 2, 4, 5, 6, 7, 8))]
     assert names("@rack[1-2]&@rack2") == names("@rack2")
     assert len(names("@rack1!@drained")) == 4
 
 
-def test_groups_may_overlap_where_plain_names_may_not(groups):
+def test_overlapping_groups_are_merged(groups):
     groups |= {"gpu": "node[1-4]", "infiniband": "node[3-8]"}
     assert len(names("@gpu,@infiniband,node1")) == 8
 
@@ -179,17 +179,17 @@ def test_a_group_is_counted_before_it_is_expanded(groups):
     assert "names too many nodes (limit 16,384)" in refusal("@many")
 
 
-def test_a_group_that_names_an_option_is_refused(groups):
+def test_group_that_resolves_to_an_ssh_option_is_rejected(groups):
     groups |= {"evil": "-oProxyCommand=reboot"}
     assert 'contains "="' in refusal("@evil")
 
 
-def test_a_group_that_names_itself_is_refused(groups):
+def test_group_that_contains_itself_is_rejected(groups):
     groups |= {"a": "@b", "b": "@a"}
     assert refusal("@a") == '"@a" cannot be read (a group contains itself)'
 
 
-def test_groups_come_from_clustershells_own_files(tmp_path):
+def test_groups_are_loaded_from_clustershell_configuration_files(tmp_path):
     (tmp_path / "groups.conf").write_text("[Main]\ndefault: ours\nautodir: $CFGDIR\n")
     (tmp_path / "ours.yaml").write_text("ours:\n  rack1: 'gpu[01-03]'\n")
     program = "from gconsole.config import load; print(*[node.name for node in load('@rack1', environ={}).nodes])"
@@ -200,12 +200,12 @@ def test_groups_come_from_clustershells_own_files(tmp_path):
     assert seen.stdout.split() == ["gpu01", "gpu02", "gpu03"]
 
 
-def test_folding_is_what_people_write():
+def test_folding_produces_padded_ranges():
     assert fold(f"node{number:03}" for number in [*range(1, 65), 71]) == "node[001-064,071]"
     assert fold([]) == ""
 
 
-def test_names_that_no_node_set_can_hold_are_listed():
+def test_names_that_cannot_be_folded_are_listed():
     assert fold(["[weird]", "x y"]) == "[weird],x y"
 
 
@@ -229,7 +229,7 @@ texts = st.lists(operands, min_size=1, max_size=3).map(",".join)
 
 @pytest.mark.slow
 @given(texts)
-def test_a_plain_set_means_what_clustershell_means_by_it(text):
+def test_plain_node_set_expands_as_in_clustershell(text):
     try:
         found = names(text)
     except BadNodeSet:
@@ -247,7 +247,7 @@ def test_expanding_what_was_folded_gives_the_same_names(given_names):
 
 
 @given(st.text(max_size=30) | st.text("ab1-9[],/!&^@:.* ", max_size=20))
-def test_any_text_is_either_names_or_one_refusal(text):
+def test_any_text_gives_valid_names_or_one_error(text):
     try:
         found = expand(text)
     except BadNodeSet as error:

@@ -22,7 +22,9 @@ def loaded(tmp_path, text: str, environ=None, flags=None):
         ("debug", 1000, 2, 100, 100, 6, 60),
     ],
 )
-def test_a_preset_sets_what_nobody_set(tmp_path, preset, cadence_us, window_s, spacing_us, period_ms, peers, cap_pct):
+def test_preset_sets_the_clock_keys_that_are_unset(
+    tmp_path, preset, cadence_us, window_s, spacing_us, period_ms, peers, cap_pct
+):
     clock = loaded(tmp_path, f'[clock]\npreset = "{preset}"\n').clock
 
     assert (clock.probe_cadence_us, clock.probe_window_s, clock.packet_spacing_us) == (cadence_us, window_s, spacing_us)
@@ -30,17 +32,17 @@ def test_a_preset_sets_what_nobody_set(tmp_path, preset, cadence_us, window_s, s
 
 
 @pytest.mark.parametrize("preset", ["low", "default", "high", "debug"])
-def test_no_preset_warns_of_itself(tmp_path, preset):
+def test_presets_load_without_warnings(tmp_path, preset):
     assert loaded(tmp_path, f'[clock]\npreset = "{preset}"\n').warnings == ()
 
 
-def test_a_single_key_overrides_the_preset_even_where_it_says_the_default(tmp_path):
+def test_explicit_key_overrides_the_preset_even_with_the_default_value(tmp_path):
     clock = loaded(tmp_path, '[clock]\npreset = "low"\nprobe_cadence_us = 5000\n').clock
 
     assert (clock.probe_cadence_us, clock.probe_window_s) == (5000, 8)
 
 
-def test_flags_beat_the_environment_which_beats_the_file_which_beats_the_preset(tmp_path):
+def test_precedence_is_flag_then_environment_then_file_then_preset(tmp_path):
     text = '[clock]\npreset = "low"\npeers = 4\ncpu_cap_pct = 7\nprobe_window_s = 6\n'
     environ = {"GCONSOLE_CLOCK_CPU_CAP_PCT": "8", "GCONSOLE_CLOCK_PROBE_WINDOW_S": "5"}
 
@@ -67,7 +69,7 @@ def test_the_origin_of_a_presets_value_is_the_preset(tmp_path):
          "drift varies by more than the probe noise within a window"),
     ],
 )  # fmt: skip
-def test_what_is_unusual_is_a_warning_that_names_the_cost(tmp_path, monkeypatch, line, said):
+def test_value_outside_the_recommended_range_gives_a_warning_with_its_cost(tmp_path, monkeypatch, line, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts.toml").write_text(f"[clock]\n{line}\n{NODES}")
 
@@ -91,7 +93,7 @@ def test_what_is_unusual_is_a_warning_that_names_the_cost(tmp_path, monkeypatch,
         ("[skew]\nmax_ms = 0\n", "hosts.toml:2: skew.max_ms: must be 0.001 to 60000, is 0"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_is_an_error_with_its_place(tmp_path, monkeypatch, text, said):
+def test_unusable_value_is_an_error_with_its_position(tmp_path, monkeypatch, text, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts.toml").write_text(text + NODES)
 
@@ -100,6 +102,6 @@ def test_what_cannot_work_is_an_error_with_its_place(tmp_path, monkeypatch, text
     assert str(caught.value) == said
 
 
-def test_the_folder_for_the_lines_is_relative_to_the_file_and_empty_for_none(tmp_path):
+def test_clock_output_dir_is_relative_to_the_file_and_empty_by_default(tmp_path):
     assert loaded(tmp_path, "").clock.output_dir == ""
     assert loaded(tmp_path, '[clock]\noutput_dir = "clocks"\n').clock.output_dir == str(tmp_path / "clocks")

@@ -24,7 +24,7 @@ def config(console: ConsoleConfig = LOCKED) -> Config:
     return Config(cluster="lab", nodes=(), console=console)
 
 
-def test_who_sets_nothing_has_a_console_that_only_looks(tmp_path: Path):
+def test_console_is_read_only_by_default(tmp_path: Path):
     hosts = tmp_path / "hosts.toml"
     hosts.write_text('[[nodes]]\nhosts = "a"\n')
     assert load(str(hosts), environ={}).console.read_only is True
@@ -32,13 +32,13 @@ def test_who_sets_nothing_has_a_console_that_only_looks(tmp_path: Path):
 
 
 @pytest.mark.parametrize("change", Change)
-def test_every_change_is_refused_by_default_and_allowed_where_the_key_is_off(change: Change):
+def test_every_change_is_refused_by_default_and_allowed_with_read_only_off(change: Change):
     assert refusal(LOCKED, change) is not None
     assert refusal(OPEN, change) is None
 
 
 @pytest.mark.parametrize("change", Change)
-def test_an_explicit_command_permits_what_it_is_the_command_for_and_nothing_else(change: Change):
+def test_explicit_command_permits_only_changes_that_have_a_command(change: Change):
     assert (refusal(LOCKED, change, explicit=True) is None) == (change.command is not None)
 
 
@@ -51,7 +51,7 @@ def test_the_refusal_names_the_key_and_the_command(change: Change):
     assert "\n" not in str(refused)
 
 
-async def test_a_fleet_that_nobody_permitted_it_starts_and_stops_no_job():
+async def test_read_only_fleet_refuses_to_start_and_stop_jobs():
     fleet = Fleet(config(), Hub())
     assert fleet.refusal(Change.START_JOB) is not None
     with pytest.raises(ReadOnly, match=r"console\.read_only"):
@@ -60,27 +60,27 @@ async def test_a_fleet_that_nobody_permitted_it_starts_and_stops_no_job():
         await fleet.stop_job("job", [], 1.0)
 
 
-async def test_the_explicit_command_may_stop_a_job():
+async def test_explicit_command_can_stop_a_job_on_a_read_only_fleet():
     assert await Fleet(config(), Hub(), allow_run=True).stop_job("job", [], 1.0) == {}
 
 
-async def test_ranks_are_made_to_write_a_dump_only_where_the_key_is_off():
+async def test_flight_recorder_pipe_capture_requires_read_only_off():
     for fleet in (Fleet(config(), Hub()), Fleet(config(), Hub(), allow_run=True)):
         with pytest.raises(ReadOnly, match=r"console\.read_only"):
             await fleet.capture(ORDER)
     assert (await Fleet(config(OPEN), Hub()).capture(ORDER)).nodes == {}
 
 
-async def test_a_file_that_is_saved_meanwhile_does_not_unlock_a_console_that_runs():
+async def test_saving_the_config_does_not_unlock_a_running_console():
     fleet = Fleet(config(), Hub())
     assert await fleet.apply(config(OPEN)) == Changes(next_start=("console.read_only",))
     assert fleet.refusal(Change.STOP_JOB) is not None
 
 
-def test_a_change_of_the_clipboard_is_called_so():
+def test_clipboard_change_is_listed_as_needing_a_restart():
     assert difference(config(), config(ConsoleConfig(clipboard="osc52"))).next_start == ("console.clipboard",)
 
 
-def test_batch_says_so_before_it_connects():
+def test_batch_refuses_a_read_only_capture_before_connecting():
     result = CliRunner().invoke(batch, ["nowhere", "--capture", "--flight-pipe"], standalone_mode=False)
     assert isinstance(result.exception, ReadOnly) and not isinstance(result.exception, click.ClickException)

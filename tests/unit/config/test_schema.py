@@ -20,7 +20,7 @@ def refusal(call, value):
     return caught.value.text + (f" (did you mean {caught.value.nearest}?)" if caught.value.nearest else "")
 
 
-def test_every_section_and_key_says_what_it_is():
+def test_every_section_and_key_is_documented():
     assert all(struct.__doc__ for struct in schema.sections().values())
     every = [*KEYS.values(), *schema.keys("nodes").values()]
     assert [str(key) for key in every if not key.help or (key.pattern and not key.form)] == []
@@ -37,13 +37,13 @@ def test_every_number_has_a_range():
     assert [str(key) for key in KEYS.values() if key.kind in (int, float) and None in (key.minimum, key.maximum)] == []
 
 
-def test_an_entry_can_override_every_ssh_and_agent_key_but_the_global_ones():
+def test_node_entry_can_override_every_ssh_and_agent_key_except_max_connecting():
     expected = [key.name for key in KEYS.values() if key.section in ("ssh", "agent") and key.name != "max_connecting"]
     assert list(schema.overrides()) == expected
     assert not set(expected) & set(schema.keys("nodes"))
 
 
-def test_the_sections_of_a_node_are_sections_of_the_whole():
+def test_config_sections_and_per_node_sections_are_as_listed():
     assert schema.per_node_sections() == {"ssh", "agent", "watch"}
     sections = ["cluster", "ssh", "agent", "console", "sessions", "hang", "watch", "health", "clock", "skew", "run"]
     assert list(schema.sections()) == sections
@@ -76,11 +76,11 @@ def test_the_sections_of_a_node_are_sections_of_the_whole():
         ("agent.run_as", ["self"], 'must be text in quotes, is ["self"]'),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_would_be_right(name, value, said):
+def test_invalid_value_is_rejected_with_the_expected_form(name, value, said):
     assert refusal(KEYS[name].check, value) == said
 
 
-def test_a_list_of_texts_is_checked_text_by_text():
+def test_list_of_strings_is_checked_per_item():
     tags = schema.keys("nodes")["tags"]
     assert tags.check(["rack3", "zone=a/b"]) == ("rack3", "zone=a/b")
     assert refusal(tags.check, ["a", 3]) == "must be a list of texts in quotes, contains 3"
@@ -106,23 +106,23 @@ def test_an_address_may_be_a_name_or_of_either_ip_version(address):
         ("agent.linger_s", "1e3", 1000.0), ("agent.linger_s", ".5", 0.5), ("ssh.user", "ops", "ops"),
     ],
 )  # fmt: skip
-def test_text_is_read_as_the_type_of_its_key_wants(name, text, value):
+def test_text_is_parsed_as_the_type_of_its_key(name, text, value):
     parsed = KEYS[name].parse(text)
     assert (parsed, type(parsed)) == (value, type(value))
 
 
 @pytest.mark.parametrize("text", ["1e3", "0x16", "٢٢", "2 2", "22.0", "", "_22", "9" * 5000])
-def test_text_that_is_no_whole_number_is_not_guessed_at(text):
+def test_text_that_is_not_an_integer_in_range_is_rejected(text):
     assert refusal(KEYS["ssh.port"].parse, text).startswith(("must be a whole number, is", "must be 1 to 65535, is"))
 
 
 @pytest.mark.parametrize("name", ["ssh.port", "ssh.transport", "agent.linger_s"])
-def test_bytes_that_are_no_utf_8_are_refused_like_any_other_text(name):
+def test_non_utf_8_bytes_are_rejected(name):
     assert refusal(KEYS[name].parse, os.fsdecode(b"\xff")).startswith("must be ")
 
 
 @given(numbers, st.data())
-def test_any_number_in_range_survives_the_way_through_text(key, data):
+def test_any_number_in_range_survives_a_text_round_trip(key, data):
     strategy = st.integers if key.kind is int else st.floats
     value = data.draw(strategy(min_value=key.kind(key.minimum), max_value=key.kind(key.maximum)))
     parsed = key.parse(str(value))
@@ -131,14 +131,14 @@ def test_any_number_in_range_survives_the_way_through_text(key, data):
 
 
 @given(numbers, st.integers() | st.floats(allow_nan=False))
-def test_any_number_out_of_range_is_refused_as_text_too(key, value):
+def test_any_out_of_range_number_given_as_text_is_rejected(key, value):
     if key.minimum <= value <= key.maximum:
         return
     assert "must be" in refusal(key.parse, str(value))
 
 
 @given(st.sampled_from(list(KEYS.values())), st.text(max_size=20))
-def test_any_text_is_a_value_of_its_type_or_one_refusal(key, text):
+def test_any_text_parses_to_its_key_type_or_gives_one_error(key, text):
     try:
         value = key.parse(text)
     except BadValue as error:
@@ -150,6 +150,6 @@ def test_any_text_is_a_value_of_its_type_or_one_refusal(key, text):
 
 @pytest.mark.slow
 @given(st.recursive(st.none() | st.text() | st.integers() | st.floats() | st.booleans(), st.lists))
-def test_a_value_of_any_size_is_shown_short_and_on_one_line(value):
+def test_value_of_any_size_is_displayed_in_one_short_line(value):
     assert len(schema.shown(value)) <= 80
     assert "\n" not in schema.shown(value)

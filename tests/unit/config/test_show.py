@@ -45,7 +45,7 @@ def test_every_value_is_shown_with_its_source(here):
     assert [row[0] for row in shown[: len(schema.all_keys())]] == list(schema.all_keys())
 
 
-def test_what_only_some_nodes_have_is_shown_folded(here):
+def test_values_of_individual_nodes_are_shown_per_folded_node_set(here):
     text = show.config_text(load("hosts.toml", environ={}))
     assert "66 nodes: gpu-a,gpu-b:22,node[001-064]\n" in text
     assert text.split("\n\n")[2:] == [
@@ -55,7 +55,7 @@ def test_what_only_some_nodes_have_is_shown_folded(here):
     ]  # fmt: skip
 
 
-def test_the_same_as_data_for_programs(here):
+def test_config_data_is_json_serializable_and_includes_origins(here):
     shown = show.config_data(load("hosts.toml", environ={}))
     assert json.loads(json.dumps(shown)) == shown
     user = {"key": "ssh.user", "value": "ops", "origin": {"kind": "file", "place": "hosts.toml:2"}}
@@ -65,7 +65,7 @@ def test_the_same_as_data_for_programs(here):
     assert len(shown["nodes"]) == 66
 
 
-def test_the_entries_of_a_file_are_listed_folded(here):
+def test_entries_of_a_file_are_listed_as_folded_node_sets(here):
     assert show.entries_text(edit.entries("hosts.toml")) == (
         "HOSTS           NODES  FROM          OWN VALUES\n"
         "node[001-064]   64     hosts.toml:4\n"
@@ -73,7 +73,7 @@ def test_the_entries_of_a_file_are_listed_folded(here):
     )
 
 
-def test_the_starter_file_loads_and_changes_nothing(tmp_path):
+def test_starter_file_loads_with_default_settings(tmp_path):
     init(str(tmp_path / "pod.toml"))
     loaded = load(str(tmp_path / "pod.toml"), environ={})
     bare = load("node[01-04]", environ={})
@@ -92,7 +92,7 @@ def test_every_line_of_the_starter_file_may_be_uncommented(tmp_path):
     assert (loaded.nodes[0].address, loaded.nodes[0].tags) == ("10.1.2.3", ("rack3",))
 
 
-def test_a_starter_file_overwrites_only_by_force(here):
+def test_existing_file_is_overwritten_by_init_only_with_force(here):
     with pytest.raises(ConfigError, match=r"^hosts\.toml: already exists; --force overwrites it$"):
         init("hosts.toml")
     assert (here / "hosts.toml").read_text() == FILE
@@ -102,7 +102,7 @@ def test_a_starter_file_overwrites_only_by_force(here):
         init("no/hosts.toml", overwrite=True)
 
 
-def test_the_commands_do_what_they_say(here):
+def test_config_and_hosts_commands_show_init_add_remove_and_list(here):
     runner = CliRunner(env={"GCONSOLE_SSH_PRT": "1"}, catch_exceptions=False)
     shown = runner.invoke(config, ["show", "hosts.toml", "--set", "ssh.user=me"])
     assert ["ssh.user", '"me"', "flag"] in rows(shown.stdout)
@@ -116,7 +116,7 @@ def test_the_commands_do_what_they_say(here):
     assert [row[:2] for row in rows(listed)] == [["HOSTS", "NODES"], ["node04", "1"], ["x", "1"]]
 
 
-def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(here):
+def test_config_error_is_one_line_on_stderr_with_exit_code_2(here):
     (here / "hosts.toml").write_text('[ssh]\nusr = "x"\n')
     seen = subprocess.run(
         [sys.executable, "-c", "from gconsole.cli.main import main; main()", "config", "show", "hosts.toml"],

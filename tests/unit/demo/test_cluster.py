@@ -119,7 +119,7 @@ def login(node: NodeConfig, **changes: object) -> asyncssh.connect:
 
 
 @pytest.mark.slow
-async def test_a_fleet_sees_every_rank_with_its_node_and_pid_and_all_of_them_move() -> None:
+async def test_fleet_discovers_every_demo_rank_with_node_pid_and_moving_state() -> None:
     with demo_cluster(nodes=2, ranks=4, gpus=2) as demo:
         config = load(str(demo.hosts), environ={})
         assert [node.name for node in config.nodes] == ["demo1", "demo2"]
@@ -139,7 +139,7 @@ async def test_a_fleet_sees_every_rank_with_its_node_and_pid_and_all_of_them_mov
 
 
 @pytest.mark.slow
-def test_two_demos_at_once_keep_to_themselves() -> None:
+def test_two_concurrent_demos_share_no_ranks_ports_or_folders() -> None:
     with demo_cluster(nodes=1, ranks=2, gpus=0) as first, demo_cluster(nodes=1, ranks=2, gpus=0) as second:
         one, other = load(str(first.hosts), environ={}), load(str(second.hosts), environ={})
         assert len(ranks(marks(one))) == len(ranks(marks(other))) == 2
@@ -149,7 +149,7 @@ def test_two_demos_at_once_keep_to_themselves() -> None:
 
 
 @pytest.mark.slow
-def test_the_job_steps_and_waits_for_a_stopped_rank() -> None:
+def test_demo_job_pauses_while_a_rank_is_stopped_and_then_continues() -> None:
     with demo_cluster(nodes=1, ranks=3, gpus=0) as demo:
         config = load(str(demo.hosts), environ={})
         first, second, third = sorted(ranks(marks(config)))
@@ -175,7 +175,7 @@ async def test_a_command_on_a_node_has_its_pipes_its_environment_and_its_exit_st
     assert done.stderr.decode().startswith("demo2-")
 
 
-async def test_only_the_throw_away_key_may_log_in() -> None:
+async def test_login_with_another_key_than_the_demo_key_is_rejected() -> None:
     with demo_cluster(nodes=1, ranks=1, gpus=0) as demo:
         config = load(str(demo.hosts), environ={})
         with pytest.raises(asyncssh.PermissionDenied):
@@ -184,7 +184,7 @@ async def test_only_the_throw_away_key_may_log_in() -> None:
 
 
 @pytest.mark.slow
-async def test_what_runs_on_a_node_ends_with_its_connection_and_so_do_its_children() -> None:
+async def test_closed_connection_ends_its_remote_processes_and_their_children() -> None:
     with demo_cluster(nodes=1, ranks=1, gpus=0) as demo:
         config = load(str(demo.hosts), environ={})
         mine = marks(config)
@@ -199,7 +199,7 @@ async def test_what_runs_on_a_node_ends_with_its_connection_and_so_do_its_childr
 
 
 @pytest.mark.slow
-async def test_nothing_is_left_after_a_demo_whose_console_did_not_even_say_goodbye() -> None:
+async def test_demo_exit_with_a_connected_fleet_leaves_no_processes_or_files() -> None:
     with demo_cluster(nodes=2, ranks=4, gpus=1) as demo:
         config = load(str(demo.hosts), environ={})
         mine = marks(config)
@@ -217,7 +217,7 @@ async def test_nothing_is_left_after_a_demo_whose_console_did_not_even_say_goodb
 
 
 @pytest.mark.slow
-def test_a_stopped_rank_is_no_reason_to_stay() -> None:
+def test_demo_exit_also_ends_a_stopped_rank() -> None:
     with demo_cluster(nodes=1, ranks=2, gpus=0) as demo:
         config = load(str(demo.hosts), environ={})
         mine = marks(config)
@@ -251,7 +251,7 @@ with demo_cluster(nodes=2, ranks=2, gpus=1) as demo:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_nothing_is_left_after_a_console_that_was_killed(number: signal.Signals) -> None:
+def test_killed_console_leaves_no_demo_processes_or_files(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", CONSOLE], stdout=subprocess.PIPE, text=True) as console:
         assert console.stdout is not None
         path, *mine = console.stdout.readline().split()
@@ -264,7 +264,7 @@ def test_nothing_is_left_after_a_console_that_was_killed(number: signal.Signals)
 
 
 @pytest.mark.slow
-async def test_nothing_is_left_after_a_cluster_that_was_killed() -> None:
+async def test_killed_cluster_process_leaves_no_demo_processes_or_files() -> None:
     with demo_cluster(nodes=2, ranks=2, gpus=1) as demo:
         config = load(str(demo.hosts), environ={})
         mine = marks(config)
@@ -276,7 +276,7 @@ async def test_nothing_is_left_after_a_cluster_that_was_killed() -> None:
 
 
 @pytest.mark.slow
-def test_a_machine_that_cannot_do_it_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_demo_start_timeout_is_reported_and_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "full"))
     (tmp_path / "full").mkdir()
     monkeypatch.setattr("gconsole.demo.START_S", 0.0)

@@ -31,7 +31,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
         ["--batch", "--samples", "3"],
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_starts(args: list[str]) -> None:
+def test_invalid_options_are_rejected_with_exit_code_2(args: list[str]) -> None:
     done = run(*args)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
@@ -39,7 +39,7 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(args: list[str]) 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
-def test_the_report_of_a_demo_has_every_node_and_rank(tmp_path: Path) -> None:
+def test_demo_report_lists_every_node_and_rank(tmp_path: Path) -> None:
     done = run("--nodes", "2", "--ranks", "4", "--gpus", "1", "--batch", "-o", str(tmp_path / "report.json"))
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
@@ -52,7 +52,7 @@ def test_the_report_of_a_demo_has_every_node_and_rank(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+def test_interrupted_demo_leaves_no_processes_or_files(number: signal.Signals, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     argv = [*GCONSOLE, "--nodes", "2", "--ranks", "2", "--batch", "--for", "60s"]
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
@@ -85,7 +85,7 @@ def descendants(pid: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
-def test_a_demo_can_be_captured(tmp_path: Path) -> None:
+def test_demo_capture_reads_the_stacks_of_all_ranks(tmp_path: Path) -> None:
     done = run("--nodes", "2", "--ranks", "4", "--batch", "--capture", "--samples", "1", "-o", str(tmp_path / "r.json"))
     assert done.returncode == 0, done.stderr
     assert "STACKS  4 ranks" in done.stdout

@@ -50,13 +50,15 @@ def demos(
         demo.communicate()
 
 
-def test_there_is_a_truth_for_every_hang() -> None:
+def test_every_hang_has_an_expected_verdict() -> None:
     assert set(TRUTH) == set(HANGS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hang", EACH_HANG)
-def test_the_demo_is_judged_rightly(demos: dict[str, tuple[subprocess.Popen[str], Path]], hang: str) -> None:
+def test_demo_hang_is_diagnosed_with_the_right_verdict_and_culprits(
+    demos: dict[str, tuple[subprocess.Popen[str], Path]], hang: str
+) -> None:
     demo, path = demos[hang]
     said, errors = demo.communicate(timeout=150)
     report: dict[str, Any] = json.loads(path.read_text())
@@ -71,7 +73,7 @@ def test_the_demo_is_judged_rightly(demos: dict[str, tuple[subprocess.Popen[str]
 
 
 @pytest.mark.slow
-def test_a_demo_that_works_is_said_to_move() -> None:
+def test_working_demo_is_reported_as_running() -> None:
     done = fork_server.run([*DEMO, "--diagnose"], text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "● running" in done.stdout
@@ -87,7 +89,7 @@ def test_a_demo_that_works_is_said_to_move() -> None:
         ["--diagnose", "--hang", "lock", "--ranks", "1"],
     ],
 )
-def test_what_makes_no_sense_is_refused(args: list[str]) -> None:
+def test_invalid_options_are_rejected_with_exit_code_2(args: list[str]) -> None:
     done = fork_server.run([*DEMO, *args], text=True, timeout=90)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

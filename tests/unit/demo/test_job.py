@@ -10,7 +10,7 @@ def sizes(nodes: int, ranks: int) -> list[int]:
     return [sum(place.node == node for place in placed) for node in range(nodes)]
 
 
-def test_ranks_go_to_the_nodes_in_blocks() -> None:
+def test_ranks_are_placed_on_nodes_in_contiguous_blocks() -> None:
     assert places(2, 4) == [
         RankPlacement(0, 0, 0, 2),
         RankPlacement(1, 0, 1, 2),
@@ -19,7 +19,7 @@ def test_ranks_go_to_the_nodes_in_blocks() -> None:
     ]
 
 
-def test_what_does_not_divide_evenly_goes_to_the_first_nodes() -> None:
+def test_remaining_ranks_are_placed_on_the_first_nodes() -> None:
     assert sizes(4, 10) == [3, 3, 2, 2]
     assert [place.rank for place in places(4, 10)] == list(range(10))
 

@@ -42,13 +42,13 @@ def test_fewer_values_than_ranks_are_summed_too() -> None:
     assert sums == [[5.0, 10.0]] * 5
 
 
-def test_every_rank_gets_the_very_same_bits_although_sums_of_floats_depend_on_their_order() -> None:
+def test_all_reduce_gives_every_rank_bitwise_identical_sums() -> None:
     with ThreadPoolExecutor(7) as ranks:
         sums = list(ranks.map(lambda ring: ring.all_reduce([0.1 * 3**ring.rank] * 20), ring_of(7), timeout=DEADLINE_S))
     assert all(own == sums[0] for own in sums)
 
 
-def test_a_rank_that_starts_late_is_waited_for() -> None:
+def test_ranks_wait_for_a_rank_that_starts_late() -> None:
     sockets = listeners(3)
 
     def rank(number: int) -> list[float]:
@@ -62,7 +62,7 @@ def test_a_rank_that_starts_late_is_waited_for() -> None:
         assert [future.result(DEADLINE_S) for future in [*early, late]] == [[3.0] * 3] * 3
 
 
-def test_a_stranger_on_a_port_of_the_job_is_sent_away() -> None:
+def test_foreign_connection_to_a_job_port_is_closed() -> None:
     sockets = listeners(2)
     stranger = socket.create_connection(sockets[0].getsockname())
     stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -76,7 +76,7 @@ def test_a_stranger_on_a_port_of_the_job_is_sent_away() -> None:
             raise EOFError
 
 
-def test_a_rank_whose_neighbour_dies_says_so_instead_of_waiting_for_ever() -> None:
+def test_rank_whose_neighbour_dies_fails_instead_of_waiting_forever() -> None:
     rings = ring_of(2)
     failed: list[str] = []
 

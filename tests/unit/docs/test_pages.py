@@ -179,12 +179,12 @@ def test_the_readme_has_at_most_150_lines() -> None:
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_path_of_the_repository_that_a_page_names_exists(path: Path) -> None:
+def test_repository_paths_named_on_a_page_exist(path: Path) -> None:
     named = re.findall(r"`((?:console|remote|tests|tools|docs)/[\w/.-]+)`", path.read_text())
     assert [name for name in named if not (ROOT / name.replace("NAME/", "")).exists()] == []
 
 
-def test_every_name_that_a_page_gives_of_a_module_is_in_it() -> None:
+def test_module_members_named_on_a_page_exist_in_that_module() -> None:
     pattern = re.compile(r"`(\w+)`(?:\)|,)? (?:of|to|from|in|in a file of)\s+`((?:console|remote|tests)/[\w/]+\.py)`")
     for page in ("adding-a-view.md", "adding-a-record.md", "adding-a-finding.md"):
         named = pattern.findall(pages()[page])

@@ -64,7 +64,7 @@ def test_every_package_has_a_row_and_every_row_a_package() -> None:
 
 
 @pytest.mark.slow
-def test_rooms_without_io_reach_no_file_socket_or_process() -> None:
+def test_packages_listed_without_io_use_no_file_socket_or_process() -> None:
     named_no = {folder for folder, io in rooms().items() if io == "no"}
     offenders = {
         folder: [path.name for path in files if reaches_out(path)]
@@ -74,7 +74,7 @@ def test_rooms_without_io_reach_no_file_socket_or_process() -> None:
     assert {folder: names for folder, names in offenders.items() if names} == {}
 
 
-def test_rooms_with_io_do_some() -> None:
+def test_packages_listed_with_io_do_io() -> None:
     named = {folder for folder, io in rooms().items() if io != "no" and "through" not in io}
     idle = [folder for folder, files in packages().items() if folder in named and not any(map(reaches_out, files))]
     assert idle == []

@@ -18,7 +18,7 @@ async def never_known() -> bool | None:
     return None
 
 
-def test_the_wait_is_anything_up_to_a_bound_that_doubles_from_one_second_to_sixty(
+def test_backoff_is_uniform_below_a_bound_doubling_from_1_to_60_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bounds: list[tuple[float, float]] = []
@@ -36,7 +36,7 @@ def test_the_wait_is_anything_up_to_a_bound_that_doubles_from_one_second_to_sixt
     assert all(wait <= most for wait, (_, most) in zip(waits, bounds, strict=False))
 
 
-async def test_a_node_that_answers_again_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_backoff_ends_when_the_node_becomes_reachable_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "PROBE_INTERVAL_S", 0.01)
     seen: Iterator[bool] = iter([False, False, True])
 
@@ -47,7 +47,7 @@ async def test_a_node_that_answers_again_ends_the_wait(monkeypatch: pytest.Monke
         await Backoff(probe).wait(3600)
 
 
-async def test_a_node_that_came_back_while_the_last_attempt_failed_is_not_waited_for() -> None:
+async def test_backoff_ends_at_once_when_the_node_returned_during_the_last_attempt() -> None:
     async def probe() -> bool | None:
         return True
 
@@ -55,7 +55,7 @@ async def test_a_node_that_came_back_while_the_last_attempt_failed_is_not_waited
         await Backoff(probe).wait(3600, was_away=True)
 
 
-async def test_a_node_that_answers_all_the_while_waits_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_backoff_is_not_shortened_for_a_node_that_stays_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "PROBE_INTERVAL_S", 0.01)
     knocks = 0
 
@@ -88,7 +88,7 @@ async def test_probes_of_a_reachable_node_are_spaced_ever_wider(monkeypatch: pyt
     assert pauses == [pytest.approx(backoff.PROBE_INTERVAL_S * 2**doubling, rel=0.3) for doubling in (1, 2, 3, 4)]
 
 
-async def test_without_a_time_only_a_person_ends_the_wait() -> None:
+async def test_wait_without_a_timeout_ends_only_on_a_manual_retry() -> None:
     one = Backoff(never_known)
     waiting = asyncio.create_task(one.wait(None))
     await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_without_a_time_only_a_person_ends_the_wait() -> None:
     assert not one.again.is_set(), "the next wait is a wait again"
 
 
-async def test_a_port_answers_while_somebody_listens_there() -> None:
+async def test_probe_of_the_last_address_succeeds_only_while_the_port_is_open() -> None:
     known = LastAddresses()
     assert await known.answer("node1") is None
     with socket.create_server(("127.0.0.1", 0)) as server:

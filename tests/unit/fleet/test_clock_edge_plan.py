@@ -15,7 +15,7 @@ def names(count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("count", range(8))
-def test_few_nodes_are_compared_each_with_each_from_one_end(count):
+def test_few_nodes_are_compared_pairwise_with_balanced_probing(count):
     found = edges(names(count), peers=6, seed=1)
 
     assert len({frozenset(edge) for edge in found}) == len(found) == count * (count - 1) // 2
@@ -26,7 +26,7 @@ def test_few_nodes_are_compared_each_with_each_from_one_end(count):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [8, 9, 33, 512])
 @pytest.mark.parametrize("peers", [4, 6, 8])
-def test_many_nodes_lie_on_rings_through_all_of_them(count, peers):
+def test_many_nodes_form_a_connected_graph_without_bridges_and_with_bounded_degree(count, peers):
     found = edges(names(count), peers, seed=7)
 
     graph = networkx.Graph(found)
@@ -38,6 +38,6 @@ def test_many_nodes_lie_on_rings_through_all_of_them(count, peers):
     assert max(asked.values()) == peers / 2  # each node probes half of its edges and answers the rest
 
 
-def test_the_same_nodes_and_seed_give_the_same_edges_in_whatever_order_they_come():
+def test_edge_plan_depends_on_nodes_and_seed_but_not_on_node_order():
     assert edges(names(40), 6, seed=3) == edges(names(40)[::-1], 6, seed=3)
     assert edges(names(40), 6, seed=3) != edges(names(40), 6, seed=4)

@@ -44,7 +44,7 @@ YES, NO = True, False
     pytest.param([(YES, 2), (YES, 3), (NO, 3), (YES, 4)], False, False, id="every other packet is lost"),
     pytest.param([(YES, 4), (YES, 2)], False, False, id="acknowledged in between"),
 ])  # fmt: skip
-def test_a_connection_is_dead_where_the_node_answers_and_what_was_sent_stays_unacknowledged(
+def test_connection_is_dead_when_a_reachable_node_leaves_data_unacknowledged(
     seen: list[tuple[bool, int]], anew: bool, in_vain: bool
 ) -> None:
     assert is_dead(looks(*seen), loses_records=False) is anew
@@ -73,7 +73,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "SAMPLE_INTERVAL_S", 0.01)
 
 
-async def test_a_forgotten_connection_is_given_up() -> None:
+async def test_monitor_declares_a_half_open_connection_dead() -> None:
     line = Line(Unacked(3, 4))
     monitor = line.monitor()
     monitor.watch()
@@ -82,7 +82,7 @@ async def test_a_forgotten_connection_is_given_up() -> None:
     await monitor.close()
 
 
-async def test_how_long_an_answer_takes_does_not_make_one_more_look_necessary() -> None:
+async def test_probe_latency_does_not_require_another_liveness_sample() -> None:
     line = Line(Unacked(3, 4))
 
     async def ever_quicker() -> bool | None:
@@ -100,7 +100,7 @@ async def test_how_long_an_answer_takes_does_not_make_one_more_look_necessary() 
 
 
 @pytest.mark.parametrize("owed", [Unacked(0, 0), None], ids=["acknowledged", "unknown"])
-async def test_a_node_is_not_knocked_at_where_nothing_is_to_be_learned(owed: Unacked | None) -> None:
+async def test_node_is_not_probed_without_known_unacknowledged_data(owed: Unacked | None) -> None:
     line = Line(owed)
     monitor = line.monitor()
     for _ in range(5):
@@ -110,7 +110,7 @@ async def test_a_node_is_not_knocked_at_where_nothing_is_to_be_learned(owed: Una
     assert (line.knocks, line.given_up.is_set()) == (0, False)
 
 
-async def test_a_connection_that_speaks_again_is_no_longer_looked_at() -> None:
+async def test_monitoring_stops_when_the_connection_receives_data_again() -> None:
     line = Line(Unacked(3, 4), answers=False)
     monitor = line.monitor()
     monitor.watch()
@@ -125,7 +125,7 @@ async def test_a_connection_that_speaks_again_is_no_longer_looked_at() -> None:
     await monitor.close()
 
 
-async def test_what_goes_wrong_while_it_looks_is_told_to_whoever_asks_for_it() -> None:
+async def test_error_in_the_probe_is_raised_by_the_next_watch_call() -> None:
     line = Line(Unacked(3, 4))
 
     async def broken() -> bool | None:
@@ -142,7 +142,7 @@ async def test_what_goes_wrong_while_it_looks_is_told_to_whoever_asks_for_it() -
         monitor.watch()
 
 
-def test_the_kernel_tells_what_is_owed_on_a_tcp_connection_and_on_no_other() -> None:
+def test_unacknowledged_data_is_reported_only_for_an_open_tcp_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
         far, _ = server.accept()
         with far:

@@ -52,14 +52,14 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_a_tick_is_heard_at_once_and_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_tick_is_processed_immediately_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_receiver, "SLICE_S", 3600.0)  # however busy the machine is
     ear = Ear()
     ear.fair_reader.add(lines(60), rx=1)
     assert (ear.last_received, ear.sizes, ear.holds) == (lines(60), [60], [])
 
 
-async def test_much_at_once_is_heard_in_portions_in_order_and_others_have_their_turn_in_between() -> None:
+async def test_large_batch_is_processed_in_ordered_slices_that_yield_to_the_loop() -> None:
     ear, turns = Ear(takes_s=0.001), 0
 
     def other() -> None:
@@ -76,7 +76,7 @@ async def test_much_at_once_is_heard_in_portions_in_order_and_others_have_their_
     await until(lambda: ear.holds == [True, False])
 
 
-async def test_what_comes_while_it_rests_is_heard_after_what_came_before() -> None:
+async def test_lines_received_during_a_pause_are_processed_after_earlier_lines() -> None:
     ear = Ear(takes_s=0.001, share=TokenBucket(0.5, 0.0))
     ear.fair_reader.add(lines(20), rx=1)
     ear.fair_reader.add([b"later"], rx=2)
@@ -84,7 +84,7 @@ async def test_what_comes_while_it_rests_is_heard_after_what_came_before() -> No
     assert ear.last_received == [*lines(20), b"later"]
 
 
-async def test_the_end_of_a_connection_comes_after_all_that_was_said() -> None:
+async def test_connection_end_is_delivered_after_all_queued_lines() -> None:
     ear, ended = Ear(takes_s=0.001), asyncio.Event()
     ear.fair_reader.add(lines(50), rx=1)
     ear.fair_reader.finish(ended.set)
@@ -94,14 +94,14 @@ async def test_the_end_of_a_connection_comes_after_all_that_was_said() -> None:
     assert ear.last_received == lines(50)
 
 
-def test_the_end_of_a_connection_that_was_heard_out_comes_at_once() -> None:
+def test_connection_end_is_delivered_immediately_when_no_lines_are_queued() -> None:
     ear, ended = Ear(), asyncio.Event()
     ear.fair_reader.add(lines(3), rx=1)
     ear.fair_reader.finish(ended.set)
     assert ended.is_set()
 
 
-async def test_nothing_is_heard_after_it_was_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_line_is_processed_after_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_receiver, "SLICE_S", 0.0)
     ear = Ear()
     ear.fair_reader.add(lines(100), rx=1)
@@ -112,7 +112,7 @@ async def test_nothing_is_heard_after_it_was_cleared(monkeypatch: pytest.MonkeyP
     assert len(ear.last_received) == before
 
 
-async def test_whoever_says_too_much_is_held_back_until_its_share_is_enough_again() -> None:
+async def test_node_over_its_quota_is_paused_until_its_share_refills() -> None:
     level = [0.0]
     share = TokenBucket(1.0, 0.0, clock=lambda: level[0])  # its time stands still
     ear = Ear(takes_s=0.01, share=share)
@@ -122,7 +122,7 @@ async def test_whoever_says_too_much_is_held_back_until_its_share_is_enough_agai
 
 
 @pytest.mark.slow
-async def test_that_more_comes_than_is_heard_is_said_once_and_again_after_a_calm(
+async def test_lateness_is_reported_once_per_overload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(record_receiver, "LATE_S", 0.05)
@@ -146,7 +146,7 @@ async def test_that_more_comes_than_is_heard_is_said_once_and_again_after_a_calm
         ear.fair_reader.add([b"word"], rx=1)
 
 
-async def test_a_little_too_much_for_a_moment_is_not_called_late() -> None:
+async def test_short_overload_is_not_reported_as_late() -> None:
     ear = Ear(takes_s=0.001, share=TokenBucket(0.5, 0.01))
     ear.fair_reader.add(lines(40), rx=1)
     await until(lambda: ear.holds == [True, False])

@@ -31,7 +31,7 @@ def no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.enable()
 
 
-async def test_after_a_loss_it_is_swept_once_for_all_that_were_lost(no_collector: None) -> None:
+async def test_sweep_after_lost_nodes_frees_reference_cycles(no_collector: None) -> None:
     hub = Hub()
     fleet = Fleet(Config(cluster="c", nodes=()), hub)
     left = weakref.ref(Part())
@@ -45,7 +45,7 @@ async def test_after_a_loss_it_is_swept_once_for_all_that_were_lost(no_collector
     await fleet.stop()
 
 
-async def test_a_node_that_is_only_silent_leaves_nothing(no_collector: None) -> None:
+async def test_no_sweep_is_scheduled_for_a_node_that_is_only_silent(no_collector: None) -> None:
     hub = Hub()
     fleet = Fleet(Config(cluster="c", nodes=()), hub)
     hub.publish_own(NodeState(node="n1", state="lost", error=Failure("lost", "no word for 3 s"), attempt=1))

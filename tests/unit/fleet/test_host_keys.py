@@ -23,20 +23,18 @@ def known(folder: Path, *lines: str) -> KnownHosts:
 
 
 @pytest.mark.parametrize("name", ["node1", "10.0.0.1"])
-def test_a_key_that_is_revoked_for_a_port_is_revoked_also_where_the_host_is_known_without_one(
-    tmp_path: Path, name: str
-) -> None:
+def test_key_revoked_for_a_port_stays_revoked_beside_a_portless_entry(tmp_path: Path, name: str) -> None:
     hosts = known(tmp_path, line("node1", KEY), line(f"@revoked [{name}]:2222", KEY))
     assert KEY in hosts.match("node1", "10.0.0.1", 2222)[2]
     assert KEY not in hosts.match("node1", "10.0.0.1", 22)[2]
 
 
-def test_a_host_that_is_known_by_its_authority_and_by_its_key_is_known_by_both(tmp_path: Path) -> None:
+def test_host_matched_by_a_certificate_authority_keeps_its_own_key_fingerprint(tmp_path: Path) -> None:
     hosts = known(tmp_path, line("@cert-authority *", OTHER), line("node1", KEY))
     assert hosts.fingerprints("node1", "", 22) == [KEY.get_fingerprint()]
 
 
-def test_certificates_are_asked_for_only_where_an_authority_is_known(tmp_path: Path) -> None:
+def test_certificate_algorithms_are_offered_only_with_a_known_authority(tmp_path: Path) -> None:
     """A host that is new may well show one of an authority that nobody here knows: its key is what is looked at."""
     hosts = known(tmp_path, line("@cert-authority *.site", OTHER), line("node1", KEY))
     assert any("cert" in algorithm for algorithm in hosts.algorithms("a.site", "", 22))
@@ -44,7 +42,7 @@ def test_certificates_are_asked_for_only_where_an_authority_is_known(tmp_path: P
     assert hosts.algorithms("node1", "", 22)[0] == "ssh-ed25519"
 
 
-def test_a_host_that_is_known_by_an_authority_is_never_new(tmp_path: Path) -> None:
+def test_accept_new_rejects_an_unsigned_key_of_a_host_with_a_ca(tmp_path: Path) -> None:
     hosts = known(tmp_path, line("@cert-authority *", OTHER))
     check = HostKeyCheck(hosts, "node1", "node1", accept_new=True)
     assert not check.check("", 22, KEY)
@@ -52,7 +50,7 @@ def test_a_host_that_is_known_by_an_authority_is_never_new(tmp_path: Path) -> No
     assert hosts.paths[0].read_text() == line("@cert-authority *", OTHER)
 
 
-def test_an_accepted_key_begins_a_line_of_its_own_behind_an_unfinished_last_line(tmp_path: Path) -> None:
+def test_accepted_key_starts_a_new_line_after_an_unterminated_last_line(tmp_path: Path) -> None:
     hosts = known(tmp_path, line("node1", KEY).rstrip("\n"))
     hosts.accept("node2", 22, OTHER)
     again = KnownHosts(hosts.paths)

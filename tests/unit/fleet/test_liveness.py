@@ -36,7 +36,7 @@ LAN_S = 0.001
     pytest.param(4.0, 2.2, LAN_S, 4, id="the node has answered for a pause and more"),
     pytest.param(9.0, 7.0, LAN_S, 5, id="for two"),
 ])  # fmt: skip
-def test_tries_are_counted_that_must_have_been_made(
+def test_minimum_retransmits_follow_from_silence_and_round_trip_time(
     unheard_s: float, answering_s: float, round_trip_s: float, tries: int
 ) -> None:
     assert min_retransmits(unheard_s, answering_s, round_trip_s) == tries
@@ -49,7 +49,7 @@ class Ended:
         return None
 
 
-def test_a_connection_that_has_ended_already_has_no_way() -> None:
+def test_closed_connection_has_no_liveness_path() -> None:
     assert ssh._path(Ended(), Keepalive(Ended()), ResolvedHost("n1", {}), None) is None
 
 
@@ -141,21 +141,21 @@ YES, NO = True, False
     pytest.param([NO], [NO] * 4 + [YES], 3.7, 4.2, id="the way is back, and TCP has not tried yet"),
     pytest.param([NO], [YES, NO], None, None, id="every other packet is lost"),
 ])  # fmt: skip
-async def test_a_connection_in_a_tunnel_is_dead_where_its_sshd_stays_silent_and_greets_others(
+async def test_tunneled_connection_is_dead_when_sshd_answers_only_new_connections(
     clock: Clock, hears: list[bool], answers: list[bool], anew_s: float | None, in_vain_s: float | None
 ) -> None:
     assert await given_up_after(clock, hears, answers) == anew_s
     assert await given_up_after(clock, hears, answers, loses_records=True) == in_vain_s
 
 
-async def test_a_long_way_is_given_more_time(clock: Clock) -> None:
+async def test_long_round_trip_delays_the_dead_connection_verdict(clock: Clock) -> None:
     near, far = await given_up_after(clock, [NO], [YES]), await given_up_after(clock, [NO], [YES], round_trip_s=0.5)
     assert near is not None
     assert far is not None
     assert near < far
 
 
-async def test_of_a_server_that_answers_no_question_nothing_is_concluded(clock: Clock) -> None:
+async def test_server_that_never_answers_keepalives_yields_no_unacked_count(clock: Clock) -> None:
     sshd = Sshd()
     sshd.answers = False
 
@@ -214,14 +214,14 @@ class Node:
         self.server.close()
 
 
-async def test_a_node_behind_a_bastion_answers_once_its_server_has_said_a_word(jump_host: JumpHost) -> None:
+async def test_probe_through_a_jump_host_succeeds_once_the_server_sends_its_banner(jump_host: JumpHost) -> None:
     async with Node(b"SSH-2.0-x\r\n") as port:
         assert await jump_host.probe("127.0.0.1", port)
         assert await jump_host.probe("127.0.0.1", port)
     assert not await jump_host.probe("127.0.0.1", port), "nothing listens there any more"
 
 
-async def test_of_a_node_that_says_nothing_a_bastion_holds_one_connection_and_tells_nothing(
+async def test_silent_node_behind_a_jump_host_gets_only_one_probe_connection(
     jump_host: JumpHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jump_host_module, "PROBE_TIMEOUT_S", 0.05)
@@ -234,9 +234,7 @@ async def test_of_a_node_that_says_nothing_a_bastion_holds_one_connection_and_te
         assert node.visits == 1
 
 
-async def test_a_word_that_came_too_late_is_no_answer_to_the_next_knock(
-    jump_host: JumpHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_late_banner_does_not_answer_the_next_probe(jump_host: JumpHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jump_host_module, "PROBE_TIMEOUT_S", 0.05)
     node = Node(b"")
     async with node as port, asyncio.timeout(20):
@@ -248,7 +246,7 @@ async def test_a_word_that_came_too_late_is_no_answer_to_the_next_knock(
     assert not await jump_host.probe("127.0.0.1", port), "nothing listens there any more"
 
 
-async def test_an_sshd_answers_what_it_is_asked_beside_its_commands(jump_host: JumpHost) -> None:
+async def test_sshd_answers_a_keepalive_request(jump_host: JumpHost) -> None:
     keepalive = Keepalive(jump_host.connection)
     keepalive.send()
     assert keepalive.is_pending
@@ -259,7 +257,7 @@ async def test_an_sshd_answers_what_it_is_asked_beside_its_commands(jump_host: J
 
 
 @pytest.mark.slow
-async def test_a_bastion_whose_connection_is_owed_for_while_it_answers_is_given_up(jump_host: JumpHost) -> None:
+async def test_reachable_jump_host_with_unacknowledged_data_is_closed(jump_host: JumpHost) -> None:
     class Dead:
         def unacked(self, silent_s: float) -> Unacked:
             return Unacked(3, 4)

@@ -77,7 +77,7 @@ def test_a_bucket_gives_its_burst_and_then_its_rate():
     assert [bucket.consume() for _ in range(4)] == [True, True, True, False], "idle time saves up one burst, not more"
 
 
-def test_who_has_taken_more_than_its_share_waits_until_it_is_paid():
+def test_overdrawn_token_bucket_returns_the_wait_until_it_is_repaid():
     now = [0.0]
     bucket = TokenBucket(0.25, 0.5, lambda: now[0])
     assert bucket.spend(0.5) == 0.0
@@ -86,7 +86,7 @@ def test_who_has_taken_more_than_its_share_waits_until_it_is_paid():
     assert bucket.spend(0.0) == 0.0
 
 
-def test_a_capture_that_nobody_asked_for_is_refused_and_counted():
+def test_stack_of_an_unrequested_capture_is_rejected_and_counted():
     node = Node()
     assert node.say(a_stack("invented")) is None
     node.intake.quota.expect("asked")
@@ -96,12 +96,12 @@ def test_a_capture_that_nobody_asked_for_is_refused_and_counted():
     assert "not requested" in gap.reason
 
 
-def test_an_agent_of_a_console_before_may_finish_the_one_capture_it_was_at():
+def test_agent_of_a_previous_console_may_finish_one_capture():
     quota = NodeQuota(inherits=True)
     assert [quota.refusal(a_stack(name), 100) is None for name in ("old", "old", "another")] == [True, True, False]
 
 
-def test_a_node_has_so_many_things_of_a_kind_and_those_that_went_make_room(monkeypatch: pytest.MonkeyPatch):
+def test_entities_per_node_are_limited_and_ended_ones_free_quota(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(kinds.PER_NODE, "entities", 3)
     quota = NodeQuota()
 
@@ -118,7 +118,7 @@ def a_process(pid: int, cmdline: str = "") -> Process:
     return Process(pid=pid, ppid=1, start_ticks=1, uid=1, comm="x", role="child", cmdline=cmdline)
 
 
-def test_a_record_is_not_longer_than_its_kind_can_be():
+def test_record_longer_than_its_kind_allows_is_rejected():
     node = Node()
     assert node.say(a_process(1, "x" * quotas.MAX_RECORD)) is None
     assert "KiB" in node.gaps[0].reason
@@ -126,7 +126,7 @@ def test_a_record_is_not_longer_than_its_kind_can_be():
     assert node.say(Log(source="job", text="x" * quotas.MAX_RECORD)) is not None
 
 
-def test_a_record_of_an_unknown_kind_is_not_longer_than_those_of_known_ones():
+def test_oversized_record_of_an_unknown_kind_is_rejected():
     node = Node()
     assert node.say_unknown("x" * quotas.MAX_RECORD) is None
     assert node.gaps[0].source == "limit" and "unknown kind" in node.gaps[0].reason
@@ -135,7 +135,7 @@ def test_a_record_of_an_unknown_kind_is_not_longer_than_those_of_known_ones():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bytes_of_each", [10, 8 << 10])
-def test_a_flood_of_unknown_kinds_is_not_all_kept_and_every_one_is_counted(bytes_of_each: int):
+def test_flood_of_unknown_kinds_is_limited_and_every_dropped_record_is_counted(bytes_of_each: int):
     node, said, text = Node(), 2 * quotas.UNKNOWN_BURST, "x" * bytes_of_each
     kept = sum(node.say_unknown(text) is not None for _ in range(said))
     assert kept < 0.75 * said
@@ -144,7 +144,7 @@ def test_a_flood_of_unknown_kinds_is_not_all_kept_and_every_one_is_counted(bytes
     assert kept + told == said
 
 
-def test_all_that_a_node_tells_of_has_so_many_bytes_and_what_went_or_shrank_makes_room(monkeypatch: pytest.MonkeyPatch):
+def test_bytes_per_node_are_limited_and_ended_or_smaller_records_free_quota(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quotas, "MAX_HELD", 1_000)
     quota = NodeQuota()
     assert [quota.refusal(a_process(pid), 400) is None for pid in range(3)] == [True, True, False]
@@ -156,14 +156,14 @@ def test_all_that_a_node_tells_of_has_so_many_bytes_and_what_went_or_shrank_make
     assert [quota.refusal(a_process(pid), 400) is None for pid in (3, 4)] == [True, False]
 
 
-def test_the_records_of_a_capture_have_so_many_bytes_together(monkeypatch: pytest.MonkeyPatch):
+def test_bytes_of_one_capture_are_limited(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quotas, "MAX_CAPTURE_BYTES", 1_000)
     quota = NodeQuota()
     quota.expect("asked")
     assert [quota.refusal(a_stack("asked"), 400) is None for _ in range(3)] == [True, True, False]
 
 
-def test_a_long_event_counts_as_many():
+def test_long_event_consumes_proportionally_more_quota():
     quota = NodeQuota()
     event = Log(source="agent", text="x")
     most = quotas.EVENTS_BURST * quotas.EVENT_BYTES // quotas.MAX_RECORD
@@ -171,7 +171,7 @@ def test_a_long_event_counts_as_many():
     assert most <= taken < 2 * most
 
 
-def test_a_node_has_no_more_room_because_another_agent_speaks_there(monkeypatch: pytest.MonkeyPatch):
+def test_reconnecting_as_another_agent_does_not_enlarge_the_quota(monkeypatch: pytest.MonkeyPatch):
     """It connects again and again, each time as another agent: what is not forgotten of the last one counts on."""
     for limit in kinds.PER_NODE:
         monkeypatch.setitem(kinds.PER_NODE, limit, 3)
@@ -197,7 +197,7 @@ def test_a_node_has_no_more_room_because_another_agent_speaks_there(monkeypatch:
     assert not tell_of_an_error(9), "errors of a GPU are kept when the agent is another"
 
 
-def test_a_flood_of_events_takes_nobody_elses_place_in_the_list():
+def test_event_flood_is_limited_and_every_dropped_event_is_counted():
     node = Node()
     kept = sum(node.say(Log(source="agent", text="x")) is not None for _ in range(3 * quotas.EVENTS_BURST))
     assert quotas.EVENTS_BURST <= kept < 2 * quotas.EVENTS_BURST
@@ -206,7 +206,7 @@ def test_a_flood_of_events_takes_nobody_elses_place_in_the_list():
     assert len(node.gaps) <= 2 * quotas.WARNINGS_BURST
 
 
-def test_holes_in_its_numbers_are_counted_in_a_few_gaps_however_many_there_are():
+def test_many_sequence_gaps_are_summed_in_a_few_gap_records():
     node = Node()
     for seq in range(2, 20_000, 2):
         node.say(Process(pid=1, ppid=1, start_ticks=1, uid=1, comm="x", role="child"), seq)
@@ -215,7 +215,7 @@ def test_holes_in_its_numbers_are_counted_in_a_few_gaps_however_many_there_are()
     assert sum(gap.count or 0 for gap in node.gaps) + waiting == 19_998 // 2
 
 
-def test_the_first_holes_say_exactly_which_records_they_are():
+def test_first_gap_reports_its_exact_sequence_range():
     node = Node()
     node.say(Log(source="agent", text="x"), 5)
     [gap] = node.gaps
@@ -255,7 +255,7 @@ def test_records_of_a_new_agent_count_from_one():
     assert node.say(Log(source="agent", text="x"), 1) is not None
 
 
-def test_a_node_that_is_none_of_a_jobs_has_no_say_in_what_was_ordered():
+def test_node_outside_a_job_cannot_change_its_command():
     def job(node: str, command: str) -> Job:
         return Job(
             node=node,
@@ -276,13 +276,13 @@ def test_a_node_that_is_none_of_a_jobs_has_no_say_in_what_was_ordered():
     assert store.jobs.ordered["train-1"].command == ("true",)
 
 
-def test_a_line_may_be_so_long_on_both_sides_and_no_longer():
+def test_line_length_limit_is_equal_on_both_sides_and_enforced():
     assert remote_wire.MAX_LINE == MAX_LINE
     with pytest.raises(MalformedFrame, match="longer than"):
         LineSplitter().feed(b"x" * (MAX_LINE + 1))
 
 
-def test_what_unpacks_to_more_than_a_line_is_refused_without_unpacking_it():
+def test_frame_that_decompresses_beyond_the_line_limit_is_rejected():
     import base64
     import zlib
 
@@ -291,7 +291,7 @@ def test_what_unpacks_to_more_than_a_line_is_refused_without_unpacking_it():
         unpack(msgspec.json.encode({"z": bomb}))
 
 
-def test_a_hello_that_wants_more_than_there_is_makes_no_sense():
+def test_hello_with_too_many_wanted_binaries_is_rejected():
     hello = {"protocol": [1, 1], "agent": "a", "arch": "x", "wanted": ["psutil"] * 9}
     with pytest.raises(MalformedFrame):
         read_hello(msgspec.json.encode({"gconsole": hello}))
@@ -314,7 +314,7 @@ class Channel:
     def close(self) -> None: ...
 
 
-async def test_a_node_that_takes_all_time_is_made_to_wait_and_then_heard_again(monkeypatch: pytest.MonkeyPatch):
+async def test_node_over_its_share_of_time_is_paused_and_then_resumed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quotas, "fair_share", lambda: TokenBucket(0.25, 0.0))
     node, channel = Node(), Channel()
     talk = AgentConnection(NodeConfig(name="node1"), node.hub, node.intake, Rpc(print), print, print)
@@ -326,7 +326,7 @@ async def test_a_node_that_takes_all_time_is_made_to_wait_and_then_heard_again(m
     assert channel.acts == ["pause", "resume"]
 
 
-async def test_what_is_nested_too_deeply_is_told_and_harms_nothing():
+async def test_deeply_nested_frames_are_reported_without_closing_the_connection():
     node = Node()
     talk = AgentConnection(NodeConfig(name="node1"), node.hub, node.intake, Rpc(print), lambda hello: None,
                         node.complaints.append)  # fmt: skip
@@ -348,7 +348,7 @@ async def test_what_is_nested_too_deeply_is_told_and_harms_nothing():
         ClockSource(daemon="chrony", synced=True, bound_ns=2**63 - 1, t=1, mono=1),
     ],
 )
-def test_a_figure_that_no_machine_has_is_refused_and_a_diverging_loss_is_not(record: Record):
+def test_impossible_values_are_rejected_but_a_diverging_loss_is_accepted(record: Record):
     node = Node()
     assert node.say(record) is None
     assert node.gaps[0].source == "limit"
@@ -357,6 +357,6 @@ def test_a_figure_that_no_machine_has_is_refused_and_a_diverging_loss_is_not(rec
 
 
 @pytest.mark.parametrize("event", [Log(source="kernel", text="x"), JobNode(job="j", index=0, state="running")])
-def test_what_an_honest_agent_kept_for_ten_minutes_is_all_taken(event: Record):
+def test_ten_minutes_of_buffered_events_are_accepted(event: Record):
     quota = NodeQuota()
     assert all(quota.refusal(event, 100) is None for _ in range(600))

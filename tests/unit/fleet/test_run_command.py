@@ -24,11 +24,11 @@ asyncio.run(main())
 """
 
 
-def test_both_outputs_and_the_status_of_a_command_come_back() -> None:
+def test_command_returns_exit_status_stdout_and_stderr() -> None:
     assert asyncio.run(output("/bin/sh", "-c", "echo out; echo err >&2; exit 3")) == (3, "out\n", "err\n")
 
 
-def test_a_console_that_ends_while_ssh_is_asked_says_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+def test_console_exit_during_an_ssh_query_prints_nothing_and_kills_ssh(tmp_path: Path) -> None:
     started = tmp_path / "started"
     ssh = tmp_path / "ssh"
     ssh.write_text(f"#!/bin/sh\necho $$ > {started}.new && mv {started}.new {started}\nexec sleep 60\n")

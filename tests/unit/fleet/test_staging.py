@@ -16,7 +16,7 @@ from gconsole.fleet.deploy.send_binaries import Staging
 from gconsole.fleet.node_link import NodeLink
 
 
-def test_a_binary_that_was_wanted_in_the_last_moment_leaves_no_warning() -> None:
+def test_staging_closed_immediately_leaves_no_unawaited_coroutine_warning() -> None:
     link = cast(NodeLink, SimpleNamespace(node=SimpleNamespace(name="node1"), agent_id="a"))  # is never asked anything
 
     async def ends_at_once() -> None:
@@ -42,7 +42,7 @@ class _Node:
 
 
 @pytest.mark.slow
-def test_a_node_whose_agents_come_and_go_leaves_nothing_of_those_that_went() -> None:
+def test_replaced_agents_leave_no_tasks_behind_in_staging() -> None:
     node = _Node()
 
     async def held_after(agents: int) -> int:

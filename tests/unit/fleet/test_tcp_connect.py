@@ -33,7 +33,7 @@ def closed() -> tuple[str, int]:
     return host, port
 
 
-async def test_a_connection_comes_about_where_somebody_listens(server: socket.socket) -> None:
+async def test_dial_connects_to_a_listening_server(server: socket.socket) -> None:
     with await dial([server.getsockname()]) as made:
         assert made.getpeername() == server.getsockname()
 
@@ -42,11 +42,11 @@ async def test_a_connection_comes_about_where_somebody_listens(server: socket.so
     (("10.1.2.3", 22), ("10.1.2.3", 22)), (("fd00::2", 22, 0, 0), ("fd00::2", 22)),
     (("fe80::1", 22, 0, 3), ("fe80::1%3", 22)), (("fe80::1%eth0", 22, 0, 3), ("fe80::1%eth0", 22)),
 ])  # fmt: skip
-def test_an_address_of_one_link_keeps_its_zone(told: tuple[object, ...], meant: tuple[str, int]) -> None:
+def test_link_local_address_keeps_its_zone(told: tuple[object, ...], meant: tuple[str, int]) -> None:
     assert address_of(told) == meant
 
 
-async def test_a_node_is_reached_and_known_by_an_address_of_one_link() -> None:
+async def test_link_local_address_is_reached_and_reused_as_the_last_address() -> None:
     found = _of_a_link()
     if found is None:
         pytest.skip("no interface of this machine has an address of its link (fe80::)")
@@ -71,20 +71,20 @@ def _of_a_link() -> str | None:
     return None
 
 
-async def test_an_address_that_refuses_does_not_keep_the_next_one_from_being_tried(
+async def test_refusing_address_does_not_prevent_an_attempt_at_the_next_one(
     server: socket.socket, closed: tuple[str, int]
 ) -> None:
     with await dial([closed, server.getsockname()]) as made:
         assert made.getpeername() == server.getsockname()
 
 
-async def test_it_is_refused_where_every_address_refuses(closed: tuple[str, int]) -> None:
+async def test_dial_is_refused_when_every_address_refuses(closed: tuple[str, int]) -> None:
     async with asyncio.timeout(20):
         with pytest.raises(ConnectionRefusedError):
             await dial([closed])
 
 
-async def test_a_server_that_heard_nothing_of_the_first_tries_is_reached_by_a_later_one(
+async def test_server_that_dropped_the_first_syn_packets_is_reached_by_a_retry(
     server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the queue of a listener is full the kernel drops first packets without a word, as a cut link does."""
@@ -126,7 +126,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch, address: tuple[str, int] | None, *
 
 
 @pytest.mark.parametrize("is_late", [True, False], ids=["silent", "failing"])
-async def test_a_name_that_is_gone_leads_where_it_led_before(
+async def test_last_address_is_used_when_the_name_no_longer_resolves(
     server: socket.socket, monkeypatch: pytest.MonkeyPatch, quick: None, is_late: bool
 ) -> None:
     names = resolver(monkeypatch, None, is_late=is_late)
@@ -137,7 +137,7 @@ async def test_a_name_that_is_gone_leads_where_it_led_before(
         await reach("node2", 22, None)
 
 
-async def test_a_name_that_leads_elsewhere_now_is_followed_however_late_it_says_so(
+async def test_changed_address_is_followed_even_when_dns_answers_late(
     server: socket.socket, closed: tuple[str, int], monkeypatch: pytest.MonkeyPatch, quick: None
 ) -> None:
     names = resolver(monkeypatch, server.getsockname(), is_late=True)
@@ -150,7 +150,7 @@ async def test_a_name_that_leads_elsewhere_now_is_followed_however_late_it_says_
 
 
 @pytest.mark.slow
-async def test_a_login_that_fails_says_whether_anything_answered_at_all(
+async def test_failed_login_distinguishes_a_closed_port_from_a_silent_server(
     server: socket.socket, closed: tuple[str, int], tmp_path: Path
 ) -> None:
     """What answers and then says nothing, as a broken sshd does, is no node that was away."""

@@ -40,18 +40,18 @@ def test_a_folder_of_dumps_names_the_missing_rank(tmp_path):
     [("nccl_trace_rank_12", 12), ("comm_lib_trace_rank_0", 0), ("missing.3.json", 3), ("node07_rank3.pickle", 3),
      ("host2-dump-5", 5), ("dump.json", None), ("Rank-9.json", 9)],
 )  # fmt: skip
-def test_the_rank_is_in_the_name_of_a_file(tmp_path, name, rank):
+def test_rank_is_read_from_the_file_name(tmp_path, name, rank):
     assert rank_of(tmp_path / name) == rank
 
 
-def test_a_dump_without_a_rank_in_its_name_says_so(tmp_path):
+def test_dump_without_a_rank_in_its_name_is_reported(tmp_path):
     (tmp_path / "dump.json").write_text(json.dumps(a_dump([waiting(1)])))
     got = import_folder(tmp_path)
     assert "no rank in its file name" in str(got.problems[0])
     assert str(tmp_path / "dump.json") in str(got.problems[0])
 
 
-def test_everything_that_is_ours_is_told_by_its_content():
+def test_source_is_detected_from_the_file_content():
     assert source_of(json.dumps(a_dump([])).encode()) == "fr_dump"
     assert source_of((RECORDED / "missing.0.pickle").read_bytes()) == "fr_dump"
     assert source_of(a_ras_answer([a_ras_rank(0)])) == "ras"
@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
     assert any(isinstance(record, Collective) and record.rank == 0 for record in got.records)
 
 
-def test_logs_know_a_rank_by_its_number_in_the_largest_communicator(tmp_path):
+def test_logs_use_the_rank_number_in_the_largest_communicator(tmp_path):
     (tmp_path / "nccl.log").write_text(NCCL_LOG)
     (tmp_path / "inspector.log").write_text("\n".join(an_inspector_line(sn, rank=1) for sn in (1, 2)))
     got = import_folder(tmp_path, "j")
@@ -86,7 +86,7 @@ def test_logs_know_a_rank_by_its_number_in_the_largest_communicator(tmp_path):
 @pytest.mark.slow
 @given(st.sampled_from(sorted(RECORDED.glob("*.*"))), st.data())
 @settings(max_examples=examples(100), deadline=None)
-def test_whatever_a_file_holds_there_are_records_or_a_named_problem(tmp_path_factory, path, data):
+def test_corrupt_file_yields_records_or_a_problem_that_names_it(tmp_path_factory, path, data):
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 8))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -98,7 +98,7 @@ def test_whatever_a_file_holds_there_are_records_or_a_named_problem(tmp_path_fac
 
 
 @pytest.mark.slow
-def test_a_folder_of_recorders_dumps_alone_is_diagnosed_by_the_command(tmp_path):
+def test_diagnose_command_reads_a_folder_of_flight_recorder_dumps(tmp_path):
     for rank in range(3):
         shutil.copyfile(RECORDED / f"missing.{rank}.pickle", tmp_path / f"nccl_trace_rank_{rank}")
     program = Path(sys.executable).with_name("gconsole")

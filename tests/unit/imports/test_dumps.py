@@ -65,7 +65,7 @@ def test_dumps_taken_ten_seconds_apart_prove_a_hang(tmp_path: Path) -> None:
     assert verdict.victims == (0, 1, 3)
 
 
-def test_one_dump_of_each_rank_proves_nothing_but_says_what_it_shows(tmp_path: Path) -> None:
+def test_one_dump_per_rank_is_undecided_but_summarised(tmp_path: Path) -> None:
     a_hung_job(tmp_path, 1)
     verdict = judged(tmp_path)
     assert (verdict.state, verdict.culprits) == ("undecided", ())
@@ -81,14 +81,14 @@ def test_one_dump_of_each_rank_proves_nothing_but_says_what_it_shows(tmp_path: P
     ("frank3.txt", None, "imported"),
     ("rank1-rank2.txt", None, "imported"),
 ])  # fmt: skip
-def test_the_rank_is_what_the_name_tells_and_else_unknown(tmp_path: Path, name, rank, node) -> None:
+def test_rank_and_node_are_read_from_the_file_name(tmp_path: Path, name, rank, node) -> None:
     a_dump(tmp_path / name, REDUCE, 7)
     records = records_of(tmp_path).records
     [found] = [record for record in records if isinstance(record, Rank)]
     assert (found.rank, found.node if rank is not None else "imported") == (rank, node)
 
 
-def test_json_says_the_same_as_text(tmp_path: Path) -> None:
+def test_json_dump_is_parsed_into_a_stack(tmp_path: Path) -> None:
     said = [{
         "pid": 9, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": 9, "active": False, "owns_gil": True,
         "frames": [{"name": "wait", "filename": "/usr/lib/python3.11/threading.py", "module": None, "line": 3},
@@ -100,7 +100,7 @@ def test_json_says_the_same_as_text(tmp_path: Path) -> None:
     assert (stack.gil, stack.thread_name, stack.rank) == (True, "MainThread", 0)
 
 
-def test_what_is_no_dump_is_named_with_the_reason(tmp_path: Path) -> None:
+def test_files_that_are_not_dumps_are_listed_as_refused(tmp_path: Path) -> None:
     a_dump(tmp_path / "rank0.txt", REDUCE, 1)
     (tmp_path / "README").write_text("hello")
     (tmp_path / "rank1.json").write_text("[1, 2")
@@ -114,7 +114,7 @@ def test_a_folder_without_a_dump_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
-def test_whatever_a_file_says_is_a_dump_or_refused(text: str) -> None:
+def test_any_text_is_parsed_as_a_dump_or_rejected(text: str) -> None:
     try:
         found = py_spy_dumps._from_json(text) if text.lstrip().startswith("[") else py_spy_dumps._from_text(text)
     except ValueError:

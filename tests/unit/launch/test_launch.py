@@ -19,13 +19,13 @@ def test_a_script_is_started_by_the_torchrun_on_the_path():
     assert the_argv("torchrun", "train.py", "-x")[-2:] == ("train.py", "-x")
 
 
-def test_a_python_of_ones_own_is_started_with_its_own_torch():
+def test_given_python_runs_the_torch_launcher_of_its_environment():
     argv = the_argv("torchrun", "/venv/bin/python3.11", "-m", "pkg.train", "--lr", "1")
     assert argv[:3] == ("/venv/bin/python3.11", "-m", "torch.distributed.run")
     assert argv[-4:] == ("-m", "pkg.train", "--lr", "1")
 
 
-def test_any_other_program_is_started_as_it_is():
+def test_other_program_is_started_with_no_python_option():
     assert the_argv("torchrun", "./a.out", "1")[-3:] == ("--no_python", "./a.out", "1")
 
 
@@ -35,7 +35,7 @@ def test_accelerate_gets_its_own_options():
     assert {"--multi_gpu", "--num_machines=2", "--machine_rank=1", "--num_processes=4"} <= set(argv)
 
 
-def test_with_env_every_rank_is_a_command_with_its_numbers():
+def test_env_launcher_gives_each_rank_its_own_command_and_variables():
     first, second = commands("env", ("./a.out",), PLACE)
     assert (first.local_rank, second.local_rank) == (0, 1)
     assert second.env == {
@@ -46,6 +46,6 @@ def test_with_env_every_rank_is_a_command_with_its_numbers():
 
 
 @pytest.mark.parametrize("command", [(), ("python",), ("python3", "-u", "train.py")])
-def test_a_command_that_cannot_be_started_says_what_to_write(command):
+def test_command_that_torchrun_cannot_start_is_rejected(command):
     with pytest.raises(BadCommand):
         commands("torchrun", command, PLACE)

@@ -19,16 +19,16 @@ def folded(lines, writers, everything=True):
     return fold.format_due(0.0, everything=everything)
 
 
-def test_a_line_that_all_ranks_wrote_stands_once():
+def test_line_written_by_all_ranks_is_printed_once():
     assert folded({rank: ["loss 2.31"] for rank in range(64)}, 64) == ["[0-63] loss 2.31"]
 
 
-def test_lines_of_one_rank_are_never_put_in_another_order_to_fold_them():
+def test_lines_of_one_rank_are_never_reordered_for_folding():
     lines = {0: ["step 1", "step 2"], 1: ["step 1", "a warning", "step 2"]}
     assert folded(lines, 2) == ["[0-1] step 1", "[0] step 2", "[1] a warning", "[1] step 2"]
 
 
-def test_a_line_waits_for_the_others_only_so_long():
+def test_line_waits_for_other_ranks_only_until_the_timeout():
     fold = LineFold(2, 1.0)
     fold.add(0, "ready", 0.0)
     assert fold.format_due(0.5) == []
@@ -38,7 +38,7 @@ def test_a_line_waits_for_the_others_only_so_long():
     assert fold.format_due(2.1) == ["[0] alone"]
 
 
-def test_one_rank_that_says_the_same_twice_has_said_it_twice():
+def test_repeated_line_of_one_rank_is_printed_twice():
     assert folded({0: ["x", "x"], 1: ["x"]}, 2) == ["[0-1] x", "[0] x"]
 
 
@@ -48,7 +48,7 @@ def test_launchers_are_named_by_their_nodes():
 
 @pytest.mark.slow
 @given(st.dictionaries(st.integers(0, 5), st.lists(st.sampled_from("abc"), max_size=8)))
-def test_nothing_is_lost_nothing_doubled_and_every_rank_keeps_its_order(lines):
+def test_folding_keeps_every_line_once_and_in_order_per_rank(lines):
     told = folded(lines, 6)
     for rank, written in lines.items():
         seen = []

@@ -8,7 +8,7 @@ from builders import an_answer
 from gconsole.launch.rendezvous import NoRendezvous, choose_rendezvous
 
 
-def test_the_network_of_ssh_comes_first():
+def test_ssh_network_is_preferred_unless_an_interface_is_given():
     both = {
         name: an_answer(1, ssh_address=f"10.0.0.{n}",
                         addresses=(("ib0", f"192.168.0.{n}", 24), ("eth0", f"10.0.0.{n}", 24)))
@@ -20,7 +20,7 @@ def test_the_network_of_ssh_comes_first():
     assert (over.address, over.interfaces["b"]) == ("192.168.0.1", "ib0")
 
 
-def test_bridges_of_containers_are_no_network_between_nodes():
+def test_container_bridges_are_not_used_as_a_shared_network():
     docker = ("docker0", "172.17.0.1", 16)
     apart = {
         name: an_answer(1, addresses=(docker, ("eth0", f"10.{n}.0.1", 24)), ssh_address=None)
@@ -30,7 +30,7 @@ def test_bridges_of_containers_are_no_network_between_nodes():
         choose_rendezvous(["a", "b"], apart)
 
 
-def test_nodes_in_different_networks_meet_where_ssh_reaches_them_with_a_warning():
+def test_nodes_in_different_networks_use_the_ssh_address_with_a_warning():
     apart = {
         name: an_answer(1, addresses=(("eth0", f"10.{n}.0.1", 24),), ssh_address=f"10.{n}.0.1")
         for n, name in enumerate("ab")
@@ -44,12 +44,12 @@ def test_a_job_on_one_node_needs_no_network():
     assert choose_rendezvous(["a"], {"a": an_answer(1, addresses=())}).address == "127.0.0.1"
 
 
-def test_nodes_that_share_a_loopback_meet_there():
+def test_nodes_that_share_a_loopback_use_it_for_rendezvous():
     local = {n: an_answer(1, addresses=(("lo", "127.0.0.1", 8),), ssh_address=f"127.0.0.{n}") for n in "34"}
     assert choose_rendezvous(["3", "4"], local).address == "127.0.0.3"
 
 
-def test_an_interface_that_a_node_lacks_is_named_with_the_node():
+def test_missing_interface_is_reported_with_its_node():
     with pytest.raises(NoRendezvous, match="no address on interface ib0 of b"):
         choose_rendezvous(
             ["a", "b"], {"a": an_answer(1, addresses=(("ib0", "10.0.0.1", 8),)), "b": an_answer(2)}, interface="ib0"

@@ -34,18 +34,18 @@ def test_a_plan_has_ranks_master_and_the_exact_command_of_each_node():
     assert found.left_out == (("node003", "not needed"),)
 
 
-def test_nodes_are_asked_before_they_are_planned_for():
+def test_preflight_is_requested_before_nodes_are_planned():
     nodes = [a_node(1), a_node(2)]
     assert planned(JobRequest(TRAIN, nodes=2), nodes, ready={}) == PreflightNeeded(("node001", "node002"))
 
 
-def test_a_node_that_cannot_is_replaced_by_one_that_has_not_been_asked_yet():
+def test_node_that_fails_preflight_is_replaced_by_an_unchecked_node():
     nodes = [a_node(1), a_node(2), a_node(3)]
     ready = {"node001": an_answer(1, problems=("the folder /data is not there",)), "node002": an_answer(2)}
     assert planned(JobRequest(TRAIN, nodes=2), nodes, ready) == PreflightNeeded(("node003",))
 
 
-def test_gpus_at_work_lost_or_too_small_are_not_given():
+def test_lost_or_too_small_gpus_are_not_assigned():
     mixed = a_node(1, gpus=0)
     gpus = (a_gpu("node001", 0, "lost: it fell off the bus"), a_gpu("node001", 1, mem_gib=16), a_gpu("node001", 2),
             a_gpu("node001", 3))  # fmt: skip
@@ -54,7 +54,7 @@ def test_gpus_at_work_lost_or_too_small_are_not_given():
     assert found.gpu_indices == {"node001": (2, 3)}
 
 
-def test_a_refusal_says_why_of_each_node_and_what_would_do():
+def test_refusal_gives_a_reason_per_node_and_an_alternative():
     nodes = [a_node(1, taken=6), a_node(2, taken=6), a_node(3, why_not="lost: no word for 4.0 s"),
              a_node(4, errors=("node004:gpu1 XID 79",))]  # fmt: skip
     found = planned(JobRequest(TRAIN, nodes=2, gpus_per_node=8), nodes)
@@ -66,32 +66,32 @@ def test_a_refusal_says_why_of_each_node_and_what_would_do():
     assert "try: --gpus-per-node 2: 2 nodes available" in text
 
 
-def test_what_a_refusal_suggests_would_be_met():
+def test_change_suggested_by_a_refusal_can_be_planned():
     nodes = [a_node(number, taken=number % 5) for number in range(1, 20)]
     refused = planned(JobRequest(TRAIN, nodes=10, gpus_per_node=8, min_gpu_mem_bytes=10 * GIB), nodes)
     assert any(change.startswith("--gpus-per-node 6:") for change in refused.change), refused.change
     assert isinstance(planned(JobRequest(TRAIN, nodes=10, gpus_per_node=6), nodes), LaunchPlan)
 
 
-def test_a_cluster_without_gpus_runs_jobs_for_cpus():
+def test_cluster_without_gpus_runs_cpu_jobs():
     found = planned(JobRequest(TRAIN, nodes=2, procs_per_node=3), [a_node(1, gpus=0), a_node(2, gpus=0)])
     assert (found.first.gpus_per_node, found.first.world_size) == (0, 6)
     assert "CUDA_VISIBLE_DEVICES" not in found.first.env
 
 
-def test_a_job_for_cpus_sees_no_gpu_where_there_are_some():
+def test_cpu_job_gets_no_visible_gpus_on_a_gpu_node():
     found = planned(JobRequest(TRAIN, gpus_per_node=0), [a_node(1, taken=8)])
     assert found.first.env["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_all_of_a_selection_are_taken_or_it_is_refused():
+def test_selected_nodes_are_all_used_or_the_request_is_refused():
     nodes = [a_node(1), a_node(2), a_node(3, taken=1)]
     assert len(planned(JobRequest(TRAIN, select=("node001", "node002")), nodes).orders) == 2
     assert isinstance(planned(JobRequest(TRAIN, select=("node001", "node003")), nodes), Refusal)
     assert planned(JobRequest(TRAIN, select=("node009",)), nodes).reason == "not a node of this cluster: node009"
 
 
-def test_nodes_of_the_usual_versions_come_first_and_a_mixture_is_said():
+def test_nodes_of_the_commonest_version_come_first_and_mixtures_are_warned_about():
     nodes = [a_node(1, versions=("535", "12.2", "x86_64")), a_node(2), a_node(3)]
     assert list(planned(JobRequest(TRAIN, nodes=2), nodes).orders) == ["node002", "node003"]
     assert "differ in driver" in planned(JobRequest(TRAIN, nodes=3), nodes).warnings[0]
@@ -103,14 +103,14 @@ def test_nodes_with_a_job_a_warning_or_work_come_last():
         assert last in planned(JobRequest(TRAIN, nodes=wanted), nodes).orders
 
 
-def test_what_the_person_gives_wins_over_our_guesses_but_not_over_the_mark():
+def test_user_environment_overrides_defaults_but_not_the_job_marker():
     request = JobRequest(TRAIN, nodes=2, env=(("NCCL_SOCKET_IFNAME", "ib0"), ("PYTHONUNBUFFERED", "0")))
     env = planned(request, [a_node(1, environment=(("TEAM", "llm"),)), a_node(2)]).first.env
     assert (env["NCCL_SOCKET_IFNAME"], env["PYTHONUNBUFFERED"], env["TEAM"]) == ("ib0", "0", "llm")
     assert (env["GCONSOLE_JOB"], env["GCONSOLE_NODE_RANK"]) == ("train-1", "0")
 
 
-def test_a_taken_port_is_said_with_what_to_do():
+def test_occupied_port_is_reported_with_its_node():
     found = planned(JobRequest(TRAIN, port=4000), [a_node(1)], {"node001": an_answer(1, port=None)})
     assert found.reason == "port 4000 is taken on node001"
 
@@ -122,12 +122,12 @@ def test_the_printed_command_can_be_pasted_into_a_shell():
     assert '--log_dir "$GCONSOLE_JOB_DIR"/ranks' in text
 
 
-def test_a_command_that_the_launcher_cannot_start_is_refused_in_words():
+def test_command_the_launcher_cannot_start_is_refused_with_a_hint():
     found = planned(JobRequest(("python3", "-c", "print(1)")), [a_node(1)])
     assert "give a script or -m MODULE" in found.reason
 
 
-def test_an_id_has_the_name_of_the_script():
+def test_job_id_starts_with_the_script_name_and_is_unique():
     assert new_job(("python", "fine-tune.py")).startswith("fine-tune-")
     assert new_job(("python", "a.py")) != new_job(("python", "a.py"))
 
@@ -155,7 +155,7 @@ class TestWhatANodeSaysAgainstItself:
         return Finding(id=id, severity=severity, confidence="certain", culprits=(culprit,), text=f"told of {culprit}",  # type: ignore[arg-type]
                        first_seen=1)  # fmt: skip
 
-    def test_a_gpu_with_an_xid_that_needs_a_reset_is_not_given(self):
+    def test_gpu_with_an_xid_that_needs_a_reset_is_not_assigned(self):
         found = self.planned(self.a_finding("gpu_xid", "node001:gpu1", "error"))
         assert isinstance(found, LaunchPlan)
         assert list(found.orders) == ["node002"]
@@ -167,13 +167,13 @@ class TestWhatANodeSaysAgainstItself:
         assert list(found.orders) == ["node002"]
         assert found.left_out == (("node001", "told of node001:mlx5_0"),)
 
-    def test_a_node_whose_gpu_is_slowed_down_comes_last_and_is_told_of(self):
+    def test_node_with_a_throttled_gpu_is_used_last_and_reported(self):
         found = self.planned(self.a_finding("gpu_throttle", "node001:gpu0", "warning"))
         assert isinstance(found, LaunchPlan)
         assert list(found.orders) == ["node002"]
         assert found.left_out == (("node001", "not needed; gpu0: told of node001:gpu0"),)
 
-    def test_a_node_whose_clock_follows_nothing_comes_last_and_is_told_of(self):
+    def test_node_with_an_unsynchronised_clock_is_used_last_and_reported(self):
         found = self.planned(ClockSource(node="node001", daemon="chrony", synced=False))
         assert isinstance(found, LaunchPlan)
         assert found.left_out == (("node001", "not needed; clock not synchronised (chrony)"),)
@@ -182,7 +182,7 @@ class TestWhatANodeSaysAgainstItself:
         assert isinstance(far, LaunchPlan)
         assert far.warnings == ("node001: clock +812 ms off, according to chrony",)
 
-    def test_a_clock_of_which_nothing_is_known_says_nothing(self):
+    def test_unknown_clock_state_causes_no_warning(self):
         found = self.planned(ClockSource(node="node001", daemon=None, synced=None))
         assert isinstance(found, LaunchPlan)
         assert (list(found.orders), found.warnings) == (["node001"], ())

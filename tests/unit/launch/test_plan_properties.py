@@ -29,7 +29,7 @@ def the_fleet(drawn):
 
 @pytest.mark.slow
 @given(nodes_of_any_sort, st.integers(1, 10), st.integers(0, 8), st.integers(1, 4))
-def test_a_plan_gives_what_was_asked_for_and_a_refusal_means_that_too_few_nodes_can(drawn, wanted, gpus, procs):
+def test_plan_meets_the_request_and_refusal_means_too_few_suitable_nodes(drawn, wanted, gpus, procs):
     nodes = the_fleet(drawn)
     request = JobRequest(("train.py",), nodes=wanted, gpus_per_node=gpus, procs_per_node=procs)
     found = plan(request, "j", nodes, answers(nodes), created=1)

@@ -26,7 +26,7 @@ from gconsole.records import Job, JobNode, NodeState
         (["running", None], "running"),
     ],
 )
-def test_the_state_of_the_whole(states, whole):
+def test_job_state_is_derived_from_the_node_states(states, whole):
     assert job_state(states) == whole
 
 
@@ -42,7 +42,7 @@ def a_store(*nodes: JobNode, lost: tuple[str, ...] = ()) -> Store:
     return store
 
 
-def test_the_code_is_that_of_the_node_that_failed_first():
+def test_job_exit_code_is_that_of_the_node_that_failed_first():
     store = a_store(
         JobNode(node="a", job="j", index=0, state="failed", exit_code=1, ended=200),
         JobNode(node="b", job="j", index=1, state="failed", signal=9, ended=100),
@@ -50,12 +50,12 @@ def test_the_code_is_that_of_the_node_that_failed_first():
     assert job_status(store, "j").exit_code == 137
 
 
-def test_a_job_that_was_stopped_has_the_code_of_term():
+def test_stopped_job_has_the_exit_code_of_sigterm():
     store = a_store(JobNode(node="a", job="j", index=0, state="stopped", exit_code=0, ended=1))
     assert job_status(store, "j").exit_code == 143
 
 
-def test_a_job_on_a_node_that_is_away_is_not_over_and_says_which():
+def test_job_with_a_lost_node_is_not_over_and_lists_that_node():
     store = a_store(
         JobNode(node="a", job="j", index=0, state="completed", exit_code=0),
         JobNode(node="b", job="j", index=1, state="running"),
@@ -65,7 +65,7 @@ def test_a_job_on_a_node_that_is_away_is_not_over_and_says_which():
     assert (view.is_over, view.unseen, view.state) == (False, ("b",), "partial")
 
 
-def test_output_of_a_job_is_no_event():
+def test_job_output_is_not_an_event():
     from gconsole.records import Log
 
     store = a_store(JobNode(node="a", job="j", index=0, state="running"))

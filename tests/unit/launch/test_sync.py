@@ -43,13 +43,11 @@ def arrives(folder: SyncFolder, node: Path) -> int:
     return len(wanted)
 
 
-def test_all_of_it_travels_but_the_history_and_bytecode(folder: Path):
+def test_all_files_are_copied_except_git_history_and_bytecode(folder: Path):
     assert [file.path for file in read_folder(folder).files] == ["run.sh", "train.py", "lib/data.py"]
 
 
-def test_a_node_has_the_same_files_with_the_same_rights_and_only_what_differs_travels_again(
-    folder: Path, tmp_path: Path
-):
+def test_node_gets_the_same_files_and_modes_and_later_only_changed_ones(folder: Path, tmp_path: Path):
     node = tmp_path / "node/llama"
     (folder / "latest").symlink_to("train.py")
     assert arrives(read_folder(folder), node) == 3
@@ -64,24 +62,24 @@ def test_a_node_has_the_same_files_with_the_same_rights_and_only_what_differs_tr
     assert (node / "checkpoint.pt").exists(), "what only the node has is left alone"
 
 
-def test_a_link_out_of_the_folder_is_refused_by_name(folder: Path):
+def test_symlink_out_of_the_folder_is_rejected_by_name(folder: Path):
     (folder / "data").symlink_to("/etc")
     with pytest.raises(BadFolder, match=r"data links to /etc, outside of the folder; copy what it needs"):
         read_folder(folder)
 
 
-def test_a_link_within_that_was_written_as_an_absolute_path_works_on_a_node(folder: Path):
+def test_absolute_symlink_within_the_folder_becomes_relative(folder: Path):
     (folder / "lib/main.py").symlink_to(folder / "train.py")
     assert [(link.path, link.target) for link in read_folder(folder).links] == [("lib/main.py", "../train.py")]
 
 
-def test_a_folder_too_large_is_refused_before_anything_travels(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_folder_with_too_many_files_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reading, "MAX_FILES", 2)
     with pytest.raises(BadFolder, match="choose the subfolder with the code"):
         read_folder(folder)
 
 
-def test_what_is_no_file_and_what_is_no_folder_are_refused(folder: Path):
+def test_special_file_and_path_that_is_not_a_folder_are_rejected(folder: Path):
     os.mkfifo(folder / "pipe")
     with pytest.raises(BadFolder, match="cannot be copied"):
         read_folder(folder)
@@ -95,7 +93,7 @@ def test_a_node_writes_nothing_outside_of_the_folder(tmp_path: Path, path: str):
         sync.compare(None, {"workdir": str(tmp_path), "files": [[path, 1, "x", 0o644]], "links": []})
 
 
-def test_a_link_that_stands_on_the_node_does_not_lead_out_of_the_folder(tmp_path: Path):
+def test_existing_symlink_on_the_node_does_not_lead_out_of_the_folder(tmp_path: Path):
     (tmp_path / "node").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "node/lib").symlink_to(tmp_path / "elsewhere")
@@ -103,7 +101,7 @@ def test_a_link_that_stands_on_the_node_does_not_lead_out_of_the_folder(tmp_path
         sync.compare(None, {"workdir": str(tmp_path / "node"), "files": [["lib/x", 1, "x", 0o644]], "links": []})
 
 
-def test_a_file_that_changed_on_its_way_is_not_put_into_place(tmp_path: Path):
+def test_file_that_changed_during_the_copy_is_not_installed(tmp_path: Path):
     asked = {"workdir": str(tmp_path), "files": [["x", 3, "other", 0o644]], "links": []}
     assert sync.compare(None, asked)["wanted"] == [0]
     piece = {"workdir": str(tmp_path), "path": "x", "sha256": hashlib.sha256(b"old").hexdigest(), "offset": 0,
@@ -113,7 +111,7 @@ def test_a_file_that_changed_on_its_way_is_not_put_into_place(tmp_path: Path):
     assert not (tmp_path / "x").exists()
 
 
-def test_a_program_of_the_folder_need_not_be_on_the_nodes_yet(folder: Path):
+def test_program_given_by_relative_path_is_found_in_the_synced_folder(folder: Path):
     found = read_folder(folder)
     assert has_program(found, "./run.sh")
     assert not has_program(found, "run.sh"), "that one is looked for on the PATH"

@@ -84,14 +84,14 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_the_hello_of_the_previous_release_is_understood(node: NodeConfig) -> None:
+def test_hello_of_the_previous_release_is_parsed(node: NodeConfig) -> None:
     hello = read_hello(json.dumps(start_agent(node, PREVIOUS)).encode())
     assert hello.agent
     assert hello.protocol
 
 
 @pytest.mark.slow
-def test_a_lingering_agent_of_the_previous_release_ends_and_one_of_this_release_takes_its_place(
+def test_lingering_agent_of_the_previous_release_is_replaced_by_the_current_one(
     node: NodeConfig, tmp_path: Path
 ) -> None:
     previous = start_agent(node, PREVIOUS)["gconsole"]["agent"]

@@ -22,7 +22,7 @@ def previous(tmp_path):
     return Session(tmp_path / "night")
 
 
-def test_every_record_of_its_parquet_is_that_of_its_segments(previous):
+def test_parquet_of_the_previous_release_has_the_records_of_its_segments(previous):
     recorded = sorted(map(encode, reader.records(previous.path)))
     assert len({record.split(b'"')[3] for record in recorded}) == 5
     for segment in previous.segments():
@@ -32,7 +32,7 @@ def test_every_record_of_its_parquet_is_that_of_its_segments(previous):
 
 
 @pytest.mark.slow
-def test_its_parquet_is_queried_together_with_what_is_recorded_later(previous):
+def test_parquet_of_the_previous_release_can_be_queried_with_sql(previous):
     with RecordedSource(previous.path) as source:
         database = Database(source, source.scratch)
         assert database.query("SELECT count(*), max(util_pct), max(mem_used_bytes) FROM gpu").rows == [
@@ -46,7 +46,7 @@ def test_its_parquet_is_queried_together_with_what_is_recorded_later(previous):
         database.close()
 
 
-def test_compacting_it_again_changes_nothing(previous):
+def test_compacting_a_session_of_the_previous_release_again_changes_nothing(previous):
     before = {path: path.stat().st_mtime_ns for path in previous.parquet_folder.rglob("*.parquet")}
     compact(previous)
     assert {path: path.stat().st_mtime_ns for path in previous.parquet_folder.rglob("*.parquet")} == before

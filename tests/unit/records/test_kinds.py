@@ -38,11 +38,11 @@ def test_entities_that_are_dropped_with_their_agent_are_counted_against_its_quot
         assert spec.per_node
 
 
-def test_changes_and_figures_are_all_kinds():
+def test_every_kind_is_either_a_change_or_a_figure():
     assert set(KINDS) == FIGURES | CHANGES and not FIGURES & CHANGES
 
 
-def test_identity_is_the_node_and_the_key_and_without_node_where_the_kind_is_fleet_wide():
+def test_identity_is_node_and_key_or_key_only_for_fleet_wide_kinds():
     edge = Link(node="n1", type="peer", a=End("gpu", "a"), b=End("gpu", "b"))
     assert identity(edge) == ("n1", "peer", "gpu", "a", "gpu", "b")
     assert key_of(edge) == ("peer", "gpu", "a", "gpu", "b")
@@ -54,7 +54,7 @@ def test_identity_is_the_node_and_the_key_and_without_node_where_the_kind_is_fle
     assert kind_of(RawRecord("quark")) == "quark"
 
 
-def test_gone_and_event_follow_the_fields_that_say_so():
+def test_gone_and_event_are_derived_from_the_record_fields():
     process = Process(pid=1, start_ticks=1, ppid=1, uid=1, comm="x", role="rank")
     assert not is_gone(process) and not is_event(process)
     process.gone = True

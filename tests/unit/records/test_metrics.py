@@ -30,7 +30,7 @@ def test_names_filters_and_prometheus_names_occur_once(struct: type[Record]):
         assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
-def test_a_derived_metric_is_unknown_where_one_of_its_parts_is():
+def test_derived_metric_is_unknown_when_an_input_is_unknown():
     gpu, info = Gpu(index=0, uuid="GPU-a", mem_used_bytes=20), GpuInfo(index=0, uuid="GPU-a", mem_total_bytes=80)
     memory = by_name(GPU)["mem"]
     assert memory.read(gpu, info) == 25.0

@@ -28,7 +28,7 @@ PTP = """sending: GET TIME_STATUS_NP
 TIMESYNCD = "LinkNTPServers=\nServerName=ntp.example.net\nServerAddress=10.0.0.1\nPollIntervalUSec=34min\n"
 
 
-def test_chrony_claims_an_offset_and_the_bound_that_its_manual_gives():
+def test_chrony_offset_and_error_bound_follow_the_chrony_manual():
     found = services.parse_chrony(CHRONY)
 
     assert (found["synced"], found["source"], found["stratum"]) == (True, "162.159.200.123", 4)
@@ -36,14 +36,14 @@ def test_chrony_claims_an_offset_and_the_bound_that_its_manual_gives():
     assert found["bound_ns"] == 12_345 + 300_000 + 2_000_000
 
 
-def test_chrony_without_a_source_claims_nothing():
+def test_chrony_without_a_source_reports_no_offset():
     found = services.parse_chrony(CHRONY_ALONE)
 
     assert (found["synced"], found["offset_ns"], found["bound_ns"]) == (False, None, None)
     assert found["text"] == "chronyd has no source"
 
 
-def test_ntpd_claims_its_offset_in_milliseconds():
+def test_ntpd_offset_is_converted_from_milliseconds():
     found = services.parse_ntpd(NTPD)
 
     assert (found["synced"], found["stratum"], found["source"]) == (True, 3, "10.0.0.1")
@@ -51,7 +51,7 @@ def test_ntpd_claims_its_offset_in_milliseconds():
     assert services.parse_ntpd(NTPD_ALONE)["synced"] is False
 
 
-def test_ptp_claims_the_offset_from_its_grandmaster_where_there_is_one():
+def test_ptp_offset_is_reported_only_with_a_grandmaster():
     found = services.parse_ptp(PTP)
 
     assert (found["synced"], found["offset_ns"], found["source"]) == (True, -37, "0c42a1.fffe.d1e2f3")
@@ -59,7 +59,7 @@ def test_ptp_claims_the_offset_from_its_grandmaster_where_there_is_one():
     assert (alone["synced"], alone["offset_ns"]) == (None, None)
 
 
-def test_timesyncd_names_its_server_and_the_kernel_says_whether_that_helps():
+def test_timesyncd_reports_its_server_and_the_sync_state_of_the_kernel():
     found = services.parse_timesyncd(TIMESYNCD)
 
     assert found["source"] == "ntp.example.net"
@@ -83,7 +83,7 @@ def a_tool(tmp_path: Path, monkeypatch, name: str, said: str, status: int = 0) -
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
 
 
-def test_the_service_that_runs_is_asked(tmp_path, monkeypatch):
+def test_running_time_service_is_queried(tmp_path, monkeypatch):
     a_tool(tmp_path, monkeypatch, "chronyc", CHRONY)
 
     found = services.read_clock_source(a_node(tmp_path, "systemd", "chronyd"))
@@ -91,7 +91,7 @@ def test_the_service_that_runs_is_asked(tmp_path, monkeypatch):
     assert (found["daemon"], found["synced"], found["offset_ns"]) == ("chrony", True, 12_345)
 
 
-def test_a_service_that_does_not_answer_leaves_the_kernels_word_and_says_why(tmp_path, monkeypatch):
+def test_failing_time_service_falls_back_to_the_kernel_state_with_a_reason(tmp_path, monkeypatch):
     a_tool(tmp_path, monkeypatch, "chronyc", "506 Cannot talk to daemon", status=1)
 
     found = services.read_clock_source(a_node(tmp_path, "chronyd"))
@@ -100,7 +100,7 @@ def test_a_service_that_does_not_answer_leaves_the_kernels_word_and_says_why(tmp
     assert found["text"] == "chrony is running, but chronyc failed: 506 Cannot talk to daemon"
 
 
-def test_words_that_make_no_sense_are_kept_as_the_reason(tmp_path, monkeypatch):
+def test_unparsable_service_output_is_kept_as_the_reason(tmp_path, monkeypatch):
     a_tool(tmp_path, monkeypatch, "chronyc", "what?")
 
     assert (
@@ -109,7 +109,7 @@ def test_words_that_make_no_sense_are_kept_as_the_reason(tmp_path, monkeypatch):
     )
 
 
-def test_without_any_service_there_is_none_and_its_clock_is_not_called_synchronised(tmp_path):
+def test_node_without_a_time_service_reports_no_offset(tmp_path):
     found = services.read_clock_source(a_node(tmp_path, "bash"))
 
     assert found["daemon"] in (None, "kernel")
@@ -117,7 +117,7 @@ def test_without_any_service_there_is_none_and_its_clock_is_not_called_synchroni
 
 
 @pytest.mark.parametrize("name", ["chrony_tracking", "ntpd_variables", "timesyncd_state", "ptp_status"])
-def test_a_question_changes_nothing_on_the_node(name):
+def test_time_service_queries_contain_no_modifying_command(name):
     words = commands.COMMANDS[name]
 
     assert not {"makestep", "set", "SET", "set-time", "set-ntp", "burst", "online"} & set(" ".join(words).split())

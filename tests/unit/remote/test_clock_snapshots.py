@@ -55,14 +55,14 @@ def ticks(sampler: SnapshotSampler, node: Clock, count: int, slew: int = 0) -> l
     return said
 
 
-def test_it_is_said_every_ten_seconds_and_every_second_while_probes_run(node, monkeypatch):
+def test_snapshot_is_reported_every_10_s_and_every_second_while_probing(node, monkeypatch):
     sampler = a_sampler()
     assert len(ticks(sampler, node, 201)) == 3
     monkeypatch.setattr(Desk, "is_probing", True)
     assert [tick["reads"] for tick in ticks(sampler, node, 50)] == [10] * 5
 
 
-def test_the_tightest_read_is_the_one_that_is_said(node):
+def test_tightest_bracketed_read_is_reported(node):
     sampler = a_sampler()
     ticks(sampler, node, 1)
     node.width = 5000
@@ -77,7 +77,7 @@ def test_the_tightest_read_is_the_one_that_is_said(node):
 
 
 @pytest.mark.parametrize("step", [1 * MS, -3 * MS, 100_000])
-def test_a_step_is_said_at_once(node, step):
+def test_clock_step_is_reported_immediately(node, step):
     sampler = a_sampler()
     ticks(sampler, node, 3)
     node.ahead += step
@@ -87,7 +87,7 @@ def test_a_step_is_said_at_once(node, step):
     assert ticks(sampler, node, 3) == []
 
 
-def test_a_slew_is_a_rate_and_no_step(node):
+def test_slew_is_reported_as_a_rate_and_not_as_a_step(node):
     """500 ppm is the most that adjtime does: 50 us in 100 ms."""
     (first, *rest) = ticks(a_sampler(), node, 102, slew=50_000)
 
@@ -95,7 +95,7 @@ def test_a_slew_is_a_rate_and_no_step(node):
     assert rest[0]["slew_ppm"] == pytest.approx(500, rel=0.02)
 
 
-def test_how_often_it_reads_may_change_and_end_while_it_runs(node, monkeypatch):
+def test_sampling_interval_can_change_and_stop_at_run_time(node, monkeypatch):
     sampler = a_sampler()
     assert sampler.interval_s == 0.1
     monkeypatch.setattr(Agent, "snapshot_period_ms", 20)

@@ -33,13 +33,13 @@ def test_no_command_outlives_an_agent_that_ends(sleeper):
     assert ended and ended[0][0] == -9
 
 
-def test_words_and_errors_are_apart(monkeypatch):
+def test_run_apart_separates_stdout_and_stderr_and_run_joins_them(monkeypatch):
     monkeypatch.setitem(commands.COMMANDS, "say", ["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert commands.run_apart("say", 10) == (3, b"out\n", b"err\n")
     assert commands.run("say", 10) == (3, "out\nerr")
 
 
-def test_a_command_that_does_not_exist_has_no_status(monkeypatch):
+def test_missing_command_has_no_exit_status(monkeypatch):
     monkeypatch.setitem(commands.COMMANDS, "nothing", ["/nonexistent/program"])
     status, said = commands.run("nothing", 1)
     assert status is None and "No such file" in said

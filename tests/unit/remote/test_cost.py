@@ -41,13 +41,13 @@ def watched(monkeypatch):
     return Watched(monkeypatch)
 
 
-def test_what_starting_costs_slows_nobody(watched):
+def test_startup_cost_does_not_slow_the_sampling(watched):
     assert watched.use(30, seconds=11) == 1.0
     assert watched.use(0.9, seconds=30) == 1.0
     assert watched.agent.said == []
 
 
-def test_an_agent_over_its_budget_samples_half_as_often_and_says_what_to_try(watched):
+def test_agent_over_its_cpu_budget_halves_its_sampling_rate_and_warns(watched):
     watched.use(5, seconds=11)
 
     assert watched.use(5, seconds=10) == 2.0
@@ -59,6 +59,6 @@ def test_an_agent_over_its_budget_samples_half_as_often_and_says_what_to_try(wat
     )  # fmt: skip
 
 
-def test_it_is_never_slowed_for_good(watched):
+def test_slowdown_is_capped_and_reversed_when_the_cost_falls(watched):
     assert watched.use(50, seconds=300) == cost.MAX_SLOWDOWN
     assert watched.use(0.1, seconds=300) == 1.0

@@ -20,7 +20,7 @@ def records(sampler):
     return [check(kind, fields) for kind, fields in sampler.tick(0.0) if kind != "gpu_link"]
 
 
-def test_every_gpu_introduces_itself_once_and_every_word_says_it_is_simulated():
+def test_gpu_info_is_sent_once_and_all_records_are_marked_simulated():
     sampler = sampler_of(SimulatedNvml(8, "node1"))
 
     first, second = records(sampler), records(sampler)
@@ -31,7 +31,7 @@ def test_every_gpu_introduces_itself_once_and_every_word_says_it_is_simulated():
     assert len({record.uuid for record in second}) == 8
 
 
-def test_the_same_host_at_the_same_instant_shows_the_same_and_another_host_does_not():
+def test_simulated_values_depend_only_on_host_and_time():
     def at(host, seconds):
         return records(sampler_of(SimulatedNvml(4, host, clock=lambda: seconds)))[4:]
 
@@ -41,7 +41,7 @@ def test_the_same_host_at_the_same_instant_shows_the_same_and_another_host_does_
 
 
 @pytest.mark.slow
-def test_the_figures_stay_within_what_such_a_gpu_can_do():
+def test_simulated_values_stay_within_the_limits_of_the_gpu():
     for seconds in range(0, 4000, 37):
         info, gpu = records(sampler_of(SimulatedNvml(1, "node1", clock=lambda at=seconds: float(at))))
         assert 0 <= gpu.util_pct <= 100
@@ -51,7 +51,7 @@ def test_the_figures_stay_within_what_such_a_gpu_can_do():
         assert 1000 < gpu.sm_clock_mhz <= 1980
 
 
-def test_a_figure_that_the_driver_does_not_support_is_unknown():
+def test_metric_that_the_driver_does_not_support_is_unknown():
     class Old(SimulatedNvml):
         def nvmlDeviceGetPowerUsage(self, device):
             raise NVMLError("Not Supported")
@@ -61,7 +61,7 @@ def test_a_figure_that_the_driver_does_not_support_is_unknown():
     assert (gpu.power_w, gpu.temp_c is not None) == (None, True)
 
 
-def test_a_driver_that_does_not_start_is_absent_with_its_own_words():
+def test_driver_that_fails_to_start_is_unavailable_with_its_error_text():
     class Broken(SimulatedNvml):
         def nvmlInit(self):
             raise NVMLError("Driver/library version mismatch")
@@ -70,7 +70,7 @@ def test_a_driver_that_does_not_start_is_absent_with_its_own_words():
         sampler_of(Broken(1, "node1"))
 
 
-def test_simulated_gpus_are_connected_to_each_other_and_to_nothing_of_this_machine():
+def test_simulated_gpus_link_only_to_each_other_and_to_numa_nodes():
     sampler = TopologySampler(Context(), SimulatedNvml(8, "node1"))
     sampler.start()
 

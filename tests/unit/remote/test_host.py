@@ -44,7 +44,7 @@ def tick(sampler, now):
     return check(kind, fields)
 
 
-def test_without_psutil_memory_load_uptime_and_pressure_are_there_and_the_rest_is_unknown(root):
+def test_without_psutil_only_metrics_from_proc_are_reported(root):
     host = tick(HostSampler(Context(proc=str(root))), 1.0)
 
     assert (host.mem_used_bytes, host.mem_available_bytes, host.swap_used_bytes) == (600 << 10, 400 << 10, 30 << 10)
@@ -53,14 +53,14 @@ def test_without_psutil_memory_load_uptime_and_pressure_are_there_and_the_rest_i
     assert (host.cpu_pct, host.disk_read_bytes_s, host.net_rx_bytes_s, host.processes) == (None, None, None, None)
 
 
-def test_a_kernel_without_pressure_leaves_it_unknown(root):
+def test_cpu_stall_is_unknown_on_a_kernel_without_pressure_files(root):
     for path in (root / "pressure").iterdir():
         path.unlink()
 
     assert tick(HostSampler(Context(proc=str(root))), 1.0).cpu_stall_pct is None
 
 
-def test_rates_need_two_ticks_and_loopback_is_no_traffic(root):
+def test_rates_need_two_ticks_and_exclude_loopback_traffic(root):
     psutil = FakePsutil()
     sampler = HostSampler(Context(proc=str(root), psutil=psutil))
 
@@ -72,7 +72,7 @@ def test_rates_need_two_ticks_and_loopback_is_no_traffic(root):
     assert (second.cpu_pct, second.disk_read_bytes_s, second.net_rx_bytes_s) == (42.0, 2000.0, 300.0)
 
 
-def test_a_figure_that_psutil_cannot_give_costs_no_other(root):
+def test_failing_psutil_counter_leaves_other_metrics_intact(root):
     def broken(*_):
         raise RuntimeError("no /proc/diskstats here")
 
@@ -86,7 +86,7 @@ def test_a_figure_that_psutil_cannot_give_costs_no_other(root):
     assert (host.disk_read_bytes_s, host.net_rx_bytes_s, host.cpu_pct) == (None, 0.0, 42.0)
 
 
-def test_a_counter_that_fell_was_reset_and_makes_no_rate():
+def test_counter_reset_produces_no_rate():
     rates = Rates()
     rates.since_last(1.0, {("rx", "eth0"): 1000, ("rx", "eth1"): 50})
 
@@ -94,7 +94,7 @@ def test_a_counter_that_fell_was_reset_and_makes_no_rate():
     assert rates.since_last(3.0, {("rx", "eth0"): 5}) == {"rx": None}
 
 
-def test_the_real_psutil_answers_for_this_machine():
+def test_real_psutil_values_of_this_machine_are_plausible():
     psutil = pytest.importorskip("psutil")
     sampler = HostSampler(Context(psutil=psutil))
     tick(sampler, 1.0)

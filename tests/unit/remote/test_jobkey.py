@@ -10,17 +10,17 @@ def key(env, uid=1000, machine="boot-a net:[1]"):
     return job_key(env, claim_of(env, "environ"), uid, lambda: machine)
 
 
-def test_a_run_id_and_the_master_name_an_elastic_job_on_every_node():
+def test_elastic_job_id_combines_run_id_and_master_on_every_node():
     env = {**TORCH, "TORCHELASTIC_RUN_ID": "llama"}
     assert key(env) == "llama@10.0.0.1:29500"
     assert key(env) == key({**env, "RANK": "3"}, machine="boot-b net:[2]")
 
 
-def test_the_run_id_none_names_nothing():
+def test_run_id_none_is_ignored():
     assert key({**TORCH, "TORCHELASTIC_RUN_ID": "none"}) == key(TORCH)
 
 
-def test_a_master_alone_is_told_apart_by_size_and_user_and_not_by_node():
+def test_job_id_without_run_id_depends_on_master_size_and_user():
     assert key(TORCH).startswith("10.0.0.1:29500~")
     assert key(TORCH) == key({**TORCH, "RANK": "2"}, machine="boot-b net:[2]")
     assert key(TORCH) != key({**TORCH, "WORLD_SIZE": "8"})
@@ -28,7 +28,7 @@ def test_a_master_alone_is_told_apart_by_size_and_user_and_not_by_node():
     assert key(TORCH) == master_key("10.0.0.1", 29500, 4, 1000)
 
 
-def test_a_loopback_master_is_another_one_on_each_node():
+def test_loopback_master_gives_a_different_job_id_per_node():
     for address in ("127.0.0.1", "localhost", "::1", "127.0.1.1"):
         for more in ({}, {"TORCHELASTIC_RUN_ID": "100"}):
             env = {**TORCH, **more, "MASTER_ADDR": address}
@@ -37,7 +37,7 @@ def test_a_loopback_master_is_another_one_on_each_node():
             assert key(env) == key({**env, "RANK": "1"})
 
 
-def test_slurm_names_the_job_and_the_port_tells_apart_what_one_step_runs():
+def test_slurm_step_and_torch_master_port_form_the_job_id():
     slurm = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}
     assert key(slurm) == "slurm-1234.0"
     assert key({**slurm, **TORCH}) == "slurm-1234.0:29500"
@@ -45,36 +45,36 @@ def test_slurm_names_the_job_and_the_port_tells_apart_what_one_step_runs():
     assert key({**TORCH, "SLURM_JOB_ID": "1234"}) == "slurm-1234:29500"
 
 
-def test_two_mpiruns_of_one_allocation_are_two_jobs():
+def test_mpirun_namespace_distinguishes_jobs_in_one_slurm_allocation():
     env = {"SLURM_JOB_ID": "1", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
     assert key({**env, "PMIX_NAMESPACE": "prterun-n1-7@1"}) == "slurm-1/prterun-n1-7@1"
     assert key({**env, "PMIX_NAMESPACE": "slurm.pmix.1.0"}) == "slurm-1"
 
 
-def test_an_mpirun_keeps_its_name_when_a_master_is_set_at_run_time():
+def test_mpirun_job_id_ignores_a_master_set_at_run_time():
     env = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "prterun-n1-7@1"}
     assert key(env) == key({**env, **TORCH, "MASTER_ADDR": "127.0.0.1"}) == "pmix-prterun-n1-7@1"
 
 
-def test_two_trainers_of_one_ray_job_are_two_jobs():
+def test_two_trainers_in_one_ray_job_have_different_job_ids():
     env = {**TORCH, "RAY_JOB_ID": "01000000"}
     assert key(env) == "ray-01000000@10.0.0.1:29500"
     assert key(env) != key({**env, "MASTER_PORT": "29501"})
 
 
-def test_what_has_no_name_at_all_is_never_merged_across_nodes():
+def test_job_without_identifiers_is_never_merged_across_nodes():
     env = {"PMI_RANK": "0", "PMI_SIZE": "2"}
     assert key(env).startswith("local~")
     assert key(env) != key(env, machine="boot-b net:[1]")
 
 
-def test_a_name_is_short_and_printable_whatever_the_environment_says():
+def test_job_id_is_short_and_printable_for_any_environment():
     name = key({**TORCH, "TORCHELASTIC_RUN_ID": "x\x1b[2J\n" * 1000})
     assert name.isprintable()
     assert len(name) <= 140
 
 
-def test_a_job_that_gconsole_started_has_the_name_it_was_given():
+def test_job_started_by_gconsole_keeps_its_given_name():
     assert key({**TORCH, "GCONSOLE_JOB": "train-3f9a1c"}) == "train-3f9a1c@10.0.0.1:29500"
     both = {**TORCH, "GCONSOLE_JOB": "train-3f9a1c", "TORCHELASTIC_RUN_ID": "train-3f9a1c"}
     assert key(both) == "train-3f9a1c@10.0.0.1:29500"

@@ -99,12 +99,12 @@ def over(agent, job="j-1"):
     return the_state(agent, job)
 
 
-def test_a_job_ends_with_the_code_of_its_command(agent, tmp_path):
+def test_job_whose_commands_succeed_is_completed(agent, tmp_path):
     assert begun(agent, a_spec(tmp_path, "exit 0", "sleep 0.1"))["state"] in ("running", "completed")
     assert over(agent)["state"] == "completed"
 
 
-def test_the_first_rank_that_fails_decides_and_the_others_are_ended(agent, tmp_path):
+def test_first_failed_rank_sets_the_exit_code_and_the_others_are_ended(agent, tmp_path):
     began = time.monotonic()
     begun(agent, a_spec(tmp_path, "sleep 600", "exit 7"))
     found = over(agent)
@@ -112,13 +112,13 @@ def test_the_first_rank_that_fails_decides_and_the_others_are_ended(agent, tmp_p
     assert time.monotonic() - began < 60
 
 
-def test_a_signal_is_told_as_a_signal(agent, tmp_path):
+def test_rank_killed_by_a_signal_reports_the_signal_and_no_exit_code(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "kill -9 $$"))
     found = over(agent)
     assert (found["exit_code"], found["signal"]) == (None, 9)
 
 
-def test_a_later_agent_knows_the_job_from_its_files(agent, tmp_path):
+def test_later_agent_recovers_and_stops_the_job_from_its_files(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "sleep 600"))
     later = Agent(Path(agent.place.root))
     sampler = JobSampler(later.context, later)
@@ -131,7 +131,7 @@ def test_a_later_agent_knows_the_job_from_its_files(agent, tmp_path):
 
 
 @pytest.mark.slow
-def test_stopping_leaves_nothing_of_a_rank_that_ignores_term_and_of_children_that_left(agent, tmp_path):
+def test_stop_kills_ranks_that_ignore_sigterm_and_detached_children(agent, tmp_path):
     left = "setsid sh -c 'trap \"\" TERM; (setsid env -i sleep 600 &) ; sleep 600' &"
     stubborn = f"trap '' TERM; {left} sleep 600; sleep 600"
     begun(agent, a_spec(tmp_path, stubborn))
@@ -151,7 +151,7 @@ def _is_dead(pid):
         return True
 
 
-def test_a_stopped_process_is_ended_too(agent, tmp_path):
+def test_job_stop_also_ends_a_sigstopped_process(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "kill -STOP $$; sleep 600"))
     until(lambda: terminate_processes.members("j-1", 0, the_state(agent)["pid"]))
     assert requests.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
@@ -177,13 +177,13 @@ def test_a_process_that_reuses_the_pid_of_a_job_is_not_signalled():
 
 
 @pytest.mark.slow
-def test_what_a_command_leaves_running_is_ended_with_it(agent, tmp_path):
+def test_background_processes_left_by_a_command_are_ended_with_it(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "setsid sleep 600 & exit 0"))
     assert over(agent)["state"] == "completed"
     assert terminate_processes.with_job_environment("j-1", 0) == {}
 
 
-def test_the_watcher_killed_is_a_failure_that_nobody_saw_and_can_still_be_stopped(agent, tmp_path):
+def test_job_whose_supervisor_was_killed_stays_running_and_can_be_stopped(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "exec sleep 600"))
     until(lambda: terminate_processes.with_job_environment("j-1", 0))
     os.kill(the_state(agent)["pid"], signal.SIGKILL)
@@ -201,7 +201,7 @@ def test_a_program_that_does_not_exist_is_refused_before_anything_runs(agent, tm
     assert list(files.all_folders(agent.place.root)) == []
 
 
-def test_a_program_that_cannot_be_executed_fails_the_begin_with_its_reason(agent, tmp_path):
+def test_start_of_an_unexecutable_program_fails_with_its_reason(agent, tmp_path):
     broken = tmp_path / "broken"
     broken.write_text("#!/nonexistent/interpreter\n")
     broken.chmod(0o755)
@@ -231,7 +231,7 @@ def test_a_port_that_another_job_was_given_is_not_offered(agent, tmp_path):
     assert found["port"] is None
 
 
-def test_a_job_never_begun_is_given_up(agent, tmp_path):
+def test_job_that_is_never_begun_fails_after_the_timeout(agent, tmp_path):
     requests.prepare(agent, {"spec": a_spec(tmp_path, "x")})
     [(folder, spec)] = files.all_folders(agent.place.root)
     assert job_dir.state_of(folder, spec)["state"] == "dispatching"
@@ -239,13 +239,13 @@ def test_a_job_never_begun_is_given_up(agent, tmp_path):
     assert job_dir.state_of(folder, spec, later)["state"] == "failed"
 
 
-def test_the_folder_is_nobody_elses_to_enter(agent, tmp_path):
+def test_job_folders_are_accessible_only_to_their_owner(agent, tmp_path):
     requests.prepare(agent, {"spec": a_spec(tmp_path, "echo secret")})
     for path in ("jobs", "jobs/j-1.0"):
         assert Path(agent.place.root, path).stat().st_mode & 0o777 == 0o700
 
 
-def test_output_is_told_by_rank_from_the_last_lines_on_and_then_as_it_comes(agent, tmp_path):
+def test_followed_output_starts_with_the_last_lines_per_rank_and_continues(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "seq 1 5; printf unfinished; exec sleep 600", "echo hello"))
     until(lambda: _written(agent, 0).endswith("unfinished") and _written(agent, 1) == "hello\n")
     requests.follow(agent, {"job": "j-1", "tail": 2, "follow": True})
@@ -263,7 +263,7 @@ def _written(agent, rank):
     return path.read_text() if path.exists() else ""
 
 
-def test_a_line_without_an_end_is_not_held_back_for_ever(tmp_path):
+def test_long_unterminated_line_is_emitted_before_its_end(tmp_path):
     path = tmp_path / "output.log"
     path.write_bytes(b"x" * (output.MAX_LINE_BYTES + 10))
     reader = output.LineReader(str(path), 0)
@@ -271,7 +271,7 @@ def test_a_line_without_an_end_is_not_held_back_for_ever(tmp_path):
     assert reader.read(whole=False) == b""
 
 
-def test_long_output_comes_in_pieces_that_lose_nothing():
+def test_long_output_is_split_without_losing_lines():
     lines = [b"line %d" % number for number in range(20_000)]
     pieces = list(output._pieces(b"\n".join(lines)))
     assert len(pieces) > 2
@@ -314,12 +314,12 @@ def test_a_job_runs_at_the_niceness_of_its_user_although_the_agent_is_nice(tmp_p
     assert int((tmp_path / "log").read_text()) == before
 
 
-def test_of_a_rank_that_failed_its_last_line_is_the_reason(agent, tmp_path):
+def test_last_output_line_of_a_failed_rank_is_the_reason(agent, tmp_path):
     begun(agent, a_spec(tmp_path, "sleep 600", "echo loading; echo 'CUDA out of memory' >&2; exit 1"))
     assert over(agent)["reason"] == "its last line: CUDA out of memory"
 
 
-def test_the_rank_that_torchrun_blames_is_the_reason(agent, tmp_path):
+def test_rank_named_as_root_cause_by_torchrun_is_the_reason(agent, tmp_path):
     blamed = ["  rank      : 6 (local_rank: 2)\n  exitcode  : -15 (pid: 4)\n",
               "  rank      : 5 (local_rank: 1)\n  exitcode  : -9 (pid: 43)\n"]  # fmt: skip
     report = f"Failures:\n{blamed[0]}Root Cause (first observed failure):\n[0]:\n{blamed[1]}"
@@ -343,14 +343,14 @@ def test_the_rank_that_torchrun_blames_is_the_reason(agent, tmp_path):
         ({"cgroup": None, "node": None}, {"cgroup": 3, "node": None}, None),
     ],
 )
-def test_the_oom_killer_is_named_only_where_the_kernel_counted_it(monkeypatch, before, after, said):
+def test_oom_killer_is_reported_only_when_the_kernel_counted_a_kill(monkeypatch, before, after, said):
     monkeypatch.setattr(supervisor, "_oom_kills", lambda: after)
     monkeypatch.setattr(supervisor, "_kernel_lines", lambda began: [])
     found = supervisor._kernel_reasons(before, 0.0)
     assert found == [] if said is None else found[0].startswith(said)
 
 
-def test_the_kernels_word_on_an_xid_during_the_job_is_among_the_reasons(monkeypatch):
+def test_kernel_xid_message_during_the_job_is_a_reason(monkeypatch):
     log = [
         "4,1201,5000000,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=40213, an earlier one\n",
         "4,1202,9000000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n SUBSYSTEM=pci\n",
@@ -364,7 +364,7 @@ def test_the_kernels_word_on_an_xid_during_the_job_is_among_the_reasons(monkeypa
     ]
 
 
-def test_whoever_comes_back_to_a_job_gets_what_it_wrote_meanwhile_once(agent, tmp_path):
+def test_output_written_while_unwatched_is_delivered_once_on_return(agent, tmp_path):
     spec = a_spec(tmp_path, "echo one; while ! test -e go; do sleep 0.05; done; echo two; sleep 600")
     begun(agent, spec)
     sampler = JobSampler(Context(interval_s=1.0), agent)

@@ -34,32 +34,32 @@ def imported(monkeypatch: pytest.MonkeyPatch):
         sys.modules.pop(name, None)
 
 
-def test_everything_the_folder_lacks_is_compiled_before_the_first_import(tmp_path: Path):
+def test_modules_missing_from_the_code_folder_are_compiled_before_the_first_import(tmp_path: Path):
     BundleImporter(a_bundle("kept_one")).use_code_dir(str(tmp_path))
     [kept] = tmp_path.iterdir()
     assert kept.name.startswith(hashlib.sha256(SOURCE).hexdigest()[:32])
 
 
-def test_a_later_start_takes_the_compiled_code_and_not_the_source(tmp_path: Path, imported):
+def test_later_start_uses_the_cached_bytecode_instead_of_the_source(tmp_path: Path, imported):
     BundleImporter(a_bundle("kept_one")).use_code_dir(str(tmp_path))
     later = BundleImporter(a_bundle("kept_one", travels_as=b"answer = 0\n"))
     later.use_code_dir(str(tmp_path))
     assert imported(later, "kept_one").answer == 42
 
 
-def test_a_folder_that_cannot_be_written_costs_compile_time_and_nothing_else(tmp_path: Path, imported):
+def test_modules_are_importable_when_the_code_folder_does_not_exist(tmp_path: Path, imported):
     importer = BundleImporter(a_bundle("kept_one"))
     importer.use_code_dir(str(tmp_path / "absent"))
     assert imported(importer, "kept_one").answer == 42
 
 
-def test_without_a_folder_the_source_is_compiled_as_it_comes(imported):
+def test_source_is_compiled_on_import_without_a_code_folder(imported):
     importer = BundleImporter(a_bundle("kept_two"))
     importer.use_code_dir(None)
     assert imported(importer, "kept_two").answer == 42
 
 
-def test_the_agent_imports_only_the_cache_before_it_knows_where_compiled_code_lies():
+def test_agent_start_module_imports_only_the_cache_module():
     code = (
         "import sys, gconsole_remote.agent.start_agent\n"
         "print(*(name for name in sorted(sys.modules) if name.startswith('gconsole_')))"

@@ -42,7 +42,7 @@ int main(void) {
         ("-static", False),  # no dynamic symbols: what it had at exec stands
     ],
 )
-def test_the_environment_is_found_however_the_program_is_linked(tmp_path, how, sees):
+def test_live_environment_is_read_unless_the_program_is_statically_linked(tmp_path, how, sees):
     (tmp_path / "program.c").write_text(PROGRAM)
     command = ["gcc", *how.split(), "-o", tmp_path / "program", tmp_path / "program.c"]
     built = subprocess.run(command, capture_output=True)
@@ -88,14 +88,14 @@ def test_a_process_that_is_gone_has_no_live_environment():
 
 
 @pytest.mark.parametrize("head", [b"", b"#!/bin/sh\n", b"\x7fELF\x01\x01", b"\x7fELF\x02\x02"])
-def test_an_image_of_another_kind_is_refused(head):
+def test_image_that_is_not_little_endian_elf64_is_rejected(head):
     memory = head.ljust(4096, b"\0")
 
     with pytest.raises(BadImage):
         find_symbol(lambda address, size: memory[address : address + size], 0, b"environ")
 
 
-def test_torn_memory_ends_the_search_and_never_loops():
+def test_corrupt_memory_never_makes_the_symbol_search_loop():
     maps = Path(f"/proc/{os.getpid()}/maps").read_text().splitlines()
     base = next(int(line.partition("-")[0], 16) for line in maps if "/libc" in line)
     noise = random.Random(1)

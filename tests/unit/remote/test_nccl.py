@@ -19,7 +19,7 @@ def later(seen, seconds):
     return seen.ranks[100].nccl
 
 
-def test_the_number_stands_in_the_name_of_a_library_of_the_system(proc):
+def test_nccl_version_is_read_from_the_system_library_name(proc):
     proc.python(100, env=ENV)
     maps(proc, 100, "/usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5")
     seen = watch(proc)
@@ -29,7 +29,7 @@ def test_the_number_stands_in_the_name_of_a_library_of_the_system(proc):
     assert [one.nccl for one in seen.said if hasattr(one, "nccl")] == [None, "2.21.5"]
 
 
-def test_a_library_of_pip_is_known_by_the_folder_beside_it(proc, tmp_path):
+def test_nccl_version_of_a_pip_package_is_read_from_its_dist_info(proc, tmp_path):
     site = tmp_path / "site-packages"
     (site / "nvidia/nccl/lib").mkdir(parents=True)
     (site / "nvidia_nccl_cu12-2.26.2.dist-info").mkdir()
@@ -40,7 +40,7 @@ def test_a_library_of_pip_is_known_by_the_folder_beside_it(proc, tmp_path):
     assert later(watch(proc), 14) == "2.26.2"
 
 
-def test_a_rank_that_loads_it_late_is_looked_at_once_more_and_then_no_more(proc):
+def test_nccl_loaded_late_is_found_by_one_more_check_and_then_kept(proc):
     proc.python(100, env=ENV)
     seen = watch(proc)
     assert later(seen, 14) is None
@@ -51,14 +51,14 @@ def test_a_rank_that_loads_it_late_is_looked_at_once_more_and_then_no_more(proc)
 
 
 @pytest.mark.parametrize("path", ["/opt/libnccl.so.2", "/usr/lib/libncclx.so.1.2.3", "/x/nvidia/nccl/lib/libnccl.so.2"])
-def test_what_does_not_tell_is_unknown(proc, path):
+def test_nccl_version_is_unknown_for_paths_that_do_not_contain_it(proc, path):
     proc.python(100, env=ENV)
     maps(proc, 100, path)
 
     assert later(watch(proc), 80) is None
 
 
-def test_a_rank_that_may_not_be_read_is_unknown(proc):
+def test_nccl_version_of_an_unreadable_rank_is_unknown(proc):
     proc.python(100, env=ENV)
     maps(proc, 100, "/usr/lib/libnccl.so.2.21.5")
     seen = watch(proc)
@@ -67,7 +67,7 @@ def test_a_rank_that_may_not_be_read_is_unknown(proc):
     assert later(seen, 80) is None
 
 
-def test_a_change_of_the_rank_keeps_what_is_known(proc):
+def test_nccl_version_is_kept_when_another_rank_starts(proc):
     proc.python(100, env=ENV)
     maps(proc, 100, "/usr/lib/libnccl.so.2.21.5")
     seen = watch(proc)

@@ -52,7 +52,7 @@ def tick(sampler, now):
     return [check(kind, fields) for kind, fields in sampler.tick(now)]
 
 
-def test_an_rdma_port_says_where_it_is_how_fast_and_what_goes_through_it(sampler, tmp_path):
+def test_rdma_port_reports_location_rate_and_traffic(sampler, tmp_path):
     port = rdma_port(tmp_path)
     sampler.start()
     tick(sampler, 100.0)
@@ -68,7 +68,7 @@ def test_an_rdma_port_says_where_it_is_how_fast_and_what_goes_through_it(sampler
     sampler.stop()
 
 
-def test_errors_are_totals_and_say_what_they_gained_when_they_are_read(sampler, tmp_path):
+def test_error_counters_are_totals_with_growth_since_the_last_read(sampler, tmp_path):
     port = rdma_port(tmp_path)
     sampler.start()
     tick(sampler, 100.0)
@@ -82,7 +82,7 @@ def test_errors_are_totals_and_say_what_they_gained_when_they_are_read(sampler, 
     sampler.stop()
 
 
-def test_a_physical_interface_is_told_and_a_virtual_one_is_not(sampler, tmp_path):
+def test_physical_interface_is_reported_and_a_virtual_one_is_not(sampler, tmp_path):
     interface(tmp_path, "eth0", carrier_down_count=2)
     interface(tmp_path, "veth1", real=False)
     sampler.start()
@@ -105,7 +105,7 @@ def test_the_speed_of_a_link_that_is_down_is_unknown(sampler, tmp_path):
     sampler.stop()
 
 
-def test_a_port_that_is_unplugged_says_goodbye_and_a_new_one_is_found(sampler, tmp_path):
+def test_unplugged_port_is_reported_gone_and_a_new_one_is_found(sampler, tmp_path):
     rdma_port(tmp_path)
     sampler.start()
     tick(sampler, 100.0)
@@ -120,6 +120,6 @@ def test_a_port_that_is_unplugged_says_goodbye_and_a_new_one_is_found(sampler, t
     sampler.stop()
 
 
-def test_a_node_without_ports_says_so(sampler):
+def test_nic_sampler_is_unavailable_on_a_node_without_ports(sampler):
     with pytest.raises(Unavailable):
         sampler.start()

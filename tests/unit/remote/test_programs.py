@@ -28,17 +28,17 @@ def plan_of(command):
         ("", None),
     ],
 )
-def test_a_python_launcher_is_known_by_what_it_runs(argv, launcher):
+def test_python_launcher_is_recognised_by_the_program_it_runs(argv, launcher):
     assert launcher_of(argv.split(), "python3") == launcher
 
 
-def test_a_native_launcher_is_known_by_its_name():
+def test_native_launcher_is_recognised_by_its_process_name():
     assert launcher_of(["slurmstepd: [77.0]"], "slurmstepd") == "slurm"
     assert slurm_step_of(["slurmstepd: [77.0]"]) == "77.0"
     assert slurm_step_of(["slurmstepd: [77.batch]"]) is None
 
 
-def test_a_launchers_plan_ends_where_its_script_begins():
+def test_launcher_options_end_where_the_script_begins():
     plan = plan_of("python /bin/torchrun --nproc_per_node=8 train.py --nnodes 4 --node_rank 3")
 
     assert (plan.nodes, plan.local_world_size, plan.world_size, plan.node_rank) == (1, 8, 8, 0)
@@ -50,13 +50,13 @@ def test_the_plan_of_accelerate_counts_all_processes():
     assert (plan.nodes, plan.local_world_size, plan.world_size, plan.node_rank) == (2, 8, 16, 1)
 
 
-def test_a_plan_that_is_decided_at_run_time_stays_open():
+def test_launcher_plan_determined_at_run_time_is_unknown():
     plan = plan_of("python /bin/torchrun --nnodes=1:4 --nproc-per-node=gpu t.py")
 
     assert (plan.nodes, plan.local_world_size, plan.world_size, plan.node_rank) == (None, None, None, None)
 
 
-def test_children_are_named_only_on_evidence():
+def test_child_role_is_derived_from_process_name_and_program():
     assert child_role(["python", "train.py"], "pt_data_worker") == "dataloader_worker"
     assert child_role(["python", "train.py"], "python") == "child"
     assert child_role(["/usr/bin/cc1plus"], "cc1plus") == "compile_worker"
@@ -68,14 +68,14 @@ def test_a_process_name_with_parentheses_and_spaces_is_read_whole():
     assert Stat(b"5 (a) b (c) " + tail.encode()).ppid == 7
 
 
-def test_a_command_line_hides_secrets_and_is_cut():
+def test_command_line_masks_secrets_and_is_truncated():
     assert command_line(["a", "--hf-token", "abc", "--password=def", "--lr", "1"]) == (
         "a --hf-token *** --password=*** --lr 1"
     )
     assert len(command_line(["x" * 5000])) == 512
 
 
-def test_a_secret_of_several_words_is_hidden_whole_because_the_kernel_tells_where_an_argument_ends():
+def test_secret_argument_with_spaces_is_masked_completely():
     for value in ("two words", "-two words", "two;words,more", 'two "words'):
         assert command_line(["mysql", "--password", value, "--lr", "1"]) == "mysql --password *** --lr 1"
         assert command_line(["mysql", "--password=" + value, "db"]) == "mysql --password=*** db"

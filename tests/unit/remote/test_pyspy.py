@@ -15,7 +15,7 @@ from gconsole_remote.stacks import capture, py_spy
 from gconsole_remote.stacks.readers import SourceLines
 
 
-def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):
+def test_permission_remedy_depends_on_uid_and_ptrace_scope(monkeypatch):
     monkeypatch.setattr(py_spy.os, "geteuid", lambda: 1000)
     assert "uid 0" in py_spy.permission_remedy(0) and 'run_as = "sudo"' in py_spy.permission_remedy(0)
     monkeypatch.setattr(py_spy, "read_number", lambda path: 1)
@@ -33,12 +33,12 @@ def test_a_process_that_may_not_be_read_says_what_would_help(monkeypatch):
         ("Error: Failed to copy PyThreadState head pointer", "unreadable"),
     ],
 )
-def test_py_spys_words_have_a_status(said, status):
+def test_py_spy_error_texts_map_to_a_status(said, status):
     assert py_spy.classify_error(said, 1).status == status
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'[{"active": true}]', b"\xff[", b'[{"frames": 3}]'])
-def test_what_is_not_py_spys_form_is_told(data):
+def test_output_in_an_unexpected_format_is_rejected(data):
     with pytest.raises(ValueError):
         py_spy.parse(data)
 
@@ -55,7 +55,7 @@ _THREAD = st.fixed_dictionaries({
 @pytest.mark.slow
 @given(st.lists(_THREAD | _ANY, max_size=3) | _ANY)
 @settings(max_examples=examples(300), deadline=None)
-def test_whatever_py_spy_says_is_threads_or_told(said):
+def test_any_py_spy_output_is_parsed_into_threads_or_rejected(said):
     """What is taken for threads also makes records that fit."""
     try:
         threads = py_spy.parse(json.dumps(said).encode())
@@ -73,6 +73,6 @@ def test_whatever_py_spy_says_is_threads_or_told(said):
         check("stack", dict(place, **maker._thread_fields(me, thread)))
 
 
-def test_a_nest_without_end_is_told():
+def test_unterminated_nesting_is_rejected():
     with pytest.raises(ValueError):
         py_spy.parse(b"[" * 100_000)

@@ -70,7 +70,7 @@ def old_py_spy(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_python_that_py_spy_does_not_know_is_read_by_the_pystack_of_its_environment(ranks, environment, old_py_spy):
+def test_python_unsupported_by_py_spy_is_read_by_its_own_pystack(ranks, environment, old_py_spy):
     ranks.start([str(environment / "bin/python"), "-c", LOOP])
     ranks.until_state(0, "S")
     answer, records = capture(ranks.seen(), samples=2, blobs=old_py_spy, locals=["step"])
@@ -88,13 +88,13 @@ def test_a_python_that_py_spy_does_not_know_is_read_by_the_pystack_of_its_enviro
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_where_py_spy_is_not_on_the_node_pystack_reads_too(ranks, environment):
+def test_pystack_reads_the_stack_when_py_spy_is_not_on_the_node(ranks, environment):
     ranks.start([str(environment / "bin/python"), "-c", LOOP])
     _, records = capture(ranks.seen(), blobs=Blobs(path=None, problem="too big for the disk"))
     assert main_thread(records).engine == "pystack"
 
 
-def test_without_pystack_the_reason_and_what_to_install_are_said(ranks, old_py_spy, monkeypatch):
+def test_without_pystack_the_reason_and_an_install_hint_are_reported(ranks, old_py_spy, monkeypatch):
     monkeypatch.setattr(pystack, "is_trusted", lambda path: False)
     ranks.python(LOOP)
     _, [record] = capture(ranks.seen(), blobs=old_py_spy)
@@ -110,7 +110,7 @@ def test_without_pystack_the_reason_and_what_to_install_are_said(ranks, old_py_s
      ("python3.11", "Failed to find python version from target process", "not_python"),
      ("bash", "Failed to find python version from target process", "not_python")],
 )  # fmt: skip
-def test_what_py_spy_says_of_a_python_beyond_it_is_understood(proc, name, said, status):
+def test_py_spy_error_is_refined_by_the_python_version_of_the_process(proc, name, said, status):
     proc.process(41, "/opt/bin/x train.py", exe=f"/opt/nowhere/bin/{name}")
     made = readers.StackReader("/nonexistent", None, ProcFs(str(proc.root)))
     known = made._refine(41, py_spy.classify_error(f"Error: {said}", 1))
@@ -118,7 +118,7 @@ def test_what_py_spy_says_of_a_python_beyond_it_is_understood(proc, name, said, 
     assert ("pip install pystack" in known.try_) == (status == "unsupported_python")
 
 
-def test_the_version_is_read_from_the_library_where_the_executable_does_not_tell(proc):
+def test_python_version_is_read_from_libpython_when_the_executable_name_lacks_it(proc):
     proc.process(41, "/opt/app/train", exe="/opt/app/train")
     (proc.root / "41/maps").write_text("7f0 r-xp 0 00:00 1 /opt/lib/libpython3.14t.so.1.0\n")
     version = programs.version_of(ProcFs(str(proc.root)), 41)
@@ -135,28 +135,28 @@ class TestWhoMayRun:
         tmp_path.chmod(0o755)
         return path
 
-    def test_ones_own_program_is_run(self, tmp_path):
+    def test_own_program_is_trusted(self, tmp_path):
         assert pystack.is_trusted(str(self.program(tmp_path)))
 
-    def test_one_that_others_may_write_is_not(self, tmp_path):
+    def test_world_writable_program_is_not_trusted(self, tmp_path):
         assert not pystack.is_trusted(str(self.program(tmp_path, 0o777)))
 
-    def test_one_in_a_folder_that_others_may_write_is_not(self, tmp_path):
+    def test_program_in_a_world_writable_folder_is_not_trusted(self, tmp_path):
         path = self.program(tmp_path)
         tmp_path.chmod(0o777)
         assert not pystack.is_trusted(str(path))
 
-    def test_one_that_is_not_there_is_not(self, tmp_path):
+    def test_missing_program_is_not_trusted(self, tmp_path):
         assert not pystack.is_trusted(str(tmp_path / "pystack"))
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-    def test_root_does_not_run_what_is_a_users(self, tmp_path):
+    def test_program_owned_by_a_user_is_not_trusted_by_root(self, tmp_path):
         path = self.program(tmp_path)
         os.chown(path, 1234, -1)
         assert not pystack.is_trusted(str(path))
 
 
-def test_text_of_a_thread_with_colons_quotes_and_the_gil():
+def test_thread_text_with_colons_quotes_and_the_gil_is_parsed():
     text = (
         "Traceback for thread 7 (python) [Has the GIL] (most recent call last):\n"
         '    (Python) File "/a "b".py", line 3, in <module>\n'
@@ -186,7 +186,7 @@ _LINES = st.sampled_from([
 
 
 @given(st.lists(st.one_of(_LINES, st.text(max_size=40)), max_size=30).map("\n".join))
-def test_whatever_it_says_is_threads_within_bounds_or_no_answer(text):
+def test_any_pystack_text_gives_bounded_threads_or_is_rejected(text):
     try:
         threads = pystack.parse(text, 7, frozenset("x"))
     except ValueError:

@@ -6,13 +6,13 @@ from fake_proc import torch_rank, watch
 ENV = torch_rank(0, 2)
 
 
-def test_the_first_tick_already_tells_a_state(proc):
+def test_first_tick_already_reports_a_rank_state(proc):
     proc.python(100, env=ENV)
 
     assert watch(proc).stats[100].state == "idle"
 
 
-def test_a_rank_that_comes_later_is_unknown_until_the_second_look(proc):
+def test_state_of_a_new_rank_is_unknown_until_its_second_tick(proc):
     seen = watch(proc)
     proc.python(100, env=ENV)
 
@@ -23,7 +23,7 @@ def test_a_rank_that_comes_later_is_unknown_until_the_second_look(proc):
 
 
 @pytest.mark.parametrize("what", [{"cpu": 7}, {"switches": 3}, {"cpu": 7, "state": "R"}])
-def test_cpu_time_or_context_switches_are_movement(proc, what):
+def test_cpu_time_or_context_switches_mark_a_rank_as_moving(proc, what):
     proc.python(100, env=ENV)
     seen = watch(proc)
 
@@ -39,7 +39,7 @@ def test_cpu_time_or_context_switches_are_movement(proc, what):
 @pytest.mark.parametrize(
     ("letter", "state"), [("T", "stopped"), ("t", "stopped"), ("D", "uninterruptible"), ("Z", "zombie")]
 )
-def test_the_kernels_letter_decides(proc, letter, state):
+def test_kernel_process_state_determines_the_rank_state(proc, letter, state):
     proc.python(100, env=ENV)
     seen = watch(proc)
 
@@ -49,7 +49,7 @@ def test_the_kernels_letter_decides(proc, letter, state):
     assert (seen.stats[100].state, seen.stats[100].proc_state) == (state, letter)
 
 
-def test_a_main_thread_that_ended_alone_is_no_zombie(proc):
+def test_rank_whose_main_thread_ended_alone_is_not_a_zombie(proc):
     proc.python(100, env=ENV)
     seen = watch(proc)
 
@@ -65,7 +65,7 @@ def test_a_main_thread_that_ended_alone_is_no_zombie(proc):
     [(0, "exit code 0"), (3 << 8, "exit code 3"), (9, "killed by signal 9 (SIGKILL)"),
      (11 | 0x80, "killed by signal 11 (SIGSEGV), core dumped"), (40, "killed by signal 40 (real-time)")],
 )  # fmt: skip
-def test_a_zombie_tells_how_the_rank_ended(proc, code, text):
+def test_zombie_rank_reports_its_exit_code_or_signal_once(proc, code, text):
     proc.python(100, env=ENV)
     seen = watch(proc)
 
@@ -81,7 +81,7 @@ def test_a_zombie_tells_how_the_rank_ended(proc, code, text):
     assert seen.seen.ranks == ()
 
 
-def test_the_exit_code_of_somebody_elses_zombie_is_not_made_up(proc):
+def test_exit_code_of_another_users_zombie_is_unknown(proc):
     proc.python(50, "/usr/bin/torchrun train.py", uid=77, denied=True)
     proc.python(100, ppid=50, uid=77, denied=True)
     seen = watch(proc)
@@ -93,7 +93,7 @@ def test_the_exit_code_of_somebody_elses_zombie_is_not_made_up(proc):
     assert "no permission to read its exit code" in seen.ranks[100].reason
 
 
-def test_a_rank_that_is_gone_says_so_at_the_next_tick_not_the_next_listing(proc):
+def test_ended_rank_is_reported_at_the_next_tick_before_the_next_listing(proc):
     proc.python(100, env=ENV)
     seen = watch(proc)
 
@@ -105,7 +105,7 @@ def test_a_rank_that_is_gone_says_so_at_the_next_tick_not_the_next_listing(proc)
     assert seen.processes[100].gone
 
 
-def test_a_zombie_found_at_the_first_look_is_told(proc):
+def test_zombie_found_shortly_after_the_first_tick_is_reported(proc):
     env = torch_rank(1, 2)
     proc.python(100, env=env)
     seen = watch(proc)

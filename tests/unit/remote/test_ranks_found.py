@@ -19,7 +19,7 @@ LAUNCHERS = {
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_the_variables_of_every_launcher_name_a_rank(proc, launcher):
+def test_variables_of_every_launcher_identify_a_rank(proc, launcher):
     proc.python(100, env=LAUNCHERS[launcher])
 
     rank = watch(proc).ranks[100]
@@ -27,7 +27,7 @@ def test_the_variables_of_every_launcher_name_a_rank(proc, launcher):
     assert (rank.rank, rank.world_size, rank.launcher, rank.source) == (1, 4, launcher, "environ")
 
 
-def test_under_srun_and_torchrun_rank_wins_and_the_launcher_is_none(proc):
+def test_torchrun_rank_overrides_slurm_rank_and_launcher_is_not_a_rank(proc):
     slurm = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NODEID": "1", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
     proc.python(50, "/usr/bin/torchrun --nnodes 2 train.py", env=slurm)
     proc.python(100, ppid=50, env={**slurm, **torch_rank(3, 4)})
@@ -40,7 +40,7 @@ def test_under_srun_and_torchrun_rank_wins_and_the_launcher_is_none(proc):
     assert seen.roles() == {50: "launcher", 100: "rank"}
 
 
-def test_the_parent_of_spawned_ranks_is_no_rank_though_slurm_numbers_it(proc):
+def test_parent_of_spawned_ranks_is_a_launcher_despite_its_slurm_rank(proc):
     slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
     proc.python(50, "main.py", env=slurm)
     seen = watch(proc)
@@ -55,7 +55,7 @@ def test_the_parent_of_spawned_ranks_is_no_rank_though_slurm_numbers_it(proc):
     assert seen.roles()[50] == "launcher"
 
 
-def test_spawned_processes_that_number_themselves_late_become_ranks(proc):
+def test_spawned_processes_that_set_their_rank_late_become_ranks(proc):
     slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
     proc.python(50, "main.py", env=slurm, start=999_900)
     for local in (0, 1):
@@ -72,7 +72,7 @@ def test_spawned_processes_that_number_themselves_late_become_ranks(proc):
     assert seen.roles() == {50: "launcher", 100: "rank", 101: "rank"}
 
 
-def test_the_parent_of_one_spawned_rank_a_task_is_no_rank(proc):
+def test_parent_of_a_single_spawned_rank_is_not_a_rank(proc):
     slurm = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
     proc.python(50, "main.py", env=slurm)
     proc.python(100, "-c spawn_main", ppid=50, env={**slurm, **torch_rank(1, 2)})
@@ -80,7 +80,7 @@ def test_the_parent_of_one_spawned_rank_a_task_is_no_rank(proc):
     assert watch(proc).numbers() == {100: 1}
 
 
-def test_a_pod_number_in_rank_is_no_rank_where_the_pod_spawns_more(proc):
+def test_pod_index_in_rank_variable_is_ignored_when_it_spawns_ranks(proc):
     proc.python(50, "main.py", env={"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "pod-0", "MASTER_PORT": "23456"})
     for local in range(2):
         proc.python(100 + local, ppid=50, env=torch_rank(local, 4))
@@ -88,14 +88,14 @@ def test_a_pod_number_in_rank_is_no_rank_where_the_pod_spawns_more(proc):
     assert watch(proc).numbers() == {100: 0, 101: 1}
 
 
-def test_a_rank_stays_one_when_it_starts_a_small_job_of_its_own(proc):
+def test_rank_that_starts_a_nested_job_remains_a_rank(proc):
     proc.python(100, env=torch_rank(3, 8))
     proc.python(200, "evaluate.py", ppid=100, env=torch_rank(0, 1, MASTER_PORT="1234"))
 
     assert watch(proc).numbers() == {100: 3, 200: 0}
 
 
-def test_whatever_a_rank_starts_inherits_its_variables_and_is_no_rank(proc):
+def test_children_of_a_rank_inherit_its_variables_but_are_not_ranks(proc):
     env = torch_rank(0, 2)
     proc.python(100, env=env)
     proc.python(201, ppid=100, env=env, comm="pt_data_worker")
@@ -113,7 +113,7 @@ def test_whatever_a_rank_starts_inherits_its_variables_and_is_no_rank(proc):
     assert {process.rank for process in seen.processes.values()} == {0}
 
 
-def test_a_child_with_what_is_left_of_the_variables_is_no_rank(proc):
+def test_child_with_partial_rank_variables_is_not_a_rank(proc):
     proc.python(100, env=torch_rank(3, 8))
     proc.python(200, ppid=100, env={"RANK": "3", "LOCAL_RANK": "3"})
 
@@ -159,7 +159,7 @@ def test_a_worker_whose_rank_has_died_does_not_become_the_rank(proc):
     assert (seen.roles()[201], seen.processes[201].rank) == ("child", 0)
 
 
-def test_two_jobs_on_one_node_stay_apart(proc):
+def test_jobs_on_one_node_with_different_port_or_user_are_separate(proc):
     proc.python(100, env=torch_rank(0, 2))
     proc.python(101, env=torch_rank(0, 2, MASTER_PORT="29501"))
     proc.python(102, env=torch_rank(0, 4), uid=1001)
@@ -167,7 +167,7 @@ def test_two_jobs_on_one_node_stay_apart(proc):
     assert len({rank.job for rank in watch(proc).ranks.values()}) == 3
 
 
-def test_a_leftover_of_an_attempt_that_was_restarted_is_stale(proc):
+def test_rank_of_an_attempt_before_a_restart_is_stale(proc):
     proc.python(50, "/usr/bin/torchrun train.py")
     proc.python(100, env=torch_rank(0, 2, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="0"))
     seen = watch(proc)
@@ -181,7 +181,7 @@ def test_a_leftover_of_an_attempt_that_was_restarted_is_stale(proc):
     assert (seen.ranks[200].status, seen.ranks[200].attempt) == ("present", 1)
 
 
-def test_an_older_attempt_of_a_run_without_a_name_is_stale_even_below_a_launcher(proc):
+def test_older_attempt_of_an_unnamed_run_is_stale_even_below_a_launcher(proc):
     proc.python(50, "/usr/bin/torchrun train.py")
     for attempt in (0, 1):
         env = torch_rank(0, 2, TORCHELASTIC_RUN_ID="none", TORCHELASTIC_RESTART_COUNT=str(attempt))
@@ -190,7 +190,7 @@ def test_an_older_attempt_of_a_run_without_a_name_is_stale_even_below_a_launcher
     assert watch(proc).numbers() == {101: 0}
 
 
-def test_a_leftover_is_stale_even_where_the_restart_moved_the_master(proc):
+def test_rank_of_an_old_attempt_is_stale_after_a_master_port_change(proc):
     proc.python(50, "/usr/bin/torchrun train.py")
     old = torch_rank(0, 2, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="0", MASTER_PORT="40001")
     new = torch_rank(0, 2, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="1", MASTER_PORT="40002")
@@ -200,7 +200,7 @@ def test_a_leftover_is_stale_even_where_the_restart_moved_the_master(proc):
     assert watch(proc).ranks[100].status == "stale"
 
 
-def test_two_runs_of_one_name_are_not_each_others_leftovers(proc):
+def test_two_runs_with_the_same_id_do_not_make_each_other_stale(proc):
     proc.python(50, "/usr/bin/torchrun a.py")
     proc.python(51, "/usr/bin/torchrun b.py")
     old = torch_rank(0, 2, TORCHELASTIC_RUN_ID="100", TORCHELASTIC_RESTART_COUNT="0", MASTER_PORT="40001")
@@ -211,13 +211,13 @@ def test_two_runs_of_one_name_are_not_each_others_leftovers(proc):
     assert watch(proc).numbers() == {100: 0, 101: 0}
 
 
-def test_a_rank_in_a_container_tells_both_its_pids(proc):
+def test_rank_in_a_container_reports_its_namespace_pid(proc):
     proc.python(4711, env=torch_rank(0, 2), ns_pid=17)
 
     assert watch(proc).ranks[4711].ns_pid == 17
 
 
-def test_arguments_name_a_rank_where_the_environment_does_not(proc):
+def test_arguments_identify_a_rank_without_environment_variables(proc):
     proc.python(100, "train.py --rank=3 --world-size 8 --local_rank 1")
 
     rank = watch(proc).ranks[100]
@@ -225,7 +225,7 @@ def test_arguments_name_a_rank_where_the_environment_does_not(proc):
     assert (rank.rank, rank.world_size, rank.local_rank, rank.source) == (3, 8, 1, "argv")
 
 
-def test_the_rank_of_a_lora_matrix_is_no_rank(proc):
+def test_lora_rank_argument_is_not_a_process_rank(proc):
     proc.python(100, "train_lora.py --rank 16")
     proc.python(101, "train_lora.py --rank 16 --local_rank 0")
 
@@ -243,13 +243,13 @@ def test_the_rank_of_a_lora_matrix_is_no_rank(proc):
         {"RANK": "0", "WORLD_SIZE": "0"},
     ],
 )
-def test_variables_that_make_no_sense_name_nobody(proc, env):
+def test_invalid_rank_variables_identify_no_rank(proc, env):
     proc.python(100, env=env)
 
     assert watch(proc).ranks == {}
 
 
-def test_python_in_a_slurm_batch_script_or_an_interactive_shell_is_no_rank(proc):
+def test_python_in_a_slurm_batch_or_interactive_step_is_not_a_rank(proc):
     batch = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "77"}
     proc.python(100, env=batch)
     proc.python(101, env={**batch, "SLURM_STEP_ID": "4294967291"})
@@ -258,7 +258,7 @@ def test_python_in_a_slurm_batch_script_or_an_interactive_shell_is_no_rank(proc)
     assert watch(proc).ranks == {}
 
 
-def test_lightning_sets_no_rank_and_its_main_process_is_rank_0(proc):
+def test_lightning_main_process_without_a_rank_variable_is_rank_0(proc):
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1234", "NODE_RANK": "0", "WORLD_SIZE": "2"}
     proc.python(100, env={**env, "LOCAL_RANK": "0"})
     proc.python(101, ppid=100, env={**env, "LOCAL_RANK": "1"})
@@ -266,7 +266,7 @@ def test_lightning_sets_no_rank_and_its_main_process_is_rank_0(proc):
     assert watch(proc).numbers() == {100: 0, 101: 1}
 
 
-def test_a_program_of_another_name_is_a_rank_where_it_holds_libpython(proc):
+def test_program_that_loads_libpython_is_recognised_as_a_rank(proc):
     proc.process(100, "/opt/train.bin", exe="/opt/train.bin", env=torch_rank(0, 2))
     (proc.root / "100" / "maps").write_text("7f00-7f01 r-xp 00000000 fe:00 77 /opt/libpython3.11.so.1.0\n")
     proc.process(101, "/opt/mpi_app", exe="/opt/mpi_app", env=torch_rank(1, 2))
@@ -278,13 +278,13 @@ def test_a_program_of_another_name_is_a_rank_where_it_holds_libpython(proc):
     ("visible", "gpu"),
     [("0,1,2,3", "2"), ("GPU-a,GPU-b,GPU-c", "GPU-c"), ("7", "7"), ("0,1", None), ("", None), ("NoDevFiles", None)],
 )
-def test_the_gpu_of_a_rank_is_what_the_environment_leaves_to_it(proc, visible, gpu):
+def test_gpu_of_a_rank_follows_cuda_visible_devices(proc, visible, gpu):
     proc.python(100, env=torch_rank(2, 4, CUDA_VISIBLE_DEVICES=visible))
 
     assert watch(proc).ranks[100].gpu == gpu
 
 
-def test_thousands_of_others_make_no_record(proc):
+def test_unrelated_processes_produce_no_records(proc):
     for pid in range(1000, 1200):
         proc.process(pid, "/bin/sleep 60", exe="/bin/sleep")
     proc.process(2, "", exe="", comm="kthreadd", flags=KERNEL_THREAD, ppid=0)
@@ -296,7 +296,7 @@ def test_thousands_of_others_make_no_record(proc):
     assert seen.seen.total == 202
 
 
-def test_only_processes_that_carry_the_filters_variable_count_and_those_below_them(proc):
+def test_process_filter_selects_processes_with_its_variable_and_their_descendants(proc):
     proc.process(50, "bash", env={"NODE": "a"})
     proc.python(100, ppid=50, env=torch_rank(0, 2))
     proc.python(101, env=torch_rank(1, 2, NODE="a"))
@@ -309,7 +309,7 @@ def test_only_processes_that_carry_the_filters_variable_count_and_those_below_th
     assert set(seen.processes) == {100, 101}
 
 
-def test_a_shell_that_becomes_a_rank_by_exec_is_found_when_young(proc):
+def test_young_shell_that_execs_a_rank_is_found_at_the_next_tick(proc):
     env = torch_rank(0, 2)
     proc.process(100, "bash start.sh", env=env, start=999_900)
     seen = watch(proc)
@@ -321,7 +321,7 @@ def test_a_shell_that_becomes_a_rank_by_exec_is_found_when_young(proc):
     assert seen.numbers() == {100: 0}
 
 
-def test_an_old_shell_that_becomes_a_rank_is_found_within_a_minute(proc):
+def test_old_shell_that_execs_a_rank_is_found_within_32_ticks(proc):
     for pid in range(1000, 1100):
         proc.process(pid, "/bin/sleep 60", exe="/bin/sleep")
     env = torch_rank(0, 2)
@@ -335,7 +335,7 @@ def test_an_old_shell_that_becomes_a_rank_is_found_within_a_minute(proc):
     assert seen.numbers() == {100: 0}
 
 
-def test_a_pid_that_is_used_again_is_another_process(proc):
+def test_reused_pid_ends_the_old_rank_and_starts_a_new_one(proc):
     proc.python(100, env=torch_rank(0, 2), start=500)
     seen = watch(proc)
 
@@ -348,7 +348,7 @@ def test_a_pid_that_is_used_again_is_another_process(proc):
     assert (second.start_ticks, second.rank, second.status) == (700, 1, "present")
 
 
-def test_a_pid_that_is_used_again_within_one_listing_ends_one_process_and_begins_another(proc):
+def test_pid_reused_between_two_listings_is_reported_as_two_processes(proc):
     proc.python(100, "serve.py", start=999_900)
     seen = watch(proc)
 
@@ -358,7 +358,7 @@ def test_a_pid_that_is_used_again_within_one_listing_ends_one_process_and_begins
     assert {(one.start_ticks, one.gone) for one in said} == {(999_900, True), (999_990, False)}
 
 
-def test_a_process_that_becomes_another_rank_takes_the_first_one_back(proc):
+def test_process_that_changes_its_rank_withdraws_the_first_one(proc):
     proc.python(100, env=torch_rank(0, 2), start=999_900, env_start=1)
     seen = watch(proc)
 
@@ -368,14 +368,14 @@ def test_a_process_that_becomes_another_rank_takes_the_first_one_back(proc):
     assert said == [(0, "withdrawn"), (1, "present")]
 
 
-def test_of_a_variable_that_is_there_twice_the_first_counts_as_for_the_process_itself(proc):
+def test_first_of_duplicate_environment_variables_is_used(proc):
     proc.python(100)
     (proc.root / "100" / "environ").write_bytes(b"RANK=1\0WORLD_SIZE=4\0RANK=2\0")
 
     assert watch(proc).numbers() == {100: 1}
 
 
-def test_a_parent_younger_than_its_child_is_nobodys_parent(proc):
+def test_parent_younger_than_its_child_is_ignored(proc):
     env = torch_rank(0, 2)
     proc.python(100, env=env, start=900)
     proc.python(200, env=env, ppid=100, start=300)
@@ -383,7 +383,7 @@ def test_a_parent_younger_than_its_child_is_nobodys_parent(proc):
     assert watch(proc).numbers() == {100: 0, 200: 0}
 
 
-def test_text_that_processes_choose_cannot_harm_the_console(proc):
+def test_untrusted_process_text_is_masked_and_made_printable(proc):
     env = torch_rank(0, 2, TORCHELASTIC_RUN_ID="a\x1b[0mb")
     proc.python(100, "train.py --api-key=hunter2 --token s3cret \x1b[2J", env=env)
     (proc.root / "101").mkdir()
@@ -396,7 +396,7 @@ def test_text_that_processes_choose_cannot_harm_the_console(proc):
     assert seen.ranks[100].job.isprintable()
 
 
-def test_what_others_need_is_published(proc):
+def test_rank_references_and_process_counts_are_published(proc):
     proc.python(100, env=torch_rank(0, 2))
     proc.process(9, "", hidden=True)
 
@@ -406,7 +406,7 @@ def test_what_others_need_is_published(proc):
     assert (seen.total, seen.unreadable) == (2, 0)  # with the hidden one
 
 
-def test_nothing_is_said_twice(proc):
+def test_unchanged_rank_is_reported_once(proc):
     proc.python(100, env=torch_rank(0, 2))
     seen = Watch(proc)
     seen.tick()
@@ -414,7 +414,7 @@ def test_nothing_is_said_twice(proc):
     assert {type(record).__name__ for record in seen.tick()} == {"RankStat"}
 
 
-def test_a_listing_is_spared_where_no_task_began_or_ended_but_never_for_long(proc):
+def test_process_listing_is_skipped_for_a_few_ticks_while_no_process_starts(proc):
     (proc.root / "loadavg").write_text("0.00 0.00 0.00 1/90 777\n")
     seen = watch(proc)
     proc.python(100, env=torch_rank(0, 2))

@@ -118,7 +118,7 @@ RANK = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
 
 
 @pytest.mark.parametrize("interpreter", [OLDEST, NEWEST])
-def test_a_rank_with_its_number_in_the_environment_is_found(job, interpreter):
+def test_rank_set_in_the_initial_environment_is_found(job, interpreter):
     process = job.python("", interpreter, {**RANK, "RANK": "1", "LOCAL_RANK": "1"})
     wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
 
@@ -131,7 +131,7 @@ def test_a_rank_with_its_number_in_the_environment_is_found(job, interpreter):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interpreter", interpreters())
-def test_a_rank_that_set_its_number_at_run_time_is_found(job, interpreter):
+def test_rank_set_in_the_environment_at_run_time_is_found(job, interpreter):
     process = job.python(f"import os; os.environ.update({RANK!r}, RANK='2')", interpreter)
 
     seen = job.see()
@@ -140,7 +140,7 @@ def test_a_rank_that_set_its_number_at_run_time_is_found(job, interpreter):
     assert seen["rank"][0].job.startswith("127.0.0.1:29511~")
 
 
-def test_a_rank_that_gives_up_its_number_is_withdrawn(job):
+def test_rank_that_unsets_its_variable_is_withdrawn(job):
     code = "import os, sys\nprint('ready', flush=True); sys.stdin.readline(); del os.environ['RANK']"
     process = job.python(code, env={**RANK, "RANK": "1"})
     sampler = job.sampler()
@@ -164,7 +164,7 @@ def test_forked_workers_of_a_rank_are_its_children(job):
 
 
 @pytest.mark.slow
-def test_ranks_spawned_by_one_process_are_found_and_their_parent_is_none(job):
+def test_spawned_ranks_are_found_and_their_parent_is_not_a_rank(job):
     child = f"import os, sys\nos.environ.update({RANK!r}, RANK=sys.argv[1], LOCAL_RANK=sys.argv[1])" + WAIT
     parent = f"""
 import subprocess, sys
@@ -203,7 +203,7 @@ def test_a_shell_that_execs_a_rank_becomes_one(job):
     assert ranks_of(by_kind(sampler.tick(102.0))) == {process.pid: (3, "environ")}
 
 
-def test_a_busy_rank_moves_and_a_stopped_one_is_stopped(job):
+def test_busy_rank_is_moving_and_a_stopped_one_is_stopped(job):
     busy = job.start([sys.executable, "-c", "print('ready', flush=True)\nwhile True: pass"], {**RANK, "RANK": "0"})
     stopped = job.python("", env={**RANK, "RANK": "1"})
     os.kill(stopped.pid, 19)
@@ -214,7 +214,7 @@ def test_a_busy_rank_moves_and_a_stopped_one_is_stopped(job):
     assert states == {busy.pid: "moving", stopped.pid: "stopped"}
 
 
-def test_the_signal_that_killed_a_rank_is_told_while_nobody_has_collected_it(job):
+def test_signal_that_killed_a_rank_is_reported_while_it_is_a_zombie(job):
     process = job.python("", env={**RANK, "RANK": "0"})
     sampler = job.sampler()
     list(sampler.tick(100.0))
@@ -228,7 +228,7 @@ def test_the_signal_that_killed_a_rank_is_told_while_nobody_has_collected_it(job
     assert [one.gone for one in by_kind(sampler.tick(102.0))["process"]] == [True]
 
 
-def test_the_agent_is_no_rank_though_it_was_started_from_one(job):
+def test_agent_started_from_a_rank_is_not_a_rank(job):
     run = subprocess.run(
         [sys.executable, "-c", SAMPLE, str(agent_folder(job.folder)), job.mark],
         env={**os.environ, **RANK, "RANK": "0", "GCONSOLE_TEST": job.mark},
@@ -240,7 +240,7 @@ def test_the_agent_is_no_rank_though_it_was_started_from_one(job):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interpreter", interpreters())
-def test_the_samplers_run_on_every_interpreter_and_say_what_the_console_understands(job, interpreter):
+def test_samplers_produce_valid_records_on_every_interpreter(job, interpreter):
     process = job.python("import os\nos.environ['LOCAL_RANK'] = '1'", env={**RANK, "RANK": "1"})
 
     run = subprocess.run(
@@ -258,7 +258,7 @@ def test_the_samplers_run_on_every_interpreter_and_say_what_the_console_understa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: cannot run as another user")
-def test_the_ranks_of_another_user_are_there_without_their_number(job):
+def test_ranks_of_another_user_are_listed_without_their_rank_number(job):
     launcher = job.folder / "torchrun"
     launcher.write_text(
         "import subprocess, sys\n"

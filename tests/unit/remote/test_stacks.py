@@ -37,7 +37,7 @@ def test_a_rank_is_read_with_its_frames_outermost_first(ranks):
     assert answer["stopped_since"] == 0
 
 
-def test_a_rank_in_a_lock_says_so_by_its_system_call(ranks):
+def test_rank_waiting_on_a_lock_reports_the_futex_system_call(ranks):
     ranks.python(LOCK)
     _, records = capture(ranks.seen())
     stack = main_thread(records)
@@ -80,7 +80,7 @@ def test_nothing_is_left_stopped_by_a_capture(ranks):
     assert all(ranks.state(number) not in "Tt" for number in range(3))
 
 
-def test_a_rank_that_has_ended_is_gone_with_how(ranks):
+def test_ended_rank_is_captured_as_gone_with_its_signal(ranks):
     ranks.python(SLEEP)
     seen = ranks.seen()
     ranks.processes[0].kill()
@@ -90,7 +90,7 @@ def test_a_rank_that_has_ended_is_gone_with_how(ranks):
     assert "SIGKILL" in stack.reason
 
 
-def test_a_pid_that_is_anothers_by_now_is_gone(ranks):
+def test_reused_pid_is_captured_as_gone(ranks):
     ranks.python(SLEEP)
     seen = ranks.seen()
     seen.ranks[0].start_ticks -= 1
@@ -98,7 +98,7 @@ def test_a_pid_that_is_anothers_by_now_is_gone(ranks):
     assert (stack.status, stack.proc_state) == ("gone", None)
 
 
-def test_a_rank_that_is_no_python_says_so_and_keeps_its_figures(ranks):
+def test_rank_that_is_not_python_is_captured_with_its_process_state(ranks):
     ranks.start(["/bin/sh", "-c", "echo ready; exec sleep 600"])
     _, [stack] = capture(ranks.seen())
     assert stack.status == "not_python"
@@ -106,7 +106,7 @@ def test_a_rank_that_is_no_python_says_so_and_keeps_its_figures(ranks):
 
 
 @pytest.mark.slow
-def test_samples_tell_who_worked_between_them(ranks):
+def test_cpu_time_between_samples_distinguishes_busy_and_idle_ranks(ranks):
     ranks.python(SPIN, until="R")
     ranks.python(SLEEP)
     answer, records = capture(ranks.seen(), samples=3, every_ms=200)
@@ -118,7 +118,7 @@ def test_samples_tell_who_worked_between_them(ranks):
 
 
 @pytest.mark.slow
-def test_a_stack_that_was_sent_is_not_sent_again(ranks):
+def test_frames_of_an_identical_stack_are_sent_only_once(ranks):
     for _ in range(3):
         ranks.python(SLEEP)
     _, records = capture(ranks.seen(), samples=2)
@@ -126,7 +126,7 @@ def test_a_stack_that_was_sent_is_not_sent_again(ranks):
     assert [stack.frames is not None for stack in records] == [True] + [False] * 5
 
 
-def test_workers_of_a_rank_are_read_under_its_number(ranks):
+def test_dataloader_worker_is_captured_under_the_number_of_its_rank(ranks):
     ranks.python(SLEEP)
     ranks.python(SLEEP)
     answer, records = capture(ranks.seen(roles=(None, "dataloader_worker")))
@@ -134,27 +134,27 @@ def test_workers_of_a_rank_are_read_under_its_number(ranks):
     assert (answer["ranks"], answer["processes"]) == (1, 2)
 
 
-def test_only_the_jobs_that_were_asked_for_are_read(ranks):
+def test_only_requested_jobs_are_captured(ranks):
     ranks.python(SLEEP)
     assert capture(ranks.seen(), jobs=["another"])[0]["processes"] == 0
 
 
 @pytest.mark.slow
-def test_a_capture_begins_at_the_instant_that_was_asked_for(ranks):
+def test_capture_starts_at_the_requested_time(ranks):
     for _ in range(8):
         ranks.python(SLEEP)
     _, records = capture(ranks.seen(), ahead_s=0.3)
     assert all(0 <= stack.looked - stack.at < 200_000_000 for stack in records)
 
 
-def test_a_plan_of_another_year_is_refused():
+def test_capture_scheduled_far_from_the_clock_is_rejected():
     now = stamps.realtime_ns()
     with pytest.raises(stacks.BadCaptureRequest, match="clocks"):
         stacks.CaptureRequest({"id": "c", "at": now + 10**15, "deadline": now + 2 * 10**15})
 
 
 @pytest.mark.slow
-def test_names_with_control_characters_and_two_hundred_threads_do_no_harm(ranks):
+def test_control_characters_in_thread_names_and_200_threads_are_handled(ranks):
     ranks.python(UNICODE)
     ranks.python(THREADS)
     _, records = capture(ranks.seen())

@@ -9,7 +9,7 @@ from live_ranks import PY_SPY, SLEEP, Blobs, a_slow_py_spy, capture, main_thread
 from gconsole_remote.stacks import capture as stacks
 
 
-def test_a_node_without_py_spy_says_why(ranks):
+def test_missing_py_spy_is_reported_with_the_reason(ranks):
     ranks.python(SLEEP)
     _, [stack] = capture(ranks.seen(), blobs=Blobs(None, "the console has no py-spy for riscv64"))
     assert (stack.status, stack.reason) == ("tool_missing", "the console has no py-spy for riscv64")
@@ -17,7 +17,7 @@ def test_a_node_without_py_spy_says_why(ranks):
     assert stack.syscall is not None, "/proc says what it says"
 
 
-def test_a_reader_that_hangs_is_killed_with_all_it_started_and_not_tried_again(ranks, tmp_path, monkeypatch):
+def test_hung_reader_is_killed_with_its_process_group_and_not_retried(ranks, tmp_path, monkeypatch):
     monkeypatch.setattr(stacks, "PROCESS_TIMEOUT_S", 0.3)
     ranks.python(SLEEP)
     answer, records = capture(ranks.seen(), samples=2, blobs=a_slow_py_spy(tmp_path))
@@ -41,7 +41,7 @@ def living_of(group):
 
 
 @pytest.mark.slow
-def test_a_capture_ends_by_its_deadline_with_what_it_has(ranks, tmp_path):
+def test_capture_ends_by_its_deadline_with_a_record_per_rank(ranks, tmp_path):
     for _ in range(4):
         ranks.python(SLEEP)
     began = time.monotonic()
@@ -51,14 +51,14 @@ def test_a_capture_ends_by_its_deadline_with_what_it_has(ranks, tmp_path):
     assert len(records) == 4, "each rank has a record, also the one whose turn did not come"
 
 
-def test_a_read_that_makes_no_sense_is_made_again(ranks, tmp_path):
+def test_unparsable_read_is_retried(ranks, tmp_path):
     ranks.python(SLEEP)
     torn = f"""[ -e {tmp_path}/torn ] && exec {PY_SPY} "$@"\ntouch {tmp_path}/torn\necho '[{{"pid"'\n"""
     _, records = capture(ranks.seen(), blobs=a_slow_py_spy(tmp_path, torn))
     assert main_thread(records).status == "ok"
 
 
-def test_what_never_makes_sense_is_unreadable(ranks, tmp_path):
+def test_rank_with_permanently_invalid_reader_output_is_unreadable(ranks, tmp_path):
     ranks.python(SLEEP)
     _, [stack] = capture(ranks.seen(), blobs=a_slow_py_spy(tmp_path, "echo '[]'\n"))
     assert stack.status == "unreadable"

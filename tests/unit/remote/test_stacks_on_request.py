@@ -15,7 +15,7 @@ CALLS = READY + (
 )
 
 
-def test_variables_are_read_by_name_and_no_others(ranks):
+def test_only_requested_variables_are_read(ranks):
     ranks.python(CALLS)
     _, records = capture(ranks.seen(), locals=["src"])
     stack = main_thread(records)
@@ -24,25 +24,25 @@ def test_variables_are_read_by_name_and_no_others(ranks):
     assert "s3" not in str(records)
 
 
-def test_variables_may_be_asked_for_of_one_function_only(ranks):
+def test_variable_can_be_requested_for_one_function_only(ranks):
     ranks.python(CALLS)
     _, records = capture(ranks.seen(), locals=["recv:src"])
     assert [local.value for local in main_thread(records).locals] == ["2"]
 
 
-def test_without_being_asked_no_variable_is_read(ranks):
+def test_no_variable_is_read_without_a_request(ranks):
     ranks.python(CALLS)
     assert main_thread(capture(ranks.seen())[1]).locals is None
 
 
-def test_only_the_processes_that_were_named_are_read(ranks):
+def test_only_requested_processes_are_captured(ranks):
     ranks.python(SLEEP)
     ranks.python(SLEEP)
     _, records = capture(ranks.seen(), only=[ranks.processes[1].pid])
     assert {record.rank for record in records} == {1}
 
 
-def test_native_calls_are_read_last_and_the_process_goes_on(ranks):
+def test_native_stack_is_read_last_and_the_process_continues(ranks):
     ranks.python(LOCK)
     answer, records = capture(ranks.seen(), native=[ranks.processes[0].pid])
     plain, whole = [record for record in records if record.thread_name == "MainThread"]
@@ -55,7 +55,7 @@ def test_native_calls_are_read_last_and_the_process_goes_on(ranks):
     ranks.until_state(0, "S")
 
 
-def test_nobody_attaches_to_what_is_stopped(ranks):
+def test_native_capture_does_not_attach_to_a_stopped_process(ranks):
     ranks.python(SLEEP)
     ranks.processes[0].send_signal(signal.SIGSTOP)
     ranks.until_state(0, "T")
@@ -64,7 +64,7 @@ def test_nobody_attaches_to_what_is_stopped(ranks):
     assert ranks.state(0) == "T"
 
 
-def test_a_process_that_was_stopped_by_the_reading_is_let_go(ranks):
+def test_process_stopped_by_a_reader_is_resumed(ranks):
     ranks.python(SLEEP)
     ranks.processes[0].send_signal(signal.SIGSTOP)
     ranks.until_state(0, "T")
@@ -73,7 +73,7 @@ def test_a_process_that_was_stopped_by_the_reading_is_let_go(ranks):
     ranks.until_state(0, "S")
 
 
-def test_the_line_of_source_comes_with_the_jobs_own_innermost_call(ranks, tmp_path):
+def test_source_line_is_sent_for_the_innermost_frame_of_the_job(ranks, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(READY + "import json, threading\ndef rest():\n    threading.Event().wait()\nrest()\n")
     ranks.start([sys.executable, str(script)])
@@ -88,7 +88,7 @@ def test_a_source_that_cannot_be_read_is_left_out(ranks):
     assert [frame.source for frame in main_thread(capture(ranks.seen())[1]).frames] == [None, None]
 
 
-def test_a_file_system_that_hangs_is_waited_for_once(tmp_path, monkeypatch):
+def test_hanging_file_system_delays_the_source_reader_only_once(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "_lines_of", lambda path: time.sleep(60))
     monkeypatch.setattr(readers, "READ_TIMEOUT_S", 0.05)
     reader = readers.SourceLines(ProcFs())

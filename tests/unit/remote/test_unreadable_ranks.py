@@ -7,7 +7,7 @@ from fake_proc import torch_rank, watch
 OTHER = os.geteuid() + 1001
 
 
-def test_the_ranks_of_another_users_torchrun_say_no_permission_with_the_remedy(proc):
+def test_unreadable_ranks_of_another_users_torchrun_report_a_permission_remedy(proc):
     proc.python(50, "/usr/bin/torchrun --nnodes=1 --nproc-per-node=2 train.py", uid=OTHER, denied=True)
     proc.python(100, ppid=50, uid=OTHER, denied=True)
     proc.python(101, ppid=50, uid=OTHER, denied=True)
@@ -27,7 +27,7 @@ def test_the_ranks_of_another_users_torchrun_say_no_permission_with_the_remedy(p
     assert seen.roles() == {50: "launcher", 100: "rank", 101: "rank", 102: "child"}
 
 
-def test_nobody_guesses_numbers_where_some_ranks_are_gone(proc):
+def test_rank_numbers_are_not_guessed_when_some_ranks_are_missing(proc):
     proc.python(50, "/usr/bin/torchrun --nproc_per_node 4 train.py", uid=OTHER, denied=True)
     proc.python(100, ppid=50, uid=OTHER, denied=True)
 
@@ -36,7 +36,7 @@ def test_nobody_guesses_numbers_where_some_ranks_are_gone(proc):
     assert (rank.rank, rank.local_rank, rank.world_size) == (None, None, 4)
 
 
-def test_the_node_number_of_a_static_launcher_gives_the_ranks_of_its_node(proc):
+def test_node_rank_of_a_static_launcher_determines_the_ranks_of_its_node(proc):
     argv = "-m torch.distributed.run --nnodes 2 --nproc_per_node 2 --node_rank 1 --master_addr n0 --master_port 7 t.py"
     proc.python(50, argv, uid=OTHER, denied=True)
     for pid in (100, 101):
@@ -49,7 +49,7 @@ def test_the_node_number_of_a_static_launcher_gives_the_ranks_of_its_node(proc):
     assert ranks[100].job == ranks[200].job, "what may be read elsewhere and what may not are one job"
 
 
-def test_an_elastic_launcher_does_not_tell_which_node_it_is(proc):
+def test_rank_number_is_unknown_below_an_elastic_launcher(proc):
     proc.python(50, "/usr/bin/torchrun --nnodes=1:4 --nproc-per-node=1 t.py", uid=OTHER, denied=True)
     proc.python(100, ppid=50, uid=OTHER, denied=True)
 
@@ -58,7 +58,7 @@ def test_an_elastic_launcher_does_not_tell_which_node_it_is(proc):
     assert (rank.rank, rank.local_rank, rank.world_size) == (None, 0, None)
 
 
-def test_the_ranks_of_another_users_srun_step_are_in_its_job(proc):
+def test_unreadable_ranks_of_an_srun_step_belong_to_its_slurm_job(proc):
     proc.process(40, "slurmstepd: [77.0]", exe="/usr/sbin/slurmstepd", uid=0, denied=True)
     proc.process(60, "bash -c run", ppid=40, uid=OTHER, denied=True)
     proc.python(100, ppid=60, uid=OTHER, denied=True)
@@ -72,7 +72,7 @@ def test_the_ranks_of_another_users_srun_step_are_in_its_job(proc):
     }  # fmt: skip
 
 
-def test_arguments_tell_the_number_of_a_rank_that_may_not_be_read(proc):
+def test_rank_number_of_an_unreadable_process_is_read_from_its_arguments(proc):
     proc.python(100, "train.py --rank 3 --world_size 8", uid=OTHER, denied=True)
 
     rank = watch(proc).ranks[100]
@@ -80,7 +80,7 @@ def test_arguments_tell_the_number_of_a_rank_that_may_not_be_read(proc):
     assert (rank.rank, rank.world_size, rank.source, rank.status) == (3, 8, "argv", "no_permission")
 
 
-def test_threads_of_torch_betray_a_rank_that_nothing_else_tells(proc):
+def test_torch_thread_names_identify_an_unreadable_rank(proc):
     proc.python(50, "main.py", uid=OTHER, denied=True)
     proc.python(100, "-c spawn_main", ppid=50, uid=OTHER, denied=True, threads=("python", "gloo_tcp_loop"))
     proc.python(101, "-c spawn_main", ppid=100, uid=OTHER, denied=True)
@@ -90,7 +90,7 @@ def test_threads_of_torch_betray_a_rank_that_nothing_else_tells(proc):
     assert {pid: rank.source for pid, rank in seen.ranks.items()} == {100: "thread names"}
 
 
-def test_threads_that_appear_later_are_noticed(proc):
+def test_unreadable_rank_is_found_by_thread_names_that_appear_later(proc):
     proc.python(100, "main.py", uid=OTHER, denied=True)
     seen = watch(proc)
     assert seen.ranks == {}
@@ -102,7 +102,7 @@ def test_threads_that_appear_later_are_noticed(proc):
     assert seen.ranks[100].status == "no_permission"
 
 
-def test_a_daemon_in_python_of_another_user_is_counted_and_is_no_rank(proc):
+def test_python_daemon_of_another_user_is_counted_but_is_not_a_rank(proc):
     proc.python(100, "/usr/bin/networkd-dispatcher", uid=0, denied=True)
 
     seen = watch(proc)
@@ -111,14 +111,14 @@ def test_a_daemon_in_python_of_another_user_is_counted_and_is_no_rank(proc):
     assert seen.seen.unreadable == 1
 
 
-def test_a_process_of_ones_own_that_is_denied_gets_another_explanation(proc):
+def test_unreadable_process_of_the_same_user_is_reported_as_not_dumpable(proc):
     proc.python(50, "/usr/bin/torchrun train.py")
     proc.python(100, ppid=50, uid=os.geteuid(), denied=True)
 
     assert "not dumpable" in watch(proc).ranks[100].reason
 
 
-def test_a_filter_admits_no_process_that_cannot_show_its_variable(proc):
+def test_process_filter_excludes_processes_with_an_unreadable_environment(proc):
     proc.python(50, "/usr/bin/torchrun --nproc_per_node 1 train.py", uid=OTHER, denied=True)
     proc.python(100, ppid=50, uid=OTHER, denied=True)
 

@@ -16,7 +16,7 @@ def passwd(tmp_path):
     return str(path)
 
 
-def test_local_names_need_no_directory(passwd):
+def test_local_user_names_need_no_directory_lookup(passwd):
     assert (Users(passwd).name(1000), Users(passwd).name(0)) == ("alice", "root")
 
 
@@ -24,7 +24,7 @@ def test_a_uid_without_a_name_has_none(passwd):
     assert Users(passwd).name(4_000_000_000) is None
 
 
-def test_a_directory_that_hangs_delays_once_and_its_answer_is_used_when_it_comes(passwd, monkeypatch):
+def test_hanging_directory_lookup_times_out_and_its_answer_is_used_later(passwd, monkeypatch):
     pwd = pytest.importorskip("pwd")
     answer = threading.Event()
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: answer.wait(10) and SimpleNamespace(pw_name=f"user{uid}"))

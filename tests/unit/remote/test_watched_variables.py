@@ -90,7 +90,7 @@ def thread(*frames, tid=1):
     return PythonThread({**told, "frames": said}, frozenset({"step", "loss"}))
 
 
-def test_a_running_process_tells_what_was_asked_for_and_nothing_else(loop):
+def test_only_requested_variables_of_a_running_process_are_read(loop):
     made, context = sampler(["step", "loss", "name", "ready", "model", "absent"], pids=[loop.pid])
     assert list(made.tick(0.0)) == []
     [(_, values)] = context.shared["watched"].values()
@@ -99,14 +99,14 @@ def test_a_running_process_tells_what_was_asked_for_and_nothing_else(loop):
     assert ProcFs().stat(loop.pid).state == "S"
 
 
-def test_a_round_that_costs_more_than_its_share_makes_the_next_one_later(loop):
+def test_round_that_exceeds_its_cpu_share_delays_the_next_one(loop):
     made, _ = sampler(["step"], Agent(budget=0.1), every_s=1.0, pids=[loop.pid])
     made.tick(0.0)
     spent = sum(cost for _, cost in made._costs)
     assert made._due - made._began >= spent / 0.0005 - 1.0, "half of 0.1 % of a core"
 
 
-def test_what_is_gone_is_forgotten_and_not_complained_about(loop):
+def test_values_of_an_ended_rank_are_removed_without_a_warning(loop):
     agent = Agent()
     made, context = sampler(["step"], agent, every_s=1.0, pids=[loop.pid])
     made.tick(0.0)
@@ -117,7 +117,7 @@ def test_what_is_gone_is_forgotten_and_not_complained_about(loop):
     assert agent.logged == []
 
 
-def test_one_that_cannot_be_read_is_said_once_and_left_alone_for_a_while(tmp_path):
+def test_unreadable_process_is_reported_once_and_skipped_for_a_while(tmp_path):
     other = subprocess.Popen(["sleep", "600"])
     agent = Agent()
     try:
@@ -132,13 +132,13 @@ def test_one_that_cannot_be_read_is_said_once_and_left_alone_for_a_while(tmp_pat
     assert len(made._costs) == 1
 
 
-def test_until_py_spy_is_on_the_node_nothing_happens():
+def test_no_variable_is_read_until_py_spy_is_on_the_node():
     made, context = sampler(["step"], Agent(path=None), pids=[os.getpid()])
     assert list(made.tick(0.0)) == []
     assert context.shared["watched"] == {}
 
 
-def test_where_py_spy_will_not_come_that_is_said_once(loop):
+def test_unavailable_py_spy_is_reported_once(loop):
     agent = Agent(path=None, lacking="the console has no py-spy for riscv64")
     made, _ = sampler(["step"], agent, pids=[loop.pid, os.getpid()])
     made.tick(0.0)
@@ -147,7 +147,7 @@ def test_where_py_spy_will_not_come_that_is_said_once(loop):
     assert text.endswith("cannot be read: the console has no py-spy for riscv64")
 
 
-def test_of_the_jobs_own_calls_the_innermost_tells():
+def test_innermost_call_of_the_job_code_supplies_the_value():
     read = thread(
         ("main", "/job/train.py", {"step": "0"}),
         ("epoch", "/job/loop.py", {"step": "12"}),
@@ -156,7 +156,7 @@ def test_of_the_jobs_own_calls_the_innermost_tells():
     assert value_in(read, "step") == 12
 
 
-def test_of_a_trainer_in_a_library_the_outermost_call_tells():
+def test_outermost_call_of_a_library_trainer_supplies_the_value():
     read = thread(
         ("<module>", "/job/train.py", {}),
         ("inner_loop", SITE + "transformers/trainer.py", {"step": "40"}),
@@ -171,17 +171,17 @@ def test_of_a_trainer_in_a_library_the_outermost_call_tells():
      ("nan", "nan"), ("inf", "inf"), (str(2**63), str(2**63)), ("9" * 400, "9" * 40), (str(-(2**63)), -(2**63)),
      ("<Tensor at 0x7f12ab>", "<Tensor>"), ("x" * 90, "x" * 40)],
 )  # fmt: skip
-def test_a_number_is_a_number_and_a_text_is_short(shown, value):
+def test_numbers_are_parsed_and_text_is_truncated(shown, value):
     assert value_of(shown) == value
 
 
 @given(st.text())
-def test_whatever_a_program_holds_its_value_is_bounded_and_printable(text):
+def test_any_variable_value_is_bounded_and_printable(text):
     value = value_of(text)
     assert value is None or isinstance(value, int | float) or (len(value) <= 40 and value.isprintable())
 
 
-def test_the_step_is_told_by_the_names_that_loops_give_it():
+def test_step_is_found_by_common_loop_variable_names():
     assert step_of({"loss": 1.0, "global_step": 9}) == 9
     assert step_of({"step": "<Tensor>", "iteration": 3}) == 3
     assert step_of({"loss": 1.0}) is None

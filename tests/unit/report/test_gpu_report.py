@@ -11,7 +11,7 @@ def report_of(*records):
     return make_report(store).gpus
 
 
-def test_gpus_come_by_node_and_index_with_their_figures_and_ranks():
+def test_gpus_are_sorted_by_node_and_index_with_metrics_and_ranks():
     lines = report_of(
         GpuInfo(node="n10", index=0, uuid="c"),
         GpuInfo(node="n2", index=1, uuid="b", name="H100", mem_total_bytes=80),
@@ -27,7 +27,7 @@ def test_gpus_come_by_node_and_index_with_their_figures_and_ranks():
     assert (lines[2].name, lines[2].util_pct, lines[2].ranks, lines[2].power_w) == ("H100", 97.0, [8, 9], None)
 
 
-def test_network_ports_come_by_node_rdma_first_and_one_that_is_gone_is_not_there():
+def test_network_ports_list_rdma_first_and_omit_removed_ports():
     store = Store()
     store.apply([Nic(node="n2", device=name, port=port, rdma=bool(port)) for name, port in (
         ("eth0", 0), ("mlx5_10", 1), ("mlx5_2", 1), ("mlx5_3", 1))])  # fmt: skip
@@ -36,7 +36,7 @@ def test_network_ports_come_by_node_rdma_first_and_one_that_is_gone_is_not_there
     assert [nic.device for nic in make_report(store).nics] == ["mlx5_2", "mlx5_10", "eth0"]
 
 
-def test_a_lost_gpu_says_why_and_shows_no_figure_of_before():
+def test_lost_gpu_has_its_reason_and_no_earlier_metrics():
     (line,) = report_of(
         Gpu(node="n", index=3, uuid="a", util_pct=97.0), GpuInfo(node="n", index=3, uuid="a", lost="GPU is lost")
     )

@@ -66,7 +66,7 @@ def a_finding(severity: str = "error", cleared_at: int | None = None) -> Finding
     )
 
 
-def test_all_nodes_and_all_ranks_seen_is_fine():
+def test_complete_coverage_exits_with_code_0():
     report = make_report(a_store(*a_node("n1"), *a_rank("n1", 0), *a_rank("n1", 1)))
     assert exit_code(report) == 0
     assert report.jobs[0].ranks_found == [0, 1]
@@ -75,14 +75,14 @@ def test_all_nodes_and_all_ranks_seen_is_fine():
     ]  # fmt: skip
 
 
-def test_a_rank_nobody_found_makes_it_partial_and_is_named_in_the_summary():
+def test_missing_rank_makes_the_report_partial_and_is_named_in_the_summary():
     report = make_report(a_store(*a_node("n1"), *a_rank("n1", 0)))
     assert exit_code(report) == 3
     assert "1/2 ranks" in summary(report)
     assert "◌ rank 1: not found" in summary(report)
 
 
-def test_a_failed_node_makes_it_partial_and_says_what_to_try():
+def test_failed_node_makes_the_report_partial_and_suggests_a_remedy():
     failure = Failure("auth", "key refused for ops (1 key offered)", "try: ssh -v n2")
     report = make_report(a_store(*a_node("n1"), *a_node("n2", "failed", failure)))
     assert exit_code(report) == 3
@@ -90,7 +90,7 @@ def test_a_failed_node_makes_it_partial_and_says_what_to_try():
     assert "ssh -v n2" in summary(report)
 
 
-def test_nodes_that_fail_alike_share_a_line_and_the_advice_names_none_of_them():
+def test_nodes_with_the_same_failure_share_one_summary_line():
     def failed(name: str) -> list[Record]:
         return a_node(name, "failed", Failure("refused", f"connection refused by {name}:22", f"ssh -v {name}"))
 
@@ -99,7 +99,7 @@ def test_nodes_that_fail_alike_share_a_line_and_the_advice_names_none_of_them():
     assert text.count("connection refused by") == 1
 
 
-def test_nothing_reachable_has_its_own_code_also_when_there_are_findings():
+def test_unreachable_fleet_has_its_own_exit_code_despite_findings():
     report = make_report(a_store(*a_node("n1", "failed", Failure("dns", "no such name")), a_finding()))
     assert exit_code(report) == 4
 
@@ -115,12 +115,12 @@ def test_nothing_reachable_has_its_own_code_also_when_there_are_findings():
         (a_finding("error"), ("nvlink_down",), 0),
     ],
 )
-def test_findings_decide_the_code_by_severity_or_by_id(finding: Finding, fail_on: tuple[str, ...], code: int):
+def test_findings_set_the_exit_code_by_severity_or_id(finding: Finding, fail_on: tuple[str, ...], code: int):
     report = make_report(a_store(*a_node("n1"), finding))
     assert exit_code(report, fail_on) == code
 
 
-def test_a_finding_outranks_a_partly_seen_fleet():
+def test_finding_takes_precedence_over_partial_coverage_in_the_exit_code():
     report = make_report(a_store(*a_node("n1"), *a_node("n2", "lost", Failure("lost", "no word")), a_finding()))
     assert exit_code(report) == 1
 
@@ -134,13 +134,13 @@ def test_a_lost_node_keeps_its_ranks_in_the_report_as_unknown():
     assert coverage_code(store) == 3
 
 
-def test_processes_of_others_are_told_with_the_remedy():
+def test_unreadable_processes_are_reported_with_a_remedy():
     report = make_report(a_store(*a_node("n1"), Host(node="n1", unreadable=3)))
     assert report.nodes[0].unreadable == 3
     assert 'run_as = "sudo"' in summary(report)
 
 
-def test_the_report_is_json_with_the_promised_names():
+def test_json_report_has_the_documented_field_names():
     document = msgspec.json.decode(to_json(make_report(a_store(*a_node("n1"), *a_rank("n1", 0), a_finding()))))
     assert document["schema"] == "gconsole.report/1"
     promised = {
@@ -157,11 +157,11 @@ def test_the_report_is_json_with_the_promised_names():
     assert document["ranks"][0]["step"] is None
 
 
-def test_node2_stands_before_node10():
+def test_nodes_are_sorted_by_number_in_their_names():
     report = make_report(a_store(*a_node("node10"), *a_node("node2")))
     assert [line.node for line in report.nodes] == ["node2", "node10"]
 
 
-def test_instants_are_utc_to_the_microsecond_and_unknown_is_none():
+def test_timestamps_are_utc_with_microseconds_and_zero_is_none():
     assert iso(T0 + 1500) == "2026-11-18T11:06:40.000001Z"
     assert iso(0) is None

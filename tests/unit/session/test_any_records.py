@@ -27,9 +27,7 @@ ROUGH = settings(max_examples=examples(25), deadline=None, suppress_health_check
 @pytest.mark.slow
 @ROUGH
 @given(batches=st.lists(st.lists(ANY_RECORD, min_size=1, max_size=4), max_size=4), segment_bytes=st.integers(1, 4096))
-def test_any_record_goes_through_a_recording_and_comes_back_in_the_order_of_arrival(
-    batches, segment_bytes, tmp_path_factory
-):
+def test_any_recorded_record_is_read_back_in_arrival_order(batches, segment_bytes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sessions")
 
     async def record() -> None:
@@ -54,7 +52,7 @@ def test_any_record_goes_through_a_recording_and_comes_back_in_the_order_of_arri
 @pytest.mark.slow
 @ROUGH
 @given(data=st.data())
-def test_however_a_segment_is_cut_and_flipped_only_whole_records_that_were_written_come_out(data, tmp_path_factory):
+def test_truncated_or_bit_flipped_segment_yields_only_records_that_were_written(data, tmp_path_factory):
     batches = data.draw(st.lists(st.lists(ANY_RECORD, min_size=1, max_size=3), min_size=1, max_size=5))
     session = crashed(tmp_path_factory.mktemp("sessions"), "night", batches)
     (path,) = session.segments()

@@ -18,7 +18,7 @@ from gconsole.session.record.selection import parse_record_request, select
         ("x --kinds node_state,log --locals", "x", select(kinds=("node_state", "log"), locals_too=True)),
     ],
 )
-def test_a_name_and_what_it_keeps(text, name, selection):
+def test_record_request_parses_into_a_name_and_a_selection(text, name, selection):
     assert parse_record_request(text) == (name, selection)
 
 
@@ -34,6 +34,6 @@ def test_a_name_and_what_it_keeps(text, name, selection):
         ("x 'unfinished", "quotation"),
     ],
 )
-def test_a_mistake_is_told(text, word):
+def test_invalid_record_request_is_an_error_that_names_the_problem(text, word):
     with pytest.raises(SessionError, match=word):
         parse_record_request(text)

@@ -18,7 +18,7 @@ from gconsole.session.record import recording, recovery
 DAY = 86_400 * SECOND
 
 
-def test_a_session_stands_as_recording_crashed_or_closed(tmp_path):
+def test_session_status_is_recording_crashed_or_closed(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3), gpus(2, first=4)])
     with session.lock():
         assert catalog.entry_of(session).status == "recording"
@@ -44,13 +44,13 @@ def test_a_session_is_found_by_name_or_by_path(tmp_path):
         find("day", tmp_path)
 
 
-def test_a_path_at_which_there_is_no_session_is_no_bad_name(tmp_path):
+def test_folder_without_session_json_is_reported_as_not_a_session(tmp_path):
     (tmp_path / "photos").mkdir()
     with pytest.raises(SessionError, match=r"photos: not a session folder: session\.json not found"):
         find(str(tmp_path / "photos"), tmp_path)
 
 
-def test_where_nobody_can_be_asked_nothing_is_deleted(tmp_path):
+def test_non_interactive_delete_requires_yes(tmp_path):
     session = crashed(tmp_path, "night", [gpus(1)])
     told = CliRunner().invoke(sessions, ["delete", "night", "--folder", str(tmp_path)])
     assert told.exit_code == 2 and "--yes" in told.output and session.path.exists()
@@ -59,12 +59,12 @@ def test_where_nobody_can_be_asked_nothing_is_deleted(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "-x", "x" * 65, "a b", "a\n"])
-def test_what_would_be_a_strange_folder_is_no_name(tmp_path, name):
+def test_session_name_unsafe_as_a_folder_name_is_rejected(tmp_path, name):
     with pytest.raises(SessionError, match="not a valid session name"):
         named(name, tmp_path)
 
 
-def test_renaming_keeps_everything_and_refuses_a_name_that_is_taken(tmp_path):
+def test_renaming_keeps_all_records_and_rejects_an_existing_name(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     crashed(tmp_path, "day", [gpus(1)])
     with pytest.raises(SessionError, match="already"):
@@ -74,7 +74,7 @@ def test_renaming_keeps_everything_and_refuses_a_name_that_is_taken(tmp_path):
     assert list(reader.records(renamed.path)) == gpus(3)
 
 
-def test_nothing_is_done_to_a_session_that_is_being_written(tmp_path):
+def test_session_being_written_cannot_be_renamed_deleted_recovered_or_merged(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     with session.lock():
         for act in (
@@ -86,7 +86,7 @@ def test_nothing_is_done_to_a_session_that_is_being_written(tmp_path):
     assert list(reader.records(session.path)) == gpus(3)
 
 
-def test_merging_two_overlapping_sessions_has_each_record_once_in_the_order_of_arrival(tmp_path):
+def test_merging_overlapping_sessions_keeps_each_record_once_in_order(tmp_path):
     one = crashed(tmp_path, "one", [gpus(2), gpus(2, agent="agent2", node="node2", first=3), gpus(4, first=3)])
     two = crashed(tmp_path, "two", [gpus(6, first=4)])
     meta = catalog.merge([one, two], named("both", tmp_path))
@@ -97,14 +97,14 @@ def test_merging_two_overlapping_sessions_has_each_record_once_in_the_order_of_a
     assert list(reader.records(one.path)) != [], "what was merged stays"
 
 
-def test_merging_into_a_name_that_is_taken_leaves_that_session_alone(tmp_path):
+def test_merging_into_an_existing_name_is_rejected_and_leaves_that_session_unchanged(tmp_path):
     one = crashed(tmp_path, "one", [gpus(3)])
     with pytest.raises(SessionError, match="already"):
         catalog.merge([one], one)
     assert list(reader.records(one.path)) == gpus(3)
 
 
-def test_a_session_that_cannot_be_made_leaves_nothing_behind(tmp_path):
+def test_failed_session_write_leaves_no_files_behind(tmp_path):
     def broken():
         yield from gpus(3)
         raise OSError("the source is gone")
@@ -115,7 +115,7 @@ def test_a_session_that_cannot_be_made_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_closed_session_takes_a_note_at_its_end(tmp_path):
+def test_note_on_a_closed_session_is_appended_as_its_last_record(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     recovery.recover(session)
     catalog.mark(session, "the switch was rebooted here")
@@ -126,7 +126,7 @@ def test_a_closed_session_takes_a_note_at_its_end(tmp_path):
     assert recovery.verify(session).is_sound
 
 
-def test_a_session_that_is_recorded_is_asked_for_a_note_and_for_its_end(tmp_path):
+def test_notes_and_stop_for_a_recording_session_are_queued_as_requests(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     with session.lock():
         catalog.mark(session, "hello")
@@ -135,7 +135,7 @@ def test_a_session_that_is_recorded_is_asked_for_a_note_and_for_its_end(tmp_path
     assert list(recording.pending_requests(session)) == []
 
 
-def test_choices_by_kind_and_time_read_only_what_they_need(tmp_path):
+def test_record_filter_selects_by_kind_and_by_time_range(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3), [Mark(agent="c", seq=1, rx=50 * SECOND, text="x")]])
     assert list(reader.records(session.path, reader.RecordFilter(kinds={"mark"}))) == [
         Mark(agent="c", seq=1, rx=50 * SECOND, text="x")
@@ -154,24 +154,24 @@ def kept(tmp_path, *sizes_and_ends):
     ]
 
 
-def test_without_limits_nothing_goes(tmp_path):
+def test_no_session_is_deleted_without_retention_limits(tmp_path):
     assert retention.sessions_to_delete(kept(tmp_path, (10**12, 900)), Limits(), 0) == []
 
 
-def test_the_oldest_closed_sessions_go_until_the_rest_fits(tmp_path):
+def test_oldest_closed_sessions_are_deleted_until_the_rest_fits_max_bytes(tmp_path):
     found = kept(tmp_path, (40, 1), (40, 3), (40, 2), (40, None))
     gone = retention.sessions_to_delete(found, Limits(max_bytes=100), 0)
     assert [one.session.name for one in gone] == ["s1", "s2"]
     assert "max_bytes" in gone[0].reason
 
 
-def test_what_is_too_old_goes_and_what_is_recorded_or_crashed_stays(tmp_path):
+def test_sessions_past_max_age_are_deleted_except_unclosed_ones(tmp_path):
     gone = retention.sessions_to_delete(kept(tmp_path, (1, 31), (1, 29), (1, None)), Limits(max_age_s=30 * 86_400), 0)
     assert [one.session.name for one in gone] == ["s0"]
     assert "31 d ago" in gone[0].reason
 
 
-def test_deleting_says_which_session_and_why(tmp_path):
+def test_retention_reports_and_logs_which_session_it_deleted_and_why(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)], Meta(created=1, parts=(RecorderRun(began=1),)))
     recovery.recover(session)
     (words,) = retention.enforce_limits(tmp_path, Limits(max_age_s=60.0), 100 * DAY)
@@ -184,14 +184,14 @@ def test_deleting_says_which_session_and_why(tmp_path):
     assert gone.bytes > 0 and "max_age" in gone.reason
 
 
-def test_what_the_limits_cannot_reach_is_said(tmp_path):
+def test_retention_reports_when_crashed_sessions_alone_exceed_max_bytes(tmp_path):
     crashed(tmp_path, "night", [gpus(3)])
     (words,) = retention.enforce_limits(tmp_path, Limits(max_bytes=10), 0)
     assert "more than [sessions] max_bytes" in words
     assert named("night", tmp_path).path.exists(), "what a crash left is not deleted"
 
 
-def test_one_session_that_nobody_may_read_hides_no_other(tmp_path, monkeypatch):
+def test_session_without_read_permission_is_listed_as_unreadable_beside_the_others(tmp_path, monkeypatch):
     session = crashed(tmp_path, "night", [gpus(1)])
     crashed(tmp_path, "day", [gpus(1)])
     looked_at = Path.stat
@@ -207,7 +207,7 @@ def test_one_session_that_nobody_may_read_hides_no_other(tmp_path, monkeypatch):
     assert found["night"][0] == "unreadable" and "Permission denied" in found["night"][1]
 
 
-def test_one_session_that_cannot_be_mended_keeps_no_other_from_it(tmp_path):
+def test_recover_continues_past_a_session_it_cannot_recover(tmp_path):
     night, day = crashed(tmp_path, "night", [gpus(1)]), crashed(tmp_path, "day", [gpus(1)])
     night.meta_path.write_text('{"schema": "gconsole.session/9"}')
     (tmp_path / "a").mkdir()

@@ -46,7 +46,7 @@ def stat(node, mono, seq):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compacted", [False, True])
-def test_it_is_the_models_own_and_the_bound_is_nowhere_smaller(tmp_path, compacted):
+def test_sql_cluster_time_matches_the_clock_model_and_never_understates_its_bound(tmp_path, compacted):
     chance = random.Random(1)
     lines = {node: windows(node) for node in ("n0", "n1")}
     monos = [chance.randrange(0, 400 * SECOND) for _ in range(2000)]
@@ -66,7 +66,7 @@ def test_it_is_the_models_own_and_the_bound_is_nowhere_smaller(tmp_path, compact
 
 
 @pytest.mark.slow
-def test_a_record_that_no_line_reaches_has_neither(tmp_path):
+def test_record_outside_every_clock_window_has_null_cluster_time_and_bound(tmp_path):
     far = 50 * SECOND + 2 * BEYOND_NS
     records = [*windows("n0"), stat("n0", far, 90), stat("n9", SECOND, 91), gpu(92, node="n9")]
     path = a_session(tmp_path, records).path
@@ -76,7 +76,7 @@ def test_a_record_that_no_line_reaches_has_neither(tmp_path):
 
 
 @pytest.mark.slow
-def test_after_a_reboot_the_line_is_the_new_one(tmp_path):
+def test_cluster_time_after_a_reboot_uses_the_new_clock_fit(tmp_path):
     old, new = windows("n0", begin=900 * SECOND), windows("n0", begin=5 * SECOND)
     for n, record in enumerate(new):
         record.rx, record.seq = START + (500 + n) * SECOND, 100 + n
@@ -92,18 +92,18 @@ def test_after_a_reboot_the_line_is_the_new_one(tmp_path):
     "SELECT rank, t FROM ranks_now",
     "WITH a AS (FROM gpu) SELECT bound_ns FROM a", "SUMMARIZE gpu", "TABLE gpu",
 ])  # fmt: skip
-def test_it_is_looked_up_where_it_may_be_shown(sql):
+def test_queries_that_may_return_cluster_time_need_it(sql):
     assert needs_cluster_time(sql)
 
 
 @pytest.mark.parametrize(
     "sql", ["SELECT count(*) FROM gpu", "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank"]
 )
-def test_and_not_where_it_only_costs(sql):
+def test_queries_that_cannot_return_cluster_time_skip_it(sql):
     assert not needs_cluster_time(sql)
 
 
-def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
+def test_perfetto_trace_timestamps_are_in_cluster_time(tmp_path):
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
     from gconsole.session.export.formats import SESSION_FORMATS
     from gconsole.session.export.slice import slice_session
@@ -129,7 +129,7 @@ def test_a_trace_is_on_the_clock_of_the_cluster(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_console_that_watches_has_it_too():
+def test_live_store_queries_have_cluster_time():
     from gconsole.core.store import Store
     from gconsole.session import store_snapshot
     from gconsole.session.format.table_schema import TABLES

@@ -50,7 +50,7 @@ def test_a_record_of_an_unknown_kind_is_kept_word_for_word(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_temporary", [False, True])
-def test_no_record_at_all_is_a_table_with_all_its_columns(tmp_path, is_temporary):
+def test_empty_table_still_has_all_its_columns(tmp_path, is_temporary):
     for table in TABLES:
         columns = written(tmp_path / "part.parquet", table, [], is_temporary=is_temporary)
         assert columns.column_names == [column.name for column in columns_of(table)]
@@ -62,7 +62,7 @@ def test_columns_are_the_fields_of_the_json():
         assert names == [field.encode_name for field in msgspec.structs.fields(struct)]
 
 
-def test_integers_are_exact_to_the_last_of_64_bits_and_booleans_and_floats_have_their_types(tmp_path):
+def test_parquet_keeps_exact_64_bit_integers_and_typed_floats_and_booleans(tmp_path):
     mark = decode(
         b'{"kind":"mark","text":"x","t":9223372036854775807,"rx":-9223372036854775808,"mono":9007199254740993}'
     )
@@ -72,7 +72,7 @@ def test_integers_are_exact_to_the_last_of_64_bits_and_booleans_and_floats_have_
     assert (types["util_pct"], types["seq"], types["simulated"]) == ("DOUBLE", "BIGINT", "BOOLEAN")
 
 
-def test_a_file_says_the_unit_and_the_meaning_of_every_column(tmp_path):
+def test_parquet_metadata_documents_the_unit_and_meaning_of_columns(tmp_path):
     written(tmp_path / "part.parquet", "gpu", [])
     facts = pq.read_schema(tmp_path / "part.parquet").metadata
     assert (facts[b"gconsole.kind"], facts[b"gconsole.schema"]) == (b"gpu", b"gconsole.session/1")

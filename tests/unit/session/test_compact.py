@@ -73,7 +73,7 @@ def test_compacting_again_does_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_an_interrupted_step_left_is_removed_and_done_again(tmp_path, monkeypatch):
+def test_files_of_an_interrupted_compaction_step_are_removed_and_rewritten(tmp_path, monkeypatch):
     session = a_session(tmp_path, many())
     written = compacting.write_atomically
 
@@ -104,7 +104,7 @@ compact.compact(Session(Path(sys.argv[1])))
 
 
 @pytest.mark.slow
-def test_killed_at_any_instant_it_goes_on_and_loses_nothing(tmp_path, monkeypatch):
+def test_compaction_resumes_after_sigkill_without_losing_records(tmp_path, monkeypatch):
     monkeypatch.setattr("gconsole.session.format.writer.SegmentWriter.__init__.__defaults__", (1,), raising=False)
     monkeypatch.setattr("gconsole.session.format.writer.FRAME_RECORDS", 500)
     session = a_session(tmp_path, many(20_000))
@@ -124,7 +124,7 @@ def test_killed_at_any_instant_it_goes_on_and_loses_nothing(tmp_path, monkeypatc
     assert in_parquet(session) == in_segments(session)
 
 
-def test_a_file_that_is_gone_is_said_and_not_passed_over(tmp_path):
+def test_missing_parquet_file_is_reported_on_the_next_compaction(tmp_path):
     session = a_session(tmp_path, many())
     done = compact(session)
     (session.parquet_folder / done.parts[0].path).unlink()
@@ -133,7 +133,7 @@ def test_a_file_that_is_gone_is_said_and_not_passed_over(tmp_path):
         compact(session)
 
 
-def test_a_damaged_list_of_what_is_done_is_said(tmp_path):
+def test_damaged_manifest_is_reported_by_name(tmp_path):
     session = a_session(tmp_path, many())
     compact(session)
     (session.parquet_folder / MANIFEST).write_bytes(b"{")
@@ -142,7 +142,7 @@ def test_a_damaged_list_of_what_is_done_is_said(tmp_path):
         compact(session)
 
 
-def test_pandas_and_duckdb_read_the_folder_as_it_stands(tmp_path):
+def test_pandas_and_duckdb_read_the_parquet_folder_unchanged(tmp_path):
     session = a_session(tmp_path, many())
     compact(session)
     folder = session.parquet_folder / "gpu"
@@ -156,7 +156,7 @@ def test_pandas_and_duckdb_read_the_folder_as_it_stands(tmp_path):
 
 
 @pytest.mark.slow
-def test_dask_reads_the_folder_as_it_stands(tmp_path):
+def test_dask_reads_the_parquet_folder_unchanged(tmp_path):
     dask = pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
     session = a_session(tmp_path, [*many(), *(gpu(n, at=3600 + n, power_w=1.0) for n in range(5000, 5100))])
     compact(session)
@@ -169,7 +169,7 @@ def test_dask_reads_the_folder_as_it_stands(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_guide_shows_of_other_tools_works(tmp_path, capsys):
+def test_python_example_in_the_export_guide_runs(tmp_path, capsys):
     pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
     session = a_session(tmp_path, many())
     compact(session)
@@ -180,7 +180,7 @@ def test_what_the_guide_shows_of_other_tools_works(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_session_that_is_being_recorded_keeps_its_last_segment_out(tmp_path):
+def test_unsealed_segment_of_a_recording_session_is_not_compacted(tmp_path):
     session = a_session(tmp_path, many())
     meta = session.read()
     session.write(msgspec.structs.replace(meta, sealed=0, state="recording"))
@@ -190,14 +190,14 @@ def test_a_session_that_is_being_recorded_keeps_its_last_segment_out(tmp_path):
     assert compact(session).parts
 
 
-def test_two_do_not_compact_one_session_at_once(tmp_path):
+def test_concurrent_compaction_of_one_session_is_rejected(tmp_path):
     session = a_session(tmp_path, many())
     session.parquet_folder.mkdir()
     with compacting._compaction_lock(session), pytest.raises(SessionError, match="another process is compacting it"):
         compact(session)
 
 
-def test_the_command_says_what_it_made(tmp_path):
+def test_compact_command_prints_records_files_size_and_path(tmp_path):
     a_session(tmp_path, many())
 
     result = CliRunner().invoke(sessions, ["compact", "night", "--folder", str(tmp_path)])

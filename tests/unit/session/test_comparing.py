@@ -19,7 +19,7 @@ def nvlink(name, number, **changes):
     return Link(node=name, type="nvlink", **ends, **changes)
 
 
-def test_the_same_session_twice_differs_in_nothing():
+def test_comparing_a_session_with_itself_finds_no_difference():
     records = [node("a"), card("a"), Gpu(node="a", index=0, uuid="u", power_w=300.0)]
     found = compare("x", records, "y", records)
     assert (found.nodes_only_a, found.nodes_only_b, found.changed) == ((), (), ())
@@ -39,7 +39,7 @@ def test_nodes_versions_and_links_that_differ_are_named():
     ]  # fmt: skip
 
 
-def test_findings_are_told_by_where_they_were_made():
+def test_findings_are_split_into_only_a_only_b_and_both():
     def finding(id, *culprits):
         return Finding(id=id, severity="error", confidence="certain", culprits=culprits, text="x", first_seen=1)
 
@@ -49,7 +49,7 @@ def test_findings_are_told_by_where_they_were_made():
     assert found.findings_both == ("slow",)
 
 
-def test_a_figure_is_told_by_its_median_and_tails_and_unknown_is_no_sample():
+def test_metric_spread_has_median_and_tail_percentiles_and_excludes_unknown_samples():
     records = [Gpu(node="a", index=0, uuid="u", power_w=float(watts)) for watts in range(101)]
     records.append(Gpu(node="a", index=0, uuid="u", power_w=None))
     found = compare("x", records, "y", [])
@@ -58,7 +58,7 @@ def test_a_figure_is_told_by_its_median_and_tails_and_unknown_is_no_sample():
     assert figure.b is None
 
 
-def test_a_long_session_keeps_a_fair_share_of_its_samples(monkeypatch):
+def test_long_session_is_downsampled_without_biasing_its_median(monkeypatch):
     monkeypatch.setattr(diff, "KEPT", 1000)
     sampled = diff.Sampled()
     for value in range(50_000):

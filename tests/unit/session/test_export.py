@@ -60,7 +60,7 @@ def run(*args):
 @pytest.mark.slow
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_session_goes_into_one_file_and_comes_back_byte_for_byte(data, tmp_path_factory):
+def test_json_export_and_import_round_trip_byte_for_byte(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sessions")
     kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4))
     records = [data.draw(any_record(kind)) for kind in kinds]
@@ -74,7 +74,7 @@ def test_a_session_goes_into_one_file_and_comes_back_byte_for_byte(data, tmp_pat
     assert second.replace(b'"name":"again"', b'"name":"night"') == first.read_bytes()
 
 
-def test_records_of_unknown_kinds_survive_the_way_out_and_in(tmp_path):
+def test_records_of_unknown_kinds_survive_json_export_and_import(tmp_path):
     path = tmp_path / "night.ndjson"
     path.write_bytes(b'{"kind":"quark","node":"n1","agent":"a","seq":3,"rx":9,"t":7,"charm":[1,{"x":"} ]"}]}\n')
     session, _ = import_file(path, None, tmp_path)
@@ -85,7 +85,7 @@ def test_records_of_unknown_kinds_survive_the_way_out_and_in(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 20])
 @pytest.mark.parametrize("indent", [None, 3])
-def test_how_the_file_is_broken_into_lines_and_pieces_does_not_matter(tmp_path, monkeypatch, chunk, indent):
+def test_json_import_does_not_depend_on_indentation_or_chunk_size(tmp_path, monkeypatch, chunk, indent):
     texts = ['a "quoted" } ] text', "back\\slash\\", "{[", "né\n", ""]
     session = a_session(tmp_path, [Mark(text=text, seq=n) for n, text in enumerate(texts)])
     path = exported(session, "json", tmp_path)
@@ -97,7 +97,7 @@ def test_how_the_file_is_broken_into_lines_and_pieces_does_not_matter(tmp_path, 
     assert [record.text for record in records] == texts
 
 
-def test_the_file_says_what_the_session_is(tmp_path):
+def test_json_export_has_schema_session_name_and_all_records(tmp_path):
     told = json.loads(exported(a_session(tmp_path, a_job()), "json", tmp_path).read_bytes())
 
     assert (told["schema"], told["session"]["name"]) == ("gconsole.session/1", "night")
@@ -106,7 +106,7 @@ def test_the_file_says_what_the_session_is(tmp_path):
     msgspec.convert(told, document.SessionDocument)
 
 
-def test_every_way_to_cut_the_file_off_is_noticed(tmp_path):
+def test_json_file_truncated_at_any_length_is_rejected(tmp_path):
     session = a_session(tmp_path, [Mark(text="one"), Mark(text="two")])
     whole = exported(session, "json", tmp_path).read_bytes()
     path = tmp_path / "cut.json"
@@ -118,14 +118,14 @@ def test_every_way_to_cut_the_file_off_is_noticed(tmp_path):
         assert isinstance(caught.value, SessionError), (length, caught.value)
 
 
-def test_a_file_of_a_newer_version_is_refused_with_a_word(tmp_path):
+def test_file_with_a_newer_schema_is_rejected_with_advice_to_update(tmp_path):
     path = tmp_path / "new.json"
     path.write_bytes(b'{"schema": "gconsole.session/9", "session": {}, "records": []}')
     with pytest.raises(SessionError, match="update gconsole"):
         document.read(path)
 
 
-def test_a_failed_import_leaves_nothing(tmp_path):
+def test_failed_import_leaves_no_session_behind(tmp_path):
     path = exported(a_session(tmp_path, [Mark(text="one")]), "json", tmp_path)
     path.write_bytes(path.read_bytes()[:-6])
 
@@ -148,7 +148,7 @@ def test_export_and_import_on_the_command_line(tmp_path):
 # -- the part that is chosen -------------------------------------------------------------------------------------------
 
 
-def test_a_part_is_chosen_by_time_nodes_and_kinds(tmp_path):
+def test_slice_selects_records_by_time_nodes_and_kinds(tmp_path):
     session = a_session(tmp_path, a_job())
 
     part = slice_session(session.path, begin="2s", end="3s", nodes=frozenset({"n0"}), kinds=frozenset({"gpu"}))
@@ -158,7 +158,7 @@ def test_a_part_is_chosen_by_time_nodes_and_kinds(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_part_begins_with_what_was_known_then_as_a_recording_does(tmp_path):
+def test_slice_starts_with_the_state_known_at_its_begin(tmp_path):
     head = {"node": "n1", "agent": "a"}
     session = a_session(tmp_path, [
         GpuInfo(**head, seq=1, rx=START, index=0, uuid="GPU-a", name="NVIDIA H100", mem_total_bytes=80 << 30),
@@ -186,7 +186,7 @@ def test_a_part_begins_with_what_was_known_then_as_a_recording_does(tmp_path):
     [(["--nodes", "n[0-"], 'unclosed "["'), (["--nodes", "n0,elsewhere"], "no records of elsewhere"),
      (["--from", "-1s", "--to", "-2s"], "empty range"), (["--kinds", "gpus"], "unknown kind: gpus")],
 )  # fmt: skip
-def test_a_part_that_there_is_not_is_no_empty_file(tmp_path, part, words):
+def test_invalid_slice_is_an_error_and_creates_no_output_file(tmp_path, part, words):
     a_session(tmp_path, a_job())
 
     result = CliRunner().invoke(command, ["night", "--folder", str(tmp_path), "-o", str(tmp_path / "x"), *part])
@@ -209,7 +209,7 @@ def test_a_full_disk_is_reported_with_the_name_of_the_output(tmp_path):
      ({"begin": "-5s"}, [5, 10]), ({"begin": "+10s"}, [10]),
      ({"begin": "2026-11-21T09:00:05+01:00"}, [5, 10]), ({"end": "12:00"}, [0, 5, 10])],
 )  # fmt: skip
-def test_every_form_of_an_instant_selects_the_same_part(tmp_path, utc, part, seqs):
+def test_each_accepted_time_format_selects_the_expected_records(tmp_path, utc, part, seqs):
     start = 1_795_248_000 * SECOND  # 2026-11-21 08:00:00 UTC
     marks = [Mark(agent="c", seq=second + 1, rx=start + second * SECOND, text=str(second)) for second in (0, 5, 10)]
     session = a_session(tmp_path, marks)
@@ -222,7 +222,7 @@ def test_every_form_of_an_instant_selects_the_same_part(tmp_path, utc, part, seq
 @pytest.mark.parametrize(
     "part", [{"begin": "09:00"}, {"end": "07:59:59"}, {"begin": "2027-01-01"}, {"end": "2026-11-21"}]
 )
-def test_a_time_outside_of_the_session_is_an_error_that_names_its_range(tmp_path, utc, part):
+def test_time_outside_the_session_is_an_error_with_the_covered_range(tmp_path, utc, part):
     start = 1_795_248_000 * SECOND
     session = a_session(tmp_path, [Mark(agent="c", seq=1, rx=start, text="x")])
 
@@ -230,7 +230,7 @@ def test_a_time_outside_of_the_session_is_an_error_that_names_its_range(tmp_path
         slice_session(session.path, **part)
 
 
-def test_what_is_not_a_time_is_an_error(tmp_path):
+def test_unparsable_time_is_an_error_with_the_accepted_formats(tmp_path):
     session = a_session(tmp_path, [Mark(agent="c", seq=1, rx=SECOND, text="x")])
 
     with pytest.raises(SessionError, match="'noon' is not a time; use 14:02:30, 90s"):
@@ -240,7 +240,7 @@ def test_what_is_not_a_time_is_an_error(tmp_path):
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def test_parquet_of_a_part_is_read_by_pandas(tmp_path):
+def test_pandas_reads_the_parquet_export_of_selected_kinds(tmp_path):
     a_session(tmp_path, a_job())
     run("night", "--folder", tmp_path, "--format", "parquet", "--kinds", "gpu", "-o", tmp_path / "out")
 
@@ -250,7 +250,7 @@ def test_parquet_of_a_part_is_read_by_pandas(tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["gpu"]
 
 
-def test_csv_has_a_file_a_kind_and_no_formula(tmp_path):
+def test_csv_export_writes_one_file_per_kind_with_formulas_escaped(tmp_path):
     a_session(tmp_path, [*a_job(), Mark(text="=HYPERLINK(1)", node="+n1"), Mark(text="fine\nline")])
     run("night", "--folder", tmp_path, "--format", "csv", "-o", tmp_path / "out")
 
@@ -262,13 +262,13 @@ def test_csv_has_a_file_a_kind_and_no_formula(tmp_path):
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=st.text(max_size=30))
-def test_no_text_whatever_becomes_a_formula(text, tmp_path_factory):
+def test_escaped_csv_cell_never_starts_a_spreadsheet_formula(text, tmp_path_factory):
     from gconsole.text.sanitize import cell
 
     assert not cell(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
+def test_export_into_a_non_empty_folder_is_rejected_and_changes_nothing(tmp_path):
     a_session(tmp_path, a_job())
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "kept").write_text("kept")
@@ -283,7 +283,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path):
 # -- gswarm ------------------------------------------------------------------------------------------------------------
 
 
-def test_gswarm_has_the_units_that_its_documentation_promises(tmp_path):
+def test_gswarm_export_has_the_documented_units(tmp_path):
     head = {"node": "n1", "agent": "a", "rx": START}
     figures = {"util_pct": 97.0, "mem_used_bytes": 20 << 30, "pcie_rx_bytes_s": 12e9, "pcie_tx_bytes_s": 3e9}
     session = a_session(tmp_path, [
@@ -345,7 +345,7 @@ def named(trace):
     return {uuid: (tracks[one.parent_uuid].name if one.parent_uuid else "", one.name) for uuid, one in tracks.items()}
 
 
-def test_a_trace_is_what_perfetto_says_a_trace_is(trace):
+def test_perfetto_trace_is_valid_and_has_no_unknown_fields(trace):
     assert not trace.FindInitializationErrors()
     assert {packet.trusted_packet_sequence_id for packet in trace.packet} == {1}
     size = trace.ByteSize()
@@ -353,7 +353,7 @@ def test_a_trace_is_what_perfetto_says_a_trace_is(trace):
     assert trace.ByteSize() == size, "every field is one that Perfetto knows"
 
 
-def test_a_trace_has_a_process_a_rank_with_its_tracks_and_counters_a_gpu(trace):
+def test_perfetto_trace_has_tracks_per_rank_and_counters_per_gpu(trace):
     tracks = set(named(trace).values())
     rank = "rank 1 of llama (n0, its own clock)"
     assert {(rank, "steps"), (rank, "collectives of dp"), (rank, "captures")} <= tracks
@@ -362,7 +362,7 @@ def test_a_trace_has_a_process_a_rank_with_its_tracks_and_counters_a_gpu(trace):
     assert units["GPU 0 power_w"] == "W"
 
 
-def test_a_trace_says_which_nodes_are_simulated_and_how_far_timers_are_ahead(tmp_path):
+def test_perfetto_trace_marks_simulated_nodes_and_has_gpu_timer_offsets(tmp_path):
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
     head = {"node": "n1", "agent": "a", "rx": START, "t": START}
     node = Node(**head, seq=1, hostname="n1", boot_id="b", kernel="6", arch="x86_64", python="3.11", uid=1, pid=1,
@@ -379,7 +379,7 @@ def test_a_trace_says_which_nodes_are_simulated_and_how_far_timers_are_ahead(tmp
     assert values["GPU 0 timer ahead_ns"] == 1234.0 and "GPU 0 timer drift_ppm" not in values
 
 
-def test_slices_of_one_operation_are_joined_and_one_that_never_ended_stays_open(trace):
+def test_collective_slices_share_a_flow_and_an_unfinished_one_stays_open(trace):
     begins = [packet for packet in trace.packet if packet.track_event.name == "nccl:all_reduce #17"]
     flows = {tuple(packet.track_event.flow_ids) for packet in begins}
     assert len(begins) == 2 and len(flows) == 1 and flows != {()}
@@ -389,13 +389,13 @@ def test_slices_of_one_operation_are_joined_and_one_that_never_ended_stays_open(
     assert ended == ["rank 0 of llama (n0, its own clock)"]
 
 
-def test_steps_are_slices_from_one_number_to_the_next(trace):
+def test_perfetto_trace_has_a_slice_for_each_step(trace):
     steps = [(packet.track_event.name, packet.timestamp - START) for packet in trace.packet
              if packet.track_event.name.startswith("step ")]  # fmt: skip
     assert steps[:2] == [("step 1", SECOND), ("step 2", 2 * SECOND)] or ("step 1", SECOND) in steps
 
 
-def test_findings_are_instants(trace):
+def test_findings_are_instant_events_in_the_perfetto_trace(trace):
     (found,) = [packet for packet in trace.packet if packet.track_event.name == "rank_missing: rank 1 is late"]
     assert found.track_event.type == 3 and found.timestamp == START + SECOND
 
@@ -418,7 +418,7 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def test_a_page_needs_nothing_else_and_runs_nothing(tmp_path):
+def test_html_page_has_no_external_resources_and_no_active_content(tmp_path):
     hostile = "<script>alert(1)</script><img src=x onerror=alert(1)>"
     found = Finding(seq=1, rx=START, id="x", severity="error", confidence="certain", text=hostile, first_seen=START)
     session = a_session(tmp_path, [*a_job(), found])
@@ -432,7 +432,7 @@ def test_a_page_needs_nothing_else_and_runs_nothing(tmp_path):
     assert "svg" in page.tags and "4 GPUs" in page.text
 
 
-def test_a_page_has_the_verdict_and_the_stacks_of_a_recorded_hang(tmp_path):
+def test_html_page_has_the_verdict_and_stacks_of_a_recorded_hang(tmp_path):
     import lzma
     from pathlib import Path
 
@@ -447,7 +447,7 @@ def test_a_page_has_the_verdict_and_the_stacks_of_a_recorded_hang(tmp_path):
     assert re.search(r"rank 2 [^\n]*asynchronous\.py:11[^\n]*\n\s*11 │ time\.sleep\(36000\)", page.text)
 
 
-def test_a_long_session_is_drawn_from_a_bounded_table():
+def test_gpu_curves_of_a_long_session_use_a_bounded_table():
     from gconsole.session.export.gpu_curves import SLOTS, Curves
 
     curves = Curves(["util_pct"])
@@ -460,27 +460,27 @@ def test_a_long_session_is_drawn_from_a_bounded_table():
     assert table[0, 0] == 0 and table[0, -1] == 100
 
 
-def test_every_form_says_what_it_is_for():
+def test_every_export_format_has_a_description():
     assert all(form.description for form in SESSION_FORMATS.values())
 
 
-def test_a_stat_without_a_step_has_no_steps(tmp_path):
+def test_rank_stat_without_a_step_adds_no_step_slices_to_the_trace(tmp_path):
     session = a_session(tmp_path, [RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle", node="n", rx=START)])
     assert b"step" not in exported(session, "perfetto", tmp_path).read_bytes()
 
 
-def test_speedscope_has_the_stacks_of_the_newest_capture(tmp_path):
+def test_speedscope_export_has_the_frames_of_the_capture(tmp_path):
     told = json.loads(exported(a_session(tmp_path, a_story()), "speedscope", tmp_path).read_bytes())
 
     assert {"load", "main"} <= {frame["name"] for frame in told["shared"]["frames"]}
 
 
-def test_a_session_without_stacks_says_so(tmp_path):
+def test_speedscope_export_without_captured_stacks_is_an_error(tmp_path):
     with pytest.raises(SessionError, match="no stacks were captured"):
         exported(a_session(tmp_path, a_job()), "speedscope", tmp_path)
 
 
-def test_the_command_offers_every_form():
+def test_export_command_offers_every_format():
     from gconsole.cli.export import _FORMATS
 
     assert sorted(_FORMATS) == sorted(SESSION_FORMATS)

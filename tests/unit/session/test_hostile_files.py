@@ -33,7 +33,7 @@ def a_frame(content: bytes, says: int, frame: bytes | None = None) -> bytes:
     return zstd_frames._HEAD.pack(zstd_frames.MAGIC, 4 + len(label), zlib.crc32(label)) + label + frame
 
 
-def test_a_frame_that_says_it_is_small_and_is_not_takes_no_memory(tmp_path: Path) -> None:
+def test_frame_that_understates_its_size_is_rejected_within_a_memory_bound(tmp_path: Path) -> None:
     bomb = a_frame(b"\n" * (64 << 20), says=10)
     assert len(bomb) < 100_000
     session = a_segment(tmp_path, bomb)
@@ -48,14 +48,14 @@ def test_a_frame_that_says_it_is_small_and_is_not_takes_no_memory(tmp_path: Path
     assert most < 8 << 20
 
 
-def test_a_frame_that_says_it_is_larger_than_any_is_no_frame(tmp_path: Path) -> None:
+def test_frame_that_declares_more_than_the_maximum_size_is_rejected(tmp_path: Path) -> None:
     session = a_segment(tmp_path, a_frame(b"x\n", says=zstd_frames.MAX_RAW_BYTES + 1))
     damages: list[object] = []
     assert list(reader.lenient(session.path, damages.append)) == []
     assert damages
 
 
-def test_lines_that_are_no_records_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_undecodable_lines_are_reported_and_the_rest_is_read(tmp_path: Path) -> None:
     good = b'{"kind":"mark","text":"here"}'
     session = a_segment(tmp_path, zstd_frames.pack([b"\xff\xfe", good, b'{"kind":"\xff"}', b"[]"], {"mark": 1}, 1, 2))
     damages: list[object] = []
@@ -65,7 +65,7 @@ def test_lines_that_are_no_records_are_named_and_the_rest_is_read(tmp_path: Path
     recovery.recover(session)
 
 
-def test_a_thousand_kinds_leave_a_frame_that_can_be_read(tmp_path: Path) -> None:
+def test_frame_with_a_thousand_kinds_can_be_read(tmp_path: Path) -> None:
     lines = [msgspec.json.encode({"kind": f"{number:<64}", "seq": number, "rx": 1}) for number in range(1000)]
     records = [decode(line) for line in lines]
     assert all(isinstance(record, RawRecord) for record in records)
@@ -77,7 +77,7 @@ def test_a_thousand_kinds_leave_a_frame_that_can_be_read(tmp_path: Path) -> None
     assert len(list(reader.records(session.path, some))) == 1
 
 
-def test_lines_are_divided_so_that_every_frame_may_be_read_again() -> None:
+def test_lines_are_split_into_frames_within_the_readable_maximum_size() -> None:
     lines = [b"x" * (20 << 20)] * 5
     parts = list(zstd_frames.split_lines(lines))
     assert [line for part in parts for line in lines[part]] == lines

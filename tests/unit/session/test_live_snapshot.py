@@ -48,7 +48,7 @@ def half_an_hour(seconds=1800):
         yield gpu(at + 2, at=at, util_pct=100.0 * (at < seconds // 2))
 
 
-def test_the_page_of_a_console_is_that_of_the_session_it_could_have_recorded(tmp_path):
+def test_live_html_page_equals_the_page_of_a_recorded_session(tmp_path):
     records = [*a_job(ticks=60), *a_capture()]
     out = tmp_path / "night.html"
     with out.open("wb") as file:
@@ -60,7 +60,7 @@ def test_the_page_of_a_console_is_that_of_the_session_it_could_have_recorded(tmp
     assert page.count("<svg") == 6 and "util_pct" in page and "rank_missing" in page and "data.py:88" in page
 
 
-def test_plots_of_a_console_reach_back_as_far_as_it_remembers():
+def test_live_plots_cover_the_whole_metric_history():
     store, streamed = a_watch(half_an_hour()), Curves(["util_pct"])
     for record in half_an_hour():
         streamed.add(record)
@@ -76,7 +76,7 @@ def test_plots_of_a_console_reach_back_as_far_as_it_remembers():
     assert table[0, 0] == 100 and table[0, -1] == 0 and not np.isnan(table).any()
 
 
-def test_a_console_that_knows_no_gpu_has_a_page_without_plots():
+def test_live_html_page_without_gpus_has_no_plots():
     page = page_of("here", a_watch([NodeState(node="n1", state="ok", rx=START)]))()
 
     assert "<svg" not in page and page.endswith("</html>\n")
@@ -89,7 +89,7 @@ def exported(store, how, tmp_path):
     return out
 
 
-def test_what_is_known_can_be_imported_and_is_a_session_then(tmp_path):
+def test_live_json_export_can_be_imported_as_a_session(tmp_path):
     store = a_watch([*a_job(ticks=20), *a_capture()])
 
     session, meta = import_file(exported(store, "json", tmp_path), None, tmp_path)
@@ -105,13 +105,13 @@ def test_what_is_known_can_be_imported_and_is_a_session_then(tmp_path):
     assert seen == [(START // SECOND + at, 50.0) for at in range(1, 21)]
 
 
-def test_it_says_that_it_was_put_together(tmp_path):
+def test_live_export_has_a_log_record_marking_it_as_not_recorded(tmp_path):
     told = json.loads(exported(a_watch(a_job()), "json", tmp_path).read_bytes())
 
     assert "not recorded" in next(record["text"] for record in told["records"] if record["kind"] == "log")
 
 
-def test_figures_are_at_the_instants_of_their_node(tmp_path):
+def test_live_gpu_samples_have_the_timestamps_of_their_node(tmp_path):
     store = a_watch(a_job(ticks=20))
 
     figures = [record for record in live_snapshot(store, "watched").only("gpu") if record.uuid == "GPU-1"]
@@ -120,7 +120,7 @@ def test_figures_are_at_the_instants_of_their_node(tmp_path):
     assert all(abs(record.t - START - record.mono) < SECOND for record in figures)
 
 
-def test_steps_are_there_although_only_the_newest_figures_of_a_rank_are_kept():
+def test_live_snapshot_has_past_steps_of_a_rank():
     store = a_watch(a_job(ticks=20))
 
     steps = [record.step for record in live_snapshot(store, "watched").only("rank_stat")
@@ -129,7 +129,7 @@ def test_steps_are_there_although_only_the_newest_figures_of_a_rank_are_kept():
     assert set(range(2, 21)) <= set(steps)
 
 
-def test_a_rank_that_stands_still_stands_still_in_it_as_long(tmp_path):
+def test_idle_rank_keeps_its_still_since_time_in_a_live_snapshot(tmp_path):
     records = a_job(ranks=1, ticks=40)
     for record in records:
         if isinstance(record, RankStat) and record.mono > 20 * SECOND:
@@ -144,7 +144,7 @@ def test_a_rank_that_stands_still_stands_still_in_it_as_long(tmp_path):
     assert replayed.still_since is not None and 0 <= replayed.still_since - live.still_since <= SECOND
 
 
-def test_secrets_and_variables_stay():
+def test_secrets_are_redacted_in_a_live_snapshot():
     store = a_watch([
         NodeState(node="n1", state="ok", rx=START),
         Process(node="n1", agent="a", seq=2, rx=START, pid=1, start_ticks=1, ppid=0, comm="p", role="python",
@@ -156,7 +156,7 @@ def test_secrets_and_variables_stay():
     assert "hunter2" not in found.cmdline and "train.py" in found.cmdline
 
 
-def test_every_form_can_be_written(tmp_path):
+def test_every_export_format_can_be_written_from_a_live_snapshot(tmp_path):
     store = a_watch([*a_job(ticks=20), *a_capture()])
     for form in SESSION_FORMATS.values():
         if form.is_folder:
@@ -169,7 +169,7 @@ def test_every_form_can_be_written(tmp_path):
     assert len(frames) == 20 and len(frames[0]["gpu_id"]) == 4
 
 
-def test_a_trace_of_it_has_counters_steps_and_captures(tmp_path):
+def test_live_perfetto_trace_has_counters_steps_and_captures(tmp_path):
     pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
     trace = pb.Trace()
     trace.ParseFromString(exported(a_watch([*a_job(ticks=20), *a_capture()]), "perfetto", tmp_path).read_bytes())
@@ -180,12 +180,12 @@ def test_a_trace_of_it_has_counters_steps_and_captures(tmp_path):
     assert {"step 7", "load data.py:88", "rank_missing: rank 1 is late"} <= names
 
 
-def test_without_a_capture_speedscope_says_what_to_do(tmp_path):
+def test_live_speedscope_export_without_captures_names_the_keys_to_press(tmp_path):
     with pytest.raises(SessionError, match="no stacks were captured; press s or d"):
         exported(a_watch(a_job()), "speedscope", tmp_path)
 
 
-def test_a_store_without_history_gives_what_it_has():
+def test_live_snapshot_of_a_store_without_history_has_current_ranks():
     store = Store()
     for record in a_job():
         store.apply([record])

@@ -22,6 +22,6 @@ print("restored")
 
 
 @pytest.mark.slow
-def test_the_limit_counts_from_what_the_process_already_uses_and_ends_with_the_query():
+def test_memory_limit_excludes_prior_usage_and_ends_with_the_query():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["limited", "restored"], done.stderr

@@ -40,7 +40,7 @@ def in_order(records):
 @pytest.mark.slow
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_what_comes_out_of_parquet_is_what_was_recorded_byte_for_byte(data, tmp_path_factory):
+def test_records_read_from_parquet_equal_the_recorded_ones_byte_for_byte(data, tmp_path_factory):
     kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4))
     records = [data.draw(any_record(kind)) for kind in kinds]
     session = a_session(tmp_path_factory.mktemp("sessions"), records)
@@ -50,7 +50,7 @@ def test_what_comes_out_of_parquet_is_what_was_recorded_byte_for_byte(data, tmp_
     assert in_order(reader.records(session.path)) == in_order(records)
 
 
-def test_a_record_of_the_last_instant_that_there_is_comes_back(tmp_path):
+def test_record_with_the_maximum_int64_timestamp_is_read_from_parquet(tmp_path):
     record = Mark(text="the end of time", rx=2**63 - 1)
     session = without_segments(a_session(tmp_path, [record]))
 
@@ -58,7 +58,7 @@ def test_a_record_of_the_last_instant_that_there_is_comes_back(tmp_path):
 
 
 @pytest.mark.slow
-def test_records_come_in_the_order_of_their_arrival_whatever_their_kind(tmp_path):
+def test_records_of_all_kinds_are_read_from_parquet_in_arrival_order(tmp_path):
     told = [gpu(2 * n, at=n) if n % 2 else RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle", seq=n, rx=n)
             for n in range(5000)]  # fmt: skip
     for n, record in enumerate(told):
@@ -70,7 +70,7 @@ def test_records_come_in_the_order_of_their_arrival_whatever_their_kind(tmp_path
     assert [(type(record), record.rx) for record in some] == [(Gpu, rx) for rx in (100, 102, 104, 106, 108)]
 
 
-def test_records_of_unknown_kinds_come_back_as_they_came(tmp_path):
+def test_records_of_unknown_kinds_are_read_from_parquet_unchanged(tmp_path):
     line = b'{"kind":"novelty","node":"n1","agent":"a1","seq":7,"rx":5,"x":1}'
     raw = RawRecord("novelty", "n1", "a1", 7, 5, raw=line)
     session = without_segments(a_session(tmp_path, [raw]))
@@ -81,7 +81,7 @@ def test_records_of_unknown_kinds_come_back_as_they_came(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_question_has_the_same_answer_of_segments_of_parquet_and_of_both(tmp_path):
+def test_query_result_is_the_same_from_segments_parquet_or_both(tmp_path):
     question = "SELECT rank, count(*) AS n, avg(util_pct) AS u FROM gpu_by_rank GROUP BY rank ORDER BY rank"
     answers = []
     for name, prepare in (
@@ -96,7 +96,7 @@ def test_a_question_has_the_same_answer_of_segments_of_parquet_and_of_both(tmp_p
 
 
 @pytest.mark.slow
-def test_where_only_some_segments_are_gone_each_record_is_there_once(tmp_path, monkeypatch):
+def test_each_record_is_read_once_when_only_some_segments_are_missing(tmp_path, monkeypatch):
     monkeypatch.setattr("gconsole.session.manage.compact.STEP_SEGMENTS", 2)
     monkeypatch.setattr("gconsole.session.format.writer.SegmentWriter", lambda session: SegmentWriter(session, 1000))
     monkeypatch.setattr("gconsole.session.format.writer.FRAME_RECORDS", 10)
@@ -109,7 +109,7 @@ def test_where_only_some_segments_are_gone_each_record_is_there_once(tmp_path, m
     assert [record.seq for record in reader.records(session.path)] == [record.seq for record in told]
 
 
-def test_a_note_after_the_last_segment_has_gone_takes_no_number_twice(tmp_path):
+def test_note_after_all_segments_are_removed_does_not_reuse_a_segment_number(tmp_path):
     session = without_segments(a_session(tmp_path, [gpu(n + 1, at=n) for n in range(10)]))
 
     catalog.mark(session, "in the morning")
@@ -121,7 +121,7 @@ def test_a_note_after_the_last_segment_has_gone_takes_no_number_twice(tmp_path):
     assert recovery.verify(session).is_sound
 
 
-def test_broken_parquet_is_said_where_there_is_nothing_else(tmp_path):
+def test_damaged_parquet_is_reported_when_no_segments_remain(tmp_path):
     session = without_segments(a_session(tmp_path, [gpu(1)]))
     for path in session.parquet_folder.rglob("*.parquet"):
         path.write_bytes(b"PAR1" + b"x" * 200 + b"PAR1")
@@ -137,7 +137,7 @@ def run(*args):
     return CliRunner().invoke(sessions, list(map(str, args)))
 
 
-def test_segments_are_dropped_once_every_record_of_them_is_parquet(tmp_path):
+def test_segments_are_dropped_once_all_their_records_are_in_parquet(tmp_path):
     session = a_session(tmp_path, a_job())
 
     told = run("compact", "night", "--drop-segments", "--folder", tmp_path)
@@ -149,7 +149,7 @@ def test_segments_are_dropped_once_every_record_of_them_is_parquet(tmp_path):
     assert again.exit_code == 0 and "dropped 0 B of segments" in again.output
 
 
-def test_no_segment_is_dropped_that_parquet_does_not_stand_for(tmp_path):
+def test_no_segment_is_dropped_when_parquet_or_the_segment_has_changed(tmp_path):
     session = a_session(tmp_path, a_job())
     compact(session)
     part = next(session.parquet_folder.rglob("gpu/**/*.parquet"))
@@ -184,7 +184,7 @@ def test_no_segment_is_dropped_while_parquet_has_fewer_records(tmp_path):
     assert len(session.segments()) == 1
 
 
-def test_what_a_crash_left_keeps_its_segments(tmp_path):
+def test_crashed_session_keeps_its_segments_until_it_is_recovered(tmp_path):
     session = a_session(tmp_path, a_job())
     meta = session.read()
     meta.state = "recording"
@@ -195,7 +195,7 @@ def test_what_a_crash_left_keeps_its_segments(tmp_path):
     assert told.exit_code == 2 and "sessions recover night" in told.output and session.segments()
 
 
-def test_a_session_without_segments_is_verified_and_recovered_as_what_it_is(tmp_path):
+def test_session_without_segments_is_verified_and_recovered_from_parquet(tmp_path):
     session = without_segments(a_session(tmp_path, a_job()))
     before = session.read()
 
@@ -209,7 +209,7 @@ def test_a_session_without_segments_is_verified_and_recovered_as_what_it_is(tmp_
     assert after.sealed == before.sealed, "the next segment must not take a number that Parquet stands for"
 
 
-def test_records_that_are_nowhere_are_missed(tmp_path):
+def test_records_in_neither_segments_nor_parquet_are_reported_missing(tmp_path):
     session = a_session(tmp_path, a_job())
     for path in session.segments():
         path.unlink()

@@ -13,7 +13,7 @@ from gconsole.session.query.views import SHORT_VIEWS
 
 
 @pytest.mark.slow
-def test_segments_and_parquet_and_a_file_of_records_answer_alike(tmp_path, open_queries):
+def test_query_result_is_the_same_from_segments_parquet_and_ndjson(tmp_path, open_queries):
     records = [*a_job(), *a_hang()]
     segments = a_session(tmp_path, records, "segments")
     parquet = a_session(tmp_path, records, "parquet")
@@ -28,7 +28,7 @@ def test_segments_and_parquet_and_a_file_of_records_answer_alike(tmp_path, open_
     assert answers[1] == answers[2] == answers[0]
 
 
-def test_what_was_recorded_after_compaction_is_there_too(tmp_path, open_queries):
+def test_records_appended_after_compaction_are_queried_too(tmp_path, open_queries):
     from gconsole.session.format import zstd_frames
     from gconsole.session.format.writer import SegmentWriter
 
@@ -42,7 +42,7 @@ def test_what_was_recorded_after_compaction_is_there_too(tmp_path, open_queries)
     assert open_queries(session.path)("SELECT count(*), sum(seq) FROM gpu") == [(3, 6)]
 
 
-def test_ranks_now_is_one_row_a_rank_with_its_last_figures(tmp_path, open_queries):
+def test_ranks_now_has_one_row_per_rank_with_its_latest_metrics(tmp_path, open_queries):
     ask = open_queries(a_session(tmp_path, a_job()).path)
 
     rows = ask("SELECT rank, node, state, step, gpu, gpu_index, gpu_util_pct FROM ranks_now")
@@ -70,7 +70,7 @@ def test_catalog_lists_every_table_and_short_view(tmp_path, open_queries, sql: s
     assert names >= {*TABLES, *(view.name for view in SHORT_VIEWS)}
 
 
-def test_watched_variables_are_asked_for_by_name(tmp_path, open_queries):
+def test_watched_variables_can_be_selected_by_name(tmp_path, open_queries):
     ask = open_queries(a_session(tmp_path, a_job()).path)
 
     rows = ask("SELECT watched['loss']::DOUBLE, watched['phase']->>'$' FROM rank_stat WHERE rank = 0 ORDER BY step")
@@ -78,13 +78,13 @@ def test_watched_variables_are_asked_for_by_name(tmp_path, open_queries):
     assert rows == [(3.5, "train"), (2.5, "train"), (1.5, "train")]
 
 
-def test_a_rank_whose_gpu_only_its_environment_tells_is_found_by_it(tmp_path, open_queries):
+def test_gpu_of_rank_uses_the_rank_record_without_a_gpu_process(tmp_path, open_queries):
     ask = open_queries(a_session(tmp_path, a_job()).path)
 
     assert ask("SELECT rank, source FROM gpu_of_rank ORDER BY rank")[2:] == [(2, "gpu_process"), (3, "rank")]
 
 
-def test_stack_groups_have_the_odd_rank_first_and_repeated_stacks_in_full(tmp_path, open_queries):
+def test_stack_groups_list_the_outlier_first_and_resolve_deduplicated_stacks(tmp_path, open_queries):
     ask = open_queries(a_session(tmp_path, a_hang()).path)
 
     rows = ask("SELECT count, ranks, stack FROM stack_groups")
@@ -103,7 +103,7 @@ def test_backtrace_counts_from_the_innermost_call(tmp_path, open_queries):
     assert rows == [(1, 0, "load_shard", 88), (1, 1, "<module>", 212)]
 
 
-def test_collective_waits_name_who_waits_in_what_for_how_long(tmp_path, open_queries):
+def test_collective_waits_list_operation_waiting_ranks_and_duration(tmp_path, open_queries):
     ask = open_queries(a_session(tmp_path, a_hang()).path)
 
     rows = ask('SELECT "group", seq_id, operation, waiting, ranks, waited_s FROM collective_waits')
@@ -111,20 +111,20 @@ def test_collective_waits_name_who_waits_in_what_for_how_long(tmp_path, open_que
     assert rows == [("0", 1423, "nccl:all_reduce", 2, [0, 2], 41.0)]
 
 
-def test_records_of_unknown_kinds_can_be_asked_for(tmp_path, open_queries):
+def test_records_of_unknown_kinds_can_be_queried(tmp_path, open_queries):
     path = tmp_path / "night.ndjson"
     path.write_bytes(b'{"kind":"quark","node":"n1","agent":"a","seq":3,"rx":9,"charm":7}\n')
 
     assert open_queries(path)("SELECT kind, raw->>'charm' FROM unknown") == [("quark", "7")]
 
 
-def test_time_of_the_cluster_is_unknown_without_a_clock_model(tmp_path, open_queries):
+def test_cluster_time_is_null_without_a_clock_model(tmp_path, open_queries):
     ask = open_queries(a_session(tmp_path, a_job()).path)
 
     assert ask("SELECT DISTINCT t_cluster, bound_ns FROM gpu") == [(None, None)]
 
 
-def test_an_answer_has_at_most_as_many_rows_as_were_asked_for(tmp_path, open_queries):
+def test_query_result_is_truncated_to_the_row_limit(tmp_path, open_queries):
     ask = open_queries(a_session(tmp_path, [gpu(n) for n in range(1, 50)]).path)
 
     cut = ask.database.query("SELECT seq FROM gpu", limit=10)
@@ -145,20 +145,20 @@ def test_describe_lists_tables_and_short_views(tmp_path, open_queries):
 
 
 @pytest.mark.parametrize("question", ["DESCRIBE gpu", "desc gpu;", ' describe TABLE "gpu" '])
-def test_describe_tells_units_and_meanings(tmp_path, open_queries, question):
+def test_describe_table_lists_column_types_units_and_descriptions(tmp_path, open_queries, question):
     told = open_queries(a_session(tmp_path, [gpu(1)]).path)(question)
 
     assert ("power_w", "DOUBLE", "W", "") in told
     assert ("energy_j", "DOUBLE", "J", "since the driver was loaded") in told
 
 
-def test_describe_of_a_question_is_duckdbs_own(tmp_path, open_queries):
+def test_describe_of_a_query_is_passed_to_duckdb(tmp_path, open_queries):
     told = open_queries(a_session(tmp_path, [gpu(1)]).path)("DESCRIBE SELECT power_w AS watts FROM gpu")
 
     assert told[0][:2] == ("watts", "DOUBLE")
 
 
-def test_the_names_for_completion_are_tables_with_their_columns(tmp_path, open_queries):
+def test_completion_names_are_tables_with_their_columns(tmp_path, open_queries):
     names = open_queries(a_session(tmp_path, [gpu(1)]).path).database.names()
 
     assert "rank" in names["gpu_by_rank"] and "util_pct" in names["gpu"] and "bound_ns" in names["gpu"]

@@ -36,7 +36,7 @@ def test_the_command_writes_a_table_json_csv_and_parquet(tmp_path):
     assert list(pd.read_parquet(out)["node"]) == ["n0", "n1"]
 
 
-def test_no_cell_of_a_csv_is_a_formula(tmp_path):
+def test_csv_result_escapes_spreadsheet_formulas(tmp_path):
     path = a_session(tmp_path, [Mark(text='=cmd|"/c calc"!A1'), Mark(text="@SUM(1)"), Mark(text="fine")]).path
 
     lines = run(path, 'SELECT text AS "=x" FROM mark ORDER BY text', "--format", "csv").stdout.splitlines()
@@ -44,13 +44,13 @@ def test_no_cell_of_a_csv_is_a_formula(tmp_path):
     assert lines == ["'=x", '"\'=cmd|""/c calc""!A1"', "'@SUM(1)", "fine"]
 
 
-def test_text_of_a_node_cannot_steer_the_terminal(tmp_path):
+def test_control_characters_in_node_text_are_replaced_in_the_table(tmp_path):
     path = a_session(tmp_path, [Mark(text="\x1b[2Jgone\nnext")]).path
 
     assert run(path, "SELECT text FROM mark").stdout.splitlines()[2] == "·[2Jgone·next"
 
 
-def test_the_limit_is_said_where_it_cut(tmp_path):
+def test_truncation_by_the_row_limit_is_reported_on_stderr(tmp_path):
     path = a_session(tmp_path, [gpu(n) for n in range(1, 9)]).path
 
     result = run(path, "SELECT seq FROM gpu", "--limit", "2", "--format", "json")
@@ -59,14 +59,14 @@ def test_the_limit_is_said_where_it_cut(tmp_path):
     assert "showing the first 2 rows" in result.stderr
 
 
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):
+def test_sql_syntax_error_is_reported_with_exit_code_2(tmp_path):
     result = run(a_session(tmp_path, [gpu(1)]).path, "SELEKT")
 
     assert result.return_value == 2
     assert result.stderr.startswith("gconsole: Parser Error")
 
 
-def test_a_session_of_a_newer_version_is_not_asked(tmp_path):
+def test_session_with_a_newer_schema_is_rejected_with_advice_to_update(tmp_path):
     session = a_session(tmp_path, [gpu(1)])
     session.meta_path.write_text(session.meta_path.read_text().replace("gconsole.session/1", "gconsole.session/9"))
 
@@ -75,14 +75,14 @@ def test_a_session_of_a_newer_version_is_not_asked(tmp_path):
     assert result.return_value == 2 and "update gconsole" in result.stderr
 
 
-def test_a_session_whose_facts_are_damaged_still_answers(tmp_path):
+def test_session_with_damaged_session_json_can_still_be_queried(tmp_path):
     session = a_session(tmp_path, [gpu(1)])
     session.meta_path.write_text("{")
 
     assert json.loads(run(session.path, "SELECT count(*) AS n FROM gpu", "--format", "json").stdout) == [{"n": 1}]
 
 
-def test_a_failed_question_leaves_the_old_file_alone(tmp_path):
+def test_failed_query_leaves_an_existing_output_file_unchanged(tmp_path):
     path, out = a_session(tmp_path, [gpu(1)]).path, tmp_path / "kept.csv"
     out.write_text("kept")
 
@@ -91,7 +91,7 @@ def test_a_failed_question_leaves_the_old_file_alone(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kept.csv", "night"]
 
 
-def test_a_torn_tail_is_said_and_the_rest_answered(tmp_path):
+def test_truncated_segment_is_reported_and_the_rest_is_queried(tmp_path):
     session = a_session(tmp_path, [gpu(1)])
     with session.segments()[-1].open("ab") as file:
         file.write(b"torn")
@@ -103,7 +103,7 @@ def test_a_torn_tail_is_said_and_the_rest_answered(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_queries_of_the_guide_work(tmp_path):
+def test_queries_in_the_sql_guide_return_rows(tmp_path):
     """Those that others' documents show, or call future: all nodes, latest step, memory, backtrace, collectives."""
     path = a_session(tmp_path, [*a_job(), *a_hang()]).path
     text = (ROOT / "docs/guide/sql.md").read_text()
@@ -117,7 +117,7 @@ def test_the_queries_of_the_guide_work(tmp_path):
         assert json.loads(result.stdout), sql
 
 
-def test_a_recorded_hang_of_the_lab_answers_too(tmp_path):
+def test_recorded_hang_file_can_be_queried(tmp_path):
     packed = ROOT / "tests/hangs/recordings/asynchronous.ndjson.xz"
     path = tmp_path / "hang.ndjson"
     path.write_bytes(lzma.decompress(packed.read_bytes()))
@@ -137,7 +137,7 @@ HEAVY = {"duckdb", "pyarrow", "pandas", "matplotlib", "textual", "asyncssh"}
      "import gconsole.cli.batch, gconsole.cli.output, gconsole.monitor.headless",
      "from gconsole.cli.query import query; query(['--help'], standalone_mode=False)"],
 )  # fmt: skip
-def test_what_is_heavy_is_loaded_only_by_those_who_need_it(program):
+def test_heavy_libraries_are_not_imported_by_commands_that_do_not_need_them(program):
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\nimport sys; print('\\n', *sys.modules)"], capture_output=True, text=True,
         check=True, env={**os.environ, "NO_COLOR": "1"},
@@ -162,7 +162,7 @@ sys.exit(main())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_a_question_and_nothing_is_left_behind(tmp_path, number):
+def test_sigint_or_sigterm_ends_a_query_and_leaves_no_scratch_files(tmp_path, number):
     path, scratch = a_session(tmp_path / "sessions", [gpu(1)]).path, tmp_path / "scratch"
     scratch.mkdir()
     argv = [sys.executable, "-c", TOLD, "query", str(path), ENDLESS]
@@ -183,7 +183,7 @@ def test_ctrl_c_ends_a_question_and_nothing_is_left_behind(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_columns_of_one_name_are_told_apart_in_every_form(tmp_path):
+def test_duplicate_column_names_are_disambiguated_in_every_format(tmp_path):
     path = a_session(tmp_path, a_job()).path
     sql = "SELECT g.node, r.node, r.rank AS node_1 FROM gpu g JOIN rank r ON r.rank = 3 AND g.uuid = 'GPU-0' LIMIT 1"
 
@@ -199,7 +199,7 @@ def test_columns_of_one_name_are_told_apart_in_every_form(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["table", "json", "csv", "parquet"])
-def test_instants_of_a_year_that_nobody_can_write_are_an_answer_too(tmp_path, how):
+def test_out_of_range_timestamps_are_written_in_every_format(tmp_path, how):
     path = a_session(tmp_path, [gpu(1)]).path
     sql = "SELECT make_timestamp(t) AS wrong, make_timestamp_ns(t) AS at, INTERVAL '90 days' AS apart FROM gpu"
 
@@ -210,7 +210,7 @@ def test_instants_of_a_year_that_nobody_can_write_are_an_answer_too(tmp_path, ho
         assert "2026-09-21 14:13:20" in (tmp_path / "out").read_text() and "90 days" in (tmp_path / "out").read_text()
 
 
-def test_an_interval_reads_as_one(tmp_path):
+def test_interval_is_written_in_json_as_readable_text(tmp_path):
     path = a_session(tmp_path, [gpu(1)]).path
     sql = "SELECT INTERVAL '14 months 3 days' AS a, INTERVAL '-90.5 seconds' AS b, INTERVAL '0 seconds' AS c"
 
@@ -219,7 +219,7 @@ def test_an_interval_reads_as_one(tmp_path):
     ]
 
 
-def test_an_instant_that_is_one_has_no_unit(tmp_path):
+def test_timestamp_column_header_has_no_unit(tmp_path):
     path = a_session(tmp_path, [gpu(1)]).path
 
     title = run(path, "SELECT make_timestamp_ns(t) AS at, t, temp_c FROM gpu").stdout.splitlines()[0]
@@ -227,7 +227,7 @@ def test_an_instant_that_is_one_has_no_unit(tmp_path):
     assert title.split() == ["at", "t", "[ns]", "temp_c", "[°C]"]
 
 
-def test_a_name_that_no_session_has_is_said_before_nodes_are_asked(tmp_path):
+def test_unknown_session_name_is_reported_as_treated_as_a_node_name(tmp_path):
     argv = ["nosuch", "SELECT 1", "--folder", str(tmp_path), "--set", "ssh.transport=carrier-pigeon"]
     told = CliRunner().invoke(command, argv, standalone_mode=False)
 

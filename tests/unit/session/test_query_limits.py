@@ -74,7 +74,7 @@ def query_one_record(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sql", REFUSED)
-def test_nothing_but_the_records_can_be_read_and_nothing_written(tmp_path, query_one_record, sql):
+def test_sql_that_reads_outside_the_records_or_writes_is_rejected(tmp_path, query_one_record, sql):
     out = tmp_path / "written"
 
     with pytest.raises(QueryError):
@@ -85,19 +85,19 @@ def test_nothing_but_the_records_can_be_read_and_nothing_written(tmp_path, query
 
 
 @pytest.mark.parametrize("sql", ["SELECT * FROM '/etc/passwd'", "SELECT * FROM '/etc/shadow.csv'"])
-def test_a_path_is_no_table(tmp_path, open_queries, sql):
+def test_file_path_is_rejected_as_a_table_name(tmp_path, open_queries, sql):
     with pytest.raises(QueryError):
         open_queries(a_session(tmp_path, [gpu(1)]).path)(sql)
 
 
-def test_a_variable_of_the_program_is_no_table(tmp_path, open_queries):
+def test_python_variable_is_rejected_as_a_table_name(tmp_path, open_queries):
     secret = pd.DataFrame({"word": ["swordfish"]})
     assert len(secret)
     with pytest.raises(QueryError):
         open_queries(a_session(tmp_path, [gpu(1)]).path)("SELECT * FROM secret")
 
 
-def test_settings_that_shut_it_off_are_in_force(tmp_path, open_queries):
+def test_duckdb_sandbox_settings_are_in_force(tmp_path, open_queries):
     ask = open_queries(a_session(tmp_path, [gpu(1)]).path)
     names = (
         "('enable_external_access', 'lock_configuration', 'autoload_known_extensions', 'python_enable_replacements')"
@@ -111,17 +111,17 @@ def test_settings_that_shut_it_off_are_in_force(tmp_path, open_queries):
     }  # fmt: skip
 
 
-def test_a_mistake_is_told_where_it_is(tmp_path, open_queries):
+def test_misspelled_column_is_an_error_that_suggests_candidates(tmp_path, open_queries):
     with pytest.raises(QueryError, match=r'Candidate bindings.*"power_w"'):
         open_queries(a_session(tmp_path, [gpu(1)]).path)("SELECT powr_w FROM gpu")
 
 
-def test_a_question_that_takes_too_long_is_given_up(tmp_path, open_queries):
+def test_query_past_its_deadline_is_cancelled_with_an_error(tmp_path, open_queries):
     with pytest.raises(QueryError, match=r"no result within 0\.2 s"):
         open_queries(a_session(tmp_path, [gpu(1)]).path)(ENDLESS, deadline_s=0.2)
 
 
-def test_a_question_can_be_cancelled_from_another_thread(tmp_path, open_queries):
+def test_query_can_be_cancelled_from_another_thread(tmp_path, open_queries):
     ask = open_queries(a_session(tmp_path, [gpu(1)]).path)
     ask("SELECT 1")
     over = threading.Event()
@@ -147,20 +147,20 @@ def test_a_question_can_be_cancelled_from_another_thread(tmp_path, open_queries)
     ["SELECT repeat('x', 4200000000), repeat('y', 4200000000)", "SELECT range(4200000000)",
      "SELECT list(range) FROM range(1000000000)"],
 )  # fmt: skip
-def test_what_would_take_all_memory_ends_with_a_word(tmp_path, sql):
+def test_query_over_the_memory_limit_fails_with_advice(tmp_path, sql):
     result = run(a_session(tmp_path, [gpu(1)]).path, sql)
 
     assert result.return_value == 2
     assert "the result needs more than 1GB of memory; select fewer columns or rows" in result.stderr
 
 
-def test_memory_is_not_bounded_any_more_afterwards(tmp_path):
+def test_memory_limit_is_restored_after_the_query(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_DATA)
     run(a_session(tmp_path, [gpu(1)]).path, "SELECT 1")
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
-def test_what_is_unpacked_can_be_given_up(tmp_path):
+def test_unpacking_of_segments_can_be_cancelled(tmp_path):
     source = RecordedSource(a_session(tmp_path, a_job()).path)
     with source:
         source.cancel()
@@ -168,7 +168,7 @@ def test_what_is_unpacked_can_be_given_up(tmp_path):
             Database(source, source.scratch).query("FROM gpu")
 
 
-def test_what_was_unpacked_is_gone_afterwards(tmp_path):
+def test_unpacked_scratch_files_are_removed_when_the_source_closes(tmp_path):
     source = RecordedSource(a_session(tmp_path, [gpu(1)]).path)
     with source:
         source.tables(["gpu"])

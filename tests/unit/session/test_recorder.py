@@ -50,7 +50,7 @@ def a_node(name="node1", agent="agent1", seq=1, **changes):
 
 
 @pytest.mark.slow
-async def test_nothing_is_acknowledged_before_every_recording_has_it_on_the_disk(tmp_path):
+async def test_records_are_acknowledged_once_every_recording_has_them_on_disk(tmp_path):
     world = World(tmp_path)
     assert world.hub.kept("agent1", 7) == 7, "where nothing is recorded, what has come is enough"
     await world.recorder.start("one")
@@ -63,7 +63,7 @@ async def test_nothing_is_acknowledged_before_every_recording_has_it_on_the_disk
     await world.recorder.close()
 
 
-async def test_what_a_recording_does_not_select_holds_up_no_acknowledgement(tmp_path):
+async def test_records_a_recording_does_not_select_are_still_acknowledged(tmp_path):
     world = World(tmp_path)
     await world.recorder.start("one", Selection(kinds=("stack",)))
     world.hub.publish(gpus(3))
@@ -72,7 +72,7 @@ async def test_what_a_recording_does_not_select_holds_up_no_acknowledgement(tmp_
     assert not [record for record in world.records("one") if isinstance(record, Gpu)]
 
 
-async def test_a_recording_that_begins_late_holds_what_was_known_already(tmp_path):
+async def test_recording_started_late_begins_with_the_current_state(tmp_path):
     world = World(tmp_path)
     world.hub.publish_own(ConsoleRecord(cluster="pod", version="1"), NodeState(node="node1", state="ok"))
     card = GpuInfo(node="node1", agent="agent1", seq=2, index=0, uuid="GPU-1")
@@ -88,7 +88,7 @@ async def test_a_recording_that_begins_late_holds_what_was_known_already(tmp_pat
     assert store.console.cluster == "pod"
 
 
-async def test_a_fleet_of_which_more_is_known_than_may_wait_begins_complete(tmp_path, monkeypatch):
+async def test_initial_state_larger_than_the_queue_limit_is_recorded_in_full(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "MAX_WAITING_RECORDS", 10)
     world = World(tmp_path)
     world.hub.publish([a_node(f"node{i}", f"agent{i}") for i in range(50)])
@@ -97,7 +97,7 @@ async def test_a_fleet_of_which_more_is_known_than_may_wait_begins_complete(tmp_
     assert sum(isinstance(record, Node) for record in world.records("late")) == 50
 
 
-async def test_marks_and_the_console_itself_are_recorded(tmp_path):
+async def test_marks_and_the_consoles_own_log_are_recorded(tmp_path):
     world = World(tmp_path)
     await world.recorder.start("one")
     world.hub.publish_own(Mark(text="loss went up here"))
@@ -106,7 +106,7 @@ async def test_marks_and_the_console_itself_are_recorded(tmp_path):
     assert [record.text for record in world.records("one") if isinstance(record, Log)][-1] == "recording one stopped"
 
 
-async def test_a_name_that_is_recorded_or_was_closed_is_refused(tmp_path):
+async def test_recording_under_an_active_or_closed_session_name_is_rejected(tmp_path):
     world = World(tmp_path)
     await world.recorder.start("one")
     with pytest.raises(SessionError, match="already"):
@@ -134,7 +134,7 @@ async def crashed_recording(folder):
 
 
 @pytest.mark.slow
-async def test_a_crashed_session_goes_on_as_the_same_console_with_the_same_agents(tmp_path):
+async def test_crashed_session_resumes_with_the_same_console_id_and_agents(tmp_path):
     session = await crashed_recording(tmp_path)
     left = recovery.take_up(session, str)
     assert left.console_id == "console1"
@@ -169,7 +169,7 @@ class Nodes:
 
 
 @pytest.mark.slow
-async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_that_its_agents_wait_for(tmp_path):
+async def test_resuming_a_crashed_session_adopts_the_console_id_of_its_lingering_agents(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
     world.hub.publish_own(ConsoleRecord(cluster="pod", version="1"))
@@ -194,7 +194,7 @@ async def test_a_screen_that_goes_on_with_a_crashed_session_becomes_the_console_
 
 
 @pytest.mark.slow
-async def test_agents_that_keep_something_are_not_asked_while_another_recording_hears_others(tmp_path):
+async def test_resuming_with_lingering_agents_is_rejected_while_another_recording_runs(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
     Nodes(world)
@@ -207,7 +207,7 @@ async def test_agents_that_keep_something_are_not_asked_while_another_recording_
 
 
 @pytest.mark.slow
-async def test_where_no_agent_can_linger_any_more_the_screen_stays_who_it_is_and_the_hole_is_counted(tmp_path):
+async def test_resuming_without_lingering_agents_keeps_the_console_id_and_records_a_gap(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
     Nodes(world, lingering=False)
@@ -220,7 +220,7 @@ async def test_where_no_agent_can_linger_any_more_the_screen_stays_who_it_is_and
 
 
 @pytest.mark.slow
-async def test_what_an_agent_that_lingered_could_not_keep_is_counted(tmp_path):
+async def test_records_a_lingering_agent_dropped_are_recorded_as_a_gap(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console1")
     await world.recorder.start("night")
@@ -231,7 +231,7 @@ async def test_what_an_agent_that_lingered_could_not_keep_is_counted(tmp_path):
 
 
 @pytest.mark.slow
-async def test_of_an_agent_that_ended_the_ticks_are_counted_that_its_node_missed(tmp_path):
+async def test_ticks_missed_after_an_agent_ended_are_recorded_as_a_gap(tmp_path):
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
     await world.recorder.start("night")
@@ -243,7 +243,7 @@ async def test_of_an_agent_that_ended_the_ticks_are_counted_that_its_node_missed
     assert "60.0 s" in gap.reason
 
 
-async def test_a_session_to_be_shared_names_no_host_and_no_user_anywhere(tmp_path):
+async def test_anonymous_recording_contains_no_host_or_user_name(tmp_path):
     world = World(tmp_path, hosts=("node1", "10.9.8.7"))
     await world.recorder.start("shared", select(nodes=("node1",), anonymous=True))
     world.hub.publish([a_node(user="alice"), *gpus(1, first=2)])
@@ -259,7 +259,7 @@ async def test_a_session_to_be_shared_names_no_host_and_no_user_anywhere(tmp_pat
 
 
 @pytest.mark.slow
-async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_console(tmp_path, monkeypatch):
+async def test_internal_error_ends_the_recording_with_a_reason_but_not_the_console(tmp_path, monkeypatch):
     world = World(tmp_path)
     await world.recorder.start("one")
 
@@ -278,7 +278,7 @@ async def test_a_fault_of_ours_ends_a_recording_with_a_word_and_never_the_consol
     assert not named("one", tmp_path).is_being_written()
 
 
-async def test_limits_are_kept_to_while_recording_and_the_recording_itself_says_what_went(tmp_path):
+async def test_retention_runs_while_recording_and_its_deletions_are_recorded(tmp_path):
     world = World(tmp_path, limits=Limits(max_bytes=1), retention_s=0.0)
     await world.recorder.start("new")
     old = writer.write_session(named("old", tmp_path), gpus(3))
@@ -309,7 +309,7 @@ def warnings_in(store):
     return [record.text for record in events if isinstance(record, Log) and record.severity == "warning"]
 
 
-async def test_while_a_session_keeps_clocks_they_are_probed_without_pause(tmp_path):
+async def test_recording_that_selects_clock_records_requests_continuous_probing(tmp_path):
     wanted = []
     world = World(tmp_path, want_clocks=lambda who, wants: wanted.append((who, wants)))
     await world.recorder.start("figures", select(kinds=("gpu",)))
@@ -322,7 +322,7 @@ async def test_while_a_session_keeps_clocks_they_are_probed_without_pause(tmp_pa
 
 
 @pytest.mark.slow
-async def test_a_recorder_remembers_nothing_of_the_agents_whose_place_others_took(tmp_path):
+async def test_recorder_frees_the_state_of_replaced_agents(tmp_path):
     world = World(tmp_path)
     await world.recorder.start("one")
 
@@ -340,7 +340,7 @@ async def test_a_recorder_remembers_nothing_of_the_agents_whose_place_others_too
     assert world.hub.kept("agent199", 8) == 8
 
 
-async def test_a_session_names_of_each_node_the_agent_that_spoke_last_and_its_consoles(tmp_path):
+async def test_session_lists_its_console_and_the_last_agent_of_each_node(tmp_path):
     world = World(tmp_path, "console1")
     await world.recorder.start("one")
     for number in range(50):

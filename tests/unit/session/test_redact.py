@@ -50,7 +50,7 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("text", SECRETS)
-def test_a_secret_is_hidden_and_its_name_stays(text):
+def test_secret_value_is_redacted_and_its_name_is_kept(text):
     hidden = without_secrets(text)
     assert SECRETS[text] not in hidden
     assert "***" in hidden
@@ -58,7 +58,7 @@ def test_a_secret_is_hidden_and_its_name_stays(text):
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_what_only_looks_a_little_like_a_secret_is_kept(text):
+def test_harmless_text_is_not_redacted(text):
     if "tokens" in text:  # a name that holds the word is hidden with its value: that is the safe side
         assert "--lr 3e-4" in without_secrets(text)
         return
@@ -74,13 +74,13 @@ def test_what_only_looks_a_little_like_a_secret_is_kept(text):
         (("env", "WANDB_API_KEY=X Y", "python"), ("env", "WANDB_API_KEY=***", "python")),
     ],
 )
-def test_the_word_after_a_secret_flag_is_hidden_in_a_command_of_several_words(
+def test_argument_after_a_secret_flag_is_redacted_in_an_argument_list(
     words: tuple[str, ...], redacted: tuple[str, ...]
 ) -> None:
     assert words_without_secrets(words) == redacted
 
 
-def test_the_record_that_the_screen_shows_stays_as_it_is():
+def test_redaction_does_not_modify_the_original_record():
     process = Process(pid=1, start_ticks=1, ppid=0, uid=0, comm="python", cmdline="x --token abc", role="python")
     written = Redactor()(process)
     assert process.cmdline == "x --token abc"
@@ -96,7 +96,7 @@ def stack(**changes):
     return Stack(capture="c", sample=0, job="j", rank=0, pid=1, start_ticks=1, status="ok", **changes)
 
 
-def test_locals_are_written_only_when_asked_and_never_those_named_like_a_secret():
+def test_locals_are_recorded_only_on_request_and_secret_ones_are_redacted():
     record = stack(locals=(Local(0, "loss", "2.5"), Local(0, "hf_token", "abc"), Local(0, "url", "http://u:pw@h/")))
     assert Redactor()(record).locals is None
     kept = Redactor(locals_too=True)(record).locals
@@ -127,7 +127,7 @@ def anonymous(*hosts):
     return Redactor(pseudonyms=Pseudonyms(KEY, hosts))
 
 
-def test_a_host_has_one_name_in_heads_and_texts_alike():
+def test_host_has_the_same_pseudonym_in_node_fields_and_texts():
     redact = anonymous("gpu-a", "gpu-b")
     head = redact(Log(node="gpu-a", source="console", text="gpu-a: refused by gpu-b.cluster.example:22"))
     (name,) = {head.node, head.text.split(":")[0]}
@@ -139,7 +139,7 @@ def test_a_host_has_one_name_in_heads_and_texts_alike():
     assert other.node != head.node
 
 
-def test_a_name_within_another_name_is_not_touched():
+def test_host_name_inside_a_longer_name_is_not_replaced():
     text = anonymous("node1")(Log(source="console", text="node10 node1 xnode1 node1-ib /data/node1/x")).text
     assert text.split()[0] == "node10"
     assert text.split()[2] == "xnode1"
@@ -147,7 +147,7 @@ def test_a_name_within_another_name_is_not_touched():
     assert "node1" not in text.split()[1] + text.split()[4]
 
 
-def test_sets_of_hosts_are_told_apart_and_none_of_their_names_stays():
+def test_node_set_is_expanded_into_the_pseudonyms_of_its_hosts():
     redact = anonymous("gpu-1", "gpu-2")
     text = redact(Log(source="console", text="gpu-[1-2]: 535; gpu-[1-2,7].x.example; a[0-3] = b[1]")).text
     one, two = (redact(Log(node=name, source="agent", text="")).node for name in ("gpu-1", "gpu-2"))
@@ -158,7 +158,7 @@ def test_sets_of_hosts_are_told_apart_and_none_of_their_names_stays():
 @pytest.mark.parametrize(
     "address", ["10.20.30.40", "192.168.1.7", "fe80::1ff:fe23:4567:890a", "2001:db8::7", "fd00:1:2:3:4:5:6:7"]
 )
-def test_an_address_is_a_name_of_a_host(address):
+def test_ip_address_is_replaced_by_a_host_pseudonym(address):
     redact = anonymous()
     text = redact(Log(source="console", text=f"rank 3 to {address}: refused; job x@{address}")).text
     assert address not in text and text.count("host-") == 2
@@ -170,11 +170,11 @@ def test_an_address_is_a_name_of_a_host(address):
     ["NCCL 2.21.5 at 12:30:45", "0000:3b:00.0 fell off the bus", "c10d::ProcessGroupNCCL::wait", "127.0.0.1:29500",
      "std::vector<int>", "step 1.2.3", "::1 and 0.0.0.0", "/home/root/x", "x[0] y[1:2]", "driver 535.104.05"],
 )  # fmt: skip
-def test_what_is_no_name_stays(text):
+def test_text_that_only_resembles_an_address_or_name_is_kept(text):
     assert anonymous("gpu-1")(Log(source="console", text=text)).text == text
 
 
-def test_the_home_of_somebody_of_whom_nothing_else_is_known_tells_nobody():
+def test_unknown_user_name_in_a_home_path_is_replaced_by_a_pseudonym():
     redact = anonymous()
     stack_of = redact(
         stack(frames=(StackFrame("main", "/home/bob/src/train.py", 3), StackFrame("x", "/Users/bob/y.py", 1)))
@@ -184,21 +184,21 @@ def test_the_home_of_somebody_of_whom_nothing_else_is_known_tells_nobody():
     assert f"/home/{process.user}/src/train.py" == stack_of.frames[0].file
 
 
-def test_a_user_whose_name_is_a_word_spoils_no_name_of_a_file():
+def test_user_name_equal_to_a_file_stem_is_replaced_before_its_suffix():
     redact = anonymous()
     process = redact(Process(pid=1, start_ticks=1, ppid=0, uid=1, user="train", comm="x", role="python",
                              cmdline="python train.py"))  # fmt: skip
     assert process.cmdline == f"python {process.user}.py"
 
 
-def test_names_are_learned_of_all_records_before_the_first_is_written():
+def test_names_learned_from_later_records_are_replaced_in_earlier_ones():
     redact = anonymous()
     log = Log(source="kernel", text="killed a process of bob")
     redact.learn([log, Process(pid=1, start_ticks=1, ppid=0, uid=1, user="bob", comm="x", role="python")])
     assert "bob" not in redact(log).text
 
 
-def test_names_that_a_node_gives_itself_and_its_users_go_as_well():
+def test_hostnames_and_users_reported_by_a_node_are_replaced_by_pseudonyms():
     redact = anonymous("gpu-a")
     node = redact(Node(node="gpu-a", hostname="ip-10-1-2-3.corp.example", boot_id="b", kernel="k", arch="x", python="3",
                        uid=1000, user="alice", pid=1, sample_interval_ms=1000))  # fmt: skip
@@ -223,7 +223,7 @@ def test_the_same_key_gives_the_same_names_and_another_key_others():
     assert one.host("gpu-a") != Pseudonyms(b"x" * 32).host("gpu-a")
 
 
-def test_the_key_is_made_once_and_lies_outside_of_every_session(tmp_path):
+def test_pseudonym_key_is_created_once_with_mode_0600(tmp_path):
     key = key_of_this_user(tmp_path)
     assert key_of_this_user(tmp_path) == key
     assert (tmp_path / ".pseudonyms").stat().st_mode & 0o777 == 0o600

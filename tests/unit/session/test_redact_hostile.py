@@ -45,7 +45,7 @@ def a_stat(state: str = "moving") -> RankStat:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("length", "limit_cpu_s"), LENGTHS)
-def test_a_long_text_is_searched_in_a_time_that_grows_with_its_length(length: int, limit_cpu_s: int) -> None:
+def test_redaction_of_pathological_long_texts_stays_within_its_cpu_limit(length: int, limit_cpu_s: int) -> None:
     program = (
         "from gconsole.text.secrets import names_a_secret, value_without_secrets\n"
         "from gconsole.text.secrets import without_secrets, words_without_secrets\n"
@@ -75,14 +75,14 @@ def test_a_long_text_is_searched_in_a_time_that_grows_with_its_length(length: in
         ("a=b token-of-x", "a=b token-of-x"),
     ],
 )
-def test_what_is_hidden_begins_and_ends_where_the_secret_does(text: str, wanted: str) -> None:
+def test_redaction_covers_exactly_the_secret(text: str, wanted: str) -> None:
     from gconsole.text.secrets import without_secrets
 
     assert without_secrets(text) == wanted
 
 
 @pytest.mark.parametrize("value", ["two words", "-two words", "two;words,more", 'two "words'])
-def test_a_secret_of_several_words_is_hidden_whole_in_the_command_of_a_job(value: str) -> None:
+def test_multi_word_secret_in_a_job_command_is_redacted_as_a_whole(value: str) -> None:
     command = ("mysql", "--password", value, f"--api-key={value}", f"DB_PASSWORD={value}", "--lr", "1")
     job = Job(job="j", command=command, launcher="env", nodes=("n1",), procs_per_node=1, gpus_per_node=0, world_size=1,
               master_addr="n1", master_port=1, created=1)  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_secret_of_several_words_is_hidden_whole_in_the_command_of_a_job(value
 
 
 @pytest.mark.parametrize("name", ["moving", "kind", "seq", "present", "gpu"])
-def test_a_node_that_calls_its_user_like_a_word_of_ours_makes_no_record_unreadable(name: str) -> None:
+def test_user_named_like_a_schema_word_does_not_corrupt_other_records(name: str) -> None:
     redact = Redactor(pseudonyms=Pseudonyms(b"k" * 32))
     redact(a_process(name))
     redact(Node(node="evil", hostname=name, user=name, boot_id="b", kernel="k", arch="a", python="3", uid=1, pid=1,
@@ -101,7 +101,7 @@ def test_a_node_that_calls_its_user_like_a_word_of_ours_makes_no_record_unreadab
     assert isinstance(raw, RawRecord) and (kept := decode(encode(raw))).kind == "quark" and kept.seq == 3
 
 
-def test_a_node_that_invents_names_loses_its_own_texts_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_over_its_name_limit_has_only_its_own_texts_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pseudonyms, "MAX_NAMES_PER_NODE", 3)
     names = Pseudonyms(b"k" * 32, ["good", "evil"])
     redact = Redactor(pseudonyms=names)
@@ -118,7 +118,7 @@ def test_a_node_that_invents_names_loses_its_own_texts_and_nobody_elses(monkeypa
     assert decode(encode(redact(a_stat()))).state == "moving"
 
 
-def test_a_text_with_sets_of_hosts_teaches_no_name_and_stays_short() -> None:
+def test_node_sets_in_text_add_no_host_names_and_stay_short() -> None:
     names = Pseudonyms(b"k" * 32, ["node1"])
     told = names.in_text("node[1-16384] " * 1000)
     assert "node" not in told and len(told) < 20_000
@@ -127,19 +127,21 @@ def test_a_text_with_sets_of_hosts_teaches_no_name_and_stays_short() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"short"])
-def test_a_key_that_is_none_is_not_used(tmp_path: Path, content: bytes) -> None:
+def test_empty_or_short_pseudonym_key_is_rejected(tmp_path: Path, content: bytes) -> None:
     """A console that was killed while it made the key left an empty one: hashes without a key hide nobody."""
     (tmp_path / ".pseudonyms").write_bytes(content)
     with pytest.raises(OSError, match="invalid key"):
         key_of_this_user(tmp_path)
 
 
-def test_no_draft_of_a_key_is_left(tmp_path: Path) -> None:
+def test_creating_the_pseudonym_key_leaves_no_temporary_file(tmp_path: Path) -> None:
     assert len(key_of_this_user(tmp_path)) == 32
     assert [path.name for path in tmp_path.iterdir()] == [".pseudonyms"]
 
 
-async def test_a_recording_says_whose_texts_it_leaves_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_recording_warns_about_a_node_whose_texts_it_redacts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(pseudonyms, "MAX_NAMES_PER_NODE", 3)
     hub = Hub()
     said: list[Record] = []

@@ -71,14 +71,14 @@ def live_at(second):
 
 
 @pytest.mark.parametrize("second", [0, 1, 250, 399, 400, 550, 600, LENGTH_S - 1])
-def test_after_a_jump_it_shows_what_a_live_console_knew(session, second):
+def test_replay_after_a_jump_matches_the_live_store_at_that_time(session, second):
     player = Replay(session)
     player.jump(BEGAN + second * SECOND)
     assert known(player.store) == known(live_at(second))
     assert player.store.newest_rx == BEGAN + second * SECOND
 
 
-def test_played_through_it_shows_what_a_live_console_knew_in_the_end(session):
+def test_replay_played_to_the_end_matches_the_final_live_store(session):
     player = Replay(session)
     player.is_playing, player.speed = True, 100.0
     while player.is_playing:
@@ -87,7 +87,7 @@ def test_played_through_it_shows_what_a_live_console_knew_in_the_end(session):
     assert player.position == player.end == BEGAN + (LENGTH_S - 1) * SECOND
 
 
-def test_time_goes_as_fast_as_the_speed_says_and_stands_still_on_request(session):
+def test_replay_time_advances_at_the_set_speed_only_while_playing(session):
     player = Replay(session)
     player.advance(10.0)
     assert player.position == BEGAN, "it does not play before it is told to"
@@ -102,7 +102,7 @@ def test_time_goes_as_fast_as_the_speed_says_and_stands_still_on_request(session
     assert player.speed == 0.25
 
 
-def test_a_jump_back_forgets_what_had_not_happened_yet(session):
+def test_jump_back_removes_later_findings_and_states(session):
     player = Replay(session)
     player.jump(BEGAN + 700 * SECOND)
     assert len(player.store.events) > 1
@@ -119,7 +119,7 @@ def test_jumps_stay_within_the_session(session):
     assert player.position == player.end
 
 
-def test_events_are_what_one_jumps_between(session):
+def test_player_finds_events_and_the_next_and_previous_one(session):
     player = Replay(session)
     player.find_events()
     assert [((event.rx - BEGAN) // SECOND, event.what) for event in player.events] == [
@@ -133,7 +133,7 @@ def test_events_are_what_one_jumps_between(session):
     assert player.event_after() is None
 
 
-def test_a_capture_is_an_event_once_the_last_of_it_has_come(tmp_path):
+def test_capture_event_has_the_time_of_its_last_stack(tmp_path):
     def stack(second, rank):
         at = BEGAN + second * SECOND
         return Stack(node="node1", agent="agent1", seq=second + 1, t=at, rx=at, capture="c", sample=0, job="j",
@@ -146,7 +146,7 @@ def test_a_capture_is_an_event_once_the_last_of_it_has_come(tmp_path):
     assert [(event.what, (event.rx - BEGAN) // SECOND) for event in player.events] == [("capture", 3)]
 
 
-async def test_nothing_is_asked_of_nodes_that_are_not_there(session):
+async def test_live_actions_are_rejected_in_a_replay(session):
     player = Replay(session)
     for asked in (player.reconnect("node1"), player.capture(CaptureRequest("x")), player.mark("x")):
         with pytest.raises(NotLive, match="recording"):
@@ -154,7 +154,7 @@ async def test_nothing_is_asked_of_nodes_that_are_not_there(session):
     assert player.recordings is None
 
 
-def test_a_session_that_a_crash_left_is_played_without_being_mended(tmp_path):
+def test_crashed_session_is_replayed_without_being_recovered(tmp_path):
     session = crashed(tmp_path, "night", [night()[:50], night()[50:100]])
     (path,) = session.segments()
     path.write_bytes(path.read_bytes()[:-20])
@@ -164,12 +164,12 @@ def test_a_session_that_a_crash_left_is_played_without_being_mended(tmp_path):
     assert session.read().state == "recording"
 
 
-def test_a_session_without_a_record_is_refused(tmp_path):
+def test_replay_of_a_session_without_records_is_rejected(tmp_path):
     with pytest.raises(SessionError, match="no record"):
         Replay(crashed(tmp_path, "empty", []))
 
 
-def test_a_disk_too_slow_for_the_speed_makes_time_go_slower_and_leaves_nothing_out(session, monkeypatch):
+def test_slow_disk_lowers_the_real_replay_speed_without_skipping_records(session, monkeypatch):
     monkeypatch.setattr(replay, "STEP_S", 0.0)
     monkeypatch.setattr(replay, "_BATCH_RECORDS", 30)
     player = Replay(session)
@@ -199,7 +199,7 @@ def shown(player):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("second", [0, 30, 399, 400, 610, 850, 10_000])
-def test_with_an_index_without_one_and_without_segments_a_jump_shows_the_same(
+def test_jump_shows_the_same_with_or_without_an_index_or_from_parquet(
     blocks_of_a_minute, session, tmp_path, second
 ):  # fmt: skip
     plain = Replay(session, history_bytes=1 << 28)
@@ -221,7 +221,7 @@ def test_with_an_index_without_one_and_without_segments_a_jump_shows_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("second", [20, 399, 610, 850])
-def test_a_quick_jump_shows_what_is_true_and_what_was_comes_after(session, second):
+def test_quick_jump_shows_the_current_state_and_backfills_the_history(session, second):
     at = BEGAN + second * SECOND
     full, quick = Replay(session, history_bytes=1 << 28), Replay(session, history_bytes=1 << 28)
     full.jump(at)
@@ -245,7 +245,7 @@ def curve(store):
     return store.history.series["gpu"].recent(("node1", "GPU-1"), "util_pct")
 
 
-def test_time_stands_still_until_the_minutes_before_are_there_and_then_goes_on(session):
+def test_replay_pauses_until_the_backfill_is_applied(session):
     player = Replay(session)
     player.is_playing = True
     player.jump_quickly(BEGAN + 500 * SECOND)
@@ -257,7 +257,7 @@ def test_time_stands_still_until_the_minutes_before_are_there_and_then_goes_on(s
     assert player.position == BEGAN + 505 * SECOND
 
 
-def test_the_minutes_before_are_given_up_when_somebody_goes_elsewhere(session):
+def test_backfill_is_cancelled_by_a_jump_elsewhere(session):
     player = Replay(session, history_bytes=1 << 28)
     player.jump_quickly(BEGAN + 800 * SECOND)
     before = curve(player.store)
@@ -269,7 +269,7 @@ def test_the_minutes_before_are_given_up_when_somebody_goes_elsewhere(session):
     assert not np.array_equal(curve(player.store), before, equal_nan=True), "of the instant it went to"
 
 
-def test_what_an_index_covers_is_not_read_again(blocks_of_a_minute, session):
+def test_jump_with_an_index_does_not_read_the_blocks_it_covers(blocks_of_a_minute, session):
     Replay(session).build_index()
     way = index.open_index(session)
     (path,) = session.segments()
@@ -287,7 +287,7 @@ def test_what_an_index_covers_is_not_read_again(blocks_of_a_minute, session):
     assert player.store.findings, "what changed in between is told by the index"
 
 
-def test_a_segment_that_has_grown_or_is_damaged_is_read_itself(blocks_of_a_minute, session):
+def test_grown_or_damaged_segment_is_read_without_the_index(blocks_of_a_minute, session):
     (path,) = session.segments()
     index.build_index(session)
     with path.open("ab") as file:
@@ -299,7 +299,7 @@ def test_a_segment_that_has_grown_or_is_damaged_is_read_itself(blocks_of_a_minut
     assert player.damages and player.store.findings
 
 
-def test_a_folder_that_cannot_be_written_to_is_looked_through_all_the_same(session, monkeypatch, tmp_path):
+def test_replay_works_when_the_index_cannot_be_written(session, monkeypatch, tmp_path):
     (session.path / "index").write_text("in the way")
     player = Replay(session)
     player.build_index()

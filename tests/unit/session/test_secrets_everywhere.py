@@ -147,7 +147,7 @@ def test_no_planted_secret_is_in_anything_that_is_written(tmp_path, anonymous):
 
 
 @pytest.mark.slow
-def test_a_redacted_session_has_the_same_other_names_everywhere_and_none_of_those_that_were(tmp_path):
+def test_anonymous_session_has_consistent_pseudonyms_and_no_original_names(tmp_path):
     session = recorded(tmp_path / "sessions", anonymous=True)
     for name, text in everything_of(session, tmp_path).items():
         for word in (*NAMES, *TOLD):

@@ -26,12 +26,12 @@ def test_without_a_selection_everything_is_kept():
     assert kinds(Selection(), Host(node="a"), Log(source="agent", text="x")) == ["host", "log"]
 
 
-def test_nodes_are_chosen_by_name_and_the_consoles_own_words_stay():
+def test_node_selection_keeps_records_of_those_nodes_and_of_the_console():
     selected = RecordSelector(Selection(nodes=("a",)))
     assert selected([Host(node="a"), Host(node="b"), Mark(text="x")]) == [Host(node="a"), Mark(text="x")]
 
 
-def test_metrics_leave_out_other_figures_but_no_event():
+def test_metric_selection_drops_other_metrics_and_keeps_events():
     selection = select(metrics=("gpu",))
     records = (
         Gpu(node="a", index=0, uuid="u"), Host(node="a"), node("a"), NodeState(node="a", state="ok"),
@@ -42,13 +42,13 @@ def test_metrics_leave_out_other_figures_but_no_event():
     assert kinds(selection, *records) == ["gpu", "node", "node_state", "gpu_event", "rank"]
 
 
-def test_kinds_are_just_those_and_what_says_whose_they_are():
+def test_kind_selection_keeps_those_kinds_and_node_records():
     assert kinds(select(kinds=("gpu",)), Gpu(node="a", index=0, uuid="u"), Log(source="x", text="x"), node("a")) == [
         "gpu", "node"
     ]  # fmt: skip
 
 
-def test_a_rate_keeps_one_figure_of_each_thing_in_so_long_and_every_event():
+def test_every_s_keeps_one_sample_per_device_and_interval_and_all_events():
     selected = RecordSelector(select(every_s=10.0))
     kept = []
     for second in range(0, 31):
@@ -60,19 +60,19 @@ def test_a_rate_keeps_one_figure_of_each_thing_in_so_long_and_every_event():
     assert sum(isinstance(record, Log) for record in kept) == 31
 
 
-def test_a_node_that_booted_anew_begins_anew():
+def test_sampling_interval_restarts_after_a_node_reboots():
     selected = RecordSelector(select(every_s=10.0))
     assert selected([Host(node="a", mono=500 * SECOND)])
     assert selected([Host(node="a", mono=1 * SECOND)])
 
 
-def test_a_word_that_is_none_is_refused_with_those_that_are():
+def test_unknown_metric_is_rejected_with_the_valid_metrics():
     with pytest.raises(SessionError, match=r"gpux.*metrics: gpu"):
         select(metrics=("gpux",))
 
 
 @pytest.mark.slow
-def test_of_processes_that_are_long_gone_no_rate_is_remembered():
+def test_sampling_state_of_ended_processes_is_freed():
     selected = RecordSelector(select(every_s=10.0))
 
     def stat(second, pid):

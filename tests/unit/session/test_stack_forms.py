@@ -78,12 +78,12 @@ def check_speedscope(text: str) -> dict[str, Any]:
     return document
 
 
-def test_the_command_line_takes_the_forms_that_there_are() -> None:
+def test_command_line_accepts_every_stack_format() -> None:
     assert sorted(FORMATS) == sorted(STACK_FORMATS)
 
 
 class TestSpeedscope:
-    def test_a_rank_is_one_wide_and_those_who_stand_together_share_their_boxes(self) -> None:
+    def test_each_rank_has_weight_one_and_shares_frames_with_equal_stacks(self) -> None:
         document = check_speedscope(written("speedscope", ordinary()))
         last, every = document["profiles"]
         names = [frame["name"] for frame in document["shared"]["frames"]]
@@ -97,7 +97,7 @@ class TestSpeedscope:
     def test_hostile_stacks_keep_to_the_schema(self) -> None:
         check_speedscope(written("speedscope", hostile()))
 
-    def test_without_a_stack_it_is_still_a_file(self) -> None:
+    def test_capture_without_stacks_produces_a_schema_valid_document(self) -> None:
         check_speedscope(written("speedscope", a_capture(a_stack(0, status="gone", thread_name=None))))
 
 
@@ -114,7 +114,7 @@ def test_graphviz_draws_the_tree(made: Any) -> None:
         assert "[0-1,3] (3)" in done.stdout and "_worker_loop" in done.stdout
 
 
-def test_the_newest_capture_that_has_all_ranks_is_written() -> None:
+def test_stack_formats_use_the_newest_capture_with_all_ranks() -> None:
     early = a_capture(*(a_stack(rank, USER, REDUCE, capture="c0") for rank in range(4)), id="c0")
     part = a_capture(a_stack(2, USER, StackFrame("odd", "/job/x.py", 1), capture="c2"), id="c2")
     for form in ("folded", "speedscope", "dot", "text"):
@@ -122,7 +122,7 @@ def test_the_newest_capture_that_has_all_ranks_is_written() -> None:
     assert "[0-3]" in written("text", early, part)
 
 
-def test_variables_are_in_the_tree_where_ranks_are_told_apart_by_them() -> None:
+def test_locals_appear_in_the_tree_only_when_ranks_are_grouped_by_them() -> None:
     stacks = [a_stack(rank, USER, REDUCE, locals=(Local(0, "step", str(7 + rank // 2)),)) for rank in range(4)]
     plain, apart = (
         written("text", a_capture(*stacks)),
@@ -137,7 +137,7 @@ def test_variables_are_in_the_tree_where_ranks_are_told_apart_by_them() -> None:
     assert {json.dumps(group["path"][0]["values"]) for group in line["groups"]} == {'{"step": "7"}', '{"step": "8"}'}
 
 
-def test_ranks_whose_threads_have_no_names_share_a_line() -> None:
+def test_ranks_with_unnamed_threads_are_folded_into_one_line() -> None:
     stacks = [a_stack(rank, USER, REDUCE, thread_name=None, os_thread_id=100 + rank) for rank in (0, 1)]
     [line] = written("folded", a_capture(*stacks)).splitlines()
     assert line.startswith("rank [0-1];MainThread;<module>") and line.endswith(" 2")

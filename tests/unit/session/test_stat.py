@@ -20,7 +20,7 @@ def rows_of(*args):
     return json.loads(run(*args, "--format", "json").stdout)
 
 
-def test_each_gpu_has_its_mean_median_tail_most_and_time_at_zero(tmp_path):
+def test_stat_lists_mean_percentiles_max_and_idle_time_per_gpu(tmp_path):
     samples = [gpu(n + 1, at=n, util_pct=float(0 if n < 25 else 100), energy_j=500.0 * n) for n in range(101)]
     path = a_session(tmp_path, [*samples, gpu(999, uuid="GPU-b", node="n2", util_pct=7.0)]).path
 
@@ -34,7 +34,7 @@ def test_each_gpu_has_its_mean_median_tail_most_and_time_at_zero(tmp_path):
 
 
 @pytest.mark.slow
-def test_by_rank_and_by_node_gather_the_gpus_of_each(tmp_path):
+def test_stat_by_rank_and_by_node_aggregates_their_gpus(tmp_path):
     path = a_session(tmp_path, a_job()).path
 
     assert [(row["rank"], row["mean_util_pct"]) for row in rows_of(path, "--by", "rank")] == [
@@ -47,7 +47,7 @@ def test_by_rank_and_by_node_gather_the_gpus_of_each(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "magic"), [(".pdf", b"%PDF"), (".png", b"\x89PNG"), (".svg", b"<?xml")])
-def test_pictures_are_drawn_in_three_forms(tmp_path, suffix, magic):
+def test_plot_is_written_as_pdf_png_or_svg(tmp_path, suffix, magic):
     path, picture = a_session(tmp_path, a_job()).path, tmp_path / f"night{suffix}"
 
     assert run(path, "--plot", picture).return_value == 0
@@ -67,7 +67,7 @@ def late_collectives(count=30):
 
 
 @pytest.mark.slow
-def test_who_was_late_at_collectives_is_drawn(tmp_path):
+def test_plot_includes_collective_skew(tmp_path):
     session, picture = a_session(tmp_path, late_collectives()), tmp_path / "night.svg"
 
     assert run(session.path, "--plot", picture).return_value == 0
@@ -78,7 +78,7 @@ def test_who_was_late_at_collectives_is_drawn(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_long_session_is_told_in_slices_and_each_thing_once(tmp_path, monkeypatch):
+def test_stat_computed_in_batches_equals_stat_computed_at_once(tmp_path, monkeypatch):
     samples = [gpu(n + 1, uuid=f"GPU-{n % 5}", node=f"n{n % 5}", at=n // 5, util_pct=float(n)) for n in range(500)]
     path = a_session(tmp_path, samples).path
     at_once = rows_of(path)
@@ -89,19 +89,19 @@ def test_a_long_session_is_told_in_slices_and_each_thing_once(tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_nothing_to_draw_is_said(tmp_path):
+def test_plot_of_a_session_without_metrics_is_an_error(tmp_path):
     result = run(a_session(tmp_path, [Mark(text="x")]).path, "--plot", tmp_path / "night.pdf")
 
     assert result.return_value == 2 and "neither GPU metrics nor steps nor collectives" in result.stderr
 
 
-def test_a_form_that_is_no_picture_is_refused(tmp_path):
+def test_unsupported_plot_suffix_is_rejected(tmp_path):
     result = CliRunner().invoke(command, [str(a_session(tmp_path, a_job()).path), "--plot", str(tmp_path / "x.doc")])
 
     assert result.exit_code == 2 and "use .pdf, .png or .svg" in result.output
 
 
-def test_without_matplotlib_a_plot_names_the_extra_that_brings_it(tmp_path, monkeypatch):
+def test_plot_without_matplotlib_is_an_error_that_names_the_extra(tmp_path, monkeypatch):
     from gconsole.session.export import plots
     from gconsole.session.query.engine import Database
 

@@ -16,12 +16,12 @@ def a_stack(capture="c1", rank=0, path=1, frames=TRAIN, agent="a", **more):
     return msgspec.structs.replace(known, **more)
 
 
-def test_a_stack_is_the_same_after_the_wire():
+def test_stack_record_survives_encoding_and_decoding():
     stack = a_stack(try_="sudo", thread_name="wörker [b]x", began=1, ended=2, proc_state="S")
     assert decode(encode(stack)) == stack
 
 
-def test_frames_that_travelled_once_are_put_where_they_belong():
+def test_frames_sent_once_are_shared_by_stacks_of_one_agent():
     store = Store()
     store.apply([a_stack(), a_stack(rank=1, frames=None), a_stack(rank=2, agent="b", frames=None)])
     capture = store.captures.get("c1")
@@ -36,7 +36,7 @@ def test_only_the_latest_captures_are_kept():
     assert len(store.captures) == captures.CAPTURES
 
 
-def test_a_capture_that_is_too_large_is_cut_and_counted(monkeypatch):
+def test_capture_over_the_stack_limit_is_truncated_and_counts_dropped_stacks(monkeypatch):
     monkeypatch.setattr(captures, "STACKS", 4)
     store = Store()
     store.apply([a_stack("old", rank) for rank in range(3)])
@@ -61,7 +61,7 @@ def an_operation(capture="c1", **more):
     return Collective(capture=capture, source="fr_dump", job="j", rank=0, profiling_name=name, rx=5, **more)
 
 
-def test_what_libraries_recorded_is_kept_with_its_capture_and_goes_with_it():
+def test_collectives_and_groups_are_kept_and_dropped_with_their_capture():
     store = Store()
     group = PgStatus(capture="c0", source="ras", job="j", rank=None, rx=5, op_counts={"AllReduce": 3})
     store.apply([an_operation("c0"), group])
@@ -70,7 +70,7 @@ def test_what_libraries_recorded_is_kept_with_its_capture_and_goes_with_it():
     assert store.captures.get("c0") is None
 
 
-def test_too_many_operations_are_counted_and_the_oldest_captures_go(monkeypatch):
+def test_capture_over_the_collective_limit_is_truncated_and_evicts_older_captures(monkeypatch):
     monkeypatch.setattr(captures, "FLIGHT", 4)
     store = Store()
     store.apply([an_operation("old") for _ in range(3)])
@@ -79,6 +79,6 @@ def test_too_many_operations_are_counted_and_the_oldest_captures_go(monkeypatch)
     assert (capture.id, len(capture.collectives), capture.dropped) == ("new", 4, 2)
 
 
-def test_an_operation_is_the_same_after_the_wire():
+def test_collective_record_survives_encoding_and_decoding():
     operation = an_operation(process_group=("0", "default_pg"), input_sizes=((2, 3), ()), duration_ms=1.5)
     assert decode(encode(operation)) == operation

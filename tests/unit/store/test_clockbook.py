@@ -11,7 +11,7 @@ def a_window(number: int, node: str, dst: str) -> ClockWindow:
                        rx=number * 4 * SECOND)  # fmt: skip
 
 
-def test_edges_that_others_took_the_place_of_are_forgotten_after_so_many_windows():
+def test_replaced_edges_are_dropped_after_the_kept_number_of_windows():
     book = ClockTables()
     for number in range(1, 1_000):
         book.add_window(a_window(number, "node1", "node2"), number)  # stays
@@ -23,7 +23,7 @@ def test_edges_that_others_took_the_place_of_are_forgotten_after_so_many_windows
     assert ("node1", "peer1") in book.windows.changed_since(0), "whoever looks is told that it went"
 
 
-def test_an_edge_that_is_seldom_probed_keeps_no_more_than_the_others():
+def test_rarely_probed_edge_keeps_windows_of_the_same_time_span():
     book = ClockTables()
     for number in range(1, 1_000):
         book.add_window(a_window(number, "node1", "node2"), number)
@@ -32,7 +32,7 @@ def test_an_edge_that_is_seldom_probed_keeps_no_more_than_the_others():
     assert len(book.windows["node1", "node3"]) <= KEPT_WINDOWS // 10 + 1
 
 
-def test_a_node_that_is_let_go_of_takes_its_edges_along_and_may_come_back():
+def test_removed_node_loses_its_edges_and_can_be_added_again():
     book = ClockTables()
     for number in range(1, 100):
         book.add_window(a_window(number, "node1", "node2"), number)
@@ -53,14 +53,14 @@ def kept(book: ClockTables) -> list[int]:
     return [snapshot.rx // SECOND for snapshot in book.snapshots["node1"]]
 
 
-def test_where_no_clocks_are_probed_snapshots_of_twelve_minutes_are_kept():
+def test_snapshots_of_twelve_minutes_are_kept_without_clock_probing():
     book = ClockTables()
     for second in range(0, 7_200, 10):
         book.add_snapshot(a_snapshot(second), second)
     assert kept(book) == list(range(7_190 - 720, 7_200, 10))
 
 
-def test_snapshots_reach_back_as_far_as_the_lines_of_their_node():
+def test_snapshots_reach_back_to_the_oldest_clock_fit_up_to_their_limit():
     book = ClockTables()
     for second in range(0, 7_200, 10):
         if second % 60 == 0:

@@ -25,14 +25,14 @@ def curve(store: Store) -> dict[int, float]:
     return {newest - len(values) + 1 + at - NOW_S: float(value) for at, value in enumerate(values) if value == value}
 
 
-def test_what_an_agent_kept_before_another_one_spoke_stands_where_it_was_taken():
+def test_delayed_samples_of_an_older_agent_are_placed_at_their_sample_time():
     store = Store(history_bytes=1 << 20)
     store.apply([a_node("agent2"), a_host("agent2", 160, 60, 6.0)])
     store.apply([a_host("agent1", 110, 61, 1.0), a_host("agent1", 140, 61, 4.0), a_host("agent1", 161, 61, 6.5)])
     assert curve(store) == {10: 1.0, 40: 4.0, 60: 6.0, 61: 6.5}
 
 
-def test_a_node_that_was_started_again_has_another_clock():
+def test_samples_after_a_reboot_are_placed_by_the_new_monotonic_clock():
     store = Store(history_bytes=1 << 20)
     store.apply([a_node("agent1"), a_host("agent1", 9_000, 10, 1.0)])
     store.apply([a_node("agent2", boot_id="second"), a_host("agent2", 30, 70, 2.0)])

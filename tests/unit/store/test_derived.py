@@ -81,7 +81,7 @@ def test_work_that_took_long_is_followed_by_a_pause_in_proportion():
     assert world.refresh() == 1
 
 
-def test_little_work_is_done_at_once_and_much_in_a_thread():
+def test_small_work_runs_inline_and_large_work_in_a_thread():
     world = World(every_s=0.0, size=9)
     world.refresh()
     assert world.threads == [threading.get_ident()] and not world.background
@@ -133,7 +133,7 @@ async def test_update_waits_for_the_newest_value_whatever_the_throttle(size: flo
     assert await world.derived.update() == 3 and world.computed == 2
 
 
-def test_a_throttle_is_not_due_while_its_work_runs_and_is_again_when_that_failed():
+def test_throttle_is_not_due_while_running_and_due_after_a_failure():
     throttle = Throttle(0.0, clock=lambda: 0.0)
     assert throttle.is_due
     with pytest.raises(ZeroDivisionError), throttle.running():
@@ -142,7 +142,7 @@ def test_a_throttle_is_not_due_while_its_work_runs_and_is_again_when_that_failed
     assert throttle.is_due
 
 
-async def test_a_source_that_cannot_be_copied_leaves_it_ready_for_the_next_attempt():
+async def test_failed_copy_of_the_source_is_retried_on_the_next_refresh():
     store, failures = FakeStore(), iter([True, False])
 
     def compute():

@@ -5,7 +5,7 @@ from gconsole.monitor import headless
 from gconsole.records import Log, NodeState
 
 
-def test_where_there_is_no_screen_only_warnings_are_kept():
+def test_headless_store_keeps_only_warning_events():
     store = Store(is_kept=headless.is_warning)
     for number in range(100):
         store.apply([NodeState(node="node1", state="ok" if number % 2 else "lost", rx=number + 1)])
@@ -16,7 +16,7 @@ def test_where_there_is_no_screen_only_warnings_are_kept():
     assert store.nodes["node1"].state.state == "ok"
 
 
-def test_a_screen_gets_all_events():
+def test_store_without_an_event_filter_keeps_all_events():
     store = Store()
     store.apply([NodeState(node="node1", state="lost"), Log(source="console", severity="info", text="a word")])
     assert len(store.events_since(0)) == 2

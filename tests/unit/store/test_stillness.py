@@ -27,24 +27,24 @@ def since(*records):
     return None if still_since is None else still_since / SECOND
 
 
-def test_a_tick_of_a_background_thread_is_no_movement_of_a_main_thread_that_sleeps():
+def test_background_thread_activity_is_not_movement_while_the_main_thread_sleeps():
     background = {"state": "moving", "cpu_pct": 1.0}
     assert since(a_tick(1), a_tick(2, **background), a_tick(3)) == 1
 
 
-def test_a_main_thread_that_was_woken_or_much_work_of_others_is_movement():
+def test_main_thread_wakeup_or_high_cpu_use_counts_as_movement():
     assert since(a_tick(1), a_tick(2, state="moving", ctx_switches_s=3.0), a_tick(3)) == 3
     assert since(a_tick(1), a_tick(2, state="moving", cpu_pct=60.0), a_tick(3)) == 3
     assert since(a_tick(1), a_tick(2, state="moving", proc_state="R", cpu_pct=1.0)) is None
 
 
-def test_what_the_agents_own_reading_does_to_a_rank_is_no_movement():
+def test_wakeup_caused_by_a_native_stack_read_is_not_movement():
     woken = {"state": "moving", "ctx_switches_s": 2.0}
     assert since(a_tick(1), a_tick(2, **woken), a_native_read(1.5, 2.1), a_tick(3)) == 1, "said before the read ended"
     assert since(a_tick(1), a_native_read(1.5, 2.1), a_tick(2), a_tick(3, **woken), a_tick(4)) == 1, "and after it"
 
 
-def test_movement_before_or_after_such_a_reading_is_movement():
+def test_wakeup_before_or_after_a_native_stack_read_counts_as_movement():
     woken = {"state": "moving", "ctx_switches_s": 2.0}
     assert since(a_tick(1), a_tick(2, **woken), a_tick(3), a_native_read(3.5, 3.6), a_tick(4)) == 3
     assert since(a_tick(1), a_native_read(1.5, 1.6), a_tick(2), a_tick(3), a_tick(4, **woken), a_tick(5)) == 5

@@ -29,12 +29,12 @@ def test_c1_controls_and_separators_are_replaced():
     assert clean("\x9b31m\u2028x\x7f") == "�31m�x␡"
 
 
-def test_four_kilobytes_are_enough():
+def test_cleaned_text_is_truncated_to_its_limit():
     assert len(clean("é" * 100_000)) == LIMIT
 
 
 @given(st.text())
-def test_cleaned_text_has_nothing_a_terminal_obeys(text: str):
+def test_cleaned_text_has_no_control_characters(text: str):
     cleaned = clean(text)
     assert all(ord(character) >= 0x20 and not 0x7F <= ord(character) < 0xA0 for character in cleaned)
 
@@ -44,7 +44,7 @@ def test_fitted_text_takes_exactly_its_cells(text: str, width: int, align):
     assert width_of(fit(clean(text), width, align)) == width
 
 
-def test_what_does_not_fit_ends_in_an_ellipsis():
+def test_text_wider_than_its_cell_ends_in_an_ellipsis():
     assert fit("node0123", 5) == "node…"
     assert fit("漢字漢字", 4) == "漢 …"
     assert fit("12", 4, "right") == "  12"
@@ -104,7 +104,7 @@ SECOND = 1_000_000_000
         (format.iso(1_700_049_600_042_000_000), "2023-11-15T12:00:00.042000Z"),
     ],
 )
-def test_figures_have_one_format(written: str, expected: str):
+def test_values_are_formatted_with_their_unit_and_precision(written: str, expected: str):
     assert written == expected
 
 
@@ -119,11 +119,11 @@ def test_a_compact_size_has_five_characters_at_most(value: int):
     [format.count, format.number, format.percent, format.whole, format.size, format.size_compact, format.byte_rate,
      format.rate, format.age, format.duration, format.duration_compact, format.clock_time, format.date_time],
 )  # fmt: skip
-def test_unknown_is_a_dash_and_never_zero(write):
+def test_unknown_value_is_formatted_as_a_dash(write):
     assert write(None) == "–"
 
 
 @pytest.mark.parametrize("write", [format.clock_time, format.clock_time_ms, format.date, format.date_time])
-def test_an_instant_of_zero_is_unknown(write):
+def test_timestamp_of_zero_is_formatted_as_unknown(write):
     assert write(0) == "–"
     assert format.iso(0) is None

@@ -19,7 +19,7 @@ def log(tmp_path):
     logs.configure(0, tmp_path / "after.log")
 
 
-def test_the_file_is_private(log):
+def test_log_file_and_folder_are_private_to_the_user(log):
     logging.getLogger("gconsole.test").info("hello")
     assert stat.S_IMODE(log.stat().st_mode) == 0o600 and stat.S_IMODE(log.parent.stat().st_mode) == 0o700
     assert "gconsole.test" in log.read_text() and "hello" in log.read_text()

@@ -30,12 +30,12 @@ def test_a_very_long_cell_does_not_push_the_next_column_away():
     assert table([("x" * 60, "a"), ("y", "b")], widest=4) == ["x" * 60 + "  a", "y     b"]
 
 
-def test_no_rows_are_no_lines():
+def test_table_without_rows_has_no_lines_except_its_header():
     assert table([]) == []
     assert table([], header=("A", "B")) == ["A  B"]
 
 
-def test_nothing_steers_a_terminal():
+def test_control_characters_in_table_cells_are_replaced():
     assert table([("\x1b[31mred\n", "x")]) == ["·[31mred·  x"]
 
 

@@ -57,7 +57,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("text", "seconds", "instant", "in_replay"), FORMS)
-def test_each_form_means_the_same_wherever_it_is_typed(text, seconds, instant, in_replay):
+def test_each_time_form_is_parsed_alike_by_every_option_and_setting(text, seconds, instant, in_replay):
     assert instant_ns(text, START, END) == instant
     assert instant_ns(f" {text} ", START, END, now=HERE) == in_replay
     if seconds is not None:
@@ -83,7 +83,7 @@ def test_each_form_means_the_same_wherever_it_is_typed(text, seconds, instant, i
     "text",
     ["noon", "", "90", "90x", "1h30", "٣s", "9" * 400 + "s", "1:2:3:4", "-50%", "1000%", "9999-99-99", "0001-01-01"],
 )
-def test_anything_else_is_neither(text):
+def test_unparsable_text_is_rejected_as_a_duration_and_as_a_time(text):
     with pytest.raises(TimeSpecError, match="is not a duration; use 90s, 15m or 2h"):
         duration_s(text)
     with pytest.raises(TimeSpecError, match="is not a time; use 14:02:30, 90s, -5m, 50% or 2026-11-21T08:30:00"):
@@ -91,7 +91,7 @@ def test_anything_else_is_neither(text):
 
 
 @pytest.mark.parametrize("text", ["24:00", "25:00", "12:60", "12:00:60"])
-def test_a_time_of_day_has_24_hours(text):
+def test_time_of_day_out_of_range_is_rejected(text):
     with pytest.raises(TimeSpecError, match="is not a time of day; use 00:00:00 to 23:59:59"):
         parse(text)
 
@@ -111,7 +111,7 @@ def test_options_of_commands_take_a_number_of_seconds():
         ("22:00", None, 23 * HOUR),
     ],
 )
-def test_a_time_of_day_is_the_first_one_within_the_recording(text, earliest, instant):
+def test_time_of_day_resolves_to_its_first_occurrence_within_the_recording(text, earliest, instant):
     start = START + 10 * HOUR  # 23:00 UTC
 
     found = instant_ns(text, start, start + 40 * HOUR, earliest=None if earliest is None else start + earliest)
@@ -119,7 +119,7 @@ def test_a_time_of_day_is_the_first_one_within_the_recording(text, earliest, ins
     assert found == start + instant
 
 
-def test_a_time_of_day_that_no_day_has_is_that_of_the_first_day():
+def test_time_of_day_outside_the_recording_resolves_to_its_first_day():
     assert instant_ns("18:00", START, END) == START + 5 * HOUR
 
 
@@ -148,12 +148,12 @@ lengths = st.integers(0, 10**12 * 1000).map(lambda thousandths: thousandths * 10
         st.integers(0, 4 * 10**15).map(lambda us: Timestamp(us * 1000)),
     )
 )
-def test_what_is_printed_is_parsed_to_the_same(spec):
+def test_formatted_time_spec_parses_back_to_itself(spec):
     assert parse(str(spec)) == spec
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_parsed_or_refused(text):
+def test_any_text_parses_or_raises_time_spec_error(text):
     try:
         spec = parse(text)
     except TimeSpecError:

@@ -24,7 +24,7 @@ def tool() -> ModuleType:
 
 
 @pytest.mark.slow
-def test_the_document_has_the_texts_of_the_source(tool: ModuleType):
+def test_user_string_document_matches_the_source(tool: ModuleType):
     written = set(tool.DOCUMENT.read_text(encoding="utf-8").splitlines())
     made = set(tool.document().splitlines())
     changed = [f"- {line}" for line in sorted(written - made)] + [f"+ {line}" for line in sorted(made - written)]
@@ -48,11 +48,11 @@ def test_the_document_has_the_texts_of_the_source(tool: ModuleType):
         ('say("done" + (" after a crash" if crashed else ""))', {" after a crash"}),
     ],
 )
-def test_texts_are_told_from_what_no_user_reads(tool: ModuleType, source: str, texts: set[str]):
+def test_user_visible_strings_are_separated_from_internal_ones(tool: ModuleType, source: str, texts: set[str]):
     assert set(tool.texts_of(ast.parse(source))) == texts
 
 
-def test_texts_of_every_kind_are_in_it(tool: ModuleType):
+def test_user_string_document_covers_every_kind_of_text(tool: ModuleType):
     document = tool.DOCUMENT.read_text(encoding="utf-8")
     for text in (
         "gconsole batch", "ssh.connect_timeout_s", "app.log  log", "rank_missing", "/metrics", "is not a duration",

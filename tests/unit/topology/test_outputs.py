@@ -56,7 +56,7 @@ def pods(*, more: Sequence[object] = ()) -> TopologySnapshot:
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_matrix_reads_like_that_of_nvidia_smi():
+def test_topology_matrix_has_the_layout_of_nvidia_smi():
     lines = to_text(fleet_of(hgx_facts("n1"))).splitlines()
 
     head = next(line for line in lines if line.split()[:1] == ["GPU0"] and "GPU1" in line.split()[:2])
@@ -78,7 +78,7 @@ def test_every_class_and_every_difference_is_in_the_text():
     assert "class C  1 node: slow1  4 × NVIDIA L40S, 1 NIC" in text
 
 
-def test_ranks_stand_on_their_gpus_and_a_presumed_one_says_so():
+def test_ranks_are_listed_on_their_gpus_and_presumed_ones_are_marked():
     process = GpuProcess(node="n1", index=3, uuid=uuid("n1", 3), pid=1, type="compute", job="llama", rank=3)
     more = [process, rank("n1", 3), rank("n1", 5, gpu="6"), rank("n1", 1)]
 
@@ -88,7 +88,7 @@ def test_ranks_stand_on_their_gpus_and_a_presumed_one_says_so():
     assert (rows["GPU3"], rows["GPU6"], rows["GPU1"], rows["GPU5"]) == ("3", "5", "1?", "1")
 
 
-def test_the_ranks_of_many_nodes_are_the_first_ones_and_the_last():
+def test_ranks_of_many_nodes_are_abbreviated_to_the_first_and_last():
     facts = [hgx_facts(f"n{node}") for node in range(6)]
     more = [rank(f"n{number // 8}", number, gpu=str(number % 8)) for number in range(48)]
 
@@ -97,7 +97,7 @@ def test_the_ranks_of_many_nodes_are_the_first_ones_and_the_last():
     assert "0,8,16,…40" in text
 
 
-def test_two_jobs_on_one_fleet_are_told_apart():
+def test_ranks_are_prefixed_with_their_job_when_two_jobs_run():
     more = [rank("n1", 0, gpu="0"), rank("n1", 0, gpu="1", job="eval", pid=9)]
 
     text = to_text(fleet_of(hgx_facts("n1"), more=more))
@@ -106,7 +106,7 @@ def test_two_jobs_on_one_fleet_are_told_apart():
     assert "eval:0" in text
 
 
-def test_one_node_is_drawn_with_bandwidths_where_they_come_from_and_what_was_measured():
+def test_node_text_has_nominal_and_measured_bandwidths():
     more = [Gpu(node="n1", index=0, uuid=uuid("n1", 0), nvlink_rx_bytes_s=100e9, nvlink_tx_bytes_s=99e9,
                 pcie_rx_bytes_s=1e9)]  # fmt: skip
     text = to_text(fleet_of(hgx_facts("n1", down=["mlx5_2"]), more=more), "n1")
@@ -117,7 +117,7 @@ def test_one_node_is_drawn_with_bandwidths_where_they_come_from_and_what_was_mea
     assert "GPU0-7 with each other: peer access: read, write and atomics over NVLink; 478 GB/s over NVSwitch" in text
 
 
-def test_a_node_that_differs_says_in_what_without_its_own_name():
+def test_node_text_lists_its_differences_without_the_node_name():
     text = to_text(pods(), "node044")
 
     assert "  ▲ GPU4–GPU5 PIX, class A NV18" in text
@@ -125,7 +125,7 @@ def test_a_node_that_differs_says_in_what_without_its_own_name():
     assert "GPU4–GPU0-3: peer access: read, write and atomics over PCIe; at most 63 GB/s over PCIe, NUMA node" in text
 
 
-def test_a_path_from_node_to_node_names_every_station_and_what_is_only_assumed():
+def test_path_between_nodes_lists_every_hop_and_its_assumptions():
     fleet = pods()
 
     text = path_text(fleet, find_gpu(fleet, "node001:0"), find_gpu(fleet, "node044:gpu7"))
@@ -138,12 +138,12 @@ def test_a_path_from_node_to_node_names_every_station_and_what_is_only_assumed()
 
 @pytest.mark.parametrize(("name", "said"), [("node9:0", "by node 'node9'"), ("slow1:7", "GPU0, GPU1, GPU2, GPU3"),
                                             ("nonsense", "NODE:GPU")])  # fmt: skip
-def test_a_gpu_that_is_not_there_is_refused_with_what_to_write(name: str, said: str):
+def test_unknown_gpu_is_rejected_with_the_valid_choices(name: str, said: str):
     with pytest.raises(LookupError, match=said):
         find_gpu(pods(), name)
 
 
-def test_switches_that_keep_their_addresses_to_themselves_are_not_counted():
+def test_nvswitches_without_addresses_are_shown_without_a_count():
     facts = hgx_facts("n1")
     links = [msgspec.structs.replace(link, b=End("switch")) if link.type == "nvlink" else link for link in facts.links]
     fleet = fleet_of(TopologyFacts("n1", facts.gpus, links, facts.nics))
@@ -152,14 +152,14 @@ def test_switches_that_keep_their_addresses_to_themselves_are_not_counted():
     assert "NVSwitch\n" in to_text(fleet, "n1")
 
 
-def test_without_any_device_the_text_says_so():
+def test_text_without_devices_reports_no_topology():
     assert to_text(fleet_of()) == "no topology: no GPUs or NICs reported"
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_document_is_what_its_schema_says():
+def test_json_document_matches_its_schema():
     more = [GpuLink(node="node001", index=0, uuid=uuid("node001", 0), link=link, rx_bytes_s=1e9, tx_bytes_s=2e9)
             for link in range(18)]  # fmt: skip
     fleet = pods(more=[*more, rank("node001", 2, gpu="2")])
@@ -187,7 +187,7 @@ def test_the_document_of_one_node_has_that_node_and_its_class():
     assert {line.node for line in made.links} == {"slow1"}
 
 
-def test_the_schema_explains_every_field_of_it():
+def test_schema_command_describes_the_topology_document():
     done = CliRunner().invoke(schema, [])
 
     definitions = json.loads(done.output)["$defs"]
@@ -205,7 +205,7 @@ def test_the_report_has_the_classes():
 
 
 @pytest.mark.parametrize("node", [None, "node044", "slow1"])
-def test_graphviz_draws_it(node: str | None):
+def test_graphviz_renders_the_topology_without_errors(node: str | None):
     dot = shutil.which("dot")
     if dot is None:
         pytest.skip("no Graphviz (dot) here")
@@ -217,7 +217,7 @@ def test_graphviz_draws_it(node: str | None):
     assert "18 × 26.6 GB/s" in drawn.stdout or node == "slow1"
 
 
-def test_a_picture_needs_no_graphviz_and_is_well_formed():
+def test_svg_is_well_formed_and_has_one_drawing_per_class():
     root = ElementTree.fromstring(to_svg(pods()))
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
 
@@ -229,7 +229,7 @@ def test_a_picture_needs_no_graphviz_and_is_well_formed():
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_names_from_a_node_are_text_in_every_form(form: str):
+def test_hostile_names_from_a_node_are_escaped_in_every_format(form: str):
     facts = hgx_facts("n1")
     gpus = [msgspec.structs.replace(info, name=HOSTILE, cpu_affinity=HOSTILE) for info in facts.gpus]
     nics = [msgspec.structs.replace(port, device=f"{HOSTILE}{number}") for number, port in enumerate(facts.nics)]
@@ -251,7 +251,7 @@ def test_names_from_a_node_are_text_in_every_form(form: str):
             json.loads(text)
 
 
-def test_a_simulated_fleet_says_so_in_every_form():
+def test_simulated_fleet_is_marked_in_every_format():
     facts = hgx_facts("n1")
     links = [msgspec.structs.replace(link, simulated=True) for link in facts.links]
     fleet = fleet_of(TopologyFacts("n1", facts.gpus, links, facts.nics))

@@ -56,14 +56,14 @@ def mesh(nodes=2):
 # -- who is in which ---------------------------------------------------------------------------------------------------
 
 
-def test_a_source_that_lists_members_is_believed_and_one_that_does_not_gives_those_that_spoke():
+def test_group_members_are_the_listed_ranks_or_else_the_reporting_ranks():
     records = [said(0, "1", "tp", (0, 1)), said(0, "2", "pp"), said(3, "2", "pp")]
 
     assert memberships((), records, (JOB, 0)) == (
         Membership("1", "tp", (0, 1), True), Membership("2", "pp", (0, 3), False))  # fmt: skip
 
 
-def test_operations_alone_tell_of_a_group_too():
+def test_groups_are_inferred_from_collectives_unless_pytorch_names_them():
     entries = [Collective(capture="c", source="nccl_log", job=JOB, rank=rank, process_group=("0xab", ""),
                           group_size=2, profiling_name="nccl:AllReduce") for rank in (4, 5)]  # fmt: skip
 
@@ -72,7 +72,7 @@ def test_operations_alone_tell_of_a_group_too():
     assert [membership.name for membership in memberships(entries, [said(0, "1", "tp", (0, 1))], (JOB, 0))] == ["1"]
 
 
-def test_another_job_and_another_attempt_have_groups_of_their_own():
+def test_groups_are_separate_per_job_and_attempt():
     records = [said(0, "1", "tp", (0, 1)), said(0, "2", "tp", (0, 1), job="eval"), said(0, "3", "tp", attempt=1)]
 
     assert [membership.name for membership in memberships((), records, (JOB, 1))] == ["3"]
@@ -81,7 +81,7 @@ def test_another_job_and_another_attempt_have_groups_of_their_own():
 # -- over the topology -------------------------------------------------------------------------------------------------
 
 
-def test_groups_are_called_by_what_they_are_for_and_numbered_by_their_ranks():
+def test_groups_are_labelled_by_description_and_numbered_by_their_ranks():
     groups = gather(a_pod(*mesh())).groups
 
     assert [group.label for group in groups] == [
@@ -89,7 +89,7 @@ def test_groups_are_called_by_what_they_are_for_and_numbered_by_their_ranks():
     assert groups[9].ranks == (4, 5, 6, 7)
 
 
-def test_a_description_with_its_own_number_is_kept_and_one_that_is_missing_is_made_up():
+def test_numbered_group_description_is_kept_and_an_undefined_one_is_replaced():
     told = [said(0, "5", "dp_17", (0, 1)), said(2, "6", "dp_3", (2, 3)), said(4, "7", "undefined", (4, 5))]
 
     found = [(group.kind, group.label) for group in gather(a_pod(*told)).groups]
@@ -97,7 +97,7 @@ def test_a_description_with_its_own_number_is_kept_and_one_that_is_missing_is_ma
     assert found == [("dp", "dp_17"), ("dp", "dp_3"), ("group", "group")]
 
 
-def test_every_gpu_has_its_groups_beside_its_ranks():
+def test_node_text_lists_the_groups_and_ranks_of_each_gpu():
     text = to_text(gather(a_pod(*mesh())), "n1")
 
     row = next(line for line in text.splitlines() if line.startswith("GPU5 "))
@@ -105,14 +105,14 @@ def test_every_gpu_has_its_groups_beside_its_ranks():
     assert "rank 13 in mesh_dp 5 · mesh_tp 3" in text
 
 
-def test_the_matrix_of_a_class_counts_the_groups_that_differ_from_node_to_node():
+def test_class_matrix_counts_groups_that_differ_between_nodes():
     text = to_text(gather(a_pod(*mesh())))
 
     row = next(line for line in text.splitlines() if line.startswith("GPU5 "))
     assert row.endswith("5,13   mesh_dp 5 · mesh_tp ×2")
 
 
-def test_groups_say_where_they_lie_and_the_farthest_way_within():
+def test_group_list_has_placement_and_the_farthest_relation_within_a_group():
     lines = [" ".join(line.split()) for line in to_text(gather(a_pod(*mesh()))).splitlines()]
 
     assert "mesh_tp 4 groups of 4 ranks; each within one node" in lines
@@ -122,7 +122,7 @@ def test_groups_say_where_they_lie_and_the_farthest_way_within():
     assert 'default_pg 1 group of 16 ranks, [0-15] "0" 2 nodes n[0-1], GPU0-7 of each' in lines
 
 
-def test_a_group_that_leaves_its_node_stands_out_among_its_like():
+def test_group_spanning_nodes_is_counted_apart_from_single_node_groups():
     odd = [said(0, "1", "tp", (0, 1)), said(2, "2", "tp", (2, 3)), said(4, "3", "tp", (4, 9))]
 
     lines = [" ".join(line.split()) for line in to_text(gather(a_pod(*odd))).splitlines()]
@@ -136,20 +136,20 @@ def test_members_that_are_on_no_known_gpu_are_counted():
     assert fleet.group_placement.span(fleet.groups[0]) == "n0 GPU0-1, NV18; 2 of 4 on no known GPU"
 
 
-def test_without_a_group_the_text_says_how_to_come_to_know_them():
+def test_text_without_groups_suggests_running_a_capture():
     assert "none known; run a capture to read them" in to_text(gather(a_pod()))
     two = a_pod(*mesh())
     two.apply([Rank(node="n0", job="eval", rank=0, gpu="0", pid=99, start_ticks=1, source="environ")])
     assert "  eval: none known; run a capture to read them" in to_text(gather(two))
 
 
-def test_the_newest_capture_of_a_job_counts():
+def test_groups_come_from_the_newest_capture_of_the_job():
     fleet = gather(a_pod(*mesh(), said(0, "77", "tp", (0, 1), capture="c2")))
 
     assert [group.name for group in fleet.groups] == ["77"]
 
 
-def test_the_document_has_every_group_and_of_one_node_its_own():
+def test_json_document_has_the_groups_of_the_fleet_or_of_one_node():
     fleet = gather(a_pod(*mesh()))
     whole, one = (json.loads(FORMATS["json"](fleet, node)) for node in (None, "n1"))
 
@@ -170,7 +170,7 @@ def test_drawings_have_the_groups_on_their_gpus():
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_names_of_groups_are_text_in_every_form(form):
+def test_control_characters_in_group_names_are_removed_in_every_format(form):
     hostile = 'evil"]; \x1b[31m&<b>\n'
 
     text = FORMATS[form](gather(a_pod(said(0, hostile, hostile, (0, 1)))), "n0")
@@ -178,7 +178,7 @@ def test_names_of_groups_are_text_in_every_form(form):
     assert "\x1b" not in text
 
 
-async def test_a_capture_is_folded_without_the_nodes_being_made_anew():
+async def test_new_capture_updates_the_groups_without_rebuilding_the_nodes():
     store = a_pod()
     fold = TopologyFold(store)
     fold.note()

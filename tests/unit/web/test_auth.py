@@ -27,24 +27,24 @@ def status_of(door: TokenAuth, host: str, basic: bool = False, **headers: str) -
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8091", "127.0.0.1:1", "127.0.0.2", "[::1]:80", "localhost."])
-def test_names_and_addresses_of_this_machine_are_let_in(host: str) -> None:
+def test_loopback_names_and_addresses_are_accepted(host: str) -> None:
     assert status_of(HERE, host) == 200
 
 
 @pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "192.0.2.1", "localhost:1:2", "a@b",
                                   "127.0.0.1, evil.example", "[::1", "[fe80::1]", "localhost\n", "0x7f.1"])  # fmt: skip
-def test_other_names_and_addresses_are_not(host: str) -> None:
+def test_other_host_headers_are_rejected_on_a_loopback_listener(host: str) -> None:
     assert status_of(HERE, host) == 403
 
 
-def test_outside_any_address_is_let_in_and_the_names_of_the_certificate() -> None:
+def test_public_listener_accepts_any_address_and_only_certificate_names() -> None:
     for host in ("192.0.2.1:8091", "head.example", "a.pod.example"):
         assert status_of(OUTSIDE, host) == 200
     for host in ("pod.example", "a.b.pod.example", "evil.example"):
         assert status_of(OUTSIDE, host) == 403
 
 
-def test_a_page_of_the_same_address_is_no_other_site() -> None:
+def test_same_origin_request_is_accepted_and_other_origins_are_rejected() -> None:
     assert status_of(HERE, "localhost:1", origin="http://localhost:1") == 200
     for origin in ("http://localhost:2", "https://localhost:1", "null", "http://evil.example"):
         assert status_of(HERE, "localhost:1", origin=origin) == 403
@@ -52,17 +52,17 @@ def test_a_page_of_the_same_address_is_no_other_site() -> None:
 
 @pytest.mark.parametrize("said", ["", "Bearer", "Bearer ", "Basic x", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN,
                                   f"Digest {TOKEN}", "Bearer \xe9\xe9", "Basic bm9ib2R5Ondyb25n"])  # fmt: skip
-def test_what_is_not_the_token_is_not(said: str) -> None:
+def test_invalid_credentials_are_rejected_with_401(said: str) -> None:
     assert status_of(HERE, "localhost", basic=True, authorization=said) == 401
 
 
-def test_a_password_counts_only_where_it_may() -> None:
+def test_basic_auth_is_accepted_only_where_it_is_enabled() -> None:
     said = "Basic YW55Ym9keTphLXRva2VuLXRoYXQtbm9ib2R5LWd1ZXNzZXM="
     assert status_of(HERE, "localhost", basic=True, authorization=said) == 200
     assert status_of(HERE, "localhost", authorization=said) == 401
 
 
-def test_a_burst_is_let_through_and_then_the_rate_holds_for_each_address() -> None:
+def test_rate_limit_allows_a_burst_and_then_applies_per_address() -> None:
     now = [100.0]
     rate = RateLimit(10.0, lambda: now[0])
     assert [rate.wait_s("a") for _ in range(20)] == [0.0] * 20
@@ -72,7 +72,7 @@ def test_a_burst_is_let_through_and_then_the_rate_holds_for_each_address() -> No
     assert [rate.wait_s("a") > 0 for _ in range(4)] == [False, False, False, True]
 
 
-def test_addresses_that_come_by_the_thousand_are_not_remembered_for_ever() -> None:
+def test_rate_limiter_bounds_the_number_of_tracked_addresses() -> None:
     rate = RateLimit(1.0, lambda: 0.0)
     for number in range(5000):
         rate.wait_s(str(number))
@@ -80,13 +80,13 @@ def test_addresses_that_come_by_the_thousand_are_not_remembered_for_ever() -> No
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:0", "localhost:8091", "[::1]:65535", "127.9.9.9:1"])
-def test_this_machine_is_listened_to_without_tls(text: str) -> None:
+def test_loopback_listen_address_is_accepted_without_tls(text: str) -> None:
     assert listen_at(text).is_loopback and listen_at(text).scheme == "http"
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0:1", "[::]:1", "192.0.2.1:8091", "head:8091", "8091", "127.0.0.1", ":1",
                                   "127.0.0.1:70000", "127.0.0.1:x", ""])  # fmt: skip
-def test_everything_else_is_refused_without_tls(text: str) -> None:
+def test_non_loopback_or_malformed_listen_address_is_rejected_without_tls(text: str) -> None:
     with pytest.raises(ListenError):
         listen_at(text)
 
@@ -97,7 +97,7 @@ def test_tls_files_belong_together() -> None:
     assert listen_at("0.0.0.0:1", Path("cert.pem"), Path("key.pem")).scheme == "https"
 
 
-def test_a_token_file_is_made_once_for_its_owner_alone_and_read_after_that(tmp_path: Path) -> None:
+def test_token_file_is_created_once_with_mode_0600_and_then_reused(tmp_path: Path) -> None:
     path = tmp_path / "token"
     token = token_of(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -106,7 +106,7 @@ def test_a_token_file_is_made_once_for_its_owner_alone_and_read_after_that(tmp_p
 
 
 @pytest.mark.parametrize("content", ["", "short", "two words that are long enough", "a" * 600])
-def test_what_is_no_token_is_refused(tmp_path: Path, content: str) -> None:
+def test_malformed_token_file_is_rejected(tmp_path: Path, content: str) -> None:
     path = tmp_path / "token"
     path.touch(0o600)
     path.write_text(content)
@@ -114,7 +114,7 @@ def test_what_is_no_token_is_refused(tmp_path: Path, content: str) -> None:
         token_of(path)
 
 
-def test_a_token_that_others_read_or_that_is_a_link_or_a_pipe_is_refused(tmp_path: Path) -> None:
+def test_token_file_that_is_readable_by_others_or_not_regular_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "token"
     token_of(path)
     (tmp_path / "link").symlink_to(path)

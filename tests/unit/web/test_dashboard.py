@@ -48,7 +48,7 @@ def selectors(node: Any) -> Iterator[tuple[str, set[str]]]:
 
 
 @pytest.mark.parametrize("text", expressions())
-def test_every_query_is_promql_and_asks_for_series_and_labels_that_there_are(text: str) -> None:
+def test_dashboard_query_is_valid_promql_over_exported_series_and_labels(text: str) -> None:
     known = told()
     found = list(selectors(promql_parser.parse(text)))
     assert {name for name, _ in found} == set(re.findall(r"\b(?:gconsole|process)_\w+", text)), "none was left out"
@@ -57,7 +57,7 @@ def test_every_query_is_promql_and_asks_for_series_and_labels_that_there_are(tex
         assert labels <= known[name], (name, labels)
 
 
-def test_labels_that_legends_and_groups_name_are_there() -> None:
+def test_dashboard_legends_use_only_exported_labels() -> None:
     known = told()
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
@@ -66,7 +66,7 @@ def test_labels_that_legends_and_groups_name_are_there() -> None:
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, target
 
 
-def test_variables_ask_for_labels_that_there_are() -> None:
+def test_dashboard_variables_use_only_exported_labels() -> None:
     known = told()
     for variable in DASHBOARD["templating"]["list"]:
         match = re.fullmatch(r"label_values\((\w+), (\w+)\)", str(variable.get("definition", "")))
@@ -74,7 +74,7 @@ def test_variables_ask_for_labels_that_there_are() -> None:
             assert match[2] in known[match[1]]
 
 
-def test_nothing_is_asked_of_a_source_that_is_not_chosen_by_whoever_looks() -> None:
+def test_dashboard_uses_only_the_selected_data_source() -> None:
     text = json.dumps(DASHBOARD)
     assert set(re.findall(r'"uid": "([^"]+)"', text)) == {"${source}", "gconsole"}
     assert "http" not in text

@@ -7,7 +7,7 @@ from gconsole.records import Mark
 from gconsole.web.resources.events import EventPosition, _after
 
 
-def test_who_went_away_in_the_middle_of_a_batch_misses_nothing_and_hears_nothing_twice() -> None:
+def test_client_resuming_mid_batch_gets_each_remaining_event_once() -> None:
     store = Store()
     store.apply([Mark(text="a"), Mark(text="b"), Mark(text="c")])
     store.apply([Mark(text="d")])

@@ -30,7 +30,7 @@ def value(found: dict[str, Metric], name: str, **wanted: str) -> float:
     return sample.value
 
 
-def test_figures_come_in_base_units() -> None:
+def test_metrics_are_exported_in_base_units() -> None:
     found = read(everything())
     assert value(found, "gconsole_gpu_utilization_ratio") == 0.015, "1.5 %"
     assert value(found, "gconsole_gpu_sm_clock_hertz") == 1.5e6, "1.5 MHz"
@@ -42,14 +42,14 @@ def test_figures_come_in_base_units() -> None:
     assert value(found, "gconsole_recording_bytes", session="evening") == 4096
 
 
-def test_ranks_and_gpus_are_joined_by_the_name_that_the_job_was_given() -> None:
+def test_rank_gpu_and_job_series_share_the_job_name_label() -> None:
     found = read(everything())
     assert value(found, "gconsole_gpu_rank", uuid=UUID, job="train-1", rank="0") == 1
     assert value(found, "gconsole_rank_step", job="train-1", rank="0", node="node1") == 2
     assert value(found, "gconsole_job_state", job="train-1", state="running") == 1
 
 
-def test_both_formats_say_the_same() -> None:
+def test_plain_and_openmetrics_formats_have_the_same_series() -> None:
     store = everything()
     new = {sample.name for family in openmetrics(text_of(store)) for sample in family.samples}
     old = {sample.name for family in plain(text_of(store, PLAIN)) for sample in family.samples}
@@ -62,18 +62,18 @@ def test_both_formats_say_the_same() -> None:
     [("", PLAIN), ("*/*", PLAIN), ("text/plain", PLAIN), ("application/openmetrics-text; version=1.0.0", OPENMETRICS),
      ("text/plain;q=0.1, Application/OpenMetrics-Text;q=0.9", OPENMETRICS)],
 )  # fmt: skip
-def test_the_format_is_the_one_that_is_asked_for(accept: str, media: str) -> None:
+def test_exposition_format_follows_the_accept_header(accept: str, media: str) -> None:
     assert wanted_format(accept) == media
 
 
-def test_what_was_not_heard_of_for_a_minute_is_no_figure_of_now() -> None:
+def test_stale_metrics_are_not_exported_while_the_node_is_up() -> None:
     found = read(everything(), NOW + STALE_NS)
     assert "gconsole_gpu_power_watts" not in found and "gconsole_node_load1" not in found
     assert "gconsole_rank_step" not in found and "gconsole_nic_up" not in found
     assert value(found, "gconsole_node_up") == 1, "its connection is there"
 
 
-def test_of_a_node_that_is_lost_only_that_is_told() -> None:
+def test_lost_node_exports_only_its_up_metric() -> None:
     store = everything()
     store.apply([NodeState(node="node1", state="lost", rx=NOW)])
     found = read(store)
@@ -82,7 +82,7 @@ def test_of_a_node_that_is_lost_only_that_is_told() -> None:
     assert told == {"gconsole_node_up"}
 
 
-def test_of_a_gpu_that_the_driver_lost_only_that_is_told() -> None:
+def test_lost_gpu_is_exported_as_down_without_other_metrics() -> None:
     store = everything()
     store.apply([with_every_figure(GpuInfo, index=0, uuid=UUID, lost="GPU is lost")])
     found = read(store)
@@ -90,14 +90,14 @@ def test_of_a_gpu_that_the_driver_lost_only_that_is_told() -> None:
     assert "gconsole_gpu_power_watts" not in found
 
 
-def test_a_rank_that_ended_is_no_series() -> None:
+def test_exited_rank_exports_no_step_series() -> None:
     store = everything()
     store.apply([Rank(node="node1", job="train-1@10.0.0.1:29500", rank=0, pid=7, start_ticks=5, source="environ",
                       status="exited", rx=NOW)])  # fmt: skip
     assert "gconsole_rank_step" not in read(store)
 
 
-def test_two_processes_that_claim_one_rank_make_one_series() -> None:
+def test_processes_claiming_the_same_rank_export_one_series() -> None:
     store = everything()
     for pid in (8, 9):
         process = {"job": "train-1@10.0.0.1:29500", "rank": 0, "pid": pid, "start_ticks": 5}
@@ -107,7 +107,7 @@ def test_two_processes_that_claim_one_rank_make_one_series() -> None:
 
 
 @pytest.mark.slow
-def test_jobs_that_come_by_the_thousand_do_not_fill_prometheus() -> None:
+def test_number_of_exported_jobs_is_bounded() -> None:
     store = everything()
     store.apply([
         with_every_figure(Rank, job=f"job{number}", rank=0, pid=number + 10, start_ticks=1, source="environ")
@@ -120,7 +120,7 @@ NAMES = ['a"b', "a\\b", "a\nb", "a\x1b[31mb", "}", "ü", "\u202eevil", "x" * 10_
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_whatever_a_node_calls_its_things_the_text_stays_readable(name: str) -> None:
+def test_hostile_gpu_name_leaves_the_exposition_parsable(name: str) -> None:
     store = everything()
     store.apply([with_every_figure(GpuInfo, index=0, uuid=UUID, name=name)])
     found = read(store)
@@ -129,7 +129,7 @@ def test_whatever_a_node_calls_its_things_the_text_stays_readable(name: str) -> 
     assert "\x1b" not in text_of(store) and "\x1b" not in labels(x=name)
 
 
-def test_a_figure_that_nobody_measured_is_no_series_and_never_0() -> None:
+def test_unmeasured_metric_is_omitted_and_a_measured_zero_is_exported() -> None:
     store = everything()
     store.apply([Gpu(node="node1", agent="a" * 16, rx=NOW, index=0, uuid=UUID, power_w=0.0)])
     found = read(store)

@@ -22,31 +22,31 @@ def the_document() -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(document(described(OPERATIONS), "gconsole")))
 
 
-def test_all_that_was_promised_is_there() -> None:
+def test_openapi_document_has_the_expected_paths_and_methods() -> None:
     found = the_document()["paths"]
     assert set(found) == set(PATHS)
     assert set(found["/jobs"]) == {"get", "post"} and set(found["/nodes/{name}"]) == {"delete"}
     assert set(found["/nodes"]) == {"get", "post"}
 
 
-def test_every_reference_leads_somewhere_and_every_record_is_used() -> None:
+def test_schema_references_resolve_and_every_schema_is_referenced() -> None:
     found = the_document()
     named = set(re.findall(r"#/components/schemas/([^\"]+)", msgspec.json.encode(found).decode()))
     assert named == set(found["components"]["schemas"])
 
 
-def test_operations_have_names_of_their_own() -> None:
+def test_operation_ids_are_unique() -> None:
     names = [method["operationId"] for methods in the_document()["paths"].values() for method in methods.values()]
     assert len(names) == len(set(names)) and "get_about" in names
 
 
-def test_every_record_of_ours_says_what_it_is() -> None:
+def test_schemas_of_api_records_have_descriptions() -> None:
     for name, schema in the_document()["components"]["schemas"].items():
         if schema.get("type") == "object" and not name.endswith("Line") and name not in ("MissingRank", "NodeExam"):
             assert schema.get("description"), name
 
 
-def test_nothing_that_a_document_says_can_steer_the_page() -> None:
+def test_markup_in_the_document_is_escaped_in_the_docs_page() -> None:
     found = the_document()
     found["paths"]["/nodes"]["get"]["summary"] = "<script>alert(1)</script>"
     assert "<script" not in page(found)

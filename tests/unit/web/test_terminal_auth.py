@@ -23,14 +23,14 @@ def refusal(path: str, host: str | None, origin: str | None, *, is_socket: bool 
     return None
 
 
-def test_the_token_is_another_one_each_time_and_long() -> None:
+def test_server_token_is_long_and_differs_between_servers() -> None:
     tokens = {ConsoleServer([], "x")._auth.token for _ in range(20)}
     assert len(tokens) == 20
     assert min(map(len, tokens)) >= 40
 
 
 @pytest.mark.parametrize("host", [HERE, "localhost:8000", "LOCALHOST:8000", "localhost:9000", "127.0.0.1"])
-def test_the_address_that_was_printed_lets_in_also_through_a_forwarded_port(host: str) -> None:
+def test_url_with_the_token_is_accepted_also_through_a_forwarded_port(host: str) -> None:
     assert refusal("/kept-secret/", host, None) is None
     assert refusal("/kept-secret/socket", host, f"http://{host}", is_socket=True) is None
 
@@ -40,7 +40,7 @@ def test_the_address_that_was_printed_lets_in_also_through_a_forwarded_port(host
              "/x/kept-secret/", "/é/", "/%2e"],
     ids=["root", "empty", "shorter", "longer", "other case", "two slashes", "below a folder", "not ASCII", "escaped"]
 )  # fmt: skip
-def test_without_the_token_nobody_comes_in(path: str) -> None:
+def test_path_without_the_exact_token_is_rejected(path: str) -> None:
     assert refusal(path, HERE, None)
 
 
@@ -49,7 +49,7 @@ def test_without_the_token_nobody_comes_in(path: str) -> None:
              "0.0.0.0:8000", "127.0.0.1@evil.example", "x@127.0.0.1:8000", "127.0.0.1:8000; script-src *",
              "127.0.0.1:8000\n", "[::1", "[::1]:8000"]
 )  # fmt: skip
-def test_a_name_that_was_made_to_point_here_does_not_let_in(host: str | None) -> None:
+def test_foreign_host_header_is_rejected_even_with_the_token(host: str | None) -> None:
     assert refusal("/kept-secret/", host, None)
 
 
@@ -57,10 +57,10 @@ def test_a_name_that_was_made_to_point_here_does_not_let_in(host: str | None) ->
     "origin", ["http://evil.example", "null", "", "https://127.0.0.1:8000", "http://127.0.0.1:8001",
                "http://localhost:8000"]
 )  # fmt: skip
-def test_another_site_does_not_come_in_even_with_the_token(origin: str) -> None:
+def test_foreign_origin_is_rejected_even_with_the_token(origin: str) -> None:
     assert refusal("/kept-secret/", HERE, origin)
     assert refusal("/kept-secret/socket", HERE, origin, is_socket=True)
 
 
-def test_a_websocket_must_say_which_page_it_is_of() -> None:
+def test_websocket_without_an_origin_is_rejected() -> None:
     assert refusal("/kept-secret/socket", HERE, None, is_socket=True)

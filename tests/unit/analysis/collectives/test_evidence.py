@@ -5,7 +5,7 @@ from analysis.collectives.builders import a_status, an_op, recorded, said
 from gconsole.analysis.collectives.communication import evidence_of
 
 
-def test_a_missing_rank_is_told_with_those_that_wait_for_it():
+def test_missing_rank_is_evidence_with_the_ranks_that_entered():
     [evidence] = evidence_of(recorded("missing"))
     [absence] = evidence.absences
     assert (evidence.source, evidence.complete) == ("flight recorder", (0, 1, 2))
@@ -14,24 +14,24 @@ def test_a_missing_rank_is_told_with_those_that_wait_for_it():
     )  # fmt: skip
 
 
-def test_a_rank_that_waits_in_another_group_is_not_told():
+def test_rank_waiting_in_another_group_is_not_reported_absent():
     [evidence] = evidence_of(recorded("subgroup"))
     assert [absence.ranks for absence in evidence.absences] == [(1,)]
 
 
-def test_camps_are_told():
+def test_op_mismatch_is_evidence_with_both_sides():
     [evidence] = evidence_of(recorded("order"))
     [mismatch] = evidence.mismatches
     assert (mismatch.seq, mismatch.sides) == (3, (("all_reduce", (0, 2)), ("broadcast", (1,))))
 
 
-def test_camps_of_which_nobody_knows_the_larger_are_not_told():
+def test_mismatch_without_a_known_majority_is_not_evidence():
     ops = [an_op(0, 5, waits=True), an_op(1, 5, waits=True), an_op(2, 5, "nccl:broadcast", waits=True)]
     [evidence] = evidence_of(said(*ops))
     assert evidence.mismatches == ()
 
 
-def test_counts_of_launches_are_not_told():
+def test_launch_counts_are_not_evidence_of_absence():
     lines = [
         a_status(None, source="ras", process_group=("0x8c", ""), group_rank=rank, group_size=4, group_state="running",
                  op_counts={"AllReduce": 7 - (rank == 2)}) for rank in range(4)
@@ -40,5 +40,5 @@ def test_counts_of_launches_are_not_told():
     assert evidence.absences == ()
 
 
-def test_without_any_source_nothing_is_told():
+def test_no_source_yields_no_evidence():
     assert evidence_of(said()) == ()

@@ -13,7 +13,7 @@ def only(found):
 
 
 @pytest.mark.parametrize("form", ["json", "pickle"])
-def test_the_rank_that_never_entered_is_named(form):
+def test_missing_rank_is_named_from_json_and_pickle_dumps(form):
     fault = only(recorded("missing", form))
     assert (fault.kind, fault.ranks, fault.waiting, fault.seq, fault.op) == (
         "missing_rank", (1,), (0, 2), 3, "all_reduce",
@@ -23,26 +23,26 @@ def test_the_rank_that_never_entered_is_named(form):
     assert fault.evidence[-1].endswith("last_enqueued_collective 2 gloo:all_reduce")
 
 
-def test_it_is_named_too_when_the_buffer_has_wrapped():
+def test_missing_rank_is_named_after_the_buffer_wrapped():
     fault = only(recorded("wrapped"))
     assert (fault.ranks, fault.waiting, fault.seq) == ((1,), (0, 2), 15)
 
 
-def test_the_rank_that_calls_something_else_is_named_by_the_majority():
+def test_rank_with_a_different_op_is_named_by_the_majority():
     fault = only(recorded("order"))
     assert (fault.kind, fault.ranks, fault.seq, fault.confidence) == ("op_mismatch", (1,), 3, "likely")
     assert [(side.what, side.ranks) for side in fault.sides] == [("all_reduce", (0, 2)), ("broadcast", (1,))]
 
 
 @pytest.mark.parametrize(("kind", "what"), [("size", "65 elements Float"), ("dtype", "64 elements Double")])
-def test_two_ranks_that_differ_are_two_camps_and_nobody_is_named(kind, what):
+def test_mismatch_between_two_ranks_names_no_culprit(kind, what):
     fault = only(recorded(kind))
     assert (fault.kind, fault.ranks, fault.confidence) == ("shape_dtype_mismatch", (), "none")
     assert fault.sides[1].what == what
     assert fault.unseen == (1,), "the third died before it could dump: of it nothing is known"
 
 
-def test_a_rank_that_waits_in_another_group_is_a_victim_and_not_the_cause():
+def test_rank_waiting_in_another_group_is_not_the_root_cause():
     found = recorded("subgroup")
     default, pairs = found.faults
     assert (default.title, default.ranks, default.held) == ("default_pg (0)", (0, 1), ((0, "pairs (1)"),))
@@ -51,30 +51,30 @@ def test_a_rank_that_waits_in_another_group_is_a_victim_and_not_the_cause():
     assert found.graph.causes == (1,)
 
 
-def test_a_job_that_only_sends_and_receives_over_gloo_says_nothing():
+def test_gloo_job_with_only_send_and_recv_has_no_fault():
     assert recorded("p2p").faults == ()
 
 
-def test_gathers_and_scatters_whose_root_has_more_are_no_mismatch():
+def test_gather_and_scatter_with_a_larger_root_are_not_a_mismatch():
     assert recorded("mixed").faults == ()
 
 
 # -- traps -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_majority_may_be_behind():
+def test_majority_of_ranks_can_be_the_missing_ones():
     fault = only(said(an_op(0, 5, waits=True), *(an_op(rank, 4) for rank in (1, 2, 3))))
     assert (fault.ranks, fault.waiting, fault.confidence) == ((1, 2, 3), (0,), "certain")
 
 
-def test_a_missing_rank_is_only_likely_while_a_member_of_the_group_was_not_read():
+def test_missing_rank_is_only_likely_when_a_group_member_was_not_read():
     members = (0, 1, 2, 3)
     groups = [a_status(rank, 5 if rank == 0 else 4, members) for rank in (0, 1, 2)]
     fault = only(said(*groups, an_op(0, 5, waits=True), an_op(1, 4), an_op(2, 4)))
     assert (fault.ranks, fault.unseen, fault.confidence) == ((1, 2), (3,), "likely")
 
 
-def test_a_job_that_moves_has_no_fault():
+def test_collective_entered_moments_ago_is_not_a_fault():
     entered = READ_AT - S // 10
     assert said(
         an_op(0, 5, waits=True, time_created_ns=entered), an_op(1, 5, waits=True, time_created_ns=entered),
@@ -88,18 +88,18 @@ def test_a_rank_without_a_record_is_unseen_and_not_missing():
     assert "no data on [3]" in fault.text
 
 
-def test_an_operation_that_has_left_the_buffer_was_not_missed():
+def test_operation_evicted_from_the_buffer_is_not_missing():
     """A rank whose oldest record is younger than the number others wait in has been there."""
     there = [an_op(2, 900), a_status(3, 950, oldest_record_id=400)]
     assert said(an_op(0, 5, waits=True), an_op(1, 5, waits=True), *there).faults == ()
 
 
-def test_the_counter_of_a_rank_counts_where_its_operations_have_left_the_buffer():
+def test_last_enqueued_counter_is_used_when_the_rank_has_no_operation_records():
     fault = only(said(an_op(0, 9, waits=True), an_op(1, 9, waits=True), an_op(2, 9, waits=True), a_status(3, 8)))
     assert fault.ranks == (3,)
 
 
-def test_a_member_that_has_never_used_its_group_has_not_entered():
+def test_member_that_never_used_its_group_is_missing():
     found = said(
         an_op(0, 1, waits=True, group=("7", "tp")), a_status(0, 1, (0, 1), process_group=("7", "tp")),
         an_op(1, 3), a_status(1, 3),
@@ -107,7 +107,7 @@ def test_a_member_that_has_never_used_its_group_has_not_entered():
     assert (found.faults[0].title, found.faults[0].ranks) == ("tp (7)", (1,))
 
 
-def test_a_member_whose_buffer_has_wrapped_may_have_used_the_group_before():
+def test_member_with_a_wrapped_buffer_is_unseen_and_not_missing():
     found = said(
         an_op(0, 1, waits=True, group=("7", "tp")), a_status(0, 1, (0, 1), process_group=("7", "tp")),
         an_op(1, 3), a_status(1, 3, oldest_record_id=70),
@@ -115,7 +115,7 @@ def test_a_member_whose_buffer_has_wrapped_may_have_used_the_group_before():
     assert (found.faults[0].ranks, found.faults[0].unseen) == ((), (1,))
 
 
-def test_groups_are_matched_by_name_and_never_by_the_processs_own_number():
+def test_groups_are_matched_by_name_not_by_local_group_id():
     found = said(
         an_op(0, 5, waits=True, pg_id=0), an_op(1, 5, waits=True, pg_id=3), an_op(2, 5, waits=True, pg_id=1),
         an_op(3, 4, pg_id=7),
@@ -123,7 +123,7 @@ def test_groups_are_matched_by_name_and_never_by_the_processs_own_number():
     assert only(found).ranks == (3,)
 
 
-def test_a_tie_names_nobody():
+def test_mismatch_with_a_tie_names_no_culprit():
     fault = only(said(
         an_op(0, 5, waits=True), an_op(1, 5, waits=True), an_op(2, 5, "nccl:broadcast", waits=True),
         an_op(3, 5, "nccl:broadcast", waits=True),
@@ -131,30 +131,30 @@ def test_a_tie_names_nobody():
     assert (fault.kind, fault.ranks, fault.confidence) == ("op_mismatch", (), "none")
 
 
-def test_a_majority_among_those_that_were_seen_is_none_of_the_group():
+def test_majority_of_the_read_ranks_alone_names_no_culprit():
     ops = [an_op(0, 5, waits=True), an_op(1, 5, waits=True), an_op(2, 5, "nccl:broadcast", waits=True)]
     fault = next(one for one in said(*ops).faults if one.kind == "op_mismatch")
     assert (fault.ranks, fault.unseen) == ((), (3,)), "with the fourth it may be two against two"
 
 
-def test_the_first_rank_is_no_reference():
+def test_rank_zero_can_be_the_culprit_of_a_mismatch():
     fault = only(said(an_op(0, 5, numel=65, waits=True), *(an_op(rank, 5, waits=True) for rank in (1, 2, 3))))
     assert (fault.kind, fault.ranks) == ("shape_dtype_mismatch", (0,))
 
 
-def test_two_names_of_one_exchange_are_no_mismatch():
+def test_aliases_of_one_operation_are_not_a_mismatch():
     assert said(
         an_op(0, 5, "nccl:_all_gather_base"), an_op(1, 5, "nccl:all_gather_into_tensor_coalesced"),
         an_op(2, 5, "nccl:all_gather"), an_op(3, 5, "nccl:ALLGATHER_coalesced"),
     ).faults == ()  # fmt: skip
 
 
-def test_shapes_of_as_many_elements_move_the_same():
+def test_shapes_with_equal_element_counts_are_not_a_mismatch():
     shapes = (((64,),), ((8, 8),), ((1, 64),), ((64,),))
     assert said(*(an_op(rank, 5, input_sizes=shapes[rank]) for rank in range(4))).faults == ()
 
 
-def test_an_uneven_all_to_all_is_fine_while_its_sums_agree():
+def test_uneven_all_to_all_is_a_mismatch_only_when_the_sums_differ():
     sent, got = (10, 20, 30, 40), (40, 30, 20, 10)
     ops = [an_op(rank, 5, "nccl:all_to_all", input_numel=sent[rank], output_numel=got[rank]) for rank in range(4)]
     assert said(*ops).faults == ()
@@ -164,7 +164,7 @@ def test_an_uneven_all_to_all_is_fine_while_its_sums_agree():
     assert "101 elements are sent and 100 expected" in fault.evidence[0]
 
 
-def test_coalesced_operations_share_a_number_and_are_compared_together():
+def test_coalesced_operations_of_one_sequence_number_are_compared_together():
     def both(rank, second="nccl:all_reduce"):
         return [an_op(rank, 5, record_id=4), an_op(rank, 5, second, record_id=5, waits=True)]
 
@@ -173,28 +173,28 @@ def test_coalesced_operations_share_a_number_and_are_compared_together():
     assert fault.ranks == (3,)
 
 
-def test_a_difference_that_everybody_has_passed_was_none():
+def test_difference_that_every_rank_has_passed_is_not_a_fault():
     ops = [an_op(rank, 4, numel=64 + rank) for rank in range(4)] + [an_op(rank, 5) for rank in range(4)]
     assert said(*ops).faults == ()
 
 
-def test_an_operation_nobody_has_heard_of_is_compared_by_its_name():
+def test_unknown_operation_is_compared_by_name():
     ops = [an_op(rank, 5, "hccl:all_shuffle", waits=True) for rank in range(3)]
     assert only(said(*ops, an_op(3, 5, "hccl:other", waits=True))).ranks == (3,)
 
 
-def test_dumps_that_are_not_of_one_instant_prove_little():
+def test_dumps_read_at_different_times_lower_the_confidence():
     late = READ_AT + 600 * S
     ops = [an_op(rank, 5, waits=True, read_at=late, time_created_ns=late - 60 * S) for rank in (0, 1, 2)]
     assert only(said(*ops, an_op(3, 4))).confidence == "possible"
 
 
-def test_a_rank_that_is_two_behind_is_named_at_the_number_others_wait_in():
+def test_rank_several_operations_behind_is_named_at_the_waiting_sequence_number():
     fault = only(said(*(an_op(rank, 5, waits=True) for rank in (0, 1, 2)), an_op(3, 2)))
     assert (fault.seq, fault.ranks) == (5, (3,))
 
 
-def test_the_lowest_number_that_somebody_waits_in_decides():
+def test_lowest_waiting_sequence_number_determines_the_fault():
     """Rank 0 ran ahead (async): its later operations wait behind the one that counts."""
     fault = only(said(
         an_op(0, 5, waits=True), an_op(0, 6, waits=True), an_op(0, 7, waits=True), an_op(1, 5, waits=True),
@@ -203,7 +203,7 @@ def test_the_lowest_number_that_somebody_waits_in_decides():
     assert (fault.seq, fault.ranks) == (5, (3,))
 
 
-def test_a_failed_source_is_a_trouble_and_no_witness():
+def test_failed_source_is_reported_as_trouble_and_not_as_a_source():
     found = said(a_status(0, status="refused", reason="no answer", try_="do", process_group=None))
     assert (found.faults, found.sources) == ((), ())
     assert (found.troubles[0].text, found.troubles[0].try_) == ("no answer", "do")
@@ -218,41 +218,41 @@ def ras(rank, count=7, **more):
     return a_status(None, **{**known, **more})
 
 
-def test_ras_blames_who_is_behind_and_not_the_few_who_are_ahead():
+def test_ras_names_the_ranks_behind_and_not_the_minority_ahead():
     """NCCL itself prints the minority: the two that are ahead (issue 1911 of NVIDIA/nccl)."""
     fault = only(said(ras(0, 8), ras(1, 7), ras(2, 7), ras(3, 7)))
     assert (fault.witness, fault.ranks, fault.waiting, fault.confidence) == ("NCCL RAS", (1, 2, 3), (0,), "possible")
     assert fault.op == "all_reduce"
 
 
-def test_equal_counts_of_ras_say_nothing():
+def test_equal_ras_counts_yield_no_fault():
     assert said(*(ras(rank) for rank in range(4))).faults == ()
 
 
-def test_a_rank_that_ras_thinks_dead_is_named():
+def test_rank_considered_dead_by_ras_is_named():
     fault = only(said(*(ras(rank) for rank in range(3)), ras(3, op_counts={}, group_state="considered_dead")))
     assert (fault.ranks, fault.confidence) == ((3,), "likely")
 
 
-def test_a_rank_of_a_small_communicator_is_known_by_its_process():
+def test_rank_of_a_small_communicator_is_identified_by_pid():
     lines = [ras(0, 7, group_size=2), ras(1, 6, group_size=2, pid=103)]
     assert only(said(*lines)).ranks == (3,)
 
 
-def test_a_pid_that_two_nodes_have_names_no_rank():
+def test_ambiguous_pid_on_two_nodes_names_no_rank():
     ranks = [a_rank(0), a_rank(1, pid=100), a_rank(2), a_rank(3)]
     fault = only(said(ras(0, 6, group_size=2, host="10.0.0.1"), ras(1, 7, group_size=2, pid=102), ranks=ranks))
     assert fault.ranks == ()
     assert "group rank 0 (pid 100 on 10.0.0.1)" in fault.evidence[0]
 
 
-def test_a_log_of_launches_says_who_launched_least():
+def test_nccl_log_names_the_rank_with_the_fewest_launches():
     ops = [an_op(rank, seq, "nccl:AllReduce", source="nccl_log", retired=None, time_created_ns=None, group=("0x8c", ""),
                  group_size=4) for rank, seq in ((0, 12), (1, 12), (2, 11), (3, 12))]  # fmt: skip
     fault = only(said(*ops))
     assert (fault.ranks, fault.confidence, fault.witness) == ((2,), "possible", "NCCL log")
 
 
-def test_inspectors_log_holds_what_is_over_and_blames_nobody():
+def test_inspector_log_of_completed_operations_yields_no_fault():
     ops = [an_op(rank, seq, source="inspector", group=("0x8c", "")) for rank, seq in ((0, 12), (1, 11))]
     assert said(*ops).faults == ()

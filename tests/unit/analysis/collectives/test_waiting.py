@@ -9,7 +9,7 @@ def member(rank, seq, group, ranks, *, waits=False):
     return [an_op(rank, seq, group=group, waits=waits), a_status(rank, seq, ranks, process_group=group)]
 
 
-def test_a_rank_missing_from_its_tensor_group_is_the_cause_of_what_its_data_group_waits_for():
+def test_rank_missing_from_its_tensor_group_causes_the_data_group_wait():
     """Ranks 0, 1 and 2, 3 are tensor groups, 0, 2 and 1, 3 data groups; rank 3 has gone astray."""
     found = said(
         *member(2, 5, TP1, (2, 3), waits=True), *member(3, 4, TP1, (2, 3)),
@@ -21,7 +21,7 @@ def test_a_rank_missing_from_its_tensor_group_is_the_cause_of_what_its_data_grou
     assert found.faults[2].held == ((2, "tp (2)"),)
 
 
-def test_two_groups_that_are_entered_in_a_different_order_wait_in_a_circle():
+def test_groups_entered_in_opposite_order_form_a_wait_cycle():
     found = said(
         *member(0, 5, TP0, (0, 1), waits=True), *member(1, 4, TP0, (0, 1)),
         *member(1, 9, DP0, (0, 1), waits=True), *member(0, 8, DP0, (0, 1)),
@@ -39,7 +39,7 @@ def whole(world_size=3):
     return [a_status(rank, 0, tuple(range(world_size))) for rank in range(world_size)]
 
 
-def test_receives_that_nobody_answers_are_a_circle():
+def test_ring_of_receives_without_sends_is_a_wait_cycle():
     found = said(*(recv(rank, (rank - 1) % 3) for rank in range(3)), *whole(), world_size=3)
     assert found.graph.cycles == ((0, 2, 1),)
 
@@ -49,12 +49,12 @@ def test_the_end_of_a_chain_of_receives_is_the_cause():
     assert (found.graph.causes, found.graph.cycles) == ((0,), ())
 
 
-def test_a_receive_whose_send_is_there_waits_for_nobody():
+def test_receive_with_a_matching_send_adds_no_wait_edge():
     send = an_op(0, 0, "nccl:send 0->1", is_p2p=True, p2p_seq_id=1, waits=True)
     assert said(recv(1, 0), send, *whole(), world_size=3).graph.waits == ()
 
 
-def test_numbers_within_a_group_are_translated_to_ranks_of_the_job():
+def test_group_local_ranks_are_mapped_to_global_ranks():
     pp = ("5", "pp")
     lines = [a_status(rank, 0, (1, 3), process_group=pp) for rank in (1, 3)]
     op = an_op(3, 0, "nccl:recv 1<-0", is_p2p=True, waits=True, group=pp)
@@ -62,6 +62,6 @@ def test_numbers_within_a_group_are_translated_to_ranks_of_the_job():
     assert (wait.rank, wait.on) == (3, 1)
 
 
-def test_a_group_whose_members_are_not_known_gives_no_edge():
+def test_group_with_unknown_members_adds_no_wait_edge():
     op = an_op(3, 0, "nccl:recv 1<-0", is_p2p=True, waits=True, group=("5", "pp"))
     assert said(op).graph.waits == ()

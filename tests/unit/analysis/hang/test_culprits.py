@@ -43,20 +43,20 @@ def waiting(scene, *but, path=REDUCE):
     (own("spin"), {"state": "R", "syscall": None, "wakes": 40}, "compute"),
     (own(), {"gil": "MainThread"}, "gil_held"),
 ])  # fmt: skip
-def test_the_rank_that_is_elsewhere_is_named_with_what_it_does(path, facts, cls):
+def test_rank_missing_from_the_collective_is_the_culprit_with_its_activity_class(path, facts, cls):
     verdict = waiting(Scene(), 2).rank(2, path, **facts).verdict()
     assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_missing", [(2, cls)])
     assert verdict.victims == (0, 1, 3)
     assert "rank 2" in verdict.summary and "all_reduce (train.py:30 step)" in verdict.summary
 
 
-def test_certain_is_only_who_sleeps_while_all_others_sleep():
+def test_verdict_is_certain_for_a_sleeping_culprit_but_not_a_running_one():
     assert waiting(Scene(), 1).rank(1, own(), syscall="fsync").verdict().confidence == "certain"
     spins = waiting(Scene(), 1).rank(1, own("spin"), state="R", wakes=40).verdict()
     assert spins.confidence == "likely", "it may only take its time"
 
 
-def test_the_majority_is_named_where_the_majority_is_behind():
+def test_majority_outside_the_collective_are_the_culprits():
     verdict = waiting(Scene(), 1, 2, 3)
     for rank in (1, 2, 3):
         verdict.rank(rank, LOADER, syscall="poll")
@@ -65,30 +65,30 @@ def test_the_majority_is_named_where_the_majority_is_behind():
     assert verdict.victims == (0,)
 
 
-def test_several_ranks_that_do_different_things_are_all_behind():
+def test_ranks_missing_for_different_reasons_are_all_culprits():
     scene = waiting(Scene(8), 1, 4).rank(1, LOCKED).rank(4, own(), syscall="fsync")
     assert names(scene.verdict()) == [(1, "python_lock"), (4, "file_io")]
 
 
-def test_a_stopped_rank_is_the_culprit_whatever_its_stack_says():
+def test_stopped_rank_is_the_culprit_even_inside_the_collective():
     verdict = waiting(Scene(), 3).rank(3, REDUCE, state="T").verdict()
     assert (verdict.kind, names(verdict), verdict.confidence) == ("rank_stopped", [(3, "stopped")], "certain")
     assert "kill -CONT 103 on node2" in verdict.next_step
 
 
-def test_a_rank_in_the_hands_of_a_debugger_is_stopped_by_it():
+def test_rank_traced_by_a_debugger_is_reported_as_stopped_by_it():
     verdict = waiting(Scene(), 0).rank(0, own(), state="t", tracer_pid=77).verdict()
     assert (verdict.kind, names(verdict)) == ("rank_stopped", [(0, "debugger")])
     assert "pid 77" in verdict.summary
 
 
-def test_a_rank_in_the_kernel_is_blocked():
+def test_rank_in_d_state_in_every_sample_is_reported_as_blocked():
     verdict = waiting(Scene(), 1).rank(1, own(), state="D", syscall="openat", wchan="nfs_wait_bit_killable").verdict()
     assert (verdict.kind, names(verdict)) == ("rank_blocked", [(1, "uninterruptible")])
     assert "nfs_wait_bit_killable" in verdict.summary and "nfs_wait_bit_killable" in verdict.next_step
 
 
-def test_a_rank_that_is_now_and_then_in_the_kernel_is_doing_io():
+def test_rank_in_d_state_in_some_samples_is_classified_as_file_io():
     scene = waiting(Scene(looks=4, every_s=2.0), 1).rank(1, own("load"), state="D", syscall="pread64")
     for stack in scene.stacks[:]:
         if stack.rank == 1 and stack.sample % 2:
@@ -97,52 +97,52 @@ def test_a_rank_that_is_now_and_then_in_the_kernel_is_doing_io():
     assert names(scene.verdict()) == [(1, "file_io")]
 
 
-def test_a_stopped_rank_is_named_before_one_that_only_computes():
+def test_stopped_rank_takes_precedence_over_a_computing_one():
     scene = waiting(Scene(), 1, 2).rank(1, REDUCE, state="T").rank(2, own("spin"), state="R", wakes=9)
     assert names(scene.verdict()) == [(1, "stopped")]
 
 
-def test_a_rank_that_ended_is_dead_and_who_waits_for_it_is_not_blamed():
+def test_exited_rank_is_the_only_culprit_and_its_waiters_are_not():
     verdict = waiting(Scene(), 3).exited(3, "killed by signal 9 (SIGKILL)").verdict()
     assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_dead", [(3, "dead")])
     assert "killed by signal 9 (SIGKILL)" in verdict.summary
     assert (verdict.culprits[0].node, verdict.culprits[0].pid) == ("node2", 103)
 
 
-def test_of_several_dead_the_one_that_crashed_took_the_others_with_it():
+def test_rank_killed_by_a_signal_is_the_culprit_among_several_dead():
     scene = waiting(Scene(), 1, 2).exited(1, "exit code 1", 1).exited(2, "killed by signal 11 (SIGSEGV)", -11)
     verdict = scene.verdict()
     assert names(verdict) == [(2, "dead")]
     assert "then rank 1" in verdict.summary
 
 
-def test_of_several_dead_the_first_is_named():
+def test_first_rank_to_exit_is_the_culprit_among_several_dead():
     scene = waiting(Scene(), 1, 2).exited(1, "exit code 1", 1, after_s=9.0).exited(2, "exit code 1", 1)
     assert names(scene.verdict()) == [(2, "dead")]
 
 
-def test_of_several_dead_whose_order_nobody_saw_none_is_certain():
+def test_dead_ranks_with_unknown_exit_order_are_all_culprits_with_likely_confidence():
     verdict = waiting(Scene(), 1, 2).exited(1, "exit code 1", 1).exited(2, "exit code 1", 1).verdict()
     assert (names(verdict), verdict.confidence) == ([(1, "dead"), (2, "dead")], "likely")
 
 
-def test_a_rank_that_was_never_started_is_absent():
+def test_rank_missing_during_setup_is_reported_as_absent():
     verdict = waiting(Scene(), 2, path=SETUP).verdict()
     assert (verdict.kind, names(verdict), verdict.state) == ("rank_absent", [(2, "missing")], "hung")
     assert (verdict.culprits[0].node, verdict.culprits[0].site) == (None, None)
 
 
-def test_a_node_of_the_list_on_which_nothing_was_started_lacks_its_ranks():
+def test_all_ranks_of_a_node_without_processes_are_reported_missing():
     assert names(waiting(Scene(6), 2, 3, path=SETUP).verdict()) == [(2, "missing"), (3, "missing")]
 
 
-def test_a_rank_that_is_gone_from_a_job_past_its_setup_is_dead():
+def test_rank_missing_after_setup_is_reported_as_dead():
     verdict = waiting(Scene(), 3).verdict()
     assert (verdict.kind, names(verdict), verdict.culprits[0].node) == ("rank_dead", [(3, "dead")], "node2")
     assert verdict.confidence == "likely", "nobody saw it end"
 
 
-def test_the_worker_that_a_data_loader_waits_for_is_where_to_look():
+def test_culprit_site_is_the_busy_worker_of_a_waiting_data_loader():
     idle = (StackFrame("_worker_loop", SITE + "torch/utils/data/_utils/worker.py", 200),)
     busy = (*idle, StackFrame("fetch", SITE + "torch/utils/data/_utils/fetch.py", 50), at(12, "__getitem__"))
     scene = waiting(Scene(), 1).rank(1, LOADER, syscall="poll").child(1, idle)
@@ -154,13 +154,13 @@ def test_the_worker_that_a_data_loader_waits_for_is_where_to_look():
     assert any("pid 950" in line and "file_io" in line for line in verdict.evidence)
 
 
-def test_a_stopped_worker_holds_its_rank():
+def test_stopped_data_loader_worker_makes_its_rank_the_culprit():
     verdict = waiting(Scene(), 1).rank(1, LOADER, syscall="poll").child(1, REDUCE, state="T").verdict()
     assert names(verdict) == [(1, "dataloader")]
     assert any("stopped" in line for line in verdict.evidence)
 
 
-def test_a_main_thread_that_joins_another_stands_where_that_one_stands():
+def test_main_thread_in_join_takes_the_position_of_the_joined_thread():
     joins = (MAIN, StackFrame("join", LIB + "threading.py", 1100))
     in_reduce = Scene().rank(0, joins, threads=[("trainer", REDUCE)])
     for rank in (1, 2):
@@ -169,7 +169,7 @@ def test_a_main_thread_that_joins_another_stands_where_that_one_stands():
     assert (names(verdict), verdict.victims) == ([(3, "file_io")], (0, 1, 2))
 
 
-def test_the_native_calls_tell_what_a_python_call_does_not():
+def test_native_stack_resolves_an_undecided_verdict_to_a_python_lock():
     locked = own("flush", 16)
     scene = waiting(Scene(), 2).rank(2, locked)
     assert scene.verdict().state == "undecided"
@@ -178,7 +178,7 @@ def test_the_native_calls_tell_what_a_python_call_does_not():
     assert (verdict.state, names(verdict)) == ("hung", [(2, "python_lock")])
 
 
-def test_a_handle_that_is_waited_for_is_a_collective():
+def test_native_work_wait_is_recognized_as_a_collective():
     handle = own("finish", 17)
     scene = Scene().rank(3, own(), syscall="clock_nanosleep")
     for rank in range(3):
@@ -188,7 +188,7 @@ def test_a_handle_that_is_waited_for_is_a_collective():
     assert (names(verdict), verdict.victims, verdict.confidence) == ([(3, "sleep")], (0, 1, 2), "certain")
 
 
-def test_what_python_cannot_tell_from_computing_the_native_calls_do():
+def test_native_stack_distinguishes_garbage_collection_from_computing():
     scene = waiting(Scene(), 0).rank(0, own("tidy"), state="R", wakes=9).native(0, own("tidy"), ["gc_collect_main"])
     assert names(scene.verdict()) == [(0, "gc")]
 
@@ -197,7 +197,7 @@ def peer(path, name, rank):
     return (Local(len(path) - 1, name, str(rank)),)
 
 
-def test_ranks_that_wait_for_each_others_messages_are_a_circle():
+def test_ranks_receiving_from_each_other_in_a_ring_are_a_p2p_cycle():
     path = collective("recv")
     scene = Scene()
     for rank in range(4):
@@ -207,19 +207,19 @@ def test_ranks_that_wait_for_each_others_messages_are_a_circle():
     assert "0→3→2→1→0" in verdict.summary
 
 
-def test_without_their_variables_the_ranks_of_a_circle_are_asked_for_them():
+def test_p2p_cycle_without_locals_is_undecided_and_requests_the_locals():
     scene = waiting(Scene(), path=collective("recv"))
     assert (scene.verdict().state, names(scene.verdict())) == ("undecided", [])
     assert len(scene.judged().missing.variables) == 4
 
 
-def test_a_message_on_its_way_is_no_circle():
+def test_send_matched_by_its_receive_is_not_a_p2p_cycle():
     send, recv = collective("send"), collective("recv", 31)
     scene = Scene(2).rank(0, send, locals=peer(send, "dst", 1)).rank(1, recv, locals=peer(recv, "src", 0))
     assert names(scene.verdict()) == []
 
 
-def test_the_one_that_is_in_another_collective_may_be_named_but_never_for_certain():
+def test_rank_in_a_different_collective_is_a_mismatch_with_likely_confidence():
     verdict = waiting(Scene(), 1).rank(1, collective("broadcast", 41)).verdict()
     assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "collective_mismatch", [(1, "collective")])
     assert verdict.confidence == "likely"

@@ -17,14 +17,14 @@ from gconsole.present.verdict import verdict_text
     ("tears its process group down", "tear their process group down"),
     ("wakes up now and then in its own code", "wake up now and then in their own code"),
 ])  # fmt: skip
-def test_words_follow_the_number_of_ranks(words: str, of_several: str):
+def test_verb_phrases_agree_with_the_number_of_distinct_ranks(words: str, of_several: str):
     assert agreeing(words, [3]) == agreeing(words, [3, 3]) == words
     assert agreeing(words, [3, 4]) == of_several
     assert they([3], words) == f"rank 3 {words}"
     assert they([3, 4], words) == f"ranks 3-4 {of_several}"
 
 
-def test_one_thing_is_no_plural():
+def test_repeated_rank_is_written_in_the_singular():
     assert (ranks([5, 5]), ranks([5, 6])) == ("rank 5", "ranks 5-6")
 
 
@@ -40,19 +40,19 @@ def summary(scene: Scene) -> str:
 
 
 class TestThoseWhoAreBehind:
-    def test_one_has_not_entered(self):
+    def test_summary_of_one_missing_rank_is_singular(self):
         said = summary(all_reducing(4, 1).rank(1, SAVE, syscall="write"))
         assert said.startswith("rank 1 reads or writes a checkpoint in train.py:70 save and has not entered")
         assert "3 ranks waiting" in said
 
-    def test_two_have_not_entered(self):
+    def test_summary_of_two_missing_ranks_is_plural(self):
         said = summary(all_reducing(4, 1, 2).rank(1, SAVE, syscall="write").rank(2, SAVE, syscall="write"))
         assert said.startswith("ranks 1-2 read or write a checkpoint in train.py:70 save and have not entered")
 
-    def test_one_that_waits_has_waited(self):
+    def test_one_waiting_rank_is_counted_in_the_singular(self):
         assert "1 rank waiting" in summary(all_reducing(2, 1).rank(1, LOADER, syscall="poll"))
 
-    def test_a_fifth_group_of_them_is_one_group(self):
+    def test_fifth_group_of_missing_ranks_is_summarized_as_one_more(self):
         scene = all_reducing(8, *range(5))
         for rank in range(5):
             scene.rank(rank, own("load", 10 + rank), syscall="fsync")
@@ -60,10 +60,10 @@ class TestThoseWhoAreBehind:
 
 
 class TestThoseWhoAreGone:
-    def test_one_is_not_found(self):
+    def test_summary_of_one_rank_not_found_names_its_node(self):
         assert "rank 3 is gone: not found on node2" in summary(all_reducing(4, 3))
 
-    def test_two_are_not_found(self):
+    def test_summary_of_two_ranks_not_found_names_their_nodes(self):
         said = summary(all_reducing(6, 3, 4))
         assert "ranks 3-4 are gone: not found on node2, node3" in said
 
@@ -71,19 +71,19 @@ class TestThoseWhoAreGone:
 class TestThoseWhoseStackDoesNotTell:
     """They stand in a call of their own that sleeps in the kernel."""
 
-    def test_one_of_them_beside_one_who_waits(self):
+    def test_summary_of_one_undecided_rank_and_one_waiter_is_singular(self):
         said = summary(all_reducing(2, 1).rank(1, own()))
         assert said.startswith("rank 1 is in train.py:88 load") and "; 1 other waits in all_reduce" in said
 
-    def test_two_of_them_beside_two_who_wait(self):
+    def test_summary_of_two_undecided_ranks_and_two_waiters_is_plural(self):
         said = summary(all_reducing(4, 1, 2).rank(1, own()).rank(2, own()))
         assert said.startswith("ranks 1-2 are in train.py:88 load") and "; 2 others wait in all_reduce" in said
 
 
 class TestTheProof:
-    def test_one_sample_is_one(self):
+    def test_one_sample_is_written_in_the_singular(self):
         text = verdict_text(all_reducing(4, 1, looks=1).rank(1, own()).verdict())
         assert " over 1 sample in " in text and "1 samples" not in text
 
-    def test_several_are_several(self):
+    def test_several_samples_are_written_in_the_plural(self):
         assert " over 12 samples in " in verdict_text(all_reducing(4, 1).rank(1, own()).verdict())

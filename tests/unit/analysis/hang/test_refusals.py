@@ -25,16 +25,16 @@ def nobody(scene, *states):
 
 
 class TestTime:
-    def test_one_look_is_never_a_hang_but_says_what_it_saw(self):
+    def test_one_sample_is_undecided_but_its_summary_names_the_rank(self):
         verdict = nobody(waiting(Scene(looks=1), 1).rank(1, LOCKED), "undecided")
         assert "rank 1" in verdict.summary and verdict.next_step
 
-    def test_less_than_five_seconds_are_no_hang_and_more_is_asked_for(self):
+    def test_capture_under_five_seconds_is_undecided_and_requests_more_time(self):
         scene = waiting(Scene(looks=6), 1).rank(1, LOCKED)
         nobody(scene, "undecided")
         assert scene.judged().missing.more_s == pytest.approx(2.5)
 
-    def test_what_was_watched_before_the_capture_counts(self):
+    def test_stall_time_observed_before_the_capture_counts(self):
         scene = waiting(Scene(looks=3, every_s=0.3), 1).rank(1, LOCKED)
         for rank in range(4):
             scene.watched(rank, 40.0)
@@ -42,19 +42,19 @@ class TestTime:
         assert (verdict.state, names(verdict)) == ("hung", [(1, "python_lock")])
         assert "40.0 s" in verdict.summary
 
-    def test_what_was_watched_while_it_was_judged_counts_as_well(self):
+    def test_stall_time_observed_after_the_capture_counts(self):
         scene = waiting(Scene(looks=3, every_s=0.3), 1).rank(1, LOCKED)
         for rank in range(4):
             scene.watched(rank, 40.0, ago_s=-9.0)
         assert scene.verdict().state == "hung"
 
-    def test_what_was_watched_an_hour_ago_does_not(self):
+    def test_stall_time_observed_an_hour_ago_does_not_count(self):
         scene = waiting(Scene(looks=3, every_s=0.3), 1).rank(1, LOCKED)
         for rank in range(4):
             scene.watched(rank, 40.0, ago_s=3600.0)
         nobody(scene, "undecided")
 
-    def test_a_job_that_stopped_while_it_was_watched_is_watched_on(self):
+    def test_job_that_stalls_during_the_capture_requests_more_time(self):
         scene = Scene(looks=14)
         for rank in range(4):
             scene.rank(rank, *(own("forward", 20 + step % 3) for step in range(8)), *[REDUCE] * 6, wakes=0)
@@ -62,7 +62,7 @@ class TestTime:
         assert names(judged.verdict) == []
         assert judged.missing.more_s > 0
 
-    def test_the_time_is_that_of_the_last_unbroken_run(self):
+    def test_waiting_time_is_that_of_the_last_unbroken_run_of_samples(self):
         paths = [own("forward", 20)] * 3 + [REDUCE] * 11
         scene = Scene(looks=14)
         for rank in range(3):
@@ -71,34 +71,34 @@ class TestTime:
 
 
 class TestMoving:
-    def test_a_job_that_works_moves(self):
+    def test_working_job_is_reported_as_moving(self):
         scene = Scene()
         for rank in range(4):
             scene.moving(rank, rank)
         assert scene.verdict().state == "moving"
 
-    def test_a_job_that_communicates_at_every_look_is_woken_by_each_step(self):
+    def test_job_sampled_in_collectives_but_waking_up_is_not_hung(self):
         scene = Scene()
         for rank in range(4):
             scene.rank(rank, REDUCE, wakes=30)
         nobody(scene, "moving", "undecided")
 
-    def test_a_rank_that_is_slower_in_its_own_phase_goes_on(self):
+    def test_rank_progressing_slowly_through_its_phases_is_slow_without_a_culprit(self):
         phases = [own(f"layer_{number}", number) for number in range(12)]
         verdict = nobody(waiting(Scene(), 2).rank(2, *phases, state="R", wakes=20), "slow")
         assert "rank 2" in verdict.summary and verdict.kind == "none"
 
-    def test_rank_0_that_writes_a_checkpoint_while_others_wait_is_not_named(self):
+    def test_rank_0_writing_a_checkpoint_is_not_a_culprit(self):
         writes = [(*SAVE[:2], at(number, f"write_{number}")) for number in range(12)]
         nobody(waiting(Scene(), 0, path=collective("barrier")).rank(0, *writes, syscall="write", wakes=20), "slow")
 
-    def test_rank_0_that_logs_every_step_is_not_named(self):
+    def test_rank_0_logging_every_step_is_not_a_culprit(self):
         scene = Scene()
         for rank in range(1, 4):
             scene.moving(rank, rank)
         nobody(scene.moving(0, 0, [own("forward", 20), own("log", 33), own("log_loss", 35), REDUCE]), "moving")
 
-    def test_stages_of_a_pipeline_wait_for_each_other_by_design(self):
+    def test_waiting_pipeline_stages_have_no_culprit(self):
         recv = collective("recv", 40)
         scene = Scene(looks=20)
         for rank in range(3):
@@ -113,13 +113,13 @@ class TestMoving:
         assert (verdict.state, verdict.kind, [rank for rank, _ in names(verdict)]) == ("slow", "straggler", [3])
         assert verdict.confidence == "likely"
 
-    def test_a_few_looks_make_no_straggler(self):
+    def test_four_samples_are_too_few_for_a_straggler(self):
         scene = Scene(looks=4)
         for rank in range(3):
             scene.moving(rank, rank, [REDUCE, REDUCE, REDUCE, own("forward", 20)])
         nobody(scene.moving(3, 0, [own("forward", 20), own("augment", 22)]), "moving")
 
-    def test_two_that_stand_out_are_uneven_work_and_no_straggler(self):
+    def test_two_outlier_ranks_are_uneven_work_and_not_stragglers(self):
         scene = Scene(looks=20)
         for rank in range(2):
             scene.moving(rank, rank, [REDUCE, REDUCE, REDUCE, own("forward", 20)])
@@ -132,37 +132,37 @@ class TestMoving:
 
 
 class TestCamps:
-    def test_two_camps_of_the_same_size_are_undecided(self):
+    def test_equal_split_between_two_collectives_is_undecided(self):
         scene = waiting(Scene(), 2, 3).rank(2, collective("broadcast", 41)).rank(3, collective("broadcast", 41))
         verdict = nobody(scene, "undecided")
         assert "all_reduce" in verdict.summary and "broadcast" in verdict.summary
 
-    def test_three_camps_are_undecided(self):
+    def test_split_between_three_collectives_is_undecided(self):
         scene = waiting(Scene(8), 6, 7).rank(6, collective("broadcast", 41)).rank(7, collective("barrier", 50))
         nobody(scene, "undecided")
 
-    def test_the_same_operation_from_another_line_is_no_mismatch(self):
+    def test_same_collective_called_from_another_line_is_not_a_mismatch(self):
         nobody(waiting(Scene(), 0).rank(0, collective("all_reduce", 77)), "undecided")
 
-    def test_ranks_known_to_be_in_groups_of_their_own_may_wait_in_different_places(self):
+    def test_ranks_in_separate_process_groups_are_not_a_mismatch(self):
         given = (Local(1, "kwargs", "{'group': <ProcessGroup at 0x7f>}"),)
         nobody(waiting(Scene(), 1).rank(1, collective("broadcast", 41), locals=given), "undecided")
 
-    def test_all_in_one_collective_with_nobody_behind_names_nobody(self):
+    def test_all_ranks_in_one_collective_are_hung_by_an_external_cause(self):
         verdict = waiting(Scene()).verdict()
         assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "external", [])
 
-    def test_all_in_their_data_loaders_point_at_what_they_share(self):
+    def test_all_ranks_in_their_data_loaders_are_undecided_with_an_external_kind(self):
         verdict = nobody(waiting(Scene(), path=LOADER), "undecided")
         assert verdict.kind == "external"
 
 
 class TestUnseen:
-    def test_a_rank_without_a_stack_is_not_behind(self):
+    def test_rank_without_a_stack_is_not_a_culprit(self):
         verdict = nobody(waiting(Scene(), 3).rank(3, None), "undecided")
         assert "rank 3" in verdict.next_step and "use sudo" in verdict.next_step
 
-    def test_a_rank_that_cannot_be_read_makes_another_name_less_sure(self):
+    def test_unreadable_rank_lowers_the_confidence_of_another_culprit(self):
         verdict = waiting(Scene(), 2, 3).rank(3, None).rank(2, LOCKED).verdict()
         assert (names(verdict), verdict.confidence) == ([(2, "python_lock")], "likely")
 
@@ -170,27 +170,27 @@ class TestUnseen:
         verdict = nobody(waiting(Scene(8), 6, 7).rank(6, REDUCE).rank(7, REDUCE).lost("node4"), "undecided")
         assert "node4" in verdict.next_step
 
-    def test_ranks_on_nodes_that_nobody_named_are_not_absent(self):
+    def test_ranks_on_nodes_outside_the_node_list_are_not_absent(self):
         scene = waiting(Scene(8), 4, 5, 6, 7, path=SETUP)
         scene.nodes = {"node1": "ok", "node2": "ok"}
         nobody(scene, "undecided")
 
-    def test_a_place_that_says_nothing_is_not_behind(self):
+    def test_rank_with_an_unclassified_frame_is_not_a_culprit(self):
         nobody(waiting(Scene(), 1).rank(1, own("finish", 17)), "undecided")
 
-    def test_a_rank_that_may_wait_for_its_gpu_is_not_taken_to_compute(self):
+    def test_rank_possibly_waiting_for_its_gpu_is_not_a_culprit(self):
         scene = waiting(Scene(), 1).rank(1, own("loss_item", 17), state="R", wakes=9, gpu="0")
         nobody(scene, "undecided")
         waits = scene.native(1, own("loss_item", 17), ["cudaStreamSynchronize", "cuStreamSynchronize"])
         assert names(waits.verdict()) == []
 
-    def test_a_job_whose_ranks_have_all_ended_has_none(self):
+    def test_job_whose_ranks_have_all_exited_has_state_no_ranks(self):
         scene = Scene(2)
         assert scene.exited(0).exited(1).verdict().state == "no_ranks"
 
 
 class TestIdentity:
-    def test_a_leftover_of_an_older_attempt_is_nobody(self):
+    def test_leftover_process_of_an_older_attempt_is_not_a_culprit(self):
         scene = waiting(Scene(), 1).rank(1, LOCKED)
         old = Scene(attempt=0).rank(2, own("stale"), syscall="fsync")
         scene.attempt = 1
@@ -202,7 +202,7 @@ class TestIdentity:
         scene.stacks += old.stacks
         assert names(scene.verdict()) == [(1, "python_lock")]
 
-    def test_looks_of_the_attempt_before_do_not_count_for_the_one_after_it(self):
+    def test_samples_of_the_previous_attempt_do_not_count_for_the_next(self):
         scene = waiting(Scene(), 1).rank(1, LOCKED)
         for record in scene.ranks:
             record.attempt = 1
@@ -210,14 +210,14 @@ class TestIdentity:
             stack.attempt = int(stack.sample >= 8)
         nobody(scene, "undecided")
 
-    def test_another_process_under_the_same_pid_is_another(self):
+    def test_reused_pid_is_treated_as_a_different_process(self):
         scene = waiting(Scene(), 1).rank(1, LOCKED)
         for stack in scene.stacks:
             if stack.rank == 1 and stack.sample < 10:
                 stack.start_ticks = 1
         nobody(scene, "undecided", "slow")
 
-    def test_two_jobs_are_judged_apart(self):
+    def test_two_jobs_get_separate_verdicts(self):
         mine, other = waiting(Scene(), 1).rank(1, LOCKED), Scene(job="other")
         for rank in range(4):
             other.moving(rank, rank)
@@ -238,7 +238,7 @@ class TestIdentity:
 
 
 class TestPartOfAJob:
-    def test_ranks_that_go_on_in_groups_of_their_own_lower_the_confidence(self):
+    def test_hang_in_one_half_of_a_moving_job_is_reported_as_slow(self):
         scene = Scene(8)
         for rank in range(4, 8):
             scene.moving(rank, rank)
@@ -253,12 +253,12 @@ class TestPartOfAJob:
         assert names(verdict) == [(1, "python_lock")]
         assert verdict.culprits[0].site.function == "flush"
 
-    def test_one_who_polls_in_its_own_code_is_not_named_beside_one_who_sleeps(self):
+    def test_polling_rank_is_not_a_culprit_beside_a_rank_that_sleeps(self):
         scene = waiting(Scene(), 0, 1).rank(0, own("wait_patiently"), syscall="clock_nanosleep", wakes=5)
         verdict = scene.rank(1, own("fetch"), syscall="recvfrom").verdict()
         assert (names(verdict), verdict.confidence) == ([(1, "network_io")], "likely")
 
-    def test_ranks_that_all_poll_are_behind(self):
+    def test_ranks_that_all_poll_outside_the_collective_are_culprits(self):
         scene = waiting(Scene(), 1, 2, 3)
         for rank in (1, 2, 3):
             scene.rank(rank, own("wait_for_file"), syscall="clock_nanosleep", wakes=5)
@@ -270,32 +270,32 @@ class TestOtherSources:
         absence = Absence("dp_17", "all_reduce", seq, ranks, entered)
         return (CollectiveEvidence("flight recorder", (0, 1, 2, 3), (absence,)),)
 
-    def test_a_source_that_agrees_is_in_the_sentence(self):
+    def test_agreeing_flight_recorder_evidence_is_cited_in_the_summary(self):
         scene = waiting(Scene(), 1).rank(1, LOCKED)
         scene.collectives = self.recorder(1)
         verdict = scene.verdict()
         assert (names(verdict), verdict.confidence) == ([(1, "python_lock")], "certain")
         assert "never entered all_reduce #1423 of group dp_17" in verdict.summary
 
-    def test_a_source_that_differs_is_shown_and_lowers_the_confidence(self):
+    def test_conflicting_flight_recorder_evidence_is_listed_and_lowers_confidence(self):
         scene = waiting(Scene(), 1).rank(1, LOCKED)
         scene.collectives = self.recorder(2)
         verdict = scene.verdict()
         assert (names(verdict), verdict.confidence) == ([(1, "python_lock")], "likely")
         assert any("points at rank 2" in line for line in verdict.evidence)
 
-    def test_a_source_may_name_whom_the_stacks_cannot(self):
+    def test_flight_recorder_names_a_culprit_that_stacks_cannot_identify(self):
         scene = waiting(Scene(), 1).rank(1, own("finish", 17))
         scene.collectives = self.recorder(1)
         verdict = scene.verdict()
         assert (verdict.kind, names(verdict), verdict.confidence) == ("rank_missing", [(1, "unknown")], "possible")
 
-    def test_a_source_that_misses_one_who_is_seen_waiting_names_nobody(self):
+    def test_flight_recorder_cannot_blame_a_rank_whose_stack_is_in_the_collective(self):
         scene = waiting(Scene())
         scene.collectives = self.recorder(1)
         assert names(scene.verdict()) == []
 
-    def test_a_mismatch_names_the_smaller_camp_and_a_tie_nobody(self):
+    def test_mismatch_blames_the_minority_and_a_tie_blames_no_rank(self):
         scene = waiting(Scene())
         camps = (("shape [4]", (0, 2, 3)), ("shape [8]", (1,)))
         scene.collectives = (CollectiveEvidence("flight recorder", (0, 1, 2, 3), (), (Mismatch("world", 7, camps),)),)
@@ -307,7 +307,7 @@ class TestOtherSources:
         assert names(scene.verdict()) == []
 
 
-def test_a_framework_of_ones_own_waits_as_torch_does():
+def test_custom_frame_model_is_recognized_as_a_collective():
     ring = (MAIN, StackFrame("ring_reduce", "/home/user/mylib/comm.py", 9))
     scene = waiting(Scene(), 1, path=ring).rank(1, own(), syscall="recvfrom")
     scene.models = (Model("collective", r"(^|/)mylib/comm\.py$", "ring_reduce"),)
