@@ -263,6 +263,38 @@ async def test_tab_completes_and_ctrl_r_recalls_earlier_queries():
         assert view._editor.line.has_focus is False
 
 
+@pytest.mark.usefixtures("painted_at_every_change")
+async def test_query_is_wrapped_anew_when_the_terminal_grows_and_its_lines_stay_as_many():
+    app = demo().app()
+    async with app.run_test(size=(60, 20)) as pilot:
+        await settle(pilot)
+        await pilot.press("9")
+        app.view._editor.put(
+            'SELECT node, "index", util_pct FROM gpu WHERE util_pct IS NOT NULL ORDER BY ALL LIMIT 300'
+        )
+        await shows(pilot, "WHERE util_pct\n")
+        await pilot.resize_terminal(80, 20)
+        await until(pilot, lambda: app.view.size.width == 80, "the new width")
+        await settle(pilot)
+        lines = [line.strip() for line in screen(app).splitlines()]
+        first = lines.index('SELECT node, "index", util_pct FROM gpu WHERE util_pct IS NOT NULL ORDER BY')
+        assert lines[first + 1] == "ALL LIMIT 300"
+
+
+async def test_cursor_of_a_long_query_stays_visible_when_the_terminal_shrinks():
+    app = demo().app()
+    async with app.run_test(size=(80, 20)) as pilot:
+        await settle(pilot)
+        await pilot.press("9")
+        app.view._editor.put(" UNION ALL ".join(f"SELECT count(*) FROM rank WHERE rank = {rank}" for rank in range(11)))
+        await pilot.press("slash")
+        await shows(pilot, "rank = 10")
+        await pilot.resize_terminal(60, 20)
+        await until(pilot, lambda: app.view.size.width == 60, "the new width")
+        await settle(pilot)
+        await shows(pilot, "rank = 10")
+
+
 async def test_digits_switch_views_when_the_editor_is_not_focused():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:

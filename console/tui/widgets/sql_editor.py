@@ -44,6 +44,11 @@ class SqlText(TextArea):
         if event.key == "enter":  # runs the query; ctrl+j inserts a line break
             event.prevent_default()
 
+    def on_resize(self) -> None:
+        """Repaint the new wrap, which Textual does only where the number of lines changes, and show the cursor."""
+        self.refresh()
+        self.call_after_refresh(self.scroll_cursor_visible)
+
     def action_run(self) -> None:
         self._editor.run()
 
