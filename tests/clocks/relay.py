@@ -40,11 +40,11 @@ class _Way:
 
 
 class Relay(threading.Thread):
-    """Between a near and a far port on loopback; the near one sends to `near_door`, the far one to `far_door`."""
+    """Between a near and a far port on loopback; the near one sends to `near_port`, the far one to `far_port`."""
 
     def __init__(self, near: int, far: int, there: Delay, back: Delay, seed: int) -> None:
         super().__init__(name="relay", daemon=True)
-        self._near_side, self._far_side = (self._door() for _ in range(2))
+        self._near_side, self._far_side = (self._socket() for _ in range(2))
         self._ways = [
             _Way(self._near_side, self._far_side, ("127.0.0.1", far), there),
             _Way(self._far_side, self._near_side, ("127.0.0.1", near), back),
@@ -53,11 +53,11 @@ class Relay(threading.Thread):
         self._ended = threading.Event()
 
     @property
-    def near_door(self) -> dict[str, object]:
+    def near_port(self) -> dict[str, object]:
         return self._address(self._near_side)
 
     @property
-    def far_door(self) -> dict[str, object]:
+    def far_port(self) -> dict[str, object]:
         return self._address(self._far_side)
 
     def run(self) -> None:
@@ -83,11 +83,11 @@ class Relay(threading.Thread):
         self._near_side.close()
         self._far_side.close()
 
-    def _door(self) -> socket.socket:
-        door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        door.bind(("127.0.0.1", 0))
-        return door
+    def _socket(self) -> socket.socket:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.bind(("127.0.0.1", 0))
+        return sock
 
-    def _address(self, door: socket.socket) -> dict[str, object]:
-        address, port = door.getsockname()
+    def _address(self, sock: socket.socket) -> dict[str, object]:
+        address, port = sock.getsockname()
         return {"address": address, "port": port}

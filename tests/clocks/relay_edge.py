@@ -81,8 +81,8 @@ def seen(folder: Path, wrong: Wrong, there: Delay, back: Delay, seed: int, **pac
         relay = Relay(ports[0]["port"], ports[1]["port"], there, back, seed)
         relay.start()
         try:
-            probe(far, [peer(relay.far_door, key, probes=False, name=NEAR)], **pace)
-            probe(near, [peer(relay.near_door, key, probes=True, name=FAR)], **pace)
+            probe(far, [peer(relay.far_port, key, probes=False, name=NEAR)], **pace)
+            probe(near, [peer(relay.near_port, key, probes=True, name=FAR)], **pace)
             wait_for(lambda: sum(len(fields["bins"]) for fields in near.said("clock_bins")) >= 35)
         finally:
             near.probes.stop()

@@ -70,7 +70,7 @@ def fleet(rig: Rig, folder: Path, *late: Late) -> Iterator[Fleet]:
     env = {"LATE": said, **truth.variables(), **gloo_environment(rig)}
     hosts = rig.write_hosts_toml(folder / "hosts.toml")
     # No launchers: they would be four more interpreters that import torch.
-    script, python = FOLDER / "gloo_beat.py", str(find_torch_python())
+    script, python = FOLDER / "gloo_late_ranks.py", str(find_torch_python())
     with start_plain(rig, script, nproc_per_node=1, env=env, python=python) as job:
         job.wait_ready()
         yield Fleet(hosts, truth, late, (sys.executable, skewed_clocks.__file__, str(folder / "gconsole_remote")))

@@ -2,7 +2,7 @@
 
 The product has no such hook. What travels to the nodes is the product's own agent with another `clock.py`: the
 product's, followed by a table of errors by host name. Only nodes with a host name of their own can be told apart so.
-What a job stamps itself is shifted by a proxy of its worker server (`jobs/stamping.py`).
+What a job stamps itself is shifted by a proxy of its worker server (`jobs/clock_proxy.py`).
 
 As a program, `shifted.py PACKAGE batch …` is `gconsole batch …` with that agent.
 """

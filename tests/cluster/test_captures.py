@@ -65,11 +65,11 @@ def state_of(rig: Rig, rank: Any) -> str:
 
 def test_one_command_groups_a_hung_job_and_leaves_process_states_unchanged(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    with start_ring(rig, rig.nodes, nproc_per_node=2, script="held.py", env={"HELD_3": "lock"}) as job:
+    with start_ring(rig, rig.nodes, nproc_per_node=2, script="blocked_ranks.py", env={"BLOCKED_3": "lock"}) as job:
         ranks = job.wait_ready()
         rig.node(ranks[5].node).kill(ranks[5].pid, signal.SIGSTOP)
         before = [state_of(rig, rank) for rank in ranks]
-        model = r"hang.models=p2p wait_for_neighbour (^|/)held\.py$"
+        model = r"hang.models=p2p wait_for_neighbour (^|/)blocked_ranks\.py$"
         run = batch(
             hosts, "--capture", "--samples", "2", "--every", "200ms", "--records", tmp_path / "records", "--set", model
         )

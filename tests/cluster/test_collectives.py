@@ -21,7 +21,7 @@ LEAST_WAIT_S = 5
 def start(rig: Rig, absent: int | None, server: bool = True) -> Job:
     """Four ranks on two nodes, without a launcher: none is asked for anything here."""
     env = {**({"ABSENT": str(absent)} if absent is not None else {}), **({"WORKER_SERVER": "1"} if server else {})}
-    return start_plain(rig, FOLDER / "gloo_absent.py", rig.nodes[:2], 2, {**gloo_environment(rig), **env},
+    return start_plain(rig, FOLDER / "gloo_missing_rank.py", rig.nodes[:2], 2, {**gloo_environment(rig), **env},
                        python=str(find_torch_python()))  # fmt: skip
 
 

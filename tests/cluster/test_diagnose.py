@@ -9,7 +9,7 @@ from program import batch, gconsole
 from rig import Rig
 
 #: What a person would write about the framework of that job.
-MODEL = r"hang.models=p2p wait_for_neighbour (^|/)held\.py$"
+MODEL = r"hang.models=p2p wait_for_neighbour (^|/)blocked_ranks\.py$"
 
 
 def verdict_of(report: dict[str, Any]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def states(rig: Rig, ranks: list[Any]) -> list[str]:
 
 def test_rank_holding_a_lock_is_the_culprit_and_process_states_are_unchanged(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    with start_ring(rig, rig.nodes, nproc_per_node=2, script="held.py", env={"HELD_3": "lock"}) as job:
+    with start_ring(rig, rig.nodes, nproc_per_node=2, script="blocked_ranks.py", env={"BLOCKED_3": "lock"}) as job:
         ranks = job.wait_ready()
         before = states(rig, ranks)
         run = batch(hosts, "--diagnose", "--records", tmp_path / "records", "--set", MODEL)
@@ -50,7 +50,7 @@ def test_rank_holding_a_lock_is_the_culprit_and_process_states_are_unchanged(rig
 
 def test_lock_without_native_stacks_is_undecided_and_suggests_native(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    with start_ring(rig, rig.nodes[:2], nproc_per_node=2, script="held.py", env={"HELD_3": "lock"}) as job:
+    with start_ring(rig, rig.nodes[:2], nproc_per_node=2, script="blocked_ranks.py", env={"BLOCKED_3": "lock"}) as job:
         job.wait_ready()
         run = batch(hosts, "--diagnose", "--no-native", "--set", MODEL)
     verdict = verdict_of(run.report)

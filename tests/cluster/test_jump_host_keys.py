@@ -12,7 +12,7 @@ import pytest
 from program import Run, batch
 from rig import Node, Rig
 from rig.keys import known_hosts_line, make, public_line, remove
-from rig.place import INSIDE
+from rig.sandbox import INSIDE
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Wire(threading.Thread):
         self._forgotten: set[int] | None = None
         self._ports: set[int] = set()
         self._ended = threading.Event()
-        port = node._place._ports[0]
+        port = node._sandbox._ports[0]
         self._cable, self._bridge = port.host_end, port.bridge.name
         self._tap_name = f"{self._cable}t"
         node.output(["python3", "-c", _WHOLE_CHECKSUMS])

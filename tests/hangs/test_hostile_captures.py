@@ -55,7 +55,7 @@ class Capturing:
 
 
 def test_rank_killed_during_a_capture_is_gone_in_later_samples(rig: Rig, tmp_path: Path) -> None:
-    with start_ring(rig, rig.nodes[:2], nproc_per_node=2, script="held.py") as job:
+    with start_ring(rig, rig.nodes[:2], nproc_per_node=2, script="blocked_ranks.py") as job:
         victim = job.wait_ready()[2]
         capturing = Capturing(hosts_of(rig, tmp_path), tmp_path)
         capturing.until(lambda stacks: any(stack["rank"] == 2 and stack["sample"] == 1 for stack in stacks))
@@ -74,7 +74,7 @@ def test_rank_killed_during_a_capture_is_gone_in_later_samples(rig: Rig, tmp_pat
 
 def test_node_unplugged_during_a_capture_does_not_block_it(tmp_path: Path, rig: Rig) -> None:
     leaving = rig.nodes[1]
-    with start_ring(rig, rig.nodes[:2], nproc_per_node=1, script="held.py") as job:
+    with start_ring(rig, rig.nodes[:2], nproc_per_node=1, script="blocked_ranks.py") as job:
         job.wait_ready()
         capturing = Capturing(hosts_of(rig, tmp_path), tmp_path)
         capturing.until(lambda stacks: any(stack["node"] == leaving.name and stack["sample"] == 1 for stack in stacks))

@@ -4,7 +4,7 @@
         job.wait_ready(60)
         job.ranks        # [Rank(rank=0, node="node1", pid=…), …]: the truth to compare the product with
 
-`gloo_allreduce.py` needs torch (no_torch() says why not), `ring.py` and `held.py` need nothing.
+`gloo_allreduce.py` needs torch (no_torch() says why not), `ring.py` and `blocked_ranks.py` need nothing.
 """
 
 from .launch import (

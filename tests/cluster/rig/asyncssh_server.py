@@ -16,7 +16,7 @@ import asyncssh
 from . import accounts, keys
 from .kinds import BANNER, PASSWORD
 from .openssh import Settings, write_shell
-from .place import Place
+from .sandbox import Sandbox
 
 CALL_DEADLINE_S = 60.0
 
@@ -33,8 +33,8 @@ class ServerLoop:
         """Run a coroutine there and wait for its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(CALL_DEADLINE_S)
 
-    def server(self, place: Place, settings: Settings) -> "AsyncsshServer":
-        return AsyncsshServer(self, place, settings)
+    def server(self, sandbox: Sandbox, settings: Settings) -> "AsyncsshServer":
+        return AsyncsshServer(self, sandbox, settings)
 
     def close(self) -> None:
         self.call(self._cancel_everything())
@@ -52,26 +52,26 @@ class ServerLoop:
 class AsyncsshServer:
     """One listening asyncssh server, with the interface of OpenSshServer."""
 
-    def __init__(self, loop: ServerLoop, place: Place, settings: Settings) -> None:
+    def __init__(self, loop: ServerLoop, sandbox: Sandbox, settings: Settings) -> None:
         self._loop = loop
-        self.place = place
+        self.sandbox = sandbox
         self.settings = settings
-        self._log = place.folder / "sshd.log"
+        self._log = sandbox.folder / "sshd.log"
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self.connections: set[asyncssh.SSHServerConnection] = set()
         self._commands: set[int] = set()  # pids of the shells now running, each the leader of its process group
 
     def prepare(self) -> None:
-        keys.make(self.place.folder / "host_key")
-        write_shell(self.place.folder, self.settings.kind)
+        keys.make(self.sandbox.folder / "host_key")
+        write_shell(self.sandbox.folder, self.settings.kind)
         self._log.touch()
 
     def host_key(self) -> str:
-        return keys.public_line(self.place.folder / "host_key")
+        return keys.public_line(self.sandbox.folder / "host_key")
 
     def change_host_key(self) -> None:
-        keys.remove(self.place.folder / "host_key")
-        keys.make(self.place.folder / "host_key")
+        keys.remove(self.sandbox.folder / "host_key")
+        keys.make(self.sandbox.folder / "host_key")
 
     def start(self) -> None:
         """Listens when this returns."""
@@ -82,7 +82,7 @@ class AsyncsshServer:
             lambda: _Login(self),
             self.settings.address,
             self.settings.port,
-            server_host_keys=[str(self.place.folder / "host_key")],
+            server_host_keys=[str(self.sandbox.folder / "host_key")],
             process_factory=self.run_command,
             encoding=None,
             login_timeout=30,
@@ -115,7 +115,7 @@ class AsyncsshServer:
         return self.log().count("Accepted ")
 
     def authorized(self) -> set[bytes]:
-        lines = (self.place.folder / "authorized_keys").read_text().splitlines()
+        lines = (self.sandbox.folder / "authorized_keys").read_text().splitlines()
         return {asyncssh.import_public_key(line).public_data for line in lines if line}
 
     async def run_command(self, process: asyncssh.SSHServerProcess) -> None:
@@ -150,11 +150,11 @@ class AsyncsshServer:
             "SHELL": account.shell,
             "SSH_CLIENT": "127.0.0.1 0 0",
             "SSH_CONNECTION": "127.0.0.1 0 127.0.0.1 0",
-            **self.place.variables,
+            **self.sandbox.variables,
         }
         if self.settings.kind.shell != "plain":
             variables["SSH_ORIGINAL_COMMAND"] = command or ""
-            command = f"{self.place.inside}/shell"
+            command = f"{self.sandbox.inside}/shell"
         argv = [account.shell, "-c", command] if command else [account.shell, "-l"]
         from_stdout, stdout = os.pipe()
         from_stderr, stderr = os.pipe()
@@ -166,7 +166,7 @@ class AsyncsshServer:
                 stderr=stderr,
                 env=variables,
                 start_new_session=True,
-                cwd=self.place.variables["HOME"],
+                cwd=self.sandbox.variables["HOME"],
             )
         except OSError:
             os.close(from_stdout)

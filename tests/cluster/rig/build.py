@@ -10,11 +10,11 @@ from typing import Protocol
 from . import accounts, agent_cache, network, pythons
 from .claims import Claim
 from .detect import TOOL_PATH, RigUnavailable
-from .door import Closed, Door, Server
 from .kinds import PASSWORD, Kind
 from .node import Node
 from .openssh import PAM_SERVICE, OpenSshServer, Settings
-from .place import NamespacePlace, Place, SharedPlace, namespace_plan
+from .sandbox import NamespaceSandbox, Sandbox, SharedSandbox, namespace_plan
+from .stub_servers import NoServer, Server, StubServer
 
 
 @dataclass(frozen=True)
@@ -42,22 +42,24 @@ class Builder(Protocol):
     def close(self) -> None: ...
 
 
-def _door(order: Order, place: Place, address: str, port: int, spare: tuple[str, int], server: "Maker") -> Server:
+def _make_server(
+    order: Order, sandbox: Sandbox, address: str, port: int, spare: tuple[str, int], server: "Maker"
+) -> Server:
     """The server of a node, or what stands in its place or before it."""
-    if order.kind.door == "closed":
-        return Closed()
-    if order.kind.door == "hangs":
-        return Door(place, address, port, ("hangs",))
-    if order.kind.door == "throttles":
+    if order.kind.listener == "closed":
+        return NoServer()
+    if order.kind.listener == "hangs":
+        return StubServer(sandbox, address, port, ("hangs",))
+    if order.kind.listener == "throttles":
         if order.throttle_first is None:
-            return Door(place, address, port, ("throttles",))
+            return StubServer(sandbox, address, port, ("throttles",))
         behind = ("throttles", str(order.throttle_first), spare[0], str(spare[1]))
-        return Door(place, address, port, behind, server(place, _settings(order, *spare)))
-    return server(place, _settings(order, address, port))
+        return StubServer(sandbox, address, port, behind, server(sandbox, _settings(order, *spare)))
+    return server(sandbox, _settings(order, address, port))
 
 
 class Maker(Protocol):
-    def __call__(self, place: Place, settings: Settings) -> Server: ...
+    def __call__(self, sandbox: Sandbox, settings: Settings) -> Server: ...
 
 
 def _settings(order: Order, address: str, port: int) -> Settings:
@@ -99,18 +101,18 @@ class NamespaceBuilder:
             copies=self._copies(order, account),
         )
         path = pythons.search_path("/run/node/bin", order.python)
-        place = NamespacePlace(order.name, folder, path, self._ports(order), plan)
+        sandbox = NamespaceSandbox(order.name, folder, path, self._ports(order), plan)
         with self._hosts.open("a") as file:  # in place: the nodes see this very file
             # The second form is how an IPv6 socket sees an IPv4 peer; without it torch asks the DNS at each connection
-            file.write(f"{place.address} {order.name}\n::ffff:{place.address} {order.name}\n")
-        server = _door(order, place, place.address, self.SSH_PORT, self.SPARE, self._server)
+            file.write(f"{sandbox.address} {order.name}\n::ffff:{sandbox.address} {order.name}\n")
+        server = _make_server(order, sandbox, sandbox.address, self.SSH_PORT, self.SPARE, self._server)
         password = PASSWORD if order.kind.login == "password" else None
-        return Node(order.name, order.kind, order.user, self.SSH_PORT, place, server, order.behind, password)
+        return Node(order.name, order.kind, order.user, self.SSH_PORT, sandbox, server, order.behind, password)
 
     @staticmethod
-    def _server(place: Place, settings: Settings) -> Server:
+    def _server(sandbox: Sandbox, settings: Settings) -> Server:
         settings.pam = any(Path("/lib").glob("**/security/pam_unix.so")) if settings.kind.login == "password" else False
-        return OpenSshServer(place, settings)
+        return OpenSshServer(sandbox, settings)
 
     def _ports(self, order: Order) -> list[network.Port]:
         number = len(self._netns)
@@ -154,7 +156,7 @@ class NamespaceBuilder:
             binds += _sudo_files(order, folder)
         if self._hides_packages and order.python == pythons.own_python():
             (folder / "no_packages").mkdir()
-            binds += [(str(folder / "no_packages"), str(place)) for place in pythons.package_folders()]
+            binds += [(str(folder / "no_packages"), str(target)) for target in pythons.package_folders()]
         return binds
 
     def close(self) -> None:
@@ -191,7 +193,7 @@ class SharedBuilder:
         pass  # nothing to arrange
 
     def relay_address(self) -> str:
-        return SharedPlace.address
+        return SharedSandbox.address
 
     def build(self, order: Order, folder: Path) -> Node:
         if order.kind.needs_namespaces:
@@ -199,18 +201,18 @@ class SharedBuilder:
         if order.user != accounts.current().name:
             raise RigUnavailable("logging in as another user needs namespaces mode")
         path = pythons.search_path(str(folder / "bin"), order.python)
-        place = SharedPlace(order.name, self._claim, folder, path)
+        sandbox = SharedSandbox(order.name, self._claim, folder, path)
         port = self._reserve()
-        spare = (place.address, self._reserve() if order.kind.door == "throttles" else 0)
-        server = _door(order, place, place.address, port, spare, self._server)
+        spare = (sandbox.address, self._reserve() if order.kind.listener == "throttles" else 0)
+        server = _make_server(order, sandbox, sandbox.address, port, spare, self._server)
         password = PASSWORD if order.kind.login == "password" and self._takes_passwords else None
-        return Node(order.name, order.kind, order.user, port, place, server, order.behind, password)
+        return Node(order.name, order.kind, order.user, port, sandbox, server, order.behind, password)
 
     def _reserve(self) -> int:
         """A port that is ours while the rig lives: bound but not listening, so that a server of ours may listen."""
         holder = socket.socket()
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((SharedPlace.address, 0))
+        holder.bind((SharedSandbox.address, 0))
         self._reserved.append(holder)
         return holder.getsockname()[1]
 

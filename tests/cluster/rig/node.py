@@ -10,9 +10,9 @@ from typing import Any
 from . import processes
 from .claims import FILTER_VARIABLE
 from .detect import RigUnavailable, tool
-from .door import Server
 from .kinds import Kind
-from .place import NamespacePlace, Place
+from .sandbox import NamespaceSandbox, Sandbox
+from .stub_servers import Server
 
 
 class Node:
@@ -24,7 +24,7 @@ class Node:
         kind: Kind,
         user: str,
         port: int,
-        place: Place,
+        sandbox: Sandbox,
         server: Server,
         behind: "Node | None" = None,
         password: str | None = None,
@@ -32,38 +32,38 @@ class Node:
         self.name = name
         self.kind = kind
         self.user = user
-        self.address = place.address
+        self.address = sandbox.address
         self.port = port
         self.behind = behind  # the bastion this node is reached through
         self.password = password  # what opens a password_only node; None where no password does
-        self._place = place
+        self._sandbox = sandbox
         self._server = server
 
     @property
     def folder(self) -> Path:
         """A folder the node and the test share; `inside` is the same folder as the node names it."""
-        return self._place.folder
+        return self._sandbox.folder
 
     @property
     def inside(self) -> str:
-        return self._place.inside
+        return self._sandbox.inside
 
     @property
     def process_filter(self) -> str | None:
         """What tells this node's processes from those of the others; None where it has a process table of its own."""
-        token = self._place.variables.get(FILTER_VARIABLE)
+        token = self._sandbox.variables.get(FILTER_VARIABLE)
         return f"env:{FILTER_VARIABLE}={token}" if token else None
 
     def start(self) -> None:
         """For the rig: everything of the node runs, and its server listens, when this returns."""
         self._server.prepare()
-        self._place.start()
+        self._sandbox.start()
         self._server.start()
 
     def stop(self) -> None:
         """For the rig: nothing of the node is left when this returns."""
         self._server.stop(sessions=True)
-        self._place.stop()
+        self._sandbox.stop()
 
     # Processes
 
@@ -75,7 +75,7 @@ class Node:
         The Popen is the process itself: its pid (as this side counts), signals and exit status are real. `user` is an
         account of the nodes ("ops", "other") or a bare uid, and needs namespaces mode. `popen` is for subprocess.Popen.
         """
-        return self._place.spawn(argv, env, user, **popen)
+        return self._sandbox.spawn(argv, env, user, **popen)
 
     def output(self, argv: Sequence[str], deadline_s: float = 60.0, **options: Any) -> str:
         """What a command says on the node's stdout; CalledProcessError if it fails, TimeoutExpired if it takes long."""
@@ -90,11 +90,11 @@ class Node:
 
     def processes(self) -> list[int]:
         """The pids on the node, as it counts them; without namespaces those that carry the filter variable."""
-        return sorted(process.pid for process in self._place.processes())
+        return sorted(process.pid for process in self._sandbox.processes())
 
     def outer_pid(self, pid: int) -> int:
         """The pid by which this test process knows a process of the node; ProcessLookupError if it is gone."""
-        for process in self._place.processes():
+        for process in self._sandbox.processes():
             if process.pid == pid:
                 return process.outer
         raise ProcessLookupError(f"{self.name} has no process {pid}")
@@ -106,7 +106,7 @@ class Node:
     def ps(self) -> str:
         """One line a process: pid, state, command line."""
         lines = []
-        for process in sorted(self._place.processes(), key=lambda one: one.pid):
+        for process in sorted(self._sandbox.processes(), key=lambda one: one.pid):
             try:
                 state = Path(f"/proc/{process.outer}/stat").read_text().rpartition(")")[2].split()[0]
                 command = Path(f"/proc/{process.outer}/cmdline").read_text(errors="replace").replace("\0", " ")
@@ -125,10 +125,10 @@ class Node:
         """Plug the node in again."""
         self._namespaces("plugging a node").set_link("up")
 
-    def _namespaces(self, what: str) -> NamespacePlace:
-        if not isinstance(self._place, NamespacePlace):
+    def _namespaces(self, what: str) -> NamespaceSandbox:
+        if not isinstance(self._sandbox, NamespaceSandbox):
             raise RigUnavailable(f"{what} needs namespaces mode")
-        return self._place
+        return self._sandbox
 
     # Server
 

@@ -10,7 +10,7 @@ from . import keys, processes
 from .claims import FILTER_VARIABLE
 from .detect import tool
 from .kinds import BANNER, SHELL_NOISE, Kind
-from .place import Place
+from .sandbox import Sandbox
 
 START_DEADLINE_S = 60.0
 # Enough for any account: a PAM service that asks for the password of /etc/shadow and nothing else.
@@ -41,9 +41,9 @@ class Settings:
     pam: bool = False  # keyboard-interactive as PAM asks it; needs root
 
 
-def sshd_config(place: Place, settings: Settings) -> str:
-    inside = place.inside
-    variables = " ".join(f'"{name}={value}"' for name, value in place.variables.items())
+def sshd_config(sandbox: Sandbox, settings: Settings) -> str:
+    inside = sandbox.inside
+    variables = " ".join(f'"{name}={value}"' for name, value in sandbox.variables.items())
     password = settings.kind.login == "password"
     lines = [
         *settings.extra,
@@ -87,31 +87,31 @@ def write_shell(folder: Path, kind: Kind) -> None:
 class OpenSshServer:
     """sshd in a place; `stop` ends the listener and, if asked, the sessions it let in."""
 
-    def __init__(self, place: Place, settings: Settings) -> None:
-        self._place = place
+    def __init__(self, sandbox: Sandbox, settings: Settings) -> None:
+        self._sandbox = sandbox
         self.settings = settings
-        self._log = place.folder / "sshd.log"
+        self._log = sandbox.folder / "sshd.log"
         self._daemon: subprocess.Popen | None = None
         self._sessions: dict[int, int | None] = {}  # pid: when it started, since pids are used again
 
     def prepare(self) -> None:
-        keys.make(self._place.folder / "host_key")
-        write_shell(self._place.folder, self.settings.kind)
+        keys.make(self._sandbox.folder / "host_key")
+        write_shell(self._sandbox.folder, self.settings.kind)
         self._log.touch()
 
     def host_key(self) -> str:
-        return keys.public_line(self._place.folder / "host_key")
+        return keys.public_line(self._sandbox.folder / "host_key")
 
     def change_host_key(self) -> None:
-        keys.remove(self._place.folder / "host_key")
-        keys.make(self._place.folder / "host_key")
+        keys.remove(self._sandbox.folder / "host_key")
+        keys.make(self._sandbox.folder / "host_key")
 
     def start(self) -> None:
         """Listens when this returns; OSError with the server's own words if it does not."""
-        inside = self._place.inside
-        (self._place.folder / "sshd_config").write_text(sshd_config(self._place, self.settings))
+        inside = self._sandbox.inside
+        (self._sandbox.folder / "sshd_config").write_text(sshd_config(self._sandbox, self.settings))
         said = len(self.log())
-        self._daemon = self._place.spawn(
+        self._daemon = self._sandbox.spawn(
             [tool("sshd"), "-D", "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"],
             env={FILTER_VARIABLE: ""},  # the server is not a process of the node's own; SetEnv marks what it starts
             stdin=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from . import accounts, claims, guard, hosts, keys, privsep, pythons
+from . import accounts, claims, exit_cleanup, hosts, keys, privsep, pythons
 from .agent import SshAgent
 from .build import Builder, NamespaceBuilder, Order, SharedBuilder
 from .detect import pick_mode
@@ -62,8 +62,8 @@ class Rig:
 
     def __enter__(self) -> "Rig":
         claims.remove_leftovers()
-        guard.watch(self)
-        self._stack.callback(guard.forget, self)
+        exit_cleanup.watch(self)
+        self._stack.callback(exit_cleanup.forget, self)
         try:
             self._start()
         except BaseException:

@@ -11,7 +11,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from stamping import NodeClock, Plans, worker_server
+from clock_proxy import NodeClock, Plans, worker_server
 
 BEAT_NS = 60_000_000
 #: Sleeping is exact to a fraction of a millisecond: the rest is waited for.

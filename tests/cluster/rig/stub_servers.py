@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from .place import Place
+from .sandbox import Sandbox
 
-SCRIPT = Path(__file__).with_name("door_server.py")
+SCRIPT = Path(__file__).with_name("stub_server.py")
 STOP_DEADLINE_S = 60.0
 
 
@@ -23,7 +23,7 @@ class Server(Protocol):
     def logins(self) -> int: ...
 
 
-class Closed:
+class NoServer:
     """Nobody listens."""
 
     def prepare(self) -> None:
@@ -48,16 +48,16 @@ class Closed:
         return 0
 
 
-class Door(Closed):
+class StubServer(NoServer):
     """A process that accepts and hangs or throttles; the real server may stand behind it."""
 
     def __init__(
-        self, place: Place, address: str, port: int, behaviour: tuple[str, ...], behind: Server | None = None
+        self, sandbox: Sandbox, address: str, port: int, behaviour: tuple[str, ...], behind: Server | None = None
     ) -> None:
-        self._place = place
+        self._sandbox = sandbox
         self._argv = [sys.executable, "-I", "-S", str(SCRIPT), address, str(port), *behaviour]
         self._process: subprocess.Popen | None = None
-        self._behind = behind or Closed()
+        self._behind = behind or NoServer()
         self.host_key = self._behind.host_key
         self.change_host_key = self._behind.change_host_key
         self.log = self._behind.log
@@ -68,9 +68,9 @@ class Door(Closed):
 
     def start(self) -> None:
         self._behind.start()
-        self._process = self._place.spawn(self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self._process = self._sandbox.spawn(self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         if self._process.stdout.readline().strip() != "listening":
-            raise OSError(f"the front door does not open: {self._argv}")
+            raise OSError(f"the stub server does not start: {self._argv}")
 
     def stop(self, sessions: bool = False) -> None:
         if self._process is not None:

@@ -19,7 +19,7 @@ STOP_DEADLINE_S = 60.0
 INSIDE = "/run/node"
 
 
-class Place(Protocol):
+class Sandbox(Protocol):
     """Runs processes on one node and knows which ones are there."""
 
     folder: Path  # the node's folder as this process sees it
@@ -66,7 +66,7 @@ def _environment(account: accounts.Account, variables: Mapping[str, str], env: M
     }
 
 
-class SharedPlace:
+class SharedSandbox:
     """On this machine, under this account: nodes are told apart by a variable in their processes' environment."""
 
     address = "127.0.0.1"
@@ -103,7 +103,7 @@ class SharedPlace:
         processes.end((process.outer for process in self.processes()), grace_s=0)
 
 
-class NamespacePlace:
+class NamespaceSandbox:
     """Network, PID, UTS and mount namespaces of the node's own, held by its process 1 (`node_init.py`)."""
 
     def __init__(self, name: str, folder: Path, path: str, ports: list[network.Port], plan: dict) -> None:

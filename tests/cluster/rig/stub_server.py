@@ -1,4 +1,4 @@
-"""The front door of a node that does not let in: run as `python -I -S door_server.py ADDRESS PORT BEHAVIOUR [...]`.
+"""The front door of a node that does not let in: run as `python -I -S stub_server.py ADDRESS PORT BEHAVIOUR [...]`.
 
 hangs                      accepts, and never speaks
 throttles                  closes each connection as it comes, with sshd's last word to it

@@ -1,4 +1,4 @@
-"""Ranks of plain Python, each of which ends up where HELD_<rank> says: `lock` (a lock that its own thread has), else
+"""Ranks of plain Python, each of which ends up where BLOCKED_<rank> says: `lock` (a lock that its own thread has), else
 waiting for a neighbour that never speaks. Prints "READY rank=… pid=…" right before that; ends only by a signal.
 
 Runs on Python 3.6 and newer.
@@ -14,7 +14,7 @@ def main():
     rank = int(os.environ["RANK"])
     sys.stdout.write(f"READY rank={rank} pid={os.getpid()}\n")
     sys.stdout.flush()
-    if os.environ.get(f"HELD_{rank}") == "lock":
+    if os.environ.get(f"BLOCKED_{rank}") == "lock":
         take_twice()
     wait_for_neighbour()
 
