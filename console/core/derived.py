@@ -25,8 +25,8 @@ class Throttle:
     """When repeated work may run again: `every_s` after its last start, and never while it runs.
 
     Work that took long is followed by a pause of `pause` times that: it takes at most 1 / (pause + 1) of a core.
-    `clock` is monotonic, in seconds. `cost_s` may be set while the work runs, to the CPU seconds it needed: what it
-    waited for other threads is no reason for a longer pause.
+    `clock` is monotonic, in seconds. `cost_s` may be set while the work runs, to the CPU seconds it needed: waiting
+    for other threads does not prolong the pause.
     """
 
     def __init__(self, every_s: float, pause: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
