@@ -17,6 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -147,14 +148,15 @@ def check_module(path: Path, tree: ast.Module, findings: Findings) -> None:
             findings.add("banned word", path, line, qualified)
         if ast.get_docstring(node) is None and not is_override(node) and not _is_framework_hook(name, owner):  # type: ignore[arg-type]
             findings.add("no docstring", path, line, qualified)
+    nodes = list(ast.walk(tree))
     fields = {
         member.target  # of records and frames, whose names are those on the wire
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ClassDef)
         for member in node.body
         if isinstance(member, ast.AnnAssign)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is None:
             findings.add("no return annotation", path, node.lineno, node.name)
         stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields
@@ -165,6 +167,7 @@ def check_module(path: Path, tree: ast.Module, findings: Findings) -> None:
         if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
+            and " no " in node.value.lower()
             and re.search(r"(?<!\bthere )\b(is|are) no (?!longer\b)[a-z]", node.value, re.IGNORECASE)
         ):
             findings.add("'is no X'", path, node.lineno, node.value.strip().split("\n")[0][:80])
@@ -176,6 +179,12 @@ def _is_framework_hook(name: str, owner: ast.ClassDef | None) -> bool:
     return owner is not None and name.startswith(hooks)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def measure() -> tuple[dict[str, object], Findings]:
     """All figures, and the places behind them."""
     findings = Findings()
@@ -185,7 +194,7 @@ def measure() -> tuple[dict[str, object], Findings]:
         lengths = [path.read_text(encoding="utf-8").count("\n") for path in paths]
         classes: dict[str, list[Path]] = defaultdict(list)
         for path in paths:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = parsed(path)
             check_module(path, tree, findings)
             for node in tree.body:
                 if isinstance(node, ast.ClassDef) and is_public(node.name):
@@ -214,7 +223,7 @@ def arrows() -> set[tuple[str, str]]:
     for path in (ROOT / "console").rglob("*.py"):
         parts = path.relative_to(ROOT / "console").with_suffix("").parts
         package = parts[:-1]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = package[: len(package) - (node.level - 1)]
                 target = (*base, *(node.module.split(".") if node.module else ()))

@@ -23,6 +23,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,24 @@ def _mount_passwd(path: str) -> None:
     namespaces.bind_mount(Path(path), "/etc/passwd")
 
 
+def _run_and_exit() -> None:
+    """Run the command and exit without freeing each object: that takes 50 ms of CPU time after a fork.
+
+    Threads, exit handlers and streams are ended as usual; an uncaught exception takes the usual way altogether.
+    """
+    try:
+        importlib.import_module("gconsole.cli.main").main()
+    except SystemExit as ending:
+        if not isinstance(ending.code, int):
+            raise
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(ending.code)
+
+
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file
     preload()
@@ -233,4 +252,4 @@ if __name__ == "__main__":
         command = serve(listening)
     if command is not None:
         sys.argv = command
-        sys.exit(importlib.import_module("gconsole.cli.main").main())
+        _run_and_exit()
