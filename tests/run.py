@@ -67,7 +67,7 @@ BOUNDARIES: Mapping[str, str] = {
     "sshd": "tests/cluster/test_connection_loss.py::test_node_reconnects_after_its_sshd_session_ends",
     "HTTP": "tests/http/test_resources.py::test_two_clients_are_answered_side_by_side",
     "NVML": "tests/gpus/test_agent.py::test_driver_version_mismatch_is_listed_as_a_missing_capability",
-    "tmux": "tests/tui/test_in_tmux.py::test_ctrl_c_twice_quits_and_leaves_nothing",
+    "tmux": "tests/tui/test_in_tmux.py::test_ctrl_c_twice_quits_and_leaves_no_process_or_file",
     "screen": "tests/tui/test_screens.py::TestFrames::test_lost_node_is_shown_on_the_overview",
 }
 

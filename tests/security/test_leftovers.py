@@ -80,7 +80,7 @@ def started(hosts: Path) -> subprocess.Popen[bytes]:
     return fork_server.Popen(argv, stdin=subprocess.DEVNULL)
 
 
-def test_a_normal_exit_leaves_the_cache_folder_and_clean_not_even_that(rig: Rig, node: Node, tmp_path: Path) -> None:
+def test_normal_exit_leaves_only_the_cache_folder_and_clean_removes_it(rig: Rig, node: Node, tmp_path: Path) -> None:
     hosts, known = rig.write_hosts_toml(tmp_path / "hosts.toml"), rig.known_hosts.read_bytes()
     before = look(node)
     assert batch(hosts, "--capture", "--samples", "1").status == 0
@@ -93,7 +93,7 @@ def test_a_normal_exit_leaves_the_cache_folder_and_clean_not_even_that(rig: Rig,
 
 
 @pytest.mark.parametrize("linger_s", [0, pytest.param(2, marks=pytest.mark.full)])
-def test_an_ephemeral_run_leaves_nothing_at_all(rig: Rig, node: Node, tmp_path: Path, linger_s: int) -> None:
+def test_ephemeral_run_leaves_no_process_file_or_socket(rig: Rig, node: Node, tmp_path: Path, linger_s: int) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"ephemeral": True, "linger_s": linger_s})
     before = look(node)
     assert batch(hosts, "--capture", "--samples", "1").status == 0
@@ -111,7 +111,7 @@ def test_an_ephemeral_run_leaves_nothing_at_all(rig: Rig, node: Node, tmp_path: 
     ],
     ids=str,
 )
-def test_a_console_that_was_killed_leaves_no_more_than_one_that_ended(
+def test_console_killed_with_sigkill_leaves_no_more_than_a_normal_exit(
     rig: Rig, node: Node, tmp_path: Path, settings: dict[str, object]
 ) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent=settings)
@@ -132,7 +132,7 @@ def test_a_console_that_was_killed_leaves_no_more_than_one_that_ended(
 
 @pytest.mark.full
 @pytest.mark.parametrize("linger_s", [0, 30])
-def test_clean_removes_what_an_agent_that_was_killed_left(rig: Rig, node: Node, tmp_path: Path, linger_s: int) -> None:
+def test_clean_removes_leftovers_of_a_killed_agent(rig: Rig, node: Node, tmp_path: Path, linger_s: int) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"linger_s": linger_s})
     before = look(node)
     process = started(hosts)

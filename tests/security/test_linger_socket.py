@@ -26,7 +26,9 @@ def knock(node: Node, socket: str, words: str, user: str) -> str:
     return node.output(["python3", "-c", KNOCK, socket, words], user=user)
 
 
-async def test_another_user_of_the_node_is_neither_answered_nor_obeyed(needs_namespaces: None, tmp_path: Path) -> None:
+async def test_linger_socket_ignores_other_users_even_with_open_permissions(
+    needs_namespaces: None, tmp_path: Path
+) -> None:
     with Rig(nodes=1, name="gcy-sock") as rig:
         node = rig.nodes[0]
         async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml"), agent_linger_s=60) as fleet:

@@ -42,7 +42,7 @@ def precious(tmp_path: Path) -> Path:
 
 @needs_root
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_nothing_is_written_through_a_link_that_somebody_else_made(write, shared: Path, precious: Path) -> None:
+def test_file_writers_do_not_write_through_another_users_symlink(write, shared: Path, precious: Path) -> None:
     link = shared / "report.html"
     link.symlink_to(precious)
     os.lchown(link, SOMEBODY_ELSE, SOMEBODY_ELSE)
@@ -52,7 +52,7 @@ def test_nothing_is_written_through_a_link_that_somebody_else_made(write, shared
 
 
 @needs_root
-def test_a_link_of_ours_to_a_link_of_theirs_is_not_followed(shared: Path, precious: Path, tmp_path: Path) -> None:
+def test_own_symlink_to_another_users_symlink_is_not_followed(shared: Path, precious: Path, tmp_path: Path) -> None:
     theirs, ours = shared / "theirs", tmp_path / "ours"
     theirs.symlink_to(precious)
     os.lchown(theirs, SOMEBODY_ELSE, SOMEBODY_ELSE)
@@ -62,7 +62,7 @@ def test_a_link_of_ours_to_a_link_of_theirs_is_not_followed(shared: Path, precio
     assert precious.read_text() == "precious"
 
 
-def test_a_second_name_of_a_file_is_not_emptied(shared: Path, precious: Path) -> None:
+def test_hard_link_in_a_shared_folder_is_not_truncated(shared: Path, precious: Path) -> None:
     (shared / "night.ndjson").hardlink_to(precious)
     with pytest.raises(PermissionError, match="another user"):
         atomic_files.open_truncated(shared / "night.ndjson")
@@ -71,7 +71,7 @@ def test_a_second_name_of_a_file_is_not_emptied(shared: Path, precious: Path) ->
 
 @needs_root
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo], ids=["file", "pipe"])
-def test_what_somebody_else_made_to_be_written_to_gets_nothing(make, shared: Path) -> None:
+def test_files_and_pipes_of_another_user_are_not_written_to(make, shared: Path) -> None:
     bait = shared / "night.ndjson"
     make(bait)
     bait.chmod(0o666)
@@ -87,7 +87,7 @@ def test_what_somebody_else_made_to_be_written_to_gets_nothing(make, shared: Pat
 
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
-def test_our_own_files_there_are_written_to_and_are_for_nobody_else(write, shared: Path) -> None:
+def test_own_files_in_a_shared_folder_are_overwritten_with_mode_0600(write, shared: Path) -> None:
     file = shared / "report.html"
     file.write_text("old")
     file.chmod(0o666)
@@ -95,27 +95,27 @@ def test_our_own_files_there_are_written_to_and_are_for_nobody_else(write, share
     assert "old" not in file.read_text() and stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_our_own_link_is_followed(shared: Path, precious: Path) -> None:
+def test_own_symlink_in_a_shared_folder_is_followed(shared: Path, precious: Path) -> None:
     (shared / "link").symlink_to(precious)
     atomic_files.write_atomically(shared / "link", b"ours")
     assert precious.read_text() == "ours" and (shared / "link").is_symlink()
 
 
-def test_links_that_lead_nowhere_else_than_to_themselves_end(tmp_path: Path) -> None:
+def test_symlink_loop_raises_an_os_error(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError):
         atomic_files.write_atomically(tmp_path / "a", b"ours")
 
 
-def test_standard_output_can_be_named() -> None:
+def test_atomic_write_to_dev_stdout_works() -> None:
     program = (
         "import pathlib, gconsole.text.atomic_files as f; f.write_atomically(pathlib.Path('/dev/stdout'), b'ours')"
     )
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"ours"
 
 
-def test_folders_are_for_nobody_else_even_where_the_umask_is_nothing(tmp_path: Path) -> None:
+def test_created_folders_have_mode_0700_with_umask_zero(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         atomic_files.make_folder(tmp_path / "data" / "gconsole" / "sessions")

@@ -86,7 +86,7 @@ def night(
 
 
 @pytest.mark.parametrize("where", PLANTED)
-def test_no_file_that_was_written_has_it(night, where: str) -> None:
+def test_planted_secret_is_in_no_written_file(night, where: str) -> None:
     folder, run, _, _ = night
     assert run.node("node1")["state"] == "ok", run.stderr
     secret = PLANTED[where].encode()
@@ -98,7 +98,7 @@ def test_no_file_that_was_written_has_it(night, where: str) -> None:
 
 
 @pytest.mark.parametrize("where", PLANTED)
-def test_nothing_that_was_printed_has_it(night, where: str) -> None:
+def test_planted_secret_is_in_no_printed_output(night, where: str) -> None:
     _, run, listed, _ = night
     assert "rank.py" in listed.stdout
     for text in (run.stdout, run.stderr, listed.stdout, listed.stderr):
@@ -106,7 +106,7 @@ def test_nothing_that_was_printed_has_it(night, where: str) -> None:
 
 
 @pytest.mark.parametrize("where", PLANTED)
-def test_no_process_of_ours_has_it_in_its_command_line(night, where: str) -> None:
+def test_planted_secret_is_in_no_command_line(night, where: str) -> None:
     _, _, _, lines = night
     assert any("gconsole" in line for line in lines)
     assert [line for line in lines if PLANTED[where] in line] == []

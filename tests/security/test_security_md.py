@@ -21,14 +21,14 @@ def functions(path: Path) -> dict[str, str]:
     return found
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_test_named_in_security_md_exists() -> None:
     named = NAMED.findall((ROOT / "SECURITY.md").read_text())
     assert len(named) > 40
     for path, name, _ in named:
         assert name in functions(ROOT / path), f"{path}::{name}"
 
 
-def test_a_test_that_only_the_long_run_tries_is_marked_so() -> None:
+def test_full_only_tests_are_marked_as_such_in_security_md() -> None:
     for path, name, is_full in NAMED.findall((ROOT / "SECURITY.md").read_text()):
         decorators = functions(ROOT / path)[name]
         is_marked = re.search(r"^(LONG|pytest\.mark\.full)\b", decorators) is not None

@@ -171,13 +171,15 @@ def ended(name: str, path: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("command", BOTH)
-def test_every_command_answers_of_a_sound_one(sound: Session, tmp_path: Path, command: str) -> None:
+def test_commands_accept_an_intact_session_within_the_memory_limit(
+    sound: Session, tmp_path: Path, command: str
+) -> None:
     """In the same memory: what the others run into is not that."""
     assert ended(command, Sent(tmp_path, sound).session.path)[0] == 0
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_what_a_command_cannot_read_it_says_and_ends(sound: Session, tmp_path: Path, harm: str) -> None:
+def test_harmful_parquet_fails_with_exit_code_2_and_one_line(sound: Session, tmp_path: Path, harm: str) -> None:
     sent = Sent(tmp_path, sound)
     do, commands = HARM[harm]
     do(sent)
@@ -187,7 +189,7 @@ def test_what_a_command_cannot_read_it_says_and_ends(sound: Session, tmp_path: P
         assert "internal error" not in said
 
 
-def test_compaction_removes_and_writes_nothing_outside_of_a_session_whose_folders_are_links(tmp_path: Path) -> None:
+def test_compaction_refuses_symlinked_folders_and_changes_nothing_outside(tmp_path: Path) -> None:
     session = a_session(tmp_path, a_job())
     outside = tmp_path / "outside"
     (outside / "gpu").mkdir(parents=True)
@@ -204,7 +206,7 @@ def test_compaction_removes_and_writes_nothing_outside_of_a_session_whose_folder
     assert found == [Path("thesis.parquet")]
 
 
-def test_a_file_that_does_not_say_when_its_rows_arrived_is_called_damaged(sound: Session, tmp_path: Path) -> None:
+def test_rows_without_an_arrival_time_are_reported_as_damaged(sound: Session, tmp_path: Path) -> None:
     sent = Sent(tmp_path, sound)
     place = sent.table.column_names.index("rx")
     sent.put(sent.table.set_column(place, "rx", pa.nulls(len(sent.table), pa.int64())), store_schema=False)
@@ -213,7 +215,7 @@ def test_a_file_that_does_not_say_when_its_rows_arrived_is_called_damaged(sound:
         list(reader.compacted_span(sent.session, step))
 
 
-def test_a_step_of_a_thousand_million_segments_is_put_together_at_once(tmp_path: Path) -> None:
+def test_manifest_range_of_a_billion_segments_is_one_piece(tmp_path: Path) -> None:
     session = a_session(tmp_path, a_job())
     compact(session)
     path = session.parquet_folder / MANIFEST
@@ -226,7 +228,7 @@ def test_a_step_of_a_thousand_million_segments_is_put_together_at_once(tmp_path:
     assert (step.first, step.last) == (1, 999_999_999)
 
 
-def test_what_is_in_the_place_of_a_segment_and_is_none_is_left_out(tmp_path: Path) -> None:
+def test_pipes_links_and_misnamed_files_are_not_listed_as_segments(tmp_path: Path) -> None:
     session = a_session(tmp_path, a_job())
     sound = session.segments()
     os.mkfifo(session.segments_folder / "000002.ndjson.zst")
@@ -235,7 +237,7 @@ def test_what_is_in_the_place_of_a_segment_and_is_none_is_left_out(tmp_path: Pat
     assert session.segments() == sound
 
 
-def test_no_file_of_a_compaction_comes_near_to_the_limits(sound: Session) -> None:
+def test_compacted_files_stay_far_below_the_footer_and_column_limits(sound: Session) -> None:
     for path in sound.parquet_folder.rglob("*.parquet"):
         meta = pq.read_metadata(path)
         assert (
@@ -244,7 +246,7 @@ def test_no_file_of_a_compaction_comes_near_to_the_limits(sound: Session) -> Non
         )
 
 
-def test_a_file_that_ends_the_database_of_its_reader_harms_no_other_session(sound: Session, tmp_path: Path) -> None:
+def test_file_that_invalidates_duckdb_does_not_affect_other_sessions(sound: Session, tmp_path: Path) -> None:
     """DuckDB gives a database up after an error that it calls internal: another one has to take its place."""
     sent = Sent(tmp_path, sound)
     found = Path(__file__).parents[1] / "fuzz" / "found" / "parquet" / "a-count-that-ends-the-database"

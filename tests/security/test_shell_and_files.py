@@ -21,7 +21,7 @@ from gconsole.transport.openssh import ssh_argv
 NASTY = 'it\'s; touch TOUCHED; $(touch TOUCHED) `touch TOUCHED` && touch TOUCHED | "x" > y \\ *'
 
 
-def test_a_python_with_a_nasty_path_is_run_and_nothing_else_is(tmp_path: Path) -> None:
+def test_python_path_with_shell_metacharacters_runs_without_injection(tmp_path: Path) -> None:
     folder = tmp_path / NASTY.replace("/", "_")
     folder.mkdir()
     (folder / "python3").symlink_to(sys.executable)
@@ -35,14 +35,14 @@ def test_a_python_with_a_nasty_path_is_run_and_nothing_else_is(tmp_path: Path) -
 
 
 @given(python=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=60))
-def test_whatever_the_interpreter_is_called_it_is_one_word_of_the_command(python: str) -> None:
+def test_any_interpreter_path_is_a_single_shell_word(python: str) -> None:
     words = shlex.split(agent_payload.command(python, "sudo"))
     assert words[:8] == ["exec", "sudo", "-n", "--", python, "-I", "-S", "-B"]
     assert words[8:] == ["-c", agent_payload.STAGE0, "gconsole-agent"]
 
 
 @given(name=st.text(max_size=40))
-def test_a_name_of_a_node_is_a_plain_word_or_refused(name: str) -> None:
+def test_node_name_is_a_plain_shell_word_or_is_rejected(name: str) -> None:
     try:
         config = load(name, environ={})
     except ConfigError:
@@ -54,7 +54,7 @@ def test_a_name_of_a_node_is_a_plain_word_or_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", [NASTY, "a b", "-oProxyCommand=touch TOUCHED", "100%h"])
-def test_paths_of_hosts_toml_are_one_word_for_ssh_and_no_token(text: str) -> None:
+def test_paths_of_hosts_toml_are_single_ssh_words_with_percent_escaped(text: str) -> None:
     node = NodeConfig(name="n", ssh=SshConfig(identity_file=f"/k/{text}", known_hosts=f"/h/{text}"))
     argv = ssh_argv(node, "true", accept_new=False)
     options = dict(word.split("=", 1) for at, word in enumerate(argv) if argv[at - 1] == "-o")
@@ -64,7 +64,7 @@ def test_paths_of_hosts_toml_are_one_word_for_ssh_and_no_token(text: str) -> Non
         assert value.startswith('"') or not any(letter.isspace() for letter in value)
 
 
-def test_agent_and_ports_are_forwarded_by_neither_way_to_ssh() -> None:
+def test_ssh_agent_and_port_forwarding_are_disabled_in_both_transports() -> None:
     options = ssh_argv(NodeConfig(name="n"), "true", accept_new=False)
     assert "ForwardAgent=no" in options and "ClearAllForwardings=yes" in options and "-x" in options
     from inspect import getsource
@@ -75,7 +75,7 @@ def test_agent_and_ports_are_forwarded_by_neither_way_to_ssh() -> None:
     assert "known_hosts=None" not in getsource(ssh), "which would skip the check of host keys"
 
 
-def test_what_is_written_is_for_nobody_else_and_appears_whole(tmp_path: Path) -> None:
+def test_atomic_write_has_mode_0600_and_leaves_no_partial_file(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     atomic_files.write_atomically(path, b"1")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -86,7 +86,7 @@ def test_what_is_written_is_for_nobody_else_and_appears_whole(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_appended_to_or_new_goes_through_no_link(tmp_path: Path) -> None:
+def test_truncating_and_new_files_do_not_follow_symlinks(tmp_path: Path) -> None:
     theirs, link = tmp_path / "theirs", tmp_path / "link"
     theirs.write_text("precious")
     link.symlink_to(theirs)
@@ -98,7 +98,7 @@ def test_what_is_appended_to_or_new_goes_through_no_link(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("write", [atomic_files.write_new, lambda path, data: atomic_files.create_text(path).close()])
-def test_a_new_file_is_for_nobody_else_and_never_what_a_link_points_to(write, tmp_path: Path) -> None:
+def test_new_file_has_mode_0600_and_does_not_follow_a_dangling_symlink(write, tmp_path: Path) -> None:
     write(tmp_path / "new", b"x")
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
@@ -128,7 +128,7 @@ WRITERS = {
 }
 
 
-def test_whoever_writes_a_file_does_so_through_one_module() -> None:
+def test_only_listed_modules_open_files_for_writing() -> None:
     import ast
 
     import gconsole

@@ -62,20 +62,20 @@ def on_a_terminal(args: list[str], env: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("args", COMMANDS.values(), ids=COMMANDS)
-def test_what_a_terminal_gets_does_not_steer_it(env: dict[str, str], args: list[str]) -> None:
+def test_terminal_output_contains_no_control_sequences(env: dict[str, str], args: list[str]) -> None:
     shown = on_a_terminal(args, env)
     assert "EVIL" in shown
     assert_safe_text(shown, args[0])
 
 
-def test_a_pipe_gets_every_letter_as_it_is(env: dict[str, str]) -> None:
+def test_piped_json_preserves_hostile_text_unchanged(env: dict[str, str]) -> None:
     done = fork_server.run([GCONSOLE, *COMMANDS["json"]], env=env, timeout=120)
     assert done.returncode == 0, done.stderr
     assert [row["text"] for row in json.loads(done.stdout)] == list(TEXTS)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_letters_that_come_in_parts_are_seen_as_well(size: int) -> None:
+def test_split_utf8_writes_are_escaped_like_whole_ones(size: int) -> None:
     told = io.BytesIO()
     out = PrintableOut(told)
     data = "ä\x9b31m\u202e€\u200b\ufeffｆ ok\n\x1b[2J\r".encode()

@@ -59,7 +59,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-async def test_a_full_disk_harms_nothing_and_the_recording_goes_on_once_there_is_room(small_disk, monkeypatch):
+async def test_recording_resumes_with_a_counted_gap_after_a_full_disk_is_freed(small_disk, monkeypatch):
     monkeypatch.setattr(recording, "MAX_PENDING_BYTES", 256 << 10)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(3600 << 10))
@@ -94,14 +94,14 @@ async def test_a_full_disk_harms_nothing_and_the_recording_goes_on_once_there_is
     assert len(here) == len(set(here))
 
 
-async def test_a_folder_that_cannot_be_written_is_refused_with_its_name(tmp_path):
+async def test_unwritable_sessions_folder_is_rejected_with_its_path(tmp_path):
     place = tmp_path / "file"
     place.write_text("no folder")
     with pytest.raises(SessionError, match=r"cannot record in .*file.*\[sessions\] folder"):
         await Console(place).recorder.start("night")
 
 
-async def test_a_session_that_is_removed_while_it_is_recorded_is_said(tmp_path):
+async def test_removal_of_a_session_while_recording_is_reported(tmp_path):
     console = Console(tmp_path)
     await console.recorder.start("night")
     console.publish()
@@ -112,7 +112,7 @@ async def test_a_session_that_is_removed_while_it_is_recorded_is_said(tmp_path):
     await console.recorder.close()
 
 
-async def test_a_clock_that_jumps_is_said_and_the_order_is_that_of_arrival(tmp_path, monkeypatch):
+async def test_clock_jump_is_reported_and_arrival_order_is_kept(tmp_path, monkeypatch):
     console = Console(tmp_path)
     await console.recorder.start("night")
     console.publish(5)
@@ -125,7 +125,7 @@ async def test_a_clock_that_jumps_is_said_and_the_order_is_that_of_arrival(tmp_p
     assert numbers == list(range(1, console.seq + 1))
 
 
-async def test_a_session_of_a_newer_gconsole_is_not_touched(tmp_path):
+async def test_session_of_a_newer_gconsole_is_rejected_and_left_unchanged(tmp_path):
     session = named("night", tmp_path)
     session.segments_folder.mkdir(parents=True)
     session.meta_path.write_text('{"schema": "gconsole.session/2", "anything": 1}')

@@ -21,7 +21,7 @@ HANGS = Path(__file__).parents[1] / "hangs" / "recordings"
 
 
 @pytest.mark.parametrize("hang", ["dataloader_worker", "ahead_in_barrier", "all_to_all"])
-def test_a_recorded_hang_is_killed_recovered_replayed_and_judged_as_it_was_live(hang, tmp_path):
+def test_recovered_recording_of_a_hang_gets_the_same_verdicts_as_live(hang, tmp_path):
     file = tmp_path / "hang.ndjson"
     file.write_bytes(lzma.decompress((HANGS / f"{hang}.ndjson.xz").read_bytes()))
     folder = tmp_path / "sessions"

@@ -86,7 +86,7 @@ def _held() -> int:
 
 
 @pytest.mark.timeout(300)
-def test_a_recording_of_hours_holds_no_more_than_what_is_true_now(tmp_path, monkeypatch):
+def test_hours_of_recording_keep_only_current_records_in_memory(tmp_path, monkeypatch):
     monkeypatch.setenv("GCONSOLE_SESSIONS_FOLDER", str(tmp_path / "sessions"))
     config, session = load(str(a_node_that_speaks_fast(tmp_path))), named("night", tmp_path / "sessions")
     held = [TICKS * AGENTS * 99]

@@ -41,7 +41,7 @@ def _stream(folder: Path, name: str, agent: str, reading: int, writing: int) -> 
 
 @pytest.mark.timeout(170)
 @pytest.mark.parametrize("number", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2, 3, 4))])
-def test_what_was_acknowledged_survives_ten_kills_of_one_session(tmp_path, number):
+def test_acknowledged_records_survive_ten_kills_of_one_session(tmp_path, number):
     chance = random.Random(number)
     session = Session(tmp_path / "night")
     promised = {}

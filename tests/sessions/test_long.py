@@ -19,7 +19,7 @@ from tests.bench.result import as_text
 from tests.bench.session_maker import make_long
 
 
-def test_the_session_that_is_measured_is_a_session(tmp_path):
+def test_generated_benchmark_session_is_sound_and_its_parquet_matches(tmp_path):
     session = named("few", tmp_path)
 
     meta = make_long(session, 3_000, fleet=Fleet(nodes=2, gpus=2))
@@ -35,7 +35,7 @@ def test_the_session_that_is_measured_is_a_session(tmp_path):
 
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
-def test_a_hundred_million_records_are_opened_asked_and_exported_within_the_memory_of_ten():
+def test_hundred_million_record_session_stays_within_the_memory_of_ten_million():
     found = longest_session.measure(quick=False)
 
     print(f"\n{as_text({'longest_session': found})}")

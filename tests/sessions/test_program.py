@@ -21,7 +21,7 @@ def program(tmp_path):
         process.communicate()
 
 
-def test_a_killed_console_leaves_a_session_that_is_listed_mended_and_sound(program):
+def test_crashed_session_is_listed_recovered_and_verified(program):
     process = program.record("night")
     program.wait_for("night", "gpu", 4)
     assert program.state("night") == "recording"
@@ -36,7 +36,7 @@ def test_a_killed_console_leaves_a_session_that_is_listed_mended_and_sound(progr
     assert (verified.returncode, ", ok" in verified.stdout) == (0, True)
 
 
-def test_the_same_name_goes_on_and_agents_that_linger_bridge_the_time_between(program):
+def test_resumed_recording_has_no_gap_when_agents_linger(program):
     program.write(linger_s=60)
     process = program.record("night")
     program.wait_for("night", "gpu", 4)
@@ -59,7 +59,7 @@ def test_the_same_name_goes_on_and_agents_that_linger_bridge_the_time_between(pr
     assert meta.state == "closed"
 
 
-def test_where_no_agent_lingers_the_hole_is_counted(program):
+def test_resumed_recording_counts_the_gap_without_lingering_agents(program):
     process = program.record("night")
     program.wait_for("night", "gpu", 4)
     process.kill()
@@ -75,7 +75,7 @@ def test_where_no_agent_lingers_the_hole_is_counted(program):
     assert "console had crashed" in gap.reason
 
 
-def test_ctrl_c_ends_a_recording_orderly(program):
+def test_sigint_closes_the_recording_and_exits_with_zero(program):
     process = program.record("night")
     program.wait_for("night", "gpu", 4)
     process.send_signal(signal.SIGINT)
@@ -85,7 +85,7 @@ def test_ctrl_c_ends_a_recording_orderly(program):
     assert program.state("night") == "closed"
 
 
-def test_another_terminal_marks_it_and_ends_it(program):
+def test_recording_is_marked_and_stopped_from_another_terminal(program):
     process = program.record("night")
     program.wait_for("night", "gpu", 4)
     assert program.run("sessions", "mark", "night", "the switch was rebooted").returncode == 0
@@ -99,7 +99,7 @@ def test_another_terminal_marks_it_and_ends_it(program):
     assert program.state("night") == "closed"
 
 
-def test_two_sessions_overlap_each_with_its_own_selection(program):
+def test_concurrent_recordings_keep_their_own_selection_of_records(program):
     figures = program.record("figures", "--metrics", "gpu", "--every", "1s")
     changes = program.record("changes", "--kinds", "node_state,log", "--redact")
     program.wait_for("figures", "gpu", 2)
@@ -115,13 +115,13 @@ def test_two_sessions_overlap_each_with_its_own_selection(program):
     assert {record.node for record in changes if isinstance(record, NodeState)} != {"here"}
 
 
-def test_batch_records_as_well(program):
+def test_batch_record_option_writes_a_closed_session(program):
     run = program.run("batch", str(program.hosts), "--record", "job-7")
     assert run.returncode == 0, run.stderr
     assert named("job-7", program.folder).read().state == "closed"
 
 
-def test_a_name_that_is_taken_is_refused_before_a_node_is_touched(program):
+def test_existing_session_name_is_rejected_and_the_session_kept(program):
     ended(program.record("night", "--for", "1s"))  # which may be too short for the node
     before = program.records("night")
     again = program.run("record", str(program.hosts), "--name", "night", "--for", "1s")
@@ -145,7 +145,7 @@ def test_sessions_are_renamed_merged_and_deleted_by_name(program):
     assert program.run("sessions", "show", "first").returncode == 2
 
 
-def test_a_session_is_reported_and_judged_like_the_records_it_holds(program, tmp_path):
+def test_session_gives_the_same_report_as_its_records(program, tmp_path):
     assert program.run("batch", str(program.hosts), "--record", "night", "--records",
                        str(tmp_path / "night.ndjson")).returncode == 0  # fmt: skip
     reports = []

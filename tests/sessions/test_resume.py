@@ -71,7 +71,7 @@ def gpus(program: Program) -> int:
     return program.counts("night").get("gpu", 0)
 
 
-def test_the_screen_goes_on_with_a_crashed_recording_and_agents_that_linger_lose_nothing(screens):
+def test_crashed_recording_resumes_from_the_screen_without_losing_records(screens):
     program = screens.program
     first = screens.open()
     screens.records(first, "night")

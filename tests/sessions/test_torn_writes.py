@@ -19,7 +19,7 @@ def read_all(session):
     return list(reader.lenient(session.path, damages.append)), damages
 
 
-def test_a_write_torn_at_any_byte_of_the_last_frame_loses_that_frame_only(session):
+def test_last_frame_torn_at_any_byte_loses_only_that_frame(session):
     (path,) = session.segments()
     whole = path.read_bytes()
     last = list(zstd_frames.scan(path))[-1]
@@ -35,7 +35,7 @@ def test_a_write_torn_at_any_byte_of_the_last_frame_loses_that_frame_only(sessio
         assert list(reader.records(session.path)) == records, "a torn end is no damage: somebody may be writing there"
 
 
-def test_recover_cuts_what_was_torn_off_at_any_byte(session):
+def test_recover_truncates_a_tail_torn_at_any_byte(session):
     (path,) = session.segments()
     whole = path.read_bytes()
     last = list(zstd_frames.scan(path))[-1]
@@ -51,7 +51,7 @@ def test_recover_cuts_what_was_torn_off_at_any_byte(session):
         assert meta.agents["agent1"].seq == 6
 
 
-def test_a_segment_of_which_only_a_torn_frame_is_left_goes(tmp_path):
+def test_segment_with_only_a_torn_frame_is_removed_by_recover(tmp_path):
     session = crashed(tmp_path, "night", [gpus(3)])
     (path,) = session.segments()
     path.write_bytes(path.read_bytes()[:40])
@@ -60,7 +60,7 @@ def test_a_segment_of_which_only_a_torn_frame_is_left_goes(tmp_path):
     assert session.read().records == 0
 
 
-def test_no_flipped_bit_goes_unseen_and_none_costs_more_than_its_frame(session):
+def test_any_flipped_bit_is_detected_and_loses_only_its_frame(session):
     (path,) = session.segments()
     whole = path.read_bytes()
     hit = list(zstd_frames.scan(path))[1]
@@ -78,7 +78,7 @@ def test_no_flipped_bit_goes_unseen_and_none_costs_more_than_its_frame(session):
         list(reader.records(session.path))
 
 
-def test_verify_names_the_damaged_place_and_changes_nothing(session):
+def test_verify_reports_damage_and_changes_nothing(session):
     (path,) = session.segments()
     flipped = bytearray(path.read_bytes())
     flipped[len(flipped) // 2] ^= 16
@@ -91,7 +91,7 @@ def test_verify_names_the_damaged_place_and_changes_nothing(session):
     assert session.meta_path.read_bytes() == left
 
 
-def test_what_cannot_be_mended_leaves_a_torn_session_whose_rest_is_read(session):
+def test_recover_marks_a_damaged_session_torn_and_keeps_the_other_records(session):
     (path,) = session.segments()
     flipped = bytearray(path.read_bytes())
     flipped[len(flipped) // 2] ^= 16
@@ -101,7 +101,7 @@ def test_what_cannot_be_mended_leaves_a_torn_session_whose_rest_is_read(session)
     assert session.read().state == "torn"
 
 
-def test_zeros_that_a_power_cut_left_at_the_end_are_cut(session):
+def test_trailing_zeros_after_a_power_loss_are_truncated(session):
     (path,) = session.segments()
     whole = path.read_bytes()
     path.write_bytes(whole + bytes(4096))
@@ -109,14 +109,14 @@ def test_zeros_that_a_power_cut_left_at_the_end_are_cut(session):
     assert path.read_bytes() == whole
 
 
-def test_a_session_without_its_json_is_rebuilt_from_its_segments(session):
+def test_session_json_is_rebuilt_from_segments_when_missing(session):
     session.meta_path.unlink()
     assert recovery.recover(session).records == 9
     meta = session.read()
     assert (meta.name, meta.records, meta.agents["agent1"].seq) == ("night", 9, 9)
 
 
-def test_any_zstd_program_reads_a_segment(session, tmp_path):
+def test_segment_is_readable_by_a_standard_zstd_reader(session, tmp_path):
 
     from backports import zstd
 

@@ -47,7 +47,7 @@ async def inked(open_tab: Open, picture: bytes) -> tuple[float, int]:
     return share, colours
 
 
-async def test_a_key_that_is_pressed_in_the_browser_moves_the_console(browser: Open) -> None:
+async def test_key_pressed_in_the_browser_switches_the_console_view(browser: Open) -> None:
     async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
         await tab.until(lambda: "metric" in tab.drawn, "the map has no keys")  # nobody clicked: the page has the keys
@@ -69,7 +69,7 @@ async def test_a_key_that_is_pressed_in_the_browser_moves_the_console(browser: O
         await says(tab, "The console has ended")
 
 
-async def test_the_second_window_says_that_somebody_is_here(browser: Open) -> None:
+async def test_second_browser_window_is_refused_until_the_first_one_ends(browser: Open) -> None:
     async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as first:
         await first.until(lambda: "demo-ring" in first.drawn, "the console was not drawn")
         async with browser(address) as second:
@@ -81,7 +81,7 @@ async def test_the_second_window_says_that_somebody_is_here(browser: Open) -> No
             await second.until(lambda: "demo-ring" in second.drawn, "the way was not free")
 
 
-async def test_a_page_that_is_loaded_again_goes_on(browser: Open) -> None:
+async def test_reloaded_page_is_drawn_again(browser: Open) -> None:
     async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
         tab.forget()
@@ -114,7 +114,7 @@ SEQUENCES = [
 ]
 
 
-async def test_the_screen_shows_what_tmux_shows(browser: Open, tmp_path: Path) -> None:
+async def test_browser_screen_matches_tmux_for_terminal_sequences(browser: Open, tmp_path: Path) -> None:
     async with ConsoleServer(INVENTED, "x").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
         for number, text in enumerate(SEQUENCES):
@@ -149,7 +149,7 @@ def stable(read: Callable[[], list[str]]) -> list[str]:
     raise AssertionError(last)
 
 
-async def test_mouse_paste_and_a_larger_window_reach_the_console(browser: Open) -> None:
+async def test_mouse_click_paste_and_resize_reach_the_console(browser: Open) -> None:
     async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
         assert "wchan" not in tab.drawn

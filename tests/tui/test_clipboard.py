@@ -47,35 +47,35 @@ async def told(pilot: Pilot[None], text: str) -> None:
 
 class TestTools:
     @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-    def test_a_tool_is_found_where_it_is_installed_and_has_its_display(self, machine: Path, tool: ClipboardTool):
+    def test_clipboard_tool_is_found_only_with_its_display(self, machine: Path, tool: ClipboardTool):
         path = install(machine, tool.name)
         environ = {"PATH": str(machine / "bin")}
         found = find_tool(environ | ({tool.needs: ":0"} if tool.needs else {}))
         assert found is not None and found.argv == (str(path), *tool.argv[1:])
         assert (find_tool(environ) is None) == bool(tool.needs)
 
-    def test_without_any_there_is_none(self, machine: Path):
+    def test_no_clipboard_tool_is_found_without_an_installed_one(self, machine: Path):
         assert find_tool({"PATH": str(machine / "bin"), "DISPLAY": ":0", "WAYLAND_DISPLAY": "w"}) is None
 
-    def test_it_gets_the_text_as_it_is_and_no_shell_sees_it(self, machine: Path):
+    def test_clipboard_tool_receives_raw_text_without_a_shell(self, machine: Path):
         path = install(machine, "xclip")
         assert run_tool(ClipboardTool((str(path), "-selection", "clipboard")), "$(touch x) 'ä'\n\x1b[31m") == ""
         assert taken(machine) == "$(touch x) 'ä'\n\x1b[31m"
         assert (machine / "arguments").read_text() == "-selection clipboard\n"
 
-    def test_one_that_fails_says_why(self, machine: Path):
+    def test_failing_clipboard_tool_reports_its_error_or_exit_code(self, machine: Path):
         path = install(machine, "xclip", 'echo "Error: Can\'t open display: :7" >&2; exit 1')
         assert run_tool(ClipboardTool((str(path),)), "x") == "xclip: Error: Can't open display: :7"
         assert run_tool(ClipboardTool((str(install(machine, "xsel", "exit 3")),)), "x") == "xsel: exit code 3"
 
-    def test_one_that_hangs_is_given_up(self, machine: Path):
+    def test_hanging_clipboard_tool_times_out(self, machine: Path):
         path = install(machine, "xsel", "exec sleep 60")
         assert run_tool(ClipboardTool((str(path),)), "x", 0.2) == "xsel took longer than 0.2 s"
 
-    def test_one_that_is_gone_is_told(self, machine: Path):
+    def test_missing_clipboard_tool_is_reported(self, machine: Path):
         assert "No such file" in run_tool(ClipboardTool((str(machine / "bin" / "gone"),)), "x")
 
-    def test_a_child_that_stays_to_hold_the_clipboard_is_not_waited_for(self, machine: Path):
+    def test_background_child_of_a_clipboard_tool_is_not_waited_for(self, machine: Path):
         path = install(machine, "wl-copy", "sleep 5 &")
         assert run_tool(ClipboardTool((str(path),)), "x", 4.0) == ""
 
@@ -88,14 +88,16 @@ class TestTheWay:
          ("both", 10, True, True, True, ""), ("both", 10, False, True, False, ""),
          ("both", MOST_BYTES + 1, True, False, True, ""), ("both", MOST_BYTES + 1, False, False, False, "limit")],
     )  # fmt: skip
-    def test_every_case_is_decided(self, where, size: int, tool: bool, osc52: bool, native: bool, refused: str):
+    def test_copy_path_is_chosen_by_mode_size_and_tool(
+        self, where, size: int, tool: bool, osc52: bool, native: bool, refused: str
+    ):
         ways = plan(where, size, lambda: ClipboardTool(("xclip",)) if tool else None)
         assert (ways.osc52, ways.tool is not None) == (osc52, native)
         assert (refused in ways.refused) if refused else not ways.refused
 
 
 class TestOnTheScreen:
-    async def test_both_go_to_the_terminal_and_to_the_tool(self, machine: Path):
+    async def test_mode_both_copies_to_the_terminal_and_the_tool(self, machine: Path):
         install(machine, "wl-copy")
         app = demo().app(clipboard="both")
         async with running(app, "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
@@ -103,7 +105,7 @@ class TestOnTheScreen:
             assert taken(machine) == app.clipboard
             await told(pilot, "OSC 52, wl-copy; the limit is 73.2 KiB")
 
-    async def test_native_alone_sends_nothing_to_the_terminal_and_has_no_limit(self, machine: Path):
+    async def test_mode_native_bypasses_osc52_and_its_size_limit(self, machine: Path):
         install(machine, "wl-copy")
         app = pod().app(clipboard="native")
         async with running(app, size=SIZE, toasts=True) as pilot:
@@ -115,23 +117,23 @@ class TestOnTheScreen:
             assert not any("\x1b]52" in text for text in written)
             await told(pilot, "512 ranks copied")
 
-    async def test_too_much_for_the_terminal_still_reaches_the_tool(self, machine: Path):
+    async def test_text_too_large_for_osc52_still_reaches_the_tool(self, machine: Path):
         install(machine, "wl-copy")
         async with running(pod().app(clipboard="both"), "2", "g", "Y", size=SIZE, toasts=True) as pilot:
             await told(pilot, "wl-copy; too large for OSC 52")
 
-    async def test_a_tool_that_fails_is_told_beside_what_worked(self, machine: Path):
+    async def test_failing_tool_is_reported_beside_the_successful_osc52_copy(self, machine: Path):
         install(machine, "wl-copy", "echo 'no compositor' >&2; exit 1")
         async with running(demo().app(clipboard="both"), "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
             await told(pilot, "sent by OSC 52 only; wl-copy: no compositor")
 
-    async def test_native_without_a_tool_says_what_to_do(self, machine: Path):
+    async def test_native_mode_without_a_tool_suggests_osc52(self, machine: Path):
         app = demo().app(clipboard="native")
         async with running(app, "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
             await told(pilot, 'clipboard = "osc52"')
             assert app.clipboard == ""
 
-    async def test_a_selection_copied_with_ctrl_c_goes_the_same_way(self, machine: Path):
+    async def test_ctrl_c_selection_reaches_the_terminal_and_the_tool(self, machine: Path):
         install(machine, "wl-copy")
         app = demo().app(clipboard="both")
         async with running(app, "2", "slash", *"rank:1", size=SIZE) as pilot:

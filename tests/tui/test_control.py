@@ -23,7 +23,7 @@ def asking(app: ConsoleApp, who: str, prompt: str) -> asyncio.Task[str | None]:
 
 
 class TestALoginThatAsks:
-    async def test_what_is_typed_is_the_answer_and_is_not_shown(self):
+    async def test_typed_secret_is_returned_and_not_displayed(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
             answer = asking(app, "ops@bastion", "Verification code:")
@@ -36,7 +36,7 @@ class TestALoginThatAsks:
             assert answer.result() == "horse"
             await until(pilot, lambda: len(app.screen_stack) == 1)
 
-    async def test_escape_leaves_it_out(self):
+    async def test_escape_dismisses_the_login_prompt_without_an_answer(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
             answer = asking(app, "node1", "Password for node1")
@@ -45,7 +45,7 @@ class TestALoginThatAsks:
             await until(pilot, answer.done)
             assert answer.result() is None
 
-    async def test_several_questions_come_one_after_the_other(self):
+    async def test_several_login_prompts_are_shown_one_after_the_other(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
             answers = [asking(app, f"node{i}", f"Password for node{i}") for i in (1, 2)]
@@ -55,7 +55,7 @@ class TestALoginThatAsks:
             await until(pilot, lambda: all(answer.done() for answer in answers))
             assert [answer.result() for answer in answers] == ["word1", "word2"]
 
-    async def test_a_question_waits_until_an_open_dialog_is_closed(self):
+    async def test_login_prompt_waits_until_an_open_dialog_is_closed(self):
         app = demo().app()
         async with running(app, "question_mark", toasts=True) as pilot:
             await until(pilot, lambda: isinstance(app.screen, KeysDialog))
@@ -68,7 +68,7 @@ class TestALoginThatAsks:
             await until(pilot, lambda: isinstance(app.screen, SecretPrompt))
             answer.cancel()
 
-    async def test_a_question_whose_login_has_ended_is_taken_away(self):
+    async def test_login_prompt_closes_when_its_login_ends(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
             answer = asking(app, "node1", "Password for node1")
@@ -89,7 +89,7 @@ class TestTheFleetInThePalette:
             await until(pilot, lambda: ("add", "new1,new2") in cluster.asked)
             await shows(pilot, "connecting to new[1-2]")
 
-    async def test_a_node_set_that_cannot_be_read_is_a_word_and_adds_nothing(self):
+    async def test_invalid_node_set_is_reported_and_adds_nothing(self):
         cluster = demo()
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
@@ -100,7 +100,7 @@ class TestTheFleetInThePalette:
             await shows(pilot, "node[1-")
             assert cluster.asked == []
 
-    async def test_a_node_is_removed_after_a_yes_only(self):
+    async def test_node_is_removed_only_after_confirmation(self):
         cluster = demo()
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
@@ -119,7 +119,7 @@ class TestTheFleetInThePalette:
             await app.run_action("nodes.reconnect_failed")
             assert failed and cluster.asked == [("reconnect", name) for name in failed]
 
-    async def test_the_doctor_looks_at_every_node(self):
+    async def test_doctor_examines_every_node(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
             await app.run_action("nodes.examine_all")
@@ -128,7 +128,7 @@ class TestTheFleetInThePalette:
             await pilot.press("escape")
             await until(pilot, lambda: len(app.screen_stack) == 1)
 
-    async def test_the_doctor_looks_at_the_selected_node(self):
+    async def test_doctor_examines_the_selected_node(self):
         cluster = demo()
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
@@ -145,7 +145,7 @@ def hosts_file(path: Path) -> HostsFile:
 
 
 class TestHostsTomlIsSaved:
-    async def test_it_is_read_again_and_the_fleet_follows(self, tmp_path: Path):
+    async def test_saved_hosts_toml_is_reloaded_and_applied_to_the_fleet(self, tmp_path: Path):
         path = tmp_path / "hosts.toml"
         write(path, "node[1-4]")
         cluster = demo()
@@ -154,7 +154,7 @@ class TestHostsTomlIsSaved:
             await until(pilot, lambda: ("apply", "hosts") in cluster.asked)
             await shows(pilot, "removed")
 
-    async def test_a_broken_file_says_why_and_changes_nothing(self, tmp_path: Path):
+    async def test_invalid_hosts_toml_is_reported_and_the_fleet_is_unchanged(self, tmp_path: Path):
         path = tmp_path / "hosts.toml"
         write(path, "node[1-4]")
         cluster = demo()
@@ -163,7 +163,7 @@ class TestHostsTomlIsSaved:
             await shows(pilot, "fleet unchanged")
             assert cluster.asked == []
 
-    def test_a_file_that_an_editor_is_still_writing_is_left_alone(self, tmp_path: Path):
+    def test_half_written_hosts_file_is_not_read_until_it_is_stable(self, tmp_path: Path):
         path = tmp_path / "hosts.toml"
         write(path, "node1")
         hosts = HostsFile(path, lambda: load(str(path)))
@@ -174,7 +174,7 @@ class TestHostsTomlIsSaved:
         assert [hosts.is_saved(), hosts.is_saved(), hosts.is_saved()] == [False, True, False]
 
 
-async def test_ctrl_s_saves_the_screen_and_says_where(tmp_path: Path, monkeypatch):
+async def test_ctrl_s_saves_the_screen_as_svg_and_confirms_it(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with running(demo().app(), "ctrl+s", "ctrl+s", size=(120, 40), toasts=True) as pilot:
         await shows(pilot, "saved")
@@ -183,14 +183,14 @@ async def test_ctrl_s_saves_the_screen_and_says_where(tmp_path: Path, monkeypatc
         assert "<svg" in saved[0].read_text()
 
 
-async def test_a_screenshot_that_cannot_be_saved_says_why(tmp_path: Path, monkeypatch):
+async def test_failed_screenshot_reports_the_reason(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("gconsole.tui.controllers.clipboard.save_new", _refuse)
     async with running(demo().app(), "ctrl+s", size=(120, 40), toasts=True) as pilot:
         await shows(pilot, "screenshot failed: Permission denied")
 
 
-async def test_a_screenshot_in_a_deleted_folder_is_an_error_not_the_end(tmp_path: Path, monkeypatch):
+async def test_screenshot_in_a_deleted_folder_is_reported_without_a_crash(tmp_path: Path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()

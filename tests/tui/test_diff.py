@@ -63,14 +63,14 @@ def test_no_line_is_wider_than_the_screen(width: int, order: str):
     assert max(width_of(line.text) for line in lines) <= width
 
 
-def test_what_moved_most_stands_first_and_what_only_one_has_last():
+def test_largest_change_is_listed_first_and_one_sided_metrics_last():
     lines = [line.text.split()[:2] for line in difference_lines(difference(None), 80, "change")]
     names = [" ".join(line) for line in lines if line and line[0] in ("gpu", "nic")]
     assert names[:3] == ["gpu nvlink_tx_bytes_s", "gpu util_pct", "gpu power_w"]
     assert names[-1] == "nic rx_bytes_s"
 
 
-def test_sessions_that_are_alike_say_so():
+def test_identical_sessions_report_no_differences():
     same = Comparison(schema="gconsole.diff/1", a="a", b="b", nodes_only_a=(), nodes_only_b=(), changed=(),
                       findings_only_a=(), findings_only_b=(), findings_both=(), figures=())  # fmt: skip
     assert not same.is_different
@@ -78,7 +78,7 @@ def test_sessions_that_are_alike_say_so():
     assert [line.text for line in difference_lines(same, 80, "name")].count("  no differences") == 4
 
 
-async def test_its_keys_order_copy_help_and_leave(tmp_path):
+async def test_diff_screen_keys_sort_copy_show_help_and_quit(tmp_path):
     one, other = a_session(tmp_path, "monday"), a_session(tmp_path, "tuesday", kernel="6.8", power_w=450.0)
     app = DiffApp(diff_of(one, other))
     async with app.run_test(size=(120, 30)) as pilot:
@@ -96,7 +96,7 @@ async def test_its_keys_order_copy_help_and_leave(tmp_path):
     assert app.comparison.is_different
 
 
-async def test_whoever_leaves_while_it_reads_is_let_go_at_once(tmp_path):
+async def test_escape_while_reading_cancels_the_comparison(tmp_path):
     goes_on = threading.Event()
 
     def slow(reading: ComparisonProgress) -> Comparison:
@@ -112,7 +112,7 @@ async def test_whoever_leaves_while_it_reads_is_let_go_at_once(tmp_path):
     assert app.comparison is None
 
 
-async def test_a_damaged_session_is_told_and_nothing_is_compared(tmp_path):
+async def test_damaged_session_is_reported_and_not_compared(tmp_path):
     one, other = a_session(tmp_path, "monday"), a_session(tmp_path, "tuesday")
     (segment,) = other.segments()
     data = bytearray(segment.read_bytes())
@@ -128,7 +128,7 @@ async def test_a_damaged_session_is_told_and_nothing_is_compared(tmp_path):
     assert app.comparison is None
 
 
-async def test_a_replay_is_compared_with_another_session_by_its_name(tmp_path):
+async def test_replay_is_compared_with_a_session_entered_by_name(tmp_path):
     one = a_session(tmp_path, "monday")
     a_session(tmp_path, "tuesday", kernel="6.8")
     app = ReplayApp(Replay(one))
@@ -146,7 +146,7 @@ async def test_a_replay_is_compared_with_another_session_by_its_name(tmp_path):
         await until(pilot, lambda: len(app.screen_stack) == 1)
 
 
-def test_on_a_terminal_it_is_a_screen_and_its_exit_code_says_whether_they_differ(tmp_path):
+def test_diff_opens_a_screen_and_its_exit_code_reports_differences(tmp_path):
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
     a_session(tmp_path, "monday")
@@ -165,7 +165,7 @@ def test_on_a_terminal_it_is_a_screen_and_its_exit_code_says_whether_they_differ
         terminal.close()
 
 
-def test_hostile_names_in_a_session_do_nothing_to_the_terminal():
+def test_hostile_session_names_are_stripped_of_escape_sequences():
     hostile = msgspec.structs.replace(difference(None), findings_only_a=("x\x1b[2J[bold]y",), a="\x1b]0;t\x07a")
     text = "\n".join(line.text for line in difference_lines(hostile, 80, "name"))
     assert "\x1b" not in text

@@ -54,7 +54,7 @@ def in_a_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
     ("args", "instead"),
     [(["hosts.toml"], "gconsole batch TARGET"), ([], "gconsole batch TARGET"), (["demo"], "gconsole demo --batch")],
 )
-def test_a_terminal_that_cannot_place_a_cursor_is_told_what_works_there(
+def test_terminal_without_cursor_movement_gets_an_alternative_and_exit_code_2(
     args: list[str], instead: str, term: str, here: Path
 ) -> None:
     code, said, started = in_a_terminal(*args, term=term)
@@ -65,7 +65,7 @@ def test_a_terminal_that_cannot_place_a_cursor_is_told_what_works_there(
 
 
 @pytest.mark.parametrize(("args", "instead"), [(["hosts.toml"], "batch TARGET"), (["demo"], "demo --batch")])
-def test_without_a_terminal_it_says_what_to_use(args: list[str], instead: str, here: Path) -> None:
+def test_missing_terminal_exits_with_code_2_and_names_an_alternative(args: list[str], instead: str, here: Path) -> None:
     argv = [sys.executable, "-m", "gconsole", *args]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
@@ -86,7 +86,7 @@ def terminal(here: Path, request: pytest.FixtureRequest) -> Iterator[Tmux]:
 
 
 @pytest.mark.parametrize("terminal", [{"NO_COLOR": "1"}], indirect=True)
-def test_no_color_shows_no_colour_on_a_real_terminal_and_every_glyph(terminal: Tmux) -> None:
+def test_no_color_uses_no_colours_but_keeps_every_glyph(terminal: Tmux) -> None:
     styled = terminal.screen(styled=True)
     assert "●" in styled and "1/1 nodes" in terminal.screen()
     parameters = {word for found in re.findall(r"\x1b\[([\d;:]*)m", styled) for word in re.split("[;:]", found or "0")}
@@ -96,7 +96,7 @@ def test_no_color_shows_no_colour_on_a_real_terminal_and_every_glyph(terminal: T
 
 
 @pytest.mark.parametrize("terminal", [{"LANG": "C", "LC_ALL": "C"}], indirect=True)
-def test_a_console_without_a_language_still_draws_its_glyphs(terminal: Tmux) -> None:
+def test_glyphs_are_drawn_with_the_c_locale(terminal: Tmux) -> None:
     terminal.press("2")
     terminal.until("rank", "No jobs on")
     assert "Traceback" not in terminal.screen()

@@ -11,7 +11,7 @@ from gconsole.tui.widgets.line_view import LineView
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(5, marks=pytest.mark.full)])
 @pytest.mark.parametrize("key", ["", "question_mark", "e", "ctrl+p"], ids=["view", "keys", "export", "palette"])
-async def test_after_a_new_size_the_view_is_laid_out_under_a_dialog_too(key: str, rounds: int):
+async def test_resized_view_is_laid_out_even_under_a_dialog(key: str, rounds: int):
     async with busy_night().app().run_test(size=(60, 20), notifications=True) as pilot:
         await settle(pilot)
         await pilot.press(*[key] * bool(key))

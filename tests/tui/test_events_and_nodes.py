@@ -37,7 +37,7 @@ def log(cluster: Cluster, *texts: str) -> None:
 
 
 class TestEvents:
-    async def test_the_newest_stands_at_the_bottom_and_is_followed(self):
+    async def test_newest_event_is_at_the_bottom_and_followed(self):
         cluster = demo()
         async with running(cluster.app(), "8") as pilot:
             await shows(pilot, "following")
@@ -46,7 +46,7 @@ class TestEvents:
             assert "line 49" in screen(pilot.app).splitlines()[-2]
 
     @pytest.mark.parametrize("key", ["k", "up", "pageup", "ctrl+u", "g", "home"])
-    async def test_looking_back_holds_the_picture_and_G_follows_again(self, key: str):
+    async def test_scrolling_up_pauses_following_and_G_resumes_it(self, key: str):
         cluster = demo()
         log(cluster, *(f"line {i}" for i in range(50)))
         async with running(cluster.app(), "8", key) as pilot:
@@ -59,7 +59,7 @@ class TestEvents:
             await shows(pilot, "line 50")
             await shows(pilot, "following")
 
-    async def test_the_wheel_holds_it_too(self):
+    async def test_mouse_wheel_scroll_pauses_following(self):
         cluster = demo()
         log(cluster, *(f"line {i}" for i in range(50)))
         app = cluster.app()
@@ -71,7 +71,7 @@ class TestEvents:
             await frames(pilot)
             assert "line 50" not in screen(app)
 
-    async def test_what_is_looked_at_stays_while_the_oldest_go(self):
+    async def test_visible_events_stay_in_place_while_the_oldest_are_dropped(self):
         cluster = demo()
         log(cluster, *(f"line {i}" for i in range(10_900)))
         app = cluster.app()
@@ -84,7 +84,7 @@ class TestEvents:
             after = screen(app).splitlines()[5:-1]
             assert [line[:70].rstrip() for line in after] == [line[:70].rstrip() for line in before]
 
-    async def test_enter_shows_the_whole_event(self):
+    async def test_enter_shows_event_details(self):
         cluster = demo()
         cluster.say(Log(node="node3", source="kernel", severity="error", text="Xid 79", try_="reset the GPU"))
         async with running(cluster.app(), "8", "enter") as pilot:
@@ -92,13 +92,13 @@ class TestEvents:
             for text in ("kernel  node3", "reset the GPU", "2023-11-15 12:00:00.000", "node time"):
                 await shows(pilot, text)
 
-    async def test_R_means_the_node_of_the_event(self):
+    async def test_R_reconnects_the_node_of_the_event(self):
         cluster = demo()
         log(cluster, "x")
         async with running(cluster.app(), "8", "R") as pilot:
             await until(pilot, lambda: cluster.asked == [("reconnect", "node1")])
 
-    async def test_a_frozen_stream_stands_still(self):
+    async def test_paused_events_view_shows_new_events_only_after_resuming(self):
         cluster = demo()
         async with running(cluster.app(), "8", "space") as pilot:
             log(cluster, "too late")
@@ -108,13 +108,13 @@ class TestEvents:
             await pilot.press("space")
             await shows(pilot, "too late")
 
-    async def test_before_anything_happened_it_says_so(self):
+    async def test_empty_events_view_shows_no_events_yet(self):
         async with Cluster().app().run_test(size=SIZE) as pilot:
             await settle(pilot)
             await pilot.press("8")
             await shows(pilot, "no events yet")
 
-    async def test_what_is_dropped_at_each_width_is_decided(self):
+    async def test_event_columns_depend_on_the_width(self):
         shown = {}
         for width in (60, 80, 120):
             app = busy_night().app()
@@ -125,7 +125,7 @@ class TestEvents:
         assert shown[80] == ["time", "age", "severity", "node", "text"]
         assert shown[120] == ["time", "node_time", "age", "severity", "node", "kind", "text"]
 
-    async def test_ten_thousand_events_cost_no_more_than_what_is_on_the_screen(self):
+    async def test_refresh_with_ten_thousand_events_stays_under_16_ms(self):
         cluster = demo()
         log(cluster, *(f"line {i}" for i in range(10_000)))
         app = cluster.app()
@@ -143,7 +143,7 @@ class TestEvents:
 
 
 class TestNodes:
-    async def test_o_sorts_by_the_next_column_and_O_turns_it_around(self):
+    async def test_o_sorts_by_the_next_column_and_O_reverses_the_order(self):
         async with running(pod().app(), "n") as pilot:
             await shows(pilot, "node▲")
             await pilot.press("O")
@@ -153,7 +153,7 @@ class TestNodes:
             await pilot.press("o")
             await shows(pilot, "CPU▲")
 
-    async def test_a_click_on_a_title_sorts_and_the_worst_stand_first(self):
+    async def test_click_on_the_state_title_sorts_failed_nodes_first(self):
         app = pod().app()
         async with running(app, "n") as pilot:
             await shows(pilot, "state")
@@ -163,7 +163,7 @@ class TestNodes:
             await until(pilot, lambda: "✖ failed" in screen(app).splitlines()[4])
             assert "auth: the key was refused" in screen(app).splitlines()[4]
 
-    async def test_rows_of_a_live_column_do_not_jump_at_every_sample(self):
+    async def test_row_order_of_a_live_column_is_stable_between_samples(self):
         cluster = demo()
         app = cluster.app()
         async with running(app, "n", "o", "O") as pilot:
@@ -176,7 +176,7 @@ class TestNodes:
             cluster.say(Host(node="node4", cpu_pct=99.0))
             await until(pilot, lambda: nodes_of(app).initial_focus().rows[0].key == "node4")
 
-    async def test_enter_opens_the_page_and_escape_climbs_back_step_by_step(self):
+    async def test_enter_opens_the_node_page_and_escape_goes_back_one_level(self):
         app = busy_night().app()
         async with running(app, "n", *"jjjjjjjjjjjjjjjjj", "enter") as pilot:
             for text in ("pod-a-18.example.org", "kernel 5.15.0-107-generic", "no py-spy", "yama.ptrace_scope=0"):
@@ -187,7 +187,7 @@ class TestNodes:
             await pilot.press("escape")
             await until(pilot, lambda: app.view.id == "overview")
 
-    async def test_the_page_scrolls_to_its_ranks_processes_and_events_and_enter_tells_of_them(self):
+    async def test_node_page_lists_are_reachable_and_enter_shows_details(self):
         cluster = busy_night()
         app = cluster.app()
         async with running(app) as pilot:
@@ -205,7 +205,7 @@ class TestNodes:
             await pilot.press("escape", *"kkkkkkkk", "enter")
             await shows(pilot, "GPU-node018-7")
 
-    async def test_with_room_the_lists_stand_beside_the_facts_and_tab_goes_there(self):
+    async def test_wide_node_page_shows_lists_beside_facts_and_tab_focuses_them(self):
         app = busy_night().app()
         async with running(app, size=(200, 60)) as pilot:
             await app.views.action_show("nodes")
@@ -220,7 +220,7 @@ class TestNodes:
             await until(pilot, lambda: "GPUs 8" not in screen(app).splitlines()[4])
             assert_rectangular(app)
 
-    async def test_enter_on_a_node_of_the_overview_opens_its_page_and_escape_leads_back(self):
+    async def test_enter_on_a_node_of_the_overview_opens_its_page_and_escape_returns(self):
         app = pod().app()
         async with running(app, "shift+tab", "shift+tab", "enter") as pilot:
             await shows(pilot, "node033 ✖ failed")
@@ -230,7 +230,7 @@ class TestNodes:
             await pilot.press("n")
             await shows(pilot, "node▲")
 
-    async def test_a_page_follows_what_happens_to_its_node(self):
+    async def test_node_page_updates_when_its_node_is_lost_or_removed(self):
         cluster = demo()
         async with running(cluster.app(), "n", "enter") as pilot:
             await shows(pilot, "node1 ● ok")
@@ -245,7 +245,7 @@ class TestNodes:
         async with running(cluster.app(), "n", "j", "enter", "R") as pilot:
             await until(pilot, lambda: cluster.asked == [("reconnect", "node2")])
 
-    async def test_a_frozen_page_stands_still(self):
+    async def test_node_page_opened_while_paused_shows_no_newer_data(self):
         cluster = demo()
         async with running(cluster.app(), "n", "space", size=(80, 50)) as pilot:
             cluster.process("node1", 0, "python late.py")
@@ -254,7 +254,7 @@ class TestNodes:
             await shows(pilot, "PROCESSES 0")
             assert "too late" not in screen(pilot.app)
 
-    async def test_the_columns_of_each_width_are_decided(self):
+    async def test_node_columns_depend_on_the_width(self):
         shown = {}
         for width in (60, 80, 200):
             app = pod().app()
@@ -278,7 +278,7 @@ class TestMarks:
             await shows(pilot, "marker added; see Events")
 
     @pytest.mark.parametrize("keys", [["escape"], ["enter"], ["space", "enter"]])
-    async def test_escape_and_an_empty_note_mark_nothing(self, keys: list[str]):
+    async def test_escape_and_an_empty_note_add_no_marker(self, keys: list[str]):
         cluster = demo()
         app = cluster.app()
         async with running(app, "M") as pilot:
@@ -287,7 +287,7 @@ class TestMarks:
             await until(pilot, lambda: len(app.screen_stack) == 1)
             assert cluster.asked == []
 
-    async def test_the_palette_offers_it(self):
+    async def test_palette_offers_the_marker_action(self):
         app = demo().app()
         async with running(app):
             assert "app.mark" in {action.id for action, _ in app.guide.offered()}

@@ -62,22 +62,22 @@ class TestWords:
             (a_rank(status="stale"), "stale", "rank", "rank 7 of llama is stale (earlier attempt)"),
         ],
     )  # fmt: skip
-    def test_each_kind_has_its_glyph_its_word_and_its_phrase(self, record, status, kind, text):
+    def test_each_record_type_maps_to_its_status_kind_and_text(self, record, status, kind, text):
         assert (event_status(record), event_kind(record), event_text(record)) == (status, kind, text)
 
-    def test_text_of_a_node_is_one_clean_line(self):
+    def test_node_text_is_sanitised_to_one_line(self):
         assert event_text(a_log("a\x1b[2J\nb")) == "a␛[2J b"
 
     def test_an_event_without_a_time_has_no_age(self):
         assert EventRow(0, a_log(rx=0), NOON).age == "–"
 
-    def test_a_row_looks_different_once_its_age_reads_different(self):
+    def test_row_version_changes_only_when_its_displayed_age_changes(self):
         record = a_log()
         young, older = EventRow(4, record, NOON + SECOND), EventRow(4, record, NOON + 2 * SECOND)
         assert young.version != older.version
         assert young.version == EventRow(4, record, NOON + SECOND + 1).version
 
-    def test_what_the_console_observes_has_no_clock_of_the_node(self):
+    def test_console_records_have_no_node_clock(self):
         assert is_of_node(a_log())
         assert not is_of_node(a_log(source="console"))
         assert not is_of_node(NodeState(node="node1", state="ok"))
@@ -85,7 +85,7 @@ class TestWords:
 
 
 class TestTheStory:
-    def test_it_tells_both_clocks_what_to_try_and_where_it_comes_from(self):
+    def test_event_details_include_both_clocks_the_hint_and_the_record_source(self):
         record = a_log("Xid 79", "error", try_="reset it", t=NOON + 250_000_000, agent="a1", seq=12)
         facts = {fact.label: fact.text for fact in event_detail(record, NOON + 5 * SECOND).facts}
         assert facts["event"] == "Xid 79"
@@ -94,7 +94,7 @@ class TestTheStory:
         assert facts["node time"] == "2023-11-15 12:00:00.250, +0.250 s from console time"
         assert facts["record"] == "#12 of a1"
 
-    def test_a_finding_names_its_evidence_and_whom_it_blames(self):
+    def test_finding_details_include_culprits_and_evidence(self):
         story = event_detail(a_finding(culprits=("rank 7",), evidence=("e1", "e2")), NOON)
         facts = [(fact.label, fact.text) for fact in story.facts]
         assert ("culprits", "rank 7") in facts
@@ -110,7 +110,7 @@ class TestTheStory:
             NodeState(node="n", state="lost", error=Failure("lost", "t", "try"), retry_at=NOON),
         ],
     )
-    def test_every_kind_has_one(self, record):
+    def test_every_record_type_has_event_details(self, record):
         assert event_detail(record, NOON).facts[0].label == "event"
 
 
@@ -118,7 +118,7 @@ SLACK = KEPT // 10
 
 
 class TestTheLog:
-    def test_numbers_stay_while_the_oldest_go(self):
+    def test_event_numbers_are_stable_while_the_oldest_events_are_dropped(self):
         log = EventLog()
         log.append([a_log(str(i)) for i in range(KEPT + SLACK - 1)])
         assert (log.first, len(log.items)) == (0, KEPT + SLACK - 1)
@@ -135,13 +135,13 @@ class TestTheLog:
         log.append([a_log(str(i), node=f"node{i % 2}") for i in range(10)])
         assert [row.key for row in log.of_node("node1", 3)] == [9, 7, 5]
 
-    def test_a_copy_grows_no_more(self):
+    def test_copied_log_is_unaffected_by_later_appends(self):
         log = EventLog([a_log()])
         copy = log.copied()
         log.append([a_log()])
         assert len(copy.rows(NOON)) == 1
 
-    def test_the_frame_carries_every_event_of_the_store_once(self):
+    def test_snapshot_contains_every_stored_event_once(self):
         cluster = Cluster("node1")
         app = cluster.app()
         cluster.say(a_log("one"))
@@ -150,7 +150,7 @@ class TestTheLog:
         assert len(app.frames.builder.build().events.rows(NOON)) == len(cluster.store.events)
 
 
-async def test_a_mark_on_the_live_fleet_is_a_record_of_the_console():
+async def test_live_fleet_mark_publishes_a_console_record():
     hub, said = Hub(), []
     hub.subscribe(said.extend)
     fleet = Fleet(Config(cluster="lab", nodes=()), hub)

@@ -77,7 +77,7 @@ def seen(app: App[object]) -> object:
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-async def test_each_key_does_something_that_is_seen(scope: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_every_key_has_a_visible_effect_in_its_scope(scope: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert scope in PLACES, f"say in PLACES how to come to {scope!r}"
     monkeypatch.chdir(tmp_path)  # screenshots
     monkeypatch.setattr(os, "getsid", lambda _: os.getpid())  # no shell could bring this test back
@@ -119,7 +119,7 @@ async def leave(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("key", [key for action in ACTIONS if action.id in LEAVING for key in keys_of(action)])
-async def test_the_keys_that_leave_leave(key: str):
+async def test_quit_keys_exit_the_app(key: str):
     app = busy_night().app()
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
@@ -135,7 +135,7 @@ async def gallery_shows(pilot: Pilot[None], key: str) -> bool:
 
 
 @pytest.mark.parametrize("action", [*in_scope("gallery"), *in_scope("progress")], ids=lambda action: action.id)
-async def test_the_keys_of_the_gallery_and_of_what_takes_long_do_too(action: Action):
+async def test_gallery_and_progress_keys_have_a_visible_effect(action: Action):
     for key in keys_of(action):
         app = Gallery()
         async with app.run_test(size=(90, 50)) as pilot:
@@ -146,7 +146,7 @@ async def test_the_keys_of_the_gallery_and_of_what_takes_long_do_too(action: Act
 
 
 @pytest.mark.parametrize("scope", TOLD_IN)
-def test_keys_that_need_captures_or_a_history_are_pressed_by_the_tests_that_have_them(scope: str):
+def test_keys_of_specialised_views_are_covered_by_their_own_tests(scope: str):
     source = (Path(__file__).parent / TOLD_IN[scope]).read_text()
     calls = re.findall(r"(?:press|opened)\(([^)]*)\)", source)
     pressed = {key for call in calls for key in re.findall(r'"([^"]+)"', call)}
@@ -154,5 +154,5 @@ def test_keys_that_need_captures_or_a_history_are_pressed_by_the_tests_that_have
     assert not left_out
 
 
-def test_no_action_is_without_a_place():
+def test_every_action_scope_is_covered():
     assert {action.scope for action in ACTIONS} <= set(PLACES) | APART

@@ -95,7 +95,7 @@ def a_stack(rank: int, *functions: str, **fields: Any) -> Stack:
 
 
 class TestTheTable:
-    async def test_csv_has_every_rank_that_is_listed_in_that_order_and_in_its_own_units(self, folder: Path):
+    async def test_csv_has_the_filtered_ranks_in_displayed_order_with_raw_units(self, folder: Path):
         async with pod().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2", "slash", *"node:node018", "enter", "O")
             rows = list(csv.DictReader(io.StringIO(await saved(pilot, folder))))
@@ -108,7 +108,7 @@ class TestTheTable:
         assert stuck["reason"] == ""
         assert only_file(folder).suffix == ".csv"
 
-    async def test_json_has_the_records_as_they_came(self, folder: Path):
+    async def test_json_has_ranks_with_their_full_records(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2")
             await choose(pilot, "Ranks", "JSON")
@@ -116,7 +116,7 @@ class TestTheTable:
         assert [row["rank"] for row in rows] == list(range(8))
         assert rows[0]["record"]["kind"] == "rank" and rows[0]["stat"]["threads"] == 41
 
-    async def test_text_has_what_the_screen_has(self, folder: Path):
+    async def test_text_export_matches_the_displayed_table(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2")
             await choose(pilot, "Ranks", "text")
@@ -124,7 +124,7 @@ class TestTheTable:
         assert lines[0].split()[:4] == ["rank", "state", "node", "gpu"]
         assert "● running" in lines[1] and len(lines) == 9
 
-    async def test_the_selection_is_the_row_under_the_cursor_or_the_group_under_its_head(self, folder: Path):
+    async def test_selection_exports_the_cursor_row_or_its_group(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2", "G")
             await choose(pilot, "Selected: 1 rank", "JSON")
@@ -134,7 +134,7 @@ class TestTheTable:
             await choose(pilot, "Selected: 2 ranks", "JSON")
             assert [row["rank"] for row in json.loads(await saved(pilot, folder))] == [0, 1]
 
-    async def test_the_other_views_have_a_table_too(self, folder: Path):
+    async def test_overview_nodes_and_events_export_tables(self, folder: Path):
         cluster = demo()
         await cluster.mark("here")
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
@@ -150,14 +150,14 @@ class TestTheTable:
                 assert rows[0][field] == value
                 only_file(folder).unlink()
 
-    async def test_a_view_without_a_table_offers_none(self):
+    async def test_view_without_a_table_offers_only_general_exports(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "3")
             assert [item.name for item in dialog._items] == ["screen", "report", "page", "session", "session"]
 
 
 class TestEverythingElse:
-    async def test_the_screen_is_the_one_before_the_dialog(self, folder: Path):
+    async def test_screen_export_excludes_the_export_dialog(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot)
             await choose(pilot, "Screen", "SVG")
@@ -165,7 +165,7 @@ class TestEverythingElse:
         assert svg.startswith("<svg") and "FINDINGS" in svg
         assert "Export" not in svg
 
-    async def test_the_report_is_that_of_batch(self, folder: Path):
+    async def test_report_export_has_the_batch_report_schema(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot)
             await choose(pilot, "Report", "JSON")
@@ -173,7 +173,7 @@ class TestEverythingElse:
         assert report["schema"] == "gconsole.report/1"
         assert len(report["ranks"]) == 8
 
-    async def test_the_newest_capture_in_three_forms(self, folder: Path):
+    async def test_newest_capture_is_exported_as_folded_text_and_json(self, folder: Path):
         cluster = demo()
         cluster.say(a_stack(0, "old", capture="c0"))
         cluster.say(*(a_stack(rank, "main", "step") for rank in (0, 1)), a_stack(2, "main", "load"))
@@ -188,14 +188,14 @@ class TestEverythingElse:
                 assert expected in text and "c0" not in text and "old" not in text
                 only_file(folder).unlink()
 
-    async def test_without_a_capture_there_is_no_entry_for_it(self):
+    async def test_stacks_export_is_absent_without_a_capture(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot)
             assert "stacks" not in [item.name for item in dialog._items]
 
 
 class TestASessionThatNobodyRecorded:
-    async def test_the_page_has_plots_and_is_of_what_is_on_the_screen(self, folder: Path):
+    async def test_html_report_has_plots_of_the_displayed_data(self, folder: Path):
         cluster = demo()
         cluster.store = Store(history_bytes=1 << 26)
         for _ in range(5):
@@ -209,7 +209,7 @@ class TestASessionThatNobodyRecorded:
             page = await saved(pilot, folder)
         assert page.count("<svg") >= 4 and "util_pct" in page and "SIM" in page and page.endswith("</html>\n")
 
-    async def test_what_is_still_known_is_a_session_in_one_file(self, folder: Path):
+    async def test_in_memory_history_is_exported_as_one_json_session(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot)
             await choose(pilot, "Session: in-memory history", "json")
@@ -218,7 +218,7 @@ class TestASessionThatNobodyRecorded:
         assert told["schema"] == "gconsole.session/1" and told["session"]["name"] == "demo-20231115-1200"
         assert {"gpu", "rank", "rank_stat", "node"} <= {record["kind"] for record in told["records"]}
 
-    async def test_every_other_form_of_it_is_written_or_says_why_not(self, folder: Path):
+    async def test_other_session_formats_are_written_or_report_why_not(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             for form, words in (
                 ("perfetto", ""),
@@ -234,7 +234,7 @@ class TestASessionThatNobodyRecorded:
                 await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog), form)
         assert [name.rpartition("0.")[2] for name in names_in(folder)] == ["gswarm.json", "perfetto-trace"]
 
-    async def test_tables_are_a_folder_and_never_go_where_something_is(self, folder: Path):
+    async def test_table_export_needs_a_new_or_empty_folder(self, folder: Path):
         (folder / "kept").mkdir()
         (folder / "kept" / "precious").write_text("mine")
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
@@ -258,7 +258,7 @@ class TestASessionThatNobodyRecorded:
         assert {"gpu.csv", "rank.csv"} <= set(names_in(folder / "tables"))
         assert next(csv.DictReader((folder / "tables" / "rank.csv").open()))["job"] == "demo-ring"
 
-    async def test_what_is_recorded_at_the_moment_is_offered_too(self, folder: Path, tmp_path_factory: Any):
+    async def test_active_recording_is_offered_for_export(self, folder: Path, tmp_path_factory: Any):
         path = tmp_path_factory.mktemp("sessions") / "evening.ndjson"
         path.write_text('{"kind":"mark","rx":7,"text":"hello"}\n')
         cluster = demo()
@@ -270,7 +270,7 @@ class TestASessionThatNobodyRecorded:
             told = json.loads(await saved(pilot, folder))
         assert [record["text"] for record in told["records"]] == ["hello"]
 
-    async def test_a_click_chooses_a_form_of_a_long_line(self):
+    async def test_click_selects_a_format_on_a_long_line(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "2")
             lines = screen(pilot.app).splitlines()
@@ -280,7 +280,7 @@ class TestASessionThatNobodyRecorded:
 
 
 class TestThePath:
-    async def test_the_proposed_name_says_what_it_is_and_follows_the_choice(self):
+    async def test_proposed_name_follows_the_selected_item_and_format(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2")
             assert at(pilot.app).value.startswith("gconsole-demo-ranks-2")
@@ -292,7 +292,7 @@ class TestThePath:
             await pilot.press("up")
             assert at(pilot.app).value.startswith("gconsole-demo-session-2")
 
-    async def test_the_proposed_name_has_the_instant_that_is_shown_and_not_that_of_saving_it(self):
+    async def test_proposed_name_has_the_displayed_instant_not_the_save_time(self):
         cluster = demo()
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2", "space")
@@ -305,14 +305,14 @@ class TestThePath:
             await opened(pilot)
             assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120100.csv"
 
-    async def test_a_name_that_a_file_has_already_is_proposed_with_a_number(self, folder: Path):
+    async def test_proposed_name_gets_a_number_if_the_file_exists(self, folder: Path):
         (folder / "gconsole-demo-ranks-20231115-120000.csv").write_text("precious")
         (folder / "gconsole-demo-ranks-20231115-120000-2.csv").symlink_to("nowhere")
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2")
             assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120000-3.csv"
 
-    async def test_a_name_that_was_typed_stays_and_only_its_ending_follows(self):
+    async def test_typed_name_is_kept_and_only_a_known_suffix_follows_the_format(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2")
             at(pilot.app).value = "mine.csv"
@@ -322,7 +322,7 @@ class TestThePath:
             await pilot.press("tab")
             assert at(pilot.app).value == "mine.dat"
 
-    async def test_a_click_chooses_thing_and_form(self):
+    async def test_click_selects_item_and_format(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "2")
             lines = screen(pilot.app).splitlines()
@@ -331,7 +331,7 @@ class TestThePath:
             assert dialog.selected[0].what == "Selected: 1 rank" and dialog.selected[1].name == "JSON"
             assert isinstance(pilot.app.focused, Input)
 
-    async def test_a_file_that_is_there_is_replaced_after_a_yes_only(self, folder: Path):
+    async def test_existing_file_is_replaced_only_after_confirmation(self, folder: Path):
         (folder / "mine.csv").write_text("precious")
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2")
@@ -346,7 +346,7 @@ class TestThePath:
                 assert (folder / "mine.csv").read_text().startswith(expected)
             await shows(pilot, "saved ranks as CSV")
 
-    async def test_what_goes_wrong_stands_in_the_dialog_and_nothing_is_lost(self, folder: Path):
+    async def test_export_error_is_shown_in_the_dialog_and_the_path_is_kept(self, folder: Path):
         (folder / "file").write_text("no folder")
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             dialog = await opened(pilot, "2")
@@ -365,7 +365,7 @@ class TestThePath:
             await until(pilot, lambda: (folder / "good.csv").exists())
         assert names_in(folder) == ["file", "good.csv"]
 
-    async def test_a_folder_gets_the_proposed_name_in_it(self, folder: Path):
+    async def test_entered_folder_gets_the_proposed_file_name(self, folder: Path):
         (folder / "there").mkdir()
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await opened(pilot, "2")
@@ -386,7 +386,7 @@ class TestThePath:
             await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog))
         assert names_in(folder) == []
 
-    async def test_escape_while_a_large_thing_is_made_leaves_no_file(self, folder: Path):
+    async def test_escape_during_a_slow_export_leaves_no_file(self, folder: Path):
         made = threading.Event()
 
         def slow() -> str:
@@ -406,7 +406,7 @@ class TestThePath:
             await pilot.pause()
         assert names_in(folder) == []
 
-    async def test_it_fits_a_small_terminal(self):
+    async def test_export_dialog_fits_a_small_terminal(self):
         async with pod().app().run_test(size=(60, 20), notifications=True) as pilot:
             await opened(pilot, "2")
             shown = screen(pilot.app)
@@ -415,18 +415,18 @@ class TestThePath:
 
 
 class TestTheFile:
-    def test_it_is_of_its_owner_alone(self, folder: Path):
+    def test_new_file_has_mode_0600(self, folder: Path):
         atomic_files.write_new(folder / "x", b"1")
         assert stat.S_IMODE((folder / "x").stat().st_mode) == 0o600
 
-    def test_a_file_that_is_there_is_never_replaced_by_a_new_one(self, folder: Path):
+    def test_write_new_never_replaces_an_existing_file(self, folder: Path):
         (folder / "x").write_text("precious")
         with pytest.raises(FileExistsError):
             atomic_files.write_new(folder / "x", b"1")
         assert (folder / "x").read_text() == "precious"
 
     @pytest.mark.parametrize("write", [atomic_files.write_new, atomic_files.write_atomically])
-    def test_what_cannot_be_written_whole_is_not_there_at_all(self, write: Callable[[Path, bytes], None], folder: Path):
+    def test_failed_write_leaves_no_partial_file(self, write: Callable[[Path, bytes], None], folder: Path):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # as a full disk does
         try:
@@ -436,7 +436,7 @@ class TestTheFile:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert names_in(folder) == []
 
-    def test_text_of_a_node_is_no_formula(self, folder: Path):
+    def test_csv_formula_text_is_escaped(self, folder: Path):
         evil, odd = '=HYPERLINK("http://evil")', 'a,b\n"c"'
         rows = [evil, "+1", "-1", "@SUM(A1)", "fine", odd, None, -1, True, ["a"], {"b": 1}]
         kind = replace(KIND, as_object=lambda row: {"text": row})
@@ -446,6 +446,6 @@ class TestTheFile:
         assert read[6:] == ["", "-1", "true", '["a"]', '{"b":1}']
 
 
-def test_hostile_names_break_no_line(folder: Path):
+def test_hostile_names_do_not_break_folded_stack_lines(folder: Path):
     text = folded_stacks([a_stack(0, "a;b\n", "[bold]"), a_stack(1, frames=None)])
     assert text == "rank [0];MainThread;a,b· (train.py:10);[bold] (train.py:11) 1\n"

@@ -37,14 +37,14 @@ async def type_filter(pilot: Pilot[None], text: str) -> None:
 
 
 class TestTyping:
-    async def test_the_list_follows_every_key_and_says_how_many(self):
+    async def test_filter_applies_while_typing_and_shows_the_match_count(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "state:idle")
             await until(pilot, lambda: listed(pilot) == [138])
             await shows(pilot, "1 of 512 ranks")
             await shows(pilot, "1 shown")
 
-    async def test_enter_keeps_the_filter_and_gives_the_list_the_keys_again(self):
+    async def test_enter_keeps_the_filter_and_focuses_the_list(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:0-2")
             await pilot.press("enter", "j")
@@ -52,7 +52,7 @@ class TestTyping:
             assert listed(pilot) == [0, 1, 2]
             assert "/ rank:0-2" in screen(pilot.app)
 
-    async def test_escape_clears_while_typing_and_afterwards_and_only_then_leaves(self):
+    async def test_escape_clears_the_filter_before_it_leaves_the_view(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:0")
             await pilot.press("escape")
@@ -64,7 +64,7 @@ class TestTyping:
             await pilot.press("escape")
             assert isinstance(pilot.app, ConsoleApp) and pilot.app.view.id == "overview"
 
-    async def test_a_mistake_is_shown_under_its_place_and_the_last_filter_goes_on(self):
+    async def test_filter_error_is_shown_at_its_position_and_the_last_filter_stays(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:0 stat:x")
             await shows(pilot, "╰ unknown field stat; did you mean state?")
@@ -75,7 +75,7 @@ class TestTyping:
             await pilot.press("enter")
             assert ranks(pilot)._filter.is_open, "what is no filter is not kept"
 
-    async def test_an_unfinished_term_is_no_mistake_until_enter(self):
+    async def test_unfinished_term_is_an_error_only_after_enter(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "util:")
             await shows(pilot, "util: utilisation of its GPU in %")
@@ -83,19 +83,19 @@ class TestTyping:
             await pilot.press("enter")
             await shows(pilot, "╰ missing value for util")
 
-    async def test_the_beginning_of_a_field_waits_for_the_rest_or_for_enter(self):
+    async def test_partial_field_name_is_not_applied_until_enter(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:7 wch")
             assert listed(pilot) == [7]
             await pilot.press("enter")
             await until(pilot, lambda: listed(pilot) == [])
 
-    async def test_letters_are_letters_while_typing(self):
+    async def test_typed_letters_do_not_trigger_key_bindings(self):
         async with demo().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "q o R 1 ?")
             assert pilot.app.is_running and ranks(pilot).id == "ranks"
 
-    async def test_no_match_says_so_and_how_to_go_on(self):
+    async def test_no_match_is_reported_and_escape_restores_the_list(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "nonsense")
             await shows(pilot, "No matching ranks.")
@@ -103,7 +103,7 @@ class TestTyping:
             await pilot.press("escape")
             await shows(pilot, "▾ llama-70b")
 
-    async def test_a_filter_holds_while_data_arrive(self):
+    async def test_filter_applies_to_arriving_data(self):
         cluster = demo()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "state:stopped")
@@ -111,7 +111,7 @@ class TestTyping:
             cluster.moves("demo-ring", 3, "node2", "stopped")
             await until(pilot, lambda: listed(pilot) == [3])
 
-    async def test_the_palette_opens_it_too_and_its_keys_are_in_the_footer(self):
+    async def test_palette_opens_the_filter_and_the_footer_shows_its_keys(self):
         async with running(demo().app(), "2", "ctrl+p", *"filter rows") as pilot:
             await accept(pilot, "Filter rows")
             await until(pilot, lambda: ranks(pilot)._filter._line.has_focus)
@@ -121,7 +121,7 @@ class TestTyping:
 
 class TestCompleting:
     @pytest.mark.parametrize("key", ["tab", "right"])
-    async def test_tab_and_right_put_in_what_may_come_next(self, key: str):
+    async def test_tab_and_right_insert_the_first_completion(self, key: str):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "sta")
             await shows(pilot, "  state:")
@@ -129,7 +129,7 @@ class TestCompleting:
             assert ranks(pilot)._filter._line.value == "state:"
             await shows(pilot, "D state")
 
-    async def test_tab_again_is_the_next_value_and_the_list_shows_it(self):
+    async def test_repeated_tab_cycles_through_values(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "state:")
             seen = []
@@ -138,12 +138,12 @@ class TestCompleting:
                 seen.append(ranks(pilot)._filter._line.value)
             assert len(set(seen)) == 3 and all(text.startswith("state:") for text in seen)
 
-    async def test_node_names_of_now_are_offered(self):
+    async def test_current_node_names_are_offered_as_completions(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "node:node01")
             await shows(pilot, "node010  node011")
 
-    async def test_the_arrow_moves_within_the_text(self):
+    async def test_arrow_keys_move_the_cursor_within_the_text(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "abc")
             await pilot.press("left", "left", "right")
@@ -151,7 +151,7 @@ class TestCompleting:
 
 
 class TestRecall:
-    async def test_ctrl_r_brings_back_earlier_filters_in_turn(self):
+    async def test_ctrl_r_recalls_earlier_filters_newest_first(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:1")
             await pilot.press("enter", "escape", "slash", *"rank:2", "enter", "escape", "slash", "ctrl+r")
@@ -162,7 +162,7 @@ class TestRecall:
 
 
 class TestVocabulary:
-    async def test_ranks_are_found_by_node_tag_gpu_and_simulation(self):
+    async def test_ranks_are_filtered_by_node_gpu_memory_job_and_simulation(self):
         cluster = demo()
         cluster.rank("demo-ring", 9, "node2", 10, gpu="GPU-node2-1")
         async with cluster.app().run_test(size=SIZE) as pilot:
@@ -175,19 +175,19 @@ class TestVocabulary:
                 await until(pilot, lambda numbers=numbers: listed(pilot) == numbers, text)
                 await pilot.press("escape")  # clears the filter
 
-    async def test_the_state_of_a_rank_is_its_word_or_how_bad_it_is(self):
+    async def test_failed_state_filter_matches_a_stopped_rank(self):
         cluster = demo()
         cluster.moves("demo-ring", 3, "node2", "stopped")
         async with cluster.app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "state:failed")
             await until(pilot, lambda: listed(pilot) == [3])
 
-    def test_every_field_has_one_name(self):
+    def test_rank_field_names_and_aliases_are_unique(self):
         names = [name for field in RANKS.fields for name in (field.name, *field.aliases)]
         assert len(names) == len(set(names))
 
 
-async def test_hostile_names_break_no_completion():
+async def test_hostile_job_name_does_not_break_completion():
     cluster = Cluster("node1")
     cluster.up()
     cluster.job('[red]\x1b[31m "x" ' + "y" * 4096, 1)
@@ -199,7 +199,7 @@ async def test_hostile_names_break_no_completion():
 
 
 class TestGrouping:
-    async def test_b_groups_by_job_node_state_class_tag_and_nothing_in_turn(self):
+    async def test_b_cycles_grouping_by_job_node_state_class_tag_and_none(self):
         cluster = pod()
         cluster.say(NodeState(node="node001", state="ok", attempt=1, tags=("rack1",)))
         async with running(cluster.app(), "2", "b") as pilot:
@@ -215,14 +215,14 @@ class TestGrouping:
             await pilot.press("b", "g")
             await shows(pilot, "▾ llama-70b")
 
-    async def test_jobs_are_not_mixed_within_a_node(self):
+    async def test_node_groups_are_split_by_job(self):
         cluster = demo()
         cluster.job("other", 4, per_node=1)
         async with running(cluster.app(), "2", "b") as pilot:
             await shows(pilot, "▾ node1  demo-ring  2 ranks")
             await shows(pilot, "▾ node1  other  1 rank")
 
-    async def test_the_head_of_a_node_means_that_node(self):
+    async def test_node_group_heading_selects_that_node(self):
         async with running(demo().app(), "2", "b", "g") as pilot:
             await until(pilot, lambda: ranks(pilot).selected_node == "node1")
             await pilot.press("enter")
@@ -238,7 +238,7 @@ class TestCopying:
             assert heading.split()[:3] == ["rank", "state", "node"]
             assert row.split()[:4] == ["0", "●", "running", "node1"]
 
-    async def test_on_a_head_the_whole_group_is_copied_as_far_as_the_filter_shows_it(self):
+    async def test_y_on_a_group_heading_copies_its_filtered_ranks(self):
         app = demo().app()
         async with app.run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:2-4")
@@ -252,7 +252,7 @@ class TestCopying:
             assert (rank["job"], rank["rank"], rank["state"]) == ("demo-ring", 0, "moving")
             assert rank["record"]["node"] == "node1" and rank["stat"]["rss_bytes"] > 0
 
-    async def test_more_than_terminals_take_is_refused_with_the_limit(self):
+    async def test_copy_beyond_the_terminal_limit_is_refused_with_the_limit(self):
         app = pod().app()
         async with running(app, "2", "g", "Y", size=(120, 24), toasts=True) as pilot:
             await shows(pilot, "73.2 KiB")
@@ -267,7 +267,7 @@ class TestCopying:
 
 
 class TestOrder:
-    async def test_jitter_of_a_live_column_moves_no_row(self):
+    async def test_row_order_is_stable_under_small_changes_of_a_live_column(self):
         cluster = demo()
         async with running(cluster.app(), "2") as pilot:
             ranks(pilot)._sort_by("cpu")

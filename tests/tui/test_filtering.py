@@ -56,7 +56,7 @@ class TestTerms:
         assert passes("state:stuck node:node0[1-3]* util:<10", state="stuck", util=3.0)
         assert not passes("state:stuck node:node0[1-3]* util:<10", state="stuck", util=30.0)
 
-    def test_no_terms_let_everything_through(self):
+    def test_empty_filter_matches_everything(self):
         assert passes("") and passes("   ")
         assert not parse("", THINGS)
 
@@ -64,45 +64,45 @@ class TestTerms:
         assert passes("state:stuck,moving")
         assert not passes("state:stuck,stopped")
 
-    def test_a_minus_turns_a_term_around(self):
+    def test_minus_negates_a_term(self):
         assert not passes("-state:moving")
         assert passes("-simulated")
         assert not passes("-simulated", tags=("simulated",))
         assert passes("state:!=stuck") and not passes("-state:!=stuck")
 
-    def test_a_free_word_occurs_anywhere_in_the_row(self):
+    def test_free_word_matches_any_part_of_a_row_ignoring_case(self):
         assert passes("mov") and passes("NODE01") and passes("ack3", tags=("rack3",))
         assert not passes("rack3")
 
-    def test_a_name_is_given_whole_and_a_text_in_part(self):
+    def test_word_fields_match_whole_and_text_fields_match_in_part(self):
         assert not passes("node:node01")
         assert passes("note:ne", note="nfs, one")
         assert not passes("note:=ne", note="nfs, one")
 
-    def test_any_tag_is_enough(self):
+    def test_tag_term_matches_any_one_tag(self):
         assert passes("tag:rack3", tags=("h100", "rack3"))
         assert not passes("tag:rack", tags=("h100", "rack3"))
 
-    def test_brackets_are_sets_of_numbers_as_node_names_are_folded(self):
+    def test_brackets_are_number_sets_with_significant_zero_padding(self):
         assert passes("node:node[001-064]") and passes("node:node[001,010-012]")
         assert not passes("node:node[001-011]")
         assert not passes("node:node[1-64]"), "the zeros belong to the name"
         assert passes("node:node0[1-3]*") and passes("node:node0?2")
 
-    def test_quotes_and_backslashes_take_meaning_away(self):
+    def test_quotes_and_backslashes_disable_special_characters(self):
         assert passes('note:"two words"', note="it has two words")
         assert passes('"moving"') and not passes('"mov*"') and not passes(r"mov\*")
         assert passes('"state:x"', tags=("state:x",))
 
-    def test_a_time_or_an_address_is_a_word(self):
+    def test_word_with_a_colon_is_a_free_word(self):
         assert passes("12:30", tags=("12:30",))
 
-    def test_unknown_holds_in_no_comparison_and_none_finds_it(self):
+    def test_missing_value_fails_comparisons_and_matches_none(self):
         assert not passes("util:<10") and not passes("util:>=0") and passes("util:none")
         assert not passes("util:none", util=0.0) and passes("-util:none", util=0.0)
         assert passes("tag:none") and passes("note:none")
 
-    def test_an_alias_is_the_same_field_and_names_ignore_case(self):
+    def test_field_aliases_work_and_field_names_ignore_case(self):
         assert passes("gpu_util:<10 State:MOVING", util=1.0)
 
 
@@ -112,11 +112,11 @@ class TestFigures:
         [("<10", 9.9, 10), ("<=10", 10, 10.1), (">10", 10.1, 10), (">=10%", 10, 9.9), ("0-7", 7, 8), ("97", 97.4, 97.6),
          ("97.4", 97.42, 97.5), ("1k", 1400, 1600), ("=5,9", 9, 7), (">-5", 0, -6), ("!=5", 6, 5)],
     )  # fmt: skip
-    def test_comparisons_hold_where_they_should(self, text: str, yes: float, no: float):
+    def test_numeric_comparisons_and_ranges_match_the_right_values(self, text: str, yes: float, no: float):
         assert passes(f"util:{text}", util=yes)
         assert not passes(f"util:{text}", util=no)
 
-    def test_sizes_are_binary_as_they_are_shown(self):
+    def test_size_units_are_binary(self):
         assert passes("size:>2.5G", size=(5 << 29) + 1)
         assert not passes("size:>2.5GiB", size=5 << 29)
         assert passes("size:3G", size=int(3.2 * 2**30))
@@ -138,31 +138,31 @@ class TestMistakes:
             ("state:a,,b", (8, 8), "missing value for state", "a state"),
         ],
     )
-    def test_a_mistake_says_what_where_and_what_to_try(self, text, at, said, try_):
+    def test_filter_error_has_text_position_and_hint(self, text, at, said, try_):
         error = mistake(text)
         assert (error.start, error.end) == at
         assert said in error.text and try_ in error.try_ and not error.unfinished
 
     @pytest.mark.parametrize("text", ["state:", "util:<", '"two', "node:n[1-", "-", "x\\", "util:-", "state:a,"])
-    def test_what_may_still_become_a_term_is_called_unfinished(self, text: str):
+    def test_incomplete_term_is_flagged_as_unfinished(self, text: str):
         assert mistake(text).unfinished
 
 
 class TestCompletion:
-    def test_fields_are_offered_by_their_names(self):
+    def test_field_names_are_offered_as_completions(self):
         assert offered("") == ("node:", "state:", "util:", "size:", "tag:", "note:")
         assert offered("state:stuck -no") == ("node:", "note:")
 
-    def test_values_that_occur_are_offered_after_a_field(self):
+    def test_existing_values_are_offered_after_a_field(self):
         assert offered("state:st") == ("stuck", "stopped")
         assert offered("-state:!=moving,stu") == ("stuck",)
         assert offered("util:") == () and offered("zzz:") == ()
 
-    def test_a_value_that_means_something_else_is_offered_in_quotes(self):
+    def test_values_with_special_characters_are_offered_in_quotes(self):
         assert offered("note:") == (r'"say \"hi\""', '"two words"')
         assert offered('note:"two w') == ('"two words"',)
 
-    def test_only_what_stands_before_the_cursor_is_completed(self):
+    def test_only_text_before_the_cursor_is_completed(self):
         found = complete("sta x", 3, THINGS, lambda _: ())
         assert (found.start, found.end, found.options) == (0, 3, ("state:",))
 
@@ -173,7 +173,7 @@ filters = st.text(alphabet='ab0 12[]-,*?"\\:<>=!.Gstaeundo', max_size=24)
 
 class TestAlways:
     @given(st.one_of(texts, filters))
-    def test_any_text_is_a_filter_or_a_mistake_that_lies_within_it(self, text: str):
+    def test_any_text_parses_or_fails_with_an_error_position_inside_it(self, text: str):
         try:
             wanted = parse(text, THINGS)
         except FilterError as error:
@@ -183,17 +183,17 @@ class TestAlways:
             assert parse(wanted.text, THINGS) == wanted
 
     @given(st.one_of(texts, filters), st.integers(0, 30))
-    def test_completion_stays_within_the_text(self, text: str, cursor: int):
+    def test_completion_span_stays_within_the_text(self, text: str, cursor: int):
         found = complete(text, min(cursor, len(text)), THINGS, lambda _: ("x",))
         assert 0 <= found.start <= found.end <= len(text)
 
     @given(texts.filter(bool))
-    def test_a_value_that_was_completed_finds_its_row(self, value: str):
+    def test_quoted_value_matches_exactly_its_row(self, value: str):
         assert passes(f"node:{quoted(value)}", name=value)
         assert not passes(f"-node:{quoted(value)}", name=value)
 
     @given(filters, st.sampled_from(["node001", "stuck", "a", "b0"]), st.floats(0, 100) | st.none())
-    def test_a_term_and_its_opposite_never_agree(self, text: str, name: str, util: float | None):
+    def test_negated_term_never_agrees_with_the_original(self, text: str, name: str, util: float | None):
         try:
             wanted, opposite = parse(text, THINGS), parse(f"-{text}", THINGS)
         except FilterError:
@@ -203,12 +203,12 @@ class TestAlways:
             assert wanted.matches(thing) != opposite.matches(thing)
 
     @given(st.text("ab*?", min_size=1, max_size=8), st.text("ab", max_size=8))
-    def test_wild_cards_match_as_in_a_shell(self, wild: str, name: str):
+    def test_wildcards_match_as_in_a_shell(self, wild: str, name: str):
         assert passes(f"node:{wild}", name=name) == fnmatchcase(name, wild)
 
     @given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 3))
     @settings(deadline=None)  # the first example imports ClusterShell
-    def test_a_set_of_numbers_is_the_node_set_of_that_text(self, first: int, more: int, digits: int):
+    def test_number_sets_match_like_clustershell_node_sets(self, first: int, more: int, digits: int):
         text = f"n[{first:0{digits}}-{first + more:0{digits}}]"
         nodes = NodeSet(text)
         for number in range(0, 64):
@@ -216,5 +216,5 @@ class TestAlways:
                 name = f"n{number:0{width}}"
                 assert passes(f"node:{text}", name=name) == (name in nodes), (text, name)
 
-    def test_a_hostile_pattern_on_a_long_name_takes_no_time(self):
+    def test_hostile_wildcard_pattern_on_a_long_name_is_evaluated_quickly(self):
         assert not passes("node:" + "*a" * 30 + "b", name="a" * 4096)

@@ -24,7 +24,7 @@ def a_node(name):
                 pid=1, sample_interval_ms=1000)  # fmt: skip
 
 
-async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
+async def test_finding_is_listed_marks_its_node_and_clears():
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
     findings = FindingTracker(hub, HealthConfig(clear_s=0))
@@ -44,7 +44,7 @@ async def test_a_finding_is_listed_marks_its_node_and_goes_when_it_is_over():
         assert [finding.cleared_at is None for finding in store.findings.values()] == [False]
 
 
-async def test_a_node_that_differs_from_its_class_is_a_finding_in_every_view_and_while_the_picture_stands(monkeypatch):
+async def test_node_differing_from_its_class_is_a_finding_and_stays_while_paused(monkeypatch):
     monkeypatch.setattr("gconsole.monitor.topology.LASTS_S", 0.0)
     cluster, hub = Cluster(*(f"n{number}" for number in range(1, 6))), Hub()
     hub.subscribe(cluster.store.apply)

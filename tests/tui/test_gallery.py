@@ -17,7 +17,7 @@ NAMES = [theme.name for theme in theme_files()]
 
 
 @pytest.mark.parametrize("theme", NAMES)
-def test_every_widget_looks_as_it_did(snap_compare, theme: str):
+def test_gallery_matches_its_snapshot_in_every_theme(snap_compare, theme: str):
     async def run(pilot: Pilot[None]) -> None:
         assert isinstance(pilot.app, Gallery)
         pilot.app.themes.use(theme)
@@ -26,7 +26,7 @@ def test_every_widget_looks_as_it_did(snap_compare, theme: str):
     assert snap_compare(Gallery(), terminal_size=SIZE, run_before=run)
 
 
-async def test_t_shows_one_theme_after_the_other():
+async def test_t_cycles_through_the_themes():
     app = Gallery()
     async with app.run_test(size=SIZE) as pilot:
         for name in [*NAMES[1:], NAMES[0]]:
@@ -34,7 +34,7 @@ async def test_t_shows_one_theme_after_the_other():
             assert app.theme == f"gconsole-{name}"
 
 
-async def test_tab_walks_and_escape_cancels_the_progress():
+async def test_tab_focuses_the_progress_bar_and_escape_cancels_it():
     app = Gallery()
     async with app.run_test(size=SIZE) as pilot:
         progress = app.query_one(Progress)
@@ -48,7 +48,7 @@ async def test_tab_walks_and_escape_cancels_the_progress():
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])
-async def test_it_can_be_left(key: str):
+async def test_quit_keys_close_the_gallery(key: str):
     app = Gallery()
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press(key)
@@ -56,7 +56,7 @@ async def test_it_can_be_left(key: str):
 
 
 @pytest.mark.parametrize("theme", NAMES)
-async def test_without_colour_every_theme_paints_none_and_keeps_the_glyphs(monkeypatch: pytest.MonkeyPatch, theme: str):
+async def test_no_color_disables_colours_and_keeps_glyphs_in_every_theme(monkeypatch: pytest.MonkeyPatch, theme: str):
     monkeypatch.setenv("NO_COLOR", "1")
     app = Gallery()
     async with app.run_test(size=SIZE) as pilot:

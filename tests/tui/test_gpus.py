@@ -56,7 +56,7 @@ class TestRows:
     def test_every_gpu_of_the_fleet_has_a_row(self):
         assert len(rows_of(pod())) == 63 * 8
 
-    def test_the_state_says_the_worst_that_is_known(self):
+    def test_gpu_row_shows_the_worst_known_state(self):
         cluster = one_node(util_pct=90.0)
         assert rows_of(cluster)["node1:gpu0"].row_state == ("ok", "ok")
         cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", sm_clock_mhz=900.0,
@@ -69,11 +69,11 @@ class TestRows:
         assert row.row_state == ("failed", "lost")
         assert row.note is not None and row.note.text == "GPU is lost"
 
-    def test_figures_of_a_silent_node_are_stale(self):
+    def test_gpu_row_of_a_lost_node_has_state_lost(self):
         row = rows_of(pod())["node044:gpu0"]
         assert row.row_state == ("failed", "lost")
 
-    def test_ranks_come_from_the_driver_and_else_from_the_rank_itself(self):
+    def test_gpu_row_ranks_come_from_gpu_processes(self):
         cluster = one_node()
         cluster.job("train", 2, per_node=2)
         assert rows_of(cluster)["node1:gpu0"].ranks == ()  # no job is folded yet
@@ -82,15 +82,15 @@ class TestRows:
 
 
 class TestPeers:
-    def test_one_gpu_far_from_the_others_stands_apart(self):
+    def test_single_gpu_far_from_its_peers_is_marked(self):
         peers = peer_range(frame_of(pod()).gpus, UTIL)
         assert peers is not None
         assert [peers.side(value) for value in (12.0, 97.0, 99.0)] == ["▼", "", ""]
 
-    def test_of_a_few_gpus_nothing_is_said(self):
+    def test_few_gpus_have_no_peer_range(self):
         assert peer_range(frame_of(one_node(util_pct=0.0)).gpus, UTIL) is None
 
-    def test_a_fleet_that_is_half_idle_has_no_outliers(self):
+    def test_half_idle_fleet_has_no_outliers(self):
         cluster = Cluster(*(f"node{i}" for i in range(8)))
         cluster.up()
         cluster.gpus(util=[0.0, 99.0])
@@ -98,14 +98,14 @@ class TestPeers:
         assert peers is not None
         assert peers.side(0.0) == peers.side(99.0) == ""
 
-    def test_they_stay_the_same_while_little_changes(self):
+    def test_peer_range_is_reused_while_values_barely_change(self):
         frame = frame_of(pod())
         peers = peer_range(frame.gpus, UTIL)
         assert peer_range(frame.gpus, UTIL, peers) is peers
 
 
 class TestTheGrid:
-    async def test_it_lists_gpus_and_a_filter_finds_the_idle_one(self):
+    async def test_gpus_view_lists_gpus_and_a_filter_finds_the_idle_one(self):
         app = pod().app()
         async with running(app, "6", size=(120, 40)) as pilot:
             await shows(pilot, "last minute")
@@ -120,7 +120,7 @@ class TestTheGrid:
                 await pilot.press("o", "O")
             await until(pilot, lambda: "▲" in screen(app) or "▼" in screen(app))
 
-    async def test_what_is_dropped_at_each_width_is_decided(self):
+    async def test_gpu_columns_depend_on_the_width(self):
         shown = {}
         app = pod().app()
         async with running(app, "6", size=(60, 24)) as pilot:
@@ -132,10 +132,10 @@ class TestTheGrid:
         assert shown[80] == ["state", "node", "gpu", "util", "curve", "mem", "power", "temp", "sm_clock", "ranks"]
         assert set(shown[80]) < set(shown[120]) < set(shown[200])
 
-    def test_every_field_has_a_column(self):
+    def test_every_gpu_field_has_a_column(self):
         assert {column.key for column in COLUMNS} == set(GpusView.kind.fields)
 
-    async def test_what_is_copied_has_the_records_in_their_own_units(self):
+    async def test_copied_gpu_json_has_records_in_raw_units(self):
         app = pod().app()
         async with running(app, "6", "Y") as pilot:
             await until(pilot, lambda: app.clipboard)
@@ -145,7 +145,7 @@ class TestTheGrid:
 
 
 class TestThePage:
-    async def test_enter_opens_it_and_escape_leads_back(self):
+    async def test_enter_opens_the_gpu_page_and_escape_goes_back(self):
         app = with_curves().app()
         async with running(app, "6", "enter", size=(120, 40)) as pilot:
             await shows(pilot, "node1 gpu0")
@@ -155,7 +155,7 @@ class TestThePage:
             await pilot.press("escape")
             await shows(pilot, "last minute")
 
-    async def test_m_draws_the_next_figure_and_t_the_hour(self):
+    async def test_m_plots_the_next_metric_and_t_switches_to_one_hour(self):
         async with running(with_curves().app(), "6", "enter") as pilot:
             await shows(pilot, "5 min ago")
             await pilot.press("t")
@@ -163,13 +163,13 @@ class TestThePage:
             await pilot.press("m")
             await shows(pilot, "memory GiB")
 
-    async def test_a_cell_of_the_heat_map_opens_it_and_escape_leads_to_the_overview(self):
+    async def test_enter_on_a_heat_map_cell_opens_its_gpu_page(self):
         async with running(pod().app(), "l", "enter", size=(120, 40)) as pilot:
             await shows(pilot, "node001 gpu1")
             await pilot.press("escape")
             await shows(pilot, "FINDINGS")
 
-    async def test_hints_processes_links_and_events_stand_on_it(self):
+    async def test_gpu_page_shows_only_its_own_hints_processes_links_and_events(self):
         cluster = one_node(remap_pending=True, util_pct=3.0)
         who = {"node": "node1", "index": 0, "uuid": "GPU-node1-0"}
         cluster.say(
@@ -184,7 +184,7 @@ class TestThePage:
                 await shows(pilot, text)
             assert "another's" not in screen(app)
 
-    async def test_a_gpu_that_goes_while_its_page_is_open_is_said_to_be_gone(self):
+    async def test_gpu_removed_while_its_page_is_open_is_reported(self):
         cluster = one_node()
         async with running(cluster.app(), "6", "enter") as pilot:
             await shows(pilot, "node1 gpu0")
@@ -195,20 +195,20 @@ class TestThePage:
 
 
 class TestTheHeatMap:
-    async def test_all_of_64_nodes_of_eight_stands_on_a_screen_of_120_by_40(self):
+    async def test_heat_map_of_64_nodes_with_8_gpus_fits_120x40(self):
         app = pod().app()
         async with running(app, size=(120, 40)):
             heat = app.query_one(HeatMap)
             assert heat.line_count() <= heat.size.height
             assert all(row.node[-3:] in screen(app) for row in heat.rows)
 
-    async def test_what_stands_apart_has_a_glyph(self):
+    async def test_outlier_gpu_has_a_glyph_in_the_heat_map(self):
         app = pod().app()
         async with running(app, size=(120, 40)):
             line = next(line for line in screen(app).splitlines() if "node019▲ " in line)
             assert "▇▇▇▇▼▇▇▇" in line
 
-    async def test_the_mouse_shows_the_figures_of_the_cell_it_is_over(self):
+    async def test_hovering_a_heat_map_cell_shows_its_values(self):
         app = pod().app()
         async with running(app, size=(120, 40)) as pilot:
             await pilot.hover("#heat", offset=(10, 2))
@@ -217,6 +217,6 @@ class TestTheHeatMap:
             await until(pilot, lambda: "node003 gpu" not in screen(app))
 
 
-def test_a_page_without_room_is_made_all_the_same():
+def test_gpu_page_is_laid_out_even_with_negative_height():
     cluster = one_node(remap_pending=True)
     assert page_lines(GpuPageData(rows_of(cluster)["node1:gpu0"]), -3)

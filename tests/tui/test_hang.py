@@ -48,7 +48,7 @@ def go_to_tree(pilot: Pilot[None]) -> None:
 
 
 class TestFromTheKeyToTheLine:
-    async def test_d_names_the_rank_and_shows_its_line_of_source(self):
+    async def test_d_names_the_missing_rank_and_shows_its_source_line(self):
         cluster = hung()
         async with running(cluster.app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
@@ -56,18 +56,18 @@ class TestFromTheKeyToTheLine:
             await shows(pilot, "dataset.py:88 load_shard")
             await shows(pilot, "[0-4,6-7]")
 
-    async def test_the_cursor_of_the_tree_stands_where_the_culprit_stands(self):
+    async def test_tree_cursor_starts_on_the_culprit(self):
         async with running(hung().app(), "d", size=SIZE) as pilot:
             await shows(pilot, "THREADS of rank 5")
 
-    async def test_s_captures_once_and_names_nobody(self):
+    async def test_s_captures_once_and_names_no_culprit(self):
         cluster = hung()
         async with running(cluster.app(), "s", size=SIZE) as pilot:
             await shows(pilot, "STACKS 8 ranks, 2 groups")
             await shows(pilot, "undecided")
         assert cluster.asked.count(("capture", "1")) == 1
 
-    async def test_capital_s_prompts_for_the_number_of_samples(self):
+    async def test_capital_s_prompts_for_a_sample_count_from_1_to_100(self):
         cluster = hung()
         async with running(cluster.app(), "S", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "Capture stacks of all ranks")
@@ -76,11 +76,11 @@ class TestFromTheKeyToTheLine:
             await pilot.press("S", *"4", "enter")
             await until(pilot, lambda: ("capture", "4") in cluster.asked)
 
-    async def test_without_a_capture_the_screen_says_what_to_press(self):
+    async def test_hang_view_without_a_capture_shows_which_key_to_press(self):
         async with running(hung().app(), "3") as pilot:
             await shows(pilot, "diagnose: sample until")
 
-    async def test_where_no_rank_is_found_it_is_said(self):
+    async def test_diagnosis_without_any_rank_reports_no_readable_stack(self):
         cluster = Cluster("node1")
         cluster.up()
         async with running(cluster.app(), "d", size=SIZE, toasts=True) as pilot:
@@ -88,7 +88,7 @@ class TestFromTheKeyToTheLine:
 
 
 class TestWalking:
-    async def test_tab_goes_through_all_parts_and_back(self):
+    async def test_tab_cycles_through_all_panes_and_shift_tab_goes_back(self):
         async with running(hung().app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
             go_to_verdict(pilot)
@@ -100,7 +100,7 @@ class TestWalking:
             await pilot.press("shift+tab")
             assert focused(pilot) == "hang-threads"
 
-    async def test_where_there_is_no_room_one_part_makes_way_for_the_next(self):
+    async def test_narrow_hang_view_shows_one_pane_at_a_time(self):
         app = hung().app()
         async with running(app, "d") as pilot:
             await shows(pilot, "rank_missing")
@@ -114,7 +114,7 @@ class TestWalking:
             await pilot.press("escape", "escape")
             await shows(pilot, "STACKS")
 
-    async def test_enter_goes_in_and_escape_climbs_out_to_the_overview(self):
+    async def test_enter_descends_the_panes_and_escape_returns_to_the_overview(self):
         async with running(hung().app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
             go_to_verdict(pilot)
@@ -125,7 +125,7 @@ class TestWalking:
             await pilot.press(*["escape"] * 4)
             await shows(pilot, "FINDINGS")
 
-    async def test_the_ranks_of_the_branch_under_the_cursor_are_listed(self):
+    async def test_rank_pane_lists_the_ranks_of_the_selected_branch(self):
         async with running(hung().app(), "d", size=SIZE) as pilot:
             await shows(pilot, "THREADS of rank 5")
             go_to_tree(pilot)
@@ -136,7 +136,7 @@ class TestWalking:
 
 
 class TestComparing:
-    async def test_two_branches_stand_side_by_side(self):
+    async def test_x_compares_two_branches_side_by_side(self):
         app = hung().app()
         async with running(app, "d", size=SIZE) as pilot:
             await shows(pilot, "THREADS of rank 5")
@@ -145,7 +145,7 @@ class TestComparing:
             await until(pilot, lambda: isinstance(app.screen, LinesDialog))
             assert "[0-4,6-7]" in screen(app)
 
-    async def test_what_moved_since_the_capture_before(self):
+    async def test_X_compares_stacks_with_the_previous_capture(self):
         cluster = hung()
         async with running(cluster.app(), "s", size=SIZE) as pilot:
             await shows(pilot, "capture 1 of 1")
@@ -158,7 +158,7 @@ class TestComparing:
             lines = [line for line in screen(pilot.app).splitlines() if "next_batch" in line and "train_step" in line]
             assert any("│ train_step" in line for line in lines), "the calls then and now, side by side"
 
-    async def test_earlier_captures_can_be_looked_at_again(self):
+    async def test_brackets_switch_between_captures(self):
         cluster = hung()
         async with running(cluster.app(), "s", size=SIZE) as pilot:
             await shows(pilot, "capture 1 of 1")
@@ -171,7 +171,7 @@ class TestComparing:
 
 
 class TestWhileItReads:
-    async def test_a_capture_shows_how_far_it_is_and_escape_gives_it_up(self):
+    async def test_capture_shows_progress_and_escape_cancels_it(self):
         cluster = hung()
         cluster.slow = asyncio.Event()
         app = cluster.app()
@@ -181,7 +181,7 @@ class TestWhileItReads:
             await shows(pilot, "cancelled; partial results kept")
             await until(pilot, lambda: "captured 0/8" not in screen(app))
 
-    async def test_a_second_one_waits_for_the_first(self):
+    async def test_second_capture_is_refused_while_one_is_running(self):
         cluster = hung()
         cluster.slow = asyncio.Event()
         async with running(cluster.app(), "s", size=SIZE, toasts=True) as pilot:
@@ -193,7 +193,7 @@ class TestWhileItReads:
 
 
 class TestCollectives:
-    async def test_c_shows_what_communication_libraries_recorded_and_escape_leads_back(self):
+    async def test_c_shows_recorded_collectives_and_escape_goes_back(self):
         cluster = hung()
         world = tuple(range(8))
         for rank in world:
@@ -218,14 +218,14 @@ class TestCollectives:
             await pilot.press("escape")
             await shows(pilot, "STACKS")
 
-    async def test_without_a_source_the_page_says_where_they_would_come_from(self):
+    async def test_collectives_page_without_a_source_shows_no_data(self):
         async with running(hung().app(), "s") as pilot:
             await shows(pilot, "capture 1 of 1")
             await pilot.press("c")
             await shows(pilot, "No collective data.")
 
 
-async def test_all_threads_can_be_folded():
+async def test_t_cycles_which_threads_are_grouped():
     async with running(hung().app(), "s", size=SIZE, toasts=True) as pilot:
         await shows(pilot, "capture 1 of 1")
         await pilot.press("t")
@@ -263,7 +263,7 @@ async def test_the_verdict_is_copied_as_text():
         await until(pilot, lambda: "rank 5" in app.clipboard)
 
 
-async def test_a_verdict_is_a_finding():
+async def test_verdict_is_published_as_a_finding():
     cluster = hung()
     hub = Hub()
     hub.subscribe(cluster.store.apply)
@@ -274,7 +274,7 @@ async def test_a_verdict_is_a_finding():
         await shows(pilot, "rank_missing")
 
 
-async def test_what_one_look_leaves_open_is_no_finding():
+async def test_undecided_single_capture_publishes_no_finding():
     cluster = hung()
     hub = Hub()
     said: list[Finding] = []
@@ -285,6 +285,6 @@ async def test_what_one_look_leaves_open_is_no_finding():
     assert said == [], "nobody asked for a verdict"
 
 
-async def test_a_healthy_large_fleet_is_folded_too():
+async def test_capture_of_a_healthy_fleet_is_one_group():
     async with running(pod().app(), "s") as pilot:
         await shows(pilot, "504 ranks, 1 group")

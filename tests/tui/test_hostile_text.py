@@ -82,23 +82,23 @@ async def assert_no_line_breaks(text: str, size: tuple[int, int], states: Sequen
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_text_from_a_node_breaks_no_line_of_any_view_or_dialog(kind: str):
+async def test_node_text_does_not_break_the_layout_of_any_view_or_dialog(kind: str):
     await assert_no_line_breaks(*HOSTILE[kind], STATES)
 
 
 @pytest.mark.full  # each of them is shown everywhere by the test above, and in every seventh state by the one below
 @pytest.mark.parametrize("part", range(4))
-async def test_all_hostile_texts_at_once_break_no_line_of_any_view_or_dialog(part: int):
+async def test_all_hostile_texts_combined_do_not_break_any_view_or_dialog(part: int):
     everything = " ".join(text[:300] for text, _ in HOSTILE.values())
     await assert_no_line_breaks(everything, (60, 20), STATES[part::4])
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_each_hostile_text_breaks_no_line_of_every_seventh_state(kind: str):
+async def test_each_hostile_text_does_not_break_every_seventh_screen_state(kind: str):
     await assert_no_line_breaks(*HOSTILE[kind], STATES[list(HOSTILE).index(kind) :: len(HOSTILE)])
 
 
-async def test_markup_is_shown_not_obeyed():
+async def test_markup_in_node_text_is_displayed_literally():
     app = hostile(MARKUP).app()
     async with running(app, size=(120, 40)) as pilot:
         assert MARKUP in screen(app)
@@ -106,7 +106,7 @@ async def test_markup_is_shown_not_obeyed():
         await shows(pilot, "[@click=app.quit]y[/]")
 
 
-async def test_hostile_names_break_no_completion_and_no_recall():
+async def test_hostile_names_do_not_break_completion_or_filter_recall():
     cluster = hostile('[red]\x1b[31m "x" ' + "y" * 4096)
     app: ConsoleApp = cluster.app()
     async with running(app, "2", "slash", *"job:", size=(60, 20)) as pilot:

@@ -42,7 +42,7 @@ def terminal(scratch: Path) -> Iterator[Tmux]:
         tmux.close()
 
 
-def test_it_follows_the_size_of_the_terminal_down_and_up(terminal: Tmux) -> None:
+def test_demo_adapts_to_terminal_resizes(terminal: Tmux) -> None:
     assert "1 Overview  2 Ranks" in terminal.screen()
     terminal.resize(60, 20)
     terminal.until("2/2 nodes", "q quit", without="2 Ranks")  # there the tabs are their digits
@@ -61,7 +61,7 @@ def test_it_follows_the_size_of_the_terminal_down_and_up(terminal: Tmux) -> None
     assert len(terminal.screen().splitlines()) == 40
 
 
-def test_the_mouse_opens_tabs_sorts_and_scrolls(terminal: Tmux) -> None:
+def test_mouse_opens_tabs_sorts_and_scrolls(terminal: Tmux) -> None:
     terminal.until("2/2 ranks")
     terminal.click("2 Ranks")
     terminal.until("rank▲", "wchan")
@@ -78,7 +78,7 @@ def test_the_mouse_opens_tabs_sorts_and_scrolls(terminal: Tmux) -> None:
     terminal.until("Keys", without="Sort by the next column")
 
 
-def test_ctrl_c_twice_quits_and_leaves_nothing(terminal: Tmux, scratch: Path) -> None:
+def test_ctrl_c_twice_quits_and_leaves_no_process_or_file(terminal: Tmux, scratch: Path) -> None:
     started = [terminal.pid, *processes_of(terminal.pid)]
     assert len(started) >= 6  # the console, the cluster, a server and an agent a node, the ranks
     terminal.press("C-c")
@@ -89,7 +89,7 @@ def test_ctrl_c_twice_quits_and_leaves_nothing(terminal: Tmux, scratch: Path) ->
     assert list(scratch.iterdir()) == []
 
 
-def test_a_terminal_that_is_closed_from_outside_leaves_nothing(terminal: Tmux, scratch: Path) -> None:
+def test_closing_the_terminal_leaves_no_process_or_file(terminal: Tmux, scratch: Path) -> None:
     started = [terminal.pid, *processes_of(terminal.pid)]
     assert len(started) >= 6
     terminal.close()
@@ -97,7 +97,7 @@ def test_a_terminal_that_is_closed_from_outside_leaves_nothing(terminal: Tmux, s
     assert list(scratch.iterdir()) == []
 
 
-def test_ctrl_z_gives_the_shell_back_and_fg_the_screen(scratch: Path) -> None:
+def test_ctrl_z_suspends_to_the_shell_and_fg_resumes_the_screen(scratch: Path) -> None:
     terminal = Tmux(env={"TMPDIR": str(scratch)})
     try:
         terminal.until("ready>")

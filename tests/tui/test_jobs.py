@@ -46,34 +46,34 @@ def status(ranks: int) -> JobStatus:
 
 
 class TestTheList:
-    async def test_jobs_that_were_started_stand_before_those_that_were_only_found(self):
+    async def test_started_jobs_are_listed_before_discovered_ones(self):
         async with started().app().run_test(size=SIZE) as pilot:
             view = await opened(pilot)
             words = [(row.word, row.name) for row in view.all_rows(pilot.app.frame)]  # type: ignore[attr-defined]
         assert words == [("running", "train-3f9a1c"), ("failed", "eval-77aa02"), ("stopped", "sweep-0b1c2d"),
                          ("found", "demo-ring@10.1.0.9:29500")]  # fmt: skip
 
-    async def test_a_started_job_and_its_ranks_are_one_row(self):
+    async def test_started_job_and_its_ranks_share_one_row(self):
         async with started().app().run_test(size=SIZE) as pilot:
             view = await opened(pilot)
             row = view.chosen_row
             assert row is not None and row.ranks is not None
             assert (row.ranks.discovered, row.ranks.step, row.reason) == (32, 812, "1 stuck")
 
-    async def test_a_failed_job_says_why_and_where_in_its_row(self):
+    async def test_failed_job_row_has_the_node_and_the_reason(self):
         async with started().app().run_test(size=SIZE) as pilot:
             row = (await opened(pilot, "j")).chosen_row
             assert row is not None
             assert row.reason.startswith("node4: rank 5 (local rank 1) ended with signal 9; the kernel's OOM killer")
 
-    async def test_without_any_job_it_says_how_one_is_started(self):
+    async def test_jobs_view_without_jobs_shows_how_to_start_one(self):
         cluster = Cluster("node1")
         cluster.up()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await opened(pilot)
             assert "gconsole run start hosts.toml --nodes 4 -- train.py" in screen(pilot.app)
 
-    async def test_a_filter_lists_only_what_matches(self):
+    async def test_job_filter_lists_only_matching_jobs(self):
         async with started().app().run_test(size=SIZE) as pilot:
             await opened(pilot, "slash", *"state:failed", "enter")
             assert "eval-77aa02" in screen(pilot.app)
@@ -81,7 +81,7 @@ class TestTheList:
 
 
 class TestThePage:
-    async def test_the_output_is_sent_for_as_long_as_somebody_looks_at_it(self):
+    async def test_job_output_is_streamed_only_while_its_page_is_open(self):
         cluster = started()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await opened(pilot, "enter")
@@ -90,7 +90,7 @@ class TestThePage:
             await frames(pilot)
             await until(pilot, lambda: ("watch no more", f"train-3f9a1c on {ALL}") in cluster.asked)
 
-    async def test_lines_of_many_ranks_stand_once_and_new_ones_follow(self):
+    async def test_equal_lines_of_many_ranks_are_folded_and_new_lines_appear(self):
         cluster = started()
         async with cluster.app().run_test(size=SIZE) as pilot:
             output = (await opened(pilot, "enter"))._page.output
@@ -101,7 +101,7 @@ class TestThePage:
             await until(pilot, lambda: ("0-31", "step 813 loss 2.29") in [(row.who, row.text) for row in output.rows])
             await shows(pilot, "step 813 loss 2.29")
 
-    async def test_looking_back_holds_the_output_and_G_follows_again(self):
+    async def test_scrolling_up_pauses_the_output_and_G_resumes_following(self):
         cluster = started()
         async with cluster.app().run_test(size=SIZE) as pilot:
             view = await opened(pilot, "enter")
@@ -113,7 +113,7 @@ class TestThePage:
             await frames(pilot)
             assert " following " in screen(pilot.app)
 
-    async def test_the_filter_of_the_page_is_that_of_the_output(self):
+    async def test_filter_on_a_job_page_applies_to_its_output(self):
         async with started().app().run_test(size=SIZE) as pilot:
             view = await opened(pilot, "enter")
             await until(pilot, lambda: len(view._page.output.rows) == 5)
@@ -124,7 +124,7 @@ class TestThePage:
             await until(pilot, lambda: len(view._page.output.rows) == 5)
             assert view.is_paged
 
-    async def test_a_reconnected_node_streams_again_and_the_output_notes_it(self):
+    async def test_reconnected_node_streams_again_and_is_noted_in_the_output(self):
         cluster = started()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await opened(pilot, "enter")
@@ -135,7 +135,7 @@ class TestThePage:
             await until(pilot, lambda: ("watch", "train-3f9a1c on node3") in cluster.asked)
             await shows(pilot, "node3 reconnected")
 
-    async def test_enter_on_a_node_opens_its_page(self):
+    async def test_enter_on_a_node_of_a_job_opens_the_node_page(self):
         async with started().app().run_test(size=SIZE) as pilot:
             view = await opened(pilot, "enter")
             view._page.plan.focus()
@@ -143,7 +143,7 @@ class TestThePage:
             await until(pilot, lambda: pilot.app.view.id == "nodes")  # type: ignore[attr-defined]
             assert pilot.app.view.selected_node == "node4"  # type: ignore[attr-defined]
 
-    async def test_the_output_can_be_copied_and_saved(self):
+    async def test_job_output_can_be_copied_and_exported(self):
         async with started().app().run_test(size=SIZE) as pilot:
             view = await opened(pilot, "enter")
             await until(pilot, lambda: len(view._page.output.rows) == 5)
@@ -153,7 +153,7 @@ class TestThePage:
 
 
 class TestFromAJob:
-    async def test_d_diagnoses_and_shows_that_job(self):
+    async def test_d_diagnoses_the_selected_job_in_the_hang_view(self):
         cluster = started()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await opened(pilot)
@@ -164,7 +164,7 @@ class TestFromAJob:
             assert view._job == "train-3f9a1c@10.1.0.1:29517"
             await until(pilot, lambda: any(asked == "capture" for asked, _ in cluster.asked))
 
-    async def test_4_shows_the_skew_of_that_job_and_escape_that_of_all(self):
+    async def test_4_shows_the_skew_of_the_job_and_escape_of_all_jobs(self):
         async with started().app().run_test(size=SIZE) as pilot:
             await opened(pilot)
             await pilot.press("4")
@@ -190,7 +190,7 @@ class TestFromAJob:
         assert PendingStops.of_cluster("h100-pod").orders == {"train-3f9a1c": ("node2",)}
         assert ("stop job", f"train-3f9a1c on {ALL}") in cluster.asked
 
-    async def test_a_console_that_only_reads_ends_nothing_and_names_the_command_that_does(self):
+    async def test_read_only_console_refuses_to_stop_a_job(self):
         cluster = started()
         cluster.read_only = True
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
@@ -198,7 +198,7 @@ class TestFromAJob:
             await shows(pilot, "read_only is set: stop the job")
         assert not any(asked == "stop job" for asked, _ in cluster.asked)
 
-    async def test_a_job_that_is_over_or_was_only_found_cannot_be_stopped(self):
+    async def test_finished_or_discovered_job_cannot_be_stopped(self):
         cluster = started()
         async with cluster.app().run_test(size=SIZE) as pilot:
             for steps in (["j"], ["G"]):
@@ -208,19 +208,19 @@ class TestFromAJob:
 
 
 class TestTheLines:
-    def test_a_line_that_some_have_not_written_waits_only_so_long(self):
+    def test_line_missing_from_some_ranks_is_held_until_the_fold_timeout(self):
         output = JobLog(status(2))
         output.add([log(0, "a", "b"), log(1, "a")], 0.0)
         assert [(line.who, line.text) for line in output.items] == [("0-1", "a")]
         output.add([], FOLD_S)
         assert [(line.who, line.text) for line in output.items] == [("0-1", "a"), ("0", "b")]
 
-    def test_what_another_job_or_node_writes_is_not_among_them(self):
+    def test_output_excludes_lines_of_other_jobs_and_nodes(self):
         output = JobLog(status(1))
         output.add([log(0, "ours"), log(0, "theirs", job="u"), log(0, "forged", node="m")], 0.0)
         assert [line.text for line in output.items] == ["ours"]
 
-    def test_the_oldest_go_and_a_filter_goes_with_them(self):
+    def test_oldest_lines_are_dropped_from_the_output_and_its_filter(self):
         output = JobLog(status(1))
         sieve = LogFilter(lambda line: line.key % 2 == 0)
         output.add([log(0, *map(str, range(KEPT)))], 0.0)

@@ -35,43 +35,43 @@ class TestNames:
          ("+", "plus"), (",", "comma"), (" ", "space"), ("shift+up", "shift+up"), ("f5", "f5"), ("ä", "ä"),
          ("ctrl+shift+p", "ctrl+shift+p"), ("alt+x", "alt+x"), ("exclamation_mark", "exclamation_mark")],
     )  # fmt: skip
-    def test_people_write_keys_as_they_are_used_to(self, written: str, name: str):
+    def test_key_names_are_parsed_in_common_spellings(self, written: str, name: str):
         assert key_name(written) == name
 
     @pytest.mark.parametrize(
         "text", ["", "page", "ctl+x", "ctrl+", "xy", "<any>", "\x1b", "ctrl+i", "Ctrl+M", "shift+a"]
     )
-    def test_what_is_no_key_or_never_sent_is_refused(self, text: str):
+    def test_invalid_or_unsendable_key_name_is_rejected(self, text: str):
         with pytest.raises(KeyNameError):
             key_name(text)
 
-    def test_every_key_of_the_table_can_be_written(self):
+    def test_every_default_key_is_a_valid_key_name(self):
         for action in every_action():
             for key in keys_of(action, {}):
                 assert key_name(key) == key, action.id
 
 
 class TestTheFile:
-    def test_without_a_file_there_is_nothing_to_say(self, file: Path):
+    def test_missing_key_file_changes_nothing(self, file: Path):
         assert read_keys(file, every_action()) == OwnKeys({})
 
-    def test_an_id_gets_a_key_or_several_however_toml_says_it(self, file: Path):
+    def test_key_file_accepts_one_or_several_keys_in_any_toml_form(self, file: Path):
         own = read(file, 'list.columns = "c"\n"app.mark" = ["N", "ctrl+n"]\n[app]\ntheme = "T"\n[lines]\ntop = "0"\n')
         assert own.keymap["list.columns"] == "c"
         assert own.keymap["app.mark"] == "N,ctrl+n"
         assert own.keymap["app.theme"] == "T"
         assert not any("list.columns" in line for line in own.complaints)
 
-    def test_an_id_of_the_previous_release_works_with_a_warning(self, file: Path):
+    def test_action_id_of_the_previous_release_works_with_a_warning(self, file: Path):
         own = read(file, 'hang.walk = "w"\n')
         assert own.keymap == {"hang.next_pane": "w,tab"}
         text = "keys.toml:1: hang.walk was renamed to hang.next_pane; the next release ignores hang.walk"
         assert own.complaints == (text,)
 
-    def test_no_key_at_all_is_an_empty_list(self, file: Path):
+    def test_empty_list_removes_all_keys_of_an_action(self, file: Path):
         assert read(file, "app.mark = []\n") == OwnKeys({"app.mark": ""})
 
-    def test_a_fixed_key_stays_with_its_action_beside_the_new_one(self, file: Path):
+    def test_fixed_key_is_kept_beside_the_configured_one(self, file: Path):
         assert read(file, 'app.quit = "Z"\nlist.sort = "w"\n') == OwnKeys({"app.quit": "Z,q", "list.sort": "w,o"})
 
     def test_two_actions_may_swap_their_keys(self, file: Path):
@@ -92,7 +92,7 @@ class TestTheFile:
          ('columns.reset = "j"', "j is already the key of lines.down"),
          ('filter.previous = "ctrl+s"', "ctrl+s is already the key of app.screenshot")],
     )  # fmt: skip
-    def test_what_cannot_be_is_told_with_its_line_and_the_rest_holds(self, file: Path, line: str, said: str):
+    def test_invalid_binding_is_reported_with_its_line_and_the_rest_applies(self, file: Path, line: str, said: str):
         own = read(file, f'app.theme = "T"\n{line}\n')
         [complaint] = own.complaints
         assert complaint.startswith("keys.toml:2: ") and said in complaint
@@ -106,23 +106,23 @@ class TestTheFile:
         ignored = f"keys.toml:{line}: hang.walk is ignored because its new name, hang.next_pane, is set, too"
         assert own.complaints == (ignored,)
 
-    def test_of_two_lines_that_want_one_key_the_later_gives_way(self, file: Path):
+    def test_later_of_two_bindings_for_one_key_is_rejected(self, file: Path):
         own = read(file, 'app.theme = "T"\napp.doctor = "T"\n')
         assert dict(own.keymap) == {"app.theme": "T"}
         assert own.complaints == ("keys.toml:2: app.doctor: T is already the key of app.theme; change that one, too",)
 
-    def test_who_gives_way_may_take_another_with_them(self, file: Path):
+    def test_rejected_binding_also_rejects_one_that_needed_its_key(self, file: Path):
         own = read(file, 'app.theme = "M"\napp.mark = "y"\n')
         assert dict(own.keymap) == {}, "M stays with mark, because y is not free"
         assert len(own.complaints) == 2
 
     @pytest.mark.parametrize("text", ["list.sort = ", "\ufeffx = 1", "a.b.c.d = 'x'", "[[list]]\nsort = 's'\n"])
-    def test_a_file_that_is_broken_raises_nothing(self, file: Path, text: str):
+    def test_broken_key_file_is_reported_without_an_exception(self, file: Path, text: str):
         own = read(file, text)
         assert own.keymap == {}
         assert own.complaints
 
-    def test_a_file_of_other_bytes_or_no_file_at_all_is_told(self, file: Path, tmp_path: Path):
+    def test_unreadable_binary_or_oversized_key_file_is_reported(self, file: Path, tmp_path: Path):
         file.write_bytes(b"\xff\xfe\x00" * 1000)
         assert "not UTF-8" in read_keys(file, every_action()).complaints[0]
         assert "cannot be read" in read_keys(tmp_path, every_action()).complaints[0]
@@ -131,18 +131,18 @@ class TestTheFile:
 
 
 class TestTheTable:
-    async def test_it_knows_which_views_are_lists(self):
+    async def test_key_table_list_scopes_match_the_list_views(self):
         for row in VIEWS:
             view = row.view(id=row.name)
             if in_scope(view.scope):
                 assert isinstance(view, ListView) == (view.scope not in NO_LISTS), row.name
 
-    def test_the_table_itself_has_no_key_twice_in_one_place(self):
+    def test_default_keys_are_unique_in_each_scope(self):
         for place in places(every_action()):
             keys = [key for action in place for key in keys_of(action, {}) if key not in FIXED]
             assert len(keys) == len(set(keys)), [action.id for action in place]
 
-    def test_config_keys_prints_a_file_that_says_nothing_until_it_is_changed(self, file: Path):
+    def test_config_keys_output_is_inactive_until_uncommented(self, file: Path):
         printed = CliRunner().invoke(config, ["keys"]).output
         assert read(file, printed) == OwnKeys({})
         uncommented = "\n".join(line.removeprefix("# ") for line in printed.splitlines() if " = " in line)
@@ -157,7 +157,7 @@ class TestTheTable:
 
 
 class TestOnTheScreen:
-    async def test_footer_help_tabs_and_palette_tell_the_persons_keys(self, file: Path):
+    async def test_footer_help_tabs_and_palette_show_configured_keys(self, file: Path):
         own = read(file, 'app.pause = "P"\napp.view_ranks = "w"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
         async with running(demo().app(keys=own), size=(120, 60)) as pilot:
             assert "P pause" in screen(pilot.app).splitlines()[-1]
@@ -171,7 +171,7 @@ class TestOnTheScreen:
             await pilot.press("escape", "ctrl+p", *"pause display")
             await shows(pilot, "(data keeps arriving)   P")
 
-    async def test_the_keys_do_what_they_say_and_the_old_ones_nothing(self, file: Path):
+    async def test_configured_keys_work_and_replaced_keys_do_nothing(self, file: Path):
         own = read(file, 'app.pause = "P"\napp.theme = "T"\napp.mark = []\n')
         app = demo().app(keys=own)
         async with running(app) as pilot:
@@ -182,7 +182,7 @@ class TestOnTheScreen:
             await pilot.press("P")
             await shows(pilot, "FROZEN")
 
-    async def test_what_is_wrong_stands_in_events_and_one_toast_says_so(self, file: Path):
+    async def test_invalid_bindings_are_listed_in_events_and_announced_by_a_toast(self, file: Path):
         own = read(file, 'app.mark = "q"\napp.nothing = "x"\n')
         async with running(demo().app(keys=own), size=(120, 24), toasts=True) as pilot:
             await shows(pilot, "2 warnings; see Events")

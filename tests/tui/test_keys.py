@@ -40,20 +40,20 @@ def title_of(pilot: Pilot[None]) -> str:
 
 
 class TestTheTable:
-    def test_ids_are_unique_and_say_their_scope(self):
+    def test_action_ids_are_unique(self):
         ids = [action.id for action in ACTIONS] + [row.action.id for row in VIEWS]
         assert len(ids) == len(set(ids))
 
-    def test_no_key_means_two_things_in_one_place(self):
+    def test_key_bindings_are_unique_in_each_view(self):
         for scope in ("overview", "ranks", "nodes", "events"):
             actions = [*in_scope(scope, "list", "lines", "app"), *(row.action for row in VIEWS)]
             keys = [key for action in actions if action.keys for key in action.keys.split(",")]
             assert len(keys) == len(set(keys)), scope
 
-    def test_every_view_has_its_digit(self):
+    def test_view_keys_are_the_digits_and_n(self):
         assert "".join(row.key for row in VIEWS) == "1234567890n"
 
-    async def test_every_action_exists_where_it_is_bound(self):
+    async def test_every_bound_action_exists_on_its_target(self):
         app = demo().app()
         async with running(app, *(row.key for row in VIEWS), VIEWS[0].key):
             targets = {
@@ -72,22 +72,22 @@ class TestTheTable:
 
 class TestViews:
     @pytest.mark.parametrize("row", VIEWS, ids=lambda row: row.name)
-    async def test_a_digit_opens_its_view(self, row):
+    async def test_view_key_opens_its_view(self, row):
         async with running(demo().app(), row.key) as pilot:
             assert title_of(pilot) == row.name
             await shows(pilot, f"{row.key} {row.title}")
 
-    async def test_a_click_on_a_tab_opens_its_view(self):
+    async def test_click_on_a_tab_opens_its_view(self):
         async with running(demo().app()) as pilot:
             x = screen(pilot.app).splitlines()[1].index("2 Ranks")
             await pilot.click("#tabs", offset=(x + 3, 0))
             assert title_of(pilot) == "ranks"
 
-    async def test_escape_climbs_back_to_the_overview(self):
+    async def test_escape_returns_to_the_overview(self):
         async with running(demo().app(), "2", "escape") as pilot:
             assert title_of(pilot) == "overview"
 
-    async def test_a_view_may_be_opened_before_the_others_are_there(self):
+    async def test_view_can_be_opened_during_startup(self):
         async def start() -> None:
             await app.views.action_show("ranks")
 
@@ -99,7 +99,7 @@ class TestViews:
 
 
 class TestOverview:
-    async def test_m_shows_the_next_figure(self):
+    async def test_m_shows_the_next_heat_map_metric(self):
         async with running(demo().app(), size=WIDE) as pilot:
             titles = (
                 "memory %", "power W", "temperature °C", "SM clock GHz", "NVLink RX + TX GB/s",
@@ -109,29 +109,29 @@ class TestOverview:
                 await pilot.press("m")
                 await shows(pilot, f"GPU {title}")
 
-    async def test_the_cell_under_the_cursor_is_named(self):
+    async def test_cell_under_the_cursor_shows_its_node_gpu_and_value(self):
         async with running(demo().app(), "j", "l", "l") as pilot:
             await shows(pilot, "node2 gpu2 74 %")
 
-    async def test_enter_on_a_cell_opens_the_page_of_that_gpu(self):
+    async def test_enter_on_a_heat_map_cell_opens_its_gpu_page(self):
         async with running(demo().app(), "l", "enter") as pilot:
             await shows(pilot, "node1 gpu1")
             await shows(pilot, "GPU-node1-1")
             await pilot.press("escape")
             await until(pilot, lambda: title_of(pilot) == "overview")
 
-    async def test_tab_reaches_the_failed_node_and_enter_tells_its_story(self):
+    async def test_enter_on_a_failed_node_shows_its_error_and_retry_state(self):
         async with running(pod().app(), "shift+tab", "shift+tab", "enter") as pilot:
             await shows(pilot, "ssh-add ~/.ssh/id_ed25519, or set identity_file")
             await shows(pilot, "not scheduled; R reconnects now")
 
-    async def test_enter_on_a_job_and_on_a_finding_tells_of_them(self):
+    async def test_enter_on_a_job_or_finding_shows_its_details(self):
         async with running(pod().app(), "shift+tab", "enter") as pilot:
             await shows(pilot, "496/512 discovered")
             await pilot.press("q", "tab", "tab", "enter")
             await shows(pilot, "confidence")
 
-    async def test_a_story_follows_what_happens(self):
+    async def test_open_details_update_with_new_data(self):
         cluster = demo()
         async with running(cluster.app(), "2", "enter") as pilot:
             await shows(pilot, "97 % of a core")
@@ -140,7 +140,7 @@ class TestOverview:
 
 
 class TestRanks:
-    async def test_o_sorts_by_the_next_column_and_O_turns_it_around(self):
+    async def test_o_sorts_by_the_next_column_and_O_reverses_the_order(self):
         async with running(pod().app(), "2", "o") as pilot:
             await shows(pilot, "state▲")
             await pilot.press("g", "j")
@@ -148,7 +148,7 @@ class TestRanks:
             await pilot.press("O")
             await shows(pilot, "state▼")
 
-    async def test_a_click_on_a_title_sorts_and_a_second_one_reverses(self):
+    async def test_click_on_a_column_title_sorts_and_a_second_click_reverses(self):
         async with running(pod().app(), "2") as pilot:
             await shows(pilot, "CPU %")
             x = screen(pilot.app).splitlines()[3].index("CPU %")
@@ -157,23 +157,23 @@ class TestRanks:
             await pilot.click("#grid", offset=(x, 0))
             await shows(pilot, "CPU▼")
 
-    async def test_enter_on_a_rank_tells_of_it_with_its_command(self):
+    async def test_enter_on_a_rank_shows_its_details_and_command(self):
         cluster = demo()
         cluster.process("node1", 1, "python train.py --config [large]")
         async with running(cluster.app(), "2", "j", "enter") as pilot:
             await shows(pilot, "rank 1  running")
             await shows(pilot, "python train.py --config [large]")
 
-    async def test_enter_on_a_group_tells_of_its_job(self):
+    async def test_enter_on_a_group_heading_shows_its_job(self):
         async with running(demo().app(), "2", "g", "enter") as pilot:
             await shows(pilot, "8/8 discovered")
 
-    async def test_missing_ranks_are_rows_with_their_reason(self):
+    async def test_missing_ranks_are_listed_with_their_reason(self):
         async with running(pod().app(), "2", "o", "g", size=(120, 40)) as pilot:
             await shows(pilot, "256   ◌ missing")
             await shows(pilot, "not found; unreachable: node033, node044")
 
-    async def test_without_a_job_the_view_says_what_a_rank_is(self):
+    async def test_ranks_view_without_jobs_shows_no_jobs_message(self):
         cluster = Cluster("node1")
         cluster.up()
         async with cluster.app().run_test(size=SIZE) as pilot:
@@ -203,7 +203,7 @@ class TestEverywhere:
             await pilot.press("R")
             await until(pilot, lambda: cluster.asked == [("reconnect", "node033")])
 
-    async def test_space_freezes_the_picture_and_data_go_on_arriving(self):
+    async def test_space_pauses_the_display_while_data_keeps_arriving(self):
         cluster = demo()
         async with running(cluster.app(), "space") as pilot:
             await shows(pilot, "FROZEN 12:00:00")
@@ -222,7 +222,7 @@ class TestEverywhere:
             await shows(pilot, "✖ node3")
             assert "FROZEN" not in screen(pilot.app)
 
-    async def test_question_mark_lists_the_keys_of_the_view_first(self):
+    async def test_question_mark_lists_keys_of_the_current_view_first(self):
         async with running(demo().app(), "question_mark", size=(80, 60)) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, KeysDialog))
             said = screen(pilot.app)
@@ -240,14 +240,14 @@ class TestEverywhere:
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
             await until(pilot, lambda: title_of(pilot) == "hang")
 
-    async def test_every_action_is_in_the_palette(self):
+    async def test_every_palette_action_is_offered(self):
         app = demo().app()
         async with running(app):
             offered = {action.id for action, _ in app.guide.offered()}
             assert offered >= {action.id for action in in_scope("app", "overview") if action.palette}
             assert offered >= {row.action.id for row in VIEWS}
 
-    async def test_the_palette_reconnects_and_removes_a_failed_node(self):
+    async def test_palette_removes_a_failed_node_after_confirmation(self):
         cluster = pod()
         app = cluster.app()
         async with running(app, "ctrl+p", *"remove node033") as pilot:
@@ -258,7 +258,7 @@ class TestEverywhere:
             await until(pilot, lambda: cluster.asked == [("remove", "node033")])
             await shows(pilot, "62/63 nodes")
 
-    async def test_a_node_that_is_gone_is_told_not_raised(self):
+    async def test_reconnecting_a_removed_node_shows_a_message(self):
         cluster = pod()
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
@@ -266,7 +266,7 @@ class TestEverywhere:
             await app.nodes.reconnect(["node044"])
             await shows(pilot, "node044 was removed from the fleet")
 
-    async def test_themes_change_from_the_palette(self):
+    async def test_palette_switches_the_theme(self):
         app = demo().app()
         async with running(app, "ctrl+p", *"theme light") as pilot:
             await accept(pilot, "Use the light theme")
@@ -276,7 +276,7 @@ class TestEverywhere:
 
 
 class TestLeaving:
-    async def test_q_leaves(self):
+    async def test_q_quits_with_exit_code_zero(self):
         app = demo().app()
         async with running(app, "q") as pilot:
             await until(pilot, lambda: not app.is_running)
@@ -290,7 +290,7 @@ class TestLeaving:
             await pilot.press("ctrl+c")
             await until(pilot, lambda: not app.is_running)
 
-    async def test_ctrl_c_leaves_from_every_dialog(self):
+    async def test_ctrl_c_twice_quits_from_every_dialog(self):
         for opening in ("question_mark", "ctrl+p", "M"):
             app = demo().app()
             async with running(app, opening) as pilot:
@@ -298,7 +298,7 @@ class TestLeaving:
                 await pilot.press("ctrl+c", "ctrl+c")
                 await until(pilot, lambda app=app: not app.is_running)
 
-    async def test_ctrl_c_copies_what_is_selected_instead(self):
+    async def test_ctrl_c_copies_the_selection_instead_of_quitting(self):
         app = demo().app()
         async with running(app) as pilot:
             await pilot.mouse_down("#node-list", offset=(0, 0))
@@ -308,13 +308,13 @@ class TestLeaving:
             assert app.clipboard == "node[1-4]"
             assert app.is_running
 
-    async def test_a_cursor_that_moved_when_it_left_draws_nothing(self):
+    async def test_cursor_move_after_quit_is_ignored(self):
         app = demo().app()
         async with running(app):
             moved = LineView.Moved(app.view.initial_focus())
         app.on_line_view_moved(moved)
 
-    async def test_a_key_that_was_waiting_when_it_left_opens_no_view(self):
+    async def test_view_key_pressed_during_shutdown_opens_no_view(self):
         app = demo().app()
         async with running(app):
             await app.views.stage.remove()
@@ -323,7 +323,7 @@ class TestLeaving:
 
 
 class TestFooter:
-    async def test_it_shows_the_keys_that_work_here(self):
+    async def test_footer_shows_the_keys_of_the_current_view(self):
         async with running(pod().app(), size=(120, 24)) as pilot:
             assert screen(pilot.app).splitlines()[-1].split("  ")[0].strip() == "m metric"
             assert "✖ 2 findings" in screen(pilot.app).splitlines()[-1]
@@ -331,7 +331,7 @@ class TestFooter:
             await until(pilot, lambda: "o sort" in screen(pilot.app).splitlines()[-1])
             assert "m metric" not in screen(pilot.app).splitlines()[-1]
 
-    async def test_help_and_quit_are_there_at_every_width(self):
+    async def test_help_and_quit_are_in_the_footer_at_every_width(self):
         for width in (40, 60, 80, 200):
             async with running(demo().app(), size=(width, 24)) as pilot:
                 assert "? help  q quit" in screen(pilot.app).splitlines()[-1]
@@ -340,23 +340,23 @@ class TestFooter:
         (60, "s stacks  d diagnose  ? help  q quit"),
         (80, "s stacks  d diagnose  Tab next pane  ? help  q quit"),
     ])  # fmt: skip
-    async def test_in_the_hang_view_it_begins_with_the_keys_that_people_come_for(self, width: int, hints: str):
+    async def test_hang_footer_starts_with_capture_and_diagnose_keys(self, width: int, hints: str):
         async with running(demo().app(), "3", size=(width, 24)) as pilot:
             await until(pilot, lambda: screen(pilot.app).splitlines()[-1].startswith(f" {hints}  "), hints)
 
-    async def test_a_capture_under_way_can_be_given_up_at_every_width(self):
+    async def test_footer_of_a_running_capture_starts_with_escape_to_cancel(self):
         cluster = demo()
         cluster.slow = asyncio.Event()
         async with running(cluster.app(), "s", size=(60, 20)) as pilot:
             await until(pilot, lambda: screen(pilot.app).splitlines()[-1].startswith(" Esc cancel  s stacks"), "Esc")
 
-    async def test_a_click_on_a_hint_does_what_it_says(self):
+    async def test_click_on_a_footer_hint_runs_its_action(self):
         async with running(demo().app()) as pilot:
             x = screen(pilot.app).splitlines()[-1].index("metric")
             await pilot.click("#footer", offset=(x, 0))
             await shows(pilot, "GPU memory")
 
-    async def test_a_persons_own_keys_appear(self):
+    async def test_footer_shows_configured_keys(self):
         app = demo().app()
         async with running(app) as pilot:
             app.set_keymap({"app.quit": "x"})

@@ -100,19 +100,19 @@ class TestNodes:
          ("class:H100", 63), ("class:none", 1), ("reason:auth", 1), ("cpu:60-62 tag:rack2", 16), ("mem:>90", 0),
          ("kernel:5.15", 63), ("gpus:>8", 1), ("simulated", 0), ("-simulated", 64), ('"key was refused"', 1)],
     )  # fmt: skip
-    def test_what_the_filter_says_is_what_passes(self, night: ScreenSnapshot, text: str, found: int):
+    def test_filter_matches_the_expected_number_of_rows(self, night: ScreenSnapshot, text: str, found: int):
         listed = node_rows(night.fleet, night.nodes, night.gpus, night.jobs)
         passes = row_predicate(parse(text, NODES), row_context(night))
         assert passes is not None
         assert sum(map(passes, listed)) == found
 
-    async def test_the_list_follows_the_filter_and_says_how_many(self):
+    async def test_filter_applies_to_the_node_list_and_shows_the_match_count(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "n", "tag:rack1 -node:node001")
             await shows(pilot, "15 of 64 nodes")
             assert [row.key for row in rows(pilot)] == [f"node{i:03}" for i in range(2, 17)]
 
-    async def test_names_and_values_are_completed(self):
+    async def test_filter_completes_tag_values_and_reports_unknown_fields(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "n", "ta")
             await pilot.press("tab")
@@ -120,7 +120,7 @@ class TestNodes:
             await pilot.press("backspace", *"x:1")
             await shows(pilot, "╰ unknown field tagx; did you mean tag?")
 
-    async def test_escape_clears_first_and_leaves_afterwards_and_ctrl_r_recalls(self):
+    async def test_escape_clears_the_filter_before_leaving_and_ctrl_r_recalls_it(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "n", "tag:rack3")
             await pilot.press("enter", "escape")
@@ -130,14 +130,14 @@ class TestNodes:
             await pilot.press("escape", "escape")
             await shows(pilot, "FINDINGS")
 
-    async def test_no_match_says_so(self):
+    async def test_no_matching_node_is_reported(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "n", "nonsense")
             await shows(pilot, "No matching nodes.")
             await pilot.press("escape")
             await shows(pilot, "node001")
 
-    async def test_a_page_hides_the_filter_and_its_keys(self):
+    async def test_node_page_hides_the_list_filter_and_disables_list_keys(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "n", "tag:rack3")
             await pilot.press("enter", "g", "enter")
@@ -148,7 +148,7 @@ class TestNodes:
             await shows(pilot, "16 of 64 nodes")
             assert list_of(pilot).arrangement.group == ""
 
-    async def test_b_groups_by_state_class_tag_and_nothing(self):
+    async def test_b_cycles_node_grouping_by_state_class_tag_and_none(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "n", "b")
             await until(pilot, lambda: heads(pilot) == ["failed", "lost", "ok"])
@@ -162,7 +162,7 @@ class TestNodes:
             await pilot.press("b")
             await until(pilot, lambda: heads(pilot) == [])
 
-    async def test_a_head_counts_states_and_enter_on_it_opens_no_page(self):
+    async def test_group_heading_counts_states_and_enter_on_it_opens_no_page(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "n", "b", "b", "b", *"g", "enter")
             await pilot.pause()
@@ -170,7 +170,7 @@ class TestNodes:
             await pilot.press("G", "enter")
             await shows(pilot, "node064 ● ok")
 
-    async def test_y_copies_a_node_or_its_group_and_Y_its_records(self):
+    async def test_y_copies_a_node_group_as_text_and_Y_node_records(self):
         app = racks().app()
         async with app.run_test(size=SIZE, notifications=True) as pilot:
             await filter_by(pilot, "n", "tag:rack3")
@@ -184,7 +184,7 @@ class TestNodes:
             assert (node["node"], node["state"], node["tags"]) == ("node034", "ok", ["rack3"])
             assert node["record"]["kernel"] == "5.15.0-107-generic" and node["host"]["cpu_pct"] == 61.4
 
-    async def test_the_palette_sorts_and_groups_by_name(self):
+    async def test_palette_sorts_and_groups_nodes_by_name(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "n", "ctrl+p", *"sort by mem")
             await accept(pilot, "Sort by mem %")
@@ -201,14 +201,14 @@ class TestEvents:
          ("text:Xid", 2), ("xid -79", 1), ("tag:rack2 kind:kernel", 2), ("job:llama rank:9", 1), ("culprit:node019", 1),
          ("severity:warning kind:finding", 1), ('"fallen off"', 1), ("rank:>100", 0)],
     )  # fmt: skip
-    def test_what_the_filter_says_is_what_passes(self, night: ScreenSnapshot, text: str, found: int):
+    def test_filter_matches_the_expected_number_of_rows(self, night: ScreenSnapshot, text: str, found: int):
         log = night.events
         passes = row_predicate(parse(text, EVENTS), row_context(night))
         assert passes is not None
         assert sum(map(passes, map(log.row, log.numbers))) == found
         assert len(LogFilter(passes).update(log)) == found
 
-    async def test_a_filtered_stream_follows_what_passes(self):
+    async def test_filtered_event_stream_follows_matching_events(self):
         cluster = demo()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "8", "kind:kernel")
@@ -228,7 +228,7 @@ class TestEvents:
             await pilot.press("escape")
             await shows(pilot, "noise")
 
-    async def test_what_is_looked_at_stays_while_the_oldest_go_from_a_filtered_stream(self):
+    async def test_visible_filtered_events_stay_while_the_oldest_are_dropped(self):
         cluster = demo()
         for number in range(10_900):
             cluster.say(Log(node="node1", source="kernel" if number % 2 else "agent", text=f"line {number}"))
@@ -246,7 +246,7 @@ class TestEvents:
             await pilot.pause()
             assert [line[:70].rstrip() for line in screen(app).splitlines()[6:-1]] == before
 
-    async def test_o_sorts_a_click_sorts_and_the_line_above_says_so(self):
+    async def test_events_are_sorted_by_o_or_click_and_the_order_is_displayed(self):
         cluster = racks()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "8", "o", "o")
@@ -265,7 +265,7 @@ class TestEvents:
             await shows(pilot, "time▼")
             await until(pilot, lambda: rows(pilot)[0].key > rows(pilot)[-1].key)
 
-    async def test_b_groups_by_node_severity_kind_and_tag(self):
+    async def test_b_cycles_event_grouping_by_node_severity_kind_and_tag(self):
         async with racks().app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "8", "b")
             await until(pilot, lambda: "node019" in heads(pilot))
@@ -280,14 +280,14 @@ class TestEvents:
             await pilot.press("b")
             await until(pilot, lambda: heads(pilot) == ["rack1", "rack2", "rack3", "rack4", None])
 
-    async def test_the_head_of_a_node_means_that_node(self):
+    async def test_R_on_a_node_group_heading_reconnects_that_node(self):
         cluster = racks()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "8", "b", "G")
             await pilot.press("R")
             await until(pilot, lambda: cluster.asked == [("reconnect", "node064")])
 
-    async def test_y_and_Y_copy_events(self):
+    async def test_y_copies_an_event_as_text_and_Y_as_json(self):
         app = racks().app()
         async with app.run_test(size=SIZE, notifications=True) as pilot:
             await filter_by(pilot, "8", "kind:kernel")
@@ -298,7 +298,7 @@ class TestEvents:
             [event] = json.loads(app.clipboard)
             assert (event["kind"], event["severity"], event["record"]["node"]) == ("kernel", "error", "node019")
 
-    async def test_enter_on_a_head_tells_nothing_and_a_frozen_list_stands_still(self):
+    async def test_enter_on_a_group_heading_does_nothing_and_paused_list_is_unchanged(self):
         cluster = racks()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "8", "b", "b", "g", "enter")
@@ -313,7 +313,7 @@ class TestEvents:
             await pilot.press("space", "g")
             await until(pilot, lambda: len(rows(pilot)) == count + 1)
 
-    async def test_another_tag_of_a_node_changes_what_passes(self):
+    async def test_filter_by_tag_follows_a_changed_node_tag(self):
         cluster = racks()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "8", "tag:moved")
@@ -321,7 +321,7 @@ class TestEvents:
             cluster.say(NodeState(node="node020", state="ok", attempt=1, tags=("moved",)))
             await until(pilot, lambda: any("Xid 63" in row.span.text for row in rows(pilot)))
 
-    async def test_ten_thousand_events_in_groups_are_not_arranged_anew_while_nothing_is_new(self):
+    async def test_grouped_events_are_not_rearranged_without_new_events(self):
         cluster = demo()
         cluster.say(*(Log(node=f"node{i % 4 + 1}", source="agent", text=f"line {i}") for i in range(10_000)))
         app = cluster.app()
@@ -341,13 +341,13 @@ class TestEvents:
 
 
 class TestColumns:
-    def test_order_and_hidden_columns_are_as_a_person_wants_and_leaders_lead(self):
+    def test_columns_follow_configured_order_and_visibility_with_rank_first(self):
         keys = [column.key for column in as_arranged(COLUMNS, ("wchan", "cpu", "rank"), ("node", "pid"))]
         assert keys[:4] == ["rank", "state", "wchan", "cpu"]
         assert "node" not in keys and "pid" not in keys and len(keys) == len(COLUMNS) - 2
         assert [column.key for column in as_arranged(COLUMNS, (), [column.key for column in COLUMNS])] == ["rank"]
 
-    async def test_space_hides_and_shows_and_the_list_follows(self):
+    async def test_space_toggles_a_column_in_the_list(self):
         async with demo().app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "2", "C")
             await until(pilot, lambda: isinstance(pilot.app.screen, ColumnsDialog))
@@ -360,7 +360,7 @@ class TestColumns:
             await pilot.press("escape")
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
 
-    async def test_J_and_K_move_a_column_and_r_brings_back_how_it_was(self):
+    async def test_J_and_K_move_a_column_and_r_resets_the_columns(self):
         async with demo().app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "2")
             first = list_of(pilot)._grid.shown_columns
@@ -373,7 +373,7 @@ class TestColumns:
             await pilot.press("C")
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
 
-    async def test_a_column_without_room_says_so_and_the_last_one_stays(self):
+    async def test_column_that_does_not_fit_is_noted_and_the_last_one_stays(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await open_list(pilot, "2", "C", "G")
             await shows(pilot, "does not fit")
@@ -385,7 +385,7 @@ class TestColumns:
             await shows(pilot, "at least one column is shown")
             assert list_of(pilot)._grid.shown_columns == ["rank"]
 
-    async def test_the_dialog_tells_the_persons_own_keys(self):
+    async def test_columns_dialog_shows_configured_keys(self):
         async with demo().app(keys=OwnKeys({"columns.reset": "F"})).run_test(size=SIZE) as pilot:
             await open_list(pilot, "2", "C")
             await shows(pilot, "F reset")
@@ -399,7 +399,7 @@ class TestColumns:
             for theme, marks in (("dark", ()), ("light", () if size == (80, 24) else pytest.mark.full))
         ],
     )
-    def test_it_looks_as_it_did(self, snap_compare, theme: str, size: tuple[int, int]):
+    def test_columns_dialog_matches_its_snapshot(self, snap_compare, theme: str, size: tuple[int, int]):
         async def open_it(pilot: Pilot[None]) -> None:
             assert isinstance(pilot.app, ConsoleApp)
             pilot.app.themes.use(theme)
@@ -408,7 +408,7 @@ class TestColumns:
 
         assert snap_compare(demo().app(), terminal_size=size, run_before=open_it)
 
-    async def test_at_60x20_every_line_of_the_dialog_can_be_reached(self):
+    async def test_last_line_of_the_columns_dialog_is_reachable_at_60x20(self):
         async with demo().app().run_test(size=(60, 20)) as pilot:
             await open_list(pilot, "2", "C", "G")
             await shows(pilot, "● job")
@@ -416,20 +416,20 @@ class TestColumns:
 
 class TestKinds:
     @pytest.mark.parametrize("kind", [RANK_KIND, NODE_KIND, EVENT_KIND], ids=lambda kind: kind.noun)
-    def test_every_list_can_do_the_same(self, kind):
+    def test_list_kinds_have_unique_fields_a_sort_column_and_groupings(self, kind):
         names = [name for field in kind.vocabulary.fields for name in (field.name, *field.aliases)]
         assert len(names) == len(set(names))
         assert kind.sort in kind.fields
         assert len({by.name for by in kind.groupings}) == len(kind.groupings) > 2
 
-    def test_the_terms_that_were_promised_are_known(self):
+    def test_documented_filter_fields_exist(self):
         for name in ("state", "node", "util", "tag", "job"):
             assert RANK_KIND.vocabulary.field(name) and NODES.field(name)
         for name in ("state", "node", "tag", "job"):
             assert EVENTS.field(name)
 
 
-async def test_rows_of_a_live_column_hold_still_in_groups_too():
+async def test_grouped_rows_of_a_live_column_are_stable_under_small_changes():
     cluster = demo()
     async with cluster.app().run_test(size=SIZE) as pilot:
         await open_list(pilot, "n", "b", "o", "O")
@@ -440,7 +440,7 @@ async def test_rows_of_a_live_column_hold_still_in_groups_too():
         assert [row.key for row in rows(pilot)] == before, "1.5 % is noise"
 
 
-def test_a_hostile_tag_or_class_is_text():
+def test_hostile_tag_is_escaped_in_a_group_heading():
     cluster = Cluster("node1")
     cluster.up()
     cluster.gpus("node1", count=1)

@@ -66,7 +66,7 @@ async def test_lines_stay_in_place_while_scrolled_up(log: Path):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60), (60, 20)])
-async def test_hostile_bytes_in_the_log_are_shown_not_obeyed(log: Path, size: tuple[int, int]):
+async def test_hostile_bytes_in_the_log_are_displayed_escaped(log: Path, size: tuple[int, int]):
     log.write_bytes(HOSTILE + b"x" * 9000 + b"\nlast")
     async with running(demo().app(), "f12", size=size) as pilot:
         await shows(pilot, "last")
@@ -102,7 +102,7 @@ async def test_without_a_log_file_the_palette_names_the_reason(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, lambda path: __import__("os").mkfifo(path)])
-async def test_what_is_not_a_regular_file_is_not_read(make, tmp_path: Path):
+async def test_irregular_file_is_not_read_as_a_log(make, tmp_path: Path):
     file = tmp_path / "odd"
     make(file)
     async with running(demo().app()) as pilot:

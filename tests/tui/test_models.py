@@ -52,81 +52,81 @@ def findings_of(cluster: Cluster, width: int = 100) -> str:
 
 
 class TestHeader:
-    def test_counts_are_seen_of_expected(self):
+    def test_header_counts_nodes_and_ranks_as_seen_of_expected(self):
         said = header(pod())
         assert "62/64 nodes" in said
         assert "496/512 ranks" in said
 
-    def test_nothing_known_is_a_dash_and_never_zero(self):
+    def test_header_shows_a_dash_instead_of_zero_for_unknown_counts(self):
         said = header(Cluster("node1", "node2"))
         assert "– GPUs" in said
         assert "– ranks" in said
         assert "0 ranks" not in said
 
-    def test_the_number_of_gpus_is_unknown_while_a_node_has_not_spoken(self):
+    def test_gpu_total_is_unknown_until_every_node_has_reported(self):
         cluster = Cluster("node1", "node2")
         cluster.up("node1")
         cluster.gpus("node1")
         assert "8/– GPUs" in header(cluster)
 
-    def test_gpus_of_a_lost_node_are_expected_and_not_seen(self):
+    def test_gpus_of_a_lost_node_count_as_expected_but_not_seen(self):
         cluster = Cluster("node1", "node2")
         cluster.up()
         cluster.gpus()
         cluster.loses("node2")
         assert "8/16 GPUs" in header(cluster)
 
-    def test_simulated_data_are_called_so_at_every_width(self):
+    def test_simulated_data_are_labelled_at_every_width(self):
         for width in (200, 80, 60, 20):
             assert " SIM " in header(demo(), width)
         assert " SIM " not in header(pod())
 
-    def test_one_simulated_gpu_is_enough_to_be_called_so(self):
+    def test_one_simulated_gpu_suffices_for_the_simulation_label(self):
         cluster = Cluster("node1", "node2")
         cluster.up()
         cluster.gpus("node2", count=1, simulated=True)
         assert " SIM " in header(cluster)
 
-    def test_no_job_is_said_only_after_every_node_was_looked_at(self):
+    def test_no_job_is_shown_only_after_every_node_has_reported_or_failed(self):
         cluster = Cluster("node1", "node2")
         cluster.up("node1")
         assert "no job" not in header(cluster)
         cluster.fails("node2", "refused", "connection refused")
         assert "no job" in header(cluster)
 
-    def test_several_jobs_are_counted_together(self):
+    def test_ranks_of_several_jobs_are_counted_together(self):
         cluster = Cluster("node1", "node2")
         cluster.up()
         cluster.job("a", 8)
         cluster.job("b", 8, world_size=16)
         assert "2 jobs 16/24 ranks" in header(cluster)
 
-    def test_staging_is_told_while_it_runs_and_not_after(self):
+    def test_staging_progress_is_shown_only_while_it_runs(self):
         assert "py-spy 3/64" in header(pod(), staging=lambda: (3, 64))
         assert "py-spy" not in header(pod(), staging=lambda: (64, 64))
         assert "py-spy" not in header(pod(), staging=lambda: (0, 0))
 
-    def test_a_silent_fleet_shows_the_age_of_what_it_shows(self):
+    def test_header_of_a_silent_fleet_shows_the_data_age(self):
         cluster = demo()
         cluster.later(75)
         assert "◐ data 75 s old" in header(cluster)
         assert "0/4 nodes" in header(cluster)
 
-    def test_a_frozen_picture_says_since_when(self):
+    def test_paused_header_shows_the_time_of_the_pause(self):
         cluster = demo()
         assert "FROZEN 12:00:00" in header(cluster, frozen=True)
 
-    def test_a_replay_says_its_own_time(self):
+    def test_replay_header_shows_the_recorded_time(self):
         said = header(demo(), live=False)
         assert "REPLAY 12:00:00" in said
         assert "4/4 nodes" in said
 
-    def test_what_must_be_seen_is_left_when_there_is_no_room(self):
+    def test_narrow_header_keeps_node_counts_and_drops_job_names(self):
         said = header(pod(), 40)
         assert "62/64 nodes" in said
         assert "llama" not in said
 
-    def test_a_hostile_job_name_is_text(self):
+    def test_hostile_job_name_is_escaped_in_the_header(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.job("[bold]\x1b[2Jx" + "y" * 4000, 1)
@@ -136,22 +136,22 @@ class TestHeader:
 
 
 class TestNodes:
-    def test_names_are_folded_and_states_counted(self):
+    def test_node_names_are_folded_and_states_are_counted(self):
         first = nodes_of(pod()).splitlines()[0]
         assert first.startswith("node[001-064]")
         assert "61 ●" in first
         assert "1 ▲" in first
         assert "2 ✖" in first
 
-    def test_a_failed_node_says_why_and_what_to_try(self):
+    def test_failed_node_shows_its_reason_and_hint(self):
         said = nodes_of(pod())
         assert "✖ node033  auth: the key was refused" in said
         assert "try ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml" in said
 
-    def test_a_lost_node_says_for_how_long(self):
+    def test_lost_node_shows_for_how_long(self):
         assert "✖ node044  lost 12 s ago: the connection ended" in nodes_of(pod())
 
-    def test_equal_troubles_are_one_line(self):
+    def test_equal_failures_are_folded_into_one_line(self):
         cluster = Cluster(*(f"node{i}" for i in range(1, 9)))
         for name in cluster.names:
             cluster.fails(name, "refused", f"{name} refused the connection on port 22", f"is sshd running on {name}?")
@@ -160,7 +160,7 @@ class TestNodes:
         assert "try is sshd running on NODE?" in said
         assert said.count("✖ node") == 1
 
-    def test_a_finding_keeps_its_name_on_a_node_that_is_called_alike(self):
+    def test_finding_id_is_kept_on_a_node_whose_name_it_contains(self):
         cluster = Cluster("ecc", "xid")
         cluster.up()
         for name in cluster.names:
@@ -168,7 +168,7 @@ class TestNodes:
         said = nodes_of(cluster)
         assert "▲ ecc  finding: gpu_ecc" in said and "▲ xid  finding: gpu_xid" in said
 
-    def test_a_node_that_falls_silent_is_stale_after_three_periods(self):
+    def test_silent_node_is_stale_after_three_sample_intervals(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.later(2.9)
@@ -176,23 +176,23 @@ class TestNodes:
         cluster.later(0.2)
         assert "◐ node1  no data for 3 s" in nodes_of(cluster)
 
-    def test_a_slower_agent_is_given_longer(self):
+    def test_agent_with_a_longer_sample_interval_is_stale_later(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.say(AgentCost(node="node1", sample_interval_ms=5000))
         cluster.later(14)
         assert "1 ●" in nodes_of(cluster)
 
-    def test_a_hung_sampler_is_a_warning_with_its_name(self):
+    def test_hung_sampler_is_a_warning_with_its_name(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.say(AgentCost(node="node1", sample_interval_ms=1000, hung=("host",)))
         assert "▲ node1  hung: host not responding" in nodes_of(cluster)
 
-    def test_a_node_named_by_a_finding_is_a_warning(self):
+    def test_node_named_by_a_finding_is_a_warning(self):
         assert "▲ node019  finding: gpu_throttle" in nodes_of(pod())
 
-    def test_a_removed_node_is_expected_no_more(self):
+    def test_removed_node_is_dropped_from_the_expected_count(self):
         cluster = Cluster("node1", "node2")
         cluster.up()
         watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
@@ -200,7 +200,7 @@ class TestNodes:
         cluster.say(NodeState(node="node2", state="removed"))
         assert watch.build().fleet.expected == 1
 
-    def test_a_node_that_joins_is_expected(self):
+    def test_joining_node_is_expected(self):
         cluster = Cluster("node1")
         cluster.up()
         watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
@@ -210,55 +210,55 @@ class TestNodes:
 
 
 class TestJobs:
-    def test_states_are_counted_with_the_good_one_first(self):
+    def test_job_states_are_counted_with_running_first(self):
         said = jobs_of(pod())
         assert "● 494 running  ▲ 1 waiting  ▲ 1 D state  ◐ 8 lost  ◌ 8 missing" in said
 
-    def test_missing_ranks_have_a_reason(self):
+    def test_missing_ranks_are_listed_with_a_reason(self):
         said = jobs_of(pod())
         assert "◌ rank 256-263 not found; unreachable: node033, node044" in said
         assert "◌ rank 344-351 node node044 lost" in said
 
-    def test_steps_show_the_front_and_who_is_behind(self):
+    def test_job_shows_the_median_step_and_the_ranks_behind(self):
         said = jobs_of(pod())
         assert "step 18,204 (median)" in said
         assert "at 18,203: 1" in said
 
-    def test_no_step_no_line(self):
+    def test_job_without_steps_has_no_step_line(self):
         assert "step" not in jobs_of(demo())
 
-    def test_two_processes_that_claim_one_rank_are_told(self):
+    def test_rank_claimed_by_two_processes_is_reported(self):
         cluster = Cluster("node1", "node2")
         cluster.up()
         cluster.rank("a", 0, "node1", 1)
         cluster.rank("a", 0, "node2", 1, pid=7)
         assert "▲ rank 0 is claimed by 2 processes" in jobs_of(cluster)
 
-    def test_before_the_first_look_nothing_is_claimed(self):
+    def test_job_list_shows_discovering_before_the_first_scan(self):
         assert "discovering ranks" in jobs_of(Cluster("node1"))
 
-    def test_states_break_over_lines_and_none_is_torn(self):
+    def test_job_states_wrap_between_items_only(self):
         lines = jobs_of(pod(), width=38).splitlines()
         assert "  ▲ 1 D state  ◐ 8 lost  ◌ 8 missing" in lines
         assert all(len(line) <= 38 for line in lines)
 
 
 class TestFindings:
-    def test_the_worst_comes_first(self):
+    def test_findings_are_sorted_by_severity_worst_first(self):
         lines = findings_of(pod()).splitlines()
         assert lines[0].startswith("✖ rank_blocked")
         assert lines[1].startswith("▲ gpu_throttle")
 
-    def test_none_is_worth_less_while_something_cannot_be_seen(self):
+    def test_no_alerts_message_counts_nodes_not_reporting(self):
         cluster = Cluster("node1", "node2")
         cluster.up("node1")
         cluster.fails("node2", "dns", "no such host")
         assert findings_of(cluster) == "◌ no alerts, but 1 node not reporting"
 
-    def test_none_is_said_plainly_when_all_is_seen(self):
+    def test_no_alerts_message_is_shown_when_every_node_reports(self):
         assert findings_of(demo()) == "● no alerts · job progress not checked (d diagnoses)"
 
-    def test_a_cleared_finding_is_gone(self):
+    def test_cleared_finding_is_removed_from_the_list(self):
         cluster = demo()
         cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"])
         assert "slow" in findings_of(cluster)
@@ -267,7 +267,7 @@ class TestFindings:
 
 
 class TestRanks:
-    def test_jobs_are_groups_and_never_mixed(self):
+    def test_rank_rows_are_grouped_by_job(self):
         cluster = Cluster("node1", "node2")
         cluster.up()
         cluster.job("b", 2)
@@ -276,18 +276,18 @@ class TestRanks:
         assert [row.banner is not None for row in rows] == [True, False, False, True, False, False]
         assert [row.job for row in rows if row.banner is None] == ["a", "a", "b", "b"]
 
-    def test_missing_ranks_stand_at_their_place(self):
+    def test_missing_ranks_are_listed_in_rank_order(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.job("a", 3, absent=[1])
         states = [(row.number, row.state) for row in rank_rows(frame_of(cluster).jobs) if row.banner is None]
         assert states == [(0, "moving"), (1, "missing"), (2, "moving")]
 
-    def test_sorted_by_state_the_worst_come_first(self):
+    def test_ranks_sorted_by_state_start_with_the_worst(self):
         rows = rank_rows(frame_of(pod()).jobs, Arrangement("state"))
         assert [row.state for row in rows[1:4]] == ["idle", "uninterruptible", "lost"]
 
-    def test_an_unknown_figure_stands_last_in_both_directions(self):
+    def test_unknown_value_sorts_last_in_both_directions(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.job("a", 3, absent=[1])
@@ -296,12 +296,12 @@ class TestRanks:
             rows = rank_rows(jobs, Arrangement("cpu", reverse))
             assert rows[-1].number == 1
 
-    def test_ranks_of_a_lost_node_keep_their_figures_and_say_their_age(self):
+    def test_ranks_of_a_lost_node_keep_their_values_and_show_their_age(self):
         row = next(row for row in rank_rows(frame_of(pod()).jobs) if row.banner is None and row.number == 344)
         assert (row.state, row.status, row.silent) == ("lost", "stale", "12 s")
         assert row.stat is not None
 
-    def test_a_rank_that_may_not_be_read_says_the_remedy(self):
+    def test_unreadable_rank_shows_the_remedy(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.rank("a", 0, "node1", 1, status="no_permission", reason='belongs to uid 7; run_as = "sudo"')
@@ -309,7 +309,7 @@ class TestRanks:
         assert row.state == "no_permission"
         assert row.note is not None and "sudo" in row.note.text
 
-    def test_the_version_of_a_row_changes_with_its_figures_only(self):
+    def test_row_version_changes_only_with_its_values(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.job("a", 2)
@@ -319,7 +319,7 @@ class TestRanks:
         assert before[1].version == after[1].version
         assert before[2].version != after[2].version
 
-    def test_four_thousand_ranks_fold(self):
+    def test_four_thousand_ranks_are_folded_into_one_job(self):
         cluster = Cluster(*(f"node{i:03}" for i in range(512)))
         cluster.up()
         cluster.job("big", 4096)
@@ -329,14 +329,14 @@ class TestRanks:
 
 
 class TestHeat:
-    def test_a_figure_has_its_text_and_its_level(self):
+    def test_heat_map_cell_has_text_and_a_colour_level(self):
         frame = frame_of(demo())
         row = heat_row(frame.fleet.by_name["node1"], frame.gpus.of("node1"), HEAT_METRICS[0])
         assert [cell.text for cell in row.cells[:4]] == ["97", "3", "88", "100"]
         assert row.cells[3].level == LEVELS - 1
         assert row.cells[1].level == 0
 
-    def test_an_unknown_figure_is_a_dash_without_level(self):
+    def test_unknown_heat_map_value_is_a_dash_without_level(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.gpus(count=1)
@@ -347,30 +347,30 @@ class TestHeat:
         row = heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), HEAT_METRICS[0])
         assert row.cells == (("–", None, ""),)
 
-    def test_gpus_stand_in_the_order_of_their_index(self):
+    def test_gpus_are_ordered_by_index(self):
         cluster = Cluster("node1")
         cluster.up()
         cluster.gpus(count=12)
         assert [gpu.gpu.index for gpu in frame_of(cluster).gpus.of("node1") if gpu.gpu] == list(range(12))
 
-    def test_every_metric_reads_something(self):
+    def test_every_heat_map_metric_formats_its_value(self):
         frame = frame_of(demo())
         texts = [
             heat_row(frame.fleet.nodes[0], frame.gpus.of("node1"), metric).cells[0].text for metric in HEAT_METRICS
         ]
         assert texts == ["97", "50", "663", "73", "2.0", "–", "–", "0"]
 
-    def test_without_gpus_the_node_itself_is_the_cell(self):
+    def test_node_without_gpus_shows_its_cpu_in_the_heat_map(self):
         cluster = Cluster("node1")
         cluster.up()
         frame = frame_of(cluster)
         assert host_row(frame.fleet.nodes[0], frame.nodes["node1"]).cells[0].text == "61"
 
-    def test_a_failed_node_has_its_reason_in_place_of_cells(self):
+    def test_failed_node_shows_its_reason_in_the_heat_map(self):
         frame = frame_of(pod())
         assert heat_row(frame.fleet.by_name["node033"], (), HEAT_METRICS[0]).note == "auth"
 
-    def test_gpus_of_a_removed_node_are_gone(self):
+    def test_gpus_of_a_removed_node_are_dropped(self):
         cluster = demo()
         watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
         assert watch.build().gpus.total == 32
@@ -381,7 +381,7 @@ class TestHeat:
 
 
 class TestFreezing:
-    def test_nothing_in_a_frozen_frame_follows_the_store(self):
+    def test_frozen_snapshot_is_unaffected_by_store_updates(self):
         cluster = demo()
         watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
         frame = watch.build().frozen_copy()
@@ -395,7 +395,7 @@ class TestFreezing:
 
 
 class TestStories:
-    def test_a_failed_node_tells_all_of_it(self):
+    def test_failed_node_details_show_error_message_hint_and_retry(self):
         frame = frame_of(pod())
         story = node_detail(frame.fleet.by_name["node033"], frame.nodes["node033"])
         told = {fact.label: fact.text for fact in story.facts}
@@ -404,27 +404,27 @@ class TestStories:
         assert told["try"].startswith("ssh-add")
         assert told["next attempt"].startswith("not scheduled")
 
-    def test_a_node_that_is_tried_again_says_when(self):
+    def test_retried_node_details_show_the_next_attempt(self):
         frame = frame_of(pod())
         story = node_detail(frame.fleet.by_name["node044"], frame.nodes["node044"])
         told = {fact.label: fact.text for fact in story.facts}
         assert told["next attempt"] == "12:00:16"
         assert told["last data"] == "12 s ago"
 
-    def test_a_simulated_gpu_says_so(self):
+    def test_simulated_gpu_details_start_with_simulated(self):
         frame = frame_of(demo())
         story = gpu_detail(frame.fleet.nodes[0], frame.gpus.of("node1")[0])
         assert story.facts[0].label == "simulated"
 
 
-def test_a_stat_of_a_rank_nobody_announced_is_no_rank():
+def test_rank_stat_without_its_rank_record_creates_no_job():
     cluster = Cluster("node1")
     cluster.up()
     cluster.say(RankStat(node="node1", job="a", rank=0, pid=1, start_ticks=1, state="moving"))
     assert frame_of(cluster).jobs.jobs == ()
 
 
-def test_an_age_is_told_in_the_consoles_time_even_when_a_nodes_clock_is_wrong():
+def test_data_age_uses_console_time_despite_a_wrong_node_clock():
     cluster = Cluster("node1")
     cluster.up()
     cluster.later(1)
