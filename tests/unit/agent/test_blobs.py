@@ -1,4 +1,4 @@
-"""A binary arrives in pieces, whole or not at all, and whatever goes wrong is told instead of ending the agent."""
+"""Binary transfer to the agent: chunks, checksums, and errors that are reported without ending the agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Agent:
-    """Hears what is missing."""
+    """Records the missing binaries that are reported."""
 
     def __init__(self) -> None:
         self.missing: list[tuple[str, str]] = []
@@ -34,20 +34,20 @@ class Agent:
 
 
 class Importer:
-    """Where the path of psutil's extension goes."""
+    """Records the path of psutil's extension."""
 
     def __init__(self) -> None:
         self.extensions: dict[str, str] = {}
 
 
 def blobs(tmp_path: Path, **offered: str) -> BinaryStore:
-    """An agent's binaries; those offered are for this machine."""
+    """BinaryStore of an agent; each binary in `offered` is built for this machine."""
     offers = {name.replace("_", "-"): {ARCH: digest} for name, digest in offered.items()}
     return BinaryStore(Cache(str(tmp_path / "cache")), Importer(), offers)
 
 
 def frames(content: bytes = CONTENT, encoding: str = "zlib", piece: int = 1000, name: str = PY_SPY) -> list[dict]:
-    """A binary as the console sends it."""
+    """Frames of a binary as the console sends them."""
     packed = zlib.compress(content) if encoding == "zlib" else lzma.compress(content)
     return [
         {
@@ -93,7 +93,7 @@ def damage(pieces: list[dict], at: int) -> list[dict]:
 
 
 @pytest.mark.parametrize("encoding", ["zlib", "xz"])
-@pytest.mark.parametrize("at", [0, 1, -1], ids=["in the first piece", "in the second", "in the last"])
+@pytest.mark.parametrize("at", [0, 1, -1], ids=["error in the first chunk", "error in the second", "error in the last"])
 def test_corrupted_binary_is_reported_once_and_leaves_no_file(tmp_path, encoding, at):
     held = blobs(tmp_path, py_spy=DIGEST)
     pieces = frames(encoding=encoding)

@@ -1,4 +1,4 @@
-"""The agent's code arrives in one checked piece and runs from memory; what it compiles is kept, and may be broken."""
+"""Agent bootstrap: the bundle is verified and runs from memory; compiled code is cached and may be corrupt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PYTHON_2 = next(iter(sorted(Path("~/.pyenv/versions").expanduser().glob("2.7*/bi
 
 
 def packed(**sources: str) -> dict:
-    """Modules as the bundle carries them; `pkg__mod` is pkg.mod, and `pkg` a package where it has such a module."""
+    """Modules as in the bundle; `pkg__mod` is pkg.mod, and `pkg` is a package if it has such a module."""
     modules = {}
     for name, source in sources.items():
         data = source.encode()
@@ -36,7 +36,7 @@ def packed(**sources: str) -> dict:
 
 @contextmanager
 def importing(modules: dict, code_dir: Path | None = None) -> Iterator[BundleImporter]:
-    """An importer at work; its modules are forgotten afterwards."""
+    """An installed BundleImporter; its modules are removed from sys.modules afterwards."""
     importer = BundleImporter(modules)
     importer.code_dir = str(code_dir) if code_dir else None
     sys.meta_path.insert(0, importer)
@@ -142,7 +142,7 @@ def test_modules_are_compiled_on_import_when_fork_fails(tmp_path, monkeypatch):
 
 
 def run(data: bytes, python: str = sys.executable) -> subprocess.CompletedProcess:
-    """The command as sshd runs it: through a shell, with the bundle on its standard input."""
+    """Run the command as sshd does: through a shell, with the bundle on standard input."""
     argv = ["/bin/sh", "-c", bundle.command(python)]
     return subprocess.run(argv, input=data, capture_output=True, timeout=90, check=False)
 

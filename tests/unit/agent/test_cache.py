@@ -1,4 +1,4 @@
-"""The one folder the agent may write is its own, or it is not used; nothing is run from it that was not checked."""
+"""Cache folder of the agent: only a private folder of the user is used, and only verified files are executed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def keep(place: Cache, content: bytes = CONTENT) -> str:
 
 
 def mounted(monkeypatch, *noexec: Path) -> None:
-    """From now on these folders are on file systems mounted noexec."""
+    """Mount these folders noexec, according to statvfs()."""
     flag = {True: os.ST_NOEXEC, False: 0}
     monkeypatch.setattr(
         cache.os, "statvfs", lambda path: SimpleNamespace(f_flag=flag[any(str(path) == str(one) for one in noexec)])
@@ -177,7 +177,7 @@ def test_a_finished_binary_is_found_and_runs(tmp_path):
     assert subprocess.run([path], capture_output=True, check=True).stdout == b"it runs\n"
 
 
-@pytest.mark.parametrize("has_call", [True, False], ids=["memfd_create", "its number, as before Python 3.8"])
+@pytest.mark.parametrize("has_call", [True, False], ids=["memfd_create", "syscall number, before Python 3.8"])
 def test_a_binary_in_memory_runs_and_leaves_no_file(tmp_path, monkeypatch, has_call):
     if not has_call:
         monkeypatch.delattr(cache.os, "memfd_create")

@@ -1,4 +1,4 @@
-"""`clean` removes what was a cache when it was looked at, and nothing that somebody puts into its place."""
+"""`clean` removes only folders that are caches, and nothing that replaces them during the removal."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gconsole_remote.agent import clean as cleaning
 
 @pytest.fixture(autouse=True)
 def no_other_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the folder that is configured: the usual ones may be those of a console that runs here."""
+    """Limits the search to the configured folder: the default ones may be in use by a console on this machine."""
     monkeypatch.setattr(cache, "places", lambda configured, uid: [configured] if configured else [])
     monkeypatch.setattr(cleaning, "_linger_folders", lambda uid: [])
 
 
 def a_cache(path: Path) -> Path:
-    """The cache as an agent leaves it: a binary, compiled code, the output of a job, a link."""
+    """A cache as an agent leaves it: a binary, compiled code, a symlink."""
     cache.Cache(str(path))
     (path / "blob" / ("a" * 64)).write_text("x")
     (path / "code" / "deep").mkdir()
@@ -30,7 +30,7 @@ def a_cache(path: Path) -> Path:
 
 
 def precious(path: Path) -> Path:
-    """A folder of ours that is no cache, and that nobody else may enter either."""
+    """A private folder with user data that is not a cache."""
     path.mkdir(0o700)
     (path / "blob").mkdir()
     (path / "blob" / "thesis").write_text("three years")
@@ -87,7 +87,7 @@ def test_folder_with_foreign_files_is_not_cleaned(tmp_path: Path) -> None:
 
 
 def test_folder_with_foreign_files_behind_a_symlinked_parent_is_not_cleaned(tmp_path: Path) -> None:
-    """Whoever may write to the folder above made a link of it, which leads to where a folder has the cache's name."""
+    """A user who can write to the parent folder replaces it with a symlink to a folder named like the cache."""
     precious(tmp_path / "cache")
     (tmp_path / "cache" / "letters").write_text("x")
     (tmp_path / "scratch").symlink_to(tmp_path)

@@ -1,4 +1,4 @@
-"""Every stamp is whole nanoseconds, on every Python."""
+"""Time stamps are integers in ns on every Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def the_clock(monkeypatch, old: bool):
-    """The module as an old Python (without clock_gettime_ns) or a new one loads it."""
+    """The clock module as Python without clock_gettime_ns (3.6) or with it loads it."""
     if old:
         monkeypatch.delattr(time, "clock_gettime_ns")
     found = importlib.util.find_spec("gconsole_remote.clocks.stamps")
@@ -40,9 +40,9 @@ def test_monotonic_clock_never_decreases(monkeypatch, old):
 
 
 def test_kernel_timestamp_is_converted_with_the_tightest_bracketed_read(monkeypatch):
-    """An interruption within a read must not make an arrival seem earlier than its departure."""
+    """An interruption during a read must not move the arrival before the departure."""
     clock = the_clock(monkeypatch, False)
-    # three reads of (raw, realtime, raw): all were interrupted, the second one the shortest
+    # three reads of (raw, realtime, raw), all interrupted; the second is the shortest
     reads = iter([0, 90_000, 90_500, 100_000, 102_900, 103_000, 200_000, 240_000, 260_000])
     monkeypatch.setattr(clock, "_read", lambda _: next(reads))
 

@@ -1,4 +1,4 @@
-"""The socket of an agent that outlives its connection: who is there, who does not answer, whose socket it is."""
+"""Socket of a lingering agent: live, unresponsive and foreign sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that lingers, over hundreds of connections: it is the same process afterwards as it was before."""
+"""Resource leaks of a lingering agent over hundreds of connections."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gconsole.config import load
 from gconsole.fleet.deploy import agent_payload
 
 CONSOLE, DEADLINE_S = "c0ffee0000000001", 60.0
-#: So many threads and descriptors may come and go on their own; what leaked at each connection would be hundreds.
+#: Tolerated change of the number of threads or descriptors; a leak per connection would be hundreds.
 FEW = 10
 
 
 @dataclass(frozen=True)
-class Took:
-    """What the agent's process takes at one instant."""
+class Resources:
+    """Resources of the agent process at one instant."""
 
     threads: int
     descriptors: int
@@ -32,7 +32,7 @@ class Took:
 
 
 class Agent:
-    """A real agent behind its socket; whoever started it has gone."""
+    """A real lingering agent behind its socket, without its original connection."""
 
     def __init__(self, folder: Path) -> None:
         hosts = folder / "hosts.toml"
@@ -57,7 +57,7 @@ class Agent:
         self.pid = self._described()["pid"]
 
     def meet(self, *, until_seq: int = 0, abruptly: bool = False) -> None:
-        """Connect as a console does, hear it up to that record (at least its answer to a ping), and go."""
+        """Connect as a console, read up to record `until_seq` and at least the answer to a ping, and disconnect."""
         with _connected(self.path) as console, console.makefile("rb") as said:
             start = {**self._start, "agent": self.id, "after": self.seq}
             console.sendall(_line({"start": start}) + _line({"ping": 1}))
@@ -70,10 +70,10 @@ class Agent:
             if abruptly:
                 console.shutdown(socket.SHUT_RDWR)
 
-    def took(self) -> Took:
+    def took(self) -> Resources:
         process = Path(f"/proc/{self.pid}")
         pages = int((process / "statm").read_text().split()[1])
-        return Took(
+        return Resources(
             len(list((process / "task").iterdir())), len(list((process / "fd").iterdir())),
             pages * os.sysconf("SC_PAGE_SIZE"),
         )  # fmt: skip
@@ -118,7 +118,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="what a process takes is read from /proc")
 def test_lingering_agent_leaks_nothing_over_two_hundred_connections(agent: Agent) -> None:
-    agent.meet(until_seq=60)  # every sampler has started, and has told of itself
+    agent.meet(until_seq=60)  # every sampler has started and reported
     for _ in range(20):
         agent.meet()
     before = agent.took()
@@ -127,5 +127,5 @@ def test_lingering_agent_leaks_nothing_over_two_hundred_connections(agent: Agent
     until(
         lambda: agent.took().threads < before.threads + FEW and agent.took().descriptors < before.descriptors + FEW,
         lambda: f"{before} before, {agent.took()} now",
-    )  # the last readers and writers have seen the end of their connections
+    )  # the last reader and writer threads have seen the end of their connections
     assert agent.took().rss_bytes - before.rss_bytes < 4 << 20

@@ -1,4 +1,4 @@
-"""Every record reaches the console once, or is counted as lost once, whatever connections do in between."""
+"""Outbox: every record is delivered once or reported as lost once, across reconnects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def post(outbox: Outbox, *sizes: int) -> None:
 
 
 def taken(outbox: Outbox, turn: int) -> list[dict]:
-    """The frames of one take."""
+    """Frames of one batch."""
     return [wire.decode(line) for line in outbox.next_bytes(turn, 0.0, 0.0).splitlines()]
 
 
@@ -38,7 +38,7 @@ def seqs(frames: list[dict]) -> list[int]:
 
 @dataclass
 class Console:
-    """What the other side makes of it: the numbers it received and those it was told are lost."""
+    """The receiving side: sequence numbers received, and those reported as lost."""
 
     outbox: Outbox
     turn: int = 0
@@ -53,7 +53,7 @@ class Console:
         self.turn = self.outbox.rewind(self.last)
 
     def take(self, share: float = 1.0) -> None:
-        """Take once; only a share of the lines arrives, the rest dies with the connection."""
+        """Receive one batch, of which only the first `share` of the lines arrives before the connection breaks."""
         frames = taken(self.outbox, self.turn)
         for frame in frames[: round(len(frames) * share)]:
             if "gap" in frame:

@@ -1,4 +1,4 @@
-"""The payload drops function annotations, and nothing else."""
+"""The payload has no function annotations and is otherwise unchanged."""
 
 import ast
 
@@ -10,7 +10,7 @@ SOURCES = sorted(_package_dir("gconsole_remote").rglob("*.py"))
 
 
 class Unannotated(ast.NodeTransformer):
-    """Drops what `without_annotations` drops, by the syntax tree."""
+    """Removes the same annotations as `without_annotations`, in the syntax tree."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None

@@ -1,4 +1,4 @@
-"""Who uses a cache folder is known by a file that is there whole or not at all."""
+"""Files in the cache folder that register its users are written atomically."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def a_place(tmp_path: Path) -> Cache:
 
 
 def a_process() -> subprocess.Popen:
-    """One that waits until it is ended; it has begun when this returns."""
+    """A running process that waits for input until it is ended."""
     process = subprocess.Popen(
         [sys.executable, "-c", "print(1, flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -35,7 +35,7 @@ def a_process() -> subprocess.Popen:
 
 
 def a_fact(place: Cache, pid: int, **changes) -> dict:
-    """Somebody else's file in the cache."""
+    """Write the registration file of another agent in the cache."""
     fact = {
         "agent": f"of-{pid}",
         "pid": pid,
@@ -115,7 +115,7 @@ def test_corrupt_registration_is_a_leftover(tmp_path, text):
 @pytest.mark.parametrize("ticks", [7, None], ids=["with a start", "without a start"])
 @pytest.mark.parametrize("pid", ["1", None, -1, 0, 1.5, [1]])
 def test_invalid_pid_is_never_signalled(tmp_path, monkeypatch, pid, ticks):
-    """kill(-1) would end every process of the user, as root every process."""
+    """kill(-1) would end every process of the user, and as root every process."""
     place = a_place(tmp_path)
     fact = {"pid": pid, "start_ticks": ticks, "boot_id": cache_users.boot_id()}
     Path(place.folder("run"), "odd.who").write_text(json.dumps(fact))
@@ -163,7 +163,7 @@ def test_only_the_unresponsive_agent_of_the_given_console_is_killed(tmp_path: Pa
 
         assert deaf.wait(10) == -signal.SIGKILL
         assert other.poll() is None
-        cache_users.kill(None, "c0ffee")  # without a cache nobody is known
+        cache_users.kill(None, "c0ffee")  # without a cache no user is known
     finally:
         for process in (deaf, other):
             process.kill()

@@ -1,4 +1,4 @@
-"""pynvml on a node is cut down to what the agent asks of it: word for word, and with everything that needs."""
+"""pynvml as sent to a node: only the parts that the agent uses, unmodified and with their dependencies."""
 
 import ast
 import base64

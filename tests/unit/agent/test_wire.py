@@ -1,4 +1,4 @@
-"""The wire as the agent writes and reads it: one JSON object a line, whatever is in it."""
+"""Wire format of the agent: one JSON object per line."""
 
 from __future__ import annotations
 
