@@ -1,4 +1,4 @@
-"""So that `from machines import hgx` works here."""
+"""Makes `from machines import hgx` importable."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Invented nodes for tests of the topology: what they would say, in records."""
+"""Synthetic nodes for topology tests, as records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def peer(node: str, one: int, other: int, ancestor: str, status: str = "ok") -> 
 def hgx_facts(
     node: str, *, gpus: int = 8, nics: int = 4, dead: Iterable[int] = (), links: int = 18, down: Iterable[str] = ()
 ) -> TopologyFacts:  # fmt: skip
-    """GPUs in pairs behind PCIe switches, a card beside each pair, four NVSwitches; those in `dead` have no NVLink."""
+    """Paired GPUs behind PCIe switches, a NIC per pair, four NVSwitches; GPUs in `dead` have no NVLink."""
     infos = [gpu(node, index) for index in range(gpus)]
     said = [gpu_place(node, index, index * 2 // gpus, 0x80 + index // 2) for index in range(gpus)]
     said += [nic_place(node, number, number * 2 // nics, 0x80 + number) for number in range(nics)]
@@ -77,7 +77,7 @@ def hgx(node: str, **more: Any) -> NodeTopology:
 
 
 def pcie_facts(node: str, gpus: int = 4) -> TopologyFacts:
-    """Cards in slots of their own, two a NUMA node, whose chipset lets none touch the other's memory; one Ethernet."""
+    """Two NICs per NUMA node in separate slots without peer access between them, and one Ethernet NIC."""
     infos = [gpu(node, index, name="NVIDIA L40S", max_sm_clock_mhz=2520.0, power_limit_w=350.0)
              for index in range(gpus)]  # fmt: skip
     said = [gpu_place(node, index, index * 2 // gpus, 0x40 + index, gen=4, gen_max=4, uplink_gen=None,

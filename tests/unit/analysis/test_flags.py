@@ -1,4 +1,4 @@
-"""Which edges of a mesh are flagged, over many windows: what was said of edges that are probed no more is forgotten."""
+"""Flagged edges of the clock mesh over many windows; state of edges that are no longer probed is dropped."""
 
 import gc
 from collections import deque

@@ -1,4 +1,4 @@
-"""When a figure is a finding: each with the fault it is for, and with the cases in which nobody may be accused."""
+"""Health findings: each fault is found, and similar healthy or unknown states are not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gpu(index=0, node="n1", at=0, **fields):
 
 
 def seconds(count, indices=(0,), node="n1", **fields):
-    """So many looks, a second apart, at each of these GPUs."""
+    """Samples of these GPUs, one per second for `count` seconds."""
     return [gpu(index, node, at, **fields) for at in range(count) for index in indices]
 
 
@@ -71,7 +71,7 @@ def test_a_healthy_fleet_has_no_finding():
     assert found(*nodes) == {}
 
 
-class TestErrorsOfAGpu:
+class TestGpuErrors:
     def test_lost_gpu_is_one_error_and_its_old_metrics_give_no_findings(self):
         one = the_one(info(3), gpu(3, ecc_uncorrected_volatile=5), info(3, lost="GPU is lost"))
 
@@ -261,7 +261,7 @@ class TestThrottling:
 
 
 def a_job(count, **fields):
-    """`count` ranks on as many GPUs, eight a node, each at work for a minute."""
+    """`count` ranks on as many GPUs, eight per node, each active for a minute."""
     records = []
     for rank in range(count):
         node, index = f"n{rank // 8 + 1}", rank % 8
@@ -272,7 +272,7 @@ def a_job(count, **fields):
     return records
 
 
-class TestPeers:
+class TestSlowGpuAmongPeers:
     def test_gpu_with_a_slower_clock_than_its_peers_is_a_likely_straggler(self):
         one = the_one(a_job(16, sm_clock_mhz=lambda rank: 1200.0 if rank == 11 else 1900.0 + rank))
 
@@ -362,7 +362,7 @@ def test_findings_of_simulated_gpus_are_marked_sim():
 
 
 def ticks(*ahead_s, agent="a", first=0):
-    """A tick a second of a node whose CLOCK_REALTIME is so many seconds ahead of its raw clock."""
+    """One tick per second of a node with CLOCK_REALTIME ahead of its raw clock by these seconds."""
     return [
         AgentCost(node="n1", agent=agent, mono=at * SECOND, t=int((at + ahead) * SECOND), rx=at * SECOND,
                   sample_interval_ms=1000)
@@ -385,10 +385,10 @@ class TestClockStep:
         assert found(ticks(0, 3600, 3600), ticks(3600, first=int(aged))) == {}
 
     @pytest.mark.parametrize("ahead_s", [
-        pytest.param((0, 0.0005, 0.001, 0.0015, 0.002), id="it is slewed"),
-        pytest.param((0, 0, 0.3, 0, 0), id="one read was held up"),
-        pytest.param((0, 0.3, 0, 0.6, 0), id="several reads were held up, each by another while"),
-        pytest.param((3600,), id="one tick alone"),
+        pytest.param((0, 0.0005, 0.001, 0.0015, 0.002), id="slewed clock"),
+        pytest.param((0, 0, 0.3, 0, 0), id="one delayed read"),
+        pytest.param((0, 0.3, 0, 0.6, 0), id="several reads with different delays"),
+        pytest.param((3600,), id="single tick"),
     ])  # fmt: skip
     def test_slewing_delayed_reads_and_a_single_tick_are_not_clock_steps(self, ahead_s):
         assert found(ticks(*ahead_s)) == {}

@@ -1,4 +1,4 @@
-"""Hints: what a GPU's figures suggest, each with its counter; nothing of what is not known."""
+"""Hints derived from GPU metrics, each with its counter; unknown metrics give no hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job table: which ranks are there, and why the others are not."""
+"""Job table: which ranks are present, and why others are missing."""
 
 import random
 
@@ -168,7 +168,7 @@ def test_removed_node_does_not_explain_a_missing_rank():
 
 
 def test_implausible_world_size_is_ignored_and_does_not_affect_other_jobs():
-    """Each of the missing would be named: with 2^63 of them nobody would ever be told anything."""
+    """Each missing rank would be listed: 2^63 of them would block every report."""
     lies = [a_rank(0, pid=pid, job=f"lie-{pid}", world_size=size) for pid, size in ((1, 2**63 - 1), (2, MOST_MISSING))]
     honest = [a_rank(0), a_rank(1), a_rank(3)]
 

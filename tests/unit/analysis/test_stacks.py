@@ -1,4 +1,4 @@
-"""Folding captures: who stands where, told from real py-spy output and from invented ranks."""
+"""Folding of captures by stack, from real py-spy output and from synthetic ranks."""
 
 import json
 import time
@@ -22,7 +22,7 @@ C10D = SITE + "torch/distributed/distributed_c10d.py"
 
 
 def stack(rank, frames, **more):
-    """One thread of one rank; frames as (function, file, line), outermost first."""
+    """One thread of one rank; frames are (function, file, line), outermost first."""
     made = None if frames is None else tuple(StackFrame(*frame) for frame in frames)
     known = Stack(
         capture="c", sample=0, job="j", node=f"n{(rank or 0) // 8}", rank=rank, pid=100 + (rank or 0), start_ticks=1,
@@ -33,7 +33,7 @@ def stack(rank, frames, **more):
 
 
 def as_pyspy_said(name, rank, **more):
-    """The records of one recorded dump."""
+    """Records of one recorded py-spy dump."""
     return [
         stack(
             rank, [(one["name"], one["filename"], one["line"]) for one in reversed(thread["frames"])],

@@ -1,4 +1,4 @@
-"""How the devices of a node are related, what links carry, and the best path between two GPUs."""
+"""Node topology: relations between devices, link bandwidth, and the best path between two GPUs."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_best_route_without_nvlink_uses_pcie_and_no_other_gpu():
 
     assert [stop.kind for stop in near.stops] == ["gpu", "pci", "pci", "pci", "gpu"]
     assert (round(near.bytes_s / 1e9), near.is_bound) == (63, False)
-    assert far.is_bound  # nothing tells what the way between two CPUs carries
+    assert far.is_bound  # the bandwidth between two CPUs is unknown
     assert [stop.kind for stop in far.stops].count("numa") == 2
 
 
@@ -209,7 +209,7 @@ WIDTHS = st.sampled_from([None, 1.0, 2.0, 2.0, 5.0, math.inf])
 
 @st.composite
 def graphs(draw):
-    """Up to seven things, of which some end traffic, joined at random."""
+    """Random graphs of up to seven devices, some of which do not forward traffic."""
     count = draw(st.integers(2, 7))
     kinds = ["gpu", "gpu", *(draw(st.sampled_from(["gpu", "nic", "pci", "switch"])) for _ in range(count - 2))]
     vertices = [Vertex("n", kind, str(number)) for number, kind in enumerate(kinds)]

@@ -1,4 +1,4 @@
-"""Which nodes are alike, and how every difference is named."""
+"""Classes of identical nodes, and the differences between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gconsole.analysis.topology.node import TopologyFacts, node_topology
 
 
 def with_gpu(node, index, **changes):
-    """An HGX node one GPU of which says something else."""
+    """An HGX node with changed facts of one GPU."""
     facts = hgx_facts(node)
     gpus = [msgspec.structs.replace(info, **changes) if info.index == index else info for info in facts.gpus]
     return node_topology(TopologyFacts(node, gpus, facts.links, facts.nics))
@@ -136,7 +136,7 @@ PAIRS = list(itertools.combinations([f"GPU{number}" for number in range(6)], 2))
 
 
 def unfolded(subject):
-    """The pairs that a folded subject stands for."""
+    """Pairs that a folded subject represents."""
     one, _, rest = subject.partition("–")
     numbers = []
     for part in rest.removeprefix("GPU").split(","):
@@ -206,11 +206,11 @@ def test_findings_of_simulated_nodes_are_marked_sim():
     assert all(line.startswith("SIM link node3: ") for line in found.evidence)
 
 
-# -- what the health analysis has told already -------------------------------------------------------------------------
+# -- findings that the health analysis has already reported ------------------------------------------------------------
 
 
 def untold(nodes, *known):
-    """The texts of the findings that are left beside those of the health analysis."""
+    """Texts of the differences that are not already reported by the health analysis."""
     told = ReportedFindings(known, {topology.node: topology for topology in nodes})
     return [found.text for found in difference_findings(classes_of(nodes), told)]
 
@@ -220,7 +220,7 @@ def nvlink_down(gpu, *links):
 
 
 def with_links_down(node, index, numbers):
-    """An HGX node one GPU of which lacks these NVLinks."""
+    """An HGX node with these NVLinks of one GPU down."""
     facts = hgx_facts(node)
     links = [msgspec.structs.replace(link, up=tuple(n for n in link.up if n not in numbers))
              if link.type == "nvlink" and link.a.id == uuid(node, index) else link for link in facts.links]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Sums and peaks over the last while: what brute force over all that was ever added gives, bucket by bucket."""
+"""Sums and maxima over a sliding window, compared with a brute-force computation per bucket."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def test_window_totals_and_peaks_match_a_brute_force_computation(added):
 
 
 def max_so_far(added):
-    """The newest bucket when each was added: one that came too late even then was never counted."""
+    """Newest bucket at each insertion; values too late even then were never counted."""
     newest, found = -1, []
     for at, _ in added:
         newest = max(newest, int(at / STEP))

@@ -1,4 +1,4 @@
-"""Records of collectives as tests want them."""
+"""Builders of collective records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ_AT = 1_000 * S
 
 
 def an_op(rank: int, seq: int, name: str = "nccl:all_reduce", *, waits: bool = False, **more: Any) -> Collective:
-    """An operation of a rank; one that waits was entered 60 s before it was read."""
+    """An operation of a rank; a waiting one was entered 60 s before it was read."""
     numel = more.pop("numel", 64)
     group = more.pop("group", ("0", "default_pg"))
     known = Collective(
@@ -43,7 +43,7 @@ def an_op(rank: int, seq: int, name: str = "nccl:all_reduce", *, waits: bool = F
 
 
 def a_status(rank: int | None, last: int | None = None, ranks: tuple[int, ...] | None = None, **more: Any) -> PgStatus:
-    """A group on a rank, whose buffer holds all that the rank ever did."""
+    """A process group on a rank whose buffer has never wrapped."""
     known = PgStatus(
         capture="c",
         source="worker_server",
@@ -64,7 +64,7 @@ def a_rank(rank: int, world_size: int = 4, **more: Any) -> Rank:
 
 
 def said(*records: Collective | PgStatus, world_size: int = 4, ranks: list[Rank] | None = None) -> Communication:
-    """What these records say of the job; its ranks are known."""
+    """Analyse these records of a job; by default all of its ranks are present."""
     known = [a_rank(rank, world_size) for rank in range(world_size)] if ranks is None else ranks
     return communication(
         [record for record in records if isinstance(record, Collective)],
@@ -75,7 +75,7 @@ def said(*records: Collective | PgStatus, world_size: int = 4, ranks: list[Rank]
 
 
 def recorded(kind: str, form: str = "json") -> Communication:
-    """What the recorded dumps of one kind say."""
+    """Analyse the recorded dumps of one kind."""
     got = import_files(sorted(RECORDED.glob(f"{kind}.*.{form}")), "j")
     assert got.problems == []
     return said(*got.records, world_size=3)

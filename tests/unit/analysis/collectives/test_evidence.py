@@ -1,4 +1,4 @@
-"""What collectives tell a verdict, and what they keep to themselves."""
+"""Which facts of collectives become evidence of a verdict."""
 
 from analysis.collectives.builders import a_status, an_op, recorded, said
 

@@ -1,4 +1,4 @@
-"""Who is missing from a collective, who does something else: on real dumps of torch, and on every trap known."""
+"""Missing and mismatched ranks of collectives, from real torch dumps and from synthetic edge cases."""
 
 import pytest
 from analysis.collectives.builders import READ_AT, S, a_rank, a_status, an_op, recorded, said
@@ -59,7 +59,7 @@ def test_gather_and_scatter_with_a_larger_root_are_not_a_mismatch():
     assert recorded("mixed").faults == ()
 
 
-# -- traps -------------------------------------------------------------------------------------------------------------
+# -- edge cases --------------------------------------------------------------------------------------------------------
 
 
 def test_majority_of_ranks_can_be_the_missing_ones():
@@ -89,7 +89,7 @@ def test_a_rank_without_a_record_is_unseen_and_not_missing():
 
 
 def test_operation_evicted_from_the_buffer_is_not_missing():
-    """A rank whose oldest record is younger than the number others wait in has been there."""
+    """A rank whose oldest record is newer than the operation that the others wait in has completed it."""
     there = [an_op(2, 900), a_status(3, 950, oldest_record_id=400)]
     assert said(an_op(0, 5, waits=True), an_op(1, 5, waits=True), *there).faults == ()
 
@@ -195,7 +195,7 @@ def test_rank_several_operations_behind_is_named_at_the_waiting_sequence_number(
 
 
 def test_lowest_waiting_sequence_number_determines_the_fault():
-    """Rank 0 ran ahead (async): its later operations wait behind the one that counts."""
+    """Rank 0 is ahead (async): its later operations wait for the first one."""
     fault = only(said(
         an_op(0, 5, waits=True), an_op(0, 6, waits=True), an_op(0, 7, waits=True), an_op(1, 5, waits=True),
         an_op(2, 5, waits=True), an_op(3, 4),
@@ -219,7 +219,7 @@ def ras(rank, count=7, **more):
 
 
 def test_ras_names_the_ranks_behind_and_not_the_minority_ahead():
-    """NCCL itself prints the minority: the two that are ahead (issue 1911 of NVIDIA/nccl)."""
+    """NCCL itself names the minority, which is the two ranks ahead (NVIDIA/nccl issue 1911)."""
     fault = only(said(ras(0, 8), ras(1, 7), ras(2, 7), ras(3, 7)))
     assert (fault.witness, fault.ranks, fault.waiting, fault.confidence) == ("NCCL RAS", (1, 2, 3), (0,), "possible")
     assert fault.op == "all_reduce"

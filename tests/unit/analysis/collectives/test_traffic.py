@@ -1,4 +1,4 @@
-"""Who gives how much to whom, in which pattern, how evenly, how fast; and what refuses where the data is not there."""
+"""Traffic between ranks: volume, pattern, balance and bandwidth; no result where data is missing."""
 
 import pytest
 from analysis.collectives.builders import a_status, an_op, recorded, said

@@ -1,4 +1,4 @@
-"""Which fault is the cause of which, and where everybody waits in a circle."""
+"""Wait graph between faults: causes, consequences and cycles."""
 
 from analysis.collectives.builders import a_status, an_op, said
 
@@ -10,7 +10,7 @@ def member(rank, seq, group, ranks, *, waits=False):
 
 
 def test_rank_missing_from_its_tensor_group_causes_the_data_group_wait():
-    """Ranks 0, 1 and 2, 3 are tensor groups, 0, 2 and 1, 3 data groups; rank 3 has gone astray."""
+    """Tensor groups are ranks 0-1 and 2-3, data groups are ranks 0, 2 and 1, 3; rank 3 is missing."""
     found = said(
         *member(2, 5, TP1, (2, 3), waits=True), *member(3, 4, TP1, (2, 3)),
         *member(0, 9, DP0, (0, 2), waits=True), *member(2, 8, DP0, (0, 2)),

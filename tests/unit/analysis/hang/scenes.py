@@ -1,4 +1,4 @@
-"""Invented jobs: ranks that stand in one place, or walk, looked at as often as a test says."""
+"""Synthetic jobs: ranks that are blocked or running, sampled as often as a test requires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T0 = 1_800_000_000_000_000_000
 
 
 def at(line: int, function: str = "step", file: str = TRAIN) -> StackFrame:
-    """A call of the job's own."""
+    """A frame of the job's own code."""
     return StackFrame(function, file, line)
 
 
@@ -38,7 +38,7 @@ LOCKED = (MAIN, at(40, "flush"), StackFrame("wait", LIB + "threading.py", 300))
 
 
 class Scene:
-    """One job of `world` ranks, `per_node` a node; `every_s` between looks. Ranks nobody placed were not started."""
+    """One job of `world` ranks, `per_node` per node, sampled each `every_s` s. Ranks not added were not started."""
 
     def __init__(
         self, world: int = 4, per_node: int = 2, looks: int = 12, every_s: float = 0.5, job: str = "llama",
@@ -61,7 +61,7 @@ class Scene:
         wakes: int = 0, threads: Sequence[tuple[str, Sequence[StackFrame]]] = (), gil: str | None = None,
         locals: tuple[Local, ...] | None = None, gpu: str | None = None, from_look: int = 0, **more,
     ) -> Scene:  # fmt: skip
-        """A rank that goes through `paths` in turn, one a look, the last as often as there are looks; None: no stack.
+        """Add a rank that cycles through `paths`, one per sample. A path of None has no stack.
 
         `wakes`: context switches from look to look. `gil`: the thread that holds the interpreter's lock.
         """
@@ -73,7 +73,7 @@ class Scene:
         return self
 
     def moving(self, rank: int, shift: int = 0, paths: Sequence[Sequence[StackFrame]] | None = None) -> Scene:
-        """A rank that works."""
+        """Add a rank that makes progress."""
         walk = paths or (own("forward", 20), own("backward", 24), REDUCE)
         turned = [*walk[shift % len(walk) :], *walk[: shift % len(walk)]]
         return self.rank(rank, *turned, wakes=9)
@@ -84,7 +84,7 @@ class Scene:
         return self
 
     def native(self, rank: int, python: Sequence[StackFrame], calls: Sequence[str]) -> Scene:
-        """What a blocking read of one rank has said, outermost first."""
+        """Add a blocking native read of one rank; `calls` outermost first."""
         frames = (*python, *(StackFrame(call, "/lib/libx.so", 0, native=True) for call in calls))
         self._look(rank, self.looks, frames, native=True, mode="blocking")
         return self
@@ -118,7 +118,7 @@ class Scene:
         return self.judged().verdict
 
     def watched(self, rank: int, for_s: float, ago_s: float = 0.0) -> Scene:
-        """History saw it stand still for so long, up to so long before the last look."""
+        """Add a stall of `for_s` seconds before the capture that ended `ago_s` seconds before the last sample."""
         until_s = (T0 + (self.looks - 1) * self.every_s * 1e9) / 1e9 - ago_s
         self.still[self.node_of(rank), 100 + rank, 7] = Still(until_s, for_s)
         return self
@@ -159,5 +159,5 @@ class Scene:
 
 
 def names(verdict) -> list[tuple[int | None, str]]:
-    """Who is named, and what for."""
+    """(rank, class) of each culprit."""
     return [(culprit.rank, culprit.class_) for culprit in verdict.culprits]

@@ -1,4 +1,4 @@
-"""Whom a verdict names: every rule on ranks that were made up for it."""
+"""Culprits of a verdict: one case per rule, on synthetic ranks."""
 
 import msgspec
 import pytest

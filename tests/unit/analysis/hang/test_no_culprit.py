@@ -1,4 +1,4 @@
-"""Whom a verdict does not name: the traps. A wrong name costs more than no name."""
+"""Cases in which a verdict must not name a culprit."""
 
 import random
 
@@ -24,7 +24,7 @@ def nobody(scene, *states):
     return verdict
 
 
-class TestTime:
+class TestStallDuration:
     def test_one_sample_is_undecided_but_its_summary_names_the_rank(self):
         verdict = nobody(waiting(Scene(looks=1), 1).rank(1, LOCKED), "undecided")
         assert "rank 1" in verdict.summary and verdict.next_step
@@ -70,7 +70,7 @@ class TestTime:
         assert "5.0 s" in scene.rank(3, LOCKED).verdict().summary
 
 
-class TestMoving:
+class TestProgress:
     def test_working_job_is_reported_as_moving(self):
         scene = Scene()
         for rank in range(4):
@@ -131,7 +131,7 @@ class TestMoving:
         nobody(waiting(Scene(), path=own("pause", 90)), "undecided")
 
 
-class TestCamps:
+class TestSplitGroups:
     def test_equal_split_between_two_collectives_is_undecided(self):
         scene = waiting(Scene(), 2, 3).rank(2, collective("broadcast", 41)).rank(3, collective("broadcast", 41))
         verdict = nobody(scene, "undecided")
@@ -157,7 +157,7 @@ class TestCamps:
         assert verdict.kind == "external"
 
 
-class TestUnseen:
+class TestMissingData:
     def test_rank_without_a_stack_is_not_a_culprit(self):
         verdict = nobody(waiting(Scene(), 3).rank(3, None), "undecided")
         assert "rank 3" in verdict.next_step and "use sudo" in verdict.next_step
@@ -189,7 +189,7 @@ class TestUnseen:
         assert scene.exited(0).exited(1).verdict().state == "no_ranks"
 
 
-class TestIdentity:
+class TestRankIdentity:
     def test_leftover_process_of_an_older_attempt_is_not_a_culprit(self):
         scene = waiting(Scene(), 1).rank(1, LOCKED)
         old = Scene(attempt=0).rank(2, own("stale"), syscall="fsync")
@@ -237,7 +237,7 @@ class TestIdentity:
         assert msgspec.json.encode(scene.verdict()) == expected
 
 
-class TestPartOfAJob:
+class TestPartialJob:
     def test_hang_in_one_half_of_a_moving_job_is_reported_as_slow(self):
         scene = Scene(8)
         for rank in range(4, 8):
@@ -265,7 +265,7 @@ class TestPartOfAJob:
         assert names(scene.verdict()) == [(1, "sleep"), (2, "sleep"), (3, "sleep")]
 
 
-class TestOtherSources:
+class TestConflictingSources:
     def recorder(self, *ranks, entered=(0, 2, 3), seq=1423):
         absence = Absence("dp_17", "all_reduce", seq, ranks, entered)
         return (CollectiveEvidence("flight recorder", (0, 1, 2, 3), (absence,)),)

@@ -1,4 +1,4 @@
-"""A verdict is a sentence: of one rank, and of several."""
+"""Text of a verdict in the singular and the plural."""
 
 import pytest
 from analysis.hang.scenes import LOADER, REDUCE, SAVE, Scene, own
@@ -39,7 +39,7 @@ def summary(scene: Scene) -> str:
     return scene.verdict().summary
 
 
-class TestThoseWhoAreBehind:
+class TestMissingRanks:
     def test_summary_of_one_missing_rank_is_singular(self):
         said = summary(all_reducing(4, 1).rank(1, SAVE, syscall="write"))
         assert said.startswith("rank 1 reads or writes a checkpoint in train.py:70 save and has not entered")
@@ -59,7 +59,7 @@ class TestThoseWhoAreBehind:
         assert "; and 1 group more and have not entered" in summary(scene)
 
 
-class TestThoseWhoAreGone:
+class TestRanksNotFound:
     def test_summary_of_one_rank_not_found_names_its_node(self):
         assert "rank 3 is gone: not found on node2" in summary(all_reducing(4, 3))
 
@@ -68,8 +68,8 @@ class TestThoseWhoAreGone:
         assert "ranks 3-4 are gone: not found on node2, node3" in said
 
 
-class TestThoseWhoseStackDoesNotTell:
-    """They stand in a call of their own that sleeps in the kernel."""
+class TestUndecidedRanks:
+    """Ranks blocked in the kernel in a call of the job's own code."""
 
     def test_summary_of_one_undecided_rank_and_one_waiter_is_singular(self):
         said = summary(all_reducing(2, 1).rank(1, own()))
@@ -80,7 +80,7 @@ class TestThoseWhoseStackDoesNotTell:
         assert said.startswith("ranks 1-2 are in train.py:88 load") and "; 2 others wait in all_reduce" in said
 
 
-class TestTheProof:
+class TestSampleCount:
     def test_one_sample_is_written_in_the_singular(self):
         text = verdict_text(all_reducing(4, 1, looks=1).rank(1, own()).verdict())
         assert " over 1 sample in " in text and "1 samples" not in text
