@@ -1,4 +1,4 @@
-"""Combinations of options that `gconsole batch` rejects before it does anything."""
+"""Option combinations that `gconsole batch` rejects before it connects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gconsole` without a word: the first start in an empty folder explains itself."""
+"""`gconsole` without arguments: guidance on first start in an empty folder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_missing_hosts_toml_in_a_terminal_is_reported_outside_the_alternate_scre
             while part := os.read(master, 65536):
                 said += part
         except OSError:
-            pass  # the terminal's end: nobody has it open any more
+            pass  # the terminal was closed
         assert it.wait(60) == 2
     os.close(master)
     assert b"gconsole demo" in said

@@ -1,4 +1,4 @@
-"""What the options of `gconsole run` ask for."""
+"""Options of `gconsole run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--format`: the stacks of a folder or a file go to stdout in the form of another program, the summary to stderr."""
+"""`--format`: stacks are written to stdout in another program's format, the summary to stderr."""
 
 from __future__ import annotations
 

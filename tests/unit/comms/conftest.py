@@ -1,4 +1,4 @@
-"""What tests of the agent share lies beside them."""
+"""Makes the helpers of the agent tests in tests/unit/remote importable."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Dumps, answers and logs as tests want them, written by hand after the libraries' sources: all of them synthetic."""
+"""Synthetic dumps, answers and logs, written after the sources of the libraries."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ DEFAULT_PG = ["0", "default_pg"]
 
 
 def an_entry(seq: int, name: str = "nccl:all_reduce", **more: Any) -> dict[str, Any]:
-    """One operation as torch 2.5 to 2.13 dump it."""
+    """One operation as torch 2.5 to 2.13 dumps it."""
     numel = more.pop("numel", 64)
     return {
         "record_id": more.pop("record_id", seq - 1), "pg_id": 0, "process_group": DEFAULT_PG, "collective_seq_id": seq,
@@ -21,14 +21,14 @@ def an_entry(seq: int, name: str = "nccl:all_reduce", **more: Any) -> dict[str, 
 
 
 def waiting(seq: int, name: str = "nccl:all_reduce", **more: Any) -> dict[str, Any]:
-    """An operation that has been entered and is not over."""
+    """An operation that was entered and has not completed."""
     return an_entry(seq, name, **{"state": "started", "retired": False, **more})
 
 
 def a_dump(
     entries: list[dict[str, Any]], version: str = "2.10", ranks: Any = "[0, 1, 2]", **more: Any
 ) -> dict[str, Any]:
-    """A dump of one rank in the default group, with the counters as the JSON form has them."""
+    """A dump of one rank in the default group, with counters as in the JSON form."""
     last = max((entry["collective_seq_id"] for entry in entries), default=-1)
     return {
         "version": version, "entries": entries,
@@ -40,7 +40,7 @@ def a_dump(
 
 
 def a_ras_rank(rank: int, count: int = 7, **more: Any) -> dict[str, Any]:
-    """One answering rank of a communicator."""
+    """One responding rank of a communicator."""
     return {
         "rank": rank, "host": f"10.0.0.{rank + 1}", "pid": 100 + rank, "cuda_dev": 0, "nvml_dev": 0,
         "status": {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False,
@@ -50,7 +50,7 @@ def a_ras_rank(rank: int, count: int = 7, **more: Any) -> dict[str, Any]:
 
 
 def a_missing_ras_rank(rank: int, dead: bool) -> dict[str, Any]:
-    """One rank that does not answer."""
+    """One rank that does not respond."""
     return {
         "rank": rank, "host": f"10.0.0.{rank + 1}", "pid": 100 + rank, "cuda_dev": 0, "nvml_dev": 0,
         "status": {"unresponsive": True, "considered_dead": dead},
@@ -58,7 +58,7 @@ def a_missing_ras_rank(rank: int, dead: bool) -> dict[str, Any]:
 
 
 def a_ras_answer(ranks: list[dict[str, Any]], missing: list[dict[str, Any]] = (), version: str = "2.30.7") -> bytes:  # type: ignore[assignment]
-    """RAS's JSON, laid out as NCCL lays it out; 2.28.9 with its missing comma."""
+    """JSON of RAS in NCCL's layout; version 2.28.9 lacks a comma."""
     document = {
         "nccl_version": version, "cuda_runtime_version": 12080, "cuda_driver_version": 12080,
         "timestamp": "2026-01-02 03:04:05", "communicators_count": 1,
@@ -76,7 +76,7 @@ def a_ras_answer(ranks: list[dict[str, Any]], missing: list[dict[str, Any]] = ()
     return text.encode() + b"\n"
 
 
-#: NCCL 2.24's text, of four ranks of which one is behind; laid out after src/ras/client_support.cc.
+#: Text of NCCL 2.24 for four ranks of which one is behind; layout after src/ras/client_support.cc.
 RAS_TEXT = b"""NCCL version 2.24.3 compiled with CUDA 12.4
 CUDA runtime version 12040, driver version 12040
 
@@ -126,7 +126,7 @@ step 12 loss 3.4
 
 
 def an_inspector_line(sn: int, rank: int = 0, op: str = "AllReduce", took_us: float = 500.0, **perf: Any) -> str:
-    """One line of Inspector's log, version 4."""
+    """One line of an Inspector log, version 4."""
     return json.dumps({
         "header": {"id": "0x8c1f", "comm_name": "dp", "rank": rank, "n_ranks": 2, "nnodes": 1},
         "metadata": {"inspector_output_format_version": "v4.0", "git_rev": "",

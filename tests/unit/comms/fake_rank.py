@@ -1,8 +1,8 @@
-"""A process that looks from outside like a rank whose libraries can be asked: `imitation.py KIND WHERE FILE [MORE]`.
+"""A process that imitates a rank with diagnostic interfaces: `fake_rank.py KIND WHERE FILE [MORE]`.
 
-KIND `worker` and `tcp_worker`: a server in a thread called as torch calls its own, at the unix socket WHERE or at any
-port, answering with FILE. `slow`: it answers nothing. `ras`: NCCL's RAS at the port WHERE, with a driver's library
-mapped. `pipe`: at a byte in the pipe WHERE copies FILE to MORE. Says READY once it can be asked.
+KIND `worker` and `tcp_worker`: an HTTP server in a thread named like torch's, at the Unix socket WHERE or at any port,
+that responds with FILE. `slow`: accepts connections and never responds. `ras`: NCCL's RAS at the port WHERE, with a
+driver library mapped. `pipe`: copies FILE to MORE on a byte from the pipe WHERE. Prints READY when it can be queried.
 """
 
 import ctypes
@@ -61,7 +61,7 @@ def serve_ras(listener: socket.socket) -> None:
 
 def write_dumps() -> None:
     os.mkfifo(WHERE)
-    pipe = os.open(WHERE, os.O_RDONLY | os.O_NONBLOCK)  # as torch does: whoever writes meets a reader
+    pipe = os.open(WHERE, os.O_RDONLY | os.O_NONBLOCK)  # as torch does, so that a writer always has a reader
     print("READY", flush=True)
     while not poked(pipe):
         time.sleep(0.01)
@@ -72,7 +72,7 @@ def write_dumps() -> None:
 def poked(pipe: int) -> bool:
     try:
         return bool(os.read(pipe, 1))
-    except BlockingIOError:  # somebody has opened it and not yet written
+    except BlockingIOError:  # a writer has opened the pipe and not yet written
         return False
 
 

@@ -1,4 +1,4 @@
-"""What a capture reads of real processes beside their stacks: through their sockets, files, pipes and logs."""
+"""Collective data that a capture reads from real processes: sockets, files, pipes and logs."""
 
 import json
 import os
@@ -28,12 +28,12 @@ from gconsole_remote.comms import collect, flight_recorder_sources, sockets
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.processes import RankRef
 
-IMITATION = Path(__file__).with_name("imitation.py")
+FAKE_RANK = Path(__file__).with_name("fake_rank.py")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux")
 
 
 class Node:
-    """Ranks of one test, as the agent of their node knows them, and what a capture reads of them."""
+    """Ranks of one test as their agent sees them, and the records that a capture reads from them."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -41,9 +41,9 @@ class Node:
         self.job = "j"
 
     def rank(self, *argv, env=None):
-        """A rank that plays something; or one that only sleeps."""
+        """Start a rank that imitates diagnostic interfaces, or one that only sleeps."""
         sleep = "print('READY', flush=True);import time;time.sleep(600)"
-        code = [str(IMITATION), *map(str, argv)] if argv else ["-c", sleep]
+        code = [str(FAKE_RANK), *map(str, argv)] if argv else ["-c", sleep]
         environ = {**{key: value for key, value in os.environ.items() if not key.startswith(("TORCH_", "NCCL_"))},
                    "HOME": str(self.folder), **(env or {})}  # fmt: skip
         process = subprocess.Popen(
@@ -62,7 +62,7 @@ class Node:
             })  # fmt: skip
 
     def read(self, deadline_s=20.0, **wanted):
-        """The records of one reading."""
+        """Records of one read."""
         said = []
         reader = collect.CollectivesReader(
             collect.CollectivesRequest(wanted),
@@ -122,7 +122,7 @@ def test_worker_server_is_found_by_its_thread_and_queried(node, tmp_path, kind):
 
 @pytest.mark.slow
 def test_other_listening_sockets_of_a_rank_are_never_connected_to(node, tmp_path):
-    """A rank listens for its peers; a stranger's connection there may break its job."""
+    """Ranks listen for their peers; a foreign connection there may break the job."""
     code = (
         "import socket,sys; l=socket.socket(); l.bind(('127.0.0.1',0)); l.listen(); l.settimeout(3)\n"
         "print('READY', flush=True)\n"

@@ -1,4 +1,4 @@
-"""Flight Recorder dumps of all versions, with everything that is odd about them."""
+"""Parsing of Flight Recorder dumps of all versions, with their irregularities."""
 
 import json
 import pickle
@@ -20,7 +20,7 @@ def recorded(name):
 
 
 def fits(said):
-    """Whether everything in a dump is what a record may hold."""
+    """Whether every value in a dump fits into a record."""
     for kind, lines in (("collective", said.entries), ("pg_status", said.groups)):
         for line in lines:
             check(kind, {**line, **HEAD})
@@ -104,7 +104,7 @@ def test_ranks_of_a_group_are_read_as_text_and_as_list():
 
 @pytest.mark.parametrize("version", ["1.0", "1.5", "2.0", "2.4", "2.5", "2.9", "2.10", "3.0", None])
 def test_older_and_newer_formats_are_read_by_the_same_rules(version):
-    """Synthetic: format 1.x had `seq_id` and a group's name alone; a later one may have anything more."""
+    """Synthetic: format 1.x has `seq_id` and only the group's name; later formats may have more fields."""
     old = {
         "id": 4, "pg_id": 0, "seq_id": 5, "profiling_name": "nccl:all_reduce", "state": "started",
         "input_sizes": [[64]], "output_sizes": [[64]], "time_created_ns": 7, "process_group": "0", "novelty": {"x": 1},

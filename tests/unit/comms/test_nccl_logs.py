@@ -1,4 +1,4 @@
-"""NCCL's own log and Inspector's: what was launched, what was completed. All synthetic, after NCCL's sources."""
+"""Launched and completed operations from the logs of NCCL and Inspector. Synthetic, after NCCL's sources."""
 
 import pytest
 from examples import examples

@@ -1,4 +1,4 @@
-"""Answers of NCCL RAS, in every form it has had. All synthetic, laid out after NCCL's sources."""
+"""Parsing of NCCL RAS answers in all known formats. Synthetic, after NCCL's sources."""
 
 import json
 

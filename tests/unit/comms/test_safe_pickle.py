@@ -1,4 +1,4 @@
-"""Pickles are read, and nothing in them is ever done."""
+"""Pickles are parsed without executing anything in them."""
 
 import pickle
 import time
@@ -31,7 +31,7 @@ def test_plain_values_survive_a_round_trip(value, protocol):
 
 
 class Evil:
-    """Runs a command when it is unpickled."""
+    """Runs a command when unpickled."""
 
     def __reduce__(self):
         import os

@@ -1,4 +1,4 @@
-"""What a hosts.toml that was saved changes for a console that runs."""
+"""Effect of a changed hosts.toml on a running console."""
 
 from __future__ import annotations
 

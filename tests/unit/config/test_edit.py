@@ -1,4 +1,4 @@
-"""hosts.toml edited: what was meant changes, all else, comments and order too, stays; a mistake changes nothing."""
+"""Edits of hosts.toml preserve comments and order; a failed edit changes nothing."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a hosts.toml is one line that says where, what, and what may have been meant."""
+"""Every error in a hosts.toml is reported on one line with its location, its cause and a suggestion."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ NODES = '[[nodes]]\nhosts = "a"\n'
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty working folder, so that errors begin with the short name `hosts.toml`."""
+    """An empty working folder, so that errors begin with the relative name `hosts.toml`."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Where a key stands in a TOML text, whatever way of writing it somebody chose."""
+"""Line of a key in TOML text, in every notation of TOML."""
 
 import re
 

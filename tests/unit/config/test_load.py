@@ -1,4 +1,4 @@
-"""What is in effect: defaults, file, entry, names, environment and flags, in that order, and where it came from."""
+"""Precedence of defaults, file, entry, names, environment and flags, and the source of each value."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Node sets: what they name, what is refused and how it is said, and that size is checked before expansion."""
+"""Node sets: expansion, errors, and size limits checked before expansion."""
 
 import os
 import subprocess

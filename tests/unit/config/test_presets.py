@@ -1,4 +1,4 @@
-"""[clock]: presets give way to single keys, what is unusual is said with its cost, what cannot work is refused."""
+"""[clock] presets: single keys override them, costly values give a warning, invalid values an error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`[console] read_only`: what would change a node or a job is refused, in one place and with one error."""
+"""`[console] read_only` rejects every change of a node or a job, in one place and with one error."""
 
 from __future__ import annotations
 

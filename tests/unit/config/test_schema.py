@@ -1,4 +1,4 @@
-"""The table of keys: what a value may be, in a file and as text, and that the structs and the table agree."""
+"""Key table: valid values in files and as text, and consistency with the structs."""
 
 import math
 import os
