@@ -1,4 +1,4 @@
-"""Property tests draw as many examples as their tier has time for, in the fast tiers always the same ones."""
+"""Hypothesis profile: the number of examples depends on the tier; the fast tiers are deterministic."""
 
 from __future__ import annotations
 

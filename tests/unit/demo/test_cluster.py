@@ -1,4 +1,4 @@
-"""The demo's cluster on this machine: it comes up, it is what it says, and nothing of it is left, however it ends."""
+"""Demo cluster on this machine: start-up, isolation of its nodes, and complete cleanup."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from gconsole.fleet.fleet import Fleet
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
 
 
-# -- what the tests ask of this machine ------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 
 
 def marks(config: Config) -> list[str]:
-    """KEY=VALUE of the variable that every process of a node of this demo carries, a node each."""
+    """KEY=VALUE of the variable that marks all processes of a demo node, one per node."""
     return ["=".join(node.process_filter or ()) for node in config.nodes]
 
 
 def marked(wanted: list[str]) -> dict[int, str]:
-    """pid → command line of every living process that carries one of these variables."""
+    """pid → command line of every live process with one of these variables."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -41,7 +41,7 @@ def marked(wanted: list[str]) -> dict[int, str]:
             if any(mark.encode() in variables for mark in wanted):
                 found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
-            continue  # it ended while we looked, or belongs to somebody else
+            continue  # the process ended, or belongs to another user
     return found
 
 
@@ -50,12 +50,12 @@ def ranks(wanted: list[str]) -> list[int]:
 
 
 def cluster_of(rank: int) -> int:
-    """The process that launched a rank, and serves SSH for its node."""
+    """Pid of the process that launched a rank and serves SSH for its node."""
     return int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process lives; one that has ended and waits for its parent's, or init's, notice does not."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -63,13 +63,13 @@ def is_there(pid: int) -> bool:
 
 
 def switches(pid: int) -> int:
-    """How often a process has gone to sleep so far: it grows with every step of a rank."""
+    """Number of voluntary context switches; it grows with every step of a rank."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("voluntary_ctxt_switches:")[2].split()[0])
 
 
 def at_rest(pids: list[int]) -> bool:
-    """Whether none of these ranks does anything for twice as long as a step takes."""
+    """Whether none of these ranks runs for 0.5 s, which is twice the length of a step."""
     before = [switches(pid) for pid in pids]
     time.sleep(0.5)
     return [switches(pid) for pid in pids] == before
@@ -89,13 +89,13 @@ def wait_until(condition: Callable[[], object], deadline_s: float = 60.0) -> Non
 
 async def until(condition: Callable[[], object], deadline_s: float = 60.0) -> None:
     async with asyncio.timeout(deadline_s):
-        while not condition():  # noqa: ASYNC110 - nobody here could set an event
+        while not condition():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
 async def watched(config: Config) -> AsyncIterator[Store]:
-    """A store that a live fleet feeds."""
+    """A store fed by a live fleet."""
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
     fleet = Fleet(config, hub)
@@ -107,7 +107,7 @@ async def watched(config: Config) -> AsyncIterator[Store]:
 
 
 def login(node: NodeConfig, **changes: object) -> asyncssh.connect:
-    """A connection to a demo node, as its hosts.toml says."""
+    """Connect to a demo node with the options of its hosts.toml."""
     options = {
         "username": node.ssh.user, "client_keys": [node.ssh.identity_file], "known_hosts": node.ssh.known_hosts,
         "agent_path": None, "config": None,
@@ -115,7 +115,7 @@ def login(node: NodeConfig, **changes: object) -> asyncssh.connect:
     return asyncssh.connect(node.address, node.ssh.port, **{**options, **changes})
 
 
-# -- it comes up -----------------------------------------------------------------------------------------------------
+# -- start-up --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_demo_job_pauses_while_a_rank_is_stopped_and_then_continues() -> None:
         wait_until(lambda: switches(first) > stopped_at + 3)
 
 
-# -- its nodes are nodes ---------------------------------------------------------------------------------------------
+# -- nodes -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ async def test_closed_connection_ends_its_remote_processes_and_their_children() 
             await until(lambda: len(marked(mine)) == 1)  # the rank
 
 
-# -- nothing is left -------------------------------------------------------------------------------------------------
+# -- cleanup ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

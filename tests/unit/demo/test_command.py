@@ -1,4 +1,4 @@
-"""`gconsole demo` as a person runs it."""
+"""`gconsole demo` from the command line."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def test_interrupted_demo_leaves_no_processes_or_files(number: signal.Signals, t
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below one, as far down as they go."""
+    """Pids of all descendants of a process."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
         except OSError:
-            continue  # it ended while we looked
+            continue  # the process ended
     found = [pid]
     for parent in found:
         found += [child for child, its_parent in parents.items() if its_parent == parent]

@@ -1,4 +1,4 @@
-"""`gconsole demo --hang`: seven real jobs that hang, each told by one command, without torch, root or a GPU."""
+"""`gconsole demo --hang`: seven real hangs, each diagnosed by one command, without torch, root or a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gconsole.demo.ring import HANGS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
 DEMO = [fork_server.GCONSOLE, "demo", "--nodes", "2", "--ranks", "4", "--gpus", "0", "--batch"]
-#: kind of hang → kind of verdict, who is named, and as what
+#: kind of hang → kind of verdict, culprit ranks, and their class
 TRUTH = {
     "absent": ("rank_missing", [1], "sleep"),
     "dataloader": ("rank_missing", [1], "dataloader"),
@@ -26,7 +26,7 @@ TRUTH = {
     "order": ("collective_mismatch", [1], "collective"),
     "cycle": ("p2p_cycle", [0, 1, 2, 3], "p2p"),
 }
-#: Hangs that other tests of CI have on real processes: the tutorial (dataloader), tests/hangs and tests/cluster.
+#: Hangs that other CI tests reproduce with real processes: the tutorial (dataloader), tests/hangs and tests/cluster.
 ELSEWHERE = {"absent", "dataloader", "order", "stopped"}
 EACH_HANG = [pytest.param(hang, marks=[pytest.mark.full] if hang in ELSEWHERE else []) for hang in HANGS]
 
@@ -35,7 +35,7 @@ EACH_HANG = [pytest.param(hang, marks=[pytest.mark.full] if hang in ELSEWHERE el
 def demos(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, tuple[subprocess.Popen[str], Path]]]:
-    """Those of the selected tests, all at once: they mostly wait."""
+    """Runs the demos of the selected tests in parallel, since they mostly wait."""
     selected = {item.callspec.params.get("hang") for item in request.session.items if hasattr(item, "callspec")}
     folder = tmp_path_factory.mktemp("hangs")
     running = {}

@@ -1,4 +1,4 @@
-"""Which rank of the demo's job runs where."""
+"""Placement of the demo job's ranks on nodes."""
 
 from __future__ import annotations
 

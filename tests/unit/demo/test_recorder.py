@@ -1,4 +1,4 @@
-"""What a rank of the demo remembers of its collectives: the agent reads it as it reads torch's own."""
+"""Collectives recorded by a demo rank; the agent reads them like torch's Flight Recorder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's job by itself: what its ranks compute, and how they find each other."""
+"""Demo job without the demo: results of its ranks, and their rendezvous."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEADLINE_S = 60.0
 
 
 def ring_of(world_size: int) -> list[Ring]:
-    """All ranks of a ring, connected by socket pairs: what one says to its right, the next hears from its left."""
+    """All ranks of a ring, each connected to the next by a socket pair."""
     pairs = [socket.socketpair() for _ in range(world_size)]
     return [Ring(rank, world_size, pairs[rank - 1][1], pairs[rank][0]) for rank in range(world_size)]
 

@@ -1,4 +1,4 @@
-"""The table of rooms in docs/architecture.md lists every package, and is right about which ones do I/O."""
+"""The package table in docs/architecture.md lists every package and whether it does I/O."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "architecture.md"
-#: Folders whose siblings have one row together.
+#: Folders whose subfolders share one row.
 TOGETHER = "console/tui/views/"
-#: Modules and methods that reach a file, a socket, a process or a terminal.
+#: Modules and methods that access files, sockets, processes or a terminal.
 MODULES = {
     "asyncssh", "duckdb", "fcntl", "mmap", "pty", "pynvml", "select", "selectors", "shutil", "socket", "subprocess",
     "tempfile", "termios", "uvicorn",
@@ -24,7 +24,7 @@ CALLS = {
 
 
 def packages() -> dict[str, list[Path]]:
-    """Python files by package folder, as the table names it."""
+    """Python files by package folder, as named in the table."""
     files: dict[str, list[Path]] = {}
     for top in ("console", "remote"):
         for path in sorted((ROOT / top).rglob("*.py")):
@@ -38,13 +38,13 @@ def packages() -> dict[str, list[Path]]:
 
 
 def rooms() -> dict[str, str]:
-    """The rows of the page: folder → what it says of I/O."""
+    """Rows of the page: folder → its I/O column."""
     rows = re.findall(r"^\| `((?:console|remote)/[\w/]+/)` \| [^|]+ \| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE)
     return {folder: io.strip() for folder, io in rows}
 
 
 def reaches_out(path: Path) -> bool:
-    """True where the module imports or calls something that does I/O."""
+    """Whether the module imports or calls something that does I/O."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import) and {name.name.partition(".")[0] for name in node.names} & MODULES:
             return True

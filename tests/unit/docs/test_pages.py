@@ -1,4 +1,4 @@
-"""The documentation: complete against the code's own tables, without dead links, and its commands exist."""
+"""Documentation: complete against the tables in the code, no dead links, only existing commands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reference() -> ModuleType:
 
 @cache
 def pages() -> dict[str, str]:
-    """Text of every page by its path below docs/, written and generated."""
+    """Text of every page by its path below docs/, both written and generated."""
     written = {path.relative_to(DOCS).as_posix(): path.read_text() for path in DOCS.rglob("*.md")}
     generated: dict[str, str] = reference().pages()
     assert written.keys().isdisjoint(generated)
@@ -51,7 +51,7 @@ def pages() -> dict[str, str]:
 
 
 def nav() -> list[str]:
-    """Pages of mkdocs.yml's navigation."""
+    """Pages in the navigation of mkdocs.yml."""
     text = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
     return re.findall(r"^\s*- (?:[^:\n]+: )?(\S+\.md)$", text, re.MULTILINE)
 
@@ -196,7 +196,7 @@ def test_module_members_named_on_a_page_exist_in_that_module() -> None:
 
 
 def command_lines() -> Iterator[tuple[str, list[str]]]:
-    """(page, words) of every `gconsole …` in a shell block."""
+    """(page, words) of every `gconsole …` line in a shell block."""
     for path in WRITTEN:
         for block in re.findall(r"^ *```sh\n(.*?)^ *```", path.read_text(), re.DOTALL | re.MULTILINE):
             for line in block.splitlines():

@@ -1,4 +1,4 @@
-"""The first part of the tutorial: its command prints what the page shows. Its second part runs in tests/hangs."""
+"""Part 1 of the tutorial: the output of its command matches the page. Part 2 runs in tests/hangs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "first-hang.md"
 
 
 def comparable(text: str) -> str:
-    """The text without its numbers, the job's random name and line breaks."""
+    """The text without numbers, line breaks and the random name of the job."""
     text = re.sub(r"demo@\S+|confidence: \w+", "", text)
     return " ".join(re.sub(r"\d+(\.\d+)?", "N", text).split())
 
