@@ -1,4 +1,4 @@
-"""What people do without a verdict, on the same jobs: the minority vote, and torch's analyser of flight recorders."""
+"""Baseline methods on the same jobs: the minority vote, and torch's analyser of flight recorder dumps."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ RECORDINGS = Path(__file__).parent / "recordings"
 
 
 def minority(stacks: Iterable[Stack]) -> frozenset[int]:
-    """Whom the minority vote names: those whose stack, as text, is not that of the largest group.
+    """Ranks that the minority vote blames: those whose stack, as text, is not that of the largest group.
 
     This is how dominant-stack grouping works (the largest group is healthy, the rest are outliers), and how the report
-    of NCCL's RAS is read. Where two groups are the largest, or there is only one, it names nobody.
+    of NCCL's RAS is read. If two groups are the largest, or there is only one, no rank is blamed.
     """
     last: dict[int, tuple[int, tuple[tuple[str, str, int], ...]]] = {}
     for stack in stacks:
@@ -42,17 +42,17 @@ def minority(stacks: Iterable[Stack]) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class Answer:
-    """Whom torch's analyser names, and how it crashed where it did."""
+    """Ranks that torch's analyser blames, and its exception if it crashed."""
 
     ranks: frozenset[int]
     crash: str | None
 
 
 def torchfrtrace(python: Path, worlds: Mapping[str, int], mended: bool) -> dict[str, Answer]:
-    """What `torchfrtrace` says of the recorded flight recorders of these jobs (id → world size).
+    """The output of `torchfrtrace` for the recorded flight recorders of these jobs (id → world size).
 
-    torch 2.13 names gloo's groups in one way in the entries and in another in the table of groups, which makes its
-    analyser crash; `mended` gives it a table that fits, so that its method is seen and not its bug.
+    torch 2.13 writes gloo's group names differently in the entries and in the table of groups, which makes its
+    analyser crash. `mended` supplies a matching table, so that the method is compared and not its bug.
     """
     with tempfile.TemporaryDirectory() as folder:
         for job, world_size in worlds.items():

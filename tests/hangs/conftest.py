@@ -1,4 +1,4 @@
-"""What the tests of the labelled jobs share, and the table of scores at the end of the run."""
+"""Fixtures of the labelled jobs, and the table of scores at the end of the run."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# So that `from rig import Rig` and `from jobs import Job` work, as in the tests of the cluster.
+# Makes `from rig import Rig` and `from jobs import Job` work, as in tests/cluster.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
 from fixtures import needs_torch, rig
@@ -18,13 +18,13 @@ LINES: list[str] = []
 
 @pytest.fixture(scope="session")
 def say_at_the_end() -> Callable[[Iterable[str]], None]:
-    """Takes lines for the end of the run's report."""
+    """Adds lines to the end of the run's report."""
     return LINES.extend
 
 
 @pytest.fixture(scope="session")
 def live_outcomes() -> list[object]:
-    """What was made of the jobs that ran in this session."""
+    """Outcomes of the jobs that ran in this session."""
     return []
 
 

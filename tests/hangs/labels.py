@@ -1,7 +1,7 @@
-"""What is true of each labelled job: whom it waits for and why, or that nobody can know from outside.
+"""The expected verdict of each labelled job: the culprit and the cause, or that it cannot be decided from outside.
 
-A label was written from the script, before any verdict on it was seen. Where the field uses two words for one thing,
-or two words are true at once, the label has both.
+A label was written from the script, before any verdict on it was seen. If two classes apply, or the field has two
+terms for one state, the label has both.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-#: `torchrun` starts an agent a node; `plain` starts each rank with a launcher's variables and no agent, which kills
-#: nobody when one dies; `script` starts the script once a node, and that starts the ranks.
+#: `torchrun` starts an agent per node. `plain` starts each rank with a launcher's variables and without an agent, which
+#: does not kill other ranks when one dies. `script` starts the script once per node, and that starts the ranks.
 Launcher = Literal["torchrun", "plain", "script"]
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a verdict must say. A decidable one is right only with all of it; on another one it must name nobody.
+    """What a verdict must contain. On a decidable job all of it; on another one it must not blame any rank.
 
-    `states`, `kinds` and `classes` are what is accepted. `culprits` are the ranks to be named. `may_name` are ranks
-    that are no wrong name either (the whole cycle of a deadlock, the true culprit where a refusal is right).
+    `states`, `kinds` and `classes` are accepted values. `culprits` are the ranks to be blamed. `may_name` are ranks
+    that may be blamed as well (the whole cycle of a deadlock, the true culprit where `undecided` is right).
     """
 
     states: frozenset[str]
@@ -37,14 +37,14 @@ class Labelled:
 
     name: str
     truth: Truth
-    variant: str = ""  # where a script has several labels
+    variant: str = ""  # if a script has several labels
     nodes: int = 2
     per_node: int = 2
     launcher: Launcher = "torchrun"
     absent: frozenset[int] = frozenset()  # ranks that are not started
-    watched: str = ""  # so long it has to be watched before it is diagnosed: what happens, happens meanwhile
-    beside: str = ""  # another script that runs on the same nodes at the same time, after this one; it is healthy
-    live: bool = False  # in every run of the tests, not only in the full one
+    watched: str = ""  # how long the job is watched before it is diagnosed; its fault happens in that time
+    beside: str = ""  # a healthy script that runs on the same nodes at the same time, started after this one
+    live: bool = False  # run in every test run, not only in `make full`
 
     @property
     def light_torch(self) -> str:
@@ -57,7 +57,7 @@ class Labelled:
 
     @property
     def truths(self) -> tuple[Truth, ...]:
-        """One a job, in the order of the jobs' names."""
+        """One per job, in the order of the jobs' names."""
         return (self.truth, MOVING) if self.beside else (self.truth,)
 
 
@@ -90,15 +90,15 @@ def _nobody(
 
 
 MOVING = _nobody("moving")
-#: Nothing but the job itself could tell; naming anybody is wrong, saying `moving` or `undecided` is right.
+#: Undecidable from outside: blaming any rank is wrong, `moving` or `undecided` is right.
 _QUIET = _nobody("moving", "undecided", decidable=False)
-#: The job ends while it is watched.
+#: The job ends during the diagnosis.
 _ENDED = _nobody("no_ranks", "moving", "undecided", decidable=False)
-#: Rank 0 does something that the others wait for, and comes on with it.
+#: Rank 0 is busy while the others wait for it, and makes progress.
 _WORKS_FOR_ALL = _nobody("moving", "slow", "undecided", may_name=(0,), decidable=False)
 
 JOBS: tuple[Labelled, ...] = (
-    # one rank is in its own code, the others wait for it
+    # one rank is in user code, the others wait for it
     Labelled("sleeps_in_step", _behind({1}, "sleep"), live=True),
     Labelled("loops_in_python", _behind({2}, "compute")),
     Labelled("multiplies_for_ever", _behind({3}, "compute")),
@@ -149,7 +149,7 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("zombie", _hung("rank_dead", {1}, "dead"), launcher="script", watched="10s"),
     Labelled("absent", _hung("rank_absent", {2}, "missing"), launcher="plain", absent=frozenset({2}), live=True),
     Labelled("absent", _hung("rank_absent", {2, 3}, "missing"), "node", launcher="plain", absent=frozenset({2, 3})),
-    # groups, the store, collectives of many sorts
+    # groups, the store, different collectives
     Labelled("late_for_init", _behind({3}, "file_io")),
     Labelled("missed_new_group", _behind({2}, "sleep")),
     Labelled("new_group_by_members_only", _nobody("undecided", may_name=(2, 3), decidable=False)),
@@ -169,20 +169,20 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("asynchronous_and_a_lock", _behind({1}, "python_lock"), live=True),
     Labelled("polls_and_sleeps", _behind({1}, "network_io", decidable=False)),
     Labelled("polls_its_handle", _behind({3}, "sleep", decidable=False)),
-    # everybody waits in communication
+    # all ranks wait in communication
     Labelled("pipeline", _behind({0}, "file_io")),
     Labelled("pipeline_1f1b", _behind({2}, "compute")),
     Labelled("ring_of_recv", _hung("p2p_cycle", (), "p2p", may_name=(0, 1, 2, 3))),
     Labelled("two_in_a_cycle", _hung("p2p_cycle", (), "p2p", may_name=(2, 3))),
     Labelled("other_collective", _hung("collective_mismatch", {1}, "collective"), live=True),
-    # Stacks do not say which group a call is about: so it looks as skipped_a_group does, where the odd one is innocent.
+    # Stacks do not show the group of a call: this looks like skipped_a_group, where the odd rank is not the culprit.
     Labelled("two_groups_in_other_order", _hung("collective_mismatch", {3}, "collective", decidable=False)),
     Labelled("ahead_in_barrier", _hung("collective_mismatch", {2}, "collective")),
     Labelled("two_camps", _nobody("undecided", kinds=("none", "collective_mismatch"))),
     Labelled("skipped_a_group", _nobody("undecided", may_name=(3,), decidable=False)),
     Labelled("external_service", _nobody("hung", "undecided", kinds=("external",))),
     Labelled("store_key_of_nobody", _nobody("hung", "undecided", kinds=("external",))),
-    # nothing hangs
+    # healthy jobs
     Labelled("moving", MOVING),
     Labelled("long_steps", _QUIET),
     Labelled("idle_between_epochs", _QUIET),

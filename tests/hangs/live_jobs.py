@@ -1,4 +1,4 @@
-"""Runs a labelled job on the nodes of a rig until its trouble has begun."""
+"""Runs a labelled job on the nodes of a rig until its fault has begun."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rig import Rig
 from .labels import Labelled
 
 SCRIPTS = Path(__file__).parent / "jobs"
-#: Four to eight interpreters import torch at once, on two cores that others use too.
+#: Four to eight interpreters import torch at once, on two shared cores.
 READY_S = 120.0
 
 
 @contextlib.contextmanager
 def running(rig: Rig, labelled: Labelled, env: Mapping[str, str] | None = None) -> Iterator[list[Job]]:
-    """The job, and the healthy one beside it where there is one, all ranks READY; killed at the end."""
+    """The job, and the healthy one beside it if there is one, all ranks READY; killed at the end."""
     nodes = rig.nodes[: labelled.nodes]
     script = SCRIPTS / f"{labelled.name}.py"
     variables = {**gloo_environment(rig), "LIGHT_TORCH": labelled.light_torch, **(env or {})}
@@ -41,7 +41,7 @@ def running(rig: Rig, labelled: Labelled, env: Mapping[str, str] | None = None) 
 
 
 def wait_ready(job: Job) -> None:
-    """Wait until every rank has said READY, one that has died since included."""
+    """Wait until every rank has printed READY, including ranks that died since."""
     deadline = time.monotonic() + READY_S
     while len(job.ranks) < job.world_size:
         if all(process.popen.poll() is not None for process in job.processes) or time.monotonic() > deadline:
@@ -50,5 +50,5 @@ def wait_ready(job: Job) -> None:
 
 
 def arguments(labelled: Labelled) -> list[str]:
-    """How `gconsole batch` is asked for its verdict on such a job."""
+    """Arguments of `gconsole batch` for a verdict on such a job."""
     return [*(("--for", labelled.watched) if labelled.watched else ()), "--diagnose"]

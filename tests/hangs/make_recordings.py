@@ -1,13 +1,13 @@
-"""Makes the recordings anew: every labelled job once, for real, watched and captured by `gconsole batch --records`.
+"""Regenerates the recordings: runs every labelled job once, watched and captured by `gconsole batch --records`.
 
     GCONSOLE_TEST_TORCH_PYTHON=… python -m tests.hangs.make_recordings [JOB …]
 
 Each is the file that `gconsole batch hosts.toml --records records.ndjson --for 7s --diagnose` writes. Needs what the
-tests of the cluster need (namespaces, OpenSSH) and torch; about 20 s a job. What a recording says of
-the machine it was made on (folders, kernel) is replaced; nothing else is.
+tests of the cluster need (namespaces, OpenSSH) and torch; about 20 s per job. Folders and the kernel version of
+this machine are replaced in the recording; nothing else is.
 
-With --flight it makes another run of each, in which torch's own worker server is started by the job, and keeps what
-that has of the flight recorder: for the comparison with torch's analyser only, the records are of jobs without it.
+With --flight it runs each job again with torch's own worker server, and keeps its flight recorder dumps. They serve
+only the comparison with torch's analyser; the records are of jobs without a worker server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# So that `from rig import Rig` and `from jobs import Job` work, as in the tests.
+# Makes `from rig import Rig` and `from jobs import Job` work, as in the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
 from jobs import find_torch_python
@@ -36,9 +36,9 @@ ROOT = Path(__file__).parents[2]
 RECORDINGS = Path(__file__).parent / "recordings"
 GCONSOLE = Path(sys.executable).with_name("gconsole")
 NODES = 4
-#: Before it is diagnosed each job is watched for longer than [hang] min_frozen_s.
+#: Each job is watched for longer than [hang] min_frozen_s before it is diagnosed.
 WATCHED = ("--for", "7s")
-#: A job whose flight recorders have not come to rest by then is one that moves.
+#: A job whose flight recorders still change after this time is making progress.
 SETTLE_S = 8.0
 
 
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def record(rig: Rig, labelled: Labelled) -> str:
-    """Record one job; why that was not possible, empty where it was."""
+    """Record one job; the reason if that failed, else empty."""
     with tempfile.TemporaryDirectory() as folder:
         hosts = rig.write_hosts_toml(Path(folder, "hosts.toml"), only=[n.name for n in rig.nodes[: labelled.nodes]])
         records = Path(folder, "records.ndjson")
@@ -86,11 +86,11 @@ def record(rig: Rig, labelled: Labelled) -> str:
 
 
 def record_flight(rig: Rig, labelled: Labelled) -> str:
-    """Keep the flight recorder of every rank that answers; why there is none, empty where there is one."""
-    name = f"flight-{labelled.id}"  # of this job's own: torch does not take a socket over
+    """Keep the flight recorder of every rank that responds; the reason if there is none, else empty."""
+    name = f"flight-{labelled.id}"  # unique per job: torch does not reuse a socket
     for node in rig.nodes:
         (node.folder / name).mkdir()
-    inside = rig.nodes[0].inside  # each node calls its own folder so
+    inside = rig.nodes[0].inside  # the same path on each node
     env = {"FLIGHT_FOLDER": f"{inside}/{name}", "TORCH_FR_BUFFER_SIZE": "64"}
     dumps: dict[str, str] = {}
     try:
@@ -103,7 +103,7 @@ def record_flight(rig: Rig, labelled: Labelled) -> str:
                     try:
                         dumps[str(rank.rank)] = asked(path)
                     except OSError:
-                        continue  # that rank is dead, or stopped
+                        continue  # that rank is dead or stopped
                 if before and dumps == before:
                     break
                 time.sleep(1.0)
@@ -117,7 +117,7 @@ def record_flight(rig: Rig, labelled: Labelled) -> str:
 
 
 def asked(path: Path) -> str:
-    """What the worker server behind a socket has of the flight recorder. Raises OSError."""
+    """The flight recorder dump of the worker server behind a socket. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(3.0)
         connection.connect(str(path))
@@ -134,7 +134,7 @@ def asked(path: Path) -> str:
 
 
 def without_this_machine(text: str) -> str:
-    """The records with the folders of this machine, and its kernel, under common names."""
+    """The records with this machine's folders and kernel version replaced by fixed names."""
     torch = find_torch_python()
     standard_library = Path(subprocess.run(
         [torch, "-c", "import os; print(os.__file__)"], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""What the product makes of a recording, without a network, a node or torch."""
+"""Evaluates a recording with the product, without a network, a node or torch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RECORDINGS = Path(__file__).parent / "recordings"
 
 
 def unpacked(labelled: Labelled, folder: Path) -> Path:
-    """The recording of a job, as `gconsole batch --from` reads it."""
+    """The unpacked recording of a job, for `gconsole batch --from`."""
     path = folder / f"{labelled.id}.ndjson"
     path.write_bytes(lzma.decompress((RECORDINGS / f"{labelled.id}.ndjson.xz").read_bytes()))
     return path
 
 
 def stored(path: Path) -> Store:
-    """The store at the end of a file of records."""
+    """The store after all records of a file."""
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
     ndjson.play(path, hub)
@@ -34,6 +34,6 @@ def stored(path: Path) -> Store:
 
 
 def verdicts(path: Path) -> list[dict[str, Any]]:
-    """The verdicts of the report, by the names of the jobs."""
+    """The verdicts of the report, in order of the jobs' names."""
     found = msgspec.to_builtins(make_report(stored(path)).verdicts)
     return sorted(found, key=lambda verdict: str(verdict["job"]))

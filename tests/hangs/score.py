@@ -1,4 +1,4 @@
-"""Compares what was said of a job with what is true of it, and adds the outcomes up."""
+"""Compares verdicts with labels and counts the outcomes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 from .labels import Truth
 
-#: `right` with all that the label asks; `inexact` the right ranks under another class, kind or state, or only some of
-#: them; `refused` nobody named where somebody should have been; `wrong` an innocent rank named, or an alarm for a job
-#: that moves.
+#: `right`: all that the label requires. `inexact`: the right ranks under another class, kind or state, or only some of
+#: them. `refused`: no rank blamed where one should be. `wrong`: an innocent rank blamed, or an alarm for a job that
+#: makes progress.
 Outcome = Literal["right", "inexact", "refused", "wrong"]
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a method says of one job."""
+    """One method's answer for one job."""
 
     state: str
     kind: str = "none"
@@ -33,7 +33,7 @@ NOTHING = Said("no answer")
 
 
 def said_by(verdict: dict[str, Any]) -> Said:
-    """A verdict of the report."""
+    """The answer in a verdict of the report."""
     return Said(
         verdict["state"], verdict["kind"], frozenset(culprit["rank"] for culprit in verdict["culprits"]),
         frozenset(culprit["class"] for culprit in verdict["culprits"]),
@@ -41,7 +41,7 @@ def said_by(verdict: dict[str, Any]) -> Said:
 
 
 def outcome(truth: Truth, said: Said) -> Outcome:
-    """How good an answer is."""
+    """Grade an answer against the label."""
     if said.culprits - truth.culprits - truth.may_name or (said.state == "hung" and "moving" in truth.states):
         return "wrong"
     if not truth.decidable:
@@ -54,7 +54,7 @@ def outcome(truth: Truth, said: Said) -> Outcome:
 
 
 def whom_outcome(truth: Truth, culprits: frozenset[int] | None) -> Outcome:
-    """How good the answer of a method is that names ranks and nothing else; None where it could not be asked."""
+    """Grade a method that only blames ranks; None if it could not be run."""
     culprits = culprits or frozenset()
     if culprits - truth.culprits - truth.may_name:
         return "wrong"
@@ -65,7 +65,7 @@ def whom_outcome(truth: Truth, culprits: frozenset[int] | None) -> Outcome:
 
 @dataclass(frozen=True)
 class Score:
-    """The outcomes of one method. A job that nobody can decide counts in `wrong` only."""
+    """The outcomes of one method. An undecidable job counts in `wrong` only."""
 
     method: str
     right: int
@@ -83,13 +83,13 @@ class Score:
 
 
 def score(method: str, outcomes: Sequence[tuple[Truth, Outcome]]) -> Score:
-    """Add up what a method said of many jobs."""
+    """Count the outcomes of a method over many jobs."""
     counts = Counter(one for truth, one in outcomes if truth.decidable or one == "wrong")
     return Score(method, counts["right"], counts["inexact"], counts["refused"], counts["wrong"])
 
 
 def table(scores: Sequence[Score]) -> list[str]:
-    """The scores, a line a method."""
+    """The scores, one line per method."""
     lines = [f"{'':22s} {'right':>6s} {'inexact':>8s} {'refused':>8s} {'wrong':>6s} {'share right':>12s}"]
     lines += [
         f"{one.method:22s} {one.right:6d} {one.inexact:8d} {one.refused:8d} {one.wrong:6d} {one.share:11.0%}"

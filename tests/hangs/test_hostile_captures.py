@@ -1,4 +1,4 @@
-"""Captures of jobs that do not keep still for them: what ends meanwhile, and names and numbers that mean harm."""
+"""Captures of jobs that change meanwhile: ending ranks, and names and numbers that are hostile input."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ class Capturing:
         self.process = fork_server.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def until(self, condition: Callable[[list[dict[str, Any]]], Any]) -> None:
-        """Wait until something is true of the stacks that have been written."""
+        """Wait until a condition on the stacks written so far holds."""
         deadline = time.monotonic() + DEADLINE_S
         while not condition(self.stacks()):
             assert self.process.poll() is None, "it ended before"
@@ -46,7 +46,7 @@ class Capturing:
         return [json.loads(line) for line in lines if b'"kind":"stack"' in line]
 
     def end(self) -> tuple[int, dict[str, Any]]:
-        """Exit code and report."""
+        """The exit code and the report."""
         try:
             self.process.communicate(timeout=DEADLINE_S)
         finally:
@@ -118,7 +118,7 @@ def test_control_characters_are_not_printed_and_markup_is_literal(tmp_path: Path
 
 
 def test_reused_pid_is_a_different_process(tmp_path: Path) -> None:
-    """Synthetic: rank 1 of a recorded job has ended, and its pid is that of a process of another job."""
+    """Synthetic: rank 1 of a recorded job has ended, and its pid now belongs to a process of another job."""
     path = recorded("sleeps_in_step", tmp_path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     before = next(line for line in lines if line["kind"] == "rank" and line["rank"] == 1)

@@ -1,4 +1,4 @@
-"""Labelled jobs, run now: one command on real sshd nodes says of an unprepared job who holds it."""
+"""Labelled jobs, run live: one command on real sshd nodes identifies the culprit of an unprepared job."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ OTHERS = [job for job in JOBS if not job.live]
 
 
 def judged_now(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
-    """The outcomes, one a job; what was said beside each that is not right."""
+    """The outcomes, one per job, each with the answer unless it is right."""
     hosts = rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[: labelled.nodes]])
     with running(rig, labelled):
         run = batch(hosts, *arguments(labelled), deadline_s=120.0)

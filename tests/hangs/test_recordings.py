@@ -1,4 +1,4 @@
-"""The verdict on every recorded job against its label: no innocent is named, nine of ten decidable ones are right."""
+"""The verdict on every recorded job against its label: no innocent rank is blamed, 90 % of decidable ones are right."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ GOAL = 0.9
 
 @dataclass(frozen=True)
 class Case:
-    """One job of one recording: what is true, what was said, and whom the minority vote names."""
+    """One job of one recording: its label, the verdict, and the ranks that the minority vote blames."""
 
     labelled: Labelled
     truth: Truth
@@ -79,7 +79,7 @@ def words(truth: Truth) -> str:
 
 
 def flight_scores():
-    """torch's analyser on the flight recorders of the same jobs, where they have one; nothing without torch."""
+    """Scores of torch's analyser on the flight recorders of the same jobs; none without torch."""
     from jobs import find_torch_python, no_torch
 
     jobs = [job for job in JOBS if (RECORDINGS / f"{job.id}.flight.json.xz").exists()]
@@ -111,7 +111,7 @@ def test_product_source_contains_no_names_of_the_labelled_jobs() -> None:
         assert not own_names(script) & words, f"names of {script.name} are known"
 
 
-#: Functions of the jobs that everybody's training loop has, or that a base class of torch calls so.
+#: Function names that any training loop has, or that override a method of a base class in torch.
 COMMON = {
     "join", "start", "step", "steps", "ready", "route", "forward", "train", "train_step", "training_step", "report",
     "evaluate", "score", "work", "ask", "clip", "log", "layer", "decode", "attach", "refresh", "produce", "balance",
@@ -122,7 +122,7 @@ COMMON = {
 def own_names(script: Path) -> set[str]:
     tree = ast.parse(script.read_text())
     functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    # a module of the standard library is imported by whom it serves: that is no knowledge of a job
+    # standard library modules that only the job imports do not reveal its name
     return {name for name in functions - COMMON - sys.stdlib_module_names if not name.startswith("__")}
 
 

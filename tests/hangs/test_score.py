@@ -1,4 +1,4 @@
-"""The scale itself: what counts as right, and that nothing makes a wrong name right."""
+"""The scoring itself: what counts as right, and that blaming a wrong rank is always wrong."""
 
 import pytest
 

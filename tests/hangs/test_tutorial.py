@@ -1,4 +1,4 @@
-"""A hang is recorded, its console killed, and what is left goes all the way: by the commands of the tutorial."""
+"""The commands of the tutorial: record a hang, kill the console, and diagnose from what is on the disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BIN = Path(sys.executable).parent
 
 
 def shown() -> dict[str, str]:
-    """The commands of the tutorial's second part, without their comments, by what they do."""
+    """The commands of the tutorial's second part, without comments, by purpose."""
     text = (ROOT / "docs/first-hang.md").read_text()
     story = text.partition("## Record, crash and recover")[2].partition("\n## ")[0]
     assert "kill -9" in story
@@ -42,7 +42,7 @@ def shown() -> dict[str, str]:
 
 
 class Desk:
-    """Where somebody types these commands: a folder with a hosts.toml, a shell, a terminal."""
+    """A user's working folder with a hosts.toml, a shell and a terminal."""
 
     def __init__(self, folder: Path, commands: dict[str, str]) -> None:
         self.folder, self._commands = folder, commands
@@ -57,7 +57,7 @@ class Desk:
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=90, check=False)  # fmt: skip
 
     def terminal(self, name: str) -> Tmux:
-        """The command on a terminal, in the place of the shell: its pid is the program's."""
+        """The command on a terminal in place of the shell: its pid is the program's."""
         command = f"cd {self.folder}; {self._commands['folder']}; PATH={BIN}:$PATH; exec {self._commands[name]}"
         self._terminals.append(Tmux(f"bash -c '{command}'", columns=140))
         return self._terminals[-1]
@@ -76,7 +76,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.close()
 
 
-@pytest.mark.timeout(400)  # half a minute on a machine of its own; two where others work
+@pytest.mark.timeout(400)  # 30 s on an idle machine, 2 min on a busy one
 def test_tutorial_commands_recover_replay_diagnose_query_and_export_a_killed_recording(
     rig: Rig, needs_torch: None, desk: Desk
 ) -> None:
@@ -123,7 +123,7 @@ def test_tutorial_commands_recover_replay_diagnose_query_and_export_a_killed_rec
 
 
 def record_and_kill(desk: Desk) -> None:
-    """`r` and a name, `d`, the verdict; and while everything still runs the console is gone."""
+    """`r` and a name, `d`, the verdict; then the console is killed while the job still runs."""
     console = desk.terminal("watch")
     console.until(f"{LABELLED.nodes}/{LABELLED.nodes} nodes", f"{LABELLED.nodes * LABELLED.per_node} ranks")
     console.press("r")
@@ -138,7 +138,7 @@ def record_and_kill(desk: Desk) -> None:
 
 
 def until_it_is_on_the_disk(desk: Desk) -> None:
-    """The finding comes after the captures that it is made of; what is younger than a second may be lost."""
+    """The finding follows the captures it is made of; data younger than 1 s may be lost."""
     deadline = time.monotonic() + DEADLINE_S
     night = Session(desk.folder / "sessions" / "night")
     while (meta := entry_of(night).meta) is None or not meta.counts.get("finding"):

@@ -2,7 +2,7 @@
 
     python torchfrtrace_all.py FOLDER      FOLDER/JOB/rank_N are pickles, as torch writes them
 
-Prints a JSON object: JOB → {"ranks": [those it calls missing or culprits], "crash": its exception or null}.
+Prints a JSON object: JOB → {"ranks": [ranks it reports as missing or culprits], "crash": its exception or null}.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def main():
 
 
 def ranks_in(text):
-    """The ranks in "missing ranks: {1, 2}" and "Culprit rank 1" of the first thing it reports."""
+    """The ranks in "missing ranks: {1, 2}" and "Culprit rank 1" of the first error it reports."""
     missing = re.search(r"missing ranks: \{([\d, ]+)\}", text)
     if missing:
         return sorted(int(rank) for rank in missing.group(1).split(","))

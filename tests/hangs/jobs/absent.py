@@ -1,4 +1,4 @@
-"""One rank was never started; the others wait for it in init_process_group."""
+"""One rank is never started; the others wait for it in init_process_group."""
 
 from datetime import timedelta
 

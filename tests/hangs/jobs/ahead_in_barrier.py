@@ -1,4 +1,4 @@
-"""Rank 2 had one batch less and waits in the barrier behind the loop; the others reduce on."""
+"""Rank 2 has one batch less and waits in the barrier after the loop; the others are in all_reduce."""
 
 import torch
 import torch.distributed as dist

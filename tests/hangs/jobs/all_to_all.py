@@ -1,4 +1,4 @@
-"""Experts: rank 2 routes for ever, the others wait in all_to_all."""
+"""Mixture of experts: rank 2 loops in its router, the others wait in all_to_all."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Rank 0 asks a person, at a terminal that nobody looks at."""
+"""Rank 0 reads from an unattended terminal."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Everybody reduces asynchronously and waits at the handle, which no frame of torch shows; rank 2 sleeps."""
+"""All ranks reduce asynchronously and wait at the handle, which no torch frame shows; rank 2 sleeps."""
 
 import time
 

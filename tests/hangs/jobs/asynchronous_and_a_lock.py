@@ -1,5 +1,4 @@
-"""The others wait at the handle of an asynchronous reduction, rank 1 for a lock: all of them in their own code, on a
-futex."""
+"""The others wait at the handle of an asynchronous reduction, rank 1 for a lock: all are in user code, on a futex."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Rank 2 runs into a breakpoint that somebody forgot."""
+"""Rank 2 hits a breakpoint that was left in the code."""
 
 import os
 import pdb

@@ -1,4 +1,4 @@
-"""The source of a broadcast does not wait for anybody and is in the next reduction; rank 3 never came."""
+"""The source of a broadcast does not block and is already in the next reduction; rank 3 never entered."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 0 writes a checkpoint to a file system that does not answer; the others wait in the barrier."""
+"""Rank 0 writes a checkpoint to a hung file system; the others wait in the barrier."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Rank 0 writes a checkpoint, shard after shard, and the others wait in the barrier: nothing is wrong."""
+"""Rank 0 writes a checkpoint shard by shard and the others wait in the barrier: healthy."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""Rank 0 collects garbage over a huge heap, again and again."""
+"""Rank 0 runs the garbage collector over a huge heap repeatedly."""
 
 import gc
 

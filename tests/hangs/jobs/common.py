@@ -1,6 +1,6 @@
-"""What the labelled jobs share: joining the group, a healthy step, and the line that says that the trouble begins.
+"""Shared by the labelled jobs: joining the group, a healthy step, and the READY line.
 
-A job makes a few healthy steps, every rank says READY, and then what its label says happens.
+A job makes a few healthy steps, every rank prints READY, and then the labelled fault happens.
 """
 
 import os
@@ -15,17 +15,17 @@ import torch.distributed as dist
 
 
 def join():
-    """Join the group of all ranks, make a few steps, say READY; (rank, world size)."""
+    """Join the group of all ranks, make a few steps, print READY; (rank, world size)."""
     start()
     ready()
     return dist.get_rank(), dist.get_world_size()
 
 
 def start():
-    """The same without the READY."""
+    """The same without READY."""
     torch.set_num_threads(1)
     serve_flight_recorder()
-    # Long: no timeout of gloo shall end what a person would have to look at.
+    # Long enough that gloo does not time out during the diagnosis.
     dist.init_process_group("gloo", timeout=timedelta(hours=1))
     for _ in range(3):
         step()
@@ -45,20 +45,20 @@ def steps():
 
 
 def ready():
-    # One write, where print() would make two: the ranks of a node share their launcher's stdout.
+    # One write, because print() makes two: the ranks of a node share their launcher's stdout.
     sys.stdout.write(f"READY rank={os.environ['RANK']} pid={os.getpid()}\n")
     sys.stdout.flush()
 
 
 def dead_pipe():
-    """The path of a FIFO that nobody will ever open at the other end."""
+    """The path of a FIFO whose other end is never opened."""
     path = os.path.join(tempfile.mkdtemp(), "shard-00017.bin")
     os.mkfifo(path)
     return path
 
 
 def silent_server():
-    """The address of a server that takes connections and never speaks."""
+    """The address of a server that accepts connections and never sends."""
     global _listening
     _listening = socket.create_server(("127.0.0.1", 0))
     return _listening.getsockname()
@@ -69,7 +69,7 @@ _worker_server = None
 
 
 def serve_flight_recorder():
-    """For the comparison with torchfrtrace only: torch's own worker server, which a job in the field does not start."""
+    """Only for the comparison with torchfrtrace: torch's own worker server, which jobs in the field do not start."""
     global _worker_server
     folder = os.environ.get("FLIGHT_FOLDER")
     if folder:

@@ -1,4 +1,4 @@
-"""Rank 2 is to build an extension, and waits for the lock that a rank of a run that was killed has left behind."""
+"""Rank 2 builds an extension and waits for a stale lock of a killed run."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rank 3 reads its samples itself, in the main process, and one of them does not come."""
+"""Rank 3 reads its samples in the main process, and one read hangs."""
 
 import torch
 from common import dead_pipe, join, step

@@ -1,4 +1,4 @@
-"""Rank 1 waits for its DataLoader, one of whose workers does not come back from __getitem__."""
+"""Rank 1 waits for its DataLoader, one of whose workers hangs in __getitem__."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2's DataLoader worker has been stopped."""
+"""Rank 2's DataLoader worker is stopped (SIGSTOP)."""
 
 import os
 import signal

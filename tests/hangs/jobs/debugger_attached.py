@@ -1,4 +1,4 @@
-"""Somebody has attached a debugger to rank 1 and gone for lunch."""
+"""A debugger is attached to rank 1 and holds it."""
 
 import ctypes
 import os

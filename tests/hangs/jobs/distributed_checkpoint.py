@@ -1,5 +1,5 @@
-"""All ranks save with torch.distributed.checkpoint; the write of rank 2 does not come back, the others wait for its
-result inside of the same call."""
+"""All ranks save with torch.distributed.checkpoint; the write of rank 2 hangs, and the others wait for its result
+inside the same call."""
 
 import tempfile
 

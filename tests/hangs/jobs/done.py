@@ -1,4 +1,4 @@
-"""A job that ends while it is watched: nobody is to blame for what has come to its end."""
+"""A job that ends during the diagnosis: no rank is to blame."""
 
 import time
 

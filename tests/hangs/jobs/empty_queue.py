@@ -1,4 +1,4 @@
-"""Rank 1 waits at a queue whose producer, a thread, has died of an error."""
+"""Rank 1 waits at a queue whose producer thread died with an exception."""
 
 import queue
 import threading

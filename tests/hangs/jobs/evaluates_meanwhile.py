@@ -1,4 +1,4 @@
-"""Rank 0 evaluates, batch after batch, and the others wait in the barrier: nothing is wrong."""
+"""Rank 0 evaluates batch after batch and the others wait in the barrier: healthy."""
 
 import torch
 import torch.distributed as dist

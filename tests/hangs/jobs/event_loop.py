@@ -1,4 +1,4 @@
-"""Rank 1 waits in an event loop for an answer that does not come."""
+"""Rank 1 waits in an event loop for a response that never arrives."""
 
 import asyncio
 

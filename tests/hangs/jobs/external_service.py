@@ -1,4 +1,4 @@
-"""All ranks wait for one and the same service."""
+"""All ranks wait for the same external service."""
 
 import socket
 

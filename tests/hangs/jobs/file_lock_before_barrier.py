@@ -1,5 +1,5 @@
-"""The first rank of each node prepares the data under a file lock and meets the others in the barrier with the lock in
-its hand; the second rank of the node waits for the lock. Ranks 1 and 3 never come to the barrier."""
+"""The first rank of each node prepares the data under a file lock and enters the barrier while holding the lock;
+the second rank of the node waits for the lock. Ranks 1 and 3 never enter the barrier."""
 
 import fcntl
 import os

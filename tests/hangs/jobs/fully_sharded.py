@@ -1,4 +1,4 @@
-"""FSDP2: rank 1 does not come to the next forward pass; the others wait for its parameters."""
+"""FSDP2: rank 1 does not enter the next forward pass; the others wait for its parameters."""
 
 import time
 

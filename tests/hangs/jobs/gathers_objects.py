@@ -1,4 +1,4 @@
-"""The metrics of everybody are gathered as objects; rank 0 has not come, because its disk is full of locks."""
+"""Metrics are gathered as objects; rank 0 has not entered, because it waits for a file lock."""
 
 import fcntl
 import tempfile

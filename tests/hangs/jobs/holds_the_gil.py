@@ -1,4 +1,4 @@
-"""Rank 1 calls into a C extension that blocks and keeps the interpreter's lock."""
+"""Rank 1 calls into a C extension that blocks while holding the GIL."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""Rank 0 asks a tracking server over HTTP that says nothing."""
+"""Rank 0 waits for the HTTP response of a tracking server that never answers."""
 
 import json
 import urllib.request

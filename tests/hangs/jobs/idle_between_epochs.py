@@ -1,4 +1,4 @@
-"""A healthy job between two epochs: everybody sleeps, as schedulers of shared machines make them do."""
+"""A healthy job between two epochs: all ranks sleep."""
 
 import time
 

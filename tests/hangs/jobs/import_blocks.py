@@ -1,4 +1,4 @@
-"""Rank 1 imports a module that, at its top, reads a file which gives nothing."""
+"""Rank 1 imports a module that, at module level, reads from a file that never returns data."""
 
 import sys
 import tempfile

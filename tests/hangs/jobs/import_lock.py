@@ -1,4 +1,4 @@
-"""Rank 3 imports a module that another thread of it is importing, which does not come to an end."""
+"""Rank 3 imports a module that another of its threads is importing; that import never ends."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""Rank 3 joins a thread that reads a file which gives nothing."""
+"""Rank 3 joins a thread that reads from a file that never returns data."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rank 3 is killed while it is watched; the others catch what gloo tells them, and wait for it to come back."""
+"""Rank 3 is killed during the diagnosis; the others catch gloo's exception and wait for it to come back."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Rank 3 has not called init_process_group yet: it still waits for its data."""
+"""Rank 3 has not called init_process_group yet: it waits for its data."""
 
 import os
 from datetime import timedelta

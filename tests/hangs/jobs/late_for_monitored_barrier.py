@@ -1,4 +1,4 @@
-"""Rank 2 does not come to a monitored barrier."""
+"""Rank 2 does not enter a monitored barrier."""
 
 import time
 from datetime import timedelta

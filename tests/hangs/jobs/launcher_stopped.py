@@ -1,4 +1,4 @@
-"""The launcher of the second node has been stopped; the ranks train on, and nothing is wrong with them."""
+"""The launcher of the second node is stopped; the ranks keep training and are healthy."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Rank 2 has left with status 0 before anybody looked, as if it had run out of data; the others catch the error, and
+"""Rank 2 exits with status 0 before the diagnosis, as if it had run out of data; the others catch the error and
 wait for a new group."""
 
 import os

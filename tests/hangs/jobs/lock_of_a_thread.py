@@ -1,4 +1,4 @@
-"""Rank 3 waits for a lock that a thread of its own holds while it reads from a server that says nothing."""
+"""Rank 3 waits for a lock that one of its threads holds while it reads from a server that never answers."""
 
 import socket
 import threading

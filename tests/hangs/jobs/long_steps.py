@@ -1,4 +1,4 @@
-"""A healthy job whose steps are long: everybody computes the same for many seconds, at the same line."""
+"""A healthy job with long steps: all ranks compute for many seconds at the same line."""
 
 import torch
 from common import join, step

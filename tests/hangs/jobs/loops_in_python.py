@@ -1,4 +1,4 @@
-"""Rank 2 loops in Python for ever."""
+"""Rank 2 is in an endless loop in Python."""
 
 from common import join, step
 

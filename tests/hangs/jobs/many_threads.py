@@ -1,4 +1,4 @@
-"""Rank 1 has 200 threads, all of which wait; its main thread sleeps."""
+"""Rank 1 has 200 waiting threads; its main thread sleeps."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Rank 2 does not come to new_group, which everybody must call."""
+"""Rank 2 does not call new_group, which all ranks must call."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 0 alone is in all_reduce; all others wait for their DataLoaders: the few are not the guilty."""
+"""Rank 0 alone is in all_reduce; all others wait for their DataLoaders: the minority is not the culprit."""
 
 import time
 

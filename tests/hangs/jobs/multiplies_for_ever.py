@@ -1,4 +1,4 @@
-"""Rank 3 is in a native computation that does not come to an end: it is far too large."""
+"""Rank 3 is in a native computation that is too large to finish."""
 
 import torch
 from common import join, step

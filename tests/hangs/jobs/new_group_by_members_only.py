@@ -1,4 +1,4 @@
-"""Only the members call new_group; the others have gone on to the next step."""
+"""Only the members call new_group; the other ranks are already in the next step."""
 
 import torch.distributed as dist
 from common import join, step

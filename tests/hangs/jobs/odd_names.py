@@ -1,4 +1,4 @@
-"""Rank 1 sleeps in a function, a file and a thread whose names are markup, control characters and no UTF-8."""
+"""Rank 1 sleeps in a function, a file and a thread whose names are markup, control characters or invalid UTF-8."""
 
 import os
 import runpy

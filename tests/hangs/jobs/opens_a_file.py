@@ -1,4 +1,4 @@
-"""Rank 2 opens a file that does not open."""
+"""Rank 2 blocks in open()."""
 
 from common import dead_pipe, join, step
 

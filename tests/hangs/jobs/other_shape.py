@@ -1,4 +1,4 @@
-"""Rank 1 reduces a tensor of another size. gloo does not hang then, but ends the job: nobody is left to be blamed."""
+"""Rank 1 reduces a tensor of another size. gloo does not hang then but ends the job: no rank is left to blame."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""A pipeline of four stages; the first waits for its data, and the others wait for it, one behind the other."""
+"""A pipeline of four stages; the first waits for its data, each other stage for the one before it."""
 
 import torch
 import torch.distributed as dist

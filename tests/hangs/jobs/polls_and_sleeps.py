@@ -1,4 +1,4 @@
-"""Rank 0 looks every second whether its reduction is done, and sleeps in between; rank 1 reads from a server."""
+"""Rank 0 polls its reduction once a second and sleeps in between; rank 1 reads from a server that never answers."""
 
 import socket
 import time

@@ -1,5 +1,5 @@
-"""Rank 2 asks its asynchronous reduction over and over whether it is done, as the others wait at theirs: it looks busy,
-and is innocent. Rank 3 sleeps."""
+"""Rank 2 polls its asynchronous reduction in a busy loop while the others wait at theirs: it uses CPU but is not
+the culprit. Rank 3 sleeps."""
 
 import time
 

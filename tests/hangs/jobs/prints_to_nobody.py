@@ -1,4 +1,4 @@
-"""Rank 3 writes its log into a pipe whose reader does not read any more."""
+"""Rank 3 writes its log into a full pipe that is not read any more."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Rank 1 reads from a file that opens and then gives nothing."""
+"""Rank 1 reads from a file that opens and never returns data."""
 
 import os
 

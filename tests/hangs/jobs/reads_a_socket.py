@@ -1,4 +1,4 @@
-"""Rank 1 reads from a server that says nothing."""
+"""Rank 1 reads from a server that never answers."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Rank 1 reads the output of a program that stays silent."""
+"""Rank 1 reads the output of a program that never writes."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Those that send in a reduce to rank 0 go on to the barrier; rank 2 never came, and rank 0 waits for it."""
+"""The senders of a reduce to rank 0 are already in the barrier; rank 2 never entered, and rank 0 waits for it."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Everybody receives from the rank before, and nobody sends first."""
+"""Each rank receives from the rank before it, and none sends first."""
 
 import torch
 import torch.distributed as dist

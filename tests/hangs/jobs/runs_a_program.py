@@ -1,4 +1,4 @@
-"""Rank 0 waits for a program that does not end."""
+"""Rank 0 waits for a child process that does not end."""
 
 import subprocess
 

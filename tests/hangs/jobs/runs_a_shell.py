@@ -1,4 +1,4 @@
-"""Rank 3 waits for a shell command, by os.system."""
+"""Rank 3 waits for a shell command in os.system."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Rank 3 is in its handler of a signal ("save and go on"), which wants a lock that the interrupted code holds."""
+"""Rank 3 is in its signal handler ("save and go on"), which waits for a lock that the interrupted code holds."""
 
 import os
 import signal

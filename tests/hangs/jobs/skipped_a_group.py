@@ -1,4 +1,4 @@
-"""Tensor and data groups: rank 3 leaves out one tensor reduction and is already in the data reduction. All wait."""
+"""Tensor and data groups: rank 3 skips one tensor reduction and is already in the data reduction. All wait."""
 
 import torch
 import torch.distributed as dist

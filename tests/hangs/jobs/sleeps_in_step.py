@@ -1,4 +1,4 @@
-"""Rank 1 sleeps in user code (a retry with back-off that goes wrong)."""
+"""Rank 1 sleeps in user code (a retry with an endless back-off)."""
 
 import time
 

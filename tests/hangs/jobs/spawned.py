@@ -1,4 +1,4 @@
-"""Ranks that learn at run time who they are (torch.multiprocessing.spawn); rank 3 sleeps."""
+"""Ranks that get their rank number at run time (torch.multiprocessing.spawn); rank 3 sleeps."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Rank 2 has been stopped (SIGSTOP), as a person or a checkpointing tool does."""
+"""Rank 2 is stopped (SIGSTOP)."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The others wait at the store for what rank 0 is to put there; rank 0 waits for a program."""
+"""The others wait at the store for a key that rank 0 sets; rank 0 waits for a child process."""
 
 import subprocess
 

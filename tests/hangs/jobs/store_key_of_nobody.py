@@ -1,4 +1,4 @@
-"""All wait at the store for a key that a controller outside of the job would have to set."""
+"""All ranks wait at the store for a key that a controller outside the job sets."""
 
 import torch.distributed as dist
 from common import join

@@ -1,4 +1,4 @@
-"""Rank 1 needs 0.3 s more for each step."""
+"""Rank 1 takes 0.3 s longer for each step."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""In each step another rank is the slow one: nobody is to blame."""
+"""A different rank is slow in each step: no rank is to blame."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 takes a lock it has."""
+"""Rank 2 acquires a non-reentrant lock twice."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Rank 0 hangs in what it does at its end (atexit): a summary is written to a file that gives nothing."""
+"""Rank 0 hangs in an atexit hook: it writes a summary to a file that blocks."""
 
 import atexit
 

@@ -1,4 +1,4 @@
-"""Rank 1 has finished, but the interpreter waits for a thread that is not a daemon; the others wait in the barrier
+"""Rank 1 has finished, but the interpreter waits for a non-daemon thread; the others wait in the barrier
 that rank 1 left out."""
 
 import queue

@@ -1,5 +1,5 @@
-"""Tensor groups (0,1), (2,3), … and data groups across them: rank 5 of eight sleeps; its tensor peer waits for it, the
-data groups wait for that one, and the others wait for those."""
+"""Tensor groups (0,1), (2,3), … and data groups across them: rank 5 of eight sleeps. Its tensor peer waits for it,
+that peer's data group waits for the peer, and the other ranks wait for those."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Ranks 1, 4 and 6 of eight are behind, each for a reason of its own."""
+"""Ranks 1, 4 and 6 of eight are late, each for a different reason."""
 
 import socket
 import time

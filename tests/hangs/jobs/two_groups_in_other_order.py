@@ -1,4 +1,4 @@
-"""Rank 3 uses two groups in the other order than everybody else."""
+"""Rank 3 uses two groups in the opposite order."""
 
 import torch
 import torch.distributed as dist

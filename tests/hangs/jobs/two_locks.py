@@ -1,4 +1,4 @@
-"""Rank 1: two threads take two locks in opposite orders."""
+"""Rank 1: two threads acquire two locks in opposite orders."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Rank 1 is in an uninterruptible wait of the kernel (the parent of a vfork whose child does not come to exec)."""
+"""Rank 1 is in D state (the parent of a vfork whose child does not call exec)."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Ranks 1 to 3 look every half second for a file that rank 0 is to write behind the barrier it already waits in."""
+"""Ranks 1 to 3 poll every half second for a file that rank 0 writes after the barrier in which it already waits."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""Rank 2 waits at a multiprocessing queue for a process that has died."""
+"""Rank 2 waits at a multiprocessing queue for a process that died."""
 
 import multiprocessing
 import os

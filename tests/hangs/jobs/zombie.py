@@ -1,4 +1,4 @@
-"""Rank 1 dies while it is watched, and the script that started the ranks of its node does not look after them."""
+"""Rank 1 dies during the diagnosis, and the script that started the ranks of its node does not reap it."""
 
 import os
 import signal
