@@ -92,14 +92,14 @@ def run_tests(folder: Path, tests: Sequence[str], tier: str) -> int:
     try:
         done = subprocess.run(argv, cwd=folder, env=environ, capture_output=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
-        return 1  # the defect makes a test hang
+        return 1  # the mutation makes a test hang
     if done.returncode not in (0, 1, 5):
         print(done.stdout.decode()[-2000:], done.stderr.decode()[-2000:])
     return done.returncode
 
 
 def is_caught(mutation: Mutation, tier: str, folder: Path) -> bool | None:
-    """Whether a test of the tier fails in the mutated copy; None if the mutated tree cannot be tested at all."""
+    """Whether a test of the tier fails in the mutated copy; None if the copy cannot be tested at all."""
     tests = tests_of(mutation, tier)
     if not tests:
         return False
@@ -113,7 +113,7 @@ def is_caught(mutation: Mutation, tier: str, folder: Path) -> bool | None:
 
 
 def _write_newer(path: Path, text: str) -> None:
-    """Write with a time of change two seconds after the last one: cached bytecode is judged by whole seconds."""
+    """Write with an mtime two seconds after the last one: cached bytecode compares whole seconds."""
     changed = path.stat().st_mtime
     path.write_text(text, encoding="utf-8")
     os.utime(path, (changed + 2, changed + 2))

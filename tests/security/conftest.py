@@ -1,4 +1,4 @@
-"""The rig of the cluster's tests serves here as well."""
+"""Fixtures of the security tests: the rig of tests/cluster."""
 
 import sys
 from pathlib import Path

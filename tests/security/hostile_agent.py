@@ -1,12 +1,12 @@
-"""The agent of a node that has been taken over. It stands in place of `python3` there, and says what it was told to.
+"""A compromised node's agent. It replaces `python3` on the node and sends what its files contain.
 
-Beside it lie `said` (the bytes it writes after its hello), `answers.json` (verb -> what it answers) and `how`, one of:
+Beside it are `said` (the bytes it sends after its hello), `answers.json` (verb -> response) and `how`, one of:
 
-once      the bytes, and then it behaves: pings and requests are answered
-again     the bytes over and over, as fast as they are taken, with numbers that go on
-garbage   bytes from a generator, for ever
-endless   one line that never ends
-deaf      a good hello, and then no word
+once      sends the bytes once, then behaves normally: pings and requests are answered
+again     sends the bytes repeatedly, as fast as they are read, with increasing sequence numbers
+garbage   sends random bytes without end
+endless   sends one line without end
+deaf      sends a valid hello, then nothing
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Everything a node could say, said to do harm: well-formed records of every kind with hostile texts and numbers."""
+"""Hostile input from a node: well-formed records of every kind with malicious texts and numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import inspect as types
 
 from gconsole.records import KINDS, ConsoleRecord, Finding, Mark, NodeState, encode
 
-#: What a shell, a spreadsheet, a browser, SQL or a path would make: where it worked, this file is there.
+#: A shell, spreadsheet, browser, SQL or path injection that succeeds creates this file.
 TOUCHED = "/tmp/gcy-evil"
 TEXTS = (
     "\x1b]0;owned\x07\x1b[2J\x1b[31mEVIL",
@@ -35,7 +35,7 @@ FLOATS = (0.0, -1.0, 1e308, -1e308, 1e-320, 99.9)
 
 
 class Liar:
-    """Values that fit their types and nothing else."""
+    """Generates values that match their types and are otherwise arbitrary."""
 
     def __init__(self) -> None:
         self._texts, self._ints, self._floats = itertools.cycle(TEXTS), itertools.cycle(INTS), itertools.cycle(FLOATS)
@@ -73,12 +73,12 @@ class Liar:
         raise TypeError(told)
 
 
-#: The console's own words are refused before anything looks at them.
+#: Kinds that only the console sends are rejected before they are evaluated.
 OURS = (ConsoleRecord, NodeState, Mark, Finding)
 
 
 def lies(rounds: int = 2 * len(TEXTS)) -> Iterator[Any]:
-    """Records of every kind, each with other values, in another node's name: the console stamps them anyway."""
+    """Records of every kind with varying values, in another node's name; the console overwrites the node."""
     liar = Liar()
     for _ in range(rounds):
         for kind in KINDS:
@@ -87,7 +87,7 @@ def lies(rounds: int = 2 * len(TEXTS)) -> Iterator[Any]:
 
 
 def _of_a_job(liar: Liar) -> Iterator[Any]:
-    """Ranks of a job that make sense together, so that every table has a row with each text."""
+    """Ranks of one job with consistent fields, so that every table has a row with each text."""
     for rank, text in enumerate(TEXTS):
         place = {"job": TEXTS[2], "attempt": 0, "rank": rank, "pid": 100 + rank, "start_ticks": 1}
         yield liar.record("rank", status="present", **place)
@@ -103,7 +103,7 @@ def _of_a_job(liar: Liar) -> Iterator[Any]:
 
 
 def as_bytes(first_seq: int = 1) -> bytes:
-    """Lies as they travel, and some frames that are no records: unknown kinds, packed nonsense, holes, deep nests."""
+    """The records in wire format, and malformed frames: unknown kinds, packed garbage, gaps, deep nesting."""
     lines = []
     for seq, record in enumerate(lies(), first_seq):
         record.seq = seq

@@ -1,4 +1,4 @@
-"""Whether what came out can do harm: to a terminal, a browser, a spreadsheet."""
+"""Checks that output contains no injection for a terminal, a browser or a spreadsheet."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import re
 import unicodedata
 from html.parser import HTMLParser
 
-#: How a line of progress begins: back to its start, and the line cleared.
+#: Start of a progress line: carriage return and clear line.
 _PROGRESS = re.compile(r"\r(\x1b\[K)?")
 
 
 def assert_safe_text(text: str, where: str) -> None:
-    """No control character but newlines, and nothing that turns the reading order around."""
+    """No control characters except newlines, and no bidirectional overrides."""
     for line in _PROGRESS.sub("\n", text).split("\n"):
         bad = [letter for letter in line if unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp")]
         assert not bad, f"{where}: {bad!r} in {line[:300]!r}"
 
 
 class _Tags(HTMLParser):
-    """What a browser would obey."""
+    """Tags and attributes that a browser would execute or load."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Tags(HTMLParser):
 
 
 def assert_safe_page(page: str, where: str) -> None:
-    """No script, no image, no handler, nothing loaded from anywhere."""
+    """No script, image or event handler, and no external resource."""
     found = _Tags()
     found.feed(page)
     loads = {"script", "img", "iframe", "object", "embed", "link", "base", "form"}
@@ -45,7 +45,7 @@ def assert_safe_page(page: str, where: str) -> None:
 
 
 def assert_safe_cells(text: str, where: str) -> None:
-    """No cell that a spreadsheet would run; numbers may be negative."""
+    """No cell that a spreadsheet would evaluate as a formula; numbers may be negative."""
     for row in csv.reader(io.StringIO(text)):
         for cell in row:
             assert not cell.startswith(("=", "@", "\t", "\r")), f"{where}: {cell[:80]!r}"

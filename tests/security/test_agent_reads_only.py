@@ -1,4 +1,4 @@
-"""The agent reads only, by construction: what it may start is one list, and what it writes is its cache."""
+"""The agent is read-only: the programs it starts are on one list, and it writes only to its cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import gconsole_remote
 from gconsole_remote.agent import commands
 
 SOURCES = Path(gconsole_remote.__file__).parent
-#: Names by which Python starts programs, makes processes or runs text.
+#: Names by which Python starts programs, creates processes or executes text.
 STARTS = frozenset(
     [
         "Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "system", "popen",
@@ -26,7 +26,7 @@ STARTS = frozenset(
 )  # fmt: skip
 UNPACKS = frozenset(["load", "loads", "dumps"])
 MODULES = frozenset(["subprocess", "os", "pty", "posix", "multiprocessing", "runpy", "pickle", "marshal", "shelve"])
-#: Every place of the agent that does: what, and why it is no way in.
+#: Every call of that kind in the agent, and why it is safe.
 PLACES = {
     ("agent/commands.py", "subprocess.Popen"): "the one list",
     ("jobs/supervisor.py", "subprocess.Popen"): "a job's own commands, as ordered by `gconsole run start`",
@@ -41,7 +41,7 @@ VERB = re.compile(r"\b(?:commands\.(?:run|run_apart|detach)|starter\.start)\(\s*
 
 
 def calls(path: Path) -> Iterator[str]:
-    """Dotted names of what a module calls that could start something."""
+    """Dotted names of calls in a module that could start something."""
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.Call):
             continue
@@ -83,7 +83,7 @@ def test_agent_commands_take_only_fixed_words_and_checked_placeholders():
         assert argv[0] not in ("sh", "bash", "env", "/bin/sh")
 
 
-#: System calls by which files change, programs start and others are listened to.
+#: System calls that change files, start programs or trace processes.
 TRACED = (
     "openat,open,creat,mkdir,mkdirat,rename,renameat,renameat2,unlink,unlinkat,rmdir,link,linkat,symlink,symlinkat,"
     "chmod,fchmodat,chown,truncate,mknod,mknodat,execve,socket,listen,kill,mount"
@@ -95,7 +95,7 @@ _EXECUTED = re.compile(r'execve\("([^"]*)", \[(.*?)\].*\) = 0')
 
 @pytest.fixture(scope="module")
 def traced(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Every such call of an agent that watched a job, captured its stacks and probed clocks."""
+    """All such calls of an agent that watched a job, captured its stacks and probed clocks."""
     if shutil.which("strace") is None:
         pytest.skip("no strace on this machine")
     with Rig(nodes=2, name="gcy-trace", is_first_start=True) as rig, start_ring(rig, nproc_per_node=1) as job:
@@ -126,7 +126,7 @@ def test_agent_writes_only_to_its_cache_folder(traced: list[str]):
 def test_agent_executes_only_listed_commands(traced: list[str]):
     first = {argv[0] for argv in commands.COMMANDS.values() if not argv[0].startswith("{")}
     started = [found[1] for line in traced if (found := _EXECUTED.search(line))]
-    checked = re.compile(r"/blob/[0-9a-f]{64}$|^/proc/\d+/fd/\d+$")  # binaries whose SHA-256 has just been looked at
+    checked = re.compile(r"/blob/[0-9a-f]{64}$|^/proc/\d+/fd/\d+$")  # binaries whose SHA-256 was just verified
     others = [path for path in started[1:] if Path(path).name not in first and not checked.search(path)]
     assert started and others == []
 

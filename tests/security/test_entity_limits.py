@@ -1,4 +1,4 @@
-"""A node can invent any number of ranks, devices, jobs, groups and names: what is kept of it stays the same size."""
+"""Bounded memory per node, whatever number of ranks, devices, jobs, groups and names it invents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gconsole.session.format.pseudonyms import Pseudonyms
 from gconsole.session.format.redact import Redactor
 
 CAPTURE = "asked"
-#: So many values are invented for each field of each kind in each round; every limit is made smaller than that.
+#: Distinct values per field, kind and round; every limit is set below this.
 VALUES, LIMIT = 30, 12
 SMALL = {
     quotas: ("MAX_CAPTURE_RECORDS",), state: ("MOST_NAMES",), entities: ("ENDED_RANKS",),
@@ -44,7 +44,7 @@ def _fields(kind: type[Record]) -> tuple[types.Field, ...]:
 
 
 def _value(told: types.Type, number: int) -> Any:
-    """A value of that type: a new one for each number, unless the type has only a few."""
+    """A value of that type: different for each number, unless the type has only a few values."""
     match told:
         case types.UnionType():
             some = [type_ for type_ in told.types if not isinstance(type_, types.NoneType)]
@@ -72,14 +72,14 @@ def _value(told: types.Type, number: int) -> Any:
 
 @cache
 def _parts(kind: type[Record], is_full: bool) -> tuple[dict[str, Any], tuple[tuple[str, types.Type], ...]]:
-    """What all plain records of a kind have in common, and the fields that have one of a few words."""
+    """Fields shared by all plain records of a kind, and the fields with a small set of values."""
     told = {field.name: field.type for field in _fields(kind) if field.required or is_full}
     few = tuple((name, one) for name, one in told.items() if isinstance(one, types.LiteralType | types.BoolType))
     return {name: _value(one, 0) for name, one in told.items() if (name, one) not in few}, few
 
 
 class Inventor:
-    """Records of every kind, in each of which one field has a value that it never had before."""
+    """Records of every kind, in each of which one field has a new value."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -106,13 +106,13 @@ class Inventor:
         return record
 
     def _plain(self, kind: type[Record], *, is_full: bool) -> Any:
-        """A record with the same values each time, but for those words of which there are only a few."""
+        """A record with the same values each time, except for enumerated fields."""
         same, few = _parts(kind, is_full)
         return kind(**same, **{name: _value(told, self._number // 2) for name, told in few})
 
 
 class Console:
-    """All that listens to nodes and keeps something of what they say."""
+    """All components that receive records from nodes and keep state."""
 
     def __init__(self) -> None:
         self.hub = Hub()
@@ -142,7 +142,7 @@ class Console:
             self.redact(taken)
 
     def size(self) -> int:
-        """Entries of everything that it keeps."""
+        """Number of entries in all their state."""
         return _entries([self.store, self.facts, self.clocks, self.meta, self.names, self.intake])
 
 
@@ -150,7 +150,7 @@ _NO_PARTS = (type, FunctionType, MethodType, ModuleType, str, bytes, int, float,
 
 
 def _entries(roots: list[Any]) -> int:
-    """How many entries all dictionaries, lists, sets and queues have that can be reached from here."""
+    """Number of entries of all dictionaries, lists, sets and queues reachable from `roots`."""
     seen, todo, count = set[int](), list(roots), 0
     while todo:
         one = todo.pop()
@@ -182,15 +182,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gconsole.session.format.pseudonyms.MAX_NAMES_PER_NODE", LIMIT)
     monkeypatch.setattr("gconsole.core.versioned_table.REMOVALS_KEPT", LIMIT)
     monkeypatch.setattr("gconsole.core.store.clocks.KEPT_SNAPSHOTS", LIMIT)
-    monkeypatch.setattr(quotas, "EVENTS_BURST", 1e9)  # how fast it may invent is another matter
+    monkeypatch.setattr(quotas, "EVENTS_BURST", 1e9)  # the rate limit is not under test
     monkeypatch.setattr(record_receiver, "WARNINGS_BURST", 1e9)
 
 
-@pytest.mark.parametrize("says_who_it_is", [True, False], ids=["each agent says who it is", "no agent says who it is"])
-def test_memory_for_a_node_is_bounded_whatever_values_it_sends(small: None, says_who_it_is: bool) -> None:
+@pytest.mark.parametrize("has_node_record", [True, False], ids=["with node record", "without node record"])
+def test_memory_for_a_node_is_bounded_whatever_values_it_sends(small: None, has_node_record: bool) -> None:
     console, inventor, sizes = Console(), Inventor(), []
     for agent in range(6):
-        if says_who_it_is:
+        if has_node_record:
             console.hear(inventor.node(), f"agent{agent}")
         for record in inventor.records():
             console.hear(record, f"agent{agent}")

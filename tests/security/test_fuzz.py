@@ -1,4 +1,4 @@
-"""Every way in for bytes, tried with what once did harm and with a few hundred inputs; `make fuzz` tries more."""
+"""Every parser of external input, with inputs that once caused failures and a few hundred random ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-sys.path.append(str(Path(__file__).parents[2]))  # for `tests.fuzz`, which needs no conftest
+sys.path.append(str(Path(__file__).parents[2]))  # `tests.fuzz` does not depend on a conftest
 
 from tests.fuzz.mutate import varied
 from tests.fuzz.targets import FOUND, TARGETS

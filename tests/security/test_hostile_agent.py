@@ -1,4 +1,4 @@
-"""A node that has been taken over says whatever it likes: nobody is harmed, and nobody else is seen differently."""
+"""A compromised node sends hostile input: nothing is executed, and other nodes' data are unaffected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tmux import Tmux
 HERE = Path(__file__).parent
 HOSTS = "HOSTS"
 LONG = pytest.mark.full
-#: What it answers to everything it may be asked.
+#: Its response to each request verb.
 ANSWERS = {
     "doctor": {"ok": [{"name": "\x1b[2J", "state": "ok", "text": "<script>", "try": ""}]},
     "clean": {"ok": {"removed": ["\x1b]0;owned\x07/etc"],
@@ -36,7 +36,7 @@ ANSWERS = {
 
 
 def take_over(node: Node, how: str, said: bytes = b"") -> None:
-    """From the next connection on this node's `python3` is the hostile agent."""
+    """Replace this node's `python3` with the hostile agent from the next connection on."""
     folder = node.folder / "evil"
     folder.mkdir()
     (folder / "agent.py").write_text((HERE / "hostile_agent.py").read_text())
@@ -51,7 +51,7 @@ def take_over(node: Node, how: str, said: bytes = b"") -> None:
 
 @pytest.fixture(scope="module")
 def rig(needs_namespaces: None) -> Iterator[Rig]:
-    """Two good nodes, and one that lies about everything there is a record for."""
+    """Two good nodes, and one that sends hostile records of every kind."""
     with Rig(nodes=["node1", "node2", "evil"], name="gcy-lies") as rig:
         take_over(rig.node("evil"), "once", as_bytes())
         yield rig
@@ -59,7 +59,7 @@ def rig(needs_namespaces: None) -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def night(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, dict[str, str]]:
-    """The folder in which batch wrote a report, records and a session; the run; the environment of its sessions."""
+    """(folder with a report, records and a session of one batch run, that run, environment of its sessions)."""
     folder = tmp_path_factory.mktemp("night")
     env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(folder / "sessions")}
     hosts = rig.write_hosts_toml(folder / "hosts.toml")

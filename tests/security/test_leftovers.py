@@ -1,4 +1,4 @@
-"""What is there after a run that was not there before: processes, files, sockets, known_hosts; also after kill -9."""
+"""Leftovers of a run: processes, files, sockets, known_hosts entries; also after kill -9."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import pytest
 from program import GCONSOLE, batch, gconsole
 from rig import Node, Rig
 
-#: Folders of a node in which a program of this user could leave something.
+#: Folders of a node that this user can write to.
 _PLACES = "/tmp /var/tmp /dev/shm /run ~"
 CACHE = re.compile(r"/(var/)?tmp/gconsole-\d+(/|$)")
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What there is on one node."""
+    """Files, processes and sockets of one node."""
 
     processes: frozenset[str]
     files: frozenset[str]
-    sockets: frozenset[str]  # that listen or are bound: TCP, UDP, unix
+    sockets: frozenset[str]  # listening or bound: TCP, UDP, unix
 
     def beyond(self, before: Seen) -> tuple[set[str], set[str], set[str]]:
         return (
@@ -36,7 +36,7 @@ class Seen:
 
 
 def look(node: Node) -> Seen:
-    # sshd's own come and go with every connection; what the rig runs stays
+    # sshd's processes change with every connection; the rig's own are fixed
     listed = [line.split(None, 2) for line in node.ps().splitlines() if "sshd" not in line]
     processes = {command for _, state, command in listed if state != "Z"}
     files = node.output(["sh", "-c", f"find {_PLACES} -xdev 2>/dev/null; true"]).splitlines()
@@ -59,7 +59,7 @@ def rig(needs_namespaces: None) -> Iterator[Rig]:
 
 @pytest.fixture
 def node(rig: Rig, tmp_path: Path) -> Iterator[Node]:
-    """A node on which nothing of ours is left afterwards."""
+    """A node that must have no leftovers of gconsole afterwards."""
     yield rig.nodes[0]
     gconsole("clean", rig.write_hosts_toml(tmp_path / "clean.toml"), "--force")
 

@@ -1,4 +1,4 @@
-"""The socket of an agent that lingers is for its own user, even where the folder around it has been opened."""
+"""The socket of a lingering agent accepts only its own user, even if the folder's mode was opened."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from live_fleet import watched
 from rig import Node, Rig
 
-#: What another user of the node tries: to be told who is there, and to end it.
+#: Another user's attempts: to read the status, and to stop the agent.
 KNOCK = """
 import socket, sys
 link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""In a folder where everybody may put things, another user waits with a link of the name that is written to."""
+"""Symlink attacks in world-writable folders: another user plants a link under the name that is written to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """As /tmp is: everybody's, but its owner is somebody of the system."""
+    """A folder like /tmp: world-writable and sticky, owned by a system account."""
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o1777)

@@ -1,4 +1,4 @@
-"""Secrets are planted everywhere a program could pick them up; nothing gconsole writes, prints or runs has them."""
+"""Secrets planted in every place that gconsole reads do not occur in anything it writes, prints or runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rig import Rig
 from gconsole.records import encode
 from gconsole.session.format import reader
 
-#: What is planted, by where.
+#: The planted secrets, by place.
 PLANTED = {
     "an argument of a rank": "hunter22-argument",
     "the environment of a rank": "hunter22-environment",
@@ -35,7 +35,7 @@ train()
 
 
 class Watching(threading.Thread):
-    """Keeps every command line that any process of this machine had while it runs, but those of the planted ranks."""
+    """Collects the command lines of all processes of this machine while it runs, except those of the planted ranks."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -45,7 +45,7 @@ class Watching(threading.Thread):
     def run(self) -> None:
         while not self._ended.wait(0.1):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
-                with contextlib.suppress(OSError):  # it ended while we looked
+                with contextlib.suppress(OSError):  # the process ended
                     self.lines.add(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         self.lines = {line for line in self.lines if "rank.py" not in line}
 
@@ -58,7 +58,7 @@ class Watching(threading.Thread):
 def night(
     needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Path, Run, Run, set[str]]]:
-    """(folder with all that was written, the run of batch, that of ps, command lines of all processes meanwhile)."""
+    """(folder with all output, the run of batch, that of ps, command lines of all processes meanwhile)."""
     folder = tmp_path_factory.mktemp("secrets")
     with Rig(nodes=1, name="gcy-secret") as rig:
         key = rig.encrypted_key(PLANTED["the passphrase of a key"])

@@ -1,4 +1,4 @@
-"""SECURITY.md names tests; each of them exists, and what it says is only in `make full` is."""
+"""The tests that SECURITY.md names exist, and those it marks as `make full` only are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`( \(\*full\*\))?")
 
 @cache
 def functions(path: Path) -> dict[str, str]:
-    """Tests of a file with their decorators' text."""
+    """Test functions of a file, with the source text of their decorators."""
     found = {}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""A session that somebody sent, whose Parquet is made to do harm: each command ends with a word, and takes no more."""
+"""A session from an untrusted sender with malicious Parquet: each command ends with an error, in bounded memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gconsole.session.format.manifest import MANIFEST, Manifest, pieces
 from gconsole.session.manage.compact import compact
 
 GIB = 1 << 30
-#: No honest answer comes near; what unpacks to more has to end as an error.
+#: Larger than any honest result; input that expands beyond it must be rejected.
 MOST_DATA = 1 * GIB
 PATIENCE_S = 60
 COMMANDS: dict[str, Callable[[Path], list[object]]] = {
@@ -38,7 +38,7 @@ COMMANDS: dict[str, Callable[[Path], list[object]]] = {
 
 
 class Sent:
-    """A session without segments, of which one file is another's work."""
+    """A session without segments, with one Parquet file from an untrusted sender."""
 
     def __init__(self, folder: Path, sound: Session) -> None:
         self.session = Session(folder / "sent")
@@ -51,14 +51,14 @@ class Sent:
         self.tell(rows=len(table))
 
     def tell(self, **changes: Any) -> None:
-        """Let what compaction kept say something else of the file."""
+        """Change the compaction metadata of the file."""
         path = self.session.parquet_folder / MANIFEST
         told = json.loads(path.read_text())
         next(part for part in told["parts"] if part["table"] == "gpu").update(changes)
         path.write_text(json.dumps(told))
 
     def move(self, name: str) -> None:
-        """The same file by another name, which compaction is said to have given it."""
+        """Move the file to another name and update the compaction metadata."""
         place = self.session.parquet_folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         self.file.rename(place)
@@ -70,7 +70,7 @@ def with_column(sent: Sent, name: str, values: pa.Array) -> None:
 
 
 def a_bomb(sent: Sent) -> None:
-    """20,000 rows that all have the same text of a mebibyte: a file of some kilobytes."""
+    """20,000 rows with the same 1 MiB text: a file of a few kB."""
     rows = 20_000
     text = pa.DictionaryArray.from_arrays(pa.repeat(0, rows).cast(pa.int32()), pa.array(["x" * (1 << 20)]))
     columns = {name: pa.repeat(sent.table[name][0], rows) for name in sent.table.column_names}
@@ -94,7 +94,7 @@ def a_long_footer(sent: Sent) -> None:
 
 
 def enormous_rows(sent: Sent) -> None:
-    """The footer says that there are 2^60 rows, in its own way of writing numbers."""
+    """The footer claims 2^60 rows."""
 
     def written(number: int) -> bytes:
         number, out = number * 2, b""
@@ -127,27 +127,27 @@ def a_link(sent: Sent) -> None:
     sent.file.symlink_to(outside)
 
 
-#: The two ways in which Parquet is read: `stat` asks as `query` does; `export`, and a replay, read as `verify` does.
+#: The two ways of reading Parquet: `stat` and `query` use DuckDB; `export`, a replay and `verify` decode records.
 BOTH = ("query", "verify")
-#: What is done to it, and who has to refuse it: DuckDB reads also what records are not.
+#: The manipulation, and which reader must reject it: DuckDB also reads data that are not records.
 HARM: dict[str, tuple[Callable[[Sent], None], tuple[str, ...]]] = {
     "metadata of 20 MB": (lambda sent: sent.put(sent.table.replace_schema_metadata({"x": "y" * (20 << 20)})), BOTH),
     "5,000 columns": (many_columns, BOTH),
-    "lists in lists": (deep, BOTH),
-    "a long footer": (a_long_footer, BOTH),
-    "enormous rows": (enormous_rows, BOTH),
-    "a text of 20 GB": (a_bomb, ("verify",)),
-    "an instant that is text": (lambda sent: with_column(sent, "rx", pa.array(["x"] * len(sent.table))), ("verify",)),
-    "a figure that is a struct": (
+    "nested lists": (deep, BOTH),
+    "long footer": (a_long_footer, BOTH),
+    "2^60 rows": (enormous_rows, BOTH),
+    "text of 20 GB": (a_bomb, ("verify",)),
+    "timestamp of type text": (lambda sent: with_column(sent, "rx", pa.array(["x"] * len(sent.table))), ("verify",)),
+    "number of type struct": (
         lambda sent: with_column(sent, "util_pct", pa.array([{"a": 1}] * len(sent.table))), ("verify",),
     ),
-    "a record of nobody": (lambda sent: with_column(sent, "node", pa.nulls(len(sent.table), pa.string())), ("verify",)),
-    "a name that is no text": (a_name_that_is_no_text, ("verify",)),
-    "a pipe": (a_pipe, ("query",)),
-    "a link": (a_link, ("query",)),
-    "a name that is SQL": (lambda sent: sent.move("gpu/x' UNION SELECT 1 --/part-1-1-0.parquet"), ("query",)),
-    "a name outside": (lambda sent: sent.move("../../part-1-1-0.parquet"), ("query",)),
-    "segments without end": (
+    "null node": (lambda sent: with_column(sent, "node", pa.nulls(len(sent.table), pa.string())), ("verify",)),
+    "name with invalid UTF-8": (a_name_that_is_no_text, ("verify",)),
+    "pipe": (a_pipe, ("query",)),
+    "symbolic link": (a_link, ("query",)),
+    "SQL in name": (lambda sent: sent.move("gpu/x' UNION SELECT 1 --/part-1-1-0.parquet"), ("query",)),
+    "name outside the session": (lambda sent: sent.move("../../part-1-1-0.parquet"), ("query",)),
+    "endless segments": (
         lambda sent: sent.tell(path=f"gpu/hour=2026-01-01T00/part-1-{10**12}-0.parquet"), ("verify",),
     ),
 }  # fmt: skip
@@ -163,7 +163,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 def ended(name: str, path: Path) -> tuple[int, str]:
-    """How a command ends which may not have more memory than MOST_DATA, and what it says."""
+    """Exit status and output of a command that may not use more memory than MOST_DATA."""
     run = fork_server.run(
         [GCONSOLE, *COMMANDS[name](path)], text=True, timeout=PATIENCE_S, limits={resource.RLIMIT_DATA: MOST_DATA}
     )
@@ -174,7 +174,7 @@ def ended(name: str, path: Path) -> tuple[int, str]:
 def test_commands_accept_an_intact_session_within_the_memory_limit(
     sound: Session, tmp_path: Path, command: str
 ) -> None:
-    """In the same memory: what the others run into is not that."""
+    """The control: the memory limit does not affect a valid session."""
     assert ended(command, Sent(tmp_path, sound).session.path)[0] == 0
 
 
@@ -247,9 +247,9 @@ def test_compacted_files_stay_far_below_the_footer_and_column_limits(sound: Sess
 
 
 def test_file_that_invalidates_duckdb_does_not_affect_other_sessions(sound: Session, tmp_path: Path) -> None:
-    """DuckDB gives a database up after an error that it calls internal: another one has to take its place."""
+    """DuckDB invalidates a database after an internal error: it must be replaced."""
     sent = Sent(tmp_path, sound)
-    found = Path(__file__).parents[1] / "fuzz" / "found" / "parquet" / "a-count-that-ends-the-database"
+    found = Path(__file__).parents[1] / "fuzz" / "found" / "parquet" / "count-crashes-database"
     shutil.copy(found, sent.file)
     sent.tell(rows=39)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Names and paths reach no shell as anything but themselves; what is written is 0600, whole, and no link."""
+"""Names and paths are passed to shells quoted; files are written atomically, with mode 0600, not through links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gconsole.fleet.deploy import agent_payload
 from gconsole.text import atomic_files
 from gconsole.transport.openssh import ssh_argv
 
-#: What a shell makes of it, if it ever gets it: `touch TOUCHED`.
+#: A shell that evaluates it runs `touch TOUCHED`.
 NASTY = 'it\'s; touch TOUCHED; $(touch TOUCHED) `touch TOUCHED` && touch TOUCHED | "x" > y \\ *'
 
 
@@ -107,7 +107,7 @@ def test_new_file_has_mode_0600_and_does_not_follow_a_dangling_symlink(write, tm
     assert not (tmp_path / "nowhere").exists()
 
 
-#: Modules of the console that open a file for writing themselves, and why they may.
+#: Modules of the console that open files for writing directly, and why.
 WRITERS = {
     "text/atomic_files.py": "the one place",
     "text/logs.py": "the log: appended to, 0600, no link",

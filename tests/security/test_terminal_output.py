@@ -1,4 +1,4 @@
-"""JSON and CSV carry the words of a node as they are; on a terminal, where somebody reads them, they steer nothing."""
+"""JSON and CSV keep the text of nodes unchanged; on a terminal, control characters are replaced."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def on_a_terminal(args: list[str], env: dict[str, str]) -> str:
-    """What a terminal gets of a command."""
+    """The output of a command on a terminal."""
     ours, theirs = pty.openpty()
     got = io.BytesIO()
 
@@ -46,7 +46,7 @@ def on_a_terminal(args: list[str], env: dict[str, str]) -> str:
         try:
             while data := os.read(ours, 1 << 16):
                 got.write(data)
-        except OSError:  # the other end is closed: all has come
+        except OSError:  # the other end is closed: all output was read
             pass
 
     reader = threading.Thread(target=read)

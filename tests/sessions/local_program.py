@@ -1,4 +1,4 @@
-"""gconsole as a person runs it, on a node that is this machine."""
+"""Runs gconsole as a user does, with this machine as the only node."""
 
 import json
 import os
@@ -19,13 +19,13 @@ DEADLINE_S = 60.0
 
 
 class Program:
-    """gconsole with a folder of sessions and a hosts.toml of its own."""
+    """gconsole with its own sessions folder and hosts.toml."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.hosts, self.cache = folder / "sessions", folder / "hosts.toml", folder / "cache"
         self.env = {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(self.folder), "HOME": str(folder)}
         self.running: list[subprocess.Popen[str]] = []
-        # With py-spy, which each console with a home of its own would compress anew, for 3 s of CPU time.
+        # Includes py-spy: each console with a new home would compress it again, 3 s of CPU time.
         shutil.copytree(agent_cache.folder(), self.cache)
 
     def write(self, linger_s: int = 0) -> None:
@@ -49,14 +49,14 @@ class Program:
         return self.start("record", str(self.hosts), "--name", name, *args)
 
     def wait_for(self, name: str, kind: str, number: int) -> None:
-        """Until so many records of that kind are on the disk."""
+        """Wait until that many records of the kind are on the disk."""
         deadline = time.monotonic() + DEADLINE_S
         while self.counts(name).get(kind, 0) < number:
             assert time.monotonic() < deadline, self.counts(name)
             time.sleep(0.1)
 
     def counts(self, name: str) -> dict[str, int]:
-        """What is on the disk of a session, as another program counts it; nothing before there is one."""
+        """Records on the disk by kind, as another process counts them; empty before the session exists."""
         session = named(name, self.folder)
         meta = entry_of(session).meta if session.path.is_dir() else None
         return meta.counts if meta is not None else {}

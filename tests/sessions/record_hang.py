@@ -1,6 +1,6 @@
-"""A console that records a hang, says when all of it is on the disk, and goes on until it is killed.
+"""A console that records a hang, prints when all of it is on the disk, and continues until it is killed.
 
-Arguments: the folder of the sessions, a name, a file with the records of the hang.
+Arguments: the sessions folder, a session name, a file with the records of the hang.
 """
 
 import asyncio

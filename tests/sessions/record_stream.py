@@ -1,6 +1,6 @@
-"""A console that records a stream as fast as it is told, and says how far it is: to be killed at any instant.
+"""A console that records a stream as fast as it arrives and prints its progress, to be killed at any time.
 
-It writes a line now and then: the last number published, and the last that an agent may forget because it is on the
+Each line has the last published sequence number, and the last one that an agent may drop because it is on the
 disk.
 """
 

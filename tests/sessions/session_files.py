@@ -14,7 +14,7 @@ SECOND = 1_000_000_000
 
 
 def gpus(number: int, agent: str = "agent1", node: str = "node1", first: int = 1) -> list[Gpu]:
-    """Records of one agent, numbered; one a second."""
+    """Numbered records of one agent, one per second."""
     return [
         Gpu(node=node, agent=agent, seq=seq, t=seq * SECOND, mono=seq * SECOND, rx=seq * SECOND, index=0, uuid="GPU-1",
             power_w=300.0 + seq)
@@ -23,7 +23,7 @@ def gpus(number: int, agent: str = "agent1", node: str = "node1", first: int = 1
 
 
 def crashed(folder: Path, name: str, batches: Iterable[list[Published]], meta: Meta | None = None) -> Session:
-    """A session that a console left in the middle, with a frame for each batch."""
+    """A session as a crashed console leaves it, with one frame per batch."""
     session = named(name, folder)
     create.create_session(session, meta or Meta())
     writer = SegmentWriter(session)

@@ -1,4 +1,4 @@
-"""A disk that refuses: a clear word, the console goes on, what is written is whole, and what is missing is counted."""
+"""Disk errors: reported, the console continues, written records stay intact, and lost ones are counted."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ DEADLINE_S = 90.0
 
 
 class Console:
-    """A hub with a recorder, and what was said there."""
+    """A hub with a recorder, and the messages that were published."""
 
     def __init__(self, folder):
         self.hub, self.said, self.seq = Hub(), [], 0
@@ -28,7 +28,7 @@ class Console:
         self.recorder = Recorder(self.hub, folder, Limits(), lambda: ())
 
     def publish(self, number=200):
-        """Records that do not get small: of noise."""
+        """Records of random values, which do not compress."""
         records = gpus(number, first=self.seq + 1)
         for record in records:
             record.uuid = os.urandom(48).hex()
@@ -49,7 +49,7 @@ class Console:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 4 MiB of its own; needs root."""
+    """A 4 MiB file system; needs root."""
     folder = tmp_path / "small"
     folder.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, text=True)
@@ -75,7 +75,7 @@ async def test_recording_resumes_with_a_counted_gap_after_a_full_disk_is_freed(s
     assert len([one for one in console.said if one.agent == "agent1"]) == console.seq, "the live view has everything"
 
     for _ in range(20):
-        console.publish(1000)  # more than waits in memory
+        console.publish(1000)  # more than the memory queue holds
     await console.until(lambda: console.recorder._running["night"]._lost > 0)
     ballast.unlink()
     await console.until(lambda: any(isinstance(record, Gap) for record in console.said), publish=1)

@@ -1,4 +1,4 @@
-"""A hang that was recorded at night is judged in the morning, although the console was killed."""
+"""A recorded hang can be diagnosed after its console was killed."""
 
 import json
 import lzma
@@ -46,7 +46,7 @@ def test_recovered_recording_of_a_hang_gets_the_same_verdicts_as_live(hang, tmp_
     assert told["night"] == told[str(file)]
     assert told["night"][1] != []
 
-    # what the recorder said of itself is of today, and the hang is of another day: no replay shows both at once
+    # the recorder's own records have today's date, the hang another one: no replay shows both
     night = reader.records(named("night", folder).path)
     writer.write_session(named("hang", folder), (record for record in night if not isinstance(record, Log)))
     player = Replay(named("hang", folder))

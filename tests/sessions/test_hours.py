@@ -1,4 +1,4 @@
-"""`gconsole record` for hours: what it holds in memory is what is true now, however much has passed through it."""
+"""Memory of `gconsole record` is bounded over hours, however many records pass through."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gconsole.session.format.layout import Session, named
 from gconsole.session.manage.catalog import entry_of
 from gconsole.session.record import recording
 
-#: An hour and a half of a node, by so many agents, one after the other.
+#: 90 min of a node, with this many agents one after the other.
 TICKS, AGENTS = 1_800, 3
-#: Pieces of memory of records that may be left: 720 readings of the clocks by design (`clockbook`), some pieces each.
+#: Memory blocks of records that may remain: 720 clock samples by design (`clockbook`), some blocks each.
 MOST_HELD = 10_000
-#: Speaks as an agent does, its ticks as fast as they are taken, as lines of two files; after all agents one is silent.
+#: A fake agent that sends its ticks, lines of two files, as fast as possible; after the last one it stays silent.
 NODE = """
 import json, os, sys, time
 ticks, agents, folder = int(sys.argv[1]), int(sys.argv[2]), os.path.dirname(sys.argv[0])
@@ -55,7 +55,7 @@ DEADLINE_S = 150.0
 
 
 def a_node_that_speaks_fast(folder: Path) -> Path:
-    """A hosts.toml of one; each of its agents ends after `TICKS` ticks, and the next one begins."""
+    """A hosts.toml with one node, whose agents each end after `TICKS` ticks and are replaced."""
     once = [
         Node(hostname="n", boot_id="b", kernel="k", arch="x", python="3.11", uid=0, pid=1, sample_interval_ms=1000),
         GpuInfo(index=0, uuid="GPU-1", name="a card"),
@@ -80,7 +80,7 @@ def _unstamped(record: Record) -> bytes:
 
 
 def _held() -> int:
-    """Pieces of memory that records take which came from nodes and are still there."""
+    """Number of live memory blocks of records that came from nodes."""
     made = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, records.__file__)])
     return sum(found.count for found in made.statistics("filename"))
 
@@ -92,7 +92,7 @@ def test_hours_of_recording_keep_only_current_records_in_memory(tmp_path, monkey
     held = [TICKS * AGENTS * 99]
 
     def look() -> None:
-        """Once all that was said is on the disk, and what looks at it in turns has had its turn."""
+        """Runs once all records are on the disk and the periodic tasks have run."""
         deadline = time.monotonic() + DEADLINE_S
         try:
             while held[-1] > MOST_HELD and time.monotonic() < deadline:

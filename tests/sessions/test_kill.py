@@ -1,4 +1,4 @@
-"""kill -9 at any instant: what was acknowledged is there, nothing is torn, and the session goes on under its name."""
+"""kill -9 at any time: acknowledged records are kept, none is torn, and the session can be resumed by name."""
 
 import asyncio
 import multiprocessing
@@ -18,9 +18,9 @@ KILLS_EACH = 10
 
 
 def stream_and_kill(folder: Path, name: str, agent: str, after_lines: int) -> tuple[int, int]:
-    """Run the stream, kill it after so many lines; the last numbers that it had published, and that were kept."""
+    """Run the stream and kill it after that many lines; the last sequence numbers published and kept."""
     reading, writing = os.pipe()
-    # A fork, because the imports of a new interpreter take longer than the recording.
+    # Forked, because a new interpreter's imports take longer than the recording.
     process = multiprocessing.get_context("fork").Process(target=_stream, args=(folder, name, agent, reading, writing))
     process.start()
     os.close(writing)
@@ -34,7 +34,7 @@ def stream_and_kill(folder: Path, name: str, agent: str, after_lines: int) -> tu
 
 
 def _stream(folder: Path, name: str, agent: str, reading: int, writing: int) -> None:
-    os.close(reading)  # else it goes on if the test is killed
+    os.close(reading)  # otherwise it continues if the test is killed
     with os.fdopen(writing, "w") as out:
         asyncio.run(stream(folder, name, agent, out))
 

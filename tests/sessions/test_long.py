@@ -1,4 +1,4 @@
-"""Long sessions: what is made for measuring is what the product writes; a night of a fleet fits into little memory."""
+"""Long sessions: synthetic ones have the product's format; a night of a fleet is processed in bounded memory."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from gconsole.session.format.layout import named
 from gconsole.session.format.manifest import read_manifest
 from gconsole.session.record import recovery
 
-sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of their own
+sys.path.append(str(Path(__file__).parents[2]))  # tests.bench is a package
 
 from tests.bench import longest_session
 from tests.bench.fleet_minute import Fleet

@@ -1,4 +1,4 @@
-"""`gconsole record` on a node that is this machine: killed, mended, gone on with, ended from another terminal."""
+"""`gconsole record` with this machine as the node: killed, recovered, resumed, stopped from another terminal."""
 
 import json
 import signal
@@ -122,7 +122,7 @@ def test_batch_record_option_writes_a_closed_session(program):
 
 
 def test_existing_session_name_is_rejected_and_the_session_kept(program):
-    ended(program.record("night", "--for", "1s"))  # which may be too short for the node
+    ended(program.record("night", "--for", "1s"))  # may be too short for the first tick
     before = program.records("night")
     again = program.run("record", str(program.hosts), "--name", "night", "--for", "1s")
     assert again.returncode == 2

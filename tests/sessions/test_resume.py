@@ -1,4 +1,4 @@
-"""`r` and the name of a recording that a crash broke off: the screen goes on with it, and what agents kept comes in."""
+"""`r` with the name of a crashed recording resumes it, and buffered records of lingering agents are added."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from gconsole.session.format.layout import named
 
 
 class Screens:
-    """Consoles on terminals, of one program."""
+    """Consoles on terminals, all of one program."""
 
     def __init__(self, program: Program) -> None:
         self.program, self._open = program, []
@@ -27,7 +27,7 @@ class Screens:
         return terminal
 
     def records(self, terminal: Tmux, name: str) -> None:
-        """`r`, the name, and until the header says so."""
+        """Press `r`, enter the name, and wait until the header shows it."""
         terminal.press("r")
         terminal.until("Record")
         terminal.press(name, "Enter")
@@ -57,7 +57,7 @@ def screens(tmp_path):
 
 
 def recorded(program: Program) -> tuple[dict[str, list[int]], list[Gap]]:
-    """The numbers of every agent that spoke of GPUs, and the counted holes. A torn end is passed over."""
+    """Sequence numbers of every agent that sent GPU records, and the counted gaps. A torn tail is skipped."""
     numbers, figures = defaultdict(list), set()
     records = list(reader.lenient(named("night", program.folder).path, lambda damage: None))
     for record in records:
@@ -80,11 +80,11 @@ def test_crashed_recording_resumes_from_the_screen_without_losing_records(screen
     numbers, _ = recorded(program)
     ((agent, before),) = numbers.items()
 
-    second = screens.open()  # which has an agent of its own by now
+    second = screens.open()  # it has its own agent by now
     screens.records(second, "night")
     program.wait_for("night", "gpu", gpus(program) + 12)
     screens.crash(second)
-    status, _, err = ended(program.record("night", "--for", "3s"))  # and the command finds the same agents
+    status, _, err = ended(program.record("night", "--for", "3s"))  # and the command attaches to the same agents
     assert status == 0, err
 
     numbers, gaps = recorded(program)

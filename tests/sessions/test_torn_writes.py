@@ -1,4 +1,4 @@
-"""Torn writes and flipped bits: what is whole is read, what is not is said, and no wrong record ever comes out."""
+"""Torn writes and flipped bits: intact records are read, damage is reported, and no wrong record is returned."""
 
 import pytest
 from session_files import crashed, gpus
