@@ -1,10 +1,10 @@
-"""Run what takes hours, one named part at a time: `make campaign ARGS="soak"`.
+"""Run long test campaigns, one named part at a time: `make campaign ARGS="soak"`.
 
-    make campaign                          the parts, and where each of them stands
-    make campaign ARGS="fuzz"              run a part, or go on where it was interrupted
+    make campaign                          the parts and their progress
+    make campaign ARGS="fuzz"              run a part, or resume it where it was interrupted
     make campaign ARGS="fuzz --restart"    run it from its first step
 
-A part is a list of steps, each a command. Which steps have ended is kept in .campaign/state.json. When all steps of a
+A part is a list of steps, each a command. Completed steps are stored in .campaign/state.json. When all steps of a
 part have ended, its row in tests/RESULTS.md is replaced: commit, date, duration and result. `make full` runs one slice
 (`--slice`): a short command of the part whose slice ran longest ago.
 """
@@ -49,8 +49,8 @@ class Part:
 
     summary: str
     steps: Mapping[str, Sequence[str]]
-    #: A command of at most ten minutes for `make full`, which has what is at stake in small; none if `make full` runs
-    #: the same tests itself.
+    #: A command of at most 10 min for `make full`, a small version of the part; none if `make full` runs the same tests
+    #: itself.
     slices: Sequence[Sequence[str]] = ()
 
 
@@ -89,11 +89,11 @@ def parts() -> dict[str, Part]:
 
 
 def run_part(name: str, part: Part, is_restarted: bool) -> int:
-    """Run the steps of a part that have not ended yet; 0 if all steps of the part succeeded."""
+    """Run the steps of a part that are not completed yet; 0 if all steps of the part succeeded."""
     state = read_state()
     done = {} if is_restarted else state.setdefault("parts", {}).get(name, {})
     if not set(part.steps) - done.keys():
-        done = {}  # it had ended: from the first step again
+        done = {}  # the part was completed: start over
     if not done and name == "faults":
         (FOLDER / "faults.jsonl").unlink(missing_ok=True)
     for step, argv in part.steps.items():
@@ -103,7 +103,7 @@ def run_part(name: str, part: Part, is_restarted: bool) -> int:
         began = time.monotonic()
         status = subprocess.run([sys.executable, *argv], cwd=ROOT, check=False).returncode
         if status < 0:
-            return 1  # interrupted: the step runs again
+            return 1  # interrupted: the step runs again next time
         done[step] = {"status": status, "seconds": time.monotonic() - began, "commit": commit()}
         state.setdefault("parts", {})[name] = done
         write_state(state)
@@ -117,7 +117,7 @@ def run_part(name: str, part: Part, is_restarted: bool) -> int:
 
 
 def run_slice() -> int:
-    """Run the next slice, and remember it; its exit status."""
+    """Run the next slice and record it; its exit status."""
     state = read_state()
     rotation = [(name, argv) for name, part in parts().items() for argv in part.slices]
     number = int(state.get("slice", -1)) + 1
@@ -129,7 +129,7 @@ def run_slice() -> int:
 
 
 def read_state() -> dict[str, Any]:
-    """What has been run, empty where nothing has."""
+    """The stored progress; empty if nothing was run."""
     return json.loads(STATE.read_text()) if STATE.exists() else {}
 
 
@@ -139,7 +139,7 @@ def write_state(state: Mapping[str, Any]) -> None:
 
 
 def commit() -> str:
-    """The short hash of what is checked out; with a `+` if files differ from it."""
+    """The short hash of the checkout; with a `+` if files differ from it."""
     argv = ["git", "describe", "--always", "--dirty=+", "--abbrev=8", "--exclude=*"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
@@ -158,7 +158,7 @@ def write_row(run: str, result: str, seconds: float, commits: Sequence[str] = ()
 
 
 def describe() -> str:
-    """A line per part: its steps, and how many of them have ended."""
+    """One line per part: its steps, and how many of them are completed."""
     state = read_state().get("parts", {})
     return "\n".join(
         f"{name:14s} {len(state.get(name, {}))}/{len(part.steps)} steps  {part.summary}"

@@ -1,8 +1,8 @@
-"""Keeps this machine's cores awake while a latency is measured, by a loop on each that gives way to everything else.
+"""Keeps this machine's cores awake during latency measurements, with an idle-priority busy loop on each.
 
-A core that has nothing to do sleeps, in a virtual machine as far as the host, and what wakes it then pays for that: the
-fewer nodes speak, the slower each of them is heard. That is a property of a machine that plays a whole cluster, and it
-was as large as what is measured here.
+An idle core sleeps, in a virtual machine as far as the host, and waking it adds latency: the fewer nodes send, the
+higher the latency of each. That is an artefact of running a whole cluster on one machine, and it was as large as the
+effect that is measured here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-#: SCHED_IDLE (sched(7)) runs only where nothing else wants to; it ends with whoever started it.
+#: SCHED_IDLE (sched(7)) runs only on otherwise idle cores; the loop ends with its parent.
 _LOOP = """
 import os, sys
 os.sched_setaffinity(0, {int(sys.argv[1])})

@@ -1,4 +1,4 @@
-"""The cluster of these tests, made once for all of them, and a skip with its reason where it cannot be made."""
+"""The fault cluster, shared by all tests, and a skip with its reason if it cannot be created."""
 
 import shutil
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def _needs() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First the tests with clusters of their own: the shared one, once it runs, takes a fifth of a core."""
+    """Tests with their own clusters run first: the shared one, once it runs, takes a fifth of a core."""
     items.sort(key=lambda item: "world" in getattr(item, "fixturenames", ()))
 
 

@@ -1,4 +1,4 @@
-"""Consoles as processes of their own: one that records, and one whose screen is read."""
+"""Consoles in separate processes: one that records, and one whose screen is captured."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEADLINE_S = 60.0
 
 
 def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> float:
-    """Wait until something is true; how long it took, in seconds."""
+    """Wait until a condition holds; the elapsed time in seconds."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < deadline_s, f"not within {deadline_s:g} s: {what}"
@@ -40,19 +40,19 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLI
 
 
 def any_instant() -> int:
-    """Wait for a part of the second between two ticks, else a fault would always come right after one; now, ns."""
+    """Wait a random part of a second, so that faults are not synchronised with ticks; CLOCK_REALTIME, ns."""
     time.sleep(random.random())
     return time.time_ns()
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """A home of the test's own: nothing of this user's is read, nothing left there."""
+    """The environment of a console with a temporary home."""
     return {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": "", "XDG_STATE_HOME": ""}
 
 
 @dataclass
 class Latency:
-    """How long ticks took from the node's clock to the console's, by node, ns; in the rig both are one clock."""
+    """Latency of ticks from the node's clock to the console's, by node, ns; in the rig both are one clock."""
 
     ticks: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -61,16 +61,16 @@ class Latency:
             self.ticks[record.node].append((record.rx, record.rx - record.t))
 
     def of(self, nodes: Sequence[str], begin_ns: int, end_ns: int) -> list[int]:
-        """Of the ticks that arrived between two instants."""
+        """Latencies of the ticks that arrived between two instants."""
         return [took for node in nodes for rx, took in self.ticks[node] if begin_ns <= rx < end_ns]
 
 
 class Recorded:
-    """A session while some console writes it: what is on the disk so far."""
+    """A session while a console writes it: the records on the disk so far."""
 
     def __init__(self, session: Path) -> None:
         self.latency = Latency()
-        self.boots: dict[str, str] = {}  # node → the boot id it said last
+        self.boots: dict[str, str] = {}  # node → its last boot id
         self.tally = Tally(session, self._take)
 
     def _take(self, record: Record) -> None:
@@ -79,7 +79,7 @@ class Recorded:
             self.boots[record.node] = record.boot_id
 
     def read(self) -> Tally:
-        with contextlib.suppress(SessionError, FileNotFoundError):  # it has not begun
+        with contextlib.suppress(SessionError, FileNotFoundError):  # the recording has not started
             self.tally.read()
         return self.tally
 
@@ -87,7 +87,7 @@ class Recorded:
         until(lambda: all(self.read().state(node) == state for node in nodes), f"{nodes} {state}", deadline_s)
 
     def wait_for_ticks(self, nodes: Sequence[str], count: int = 2, deadline_s: float = DEADLINE_S) -> None:
-        """Until that many more ticks of each of these nodes are on the disk."""
+        """Wait until that many more ticks of each of these nodes are on the disk."""
         self.read()
         wanted = {node: len(self.latency.ticks[node]) + count for node in nodes}
         until(
@@ -97,13 +97,13 @@ class Recorded:
 
 
 class Recorder(Recorded):
-    """`gconsole record`, and what it has put on the disk so far."""
+    """A `gconsole record` process and its session."""
 
     def __init__(
         self, hosts: Path, folder: Path, name: str = "night", argv: Sequence[object] = (GCONSOLE,), *options: str,
         sessions: Path | None = None,
     ) -> None:  # fmt: skip
-        """`argv`: the program, or what stands in for it; `sessions`: the folder of them, for a disk of its own."""
+        """`argv`: the program or its replacement; `sessions`: the sessions folder, for a separate disk."""
         self.folder, self.name = folder, name
         self._sessions = sessions or folder / "sessions"
         super().__init__(self._sessions / name)
@@ -112,14 +112,14 @@ class Recorder(Recorded):
 
     def _start(self) -> subprocess.Popen[str]:
         env = environment(self.folder) | {"GCONSOLE_SESSIONS_FOLDER": str(self._sessions)}
-        popen = subprocess.Popen if is_kept() else fork_server.Popen  # figures are those of a program of its own
+        popen = subprocess.Popen if is_kept() else fork_server.Popen  # figures are those of a separate program
         with (self.folder / f"{self.name}.stderr").open("ab") as errors:
             return popen(
                 self._argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, text=True
             )
 
     def again(self) -> None:
-        """The same command once more, after the process has ended."""
+        """Run the same command again after the process has ended."""
         self.process.wait(DEADLINE_S)
         self.process = self._start()
 
@@ -128,7 +128,7 @@ class Recorder(Recorded):
         return super().read()
 
     def stop(self) -> Tally:
-        """End it orderly."""
+        """Stop it normally."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             self.process.wait(DEADLINE_S)
@@ -147,14 +147,14 @@ class Recorder(Recorded):
 
 @dataclass(frozen=True)
 class Seen:
-    """One picture of the screen, and since when it stood there (console CLOCK_REALTIME, ns)."""
+    """One screen content, and the time since which it was shown (console CLOCK_REALTIME, ns)."""
 
     at: int
     text: str
 
 
 class Screen:
-    """The console in a terminal. While it is `watched` every picture is kept with its instant."""
+    """The console in a terminal. While it is `watched`, every screen content is kept with its time."""
 
     def __init__(self, hosts: Path, folder: Path, *options: str) -> None:
         self.sessions = folder / "of-the-screen"
@@ -166,7 +166,7 @@ class Screen:
         self._thread: threading.Thread | None = None
 
     def record(self, name: str) -> Recorded:
-        """Have it record what comes in from now on."""
+        """Start recording incoming records."""
         self.terminal.press("r")
         self.terminal.until("Records all incoming data")
         self.terminal.press("-l", name)
@@ -193,7 +193,7 @@ class Screen:
                 self._pictures.append(Seen(time.time_ns(), text))
 
     def first(self, words: str, since_ns: int) -> Seen | None:
-        """The first picture since then on which this stands (a regular expression)."""
+        """The first screen content since then that matches a regular expression."""
         return next(
             (picture for picture in tuple(self._pictures) if picture.at >= since_ns and re.search(words, picture.text)),
             None,
@@ -201,12 +201,12 @@ class Screen:
 
     def close(self) -> None:
         self.rest()
-        self.terminal.press("q", "q")  # the second one quits during a recording
+        self.terminal.press("q", "q")  # the second q confirms during a recording
         with contextlib.suppress(AssertionError):
             self.terminal.until_gone()
         self.terminal.close()
 
 
 def python_with(script: Path) -> list[str]:
-    """The program run by a script of the tests, in the same interpreter."""
+    """The program run by a test script, in the same interpreter."""
     return [sys.executable, str(script)]

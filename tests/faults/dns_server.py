@@ -1,4 +1,4 @@
-"""A DNS server of the tests: it knows a few names, and says nothing at all while it is gone."""
+"""A DNS server with a few names, which stops responding while it is paused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 class Names(threading.Thread):
-    """Answers A queries on port 53 of an address of the tests' own; all other questions get an empty answer."""
+    """Answers A queries on port 53 of a test address; all other queries get an empty answer."""
 
     def __init__(self, address: str, known: Mapping[str, str]) -> None:
         super().__init__(name="gcf-names", daemon=True)
@@ -22,7 +22,7 @@ class Names(threading.Thread):
         self.unanswered = 0
 
     def know(self, name: str, address: str) -> None:
-        """Answer for this name as well from now on."""
+        """Add a name."""
         self._known = {**self._known, name: address}
 
     def run(self) -> None:
@@ -53,7 +53,7 @@ class Names(threading.Thread):
 
 
 def _name(question: bytes) -> tuple[str, int]:
-    """The name that is asked for, and where the rest of the question begins."""
+    """The queried name, and the offset of the rest of the question."""
     at, labels = 12, []
     while length := question[at]:
         labels.append(question[at + 1 : at + 1 + length].decode())

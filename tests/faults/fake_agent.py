@@ -1,7 +1,7 @@
-"""A small script in place of a node's agent: well-behaved, or violating the protocol in one way.
+"""A script that replaces a node's agent: well-behaved, or violating the protocol in one way.
 
-Run as `fake_agent.py HOW`, it greets, sends a tick a second and answers pings. HOW "light" does nothing else; the other
-modes begin once a file of the script's name with `.loud` appended exists.
+Run as `fake_agent.py HOW`, it sends a hello and a tick per second and answers pings. HOW "light" does nothing else;
+the other modes begin once a file with the script's name plus `.loud` exists.
 """
 
 import json
@@ -24,7 +24,7 @@ def main(kind):
         if how != kind:
             how = loudly(kind)
             if how == "other_version":
-                return  # it is another one that comes next
+                return  # the next agent is a different one
         if how == "endless":
             os.write(1, b"x" * 65536)
             continue
@@ -60,7 +60,7 @@ def tick(seq):
 
 
 def flood(seq):
-    """As fast as the pipe takes them, a thousand records at a time."""
+    """Send as fast as the pipe accepts, a thousand records at a time."""
     head = '{"kind":"agent_cost","t":1,"mono":1,"sample_interval_ms":1000,"seq":'
     write("".join(f"{head}{number}}}\n" for number in range(seq + 1, seq + 1001)).encode())
     return seq + 1000
@@ -79,4 +79,4 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1])
     except OSError:
-        sys.exit(0)  # the console has gone
+        sys.exit(0)  # the console exited

@@ -1,4 +1,4 @@
-"""The cluster that most faults happen to: a job on real nodes, a console that records, a console with a screen."""
+"""The cluster for most faults: a job on real nodes, a console that records, a console with a screen."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .consoles import Recorder, Screen, any_instant, until
 from .measurements import Row, is_kept, write
 from .record_counts import Count
 
-#: The agent of the recording console outlives a cut this long.
+#: The agent of the recording console lingers longer than any connection loss.
 LINGER_S = 600
-#: How long a fault's end may take to show before the test gives up. Not a goal: those stand in the table.
+#: Deadline for the recovery of a node. Not a goal; the goals are in the table.
 DEADLINE_S = 120.0
-#: Ticks of each other node, before a fault and after it, where their latency is measured.
+#: Number of ticks of each other node, before and after a fault, in which latency is measured.
 CALM_TICKS = 5
-#: So many nodes have a rank of the job each; what ends a node's processes happens to the last one.
+#: Nodes with one rank of the job each; faults that end a node's processes are injected on the last one.
 RINGED = 3
 
 
 @dataclass
 class Fault:
-    """One fault under way: `strike` and `mend` note their instants, and what came of it can be asked for afterwards."""
+    """One injected fault: `strike` and `mend` record its start and end; its effect can be queried afterwards."""
 
     world: World
     node: str
@@ -46,20 +46,20 @@ class Fault:
         self.mended_ns = time.time_ns()
 
     def said(self, state: str, since_ns: int) -> int | None:
-        """When the recording console first said that of the node, since then."""
+        """When the recording console first reported that node state since then."""
         states = self.world.recorder.read().states
         return next((one.rx for one in states if one.node == self.node and one.state == state and one.rx >= since_ns),
                     None)  # fmt: skip
 
     def wait_until_lost(self) -> float:
-        """How long after the strike the console said so, in seconds."""
+        """Seconds from the strike until the console reported the node as lost."""
         until(lambda: self.said("lost", self.struck_ns), f"{self.node} lost", DEADLINE_S)
         at = self.said("lost", self.struck_ns)
         assert at is not None
         return (at - self.struck_ns) / 1e9
 
     def wait_until_well(self) -> float:
-        """How long after it was mended the node was ok, in seconds; then one more tick of it."""
+        """Seconds from the mend until the node was ok; then waits for one more tick."""
         lost = self.said("lost", self.struck_ns) or self.struck_ns
         until(lambda: self.world.recorder.read().state(self.node) == "ok", f"{self.node} ok", DEADLINE_S)
         at = self.said("ok", lost)
@@ -67,13 +67,13 @@ class Fault:
         return max(0.0, (at - self.mended_ns) / 1e9) if at is not None else 0.0
 
     def silence_began(self, lost_ns: int) -> int:
-        """When the node fell silent: the fault, or the last tick that came all the same before it was called lost."""
+        """Start of the node's silence: the fault, or the last tick received before the node was lost."""
         ticks = (rx for rx, _ in self.world.recorder.latency.ticks[self.node] if rx < lost_ns)
         return max([self.struck_ns, *ticks])
 
     @property
     def count(self) -> Count:
-        """What came of the node's records since the fault began."""
+        """Counts of the node's records since the fault began."""
         return self.world.recorder.read().count(self.node).since(self.began)
 
 
@@ -101,10 +101,10 @@ class World:
     def fault(
         self, what: str, node: Node, words: str = "", *, loses: bool = False, is_brief: bool = False
     ) -> Iterator[Fault]:
-        """Have something happen to a node; at the end the ledger has a row, and the other nodes were left in peace.
+        """Inject a fault on a node; at the end, record its figures and assert that other nodes were unaffected.
 
-        `words`: what the screen has to say meanwhile (a regular expression); where it `is_brief` a busy machine may
-        have no picture of it. `loses`: records may be lost, because the agent itself goes.
+        `words`: a regular expression that the screen has to match meanwhile; `is_brief`: a busy machine may miss it.
+        `loses`: records may be lost, because the agent itself ends.
         """
         self.wait_until_well()
         fault = Fault(self, node.name, self.recorder.read().count(node.name))
@@ -140,12 +140,12 @@ class World:
         assert self.recorder.tally.dropped(calm_ns) <= {node.name}, "no other node is touched"
 
     def _take_time(self, others: Sequence[str]) -> None:
-        """A few ticks of calm, before and after: the fewer there are, the more a ratio of them is chance."""
+        """Wait for some ticks without faults, before and after: latency ratios need samples."""
         if is_kept():
             self.recorder.wait_for_ticks(others, CALM_TICKS)
 
     def _others(self, others: Sequence[str], calm_ns: int, struck_ns: int) -> float | None:
-        """Latency of the other nodes' ticks since the fault began, to that of the calm before it."""
+        """Ratio of the other nodes' tick latency since the fault began to that before it."""
         before = self.recorder.latency.of(others, calm_ns, struck_ns)
         during = self.recorder.latency.of(others, struck_ns, time.time_ns())
         return statistics.median(during) / statistics.median(before) if before and during else None
@@ -156,14 +156,14 @@ class World:
 
 
 def _line(picture: str, words: str) -> str:
-    """The line of a picture on which that stands."""
+    """The line of a screen content that matches."""
     found = next((line for line in picture.splitlines() if re.search(words, line)), "")
     return " ".join(found.split())
 
 
 @contextlib.contextmanager
 def made(folder: Path, nodes: int = 4) -> Iterator[World]:
-    """A world of its own; everything of it is gone afterwards."""
+    """A new cluster; removed afterwards."""
     with Rig(nodes=nodes, name="gcf") as rig, start_ring(rig, rig.nodes[:RINGED], 1) as job:
         job.wait_ready()
         world = World(rig, folder)

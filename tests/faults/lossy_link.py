@@ -1,7 +1,7 @@
-"""A bad cable between a node and its switch: packets are lost, late or of forgotten connections, by a seed.
+"""A lossy link between a node and its switch: packet loss, delay, or dropped connections, from a seed.
 
-The node's end of the cable is taken out of the bridge, a TAP device takes its place there, and every frame between the
-two passes this process: what netem does, where a kernel has it.
+The node's interface is removed from the bridge and replaced by a TAP device, and every frame between the two passes
+through this process: a netem replacement for kernels without it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rig.network import ip
 # <linux/if_tun.h>, <linux/if_ether.h>
 TUNSETIFF, IFF_TAP, IFF_NO_PI, ETH_P_ALL = 0x400454CA, 0x0002, 0x1000, 0x0003
 FRAME_BYTES = 4096
-#: Has the node's kernel finish its checksums itself: a raw socket sees what a network card would have done.
+#: Makes the node's kernel compute its checksums: a raw socket bypasses the offload of a network card.
 _WHOLE_CHECKSUMS = """
 import ctypes, fcntl, socket, struct
 value = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))  # ETHTOOL_STXCSUM, off
@@ -35,7 +35,7 @@ fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8946, request)  
 
 
 class Wire(threading.Thread):
-    """Each frame is lost with the probability `loss`, else it arrives `delay_s` later, both ways."""
+    """Drops each frame with probability `loss`, delays the others by `delay_s`, in both directions."""
 
     def __init__(self, node: Node, loss: float = 0.0, delay_s: float = 0.0, seed: int = 0) -> None:
         super().__init__(name="gcf-wire", daemon=True)
@@ -60,7 +60,7 @@ class Wire(threading.Thread):
         ip("link", "set", self._tap_name, "master", self._bridge, "up")
 
     def forget_connections(self) -> None:
-        """From now on nothing passes of the TCP connections that were there: no end of them, no reset."""
+        """Drop all further packets of existing TCP connections, without FIN or RST."""
         self._forgotten = set(self._ports)
 
     def run(self) -> None:
@@ -75,7 +75,7 @@ class Wire(threading.Thread):
                     heapq.heappush(late, (time.monotonic() + self._delay_s, next(count), to_node, frame))
             while late and late[0][0] <= time.monotonic():
                 _, _, to_node, frame = heapq.heappop(late)
-                with contextlib.suppress(OSError):  # a full queue loses frames, as cables do
+                with contextlib.suppress(OSError):  # a full queue drops frames, as links do
                     os.write(self._tap, frame) if not to_node else self._raw.send(frame)
 
     def _received(self) -> bytes:
@@ -86,21 +86,21 @@ class Wire(threading.Thread):
         ports = _tcp_ports(frame)
         if ports:
             self._ports |= ports
-            if self._forgotten is not None and max(ports) in self._forgotten:  # the client's is the higher one
+            if self._forgotten is not None and max(ports) in self._forgotten:  # the client has the higher port
                 return False
         return self._draw.random() >= self._loss
 
     def close(self) -> None:
         self._ended.set()
         self.join()
-        os.close(self._tap)  # and with it the device
+        os.close(self._tap)  # also removes the device
         self._raw.close()
         ip("link", "set", self._cable, "promisc", "off")
         ip("link", "set", self._cable, "master", self._bridge)
 
 
 def _tcp_ports(frame: bytes) -> set[int]:
-    """Both ports of a TCP segment over IPv4; nothing of any other frame."""
+    """Both ports of a TCP segment over IPv4; empty for other frames."""
     if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_TCP:
         return set()
     at = 14 + (frame[14] & 0x0F) * 4

@@ -1,4 +1,4 @@
-"""What was measured of each fault, kept beside the run for the table of results."""
+"""Measurements of each fault, stored during the run for the results table."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from pathlib import Path
 
 import msgspec
 
-#: Where rows are appended; unset: they are printed only.
+#: File that rows are appended to; if unset they are only printed.
 VARIABLE = "GCONSOLE_FAULTS_LEDGER"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One fault that was produced once. None: not measured, or it does not apply."""
+    """One injected fault. None: not measured or not applicable."""
 
     fault: str
     lost: int | None = None
     doubled: int | None = None
     gap: int | None = None
-    unhealthy_s: float | None = None  # from the silence it begins to the `node_state` that says it
-    healthy_s: float | None = None  # from its end to the `node_state` that says so
-    shown_s: float | None = None  # from the fault to the words on the screen
-    screen: str = ""  # what it said
-    others_ratio: float | None = None  # latency of the other nodes during it, to that before
+    unhealthy_s: float | None = None  # from the start of the silence to its `node_state`
+    healthy_s: float | None = None  # from the end of the fault to its `node_state`
+    shown_s: float | None = None  # from the fault to the message on the screen
+    screen: str = ""  # the message on the screen
+    others_ratio: float | None = None  # latency of the other nodes during the fault / before it
     note: str = ""
 
 
 def is_kept() -> bool:
-    """Whether figures are wanted: then a test takes its time for enough of them."""
+    """Whether measurements are recorded; tests then run long enough to get sufficient samples."""
     return VARIABLE in os.environ
 
 

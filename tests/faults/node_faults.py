@@ -1,4 +1,4 @@
-"""What the tests do to a node beyond its link: its agents, its disks, its memory, its boot."""
+"""Faults of a node other than its link: agents, disks, memory, boot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CGROUP = Path("/sys/fs/cgroup/memory")
 
 
 def agents(node: Node) -> list[dict[str, Any]]:
-    """What the agents on a node wrote of themselves."""
+    """The status files of the agents on a node."""
     text = node.output(["sh", "-c", "cat /var/tmp/gconsole-*/run/*.who 2>/dev/null || true"])
     decoder, facts = json.JSONDecoder(), []
     while text:
@@ -32,28 +32,28 @@ def agents(node: Node) -> list[dict[str, Any]]:
 
 
 def lingering(node: Node, label_pid: int) -> int:
-    """The pid, as the node counts, of the agent that lingers for the console with that pid."""
+    """The pid, in the node's namespace, of the agent that lingers for the console with that pid."""
     named = [
         agent["pid"] for agent in agents(node) if agent["linger_s"] > 0 and agent["label"].endswith(f"pid {label_pid}")
     ]
-    [pid] = named or _detached(node)  # where the disk was full when it began, it wrote nothing of itself
+    [pid] = named or _detached(node)  # if the disk was full at its start, it has no status file
     return int(pid)
 
 
 def every_agent(node: Node) -> list[int]:
-    """Those of all consoles, as the node counts."""
+    """Pids of the agents of all consoles, in the node's namespace."""
     return [int(line.split()[0]) for line in node.ps().splitlines() if "gconsole-agent" in line]
 
 
 def signal_all(node: Node, pids: Sequence[int], number: signal.Signals) -> None:
-    """Each of them that is still there."""
+    """Send a signal to each process that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             node.kill(pid, number)
 
 
 def _detached(node: Node) -> list[int]:
-    """Agents whose parent is process 1: no session's, and nobody's else."""
+    """Agents whose parent is process 1: not part of any session."""
     init = node.outer_pid(1)
     return [pid for pid in every_agent(node) if _parent(node.outer_pid(pid)) == init]
 
@@ -63,21 +63,21 @@ def _parent(outer_pid: int) -> int:
 
 
 def reboot(node: Node) -> None:
-    """Everything on the node ends without a word to anybody, and it comes back with another boot id."""
+    """Kill everything on the node without a shutdown, and restart it with another boot id."""
     node.down()
     signal_all(node, [pid for pid in node.processes() if pid != 1], signal.SIGKILL)
     node.stop_sshd(sessions=True)
-    (node.folder / "boot_id").write_text(f"{uuid.uuid4()}\n")  # in place: the node sees this very file
+    (node.folder / "boot_id").write_text(f"{uuid.uuid4()}\n")  # in place: the file is bind-mounted in the node
     node.start_sshd()
     node.up()
 
 
 @contextlib.contextmanager
 def full_disks(node: Node) -> Iterator[None]:
-    """Nothing more can be written to /var/tmp, /tmp and the home."""
+    """Fill /var/tmp, /tmp and the home."""
     places = ("/var/tmp", "/tmp", _home(node))
-    for place in places:  # each is a tmpfs of the node's own
-        node.output(["sh", "-c", f"used=$(df -k --output=used {place} | tail -1); "  # of 0 there would be no limit
+    for place in places:  # each is a tmpfs of the node
+        node.output(["sh", "-c", f"used=$(df -k --output=used {place} | tail -1); "  # 0 would mean no limit
                                  f"mount -o remount,size=$((used + 4))k {place}; "
                                  f"dd if=/dev/zero of={place}/ballast bs=4k count=64 2>/dev/null || true"])  # fmt: skip
     try:
@@ -103,7 +103,7 @@ def _home(node: Node) -> str:
 
 @contextlib.contextmanager
 def without_memory(outer_pid: int) -> Iterator[None]:
-    """The process gets no more memory from the kernel: what asks for it is told so."""
+    """Make memory allocations of the process fail."""
     soft, hard = resource.prlimit(outer_pid, resource.RLIMIT_AS)
     resource.prlimit(outer_pid, resource.RLIMIT_AS, (1 << 20, hard))
     try:
@@ -114,7 +114,7 @@ def without_memory(outer_pid: int) -> Iterator[None]:
 
 
 def kill_by_memory_limit(outer_pid: int) -> None:
-    """Have the kernel's OOM killer end a process, by a group of its own with no memory to speak of."""
+    """Have the kernel's OOM killer end a process, by a cgroup with almost no memory."""
     group = CGROUP / f"gcf-{os.getpid()}"
     try:
         group.mkdir()

@@ -1,7 +1,7 @@
-"""The program with another agent in its bundle: `other_console.py HOW FOLDER ARGUMENTS…`.
+"""The program with a modified agent in its bundle: `other_console.py HOW FOLDER ARGUMENTS…`.
 
-HOW "stepped": the node's CLOCK_REALTIME reads an hour ahead while the node has a file /run/node/step.
-HOW "older": the agent of another version, which does the same as this one's.
+HOW "stepped": the node's CLOCK_REALTIME is one hour ahead while the file /run/node/step exists on the node.
+HOW "older": an agent with another version number and the same behaviour.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""What a recorded session has of every agent: numbers that came, came twice, never came, or were counted as a gap."""
+"""Counts the records of every agent in a session: received, duplicate, lost, or in a counted gap."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gconsole.session.format.layout import Session
 
 @dataclass(frozen=True)
 class Count:
-    """Of one node or several: how many records came, and of the numbers between them how many did not."""
+    """Counts of one or several nodes."""
 
     records: int = 0
-    lost: int = 0  # neither came nor stands in a gap
+    lost: int = 0  # neither received nor in a gap
     doubled: int = 0
-    gap: int = 0  # did not come, and a gap says so
+    gap: int = 0  # not received, but in a gap record
     agents: int = 0  # incarnations
 
     def since(self, before: Count) -> Count:
@@ -32,7 +32,7 @@ class Count:
 
 @dataclass
 class _Agent:
-    """Numbers of one incarnation. They come in order, so that holes are few: a million records cost a few pairs."""
+    """Sequence numbers of one incarnation. They arrive in order: gaps are few: a million records take a few pairs."""
 
     node: str
     last: int = 0
@@ -48,7 +48,7 @@ class _Agent:
                 self.holes.append((self.last + 1, seq - 1))
             self.last = seq
         elif any(first <= seq <= last for first, last in self.holes) and seq not in self.told:
-            self.holes = [part for hole in self.holes for part in _without(hole, seq)]  # it came late
+            self.holes = [part for hole in self.holes for part in _without(hole, seq)]  # it arrived late
         else:
             self.doubled += 1
 
@@ -66,7 +66,7 @@ def _without(hole: tuple[int, int], seq: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Said:
-    """What the console told, which its screen shows as it comes, and when (console CLOCK_REALTIME, ns)."""
+    """A message of the console, as its screen shows it, and its time (console CLOCK_REALTIME, ns)."""
 
     at: int
     text: str
@@ -76,21 +76,21 @@ class Said:
 
 
 class Tally:
-    """Reads a session while it is written; `read` takes in what is new. `on_record` sees every record."""
+    """Reads a session while it is written; `read` reads new records. `on_record` is called for every record."""
 
     def __init__(self, path: Path, on_record: Callable[[Record], None] = lambda record: None) -> None:
         self.session = Session(path)
         self.states: list[NodeState] = []
         self.gaps: list[Gap] = []
-        self.logs: list[Log] = []  # of the console
+        self.logs: list[Log] = []  # from the console
         self._on_record = on_record
         self._read: dict[Path, int] = defaultdict(int)
         self._agents: dict[str, _Agent] = {}
-        self._speaking: dict[str, _Agent] = {}  # node → the agent that spoke last
+        self._speaking: dict[str, _Agent] = {}  # node → its current agent
         self._consoles: set[str] = set()
 
     def also(self, on_record: Callable[[Record], None]) -> None:
-        """Show every record that is read from now on to somebody else, too."""
+        """Register another callback for all records read from now on."""
         before = self._on_record
 
         def both(record: Record) -> None:
@@ -104,7 +104,7 @@ class Tally:
             try:
                 self._read_new(path)
             except FileNotFoundError:
-                continue  # the last one of a session goes when nothing was written to it
+                continue  # the last segment is deleted if it is empty
         return self
 
     def _read_new(self, path: Path) -> None:
@@ -137,7 +137,7 @@ class Tally:
             agent.told |= set(range(gap.first_seq, gap.last_seq + 1))
 
     def count(self, *nodes: str) -> Count:
-        """Of these nodes together; without any, of all."""
+        """Counts of these nodes, or of all."""
         agents = [agent for agent in self._agents.values() if not nodes or agent.node in nodes]
         gap = sum(
             last - first + 1 - len(set(range(first, last + 1)) - agent.told)
@@ -150,14 +150,14 @@ class Tally:
         )  # fmt: skip
 
     def said(self, words: str, since_ns: int = 0) -> Said | None:
-        """The first since then on which this stands (a regular expression): a line, or why a node is not there."""
+        """The first message since then that matches a regular expression: a log line, or the reason of a node state."""
         logs = (Said(log.rx, log.text) for log in self.logs)
         reasons = (Said(state.rx, f"{state.error.name}: {state.error.text}") for state in self.states if state.error)
         found = (one for one in (*logs, *reasons) if one.at >= since_ns and re.search(words, one.text))
         return min(found, key=lambda one: one.at, default=None)
 
     def dropped(self, since_ns: int = 0) -> set[str]:
-        """Nodes whose connection was lost since then; a silence that passes is none: a busy machine makes those."""
+        """Nodes whose connection was lost since then; short silences do not count, busy machines cause them."""
         return {state.node for state in self.states if state.rx >= since_ns and state.retry_at is not None}
 
     def state(self, node: str) -> str | None:

@@ -1,8 +1,8 @@
-"""Produces every fault and writes RESULTS.md of what was measured: `python -m tests.faults.results`, or `make faults`.
+"""Injects every fault and writes the measurements to RESULTS.md: `python -m tests.faults.results`, `make faults`.
 
-make faults                          every fault, the long ones too: about 25 minutes, and RESULTS.md
-make faults ARGS="--rounds 3"        all of that three times
-make faults ARGS="--keep old.jsonl"  with what an earlier run had measured (`--ledger` names where it is kept)
+make faults                          every fault, the long ones included: about 25 minutes; writes RESULTS.md
+make faults ARGS="--rounds 3"        all of them three times
+make faults ARGS="--keep old.jsonl"  adds the measurements of an earlier run (`--ledger` sets where they are stored)
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def as_markdown(rows: Sequence[Row], about: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-#: (what, which figure, the goal), of the worst that was measured.
+#: (name, field, goal), applied to the worst measurement.
 GOALS: Sequence[tuple[str, Callable[[Row], float | None], float]] = (
     ("lost", lambda row: row.lost, 0), ("doubled", lambda row: row.doubled, 0),
     ("unhealthy after, s", lambda row: row.unhealthy_s, 3.0), ("healthy after, s", lambda row: row.healthy_s, 2.0),

@@ -1,12 +1,12 @@
-"""One fault after the other for a long time: nothing may leak, nothing may be lost.
+"""Soak test: random faults for a long time; no leaks and no lost records.
 
-    make soak                        one hour, 8 nodes, a random fault every 20 s, recording all the while; for the
+    make soak                        one hour, 8 nodes, a random fault every 20 s, with a recording; during the
                                      first 13 min each kind in turn at its longest
-    make soak ARGS="--for 600"       ten minutes of it
-    make soak ARGS="--seed 7"        the same faults at the same instants
+    make soak ARGS="--for 600"       ten minutes
+    make soak ARGS="--seed 7"        the same faults at the same times
 
-It ends with 1 where a record was lost or doubled, memory grew by more than 1 MB an hour after the warm-up, or
-descriptors, threads or child processes did not stay flat.
+Exit status 1 if a record was lost or duplicated, memory grew by more than 1 MB per hour after the warm-up, or
+descriptors, threads or child processes did not stay constant.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# So that `from rig import Rig` and `from tmux import Tmux` work, as in the tests.
+# Makes `from rig import Rig` and `from tmux import Tmux` work, as in the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
@@ -39,15 +39,15 @@ from .measurements import Row, write
 
 NODES, EVERY_S, SAMPLE_S = 8, 20.0, 2.0
 GOAL_MB_H = 1.0
-#: By then everything is full that fills up by design: each node's readings of its clocks, of 12 min (`clockbook`). And
-#: until then each fault lasts its longest: what comes all at once after that takes the most memory it ever will, which
-#: CPython keeps. Later a longer draw than all before would look like a leak.
+#: By then every bounded buffer is full: clock samples of each node are kept for 12 min (`clockbook`). During the
+#: warm-up each fault has its maximum duration: the burst of records afterwards then reaches the peak memory, which
+#: CPython keeps. A longer fault later would look like a leak.
 WARM_UP_S = 780.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the console took at one instant."""
+    """Resource usage of the console at one instant."""
 
     at_s: float
     rss_bytes: int
@@ -57,19 +57,19 @@ class Sample:
 
 
 def warm_up_s(for_s: float) -> float:
-    """How long a soak of so many seconds warms up."""
+    """Duration of the warm-up of a soak of `for_s` seconds."""
     return min(WARM_UP_S, for_s / 2)
 
 
 class Longest(random.Random):
-    """Draws what lasts longest."""
+    """Draws the maximum of each range."""
 
     def uniform(self, a: float, b: float) -> float:
         return max(a, b)
 
 
 class Soak:
-    """A console that records, nodes, and what is done to them; every fault is over within 10 s."""
+    """A recording console, nodes, and the faults; every fault ends within 10 s."""
 
     def __init__(self, rig: Rig, folder: Path, seed: int) -> None:
         self.rig = rig
@@ -96,7 +96,7 @@ class Soak:
         self.recorder.wait_for_ticks(self.names)
 
     def _faults(self, warm_up_s: float) -> Iterator[Callable[[Soak, Node], None]]:
-        """Each of them in turn at its longest, and after the warm-up whatever is drawn."""
+        """Each fault in turn at its maximum duration, after the warm-up random ones."""
         self.draw = Longest()
         for fault in itertools.cycle(dict.fromkeys(FAULTS)):
             if time.monotonic() - self._began > warm_up_s:
@@ -107,7 +107,7 @@ class Soak:
             yield self.draw.choice(FAULTS)
 
     def _rest(self, until_s: float) -> None:
-        """Watch the console until then."""
+        """Sample the console until then."""
         while (now_s := time.monotonic() - self._began) < until_s:
             with contextlib.suppress(FileNotFoundError):
                 self.samples.append(_sample(now_s, Path(f"/proc/{self.recorder.process.pid}")))
@@ -115,7 +115,7 @@ class Soak:
 
 
 def _sample(at_s: float, process: Path) -> Sample:
-    """Raises FileNotFoundError where the process, or one of its threads meanwhile, is gone."""
+    """Raises FileNotFoundError if the process, or one of its threads, ended."""
     pages = int((process / "statm").read_text().split()[1])
     threads = list((process / "task").iterdir())
     children = sum(len((thread / "children").read_text().split()) for thread in threads)
@@ -178,7 +178,7 @@ FAULTS: Sequence[Callable[[Soak, Node], None]] = (
 
 
 def _agents(soak: Soak, node: Node) -> list[int]:
-    """The agent that lingers there; none while it is on its way."""
+    """The lingering agent; none while it is being deployed."""
     try:
         return [node_faults.lingering(node, soak.recorder.process.pid)]
     except ValueError:
@@ -186,14 +186,14 @@ def _agents(soak: Soak, node: Node) -> list[int]:
 
 
 def growth_mb_h(samples: Sequence[Sample]) -> float:
-    """The slope of a line through what the console's memory was, MB an hour."""
+    """The slope of a linear fit of the console's memory, MB per hour."""
     hours = np.array([sample.at_s / 3600 for sample in samples])
     return float(np.polyfit(hours, np.array([sample.rss_bytes / 1e6 for sample in samples]), 1)[0])
 
 
 @dataclass(frozen=True)
 class Flat:
-    """How many of something the console had: after the warm-up, at most since then, and at the end."""
+    """Number of descriptors, threads or children: after the warm-up, the maximum since, and at the end."""
 
     what: str
     before: int
@@ -202,9 +202,9 @@ class Flat:
 
     @property
     def is_flat(self) -> bool:
-        """A node that comes back has a connection and a knock for a moment, and work for a thread of the pool.
+        """A reconnecting node has a second connection for a moment, and a task for a thread of the pool.
 
-        What leaked by one at every fault would be far beyond that after an hour of them.
+        A leak of one per fault would be far larger after an hour.
         """
         return self.most <= self.before + NODES and self.at_last <= self.before + 2
 

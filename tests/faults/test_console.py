@@ -1,4 +1,4 @@
-"""The console itself fails: what was acknowledged stays, what was not yet comes again."""
+"""Faults of the console itself: acknowledged records are kept, others are sent again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .measurements import Row, write
 def recording(
     world: World, folder: Path, name: str, sessions: Path | None = None, argv: Sequence[object] = (GCONSOLE,)
 ) -> Iterator[Recorder]:
-    """A console of the test's own, which records the first node and lingers there."""
+    """A console that records the first node with a lingering agent."""
     node = world.rig.nodes[0]
     hosts = world.rig.write_hosts_toml(folder / f"{name}.toml", only=[node.name], agent=world.agent)
     recorder = Recorder(hosts, folder, name, argv, sessions=sessions)
@@ -48,7 +48,7 @@ def tell(
     shown_s: float | None = None,
     healthy_s: float | None = None,
 ) -> None:
-    """End the recording, have its figures in the ledger, and nothing may be missing."""
+    """Stop the recording, store its measurements, and assert that nothing is missing."""
     count = recorder.stop().count()
     write(Row(fault=fault, lost=count.lost, doubled=count.doubled, gap=count.gap, screen=screen, shown_s=shown_s,
               healthy_s=healthy_s, note=note))  # fmt: skip
@@ -70,7 +70,7 @@ def test_stopped_console_catches_up_without_loss(world: World, tmp_path: Path, s
     node = world.rig.nodes[0].name
     with recording(world, tmp_path, "asleep") as recorder:
         recorder.process.send_signal(signal.SIGSTOP)
-        time.sleep(stopped_s)  # the fault itself: a laptop asleep
+        time.sleep(stopped_s)  # the fault: a suspended laptop
         woken_ns = time.time_ns()
         recorder.process.send_signal(signal.SIGCONT)
         until(lambda: recorder.read() and recorder.latency.of([node], woken_ns, time.time_ns()), "a tick comes")
@@ -78,7 +78,7 @@ def test_stopped_console_catches_up_without_loss(world: World, tmp_path: Path, s
         recorder.wait_for_ticks([node])
         well_ns = next(rx for rx, _ in recorder.latency.ticks[node] if rx >= woken_ns)
         tell(f"console stopped {stopped_s} s (SIGSTOP), continued", recorder, healthy_s=(well_ns - woken_ns) / 1e9,
-             note="healthy with the first tick that came")  # fmt: skip
+             note="healthy with the first tick received")  # fmt: skip
 
 
 def test_console_out_of_file_descriptors_reconnects_once_it_has_some(world: World, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_console_out_of_file_descriptors_reconnects_once_it_has_some(world: Worl
     with recording(world, tmp_path, "descriptors") as recorder:
         pid, struck_ns = recorder.process.pid, time.time_ns()
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, hard))  # no new one, whatever is closed
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, hard))  # no new descriptors, whatever is closed
         node.stop_sshd(sessions=True)
         node.start_sshd()
         until(lambda: recorder.read().said("^no_descriptors: ", struck_ns), "the console says what it lacks")
@@ -101,7 +101,7 @@ def test_console_out_of_file_descriptors_reconnects_once_it_has_some(world: Worl
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB of its own."""
+    """A 2 MiB file system."""
     folder = tmp_path / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "gcf", folder], check=True)
@@ -115,7 +115,7 @@ def test_full_disk_while_recording_loses_no_records(world: World, tmp_path: Path
         ballast, struck_ns = small_disk / "ballast", time.time_ns()
         _fill(ballast)
         before = recorder.read().count().records
-        time.sleep(4)  # the fault itself
+        time.sleep(4)  # the fault
         assert recorder.read().count().records <= before + 50, "nothing fits any more"
         ballast.unlink()
         recorder.wait_for_ticks([node], 6)
@@ -131,7 +131,7 @@ def _fill(path: Path) -> None:
 
 
 def other(how: str, folder: Path) -> list[str]:
-    """The program with another agent in its bundle."""
+    """The program with a modified agent in its bundle."""
     return [sys.executable, other_console.__file__, how, str(folder)]
 
 
@@ -166,7 +166,7 @@ def test_node_whose_clock_is_stepped_stays_connected_with_a_finding(world: World
 
 
 def test_lingering_agent_of_another_version_is_replaced_with_a_counted_gap(world: World, tmp_path: Path) -> None:
-    """It lingers with records that nobody has had: what is missing is told, as ticks, because nobody can number it."""
+    """The lingering agent holds records that nobody read: they are reported as a gap in ticks, without numbers."""
     node = world.rig.nodes[0]
     with recording(world, tmp_path, "older", argv=other("older", tmp_path)) as recorder:
         recorder.process.kill()

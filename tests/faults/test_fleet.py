@@ -1,4 +1,4 @@
-"""Many nodes at once, the way to all of them, and nodes that say what no agent would."""
+"""Faults of many nodes at once, of the network to all of them, and of nodes that violate the protocol."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .consoles import Recorded, Recorder, Screen, any_instant, until
 from .dns_server import Names
 from .measurements import Row, is_kept, write
 
-#: So many in the figures of faults/RESULTS.md and in `make full`; half of them are as many logins as show it.
+#: Number of nodes for faults/RESULTS.md and `make full`; half of them are enough logins for the quick test.
 MANY = 64 if is_kept() or os.environ.get("TEST_TIER") == "full" else 32
 NAMES = [f"n{number:02}" for number in range(MANY)]
 LEFT, RIGHT = NAMES[: MANY // 2], NAMES[MANY // 2 :]
-#: The one of the many that has a real agent, whose latency is measured; the others' scripts are heard in 0.3 ms.
+#: The node with a real agent, whose latency is measured; records of the fake agents are processed in 0.3 ms.
 REAL = NAMES[-1]
-#: What stands on the screen while one half is gone.
+#: What the screen shows while one half is disconnected.
 SHOWN = f"{len(RIGHT)}/{MANY} nodes"
 
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Rig]:
-    """Two nodes with scripts in the place of agents, and one behind a bastion."""
+    """Two nodes with fake agents, and one behind a bastion."""
     with Rig(nodes=["left", "right"], name="gcf2") as rig:
         rig.add_node("inner", behind=rig.add_bastion())
         for node in rig.nodes:
@@ -45,13 +45,13 @@ def fleet() -> Iterator[Rig]:
 
 
 def entry(node: Node, name: str, how: str = "") -> str:
-    """A node of that name with a script in the place of its agent, or with an agent."""
+    """A hosts.toml entry of that name with a fake agent, or with a real one."""
     lines = ["[[nodes]]", f'hosts = "{name}"', f'address = "{node.address}"', f"port = {node.port}"]
     return "\n".join([*lines, *([f'python = "{node.inside}/{how}"'] if how else []), ""])
 
 
 def many(rig: Rig, folder: Path) -> Path:
-    """A hosts.toml in which one half of many nodes is on the left, the other on the right."""
+    """A hosts.toml with many nodes, one half on the left node, the other on the right one."""
     left, right = rig.nodes[:2]
     entries = [entry(left if name in LEFT else right, name, "" if name == REAL else "light") for name in NAMES]
     return rig.write_hosts_toml(folder / "many.toml", only=[], extra="\n".join(entries))
@@ -72,7 +72,7 @@ def test_half_of_the_fleet_reconnects_after_an_outage_without_record_loss(fleet:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("consoles", [1, 2])
 def test_screen_shows_an_outage_of_half_of_the_fleet(fleet: Rig, tmp_path: Path, consoles: int) -> None:
-    """By a console that shows and records it, or by two; then 64 logins share these cores with the sshd they go to."""
+    """With one console that shows and records, or with two; 64 logins then share these cores with their sshd."""
     with contextlib.ExitStack() as open_ones:
         screen = open_ones.enter_context(contextlib.closing(Screen(many(fleet, tmp_path), tmp_path)))
         screen.terminal.until(f"{MANY}/{MANY} nodes")
@@ -87,7 +87,7 @@ def test_screen_shows_an_outage_of_half_of_the_fleet(fleet: Rig, tmp_path: Path,
 
 
 def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None, among: str = "") -> None:
-    """Where there is a screen, others' words wait for its pictures too: latency is measured where there is none."""
+    """With a screen, records also wait for its repaints: latency is measured without one."""
     if screen:
         screen.watch()
     began, before_ticks, meanwhile_ticks = recorder.read().count(*RIGHT), *((15, 5) if is_kept() else (3, 3))
@@ -99,7 +99,7 @@ def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None, amo
         recorder.wait_for(LEFT, "lost")
         if screen:
             until(lambda: screen.first(SHOWN, struck_ns), "the screen shows it")
-        recorder.wait_for_ticks(RIGHT, meanwhile_ticks)  # not many: after ten seconds a connection is given up
+        recorder.wait_for_ticks(RIGHT, meanwhile_ticks)  # few: after 10 s a connection is closed
     finally:
         fleet.nodes[0].up()
     mended_ns = time.time_ns()
@@ -222,7 +222,7 @@ def _bridge(fleet: Rig) -> str:
     ("endless", "a node that sends an endless line", "line longer than"),
     ("other_version", "an agent that speaks another protocol", "agent supports protocol 7 to 9"),
     ("flood", "a node that sends records as fast as it can", "faster than its quota"),
-    # not a fault: how far the figure of the other node moves by itself
+    # the control: how much the other node's latency varies by itself
     pytest.param("light", "two nodes of which nothing happens to either", "", marks=pytest.mark.full),
 ])  # fmt: skip
 def test_misbehaving_node_is_reported_and_does_not_affect_the_others(

@@ -1,4 +1,4 @@
-"""A call on the node hangs: the driver's, or the reader of stacks. What hangs is named, everything else goes on."""
+"""Hung calls on a node, of the driver or of py-spy: reported by name, and everything else continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .consoles import Recorder, Screen, any_instant, until
 from .fault_cluster import RINGED, World
 from .measurements import Row, write
 
-#: What the screen says of a rank whose stacks did not come in time.
+#: Status on the screen of a rank whose stack capture timed out.
 TIMED_OUT = r"timed out: py-spy took longer than [\d.]+ s"
 
 
@@ -56,7 +56,7 @@ def test_hanging_nvml_call_stalls_only_the_gpu_sampler(world: World, tmp_path: P
 
 
 class Seen:
-    """GPU figures that came, and what the agent calls hung."""
+    """GPU records received, and the calls that the agent reports as hung."""
 
     def __init__(self) -> None:
         self.gpus, self.hung, self.hung_ns = 0, False, 0
@@ -81,7 +81,7 @@ def _arm(node: Node) -> library.Scenario:
 
 
 def _hang(scenario: library.Scenario) -> None:
-    """The library reads its scenario anew where the file was replaced, and whoever opens a pipe waits for a writer."""
+    """The library rereads a replaced scenario, and opening a FIFO for reading blocks until a writer opens it."""
     pipe = scenario.path.with_name("pipe")
     os.mkfifo(pipe)
     pipe.rename(scenario.path)
@@ -93,7 +93,7 @@ def _let_go(scenario: library.Scenario) -> None:
         scenario.path.rename(pipe)
         scenario.change()
         text = scenario.path.read_bytes()
-        with pipe.open("wb") as writer:  # whoever waits there reads what it would have read
+        with pipe.open("wb") as writer:  # the blocked reader gets the original content
             writer.write(text)
         pipe.unlink()
 
@@ -103,7 +103,7 @@ def test_hanging_py_spy_times_out_only_its_own_rank(world: World, tmp_path: Path
     screen = Screen(world.hosts, tmp_path)
     try:
         everyone = f"{len(world.names)}/{len(world.names)} nodes"
-        screen.terminal.until(everyone, f"{RINGED}/{RINGED} ranks", without="py-spy")  # which is brought to the nodes
+        screen.terminal.until(everyone, f"{RINGED}/{RINGED} ranks", without="py-spy")  # uploaded first
         tally = screen.record("hanging").tally
         stacks: list[Stack] = []
         tally.also(lambda record: stacks.append(record) if isinstance(record, Stack) else None)
@@ -140,10 +140,10 @@ def test_hanging_py_spy_times_out_only_its_own_rank(world: World, tmp_path: Path
 
 @contextlib.contextmanager
 def stopping(node: Node) -> Iterator[Path]:
-    """Meanwhile every py-spy that starts on the node stops itself (SIGSTOP); a file with a line for each.
+    """Stop (SIGSTOP) every py-spy that starts on the node; the path of a file with one line for each.
 
-    The agent has verified the file in its cache before, and starts it as it is. A thread that polls for its processes
-    and stops them keeps a core busy, and on a busy machine misses a py-spy that ends within 20 ms.
+    The agent has already verified the cached file and starts it unchanged. A thread that polls for its processes and
+    stops them would use a whole core, and on a busy machine miss a py-spy that ends within 20 ms.
     """
     met = node.folder / "stopped-py-spies"
     place, original = _py_spy(node), "/var/tmp/original-py-spy"
@@ -157,5 +157,5 @@ def stopping(node: Node) -> Iterator[Path]:
 
 
 def _py_spy(node: Node) -> str:
-    """Where it lies in the cache of the node's agents; it is larger than psutil's extension."""
+    """Its path in the cache of the node's agents; it is larger than psutil's extension."""
     return node.output(["sh", "-c", "ls -S /var/tmp/gconsole-*/blob/* | head -1"]).strip()

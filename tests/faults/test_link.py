@@ -1,4 +1,4 @@
-"""The way to one node fails and comes back: with a linger nothing is lost and nothing doubled."""
+"""Loss of the link to one node: with linger no records are lost or duplicated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_short_link_cut_loses_no_records(world: World, cut_s: int) -> None:
         fault.strike()
         node.down()
         try:
-            time.sleep(cut_s)  # the fault itself
+            time.sleep(cut_s)  # the fault
         finally:
             node.up()
         fault.mend()
@@ -60,7 +60,7 @@ def test_packet_loss_or_delay_loses_no_records(world: World, what: str, loss: fl
 
 @pytest.mark.parametrize("away_s", [5, pytest.param(8, marks=pytest.mark.full)])
 def test_total_packet_loss_for_seconds_loses_no_records(world: World, away_s: int) -> None:
-    """Unlike an interface that is down it leaves both kernels to find out by themselves, ever more seldom."""
+    """Unlike a link that is down, neither kernel is notified; both retransmit with exponential back-off."""
     node = world.rig.nodes[1]
     with world.fault(f"every packet lost for {away_s} s", node, LOST) as fault:
         with bad_wire(node, loss=1.0):
@@ -72,7 +72,7 @@ def test_total_packet_loss_for_seconds_loses_no_records(world: World, away_s: in
 @pytest.mark.full
 @pytest.mark.parametrize("away_s", [4, 6, 8])
 def test_node_reconnects_after_total_packet_loss_without_linger(world: World, tmp_path: Path, away_s: int) -> None:
-    """Its agent stays where TCP comes back within a second; else it is given up, and the hole is a hole."""
+    """The agent survives if TCP recovers within 1 s; otherwise it is replaced, and the records are lost."""
     node = world.rig.nodes[1]
     hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
     recorder = Recorder(hosts, tmp_path)
@@ -106,7 +106,7 @@ def test_node_reconnects_after_total_packet_loss_without_linger(world: World, tm
 
 
 def test_half_open_connection_is_detected_and_reconnected(world: World) -> None:
-    """Half-open: neither end is told that nothing passes any more, and a new connection would work."""
+    """Half-open: packets are dropped without RST, while new connections would work."""
     node = world.rig.nodes[2]
     words = f"{LOST}|half-open connection"
     with (
@@ -120,12 +120,12 @@ def test_half_open_connection_is_detected_and_reconnected(world: World) -> None:
         fault.wait_until_lost()
         fault.mended_ns = fault.said("lost", fault.struck_ns) or 0
         fault.notes.append("healthy counts from when the loss showed: no link comes back here")
-        fault.wait_until_well()  # before the cable is a good one again
+        fault.wait_until_well()  # before the link works again
 
 
 @pytest.mark.full  # its short form is in tests/cluster/test_connection_loss.py
 def test_buffer_overflow_during_an_outage_is_a_counted_gap(world: World, tmp_path: Path) -> None:
-    """A cut that is longer than the agent's memory: every number is a record or stands in a gap."""
+    """An outage longer than the agent's buffer: every sequence number is a record or in a gap."""
     node = world.rig.nodes[0]
     agent = {"linger_s": 600, "buffer_bytes": 65536, "cpu_budget_pct": 100, "sample_interval_ms": 100}
     hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], agent=agent | {"simulate_gpus": 64})
@@ -133,7 +133,7 @@ def test_buffer_overflow_during_an_outage_is_a_counted_gap(world: World, tmp_pat
     try:
         recorder.wait_for_ticks([node.name])
         node.stop_sshd(sessions=True)
-        time.sleep(6)  # until more was said than can be held
+        time.sleep(6)  # until the buffer has overflowed
         node.start_sshd()
         until(lambda: recorder.read().gaps, "the gap is told")
         recorder.wait_for_ticks([node.name])
@@ -146,9 +146,9 @@ def test_buffer_overflow_during_an_outage_is_a_counted_gap(world: World, tmp_pat
     assert count.gap
 
 
-@pytest.mark.full  # likewise
+@pytest.mark.full  # see above
 def test_outage_without_linger_starts_a_new_agent_without_a_gap_record(world: World, tmp_path: Path) -> None:
-    """The agent ends with its connection; what was then nobody knows, and another incarnation begins at 1."""
+    """The agent ends with its connection; records of the outage do not exist, and a new incarnation begins at 1."""
     node = world.rig.nodes[0]
     hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
     recorder = Recorder(hosts, tmp_path)

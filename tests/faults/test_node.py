@@ -1,4 +1,4 @@
-"""A node, or the agent on it, fails and comes back."""
+"""Faults of a node or its agent, and the recovery."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_stopped_agent_resumes_when_continued(world: World, stopped_s: int) -> N
         fault.strike()
         node_faults.signal_all(node, pids, signal.SIGSTOP)
         time.sleep(stopped_s)
-        node_faults.signal_all(node, pids, signal.SIGCONT)  # of those that were not ended and replaced meanwhile
+        node_faults.signal_all(node, pids, signal.SIGCONT)  # of those that were not replaced meanwhile
         fault.mend()
         fault.wait_until_well()
         assert len([agent for agent in node_faults.agents(node) if agent["linger_s"]]) == 1
@@ -80,7 +80,7 @@ def test_agent_out_of_memory_recovers_once_memory_is_available(world: World) -> 
         fault.wait_until_well()
 
 
-@pytest.mark.full  # the kernel takes its time; for the console it is an agent that was killed
+@pytest.mark.full  # the kernel takes long; for the console it equals a killed agent
 def test_an_agent_that_the_oom_killer_ends_is_started_again(world: World) -> None:
     node = world.rig.nodes[0]
     with world.fault("agent ended by the OOM killer", node, loses=True) as fault:
@@ -99,7 +99,7 @@ def test_killed_agent_is_restarted_on_an_unwritable_node(world: World, how: str)
     unwritable = node_faults.full_disks if how == "disk full" else node_faults.read_only_home
     what = f"{how} on the node, and the agent killed there"
     with world.fault(what, node, ENDED, loses=True, is_brief=True) as fault, unwritable(node):
-        world.recorder.wait_for_ticks([node.name])  # it goes on as it is
+        world.recorder.wait_for_ticks([node.name])  # it continues in this state
         any_instant()
         fault.strike()
         node_faults.signal_all(node, node_faults.every_agent(node), signal.SIGKILL)

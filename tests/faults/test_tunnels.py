@@ -1,4 +1,4 @@
-"""Nodes behind a bastion: what the network forgets of either leg is found, and an agent that is slow is let be."""
+"""Nodes behind a bastion: half-open connections on either leg are detected; a slow agent is not disconnected."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def recorder(tunnels: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_half_open_connection_on_either_leg_of_a_bastion_is_reconnected(
     tunnels: Rig, recorder: Recorder, leg: str, hit: set[str]
 ) -> None:
-    """Half-open: neither end is told that nothing passes any more, and a new connection would work."""
+    """Half-open: packets are dropped without RST, while new connections would work."""
     recorder.wait_for(INNER)
     with bad_wire(_cable(tunnels, hit), seed=3) as wire:
-        _wait_for_new_ticks(recorder)  # those have passed the wire, which so has seen the connections
+        _wait_for_new_ticks(recorder)  # their packets passed the link, which has recorded the connections
         before = recorder.read().count()
         struck_ns = any_instant()
         wire.forget_connections()
         until(lambda: hit <= recorder.read().dropped(struck_ns), f"{hit} given up")
         recorder.wait_for(INNER)
-        recorder.wait_for_ticks(INNER, 1)  # before the cable is a good one again
+        recorder.wait_for_ticks(INNER, 1)  # before the link works again
     lost_ns, well_ns = max(_lost(recorder, struck_ns).values()), _last_well(recorder, struck_ns)
     count, said = recorder.read().count().since(before), recorder.tally.said("^lost: ", struck_ns)
     assert said
@@ -72,7 +72,7 @@ def test_half_open_connection_on_either_leg_of_a_bastion_is_reconnected(
 
 
 def _wait_for_new_ticks(recorder: Recorder) -> None:
-    """Until each node has told of an instant that is later than now."""
+    """Wait until each node has sent a tick with a later timestamp than now."""
     now_ns, ticks = time.time_ns(), recorder.latency.ticks
     until(
         lambda: recorder.read() and all(any(rx - took > now_ns for rx, took in ticks[node][-3:]) for node in INNER),
@@ -85,7 +85,7 @@ def _cable(tunnels: Rig, hit: set[str]) -> Node:
 
 
 def _lost(recorder: Recorder, since_ns: int) -> dict[str, int]:
-    """When each node was first said to be lost, since then."""
+    """When each node was first reported as lost since then."""
     states = reversed(recorder.read().states)
     return {state.node: state.rx for state in states if state.state == "lost" and state.rx >= since_ns}
 
@@ -101,10 +101,10 @@ def test_briefly_stopped_agent_behind_a_bastion_keeps_its_connection(tunnels: Ri
     pid = node_faults.lingering(node, recorder.process.pid)
     struck_ns = any_instant()
     node.kill(pid, signal.SIGSTOP)
-    time.sleep(STOPPED_S)  # the fault itself
+    time.sleep(STOPPED_S)  # the fault
     node.kill(pid, signal.SIGCONT)
     mended_ns = time.time_ns()
-    _wait_for_new_ticks(recorder)  # a loss during the stop is recorded before them
+    _wait_for_new_ticks(recorder)  # a loss during the stop would be recorded before them
     recorder.wait_for(INNER)
     lost, said = _lost(recorder, struck_ns), recorder.tally.said("^lost: ", struck_ns)
     count = recorder.read().count().since(before)
