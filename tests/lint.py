@@ -1,4 +1,4 @@
-"""Lint, types and import rules, side by side; each prints its time, and failed ones their output."""
+"""Lint, types and import rules in parallel; each check prints its time, failed ones their output."""
 
 from __future__ import annotations
 

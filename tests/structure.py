@@ -1,7 +1,7 @@
 """Prints the structure figures of the code base, and fails on the rules that already hold.
 
     python -m tests.structure              all figures
-    python -m tests.structure console/tui  what is left to mend below one folder, with file and line
+    python -m tests.structure console/tui  remaining violations below one folder, with file and line
     python -m tests.structure --check      exit status 1 and the places if a rule is broken
 
 Rules: one public class name per package, no banned word in a public name, a docstring on every public name, annotated
@@ -81,9 +81,9 @@ BANNED_PARTS = frozenset(
         "conversation",
     ]
 )
-#: Methods whose names mean a different thing on every class.
+#: Methods whose names mean something different on every class.
 BANNED_METHODS = frozenset({"look", "told", "take", "said", "tell", "say", "hear", "keep"})
-#: Variables that do not say what they hold.
+#: Variable names without meaning.
 BANNED_VARIABLES = frozenset({"one", "found", "said", "told", "known", "at"})
 LONGEST_FILE = 500
 #: Figure → the largest value allowed.

@@ -1,7 +1,7 @@
-"""Runs the targets for a while each and says how many inputs were tried. Exit code 1 where one failed.
+"""Runs each target for a while and prints the number of inputs. Exit code 1 if one failed.
 
-With atheris (`pip install -e .[fuzz]`) libFuzzer chooses the inputs by what they reach; without it honest bytes are
-changed at random. An input that fails is kept in `.fuzz/NAME/`, beside the corpus that later runs go on from.
+With atheris (`pip install -e .[fuzz]`) libFuzzer chooses the inputs by coverage; without it valid inputs are
+mutated at random. A failing input is kept in `.fuzz/NAME/`, beside the corpus that later runs continue from.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RSS_MB = 1500
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of one target."""
+    """The result of one target."""
 
     name: str
     inputs: int
@@ -39,7 +39,7 @@ class Tried:
 
 
 def run(target: Target, seconds: int) -> Tried:
-    """Try one target."""
+    """Fuzz one target."""
     if importlib.util.find_spec("atheris") is None:
         return _at_random(target, seconds)
     folder = PLACE / target.name
@@ -75,7 +75,7 @@ def _at_random(target: Target, seconds: int) -> Tried:
         inputs += 1
         try:
             target.read(data)
-        except Exception:  # whatever it is, that is what is looked for
+        except Exception:  # any exception is a failure
             kept = PLACE / target.name
             kept.mkdir(parents=True, exist_ok=True)
             (kept / f"failed-{inputs}").write_bytes(data)

@@ -1,4 +1,4 @@
-"""A real conversation, intake, hub and store without a network: what a node says goes in as bytes, and is looked at."""
+"""A protocol conversation with receiver, hub and store, without a network: takes bytes and checks the results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HELLO = {"gconsole": {"protocol": [1, 1], "agent": "a" * 16, "arch": "x86_64", "
 
 
 class Talk:
-    """One node's side of a conversation. `check` raises where something happened that no node may cause."""
+    """One node's side of a conversation. `check` raises if something happened that a node must not be able to cause."""
 
     def __init__(self) -> None:
         self.hub, self.store = Hub(), Store()
@@ -51,8 +51,8 @@ class Talk:
         self.conversation._fair_reader._share = TokenBucket(math.inf, math.inf)
 
     def hear(self, data: bytes) -> None:
-        """The node says this."""
-        with mock.patch.object(record_receiver, "SLICE_S", math.inf):  # all of it now: there is no loop here to wait in
+        """Receive bytes from the node."""
+        with mock.patch.object(record_receiver, "SLICE_S", math.inf):  # no slices: there is no event loop here
             self.conversation.on_bytes(data)
 
     def greet(self) -> None:
@@ -62,7 +62,7 @@ class Talk:
         self.said += records
 
     def check(self) -> None:
-        """Every record is of this node or the console's own, and can be written down and read again; nobody else is."""
+        """All records belong to this node or the console, survive a round trip, and no other node exists."""
         for record in self.said:
             assert record.node in (NODE, ""), f"it spoke as {record.node!r}"
             again = decode(encode(record))

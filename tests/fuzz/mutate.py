@@ -1,4 +1,4 @@
-"""Honest bytes made dishonest, where there is no atheris: cut, doubled, swapped, with words that formats trip over."""
+"""Random mutations of valid inputs, for use without atheris: cut, duplicate, swap, insert dictionary words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Final
 
-#: The words of `dictionary.txt`, which libFuzzer reads as it is.
+#: The words of `dictionary.txt`, the dictionary of libFuzzer.
 WORDS: Final = tuple(
     line.strip()[1:-1].encode().decode("unicode_escape").encode("latin-1")
     for line in (Path(__file__).parent / "dictionary.txt").read_text().splitlines()
@@ -15,7 +15,7 @@ WORDS: Final = tuple(
 
 
 def varied(seed: bytes, draw: random.Random) -> bytes:
-    """One to four changes."""
+    """One to four mutations."""
     data = bytearray(seed)
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(len(data) + 1)

@@ -1,6 +1,6 @@
 """One target under atheris (libFuzzer): `python -m tests.fuzz.run_target NAME CORPUS [-max_total_time=60 …]`.
 
-The imports of the product come after atheris has taken hold of them: it counts which lines an input reaches.
+The product is imported after atheris, which instruments the imports for coverage.
 """
 
 from __future__ import annotations

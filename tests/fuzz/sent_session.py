@@ -1,4 +1,4 @@
-"""A session that was sent, of which one file of Parquet is another's work; what compaction told of it is as it was."""
+"""An untrusted session: one Parquet file is fuzzed, its compaction metadata is unchanged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gconsole.session.format.layout import Session, SessionError
 from gconsole.session.format.manifest import CompactedRange, pieces
 from gconsole.session.manage.compact import compact
 
-#: Memory, because hundreds of files a second are written.
+#: In memory, because hundreds of files per second are written.
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 RECORDS = 40
 
 
 def read_parquet(data: bytes) -> None:
-    """When its records arrived, and those themselves: what is given is a record."""
+    """Read arrival times and records: everything returned is a valid record."""
     with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
         for name, content in _sound().items():
             path = Path(folder, name)
@@ -40,7 +40,7 @@ def parquet_seeds() -> list[bytes]:
 
 @functools.cache
 def _sound() -> dict[str, bytes]:
-    """The files of a session without segments, of which one is Parquet."""
+    """The files of a session without segments, one of which is Parquet."""
     with tempfile.TemporaryDirectory(prefix="gcy-fuzz-", dir=MEMORY) as folder:
         session = Session(Path(folder, "night"))
         writer.write_session(session, [

@@ -1,4 +1,4 @@
-"""The targets: functions of bytes that raise where the product fails to say no as it declares; each with its seeds."""
+"""The targets: functions of bytes that raise if the product fails in an undeclared way; each with its seeds."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from .sent_session import MEMORY, parquet_seeds, read_parquet
 
 TESTS = Path(__file__).parents[1]
 FLIGHT = TESTS / "unit/comms/recorded"
-#: Inputs that once did harm, by target.
+#: Inputs that once caused failures, by target.
 FOUND = Path(__file__).parent / "found"
 RECORDINGS = TESTS / "hangs/recordings"
 
 
 @dataclass(frozen=True)
 class Target:
-    """One way in. `read` raises only where the product failed; `seeds` are honest inputs to start from."""
+    """One parser of external input. `read` raises only if the product failed; `seeds` are valid inputs."""
 
     name: str
     what: str
     read: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]
-    most: int = 65_536  # bytes of one input
+    most: int = 65_536  # maximum bytes of one input
 
 
 def _honest_lines(most: int = 400) -> list[bytes]:
-    """What real agents said, of a recorded hang."""
+    """Output of real agents, from a recorded hang."""
     path = sorted(RECORDINGS.glob("a*.ndjson.xz"))[0]
     return lzma.decompress(path.read_bytes()).splitlines()[:most]
 
@@ -64,7 +64,7 @@ def _one_of_each_kind() -> list[bytes]:
 
 
 def read_wire(data: bytes) -> None:
-    """Both sides' frames: cut into lines however they arrive, unpacked, decoded."""
+    """Frames of both sides: split into lines at any chunk boundary, unpacked, decoded."""
     step = 1 + data[0] if data else 1
     lines = wire.LineSplitter()
     with contextlib.suppress(wire.MalformedFrame):
@@ -96,7 +96,7 @@ def _wire_seeds() -> list[bytes]:
 
 
 def read_link(data: bytes) -> None:
-    """A whole conversation, after a good hello unless the first byte says otherwise."""
+    """A whole conversation, after a valid hello unless the first byte selects otherwise."""
     talk = Talk()
     if data[:1] < b"\xf0":
         talk.greet()
@@ -126,7 +126,7 @@ def _link_seeds() -> list[bytes]:
 
 
 def read_record(data: bytes) -> None:
-    """One record, as the console decodes it, writes it down and reads it again."""
+    """One record: decoded by the console, encoded, and decoded again."""
     try:
         record = decode(data)
     except BadRecord:
@@ -136,7 +136,7 @@ def read_record(data: bytes) -> None:
 
 
 def read_pyspy(data: bytes) -> None:
-    """What py-spy and pystack write, as the agent reads it."""
+    """Output of py-spy and pystack, as the agent parses it."""
     with contextlib.suppress(ValueError):
         py_spy.parse(data, frozenset(["step", py_spy.ALL]))
     with contextlib.suppress(ValueError):
@@ -170,7 +170,7 @@ def _pyspy_seeds() -> list[bytes]:
 
 
 def read_dumps(data: bytes) -> None:
-    """A folder with one file of py-spy's, JSON or text, as `gconsole diagnose` reads it."""
+    """A folder with one py-spy dump, JSON or text, as `gconsole diagnose` reads it."""
     with _folder("node1.rank3.txt", data) as folder, contextlib.suppress(py_spy_dumps.NoDumps):
         for record in py_spy_dumps.records_of(folder).records:
             encode(record)
@@ -182,7 +182,7 @@ def _dumps_seeds() -> list[bytes]:
 
 
 def read_flight(data: bytes) -> None:
-    """A dump of PyTorch's Flight Recorder, JSON or a pickle: as the agent reads it, and imported."""
+    """A dump of PyTorch's Flight Recorder, JSON or pickle: parsed by the agent, and imported."""
     try:
         flight_recorder.parse(data, time.monotonic() + 5.0)
     except flight_recorder.BadDump:
@@ -197,7 +197,7 @@ def _flight_seeds() -> list[bytes]:
 
 
 def read_library(data: bytes) -> None:
-    """What communication libraries write: RAS, NCCL's log, Inspector's log; told apart by what is in it."""
+    """Output of communication libraries: NCCL RAS, NCCL's log, Inspector's log; detected by content."""
     for parse in (nccl_ras.parse, nccl_log.parse_log, nccl_log.parse_inspector):
         with contextlib.suppress(nccl_ras.BadRasResponse):
             parse(data)
@@ -227,8 +227,8 @@ def _library_seeds() -> list[bytes]:
 def read_segment(data: bytes) -> None:
     """A segment of a session: scanned, read leniently, verified and recovered.
 
-    Where the first byte is odd the rest is what a frame with the right checksums holds: whoever makes a file to do
-    harm gets those right.
+    If the first byte is odd, the rest becomes the payload of a frame with valid checksums, as an attacker would
+    write it.
     """
     if data[:1] and data[0] & 1:
         data = zstd_frames.pack(data[1:].split(b"\n"), {"gpu": 1}, 1, 2)
@@ -251,7 +251,7 @@ def _segment_seeds() -> list[bytes]:
 
 
 def read_import(data: bytes) -> None:
-    """`gconsole sessions import FILE`: a session as one JSON document, or records a line each."""
+    """`gconsole sessions import FILE`: a session as one JSON document, or NDJSON records."""
     with _folder("night.json", data) as folder:
         try:
             session, _ = import_file(folder / "night.json", None, folder / "sessions")
@@ -269,7 +269,7 @@ def _import_seeds() -> list[bytes]:
 
 
 def read_meta(data: bytes) -> None:
-    """`session.json`, which says what a session is; and a hello of the clock probes' UDP, which anybody can send."""
+    """`session.json`, the metadata of a session; and a hello of the clock probes over UDP, which anyone can send."""
     with _session(b"") as session:
         session.meta_path.write_bytes(data)
         with contextlib.suppress(SessionError):

@@ -1,4 +1,4 @@
-"""The agent's GPU sampler on the real binding, over a library that the tests compile."""
+"""The agent's GPU sampler with the real binding, over a fake NVML library."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "unit" / "remote")]  # for `nvml`, 
 
 @pytest.fixture
 def watch(tmp_path, monkeypatch):
-    """`watch(lines)` is a started sampler over these lines, with its `Scenario`; stopped when the test ends."""
+    """`watch(lines)` is a started sampler over a scenario of these lines; stopped at the end of the test."""
     from nvml.library import Scenario, load
     from started_sampler import Watching
 

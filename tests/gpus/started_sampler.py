@@ -1,4 +1,4 @@
-"""A started sampler, the scenario it sees, and the typed records of its ticks."""
+"""A started sampler, its scenario, and the typed records of its ticks."""
 
 import time
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ DEADLINE_S = 60.0
 
 
 class Watching:
-    """`tick(seconds)` lets time pass and gives what was said, by kind; `now` is the sampler's clock."""
+    """`tick(seconds)` advances the clock and returns the records by kind; `now` is the sampler's clock."""
 
     def __init__(self, scenario, folder, proc=None, kmsg=None, interval_s=1.0):
         self.scenario = scenario
@@ -35,7 +35,7 @@ class Watching:
         return said
 
     def until(self, condition, seconds=0.0):
-        """Tick, with no time passing on the sampler's clock, until `condition(what was said)`; that is given back."""
+        """Tick without advancing the sampler's clock until `condition(records)` holds; its result."""
         began = time.monotonic()
         while True:
             said = self.tick(seconds)
@@ -45,7 +45,7 @@ class Watching:
             time.sleep(0.005)
 
     def ranks(self, *ranks):
-        """What the process sampler would have found."""
+        """Set the ranks that the process sampler would report."""
         empty = {"attempt": 0, "gpu": None, "job": "j", "local_rank": None, "ns_pid": None, "start_ticks": 1}
         self.context.shared["processes"] = SimpleNamespace(ranks=[SimpleNamespace(**empty | rank) for rank in ranks])
 

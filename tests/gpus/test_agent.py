@@ -1,4 +1,4 @@
-"""The whole way: a real agent with the library beside it, its records in the report of a real console."""
+"""End to end: a real agent with the fake NVML library, its records in the report of a real console."""
 
 import json
 import os
@@ -14,13 +14,13 @@ DEADLINE_S = 60.0
 
 @pytest.fixture
 def batch(tmp_path):
-    """`batch(lines)` watches this machine with that scenario; gives the report, and the records by kind."""
+    """`batch(lines)` watches this machine with that scenario; the report, and the records by kind."""
     folder()
 
     def run(lines, seconds=4):
         scenario = Scenario(tmp_path / "scenario", lines)
         hosts = tmp_path / "hosts.toml"
-        # a filter that no process passes: whatever else runs on this machine is none of the test's business
+        # a filter without matches: other processes of this machine are ignored
         hosts.write_text(f'[ssh]\ntransport = "local"\n[agent]\ncache_dir = "{tmp_path / "cache"}"\n'
                          '[[nodes]]\nhosts = "me"\nprocess_filter = "env:GCONSOLE_TEST_NOBODY=1"\n')  # fmt: skip
         report, records = tmp_path / "report.json", tmp_path / "records.ndjson"

@@ -1,4 +1,4 @@
-"""Every call of NVML that the agent makes, failing by itself: what is lost with it, and that the reason is told."""
+"""Each NVML call of the agent failing in isolation: which values are lost, and that the reason is reported."""
 
 import re
 from pathlib import Path
@@ -13,8 +13,8 @@ import gconsole_remote
 GIB = scenarios.GIB
 SOURCES = Path(gconsole_remote.__file__).parent
 NOT_SUPPORTED = 3
-TICKS = 13  # NVLinks are read every ten seconds, and a rate needs two looks
-#: Fields that every record has, or that only tell a process's name: no figure is lost with them.
+TICKS = 13  # NVLinks are read every 10 s, and a rate needs two samples
+#: Fields of every record, and process names: no value is lost with them.
 _ENVELOPE = {"node", "agent", "seq", "t", "mono", "rx", "index", "uuid", "simulated", "unsupported", "gone", "link"}
 
 _SINGLE = {
@@ -54,23 +54,23 @@ _SINGLE = {
     "nvmlDeviceGetProcessUtilization": "gpu_process.sm_pct",
 }
 _GPM = "gpu.sm_pct gpu.sm_occupancy_pct gpu.tensor_pct gpu.dram_pct"
-#: Function of the library: the figures that are lost where it fails and everything else answers.
+#: NVML function: the values that are lost if it fails and everything else works.
 COSTS = {
     **_SINGLE,
     **dict.fromkeys(("nvmlGpmMetricsGet", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet"), _GPM),
-    # asked where the newer way, or a figure's field value, is not to be had
+    # called if the newer function, or the field value, is not available
     **dict.fromkeys(("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetNvLinkState",
                      "nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetRemappedRows",
                      "nvmlDeviceGetTemperature", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetTotalEnergyConsumption"),
                     ""),
-    # said with no field of their own: tests of their own tell what becomes of them
+    # reported outside a value field; covered by other tests
     **dict.fromkeys(("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlEventSetFree",
                      "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlGpmMigSampleGet",
                      "nvmlGpmSampleFree", "nvmlShutdown", "nvmlInit_v2"), ""),
 }  # fmt: skip
-#: An older call stands in for these where the driver does not have them; not for a failure that may pass.
+#: An older function replaces these if the driver lacks them; not for transient failures.
 REPLACED = {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperatureV"}
-#: These say who or what, not a figure; `unsupported` names them so.
+#: Identity, not a value; listed by this name in `unsupported`.
 NAMED = {
     "nvmlDeviceGetComputeRunningProcesses_v3": "gpu_process.compute",
     "nvmlDeviceGetGraphicsRunningProcesses_v3": "gpu_process.graphics",
@@ -79,16 +79,16 @@ NAMED = {
     "nvmlEventSetCreate": "gpu_event.xid",
     "nvmlEventSetWait_v2": "gpu_event.xid",
 }
-#: Without these there is no GPU at all, or nothing can be told apart: see `test_events` and `test_figures`.
+#: Without these there are no GPUs or no distinct ones: see `test_events` and `test_figures`.
 OPENING = {"nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID",
            "nvmlDeviceGetFieldValues"}  # fmt: skip
-#: Asked by the sampler of the topology: see `test_topology`.
+#: Called by the topology sampler: see `test_topology`.
 TOPOLOGY = {"nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetNvLinkVersion",
             "nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo_v2"}  # fmt: skip
 
 
 def everything():
-    """A machine that answers everything that the agent can ask."""
+    """A machine that supports everything that the agent queries."""
     lines = scenarios.hgx_h100() | {
         "gpu.fan": 40, "gpu.numa": 1, "gpu.gpm.60": 10.0, "gpu.gpm.61": 20.0, "gpu.share.0": "700 66 10",
         "gpu.compute.0": f"700 {GIB}", "gpu.graphics.0": f"701 {GIB}", "gpu.mps.0": f"702 {GIB}",
@@ -98,7 +98,7 @@ def everything():
 
 
 def seen(watch, lines):
-    """What was said of GPU 0: the names of its figures that were ever known, and why others are not."""
+    """Records of GPU 0: the names of all values ever reported, and the reasons for the missing ones."""
     watching = watch(lines)
     known, unsupported = set(), {}
     for tick in range(TICKS):
@@ -119,7 +119,7 @@ def seen(watch, lines):
 
 @pytest.fixture
 def whole(watch):
-    """The figures of a machine on which every call answers: looked at once."""
+    """The values of a machine on which every call works; computed once."""
     if not _WHOLE:
         _WHOLE.update(seen(watch, everything()).figures)
     return _WHOLE
@@ -130,7 +130,7 @@ _WHOLE = set()
 
 @pytest.fixture(scope="module")
 def named_calls():
-    """Every function of NVML that the agent's sources name."""
+    """Every NVML function named in the agent's sources."""
     sources = [*(SOURCES / "nvml").glob("*.py"), SOURCES / "samplers/gpu.py", SOURCES / "samplers/topology.py"]
     text = "".join(path.read_text() for path in sources)
     return set(re.findall(r"\bnvml(?:Init|Shutdown|(?:Device|System|Event|Gpm)[A-Z][a-z]\w*)\b(?!_t)", text)) - {
@@ -138,7 +138,7 @@ def named_calls():
 
 
 def stem(name):
-    """Without the version that the binding puts behind a name."""
+    """The function name without its version suffix."""
     return re.sub(r"(_v\d|WithFlags)$", "", name)
 
 
@@ -171,12 +171,12 @@ def test_failing_call_loses_only_its_own_figures_with_a_reason(watch, whole, fun
 
 
 def _without_gpm(function):
-    """Where GPM fails, PCIe is asked for aside: that has an answer, too."""
+    """If GPM fails, PCIe is queried separately, which works."""
     return {"gpu.pcie_rx": 4096, "gpu.pcie_tx": 1024} if function.startswith("nvmlGpm") else {}
 
 
 def _buses(function):
-    """What a thread of its own tells, whenever it comes to it."""
+    """Values that a separate thread reports asynchronously."""
     return {"gpu.pcie_rx_bytes_s", "gpu.pcie_tx_bytes_s"} if function.startswith("nvmlGpm") else set()
 
 

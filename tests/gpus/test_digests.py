@@ -1,11 +1,11 @@
-"""Sampling faster than once a second: one digest a second, and nothing else comes more often."""
+"""Sampling faster than once per second: one digest per second, and other records at the normal rate."""
 
 import pytest
 from nvml import scenarios
 
 
 def a_second(watching, changes=None):
-    """Ten ticks of 100 ms; before tick N the scenario is what `changes` says for N. What was said, by kind."""
+    """Ten ticks of 100 ms; before tick N the scenario becomes `changes[N]`. The records, by kind."""
     said = {"gpu": [], "gpu_digest": [], "gpu_info": [], "gpu_link": []}
     for number in range(10):
         if number in (changes or {}):

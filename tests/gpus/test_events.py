@@ -1,4 +1,4 @@
-"""What happens to GPUs, and what keeps them from being seen at all."""
+"""GPU events (XIDs, losses), and failures to initialise NVML."""
 
 import pytest
 from nvml import scenarios

@@ -1,4 +1,4 @@
-"""Who GPUs are and what they do, through pynvml and the library of the tests."""
+"""Identity and metrics of GPUs, through pynvml and the fake NVML."""
 
 import pytest
 from nvml import scenarios
@@ -136,7 +136,7 @@ def test_wrapped_32_bit_counter_grows_and_a_reset_counter_does_not(watch):
     gpus = watching.tick().gpu
 
     assert (gpus[0].grown, gpus[1].grown) == ({"pcie_replays": 7}, {})
-    assert gpus[0].nvlink_tx_bytes_s is None  # the driver was reset: nobody knows what went over the links
+    assert gpus[0].nvlink_tx_bytes_s is None  # the driver was reset: the traffic in between is unknown
 
 
 def test_every_nvlink_is_reported_every_ten_seconds_with_speed_and_errors(watch):
@@ -152,7 +152,7 @@ def test_every_nvlink_is_reported_every_ten_seconds_with_speed_and_errors(watch)
     assert (link.up, link.version, link.speed_bytes_s) == (True, 4, 26562e6)
     assert (link.replay_errors, link.grown) == (9, {"replay_errors": 9})
     assert 0 < link.tx_bytes_s <= 2048 * 1024 / 10
-    assert watching.tick().gpu[0].nvlink_replay_errors == 9  # the sum over links, where the GPU has no total
+    assert watching.tick().gpu[0].nvlink_replay_errors == 9  # the sum over links, because the GPU has no total
 
 
 def test_older_calls_replace_field_values_missing_from_the_driver(watch):
@@ -195,7 +195,7 @@ def test_removed_mig_device_is_reported_as_lost(watch):
     assert [gpu.uuid for gpu in said.gpu][1:] == ["MIG-1"]
 
 
-#: These decide whether there is anything at all; tests of their own tell what is said then.
+#: Nothing works without these; covered by other tests.
 _OPENING = {"nvmlInitWithFlags", "nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2",
             "nvmlDeviceGetUUID", "nvmlDeviceGetFieldValues", "nvmlDeviceGetTemperature", "nvmlShutdown"}  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""From the driver's answers to a finding in words: each fault played by the library, and each call failing once."""
+"""From NVML values to findings: each fault simulated by the fake NVML, and each call failing once."""
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ GIB = scenarios.GIB
 
 
 def watched(watching, seconds, play=None):
-    """What is found after so many seconds of a watch; `play(second)` are the changes of the scenario at that second."""
+    """Findings after some seconds; `play(second)` returns the scenario changes of that second."""
     facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
     facts.add([Node(node="n1", agent="a", hostname="n1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11",
                     uid=0, pid=1, sample_interval_ms=1000)])  # fmt: skip
@@ -38,7 +38,7 @@ def test_healthy_node_has_no_findings(watch):
     assert watched(watch(scenarios.hgx_h100()), 25) == {}
 
 
-#: fault: (lines from the beginning, what is played at a second, words of the one finding).
+#: fault: (initial lines, changes at a second, text of the one finding).
 PLAYED = {
     "gpu_ecc": ({"gpu2.field.4": 3}, None, "n1:gpu2: 3 uncorrected memory errors"),
     "gpu_remap_pending": ({"gpu1.field.144": "u32:1"}, None, "n1:gpu1: pending row remaps"),
@@ -90,7 +90,7 @@ def test_mig_devices_have_no_findings(watch):
 
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name != "nvmlDeviceGetUUID"])
 def test_failing_nvml_call_raises_no_finding(watch, function):
-    """A figure that is missing is no fault; only a GPU that the driver cannot open is one."""
+    """A missing value is not a fault; only a GPU that the driver cannot open is one."""
     try:
         watching = watch(scenarios.hgx_h100() | {f"gpu2.fail.{function}": 999})
     except Exception as error:

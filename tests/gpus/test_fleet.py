@@ -1,4 +1,4 @@
-"""A fleet of real nodes, each with its own NVML library: what `gconsole topo` says of them."""
+"""A fleet of real nodes, each with its own fake NVML: the output of `gconsole topo`."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from rig import Rig, RigUnavailable
 
 
 def equip(node, lines):
-    """This node has an NVML that answers so: an interpreter in its folder sees the library and the scenario there."""
+    """Install a fake NVML with this scenario on a node: its interpreter finds both in the node's folder."""
     shutil.copy(folder() / NAME, node.folder / NAME)
     Scenario(node.folder / "scenario", lines)
     python = node.folder / "python-with-nvml"
@@ -22,7 +22,7 @@ def equip(node, lines):
 
 
 def without_nvlink(gpu):
-    """An HGX machine one GPU of which has lost all its NVLinks."""
+    """An HGX machine with one GPU whose NVLinks are all down."""
     return {f"gpu{gpu}.field.165@{link}": "u32:0" for link in range(18)}
 
 
@@ -46,7 +46,7 @@ def hosts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def seen(hosts, tmp_path_factory):
-    """(report, file of records) of one look at the fleet."""
+    """(report, records file) of one batch run over the fleet."""
     place = tmp_path_factory.mktemp("seen")
     run = gconsole("batch", hosts, "--quiet", "-o", place / "report.json", "--records", place / "run.ndjson")
     assert run.status == 0, run.stderr

@@ -1,4 +1,4 @@
-"""Who uses a GPU, and which rank that is."""
+"""Processes on GPUs, and their ranks."""
 
 import os
 
@@ -84,7 +84,7 @@ def test_several_ranks_share_a_gpu_each_with_its_own_process_and_memory(watch, t
 
     found = {process.pid: (process.rank, process.mem_used_bytes >> 30) for process in watching.tick().gpu_process}
 
-    assert found == {700: (0, 3), 701: (1, 5), 12: (None, 1)}  # whose the third is, nobody knows
+    assert found == {700: (0, 3), 701: (1, 5), 12: (None, 1)}  # the third has no known owner
 
 
 def test_mps_server_has_no_rank_even_with_one_rank_on_the_gpu(watch, tmp_path):

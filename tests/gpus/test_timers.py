@@ -1,6 +1,6 @@
-"""The timers of GPUs against the node's clock, read through a stand-in for libcuda (no GPU is here, and none is used).
+"""GPU timers compared with the node's clock, through a fake libcuda (there is no GPU).
 
-What stands in follows the driver's ABI, and takes CLOCK_REALTIME for a timer: what it was set ahead by is the truth.
+The fake follows the driver's ABI and uses CLOCK_REALTIME as the timer, plus a known offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AHEAD_NS = 7_000_000
 def library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(folder()))
     monkeypatch.setenv("CUDA_AHEAD_NS", str(AHEAD_NS))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # a login's own choice hides no GPU from us
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # the login's own setting must not hide GPUs
 
 
 def looked(times: int = 1) -> list:
@@ -46,7 +46,7 @@ def test_true_timer_offset_is_within_the_bound_of_every_gpu(monkeypatch: pytest.
         assert one.bound_ns >= one.width_ns // 2 + one.step_ns
         assert 1 <= one.reads <= 64
     said = (tmp_path / "log").read_text().split("\n")
-    assert said[:-1] == ["born 0", "gone 0", "born 1", "gone 1", "born 2", "gone 2"]  # no context is left
+    assert said[:-1] == ["born 0", "gone 0", "born 1", "gone 1", "born 2", "gone 2"]  # every context was destroyed
 
 
 def test_coarse_timer_step_is_measured_and_the_bound_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_coarse_timer_step_is_measured_and_the_bound_holds(monkeypatch: pytest.M
 def test_timer_drift_is_reported_from_the_second_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = looked(times=2)
     assert first.drift_ppm is None
-    # CLOCK_REALTIME is the timer here; whatever slews it, it stays within what a time service may do
+    # CLOCK_REALTIME is the timer here; it may be slewed within the limits of a time service
     assert abs(second.drift_ppm) <= 500 + second.drift_bound_ppm
 
 
@@ -112,7 +112,7 @@ def test_driver_crash_ends_only_the_helper_process_and_is_reported(monkeypatch: 
     with pytest.raises(Unavailable) as caught:
         looked()
     assert "ended with status -11" in caught.value.text
-    assert "libcuda" not in Path(f"/proc/{os.getpid()}/maps").read_text()  # the agent's own process never loads it
+    assert "libcuda" not in Path(f"/proc/{os.getpid()}/maps").read_text()  # the agent process itself never loads it
 
 
 def test_timer_that_stops_working_is_an_error_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_simulated_gpus_have_timers_marked_simulated() -> None:
 
 
 def test_ptx_kernel_has_both_entries_and_targets_sm_60() -> None:
-    """The PTX itself: both entries there, for every GPU since Pascal; nothing here can run it."""
+    """The PTX text has both entries and targets all GPUs since Pascal; it is not executed here."""
     text = gpu_timer.PTX.decode("ascii")
     assert ".target sm_60" in text
     assert text.count(".visible .entry") == 2 and text.count("%globaltimer") == 3

@@ -1,4 +1,4 @@
-"""How GPUs are connected, through pynvml and the library of the tests, with a sysfs of the test's own."""
+"""GPU topology, through pynvml and the fake NVML, with a fake sysfs."""
 
 import pynvml
 import pytest
@@ -21,7 +21,7 @@ class Watching:
         self.sampler.start()
 
     def tick(self, seconds=61.0):
-        """The `link` records of one look, a minute after the last one."""
+        """The `link` records of one sample, by default a minute after the last one."""
         self.now += seconds
         return [check(kind, fields) for kind, fields in self.sampler.tick(self.now)]
 
@@ -50,7 +50,7 @@ def of_type(links, kind):
 
 
 def pci_device(sys, chain, numa=0, speed="32.0 GT/s PCIe", width=16, **files):
-    """A device below these bridges (addresses from the root port down, its own last)."""
+    """A device below these bridges (addresses from the root port down, the device's own last)."""
     place = sys / "devices/pci0000:00"
     for address in chain:
         place = place / address
@@ -154,7 +154,7 @@ def test_pcie_path_of_gpus_and_nics_is_read_from_sysfs(watch, tmp_path):
     assert (gpu.b.kind, gpu.b.id, gpu.cpus) == ("numa", "1", "0-51")
     assert gpu.via == ("0000:03:00.0", "0000:02:00.0", "0000:01:00.0", "pci0000:00")
     assert (gpu.gen, gpu.width, gpu.gen_max, gpu.width_max) == (5, 16, 5, 16)
-    assert (gpu.uplink_gen, gpu.uplink_width) == (5, 8)  # the second device wrote the shared bridges anew
+    assert (gpu.uplink_gen, gpu.uplink_width) == (5, 8)  # the second device rewrote the shared bridges
     nic = others[-1]
     assert (nic.a.kind, nic.a.id, nic.width, nic.via[1:]) == ("nic", "mlx5_0", 8, gpu.via[1:])
     unseen = others[0]

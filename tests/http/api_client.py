@@ -1,4 +1,4 @@
-"""`gconsole api` as a script meets it: the real process, and requests to it."""
+"""A client of `gconsole api`: starts the real process and sends requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEADLINE_S = 60.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str]  # names in lower case
@@ -36,7 +36,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Api:
-    """A server that runs. `tls` is what a client trusts, where it speaks TLS."""
+    """A running server. `tls` is the client's TLS context, if the server uses TLS."""
 
     port: int
     token: str
@@ -51,7 +51,7 @@ class Api:
         self, method: str, path: str, body: Any = None, *, token: str | None = "", deadline_s: float = DEADLINE_S,
         **headers: str,
     ) -> Answer:  # fmt: skip
-        """One request; `token` None sends none, "" the right one; `headers` with _ for -. A body becomes JSON."""
+        """One request; `token` None sends none, "" the valid one; `headers` with _ for -. A body is sent as JSON."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             sent.setdefault("Authorization", f"Bearer {token or self.token}")
@@ -72,19 +72,19 @@ class Api:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=deadline_s)
 
     def get(self, path: str, **headers: str) -> Any:
-        """The JSON of a GET that works."""
+        """The JSON of a successful GET."""
         answer = self.ask("GET", path, **headers)
         assert answer.status == 200, (path, answer)
         return answer.json
 
     def post(self, path: str, body: Any = None, status: int = 200) -> Any:
-        """The JSON of a POST that is answered so."""
+        """The JSON of a POST that returns `status`."""
         answer = self.ask("POST", path, {} if body is None else body, deadline_s=150.0)
         assert answer.status == status, (path, answer)
         return answer.json
 
     def until_connected(self, nodes: int) -> None:
-        """Wait until so many nodes are there, and have sampled."""
+        """Wait until that many nodes are connected and sampled."""
 
         def are_there() -> bool:
             seen = self.get("/nodes")["nodes"]
@@ -94,7 +94,7 @@ class Api:
 
 
 def until(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """Wait until something is true; what it was."""
+    """Wait until the condition is true; its value."""
     deadline = time.monotonic() + deadline_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {deadline_s:g} s"
@@ -106,7 +106,7 @@ def until(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
 def serving(
     hosts: Path, folder: Path, *args: str, listen: str = "127.0.0.1:0", tls: ssl.SSLContext | None = None
 ) -> Iterator[Api]:
-    """The real command, until the block ends; then it must end by itself, and orderly."""
+    """Run the real command until the block ends; then assert that it exits normally."""
     token = folder / "token"
     argv = [GCONSOLE, "api", hosts, "--listen", listen, "--token-file", token, "--set",
             f"sessions.folder={folder / 'sessions'}", *args]  # fmt: skip
@@ -128,5 +128,5 @@ def serving(
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what is meant for the tests: gconsole warns of names that look like its own."""
+    """The test's environment without test variables: gconsole warns about unknown GCONSOLE_ names."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GCONSOLE_TEST_")}

@@ -1,4 +1,4 @@
-"""What the tests of the HTTP API share: a rig, and a real `gconsole api` over its nodes."""
+"""Fixtures of the HTTP API tests: a rig, and a real `gconsole api` over its nodes."""
 
 import sys
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# So that `from rig import Rig` works, as in the tests of the cluster, and `from run_command import until`.
+# Makes `from rig import Rig` work, as in tests/cluster, and `from run_command import until`.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 sys.path.insert(0, str(Path(__file__).parent))  # and `from api_client import Api`
@@ -20,14 +20,14 @@ __all__ = ["needs_torch"]  # a fixture
 
 @pytest.fixture(scope="session")
 def rig() -> Iterator[Rig]:
-    """Four nodes for all of these tests; one that takes a node away brings it back."""
+    """Four nodes for all of these tests; a test that disconnects one reconnects it."""
     with four_nodes() as rig:
         yield rig
 
 
 @pytest.fixture(scope="session")
 def api(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A console that only looks, with four simulated GPUs a node."""
+    """A read-only console, with four simulated GPUs per node."""
     folder = tmp_path_factory.mktemp("api")
     hosts = rig.write_hosts_toml(folder / "hosts.toml", agent={"simulate_gpus": 4}, clock=FEW_PROBES)
     with serving(hosts, folder, "--rate", "5000") as api:

@@ -1,4 +1,4 @@
-"""Runs schemathesis, as its users do, against a server that is really there."""
+"""Runs schemathesis against a real server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from api_client import Api
 
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
-#: These take seconds for every request that is well-formed, or reach out for machines that are none of ours; of them
-#: only ill-formed ones are made up. A stream of events has no end; it has tests of its own.
+#: Well-formed requests to these take seconds, or connect to other machines; only ill-formed ones are generated.
+#: Event streams are endless; they have separate tests.
 SLOW = ("post_nodes", "post_nodes_health", "post_captures", "post_diagnose")
 ENDLESS = ("get_events",)
-#: Letters of a node set do not make one yet, and no pattern can say what does: there 400 is an answer to what fits.
+#: No pattern describes node sets completely: there a matching value may still get 400.
 CONFIGURATION = f"""
 [checks]
 negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
@@ -30,13 +30,13 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 403, 404, 409]
 include-operation-id = {json.dumps(SLOW)}
 generation.mode = "negative"
 """
-#: Hypothesis keeps its table of Unicode here, which takes seconds to make.
+#: Hypothesis caches its Unicode table here, which takes seconds to compute.
 STORAGE = Path(__file__).parents[2] / ".hypothesis"
 
 
 @dataclass(frozen=True)
 class MadeUp:
-    """What came of it: the exit status, how many requests there were, and what schemathesis says."""
+    """Exit status, number of requests, and output of schemathesis."""
 
     status: int
     requests: int
@@ -44,7 +44,7 @@ class MadeUp:
 
 
 def made_up(api: Api, folder: Path, examples: int) -> MadeUp:
-    """Well-formed and ill-formed requests to everything, `examples` of each sort and operation beside fixed ones."""
+    """Well-formed and ill-formed requests to all operations, `examples` of each, plus fixed ones."""
     config = folder / "schemathesis.toml"
     config.write_text(CONFIGURATION)
     argv = [

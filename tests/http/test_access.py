@@ -1,4 +1,4 @@
-"""Who may come in, and where the server listens at all."""
+"""Authentication, and the addresses on which the server listens."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_server_with_tls_files_accepts_only_tls(rig: Rig, tmp_path: Path) -> Non
 
 
 def certified(folder: Path) -> tuple[Path, Path]:
-    """A certificate of its own making for 127.0.0.1 and a name, and its key."""
+    """A self-signed certificate for 127.0.0.1 and a name, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gconsole test")])
     now = datetime.datetime.now(datetime.UTC)

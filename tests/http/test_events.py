@@ -1,4 +1,4 @@
-"""The stream of events: what happens, to whoever listens, and nothing for whoever went away."""
+"""The event stream: events are delivered to all clients, and disconnected clients are released."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from api_client import Api, until
 
-#: So many streams there are.
+#: Maximum number of streams.
 STREAMS = 32
 
 
 class Stream:
-    """A client that listens."""
+    """A client of the event stream."""
 
     def __init__(self, api: Api, path: str = "/events", **headers: str) -> None:
         self.talk = api.connected()
@@ -23,7 +23,7 @@ class Stream:
         self.answer: http.client.HTTPResponse = self.talk.getresponse()
 
     def events(self) -> Iterator[tuple[str, str, Any]]:
-        """(kind, id, record), one after the other."""
+        """Yields (kind, id, record)."""
         kind = name = ""
         while line := self.answer.readline().decode().rstrip("\n"):
             while line and not line.startswith("data: "):
@@ -86,7 +86,7 @@ def test_closed_event_stream_frees_its_slot(api: Api) -> None:
 
 
 def _opened(api: Api) -> list[Stream] | None:
-    """All streams that there are; None where one of them is still somebody else's."""
+    """All available streams; None if one is still in use."""
     streams = [Stream(api) for _ in range(STREAMS)]
     if all(stream.answer.status == 200 and stream.answer.readline() == b": gconsole events\n" for stream in streams):
         return streams

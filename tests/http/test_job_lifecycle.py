@@ -1,4 +1,4 @@
-"""A script does over HTTP what a newcomer does at a terminal: start a real job, see it break, learn who, stop it."""
+"""A script over HTTP: start a real job, detect its hang, find the blocking rank, stop the job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from run_command import processes_of
 
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
-#: Every rank steps an all_reduce. Once there is a file `break`, rank 2 does something else, and the others wait for it.
+#: Every rank steps an all_reduce. Once the file `break` exists, rank 2 sleeps, and the others wait for it.
 TRAIN = """
 import os, time
 import torch, torch.distributed as dist
@@ -35,7 +35,7 @@ for step in range(1_000_000):
 RANKS = 4
 
 
-# Each torchrun imports torch, too; tests/jobs start it in `make test`.
+# torchrun imports torch as well; tests/jobs covers it in `make test`.
 @pytest.mark.parametrize("launcher", ["env", pytest.param("torchrun", marks=pytest.mark.full)])
 def test_job_is_planned_started_diagnosed_and_stopped_over_http(rig: Rig, tmp_path: Path, launcher: str) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=FEW_PROBES)
@@ -110,6 +110,6 @@ def test_stop_order_for_an_offline_node_stays_pending_until_it_returns(
 
 
 def _stands_still(api: Api, job: str) -> bool:
-    """Whether its output has come to an end: two looks show the same last line of every rank."""
+    """Whether its output has stopped: two requests return the same last line of every rank."""
     looks = [api.get(f"/jobs/{job}/logs?tail=1&fold=false")["lines"] for _ in range(2)]
     return looks[0] == looks[1] and len(looks[0]) >= RANKS and len({line.split("] ")[1] for line in looks[0]}) == 1

@@ -1,4 +1,4 @@
-"""What Prometheus gets: text that its own parser reads, figures of now alone, a thousand times."""
+"""Prometheus metrics: valid OpenMetrics text, current values only, with bounded memory over many scrapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRAPES, CLIENTS = 1000, 4
 
 
 def scraped(api: Api) -> dict[str, Metric]:
-    """Every family by its name, as Prometheus' own parser reads OpenMetrics."""
+    """Metric families by name, parsed by Prometheus' own OpenMetrics parser."""
     answer = api.ask("GET", "/metrics", Accept=OPENMETRICS)
     assert answer.status == 200 and answer.headers["content-type"].startswith("application/openmetrics-text")
     return {family.name: family for family in openmetrics(answer.body.decode())}
@@ -40,7 +40,7 @@ def test_both_prometheus_formats_parse_to_the_same_metrics(api: Api) -> None:
 
 
 def _names(families: Iterable[Metric]) -> set[str]:
-    """Of all samples; figures of two scrapes are never all the same, and a name may come in between."""
+    """Sample names; values differ between scrapes, and new names may appear."""
     return {sample.name for family in families for sample in family.samples}
 
 

@@ -1,4 +1,4 @@
-"""What the API tells of a cluster, in our words and in those of gswarm's documentation."""
+"""The API's resources for a cluster, in gconsole's and gswarm's terms."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_invalid_request_body_is_rejected_with_an_explanation(api: Api, path: st
 
 
 def test_request_without_json_content_type_is_rejected(api: Api) -> None:
-    """What a page of another site can send without asking: a form, or plain text."""
+    """Requests that a page of another site can send without preflight: a form, or plain text."""
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         assert api.ask("POST", "/captures", b'{"samples": 1}', Content_Type=kind).status == 415
 

@@ -1,4 +1,4 @@
-"""Requests that schemathesis makes up from the OpenAPI document: the real server answers each as the document says."""
+"""Schemathesis requests generated from the OpenAPI document: the real server's responses conform to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that are slow on purpose: they hold nothing up, and are hung up on."""
+"""Slow clients (slowloris): they do not block others, and are disconnected."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from api_client import DEADLINE_S, Api
 
-#: As many as would keep a server with a thread each from answering anybody.
+#: Enough to exhaust a server with one thread per connection.
 CLIENTS = 100
 
 
 @contextlib.contextmanager
 def clients(api: Api, count: int, head: bytes) -> Iterator[list[socket.socket]]:
-    """Connections that have said this much, and no more."""
+    """Connections that have sent only `head`."""
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(socket.create_connection(("127.0.0.1", api.port), DEADLINE_S))
                  for _ in range(count)]  # fmt: skip
@@ -24,7 +24,7 @@ def clients(api: Api, count: int, head: bytes) -> Iterator[list[socket.socket]]:
 
 
 def ended(one: socket.socket) -> bytes:
-    """All that the server says until it hangs up; a reset is also an end."""
+    """All bytes until the server closes the connection; a reset counts as closed."""
     said = b""
     with contextlib.suppress(ConnectionResetError):
         while part := one.recv(65536):
@@ -46,7 +46,7 @@ def test_slow_clients_are_disconnected_and_do_not_block_others(api: Api) -> None
         assert api.get("/status")["connected_clients"], "others are answered meanwhile"
         for one in heads[:20]:
             with contextlib.suppress(OSError):
-                one.sendall(b"a")  # a byte now and then buys no time
+                one.sendall(b"a")  # single bytes do not extend the timeout
         assert [ended(one) for one in (*heads, *silent)] == [b""] * (CLIENTS + 5)
         for one in bodies:
             said = ended(one)

@@ -1,4 +1,4 @@
-"""What the tests of jobs that gconsole itself starts share: a rig, and scripts that its nodes see."""
+"""Fixtures of the tests of `gconsole run`: a rig, and scripts on its nodes."""
 
 import sys
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# So that `from rig import Rig` and `from program import gconsole` work, as in the tests of the cluster.
+# Makes `from rig import Rig` and `from program import gconsole` work, as in tests/cluster.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parent))  # and `from run_command import run`
 
@@ -18,7 +18,7 @@ __all__ = ["needs_torch", "rig"]  # fixtures
 
 @pytest.fixture
 def script(rig: Rig) -> Callable[[str, str], str]:
-    """Puts a script on every node; the folder that it is in there."""
+    """Installs a script on every node; its folder there."""
 
     def put(name: str, text: str) -> str:
         for node in rig.nodes:

@@ -1,4 +1,4 @@
-"""`gconsole run` as a person uses it, and the scripts that it starts."""
+"""Runs `gconsole run`, and the scripts that it starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs import TORCH_ENVIRONMENT
 from program import GCONSOLE, Run, gconsole
 from rig import Rig
 
-#: A real training loop: every rank steps an all_reduce, says so, and may be told by a file to misbehave.
+#: A real training loop: every rank steps an all_reduce and prints it; a file makes it misbehave.
 TRAIN = """
 import os, signal, sys, time
 import torch, torch.distributed as dist
@@ -41,7 +41,7 @@ dist.destroy_process_group()
 #: `--env` options of every torch job.
 TORCH_OPTIONS = [word for name, value in TORCH_ENVIRONMENT.items() for word in ("--env", f"{name}={value}")]
 
-#: The same without torch: nothing but what a launcher gives a rank.
+#: The same without torch: only the variables that a launcher sets.
 PLAIN = """
 import os, sys, time
 rank = int(os.environ["RANK"])
@@ -58,7 +58,7 @@ def run(*args: object, **options: Any) -> Run:
 
 
 def the_jobs(hosts: Path) -> list[dict[str, Any]]:
-    """Every job that the nodes tell of."""
+    """All jobs that the nodes report."""
     return json.loads(run("status", hosts, "--json").stdout)["jobs"]
 
 
@@ -70,7 +70,7 @@ def started(hosts: Path, *args: object) -> str:
 
 
 def follow_until(hosts: Path, job: str, text: str, deadline_s: float = 150.0) -> None:
-    """Follow a job's output by one command until this text is in it."""
+    """Follow a job's output with one command until it contains this text."""
     argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
     following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     timer = threading.Timer(deadline_s, following.kill)
@@ -84,7 +84,7 @@ def follow_until(hosts: Path, job: str, text: str, deadline_s: float = 150.0) ->
 
 
 def processes_of(rig: Rig, word: str) -> list[str]:
-    """Lines of ps on all nodes with this word in them."""
+    """Lines of ps on all nodes that contain this word."""
     return [f"{node.name} {line}" for node in rig.nodes for line in node.ps().splitlines() if word in line]
 
 

@@ -1,4 +1,4 @@
-"""A newcomer's first job, by the commands of the guide to jobs: started, broken, blamed, stopped from elsewhere."""
+"""The commands of the guide to jobs: start a job, break it, find the blocking rank, stop it from another console."""
 
 import json
 import re
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
 def of_the_guide(words: str) -> list[str]:
-    """The command of the story that begins so, as it stands in the guide, without what it starts."""
+    """The command of the guide that begins with these words, without the program it starts."""
     story = GUIDE.read_text().partition("## Start, break and stop a first job")[2].partition("\n## ")[0]
     found = re.search(rf"^gconsole {re.escape(words)}\b.*$", story, re.MULTILINE)
     assert found, f"the guide's story has no line with {words!r}"
@@ -28,7 +28,7 @@ def test_guide_commands_start_follow_diagnose_and_stop_a_job(rig: Rig, tmp_path:
     code.mkdir()
     (code / "train.py").write_text(TRAIN)
 
-    # one command starts it on four nodes, and the folder comes along
+    # one command starts it on four nodes and copies the folder
     command = of_the_guide("run start")
     options = [{"hosts.toml": hosts, "~/llama": code}.get(word, word) for word in command[2:]]
     done = run(*options, "--yes", "--json", *TORCH_OPTIONS, "--", find_torch_python(), "train.py",
@@ -41,7 +41,7 @@ def test_guide_commands_start_follow_diagnose_and_stop_a_job(rig: Rig, tmp_path:
     follow_until(hosts, job, "step 4 ")
     until(lambda: "[0-7] step 3 sum 8" in run("logs", hosts, job).stdout)
 
-    # it is broken, on the node of rank 5
+    # break it, on the node of rank 5
     ranks = "grep -lsxz RANK=5 /proc/[0-9]*/environ"
     rig.nodes[2].output(["sh", "-c", f"for p in $({ranks}); do kill -STOP $(basename ${{p%/environ}}); done"])
     try:
@@ -50,7 +50,7 @@ def test_guide_commands_start_follow_diagnose_and_stop_a_job(rig: Rig, tmp_path:
         assert (found.status, verdict["kind"], verdict["confidence"]) == (1, "rank_stopped", "certain"), found.stderr
         assert "5" in str(verdict["culprits"])
     finally:
-        # from another terminal: nothing is left
+        # from another terminal: no process is left
         of_the_guide("run stop")
         stopped = run("stop", hosts, job, "--yes", "--grace", "2s")
     assert stopped.status == 0, stopped.stdout + stopped.stderr

@@ -1,4 +1,4 @@
-"""Real torch jobs by the other launchers: every rank by itself (env), and accelerate where it is installed."""
+"""Real torch jobs with the other launchers: env, and accelerate if it is installed."""
 
 import subprocess
 from pathlib import Path
@@ -18,7 +18,7 @@ def wanted(folder: str, launcher: str, procs: int) -> list[object]:
 
 @pytest.fixture
 def needs_accelerate() -> None:
-    """Skips where the interpreter with torch has no accelerate."""
+    """Skips if the interpreter with torch has no accelerate."""
     # find_spec, not import: importing accelerate takes seconds.
     probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('accelerate') is None)"
     has = subprocess.run([find_torch_python(), "-c", probe], capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""A rank that the kernel's OOM killer ended: the kernel's word is in the status."""
+"""A rank killed by the kernel's OOM killer: the kernel's message is in the job status."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ time.sleep(600)
 
 @contextlib.contextmanager
 def a_small_memory(name: str) -> Iterator[Path]:
-    """A memory cgroup of the test's own; skips where none can be made."""
+    """A memory cgroup for the test; skips if it cannot be created."""
     path = MEMORY / name
     try:
         path.mkdir()

@@ -1,4 +1,4 @@
-"""All or nothing at the start, a console that goes and comes back, a node that is cut, two jobs at once."""
+"""Atomic start, a console that is killed and restarted, a node that is disconnected, two jobs at once."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from program import GCONSOLE, gconsole
 from rig import Rig
 from run_command import PLAIN, processes_of, run, started, the_jobs, until
 
-#: Somebody else takes the port.
+#: Occupies the port.
 LISTEN = """
 import socket, time
 taken = socket.socket()
@@ -27,7 +27,7 @@ def wanted(folder: str, *args: object, nodes: int = 2, procs: int = 1) -> list[o
 
 
 def hosts_of_two(rig: Rig, folder: Path, **changes: object) -> Path:
-    """Each command starts an agent on each node of its hosts file: two where two are enough."""
+    """A hosts file with only two nodes: each command starts an agent on each node of its hosts file."""
     return rig.write_hosts_toml(folder / "hosts.toml", only=["node1", "node2"], **changes)
 
 
@@ -61,7 +61,7 @@ def test_start_that_fails_on_one_node_leaves_no_processes_on_any(rig: Rig, tmp_p
     folder = script("program", "#!/bin/sh\nsleep 600\n")
     for node in rig.nodes:
         (node.folder / "program").chmod(0o755)
-    (rig.nodes[2].folder / "program").write_text("#!/nonexistent/interpreter\n")  # found, and yet it cannot run
+    (rig.nodes[2].folder / "program").write_text("#!/nonexistent/interpreter\n")  # it exists but cannot be executed
     before = len(the_jobs(hosts))
     done = run("start", hosts, "--yes", *wanted(folder, nodes=4), "--", "./program")
     assert done.status == 1, done.stdout + done.stderr
@@ -81,7 +81,7 @@ def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: 
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
     try:
         plan = ""
-        while "node2  ranks" not in plan:  # the plan is out, and the person thinks it over
+        while "node2  ranks" not in plan:  # the plan is printed, and the prompt waits
             plan += process.stdout.readline()
         taker = rig.nodes[0].run(["python3", "-c", LISTEN], stdout=subprocess.PIPE, text=True)
         try:

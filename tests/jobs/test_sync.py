@@ -1,4 +1,4 @@
-"""A folder that is copied to every node before a job starts."""
+"""Copying a folder to every node before a job starts."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def test_job_starts_from_a_synced_folder_and_only_changes_are_resent(rig: Rig, t
     (code / "run.sh").write_text("#!/bin/sh\nexec python3 lib/plain.py\n")
     (code / "run.sh").chmod(0o755)
     (code / "lib/plain.py").write_text(PLAIN)
-    (code / "lib/large.bin").write_bytes(bytes(range(256)) * 10_000)  # several pieces
+    (code / "lib/large.bin").write_bytes(bytes(range(256)) * 10_000)  # several chunks
     wanted = ["--nodes", 4, "--procs-per-node", 1, "--launcher", "env", "--sync", code, "--", "./run.sh"]
     planned = run("plan", hosts, *wanted)
     assert planned.status == 0, planned.stdout

@@ -1,4 +1,4 @@
-"""Real torchrun jobs over real nodes: they start, end, break and are stopped, and nothing is left of them."""
+"""Real torchrun jobs on real nodes: they start, end, fail and are stopped, and leave no processes."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_start_follow_prints_every_step_and_the_end_of_the_job(rig: Rig, tmp_pat
     done = run("start", hosts, "--yes", "--follow", *wanted(folder, 5, -1, "well"))
     assert done.status == 0, done.stdout + done.stderr
     for step in range(5):
-        assert f"step {step} sum 4" in done.stdout  # folded or not: that is a matter of when lines arrive
+        assert f"step {step} sum 4" in done.stdout  # folded or not, depending on when lines arrive
     assert "node[1-2]  completed" in done.stderr
     [job] = [job for job in the_jobs(hosts) if job["state"] == "completed"]
     assert run("wait", hosts, job["job"]).status == 0

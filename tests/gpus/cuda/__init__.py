@@ -1,1 +1,1 @@
-"""A stand-in for libcuda: the ABI that the reader of GPU timers uses, in C. No GPU is in it, and none runs its PTX."""
+"""A fake libcuda in C: the ABI that the GPU timer reader uses. There is no GPU, and the PTX is not executed."""

@@ -1,4 +1,4 @@
-"""The stand-in for libcuda, compiled once a run."""
+"""The fake libcuda, compiled once per run."""
 
 import atexit
 import functools
@@ -12,13 +12,13 @@ import pytest
 
 SOURCE = Path(__file__).parent / "cuda.c"
 NAME = "libcuda.so.1"
-#: Every call that it answers, but the one that explains errors.
+#: Every function it implements, except the one that formats errors.
 CALLS = sorted(set(re.findall(r"^int (cu\w+)\(", SOURCE.read_text(), re.MULTILINE)) - {"cuGetErrorString"})
 
 
 @functools.cache
 def folder() -> Path:
-    """A folder with the compiled library, for LD_LIBRARY_PATH; it goes with this process."""
+    """A folder with the compiled library, for LD_LIBRARY_PATH; removed when this process exits."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here: GPU timers are read from a library that the tests compile")

@@ -1,4 +1,4 @@
-"""The C library of the tests, compiled once a run, and the scenarios it answers from."""
+"""The fake NVML library, compiled once per run, and its scenarios."""
 
 import atexit
 import ctypes
@@ -14,7 +14,7 @@ import pytest
 
 SOURCE = Path(__file__).parent / "nvml.c"
 NAME = "libnvidia-ml.so.1"
-#: Every function of NVML that the library answers, and so every one that a scenario can make fail.
+#: Every NVML function that the library implements; a scenario can make any of them fail.
 FUNCTIONS = sorted(
     set(re.findall(r"^(?:int|WORDS|NUMBER|PAIR)\W(nvml\w+)\(?", SOURCE.read_text(), re.MULTILINE))
     | set(re.findall(r"^(?:WORDS|NUMBER|PAIR)\((nvml\w+)", SOURCE.read_text(), re.MULTILINE))
@@ -23,7 +23,7 @@ FUNCTIONS = sorted(
 
 @functools.cache
 def folder() -> Path:
-    """A folder with the compiled library, for LD_LIBRARY_PATH; it goes with this process."""
+    """A folder with the compiled library, for LD_LIBRARY_PATH; removed when this process exits."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here: the NVML binding is tested against a library that the tests compile")
@@ -37,12 +37,12 @@ def folder() -> Path:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """The library in this process: whoever asks the linker for it by name from now on gets this one."""
+    """Load the library in this process: later dlopen calls by name return it."""
     return ctypes.CDLL(str(folder() / NAME))
 
 
 class Scenario:
-    """The file that the library answers from. `change` replaces it as a whole: the next tick sees the new one."""
+    """The scenario file of the library. `change` replaces it as a whole: the next tick reads the new one."""
 
     def __init__(self, path: Path, lines: Mapping[str, object]) -> None:
         self.path = path
@@ -59,5 +59,5 @@ class Scenario:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For a process that is to see this scenario."""
+        """Environment variables for a process that uses this scenario."""
         return {"NVML_SCENARIO": str(self.path), "LD_LIBRARY_PATH": str(folder())}

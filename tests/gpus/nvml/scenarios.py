@@ -1,10 +1,10 @@
-"""Machines with GPUs, as lines for the library. The figures are invented, in the range of such cards."""
+"""GPU machines as scenario lines. The figures are invented, in the range of such cards."""
 
 GIB = 1 << 30
 
 
 def card(name: str, memory_gib: int) -> dict[str, object]:
-    """What any data centre card answers."""
+    """Values that every data centre card reports."""
     return {
         "gpu.name": name,
         "gpu.serial": "1650000000001",
@@ -95,7 +95,7 @@ def hgx_h100() -> dict[str, object]:
 
 
 def ancestors(count: int, per_bridge: int = 1) -> dict[str, object]:
-    """The first half of the GPUs on one NUMA node, the rest on another; each `per_bridge` share a PCIe bridge."""
+    """The first half of the GPUs on one NUMA node, the rest on another; `per_bridge` GPUs share a PCIe bridge."""
     found: dict[str, object] = {}
     for low in range(count):
         for high in range(low + 1, count):
@@ -105,7 +105,7 @@ def ancestors(count: int, per_bridge: int = 1) -> dict[str, object]:
 
 
 def bridged() -> dict[str, object]:
-    """Four A100 PCIe cards in pairs, each pair under NVLink bridges: twelve links between the two, none to others."""
+    """Four A100 PCIe cards in pairs, each pair with NVLink bridges: twelve links within a pair, none across."""
     lines = card("NVIDIA A100 80GB PCIe", 80) | {"gpu.capability": "8 0", "gpu.pcie_gen": 4, "gpu.pcie_gen_max": 4}
     lines |= {"gpu.field.91": "u32:12",
               "gpu.field.165": "u32:1", "gpu.field.166": "u32:3", "gpu.field.164": "u32:25000",
@@ -118,20 +118,20 @@ def bridged() -> dict[str, object]:
 
 
 def pcie_only() -> dict[str, object]:
-    """Four L40S: no NVLink, no GPM, PCIe traffic only by the slow call."""
+    """Four L40S: no NVLink, no GPM, PCIe traffic only from the slow call."""
     lines = card("NVIDIA L40S", 45)
     lines |= {"gpu.fan": 55, "gpu.pcie_rx": 4096, "gpu.pcie_tx": 1024, "gpu.capability": "8 9"}
-    lines |= {"gpu.p2p": 1} | ancestors(4)  # this machine's chipset lets GPUs not reach each other
+    lines |= {"gpu.p2p": 1} | ancestors(4)  # no peer-to-peer on this chipset
     return machine(4, lines)
 
 
 def nothing_supported() -> dict[str, object]:
-    """Two GPUs that answer with who they are and nothing else."""
+    """Two GPUs that report their identity and nothing else."""
     return machine(2, {})
 
 
 def mig() -> dict[str, object]:
-    """One GPU cut in two: its own utilisation is not to be had, its parts have memory and GPM."""
+    """One GPU with two MIG instances: no utilisation of its own, the instances have memory and GPM."""
     lines = card("NVIDIA H100 80GB HBM3", 80)
     del lines["gpu.util"]
     lines |= {
