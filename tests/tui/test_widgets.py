@@ -100,6 +100,15 @@ class TestColumns:
 
 
 class TestGrid:
+    async def test_row_of_the_cursor_stays_visible_when_the_terminal_shrinks(self):
+        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
+        async with Alone(grid).run_test(size=(40, 10)) as pilot:
+            grid.show(things(30))
+            grid.stand(8)
+            await pilot.resize_terminal(40, 4)
+            await pilot.pause()
+            assert [line.split()[0] for line in drawn(grid)] == ["key", "6", "7", "8"]
+
     async def test_row_values_are_aligned_under_the_column_titles(self):
         grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
         async with Alone(grid).run_test(size=(40, 6)):
@@ -264,6 +273,47 @@ class TestReport:
             await pilot.press("j")
             report.show((Line((Span("zero"),), "zero"), *self.LINES))
             assert report.selected == "two"
+
+    @pytest.mark.parametrize("key", ["line 4", "line 9"])
+    async def test_cursor_line_stays_visible_when_the_terminal_shrinks(self, key: str):
+        report = LineReport()
+        async with Alone(report).run_test(size=(40, 10)) as pilot:
+            report.show([Line((Span(f"line {number}"),), f"line {number}") for number in range(30)])
+            report.focus()
+            while report.selected != key:
+                await pilot.press("j")
+            await pilot.resize_terminal(40, 3)
+            await pilot.pause()
+            assert len(drawn(report)) == 3 and key in drawn(report)
+
+    async def test_cursor_line_stays_visible_when_lines_are_wrapped_anew_after_a_resize(self):
+        report = LineReport()
+        async with Alone(report).run_test(size=(40, 10)) as pilot:
+            report.show([Line((Span(f"line {number}"),), f"line {number}") for number in range(10)])
+            report.focus()
+            await pilot.press("G")
+            await pilot.resize_terminal(20, 5)
+            await pilot.pause()
+            report.show(
+                [
+                    line
+                    for number in range(10)
+                    for line in (Line((Span(f"line {number}"),), f"line {number}"), Line((Span("more"),)))
+                ]
+            )
+            await pilot.pause()
+            assert report.selected == "line 9" and "line 9" in drawn(report)
+
+    async def test_lines_scrolled_away_from_the_cursor_stay_where_they_are_when_the_terminal_shrinks(self):
+        report = LineReport()
+        async with Alone(report).run_test(size=(40, 10)) as pilot:
+            report.show([Line((Span(f"line {number}"),), f"line {number}") for number in range(30)])
+            report.focus()
+            report.scroll_to(y=15, animate=False, immediate=True, force=True)
+            await pilot.pause()
+            await pilot.resize_terminal(40, 3)
+            await pilot.pause()
+            assert report.selected == "line 0" and drawn(report)[0] == "line 15"
 
     async def test_enter_opens_only_lines_with_a_key(self):
         report = LineReport()

@@ -46,6 +46,7 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._painted: dict[int, tuple[Hashable, Strip]] = {}  # content line → (version, strip)
+        self._rows = 0  # scrolling lines that fitted at the last resize
 
     def line_count(self) -> int:
         """Number of scrolling lines, without the fixed ones."""
@@ -72,6 +73,11 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         """What is under the cursor; None without any."""
         return None
 
+    @property
+    def cursor_line(self) -> int | None:
+        """The line that a resize keeps visible; None without a cursor."""
+        return None
+
     def step(self, by: int) -> None:
         """Move the cursor `by` lines down; without a cursor, scroll."""
         self.scroll_relative(y=by, animate=False)
@@ -95,6 +101,11 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
         """First visible line, and the one after the last; lines beyond the content are blank."""
         first = self.scroll_offset.y
         return first, first + max(0, self.size.height - self.fixed)
+
+    def _is_visible(self, y: int | None) -> bool:
+        """Whether line `y` is visible, or was before a resize that is not yet processed."""
+        first = self.scroll_offset.y
+        return y is not None and first <= y < first + self._rows
 
     def _is_stale(self, y: int) -> bool:
         painted = self._painted.get(y)
@@ -138,6 +149,12 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def on_resize(self, event: events.Resize) -> None:
         self._painted.clear()
         self.virtual_size = Size(self.size.width, self.line_count() + self.fixed)
+        rows, cursor = self.size.height - self.fixed, self.cursor_line
+        if rows <= 0:
+            return
+        was_visible, self._rows = self._is_visible(cursor), rows
+        if cursor is not None and was_visible:
+            self.show_line(cursor)
 
     def on_focus(self) -> None:
         self.changed()
@@ -215,6 +232,11 @@ class CursorView(LineView):
         """Whether line `y` has the cursor."""
         return y == self._cursor and y < self.line_count()
 
+    @property
+    def cursor_line(self) -> int | None:
+        """The line of the cursor; None without lines."""
+        return self._cursor if self._cursor < self.line_count() else None
+
     def stand(self, y: int) -> None:
         """Move the cursor to line `y`, limited to the first and last line."""
         if self.line_count():
@@ -252,12 +274,16 @@ class LineReport(LineView):
 
     def show(self, lines: Sequence[Line]) -> None:
         """Draw these lines from now on; the cursor stays with its key."""
+        was_visible = self._is_visible(self.cursor_line)
         self.lines = tuple(lines)
         if self._key is not None and self._at(self._key) is None:
             self._key = None
         if self._key is None:
             self._key = next((line.key for line in self.lines if line.key is not None), None)
         self.changed()
+        cursor = self.cursor_line
+        if cursor is not None and was_visible:
+            self.show_line(cursor)
 
     @property
     def selected(self) -> Hashable | None:
@@ -279,6 +305,11 @@ class LineReport(LineView):
     def has_cursor(self, y: int) -> bool:
         """Whether line `y` has the cursor."""
         return self.has_focus and y < len(self.lines) and self._key is not None and self.lines[y].key == self._key
+
+    @property
+    def cursor_line(self) -> int | None:
+        """The first line of the cursor's key; None without the focus."""
+        return self._at(self._key) if self.has_focus and self._key is not None else None
 
     def _at(self, key: Hashable) -> int | None:
         return next((y for y, line in enumerate(self.lines) if line.key == key), None)

@@ -159,7 +159,7 @@ class RecordGrid(CursorView, Generic[R]):
         elif first:
             self._cursor = 1 if len(rows) > 1 and rows[0].banner is not None else 0
         self.changed()
-        if watched and not self._is_visible(self._cursor):
+        if watched:
             self.show_line(self._cursor)
 
     def set_columns(self, columns: Sequence[GridColumn[R]]) -> None:
@@ -225,10 +225,6 @@ class RecordGrid(CursorView, Generic[R]):
             spans += [Span(" " * (placed.x - x)), Span(text, cell.style)]
             x = placed.x + placed.width
         return spans
-
-    def _is_visible(self, y: int) -> bool:
-        first, last = self._visible()
-        return first <= y < last
 
     def on_click(self, event: events.Click) -> None:
         """A click on a title; Textual calls that of `CursorView` besides, which is for the lines."""
