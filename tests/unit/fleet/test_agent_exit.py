@@ -1,4 +1,4 @@
-"""The failure behind an agent's exit: its status, its last output, and a next step."""
+"""Failure reported when an agent exits: exit status, last output, and a next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a link tries again: at random within a bound that doubles, and at once when the node is back."""
+"""Reconnect back-off: random delays below a doubling bound, reset when the node is reachable again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_backoff_is_not_shortened_for_a_node_that_stays_reachable(monkeypa
     one = Backoff(probe)
     waiting = asyncio.create_task(one.wait(3600))
     async with asyncio.timeout(20):
-        while knocks < 5:  # noqa: ASYNC110 - counted in a function that is called, no event
+        while knocks < 5:  # noqa: ASYNC110 - counted by a callback, no event
             await asyncio.sleep(0.01)
     assert not waiting.done()
     one.again.set()
@@ -106,5 +106,5 @@ async def test_probe_of_the_last_address_succeeds_only_while_the_port_is_open() 
         known.note("node1", address)
         assert await known.answer("node1") is True
     assert await answers(address) is False
-    known.note("node2", None)  # a connection that was already over
+    known.note("node2", None)  # a connection that has already ended
     assert await known.answer("node2") is None

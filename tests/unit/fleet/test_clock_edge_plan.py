@@ -1,4 +1,4 @@
-"""Who is compared with whom: few edges, many loops, nobody apart, nobody with more work than the others."""
+"""Edges of the clock mesh: few edges, many cycles, connected, balanced over the nodes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_many_nodes_form_a_connected_graph_without_bridges_and_with_bounded_degr
 
     graph = networkx.Graph(found)
     assert graph.number_of_nodes() == count and networkx.is_connected(graph)
-    assert not list(networkx.bridges(graph))  # every edge is in a loop: the others can contradict it
+    assert not list(networkx.bridges(graph))  # every edge is in a cycle, so that the others can contradict it
     assert max(dict(graph.degree).values()) <= peers
     assert len(found) >= 0.9 * count * peers / 2 or count < 10
     asked = collections.Counter(near for near, _ in found)
-    assert max(asked.values()) == peers / 2  # each node probes half of its edges and answers the rest
+    assert max(asked.values()) == peers / 2  # each node probes half of its edges and answers on the rest
 
 
 def test_edge_plan_depends_on_nodes_and_seed_but_not_on_node_order():

@@ -1,4 +1,4 @@
-"""Two pings over SSH are an exchange between the two nodes: the truth lies between its extremes, whatever the ways."""
+"""Clock offset between two nodes from two SSH pings: bounds contain the true offset, whatever the path delays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ way = st.integers(0, 500 * MS)
 @given(start=st.integers(0, 10**15), gap=st.integers(-300 * MS, 300 * MS), out=st.tuples(way, way),
        back=st.tuples(way, way), ahead=st.integers(-(10**15), 10**15))  # fmt: skip
 def test_the_true_offset_lies_between_the_extremes(start, gap, out, back, ahead):
-    """The near node's clock is the console's; the far one's is `ahead` of it."""
+    """The near node's clock equals the console's; the far node's is `ahead` ns of it."""
     near = Ping(start, start + out[0] + back[0], 0, start + out[0])
     sent = start + gap
     far = Ping(sent, sent + out[1] + back[1], 0, sent + out[1] + ahead)

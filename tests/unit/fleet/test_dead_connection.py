@@ -1,4 +1,4 @@
-"""A connection that is silent while its node is well is given up; that of a node away, slow or stopped is not."""
+"""Dead connection detection on a direct TCP connection; unreachable, slow and stopped nodes keep theirs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gconsole.transport.transport import Unacked, unacked_on
 
 
 def looks(*seen: tuple[bool, int]) -> Sequence[LivenessSample]:
-    """Whether the node answered, and how often what is unacknowledged was sent again."""
+    """Samples of (node answered, retransmits of the oldest unacknowledged data)."""
     return [LivenessSample(*one) for one in seen]
 
 
@@ -23,26 +23,26 @@ YES, NO = True, False
 
 
 @pytest.mark.parametrize(("seen", "anew", "in_vain"), [
-    pytest.param([], False, False, id="nothing was looked at"),
-    pytest.param([(YES, 2)], False, False, id="one answer may be chance"),
-    pytest.param([(YES, 2), (YES, 3)], True, False, id="tried again just now: its acknowledgement may be on its way"),
-    pytest.param([(YES, 2), (YES, 3), (YES, 3)], True, True, id="tried in vain while the node answered"),
-    pytest.param([(YES, 4), (YES, 4), (YES, 4)], True, False, id="not tried since the node answers"),
-    pytest.param([(YES, 0), (YES, 0), (YES, 0)], False, False, id="acknowledged: the program is stopped or slow"),
-    pytest.param([(YES, 1), (YES, 1)], False, False, id="one packet may be lost"),
-    pytest.param([(NO, 2), (NO, 3), (NO, 3)], False, False, id="the node is away"),
-    pytest.param([(NO, 3), (YES, 3)], False, False, id="the link is back this instant"),
-    pytest.param([(NO, 3), (YES, 3), (YES, 3)], True, False, id="the link is back, TCP has not tried yet"),
-    pytest.param([(NO, 3), (NO, 3), (YES, 3), (YES, 3)], True, False, id="it is back for half a second"),
-    pytest.param([(NO, 3), (NO, 3), (YES, 0)], False, False, id="it is back, and its own words may be on their way"),
-    pytest.param([(NO, 3), (NO, 3), (YES, 0), (YES, 0)], True, False, id="ours were acknowledged, its own wait"),
-    pytest.param([(NO, 3), (NO, 3), (YES, 0), (YES, 0), (YES, 0)], True, True, id="its own wait for long"),
-    pytest.param([(NO, 3), (NO, 3), (YES, 0), (NO, 0), (YES, 0)], False, False, id="it is not back for good"),
-    pytest.param([(NO, 3), (NO, 3), (YES, 3), (YES, 3), (YES, 3)], True, True, id="it is back, and TCP lets it wait"),
-    pytest.param([(YES, 3), (NO, 3), (YES, 3), (YES, 3), (YES, 3)], True, False, id="one look in vain"),
-    pytest.param([(YES, 2), (YES, 3), (NO, 3)], False, False, id="the link went away meanwhile"),
-    pytest.param([(YES, 2), (YES, 3), (NO, 3), (YES, 4)], False, False, id="every other packet is lost"),
-    pytest.param([(YES, 4), (YES, 2)], False, False, id="acknowledged in between"),
+    pytest.param([], False, False, id="no samples"),
+    pytest.param([(YES, 2)], False, False, id="single answer"),
+    pytest.param([(YES, 2), (YES, 3)], True, False, id="retransmitted just now, ack may be in flight"),
+    pytest.param([(YES, 2), (YES, 3), (YES, 3)], True, True, id="retransmits fail while the node answers"),
+    pytest.param([(YES, 4), (YES, 4), (YES, 4)], True, False, id="no retransmit since the node answers"),
+    pytest.param([(YES, 0), (YES, 0), (YES, 0)], False, False, id="acknowledged, program is stopped or slow"),
+    pytest.param([(YES, 1), (YES, 1)], False, False, id="one retransmit, may be packet loss"),
+    pytest.param([(NO, 2), (NO, 3), (NO, 3)], False, False, id="node unreachable"),
+    pytest.param([(NO, 3), (YES, 3)], False, False, id="link just restored"),
+    pytest.param([(NO, 3), (YES, 3), (YES, 3)], True, False, id="link restored, no retransmit yet"),
+    pytest.param([(NO, 3), (NO, 3), (YES, 3), (YES, 3)], True, False, id="link restored for 0.5 s"),
+    pytest.param([(NO, 3), (NO, 3), (YES, 0)], False, False, id="link restored, node data may be in flight"),
+    pytest.param([(NO, 3), (NO, 3), (YES, 0), (YES, 0)], True, False, id="our data acknowledged, node data pending"),
+    pytest.param([(NO, 3), (NO, 3), (YES, 0), (YES, 0), (YES, 0)], True, True, id="node data pending for long"),
+    pytest.param([(NO, 3), (NO, 3), (YES, 0), (NO, 0), (YES, 0)], False, False, id="link lost again"),
+    pytest.param([(NO, 3), (NO, 3), (YES, 3), (YES, 3), (YES, 3)], True, True, id="link restored, TCP back-off"),
+    pytest.param([(YES, 3), (NO, 3), (YES, 3), (YES, 3), (YES, 3)], True, False, id="one missed answer"),
+    pytest.param([(YES, 2), (YES, 3), (NO, 3)], False, False, id="link lost meanwhile"),
+    pytest.param([(YES, 2), (YES, 3), (NO, 3), (YES, 4)], False, False, id="every other packet lost"),
+    pytest.param([(YES, 4), (YES, 2)], False, False, id="acknowledged in between samples"),
 ])  # fmt: skip
 def test_connection_is_dead_when_a_reachable_node_leaves_data_unacknowledged(
     seen: list[tuple[bool, int]], anew: bool, in_vain: bool
@@ -52,15 +52,15 @@ def test_connection_is_dead_when_a_reachable_node_leaves_data_unacknowledged(
 
 
 class Line:
-    """A connection that has been silent for an hour: what is owed on it, and how often its node was knocked at."""
+    """A connection silent for an hour, with its unacknowledged data, and a count of probes of its node."""
 
     def __init__(self, owed: Unacked | None, answers: bool | None = True) -> None:
-        self.unacked, self.answers, self.knocks = owed, answers, 0
+        self.unacked, self.answers, self.probes = owed, answers, 0
         self.silent_s = 3600.0
         self.given_up = asyncio.Event()
 
     async def probe(self) -> bool | None:
-        self.knocks += 1
+        self.probes += 1
         return self.answers
 
     def monitor(self) -> LivenessMonitor:
@@ -86,7 +86,7 @@ async def test_probe_latency_does_not_require_another_liveness_sample() -> None:
     line = Line(Unacked(3, 4))
 
     async def ever_quicker() -> bool | None:
-        await asyncio.sleep(0 if line.knocks else 0.009)
+        await asyncio.sleep(0 if line.probes else 0.009)
         return await line.probe()
 
     monitor = LivenessMonitor(
@@ -96,7 +96,7 @@ async def test_probe_latency_does_not_require_another_liveness_sample() -> None:
     async with asyncio.timeout(20):
         await line.given_up.wait()
     await monitor.close()
-    assert line.knocks == 2
+    assert line.probes == 2
 
 
 @pytest.mark.parametrize("owed", [Unacked(0, 0), None], ids=["acknowledged", "unknown"])
@@ -107,7 +107,7 @@ async def test_node_is_not_probed_without_known_unacknowledged_data(owed: Unacke
         monitor.watch()
         await asyncio.sleep(0.02)
     await monitor.close()
-    assert (line.knocks, line.given_up.is_set()) == (0, False)
+    assert (line.probes, line.given_up.is_set()) == (0, False)
 
 
 async def test_monitoring_stops_when_the_connection_receives_data_again() -> None:
@@ -115,7 +115,7 @@ async def test_monitoring_stops_when_the_connection_receives_data_again() -> Non
     monitor = line.monitor()
     monitor.watch()
     async with asyncio.timeout(20):
-        while not line.knocks:  # noqa: ASYNC110 - counted in a function that is called, no event
+        while not line.probes:  # noqa: ASYNC110 - counted by a callback, no event
             await asyncio.sleep(0.01)
         line.silent_s = 0.0
         while not monitor._task.done():  # noqa: ASYNC110 - likewise
@@ -136,7 +136,7 @@ async def test_error_in_the_probe_is_raised_by_the_next_watch_call() -> None:
     )
     monitor.watch()
     async with asyncio.timeout(20):
-        while not monitor._task.done():  # noqa: ASYNC110 - the task's end, which nobody awaits here
+        while not monitor._task.done():  # noqa: ASYNC110 - end of a task that is not awaited here
             await asyncio.sleep(0.01)
     with pytest.raises(ValueError, match="a fault of ours"):
         monitor.watch()
@@ -149,7 +149,7 @@ def test_unacknowledged_data_is_reported_only_for_an_open_tcp_connection() -> No
             one.sendall(b"a word")
             assert far.recv(16) == b"a word"
             deadline = time.monotonic() + 20
-            while unacked_on(one) != Unacked(0, 0):  # an acknowledgement may wait for company
+            while unacked_on(one) != Unacked(0, 0):  # the acknowledgement may be delayed
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
     assert unacked_on(one) is None, "it is closed"

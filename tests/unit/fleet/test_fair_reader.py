@@ -1,4 +1,4 @@
-"""What one node says is heard a little at a time, in order and whole, and others have the loop in between."""
+"""Records of one node are processed in order and in slices, so that other nodes get the event loop in between."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gconsole.fleet import record_receiver
 from gconsole.fleet.quotas import TokenBucket
 from gconsole.fleet.record_receiver import FairReader, Line
 
-#: Enough that nobody has to wait for it.
+#: A rate that never limits.
 PLENTY = 1e9
 
 
-class Ear:
-    """Hears lines, each of which takes it a while, and keeps how many came at once."""
+class SlowReceiver:
+    """Receives lines, each in `takes_s` seconds, and records the batch sizes."""
 
     def __init__(self, takes_s: float = 0.0, share: TokenBucket | None = None) -> None:
         self.last_received: list[bytes] = []
@@ -48,77 +48,77 @@ def lines(count: int) -> list[bytes]:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - counted in functions that are called, no event
+        while not condition():  # noqa: ASYNC110 - counted by callbacks, no event
             await asyncio.sleep(0.001)
 
 
 def test_one_tick_is_processed_immediately_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_receiver, "SLICE_S", 3600.0)  # however busy the machine is
-    ear = Ear()
-    ear.fair_reader.add(lines(60), rx=1)
-    assert (ear.last_received, ear.sizes, ear.holds) == (lines(60), [60], [])
+    monkeypatch.setattr(record_receiver, "SLICE_S", 3600.0)  # never reached, however busy the machine is
+    receiver = SlowReceiver()
+    receiver.fair_reader.add(lines(60), rx=1)
+    assert (receiver.last_received, receiver.sizes, receiver.holds) == (lines(60), [60], [])
 
 
 async def test_large_batch_is_processed_in_ordered_slices_that_yield_to_the_loop() -> None:
-    ear, turns = Ear(takes_s=0.001), 0
+    receiver, turns = SlowReceiver(takes_s=0.001), 0
 
     def other() -> None:
         nonlocal turns
         turns += 1
-        if len(ear.last_received) < 100:
+        if len(receiver.last_received) < 100:
             asyncio.get_running_loop().call_soon(other)
 
     other()
-    ear.fair_reader.add(lines(100), rx=1)
-    await until(lambda: len(ear.last_received) == 100)
-    assert ear.last_received == lines(100)
-    assert turns >= len(ear.sizes) > 2
-    await until(lambda: ear.holds == [True, False])
+    receiver.fair_reader.add(lines(100), rx=1)
+    await until(lambda: len(receiver.last_received) == 100)
+    assert receiver.last_received == lines(100)
+    assert turns >= len(receiver.sizes) > 2
+    await until(lambda: receiver.holds == [True, False])
 
 
 async def test_lines_received_during_a_pause_are_processed_after_earlier_lines() -> None:
-    ear = Ear(takes_s=0.001, share=TokenBucket(0.5, 0.0))
-    ear.fair_reader.add(lines(20), rx=1)
-    ear.fair_reader.add([b"later"], rx=2)
-    await until(lambda: len(ear.last_received) == 21)
-    assert ear.last_received == [*lines(20), b"later"]
+    receiver = SlowReceiver(takes_s=0.001, share=TokenBucket(0.5, 0.0))
+    receiver.fair_reader.add(lines(20), rx=1)
+    receiver.fair_reader.add([b"later"], rx=2)
+    await until(lambda: len(receiver.last_received) == 21)
+    assert receiver.last_received == [*lines(20), b"later"]
 
 
 async def test_connection_end_is_delivered_after_all_queued_lines() -> None:
-    ear, ended = Ear(takes_s=0.001), asyncio.Event()
-    ear.fair_reader.add(lines(50), rx=1)
-    ear.fair_reader.finish(ended.set)
+    receiver, ended = SlowReceiver(takes_s=0.001), asyncio.Event()
+    receiver.fair_reader.add(lines(50), rx=1)
+    receiver.fair_reader.finish(ended.set)
     assert not ended.is_set()
     async with asyncio.timeout(20):
         await ended.wait()
-    assert ear.last_received == lines(50)
+    assert receiver.last_received == lines(50)
 
 
 def test_connection_end_is_delivered_immediately_when_no_lines_are_queued() -> None:
-    ear, ended = Ear(), asyncio.Event()
-    ear.fair_reader.add(lines(3), rx=1)
-    ear.fair_reader.finish(ended.set)
+    receiver, ended = SlowReceiver(), asyncio.Event()
+    receiver.fair_reader.add(lines(3), rx=1)
+    receiver.fair_reader.finish(ended.set)
     assert ended.is_set()
 
 
 async def test_no_line_is_processed_after_clear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_receiver, "SLICE_S", 0.0)
-    ear = Ear()
-    ear.fair_reader.add(lines(100), rx=1)
-    before = len(ear.last_received)
+    receiver = SlowReceiver()
+    receiver.fair_reader.add(lines(100), rx=1)
+    before = len(receiver.last_received)
     assert before < 100
-    ear.fair_reader.clear()
+    receiver.fair_reader.clear()
     await asyncio.sleep(0.05)
-    assert len(ear.last_received) == before
+    assert len(receiver.last_received) == before
 
 
 async def test_node_over_its_quota_is_paused_until_its_share_refills() -> None:
     level = [0.0]
-    share = TokenBucket(1.0, 0.0, clock=lambda: level[0])  # its time stands still
-    ear = Ear(takes_s=0.01, share=share)
-    ear.fair_reader.add([b"word"], rx=1)
-    assert (ear.last_received, ear.holds) == ([b"word"], [True])
-    await until(lambda: ear.holds == [True, False])
+    share = TokenBucket(1.0, 0.0, clock=lambda: level[0])  # a clock that stands still
+    receiver = SlowReceiver(takes_s=0.01, share=share)
+    receiver.fair_reader.add([b"word"], rx=1)
+    assert (receiver.last_received, receiver.holds) == ([b"word"], [True])
+    await until(lambda: receiver.holds == [True, False])
 
 
 @pytest.mark.slow
@@ -127,28 +127,28 @@ async def test_lateness_is_reported_once_per_overload(
 ) -> None:
     monkeypatch.setattr(record_receiver, "LATE_S", 0.05)
     share = TokenBucket(0.5, 0.1)
-    ear = Ear(share=share)
+    receiver = SlowReceiver(share=share)
 
     async def flood(times: int) -> None:
-        ear.takes_s = 0.001
+        receiver.takes_s = 0.001
         for number in range(times):
-            await until(lambda: ear.holds[-1:] != [True])
-            ear.fair_reader.add(lines(20), rx=number)
+            await until(lambda: receiver.holds[-1:] != [True])
+            receiver.fair_reader.add(lines(20), rx=number)
 
     for said in (1, 2):
         async with asyncio.timeout(20):
-            while ear.told_late < said:
+            while receiver.told_late < said:
                 await flood(1)
         await flood(5)
-        assert ear.told_late == said
-        ear.takes_s = 0.0
+        assert receiver.told_late == said
+        receiver.takes_s = 0.0
         await until(lambda: share.level > 0.09)
-        ear.fair_reader.add([b"word"], rx=1)
+        receiver.fair_reader.add([b"word"], rx=1)
 
 
 async def test_short_overload_is_not_reported_as_late() -> None:
-    ear = Ear(takes_s=0.001, share=TokenBucket(0.5, 0.01))
-    ear.fair_reader.add(lines(40), rx=1)
-    await until(lambda: ear.holds == [True, False])
-    ear.fair_reader.add([b"word"], rx=2)
-    assert not ear.told_late
+    receiver = SlowReceiver(takes_s=0.001, share=TokenBucket(0.5, 0.01))
+    receiver.fair_reader.add(lines(40), rx=1)
+    await until(lambda: receiver.holds == [True, False])
+    receiver.fair_reader.add([b"word"], rx=2)
+    assert not receiver.told_late

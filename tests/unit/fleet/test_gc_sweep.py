@@ -1,4 +1,4 @@
-"""What lost connections leave is freed soon, although nothing else would look for it for long."""
+"""Reference cycles of lost connections are freed soon by a scheduled garbage collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gconsole.records import Failure, NodeState
 
 
 class Part:
-    """Of a connection: it knows the other part, which knows it."""
+    """Part of a reference cycle."""
 
     def __init__(self) -> None:
         self.other = self

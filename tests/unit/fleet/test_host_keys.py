@@ -1,4 +1,4 @@
-"""What known_hosts says of a host, its port and its keys."""
+"""Keys, revocations and certificate authorities of a host and port from known_hosts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_host_matched_by_a_certificate_authority_keeps_its_own_key_fingerprint(t
 
 
 def test_certificate_algorithms_are_offered_only_with_a_known_authority(tmp_path: Path) -> None:
-    """A host that is new may well show one of an authority that nobody here knows: its key is what is looked at."""
+    """A new host without a known authority is verified by its plain key, so that certificates must not be offered."""
     hosts = known(tmp_path, line("@cert-authority *.site", OTHER), line("node1", KEY))
     assert any("cert" in algorithm for algorithm in hosts.algorithms("a.site", "", 22))
     assert not any("cert" in algorithm for algorithm in hosts.algorithms("new", "", 22))

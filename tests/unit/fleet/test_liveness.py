@@ -1,4 +1,4 @@
-"""What is concluded of a connection through a jump host, whose TCP to the node is out of sight."""
+"""Dead connection detection through a jump host, where the TCP connection to the node is not visible."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ LAN_S = 0.001
 
 
 @pytest.mark.parametrize(("unheard_s", "answering_s", "round_trip_s", "tries"), [
-    pytest.param(0.0, 0.0, LAN_S, 0, id="heard just now"),
+    pytest.param(0.0, 0.0, LAN_S, 0, id="just received"),
     pytest.param(0.3, 0.0, LAN_S, 1, id="after 0.2 s"),
-    pytest.param(0.7, 0.0, LAN_S, 2, id="and 0.6 s"),
-    pytest.param(1.7, 0.0, LAN_S, 3, id="and 1.4 s"),
-    pytest.param(1.7, 0.0, 0.5, 1, id="a long way: later, and what came last may be on its way"),
-    pytest.param(0.7, 0.0, 1.0, 0, id="less than a round trip"),
-    pytest.param(3.2, 1.5, LAN_S, 3, id="the node has answered for less than one pause"),
-    pytest.param(4.0, 2.2, LAN_S, 4, id="the node has answered for a pause and more"),
-    pytest.param(9.0, 7.0, LAN_S, 5, id="for two"),
+    pytest.param(0.7, 0.0, LAN_S, 2, id="after 0.6 s"),
+    pytest.param(1.7, 0.0, LAN_S, 3, id="after 1.4 s"),
+    pytest.param(1.7, 0.0, 0.5, 1, id="long round trip"),
+    pytest.param(0.7, 0.0, 1.0, 0, id="shorter than the round trip"),
+    pytest.param(3.2, 1.5, LAN_S, 3, id="node answers for less than one interval"),
+    pytest.param(4.0, 2.2, LAN_S, 4, id="node answers for more than one interval"),
+    pytest.param(9.0, 7.0, LAN_S, 5, id="node answers for two intervals"),
 ])  # fmt: skip
 def test_minimum_retransmits_follow_from_silence_and_round_trip_time(
     unheard_s: float, answering_s: float, round_trip_s: float, tries: int
@@ -43,7 +43,7 @@ def test_minimum_retransmits_follow_from_silence_and_round_trip_time(
 
 
 class Ended:
-    """In the place of a connection that the server closed as soon as it was made: asyncssh knows no more of it."""
+    """A connection that the server closed immediately: asyncssh has no transport for it."""
 
     def get_extra_info(self, name: str) -> None:
         return None
@@ -54,7 +54,7 @@ def test_closed_connection_has_no_liveness_path() -> None:
 
 
 class Clock:
-    """`time` as the module under test sees it."""
+    """Fake `time` of the module under test."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -64,13 +64,13 @@ class Clock:
 
 
 class Sshd:
-    """In the place of an asyncssh connection: a server that answers what it is asked at once, or not any more."""
+    """A fake asyncssh connection: the server answers requests immediately, or not at all."""
 
     def __init__(self) -> None:
         self.answers = True
 
     def create_task(self, question: object) -> None:
-        """Runs it to its first wait, and to its end where that is an answer."""
+        """Runs a request to its first suspension, or to its end if it is answered."""
         try:
             question.send(None)  # type: ignore[attr-defined]
         except StopIteration:
@@ -98,9 +98,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 async def given_up_after(
     clock: Clock, hears: list[bool], answers: list[bool], *, loses_records: bool = False, round_trip_s: float = LAN_S
 ) -> float | None:
-    """After what silence a connection is given up of which this is seen, a look each half second from 1.2 s on.
+    """Seconds of silence after which the connection is given up, sampled every 0.5 s from 1.2 s; None if it is kept.
 
-    The last of each holds on. `hears`: the node's sshd, on the connection; `answers`: the node, to a new one.
+    `hears`: whether sshd replies on the connection; `answers`: whether the node accepts a new one. The last value of
+    each repeats.
     """
     sshd, found = Sshd(), [True]
 
@@ -115,7 +116,7 @@ async def given_up_after(
     for number in range(18):
         sshd.answers = hears[min(number, len(hears) - 1)]
         if sshd.answers and keepalive.is_pending:
-            sshd.asked.close()  # what was missing has come after all
+            sshd.asked.close()  # the missing reply has arrived
             keepalive._pending_since, keepalive.last_reply = None, clock.now
         found.append(answers[min(number, len(answers) - 1)])
         owed = way.unacked(clock.now - began)
@@ -133,13 +134,13 @@ YES, NO = True, False
 
 
 @pytest.mark.parametrize(("hears", "answers", "anew_s", "in_vain_s"), [
-    pytest.param([NO], [YES], 2.2, 4.2, id="forgotten"),
-    pytest.param([YES], [YES], None, None, id="the agent is stopped or slow"),
-    pytest.param([NO, NO, YES], [YES], None, None, id="the sshd was slow, once"),
-    pytest.param([NO], [NO], None, None, id="the node is away"),
-    pytest.param([YES, YES, YES, NO], [YES], 3.7, 5.2, id="the agent is stopped, then it is forgotten"),
-    pytest.param([NO], [NO] * 4 + [YES], 3.7, 4.2, id="the way is back, and TCP has not tried yet"),
-    pytest.param([NO], [YES, NO], None, None, id="every other packet is lost"),
+    pytest.param([NO], [YES], 2.2, 4.2, id="sshd has dropped the connection"),
+    pytest.param([YES], [YES], None, None, id="agent is stopped or slow"),
+    pytest.param([NO, NO, YES], [YES], None, None, id="sshd was slow once"),
+    pytest.param([NO], [NO], None, None, id="node unreachable"),
+    pytest.param([YES, YES, YES, NO], [YES], 3.7, 5.2, id="agent is stopped, then sshd drops the connection"),
+    pytest.param([NO], [NO] * 4 + [YES], 3.7, 4.2, id="path restored, no retransmit yet"),
+    pytest.param([NO], [YES, NO], None, None, id="every other packet lost"),
 ])  # fmt: skip
 async def test_tunneled_connection_is_dead_when_sshd_answers_only_new_connections(
     clock: Clock, hears: list[bool], answers: list[bool], anew_s: float | None, in_vain_s: float | None
@@ -170,7 +171,7 @@ async def test_server_that_never_answers_keepalives_yields_no_unacked_count(cloc
 
 
 class _Door(asyncssh.SSHServer):
-    """A jump host that lets everybody in and through."""
+    """A jump host that accepts every login and every forwarding request."""
 
     def begin_auth(self, username: str) -> bool:
         return False
@@ -194,7 +195,7 @@ async def jump_host() -> AsyncIterator[JumpHost]:
 
 
 class Node:
-    """A TCP server that says what it is told to, and counts who came."""
+    """A TCP server that sends a fixed greeting and counts its connections."""
 
     def __init__(self, word: bytes) -> None:
         self.word, self.visits, self.writers = word, 0, list[asyncio.StreamWriter]()
@@ -271,7 +272,7 @@ async def test_reachable_jump_host_with_unacknowledged_data_is_closed(jump_host:
             await asyncio.sleep(0.01)
     dead = JumpHost(jump_host.connection, keepalive, Dead())
     assert not dead.is_over
-    keepalive._pending_since = 0.0  # since the machine's start
+    keepalive._pending_since = 0.0  # since boot
     async with asyncio.timeout(20):
         await jump_host.connection.wait_closed()
     assert dead.is_over

@@ -1,4 +1,4 @@
-"""What one node may take of the console, whatever it sends: every limit, and that honest nodes never meet it."""
+"""Quotas per node: every limit is enforced, and regular nodes stay below it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from gconsole_remote.agent import wire as remote_wire
 
 
 class Node:
-    """One node's side of an intake, and what came of what it said."""
+    """A record receiver for one node, with the published records and the complaints."""
 
     def __init__(self) -> None:
         self.hub, self.said, self.complaints = Hub(), [], []
@@ -172,7 +172,7 @@ def test_long_event_consumes_proportionally_more_quota():
 
 
 def test_reconnecting_as_another_agent_does_not_enlarge_the_quota(monkeypatch: pytest.MonkeyPatch):
-    """It connects again and again, each time as another agent: what is not forgotten of the last one counts on."""
+    """Quota used by earlier agents of a node counts until their entries are removed."""
     for limit in kinds.PER_NODE:
         monkeypatch.setitem(kinds.PER_NODE, limit, 3)
     node = Node()

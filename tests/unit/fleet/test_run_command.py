@@ -1,4 +1,4 @@
-"""Short commands of the console: what they say, and that a console that ends meanwhile ends quietly."""
+"""Commands that the console runs: their output, and shutdown of the console while they run."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def test_console_exit_during_an_ssh_query_prints_nothing_and_kills_ssh(tmp_path:
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     end = time.monotonic() + 10
-    while Path(f"/proc/{started.read_text().strip()}").exists():  # killed; init may take a moment to collect it
+    while Path(f"/proc/{started.read_text().strip()}").exists():  # killed; init may take a moment to reap it
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Binaries on their way to nodes: a console that ends before they have started leaves nothing behind."""
+"""Staging of binaries on nodes: a console that exits before it starts leaves no tasks behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gconsole.fleet.node_link import NodeLink
 
 
 def test_staging_closed_immediately_leaves_no_unawaited_coroutine_warning() -> None:
-    link = cast(NodeLink, SimpleNamespace(node=SimpleNamespace(name="node1"), agent_id="a"))  # is never asked anything
+    link = cast(NodeLink, SimpleNamespace(node=SimpleNamespace(name="node1"), agent_id="a"))  # receives no request
 
     async def ends_at_once() -> None:
         staging = Staging(Hub(), Binaries())
@@ -32,7 +32,7 @@ def test_staging_closed_immediately_leaves_no_unawaited_coroutine_warning() -> N
 
 
 class _Node:
-    """A node as far as staging asks: it has py-spy already, whichever of its agents is asked."""
+    """A fake node on which py-spy is already present."""
 
     def __init__(self) -> None:
         self.node, self.agent_id = SimpleNamespace(name="node1"), ""

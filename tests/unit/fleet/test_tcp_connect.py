@@ -1,4 +1,4 @@
-"""The connection below a login: found again soon after its link is back, and without the name that led there."""
+"""TCP connection to a node: retries after the link is restored, and the last address if the name is not resolved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def closed() -> tuple[str, int]:
-    """An address at which nothing listens."""
+    """An address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         host, port = one.getsockname()
     return host, port
@@ -63,10 +63,10 @@ async def test_link_local_address_is_reached_and_reused_as_the_last_address() ->
 
 
 def _of_a_link() -> str | None:
-    """An address of one link that this machine has: `fe80::…%eth0`."""
+    """A link-local address of this machine, such as `fe80::…%eth0`."""
     for line in Path("/proc/net/if_inet6").read_text().splitlines():
         digits, _, _, scope, _, interface = line.split()
-        if scope == "20":  # of the link: see if_inet6 in proc(5)
+        if scope == "20":  # link-local, see if_inet6 in proc(5)
             return f"{socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))}%{interface}"
     return None
 
@@ -87,9 +87,9 @@ async def test_dial_is_refused_when_every_address_refuses(closed: tuple[str, int
 async def test_server_that_dropped_the_first_syn_packets_is_reached_by_a_retry(
     server: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the queue of a listener is full the kernel drops first packets without a word, as a cut link does."""
+    """When the backlog of a listener is full the kernel drops SYN packets, as a broken link does."""
     monkeypatch.setattr(tcp_connect, "SYN_RETRY_S", 0.05)
-    with socket.create_connection(server.getsockname()):  # it fills the queue
+    with socket.create_connection(server.getsockname()):  # fills the backlog
         dialled = asyncio.create_task(dial([server.getsockname()]))
         done, _ = await asyncio.wait({dialled}, timeout=0.3)
         assert not done
@@ -100,7 +100,7 @@ async def test_server_that_dropped_the_first_syn_packets_is_reached_by_a_retry(
 
 
 class Resolver:
-    """In the place of the system's: it leads everywhere to one address, or nowhere, and takes its time."""
+    """A fake resolver: every name resolves to one address, or to none, once the answer is released."""
 
     def __init__(self, address: tuple[str, int] | None) -> None:
         self.address, self.may_answer = address, threading.Event()
@@ -153,7 +153,7 @@ async def test_changed_address_is_followed_even_when_dns_answers_late(
 async def test_failed_login_distinguishes_a_closed_port_from_a_silent_server(
     server: socket.socket, closed: tuple[str, int], tmp_path: Path
 ) -> None:
-    """What answers and then says nothing, as a broken sshd does, is no node that was away."""
+    """A server that accepts and then sends nothing, as a broken sshd does, was reachable."""
     silent = server.getsockname()
     found = [await _failure_at(host, port, tmp_path) for host, port in (closed, silent)]
     assert [(one.name, one.was_away) for one in found] == [("refused", True), ("timeout", False)]
@@ -171,7 +171,7 @@ async def _failure_at(host: str, port: int, folder: Path) -> FleetError:
 
 
 class NobodyHears:
-    """A `Receiver` of a command that never runs."""
+    """Receiver of a command that never runs."""
 
     def on_bytes(self, data: bytes) -> None: ...
 
