@@ -1,4 +1,4 @@
-"""Folders of dumps and logs that others sent."""
+"""Import of folders with collective dumps and logs."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Folders of py-spy dumps: what their names and their text tell."""
+"""Import of folders of py-spy dumps: ranks and nodes from file names and text."""
 
 import json
 import os

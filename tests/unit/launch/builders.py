@@ -1,4 +1,4 @@
-"""Nodes as a job sees them, and what they answer."""
+"""Builders of node facts and of node answers for job launches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def a_gpu(node: str, index: int, why_not: str | None = None, mem_gib: int = 80) 
 
 
 def a_node(number: int, gpus: int = 8, taken: int = 0, **fields: object) -> NodeCapacity:
-    """A node with so many GPUs, the first `taken` of which are at work."""
+    """A node with `gpus` GPUs, of which the first `taken` are in use."""
     name = f"node{number:03}"
     given = tuple(a_gpu(name, index, "in use by pid 7 (python)" if index < taken else None) for index in range(gpus))
     return NodeCapacity(name=name, **{"gpus": given, "mem_available_bytes": 900 * GIB, "cpu_pct": 3.0,

@@ -1,4 +1,4 @@
-"""So that `from builders import a_node` works here."""
+"""Makes `from builders import a_node` importable."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What each launcher gets."""
+"""Arguments and environment for each launcher."""
 
 from __future__ import annotations
 

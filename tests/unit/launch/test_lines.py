@@ -1,4 +1,4 @@
-"""Lines of many ranks as one stream."""
+"""Output lines of many ranks merged into one stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes get a job, why the others do not, and what to ask for instead."""
+"""Launch plan: which nodes get the job, why others do not, and which smaller request would fit."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_job_id_starts_with_the_script_name_and_is_unique():
     assert new_job(("python", "a.py")) != new_job(("python", "a.py"))
 
 
-class TestWhatANodeSaysAgainstItself:
-    """From records to the choice: what is wrong with a node or a GPU keeps a job away, or is said."""
+class TestUnhealthyNodes:
+    """Findings of a node or GPU exclude it from the plan or are listed in it."""
 
     def planned(self, *records: Record) -> LaunchPlan | Refusal:
         store = Store()

@@ -1,4 +1,4 @@
-"""Whatever the fleet is: a plan keeps what was asked for, and a refusal is never wrong about it."""
+"""Properties of launch plans on random fleets: a plan fits the request, and a refusal is justified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ranks meet: a network that all nodes share, and never one within a machine."""
+"""Rendezvous address: a network shared by all nodes, never one inside a single machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training configurations adjusted to a number of ranks: what changes, what stays, and why."""
+"""Training configuration scaled to the number of ranks: changed values, unchanged values, and reasons."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_error_of_an_unreadable_config_gives_the_reason(name: str, text: str, wh
         scale(ScaleConfig(name, text), SIZE)
 
 
-class TestInAPlan:
+class TestScaledPlan:
     def planned(self, config: ScaleConfig, *command: str) -> LaunchPlan | Refusal:
         nodes = [a_node(1), a_node(2)]
         request = JobRequest(("train.py", *command), nodes=2, gpus_per_node=8, scale=config)

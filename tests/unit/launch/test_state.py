@@ -1,4 +1,4 @@
-"""One state of many nodes, and the code that a script gets."""
+"""Combined state of a job on many nodes, and the exit code for scripts."""
 
 from __future__ import annotations
 

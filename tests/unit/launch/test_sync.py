@@ -1,4 +1,4 @@
-"""A folder that travels to the nodes: what is in it, and what a node makes of it."""
+"""Synchronization of a folder to the nodes: selected files, and the result on the node."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def arrives(folder: SyncFolder, node: Path) -> int:
-    """What the console and a node say to each other; how many files travelled."""
+    """Synchronize the folder to a node; returns the number of transferred files."""
     files = [[file.path, file.bytes, file.sha256, file.mode] for file in folder.files]
     links = [[link.path, link.target] for link in folder.links]
     wanted = sync.compare(None, {"workdir": str(node), "files": files, "links": links})["wanted"]
