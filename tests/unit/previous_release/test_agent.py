@@ -1,4 +1,4 @@
-"""The agent of release 0.1.0 beside this release: its hello is understood, and a lingering one makes way.
+"""An agent of release 0.1.0 with this release: its hello is parsed, and a lingering one is replaced.
 
 `agent.payload` is what that release sends to a node: header, boot code and modules.
 """
@@ -26,7 +26,7 @@ CONSOLE, DEADLINE_S = "c0ffee0000000002", 60.0
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[NodeConfig]:
-    """A node on this machine whose agents linger; what is left is stopped at the end."""
+    """A node on this machine with lingering agents; remaining ones are stopped at the end."""
     hosts = tmp_path / "hosts.toml"
     hosts.write_text(
         f'[ssh]\ntransport = "local"\n[agent]\nlinger_s = 60\nsimulate_gpus = 2\ncache_dir = "{tmp_path}/cache"\n'
@@ -55,7 +55,7 @@ def line(frame: dict[str, Any]) -> bytes:
 
 
 def start_agent(node: NodeConfig, preamble: bytes, agent: str = "", after: int = 0) -> dict[str, Any]:
-    """The hello of an agent that lingers after its connection was cut. `preamble`: the release it is of."""
+    """The hello of an agent that lingers after its connection was cut. `preamble` is that of its release."""
     start = agent_payload.start(node, CONSOLE, agent, after, {}, 1000)
     start["bundle"] = preamble.split()[1].decode()
     command = agent_payload.command(node.agent.python, node.agent.run_as)

@@ -1,4 +1,4 @@
-"""A session that release 0.1.0 exported as JSON is imported with every record."""
+"""Import of a session that release 0.1.0 exported as JSON keeps every record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options, configuration keys and actions of release 0.1.0 are accepted; what was renamed works until the next one."""
+"""Options, configuration keys and actions of release 0.1.0 are accepted; renamed ones until the next release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions compacted by the previous release, whose Parquet was written by pyarrow, are read as what they are."""
+"""Sessions compacted by the previous release, with Parquet written by pyarrow, are read unchanged."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from gconsole.session.manage.compact import compact
 from gconsole.session.query.engine import Database
 from gconsole.session.query.sources import RecordedSource
 
-#: GPU figures, a map, stacks, arrays of structs, and a kind that nobody knows, with the segments they were made of.
+#: GPU metrics, a map, stacks, arrays of structs, and an unknown kind, with the segments they were compacted from.
 PREVIOUS = Path(__file__).parent / "session"
 
 

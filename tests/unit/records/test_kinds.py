@@ -1,4 +1,4 @@
-"""The table of record kinds: complete, and consistent with the structs it describes."""
+"""Table of record kinds: complete, and consistent with the structs it describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metric catalogue: every field exists, and names are unambiguous wherever they are used."""
+"""Metric catalogue: every field exists, and names are unambiguous."""
 
 from __future__ import annotations
 
