@@ -1,16 +1,16 @@
-"""Builders for the tests of the agent's samplers."""
+"""Fixtures of the agent's sampler tests."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that `from fakeproc import FakeProc` works here
+sys.path.insert(0, str(Path(__file__).parent))  # makes `from fake_proc import FakeProc` importable
 
 
 @pytest.fixture
 def proc(tmp_path, monkeypatch):
-    """An empty /proc of the test's own, and samplers that do not wait between their first two looks."""
+    """An empty fake /proc, and process samplers without a delay between their first two samples."""
     from fake_proc import FakeProc
 
     monkeypatch.setattr("gconsole_remote.samplers.processes.FIRST_SAMPLE_S", 0.0)

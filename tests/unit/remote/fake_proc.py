@@ -1,4 +1,4 @@
-"""A /proc of files: processes as a test wants them, and the process sampler looking at them."""
+"""A fake /proc of files, and a process sampler that reads it."""
 
 import shutil
 from pathlib import Path
@@ -17,13 +17,13 @@ TORCH = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 
 
 def torch_rank(rank, size, **more):
-    """The variables that torchrun gives a rank on the only node of its job."""
+    """Environment that torchrun sets for a rank on the only node of its job."""
     env = dict(TORCH, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
     return {**env, **more}
 
 
 class FakeProc:
-    """A folder that looks like /proc. Processes are added, changed and removed by pid."""
+    """A folder in the layout of /proc. Processes are added, changed and removed by pid."""
 
     def __init__(self, root: Path):
         self.root = root
@@ -64,7 +64,7 @@ class FakeProc:
         (home / "ns").mkdir(exist_ok=True)
         for link, target in ((home / "exe", exe), (home / "ns" / "net", f"net:[{net}]")):
             link.unlink(missing_ok=True)
-            if target:  # a kernel thread has no program
+            if target:  # a kernel thread has no executable
                 link.symlink_to(target)
         (self.denied.add if denied else self.denied.discard)(pid)
         (self.hidden.add if hidden else self.hidden.discard)(pid)
@@ -75,7 +75,7 @@ class FakeProc:
 
 
 class GuardedProcFs(ProcFs):
-    """/proc as the kernel guards it; the tests may run as root, whom no file mode stops."""
+    """/proc with the kernel's permission checks, since file modes do not restrict tests that run as root."""
 
     def __init__(self, fake):
         super().__init__(str(fake.root))
@@ -90,7 +90,7 @@ class GuardedProcFs(ProcFs):
 
 
 class Watch:
-    """A process sampler on a fake /proc, and the records it has given: `ranks`, `processes` and `stats` by pid."""
+    """A process sampler on a fake /proc with its records: `ranks`, `processes` and `stats` by pid."""
 
     def __init__(self, proc, process_filter=None, boot_id="boot-a"):
         self.context = Context(proc=str(proc.root), process_filter=process_filter, boot_id=boot_id)
@@ -102,7 +102,7 @@ class Watch:
         self.said = []
 
     def tick(self, seconds=2.0):
-        """One tick, `seconds` after the previous one; gives its records."""
+        """Sample `seconds` after the previous tick; returns the new records."""
         self.now += seconds
         said = [check(kind, fields) for kind, fields in self.sampler.tick(self.now)]
         tables = {"rank": self.ranks, "process": self.processes, "rank_stat": self.stats}
@@ -116,7 +116,7 @@ class Watch:
         return self.context.shared["processes"]
 
     def numbers(self):
-        """{pid: rank} of the ranks that are present now."""
+        """{pid: rank} of the ranks that are present."""
         return {pid: rank.rank for pid, rank in self.ranks.items() if rank.status == "present"}
 
     def roles(self):
@@ -124,14 +124,14 @@ class Watch:
 
 
 def watch(proc, **more):
-    """The records of the first tick."""
+    """A Watch after its first tick."""
     seen = Watch(proc, **more)
     seen.tick()
     return seen
 
 
 def check(kind, fields):
-    """The typed record; fails on a field that its kind does not have, as the console would."""
+    """The typed record; fails on a field that the kind does not have, as the console does."""
     struct = KINDS[kind]
     unknown = set(fields) - set(struct.__struct_fields__)
     assert not unknown, f"{kind} has no field {unknown}"

@@ -1,4 +1,4 @@
-"""Real processes of this machine, numbered as ranks, and captures of them by the real py-spy."""
+"""Real processes that act as ranks, and captures of them by the real py-spy."""
 
 import shutil
 import stat
@@ -23,7 +23,7 @@ LOCK = READY + (
 
 
 class Blobs:
-    """py-spy as a node has it, or lacks it."""
+    """Binaries of a node, with or without py-spy."""
 
     def __init__(self, path=PY_SPY, problem=None):
         self._path, self._problem = path, problem
@@ -42,7 +42,7 @@ class Ranks:
         self.processes = []
 
     def python(self, code, until="S"):
-        """Run some code until it has come to rest, or to whatever state."""
+        """Run Python code until its process is in state `until`, by default sleeping."""
         process = self.start([sys.executable, "-c", code])
         self.until_state(len(self.processes) - 1, until)
         return process
@@ -85,7 +85,7 @@ class Ranks:
 
 
 def capture(seen, *, samples=1, every_ms=50, deadline_s=20.0, blobs=None, jobs=None, ahead_s=0.0, **more):
-    """The answer of the verb, and its records."""
+    """The response to the capture request, and its records."""
     at = stamps.realtime_ns() + int(ahead_s * 1e9)
     request = stacks.CaptureRequest({
         "id": "c", "at": at, "jobs": jobs, "samples": samples, "every_ms": every_ms,

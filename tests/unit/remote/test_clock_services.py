@@ -1,4 +1,4 @@
-"""What the node's own time service says, read from its own words; and how the kernel's clock stands."""
+"""Parsing of time service output (chrony, ntpd, PTP, timesyncd), and clock state of the kernel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_chrony_offset_and_error_bound_follow_the_chrony_manual():
     found = services.parse_chrony(CHRONY)
 
     assert (found["synced"], found["source"], found["stratum"]) == (True, "162.159.200.123", 4)
-    assert found["offset_ns"] == 12_345  # chronyc's figure is how far the clock is slow
+    assert found["offset_ns"] == 12_345  # positive if the clock is slow, as chronyc reports it
     assert found["bound_ns"] == 12_345 + 300_000 + 2_000_000
 
 
@@ -67,7 +67,7 @@ def test_timesyncd_reports_its_server_and_the_sync_state_of_the_kernel():
 
 
 def a_node(tmp_path: Path, *comms: str) -> str:
-    """A proc file system with these processes."""
+    """A fake /proc with these processes."""
     for pid, comm in enumerate(comms, 100):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "comm").write_text(comm + "\n")
@@ -75,7 +75,7 @@ def a_node(tmp_path: Path, *comms: str) -> str:
 
 
 def a_tool(tmp_path: Path, monkeypatch, name: str, said: str, status: int = 0) -> None:
-    """A program of that name that says that."""
+    """Install a program of this name that prints `said`."""
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\nexit {status}\n")

@@ -1,4 +1,4 @@
-"""Snapshots of a node's clocks: the tightest of many, a step at once, a slew as a rate."""
+"""Snapshots of a node's clocks: tightest read, immediate steps, slew as a rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 class Clock:
-    """Clocks of a node that the test moves."""
+    """Fake clocks of a node."""
 
     def __init__(self, monkeypatch) -> None:
         self.raw, self.ahead, self.width = 10**12, 10**18, 200
@@ -46,7 +46,7 @@ def a_sampler() -> SnapshotSampler:
 
 
 def ticks(sampler: SnapshotSampler, node: Clock, count: int, slew: int = 0) -> list[dict]:
-    """That many reads, 100 ms apart; `slew` ns a read."""
+    """`count` reads, 100 ms apart, with `slew` ns per read."""
     said = []
     for _ in range(count):
         node.raw += 100 * MS
@@ -88,7 +88,7 @@ def test_clock_step_is_reported_immediately(node, step):
 
 
 def test_slew_is_reported_as_a_rate_and_not_as_a_step(node):
-    """500 ppm is the most that adjtime does: 50 us in 100 ms."""
+    """500 ppm is the maximum rate of adjtime: 50 us in 100 ms."""
     (first, *rest) = ticks(a_sampler(), node, 102, slew=50_000)
 
     assert [one["step_ns"] for one in (first, *rest)] == [0, 0]
@@ -102,7 +102,7 @@ def test_sampling_interval_can_change_and_stop_at_run_time(node, monkeypatch):
     assert sampler.interval_s == 0.02
     monkeypatch.setattr(Agent, "snapshot_period_ms", 0)
     assert ticks(sampler, node, 300) == []
-    assert sampler.interval_s == 1.0  # then it only looks whether somebody wants it
+    assert sampler.interval_s == 1.0  # then it only polls for requests
 
 
 def test_the_real_clocks_are_read_together():

@@ -1,4 +1,4 @@
-"""Commands of the agent end in time, and with it."""
+"""Commands started by the agent end by their timeout and with the agent."""
 
 import threading
 import time

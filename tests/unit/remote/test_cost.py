@@ -1,4 +1,4 @@
-"""What an agent costs keeps it within its budget: it samples less often, says so, and more often again when it can."""
+"""CPU budget of the agent: its sampling interval grows over budget and shrinks below it, with a log record."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from gconsole_remote.samplers.base import Context
 
 
 class Agent:
-    """As much of an agent as its cost asks for."""
+    """The part of an agent that the cost sampler uses."""
 
     def __init__(self):
         self.threads, self.config, self.outbox = (), {"cpu_budget_pct": 2}, SimpleNamespace(posted_bytes=0)
@@ -20,7 +20,7 @@ class Agent:
 
 
 class Watched:
-    """The sampler, fed with a process that uses a share of a core for so long."""
+    """The cost sampler with simulated CPU usage."""
 
     def __init__(self, monkeypatch):
         self.agent, self.context = Agent(), Context()

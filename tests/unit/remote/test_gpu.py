@@ -1,4 +1,4 @@
-"""The GPU sampler on simulated GPUs."""
+"""GPU sampler on simulated GPUs."""
 
 import pytest
 from fake_proc import check
@@ -16,7 +16,7 @@ def sampler_of(nvml):
 
 
 def records(sampler):
-    """What it says of GPUs as a whole."""
+    """Records of one tick except those of links."""
     return [check(kind, fields) for kind, fields in sampler.tick(0.0) if kind != "gpu_link"]
 
 

@@ -1,4 +1,4 @@
-"""The figures of the machine: from /proc alone, and with psutil."""
+"""Host metrics from /proc alone and with psutil."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ MEMINFO = "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nSwapTotal: 
 
 
 class FakePsutil:
-    """Counters that a test sets."""
+    """Fake psutil counters."""
 
     def __init__(self):
         self.read = self.received = 0

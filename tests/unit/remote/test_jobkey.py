@@ -1,4 +1,4 @@
-"""The name of a job: the same on all its nodes, different for two jobs."""
+"""Job key: equal on all nodes of a job, different between jobs."""
 
 from gconsole_remote.proc.job_id import job_key, master_key
 from gconsole_remote.proc.rank_variables import claim_of

@@ -1,4 +1,4 @@
-"""A job on one node: it outlives whoever started it, its end is known, and stopping it leaves nothing."""
+"""Job on one node: it outlives its starter, its exit is recorded, and stopping it leaves no processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Outbox:
 
 
 class Agent:
-    """As much of an agent as jobs need."""
+    """The part of an agent that job requests use."""
 
     def __init__(self, root: Path) -> None:
         self.place, self.context, self.outbox = Place(root), Context(), Outbox()
@@ -54,7 +54,7 @@ def agent(tmp_path):
     made = Agent(tmp_path / "cache")
     Path(made.place.root).mkdir(0o700)
     yield made
-    for folder, spec in files.all_folders(made.place.root):  # whatever a test that failed has left
+    for folder, spec in files.all_folders(made.place.root):  # cleanup after a failed test
         watcher = folder.read(files.SUPERVISOR)
         terminate_processes.terminate(
             lambda s=spec, w=watcher: terminate_processes.members(s["job"], s["index"], w["pid"] if w else None), 0.0
@@ -62,7 +62,7 @@ def agent(tmp_path):
 
 
 def a_spec(tmp_path, *commands: str, job: str = "j-1", **fields):
-    """A job of shell commands, each a rank."""
+    """A job of shell commands, one per rank."""
     return {
         "job": job, "index": 0, "nodes": ["here"], "command": ["x"], "launcher": "env",
         "procs_per_node": len(commands), "gpus_per_node": 0, "world_size": len(commands), "master_addr": "127.0.0.1",
@@ -168,7 +168,7 @@ def test_a_stopped_process_continues_so_that_it_handles_sigterm(agent, tmp_path)
 def test_a_process_that_reuses_the_pid_of_a_job_is_not_signalled():
     with subprocess.Popen(["sleep", "600"]) as other:
         try:
-            listings = iter([{other.pid: 1}, {other.pid: 1}])  # the start time of a process that is gone
+            listings = iter([{other.pid: 1}, {other.pid: 1}])  # start time of a process that has ended
             terminate_processes.terminate(lambda: next(listings, {}), grace_s=0.01, kill_s=5.0)
             with pytest.raises(subprocess.TimeoutExpired):
                 other.wait(0.1)
@@ -294,7 +294,7 @@ def test_the_supervisor_runs_on_the_oldest_python(tmp_path):
 def test_a_job_runs_at_the_niceness_of_its_user_although_the_agent_is_nice(tmp_path):
     answer: queue.Queue = queue.Queue()
 
-    def as_agent():  # a thread of its own: what it does to its niceness stays with it
+    def as_agent():  # in a thread of its own, because niceness is per thread
         starter = DetachedStarter()
         os.setpriority(os.PRIO_PROCESS, 0, 10)
         starter.start("job_supervisor", {"{python}": "/usr/bin/env", "{program}": str(tmp_path)}, str(tmp_path / "log"))

@@ -1,4 +1,4 @@
-"""Reading `environ` out of another process: C programs linked in every way, and memory that makes no sense."""
+"""Reading `environ` from the memory of another process: C programs with every linkage, and invalid memory."""
 
 import os
 import random
@@ -36,10 +36,10 @@ int main(void) {
     ("how", "sees"),
     [
         ("", True),
-        ("-no-pie", True),  # the program holds `environ` itself (copy relocation)
+        ("-no-pie", True),  # the program contains `environ` itself (copy relocation)
         ("-Wl,--hash-style=sysv", True),
         ("-Wl,--hash-style=sysv -no-pie", True),
-        ("-static", False),  # no dynamic symbols: what it had at exec stands
+        ("-static", False),  # no dynamic symbols, so the environment at exec is used
     ],
 )
 def test_live_environment_is_read_unless_the_program_is_statically_linked(tmp_path, how, sees):

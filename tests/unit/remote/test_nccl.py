@@ -1,4 +1,4 @@
-"""Which NCCL a rank has loaded, for the comparison between nodes."""
+"""NCCL version loaded by a rank."""
 
 import pytest
 from fake_proc import torch_rank, watch
@@ -13,7 +13,7 @@ def maps(proc, pid, *paths):
 
 
 def later(seen, seconds):
-    """What is known of rank 100 after so many seconds."""
+    """NCCL version of rank 100 after `seconds`."""
     for _ in range(int(seconds / 2)):
         seen.tick()
     return seen.ranks[100].nccl

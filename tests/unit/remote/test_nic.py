@@ -1,4 +1,4 @@
-"""Network ports, from a sysfs of the test's own."""
+"""Network port sampler on a fake sysfs."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Telling launchers from ranks by name and arguments."""
+"""Classification of launchers and ranks by program name and arguments."""
 
 import pytest
 

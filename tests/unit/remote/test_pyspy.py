@@ -1,4 +1,4 @@
-"""What py-spy says, and what it says in its errors: read, or told."""
+"""Parsing of py-spy output and of its error messages."""
 
 import json
 import os
@@ -56,7 +56,7 @@ _THREAD = st.fixed_dictionaries({
 @given(st.lists(_THREAD | _ANY, max_size=3) | _ANY)
 @settings(max_examples=examples(300), deadline=None)
 def test_any_py_spy_output_is_parsed_into_threads_or_rejected(said):
-    """What is taken for threads also makes records that fit."""
+    """Parsed threads also make valid records."""
     try:
         threads = py_spy.parse(json.dumps(said).encode())
     except ValueError:

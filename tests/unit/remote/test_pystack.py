@@ -1,4 +1,4 @@
-"""Where py-spy does not know a Python, the real pystack reads it, if the job's environment has it; else it is said."""
+"""Fallback to a job's own pystack for Python versions that py-spy does not support."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ NEWER = "Error: Unsupported version of Python: 3.99.0\n"
 
 
 def newest_python():
-    """The newest interpreter of this machine for which there are wheels of pystack."""
+    """The newest interpreter of this machine for which pystack has wheels."""
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for minor in ("3.14", "3.13", "3.12"):
         found = [*sorted(versions.glob(f"{minor}.*/bin/python")), shutil.which(f"python{minor}")]
@@ -61,7 +61,7 @@ def ranks():
 
 @pytest.fixture
 def old_py_spy(tmp_path):
-    """A py-spy from before this Python was made: it refuses every version in py-spy's own words."""
+    """A fake py-spy that rejects every Python version with py-spy's error message."""
     path = tmp_path / "py-spy"
     path.write_text(f"#!/bin/sh\nprintf '{NEWER.strip()}\\n' >&2\nexit 1\n")
     path.chmod(0o755)
@@ -125,8 +125,8 @@ def test_python_version_is_read_from_libpython_when_the_executable_name_lacks_it
     assert (version.number, version.free_threaded, str(version)) == ((3, 14), True, "Python 3.14t")
 
 
-class TestWhoMayRun:
-    """The agent may be root, and the environment a job's own: it runs nothing that somebody else may have put there."""
+class TestPystackPermissions:
+    """The agent may be root: it runs only a pystack that no other user could have modified."""
 
     def program(self, tmp_path, mode=0o755):
         path = tmp_path / "pystack"

@@ -1,4 +1,4 @@
-"""The process sampler on this machine's own /proc: real processes, real memory, every interpreter that is installed."""
+"""Process sampler on the real /proc with every installed interpreter."""
 
 import json
 import os
@@ -21,7 +21,7 @@ DEADLINE_S = 60.0
 
 
 def interpreters():
-    """Python 3.6 and newer on this machine, oldest first: those of pyenv, and the one that runs the tests."""
+    """Python 3.6 and newer on this machine, oldest first: those of pyenv, and the one running the tests."""
     found = {}
     for path in sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python")):
         found[tuple(int(part) for part in path.parts[-3].split(".")[:2])] = str(path)
@@ -31,10 +31,10 @@ def interpreters():
 
 OLDEST, NEWEST = interpreters()[0], interpreters()[-1]
 
-#: Says that it is ready, and stays until its standard input ends.
+#: Prints "ready" and runs until standard input is closed.
 WAIT = "\nimport sys; sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.read()\n"
 
-#: Takes another program's name and the agent's folder, prints the records of two ticks of a process sampler.
+#: argv: the agent's folder, then the mark. Prints the records of two ticks of the samplers.
 SAMPLE = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -55,7 +55,7 @@ for _ in range(2):
 
 
 class Job:
-    """Processes of one test, marked by a variable so that nobody else's are seen; all end with it."""
+    """Processes of one test, marked by a variable so that only they are sampled; they end with the test."""
 
     def __init__(self, folder):
         self.mark = uuid.uuid4().hex
@@ -91,7 +91,7 @@ class Job:
         return sampler
 
     def see(self):
-        """The records of the first tick, by kind."""
+        """Records of the first tick, by kind."""
         return by_kind(self.sampler().tick(time.monotonic()))
 
 
@@ -269,7 +269,7 @@ def test_ranks_of_another_user_are_listed_without_their_rank_number(job):
     job.start(argv, {"WORLD_SIZE": "4", "RANK": "1"}, ready=2)
 
     seen = by_kind(as_nobody(lambda: list(ticked(ProcessSampler(Context())))))
-    ours = job.processes[0].pid  # the machine may have other jobs, and other users' cannot be told apart by a mark
+    ours = job.processes[0].pid  # excludes other jobs; a mark in another user's environment is unreadable
     ranks = [rank for rank in seen["rank"] if rank.launcher == "torchrun" and os.getpgid(rank.pid) == ours]
 
     assert sorted((rank.rank, rank.local_rank, rank.world_size, rank.status) for rank in ranks) == [
@@ -292,7 +292,7 @@ def test_root_reads_the_ranks_of_every_user(job):
 
 
 def reads_any_memory():
-    """Whether this user may read the memory of processes that are not below the reader (Yama allows only those)."""
+    """Whether this user may read the memory of processes that are not its descendants (Yama restricts that)."""
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     return os.geteuid() == 0 or not scope.exists() or scope.read_text().strip() == "0"
 
@@ -303,7 +303,7 @@ def ticked(sampler):
 
 
 def as_nobody(act):
-    """What `act` returns (as JSON) when it runs in a fork of this process under the uid of nobody."""
+    """Result of `act` (as JSON) from a fork of this process under the uid of `nobody`."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -323,7 +323,7 @@ def as_nobody(act):
 
 
 def agent_folder(folder):
-    """A folder from which the agent's package can be imported, as on a node: nothing of the console beside it."""
+    """A folder from which only the agent's package can be imported, as on a node."""
     (folder / "node").mkdir()
     (folder / "node" / "gconsole_remote").symlink_to(REMOTE)
     return folder / "node"

@@ -1,4 +1,4 @@
-"""Captures of real processes of this machine by the real py-spy: what is read, what is not and why."""
+"""Captures of real processes by the real py-spy: stacks, and reasons for missing ones."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def test_a_stopped_rank_is_read_and_stays_stopped(ranks):
 
 def test_an_uninterruptible_rank_is_read_and_the_capture_ends(ranks, tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    code = READY + (  # the parent of a vfork waits in D until its child has opened the pipe
+    code = READY + (  # the parent of a vfork is in state D until its child has opened the pipe
         "import os\nos.posix_spawn('/bin/true', ['true'], {}, "
         f"file_actions=[(os.POSIX_SPAWN_OPEN, 0, {str(tmp_path / 'fifo')!r}, os.O_RDONLY, 0)])\n"
     )
@@ -68,7 +68,7 @@ def test_an_uninterruptible_rank_is_read_and_the_capture_ends(ranks, tmp_path):
     assert main_thread(records).proc_state == "D"
     assert main_thread(records).status == "ok"
     with (tmp_path / "fifo").open("wb"):
-        pass  # lets the child of the vfork go
+        pass  # unblocks the child of the vfork
 
 
 def test_nothing_is_left_stopped_by_a_capture(ranks):

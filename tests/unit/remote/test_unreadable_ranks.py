@@ -1,4 +1,4 @@
-"""Ranks whose environment is denied: they are never silently absent, and a guess is called a guess."""
+"""Ranks with an unreadable environment are listed as such, and inferred values are marked."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Names of users, whatever the directory server does."""
+"""User names, including a slow or failing directory service."""
 
 import threading
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Watched variables of real processes by the real py-spy: which call's value counts, and what it costs."""
+"""Watched variables of real processes by the real py-spy: which frame's value is used, and the cost."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ train()
 
 
 class Agent:
-    """As much of an agent as the sampler knows."""
+    """The part of an agent that the sampler uses."""
 
     def __init__(self, path=PY_SPY, budget=2, lacking=None):
         self.lacking = lacking
@@ -52,7 +52,7 @@ class Agent:
 
 
 def seen(*pids):
-    """What the process sampler would publish of these ranks."""
+    """Snapshot of these ranks as the process sampler publishes it."""
     known = {"job": "j", "attempt": 0, "gpu": None, "ns_pid": None}
     refs = [
         RankRef({**known, "rank": at, "local_rank": at, "pid": pid, "start_ticks": ProcFs().stat(pid).start_ticks})
@@ -80,7 +80,7 @@ def loop():
 
 
 def thread(*frames, tid=1):
-    """As py-spy tells it; frames are (function, file, variables), outermost first."""
+    """A thread as parsed from py-spy; frames are (function, file, variables), outermost first."""
     said = [
         {"name": name, "filename": file, "line": 1,
          "locals": [{"name": key, "repr": value} for key, value in variables.items()]}

@@ -1,4 +1,4 @@
-"""What the report says of GPUs and network ports."""
+"""GPUs and network ports in the report."""
 
 from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuInfo, GpuProcess, Nic

@@ -1,4 +1,4 @@
-"""What a headless run says at its end: the report, the summary, the exit code."""
+"""Report, summary and exit code of a headless run."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ T0 = 1_795_000_000_000_000_000
 
 
 def a_store(*records: Record) -> Store:
-    """A store that was told these facts a millisecond apart."""
+    """A store with these records, one millisecond apart."""
     store = Store()
     store.apply([ConsoleRecord(cluster="pod", version="0", rx=T0, t=T0)])
     for i, record in enumerate(records, 1):

@@ -1,4 +1,4 @@
-"""The fields of the JSON report are recorded in `report_fields.txt`; other programs read them."""
+"""Fields of the JSON report match `report_fields.txt`, since other programs read them."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ RECORDED = Path(__file__).with_name("report_fields.txt")
 
 
 def fields(schema: dict[str, Any]) -> list[str]:
-    """`path type` of every field of a JSON schema, without the names of the types."""
+    """`path type` of every field of a JSON schema, without type names."""
     definitions, lines = schema.get("$defs", {}), []
 
     def walk(node: dict[str, Any], path: str, parents: frozenset[str]) -> None:

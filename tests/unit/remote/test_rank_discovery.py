@@ -1,4 +1,4 @@
-"""Which processes are ranks: every trap of inherited, late, doubled and stale variables, on a /proc of files."""
+"""Rank discovery from inherited, late, duplicate and stale environment variables, on a fake /proc."""
 
 import pytest
 from fake_proc import KERNEL_THREAD, Watch, torch_rank, watch
@@ -403,7 +403,7 @@ def test_rank_references_and_process_counts_are_published(proc):
     seen = watch(proc).seen
 
     assert [(ref.rank, ref.local_rank, ref.pid, ref.attempt) for ref in seen.ranks] == [(0, 0, 100, 0)]
-    assert (seen.total, seen.unreadable) == (2, 0)  # with the hidden one
+    assert (seen.total, seen.unreadable) == (2, 0)  # including the hidden one
 
 
 def test_unchanged_rank_is_reported_once(proc):

@@ -1,4 +1,4 @@
-"""A py-spy that is missing, hangs or says nonsense: the capture ends in time, and every rank has a word."""
+"""Captures with a missing, hanging or failing py-spy end in time, with a reason for every rank."""
 
 import time
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_hung_reader_is_killed_with_its_process_group_and_not_retried(ranks, tmp
 
 
 def living_of(group):
-    """The processes of a group that run; dead ones may still be there, until init has taken note."""
+    """Pids of the live processes of a group, without zombies."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""The bundle's modules are compiled once a node, by a child, and come from the cache at every later start."""
+"""Modules of the bundle are compiled once per node, in a child process, and later loaded from the code cache."""
 
 import base64
 import hashlib
@@ -15,14 +15,14 @@ SOURCE = b"answer = 6 * 7\n"
 
 
 def a_bundle(*names: str, travels_as: bytes = SOURCE) -> dict[str, list[object]]:
-    """Modules of one source each; `travels_as` is what arrives in its place under the same digest."""
+    """Modules with the source SOURCE; `travels_as` is sent instead under the same digest."""
     packed = base64.b64encode(zlib.compress(travels_as)).decode()
     return {name: [hashlib.sha256(SOURCE).hexdigest(), packed, False] for name in names}
 
 
 @pytest.fixture
 def imported(monkeypatch: pytest.MonkeyPatch):
-    """Imports a module through an importer, and forgets both afterwards."""
+    """Imports a module with an importer; both are removed afterwards."""
 
     def load(importer: BundleImporter, name: str):
         monkeypatch.setattr(sys, "meta_path", [importer, *sys.meta_path])

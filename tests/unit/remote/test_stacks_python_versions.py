@@ -1,4 +1,4 @@
-"""The oldest Python of this machine reads the ranks of every other."""
+"""The agent on the oldest Python of this machine captures ranks on all others."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from live_ranks import PY_SPY, SLEEP
 
 from gconsole_remote.stacks import capture
 
-#: Takes the agent's folder, py-spy and a pid; prints the records of a capture of that process.
+#: argv: the agent's folder, py-spy, a pid. Prints the records of a capture of that process.
 ELSEWHERE = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])

@@ -1,4 +1,4 @@
-"""What a rank's process does, and how it ends."""
+"""State of a rank's process, and how its exit is reported."""
 
 import pytest
 from fake_proc import torch_rank, watch

@@ -1,4 +1,4 @@
-"""What a capture reads only where it is asked for: variables, named processes, native calls, lines of source."""
+"""Optional parts of a capture: variables, named processes, native frames, source lines."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ def test_source_line_is_sent_for_the_innermost_frame_of_the_job(ranks, tmp_path)
 
 
 def test_a_source_that_cannot_be_read_is_left_out(ranks):
-    ranks.python(SLEEP)  # "<string>" is no file
+    ranks.python(SLEEP)  # "<string>" is not a file
     assert [frame.source for frame in main_thread(capture(ranks.seen())[1]).frames] == [None, None]
 
 
