@@ -235,7 +235,7 @@ MUTATIONS: Final = (
         "`--api-key X` is shown and recorded",
         "if _FLAG.fullmatch(before) and is_value:",
         "if False:",
-        (f"{SESSION}/test_redact.py", f"{SESSION}/test_secrets_everywhere.py"),
+        (f"{SESSION}/test_redact.py", f"{SESSION}/test_secret_leaks.py"),
     ),
     Mutation(
         "userinfo_shown",

@@ -1,4 +1,4 @@
-"""Records and sessions for the tests of this folder."""
+"""Builders of records and sessions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gconsole.session.format.layout import Session
 HOUR = 3_600_000_000_000
 START = 1_790_000_000_000_000_000
 INT64 = st.integers(-(2**63), 2**63 - 1)
-#: What JSON can carry: msgspec refuses lone surrogates.
+#: Text without lone surrogates, which msgspec rejects.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def any_record(kind: str) -> st.SearchStrategy[Any]:
-    """Any record of a kind that can come over the wire."""
+    """Any record of a kind that may be sent by a node."""
     return _struct(KINDS[kind])
 
 
@@ -61,7 +61,7 @@ def _value(told: types.Type) -> st.SearchStrategy[Any]:
 
 
 def records_in(table: str, columns: pa.Table) -> Iterator[Any]:
-    """The records that columns hold, made without anything of the product but the vocabulary."""
+    """Records in these columns, decoded independently of the product apart from the record structs."""
     if table == "unknown":
         yield from (decode(line.encode()) for line in columns.column("raw").to_pylist())
         return
@@ -71,7 +71,7 @@ def records_in(table: str, columns: pa.Table) -> Iterator[Any]:
 
 
 def _shaped(told: types.Type, value: Any) -> Any:
-    """As JSON has it: some structs are arrays there."""
+    """The value in its JSON form, in which some structs are arrays."""
     match told:
         case types.UnionType() if value is not None:
             known = [each for each in told.types if not isinstance(each, types.NoneType)]
@@ -87,21 +87,21 @@ def _shaped(told: types.Type, value: Any) -> Any:
 
 
 def a_session(folder: Path, records: Sequence[Any], name: str = "night") -> Session:
-    """A closed session of these records."""
+    """A closed session with these records."""
     session = Session(folder / name)
     writer.write_session(session, records)
     return session
 
 
 def gpu(seq: int, uuid: str = "GPU-a", node: str = "n1", *, at: int = 0, **figures: Any) -> Gpu:
-    """One GPU, `at` seconds after the start."""
+    """Metrics of one GPU, `at` seconds after START."""
     t = START + at * 1_000_000_000
     head = {"node": node, "agent": f"agent-{node}", "seq": seq, "t": t, "mono": t - START, "rx": t + 1000}
     return Gpu(**head, index=0, uuid=uuid, **figures)
 
 
 def a_job(ranks: int = 4, ticks: int = 3) -> list[Any]:
-    """Two ranks a node, each with a GPU; rank 1 is the one that uses half of it."""
+    """Two ranks per node, each with a GPU; the GPU of rank 1 is at 50 % utilization."""
     made: list[Any] = []
 
     def head(node: str, at: int) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def a_job(ranks: int = 4, ticks: int = 3) -> list[Any]:
             Rank(**head(node, 0), job="llama", rank=rank, local_rank=index, world_size=ranks, pid=100 + rank,
                  start_ticks=7, gpu=str(index), source="environ")
         )  # fmt: skip
-        if rank != 3:  # of the last one only its own environment tells which GPU it has
+        if rank != 3:  # the GPU of rank 3 is known only from its environment
             made.append(
                 GpuProcess(**head(node, 0), index=index, uuid=uuid, pid=100 + rank, type="compute", job="llama",
                            attempt=0, rank=rank, rank_source="pid", mem_used_bytes=rank << 30)
@@ -134,7 +134,7 @@ def a_job(ranks: int = 4, ticks: int = 3) -> list[Any]:
 
 
 def a_hang():
-    """Rank 1 of two reads a file, rank 0 waits for it in all_reduce; one capture."""
+    """One capture in which rank 1 reads a file and ranks 0 and 2 wait for it in all_reduce."""
     loading = (StackFrame("<module>", "train.py", 212), StackFrame("load_shard", "dataset.py", 88))
     reducing = (StackFrame("<module>", "train.py", 214), StackFrame("all_reduce", "/torch/distributed_c10d.py", 3252))
     common = {"capture": "c1", "sample": 0, "job": "llama", "start_ticks": 7, "status": "ok", "agent": "a"}

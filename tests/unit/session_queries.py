@@ -1,4 +1,4 @@
-"""Questions to sessions: to the engine itself, and by the command."""
+"""SQL on sessions, through the engine and through the command."""
 
 from click.testing import CliRunner
 
@@ -10,7 +10,7 @@ ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range
 
 
 class SessionQueries:
-    """A database over a folder or file, whose answers are plain rows."""
+    """A database over a folder or file that returns rows as tuples."""
 
     def __init__(self, path):
         self.source = RecordedSource(path)
@@ -25,7 +25,7 @@ class SessionQueries:
 
 
 def run(*args):
-    """What the command says and returns; raises what it did not expect."""
+    """Run the command; returns its output and exit code, and raises unexpected exceptions."""
     result = CliRunner().invoke(command, list(map(str, args)), standalone_mode=False)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -1,4 +1,4 @@
-"""What the tests of sessions share."""
+"""Fixtures of the session tests."""
 
 import time
 
@@ -21,7 +21,7 @@ def open_queries():
 
 @pytest.fixture
 def utc(monkeypatch):
-    """Local time is UTC."""
+    """Set the local time zone to UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

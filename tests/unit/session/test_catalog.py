@@ -1,4 +1,4 @@
-"""Whole sessions: listed as they stand, renamed, merged without doubles, annotated, and deleted only with a word."""
+"""Session management: list, rename, merge, annotate, delete, and retention."""
 
 from pathlib import Path
 
@@ -201,7 +201,7 @@ def test_session_without_read_permission_is_listed_as_unreadable_beside_the_othe
             raise PermissionError(13, "Permission denied", str(path))
         return looked_at(path, **how)
 
-    monkeypatch.setattr(Path, "stat", refusing)  # root may read everything
+    monkeypatch.setattr(Path, "stat", refusing)  # root can read everything
     found = {one.session.name: (one.status, one.problem) for one in catalog.list_sessions(tmp_path)}
     assert found["day"][0] == "crashed"
     assert found["night"][0] == "unreadable" and "Permission denied" in found["night"][1]

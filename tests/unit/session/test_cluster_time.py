@@ -1,4 +1,4 @@
-"""The time of the cluster in SQL and in traces is the clock model's own, with a bound that is nowhere smaller."""
+"""Cluster time in SQL and in traces equals the clock model's, with a bound that is never smaller."""
 
 import random
 
@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 
 def windows(node, count=20, begin=50 * SECOND, **changes):
-    """A node whose clock runs fast, and not quite evenly: a window each ten seconds."""
+    """Clock windows of a node, one per 10 s, with a rate of about -20 ppm and jitter."""
     chance = random.Random(node)
     common, made = START, []
     for n in range(count):

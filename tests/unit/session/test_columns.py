@@ -1,4 +1,4 @@
-"""Records as columns: whatever a node may send goes into Parquet and comes back as it was."""
+"""Round trip of records through Parquet columns, whatever values a node sends."""
 
 import msgspec
 import pyarrow.parquet as pq
@@ -15,7 +15,7 @@ from gconsole.session.format.table_schema import TABLES, UNKNOWN, columns_of, li
 
 
 def written(path, table, records, **how):
-    """The table as another tool reads it."""
+    """The written table, as read by pyarrow."""
     with connect() as connection:
         write_file(connection, path, table, [line_of(table)(record).decode() for record in records], **how)
     return pq.read_table(path, partitioning=None)

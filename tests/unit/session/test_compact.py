@@ -1,4 +1,4 @@
-"""Parquet out of segments: nothing lost, nothing twice, however often it is interrupted; and others can read it."""
+"""Compaction of segments to Parquet: complete, without duplicates, restartable, and readable by other programs."""
 
 import os
 import re
@@ -25,7 +25,7 @@ from gconsole.session.manage.compact import MANIFEST, compact, read_manifest
 
 
 def in_parquet(session):
-    """Every record that Parquet has, as lines, sorted."""
+    """Every record in Parquet as a line, sorted."""
     found = []
     for part in read_manifest(session).parts:
         columns = pq.read_table(session.parquet_folder / part.path, partitioning=None)

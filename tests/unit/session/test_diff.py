@@ -1,4 +1,4 @@
-"""Two sessions side by side: what differs is named once, what is the same is not told, figures by their spread."""
+"""Comparison of two sessions: each difference once, no equal values, metrics by their distribution."""
 
 from gconsole.records import End, Finding, Gpu, GpuInfo, Link, Node
 from gconsole.session.manage import diff

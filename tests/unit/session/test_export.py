@@ -1,4 +1,4 @@
-"""What leaves a session: each form is read back by what it is for, and nothing is lost, invented or run."""
+"""Exports of a session: each format is read back by its target program, complete and free of active content."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ SECOND = 1_000_000_000
 
 
 def exported(session, how, tmp_path, **part):
-    """A file of that form."""
+    """Export the session to a file in this format."""
     path = tmp_path / f"out{SESSION_FORMATS[how].suffix}"
     with path.open("wb") as out:
         SESSION_FORMATS[how].write(slice_session(session.path, **part), out)
@@ -145,7 +145,7 @@ def test_export_and_import_on_the_command_line(tmp_path):
     assert result.output == f"again: {len(a_job())} records\n"
 
 
-# -- the part that is chosen -------------------------------------------------------------------------------------------
+# -- selection ---------------------------------------------------------------------------------------------------------
 
 
 def test_slice_selects_records_by_time_nodes_and_kinds(tmp_path):
@@ -310,7 +310,7 @@ def test_gswarm_export_has_the_documented_units(tmp_path):
 
 
 def a_story():
-    """Two ranks: steps, one collective of both that rank 1 never leaves, a capture, a finding."""
+    """Two ranks: steps, a collective that rank 1 never leaves, a capture, a finding."""
     both = {"job": "llama", "start_ticks": 7, "agent": "a"}
     made = list(a_job(ranks=2))
     for rank in (0, 1):
@@ -339,7 +339,7 @@ def trace(tmp_path):
 
 
 def named(trace):
-    """Track → its name and its parent's."""
+    """Track uuid → (name of its parent, its name)."""
     tracks = {packet.track_descriptor.uuid: packet.track_descriptor for packet in trace.packet
               if packet.HasField("track_descriptor")}  # fmt: skip
     return {uuid: (tracks[one.parent_uuid].name if one.parent_uuid else "", one.name) for uuid, one in tracks.items()}
@@ -404,7 +404,7 @@ def test_findings_are_instant_events_in_the_perfetto_trace(trace):
 
 
 class Tags(HTMLParser):
-    """Every tag and attribute of a page."""
+    """Collects the tags and attributes of an HTML page."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A session that somebody made to do harm: it is read as far as it is sound, and takes no more than it says."""
+"""Malicious session files: valid parts are read, within bounds on memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_segment(tmp_path: Path, data: bytes) -> Session:
 
 
 def a_frame(content: bytes, says: int, frame: bytes | None = None) -> bytes:
-    """A frame with the right checksums whose label says that it unpacks to `says` bytes."""
+    """A frame with valid checksums whose label claims `says` bytes of content."""
     frame = frame or zstd.compress(content, 1)
     about = zstd_frames.Label(
         bytes=len(frame), raw=says, crc=zlib.crc32(frame), records=1, first_rx=1, last_rx=1, kinds={"gpu": 1}

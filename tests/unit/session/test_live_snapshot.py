@@ -1,4 +1,4 @@
-"""What a console still knows leaves like a session that was recorded: the same page, and every form."""
+"""Exports of the in-memory history of a console equal those of a recorded session."""
 
 import json
 import re
@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 
 
 def a_watch(records):
-    """The store of a console that heard these."""
+    """Store of a console that received these records."""
     store = Store(history_bytes=1 << 28)
     for record in records:
         store.apply([record])
@@ -42,7 +42,7 @@ def a_capture():
 
 
 def half_an_hour(seconds=1800):
-    """A GPU that works for the first half."""
+    """A GPU that is active in the first half of the time."""
     yield GpuInfo(node="n1", agent="a", seq=1, t=START, rx=START, mono=1, index=0, uuid="GPU-a")
     for at in range(seconds):
         yield gpu(at + 2, at=at, util_pct=100.0 * (at < seconds // 2))

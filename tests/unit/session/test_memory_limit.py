@@ -1,4 +1,4 @@
-"""The memory limit of a process that answers SQL."""
+"""Memory limit of the SQL process."""
 
 import subprocess
 import sys

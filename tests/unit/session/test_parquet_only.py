@@ -1,4 +1,4 @@
-"""Sessions whose segments are gone: what compaction made of them is the session, to every reader alike."""
+"""Sessions with only Parquet left after compaction read the same as with segments."""
 
 import json
 from itertools import islice
@@ -25,7 +25,7 @@ from gconsole.session.record import recovery
 
 
 def without_segments(session, gone=lambda path: True):
-    """The session, compacted, and then without (some of) its segments."""
+    """The session after compaction, without its segments or those selected by `gone`."""
     compact(session)
     for path in session.segments():
         if gone(path):
@@ -130,7 +130,7 @@ def test_damaged_parquet_is_reported_when_no_segments_remain(tmp_path):
         list(islice(reader.records(session.path), 1))
 
 
-# -- segments that are dropped, and what is checked without them -------------------------------------------------------
+# -- deletion of segments, and checks without them ---------------------------------------------------------------------
 
 
 def run(*args):

@@ -1,4 +1,4 @@
-"""SQL over records: what it answers, and what it tells of itself."""
+"""SQL over records: results, and self-description."""
 
 import pytest
 from session_builders import a_hang, a_job, a_session, gpu
@@ -9,7 +9,7 @@ from gconsole.session.manage.compact import compact
 from gconsole.session.query.limits import QueryError
 from gconsole.session.query.views import SHORT_VIEWS
 
-# -- what it answers ---------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_query_result_is_truncated_to_the_row_limit(tmp_path, open_queries):
     assert (len(whole.rows), whole.truncated) == (49, False)
 
 
-# -- what it tells of itself -------------------------------------------------------------------------------------------
+# -- self-description --------------------------------------------------------------------------------------------------
 
 
 def test_describe_lists_tables_and_short_views(tmp_path, open_queries):

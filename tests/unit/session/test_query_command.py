@@ -1,4 +1,4 @@
-"""`gconsole query`: what it writes, what it says where there is no answer, and how it ends."""
+"""`gconsole query`: output formats, messages on failure, and interruption."""
 
 import contextlib
 import json
@@ -104,7 +104,7 @@ def test_truncated_segment_is_reported_and_the_rest_is_queried(tmp_path):
 
 @pytest.mark.slow
 def test_queries_in_the_sql_guide_return_rows(tmp_path):
-    """Those that others' documents show, or call future: all nodes, latest step, memory, backtrace, collectives."""
+    """Every query in the guide: nodes, latest step, memory, backtraces, collectives."""
     path = a_session(tmp_path, [*a_job(), *a_hang()]).path
     text = (ROOT / "docs/guide/sql.md").read_text()
     questions = re.findall(r'^gconsole query night "([^"]+)"', text, re.MULTILINE)
@@ -145,13 +145,13 @@ def test_heavy_libraries_are_not_imported_by_commands_that_do_not_need_them(prog
     assert not HEAVY & set(done.stdout.splitlines()[-1].split())
 
 
-#: Says when ctrl-c is the question's, then does what the command does.
-TOLD = """
+#: Prints "ready" once the query has installed its signal handlers, then runs the command.
+SCRIPT = """
 import signal, sys
 set_to = signal.signal
 def told(number, handler):
     before = set_to(number, handler)
-    if number == signal.SIGTERM:  # the last one that a question hears
+    if number == signal.SIGTERM:  # the last one that is installed
         print("ready", flush=True)
     return before
 signal.signal = told
@@ -165,11 +165,11 @@ sys.exit(main())
 def test_sigint_or_sigterm_ends_a_query_and_leaves_no_scratch_files(tmp_path, number):
     path, scratch = a_session(tmp_path / "sessions", [gpu(1)]).path, tmp_path / "scratch"
     scratch.mkdir()
-    argv = [sys.executable, "-c", TOLD, "query", str(path), ENDLESS]
+    argv = [sys.executable, "-c", SCRIPT, "query", str(path), ENDLESS]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "TMPDIR": str(scratch)})  # fmt: skip
     assert process.stdout.readline() == "ready\n"
-    for _ in range(6):  # the first may come before the engine has begun
+    for _ in range(6):  # the first may arrive before the query has started
         process.send_signal(number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=60)
@@ -179,7 +179,7 @@ def test_sigint_or_sigterm_ends_a_query_and_leaves_no_scratch_files(tmp_path, nu
     assert list(scratch.iterdir()) == []
 
 
-# -- forms of the answer -----------------------------------------------------------------------------------------------
+# -- output formats ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

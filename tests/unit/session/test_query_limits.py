@@ -1,4 +1,4 @@
-"""SQL over records: what it refuses, and what a question may take and leave behind."""
+"""SQL over records: rejected statements, and limits on time, memory and files."""
 
 import resource
 import threading
@@ -66,7 +66,7 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def query_one_record(tmp_path_factory):
-    """SQL over a session of one record."""
+    """Queries on a session of one record."""
     queries = SessionQueries(a_session(tmp_path_factory.mktemp("one"), [gpu(1)]).path)
     yield queries
     queries.close()

@@ -1,4 +1,4 @@
-"""What is typed to begin a recording: a name, and in the words of the command what it keeps."""
+"""Recording request typed by the user: a name with the options of the command."""
 
 import pytest
 

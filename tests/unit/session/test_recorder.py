@@ -1,4 +1,4 @@
-"""Recordings of one console: several at once, what they begin with, what may be acknowledged, what a crash leaves."""
+"""Recorder of a console: concurrent sessions, initial records, acknowledgements, crash recovery."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ NONE = Limits()
 
 
 class World:
-    """A hub, a store and a recorder over a folder."""
+    """A hub, a store and a recorder in one folder."""
 
     def __init__(self, folder, console_id=None, limits=NONE, **options):
         self.folder = folder
@@ -37,7 +37,7 @@ class World:
         return list(reader.records(named(name, self.folder).path))
 
     async def safe(self, agent, seq):
-        """Until that record may be acknowledged."""
+        """Wait until that record may be acknowledged."""
         deadline = time.monotonic() + 30
         while self.hub.kept(agent, seq) < seq:
             assert time.monotonic() < deadline
@@ -121,7 +121,7 @@ async def test_recording_under_an_active_or_closed_session_name_is_rejected(tmp_
 
 
 async def crashed_recording(folder):
-    """A console that recorded a node and its three GPU records, and is gone without a word."""
+    """Record a node and three GPU records; the session is left as after a crash of the console."""
     world = World(folder, "console1")
     await world.recorder.start("night")
     world.hub.publish([a_node(), *gpus(3, first=2)])
@@ -129,7 +129,7 @@ async def crashed_recording(folder):
     session = named("night", folder)
     left = session.meta_path.read_bytes()
     await world.recorder.close()
-    session.meta_path.write_bytes(left)  # as it stands while it is recorded
+    session.meta_path.write_bytes(left)  # metadata as during the recording
     return session
 
 
@@ -154,7 +154,7 @@ async def test_crashed_session_resumes_with_the_same_console_id_and_agents(tmp_p
 
 
 class Nodes:
-    """The fleet of a screen, as far as a recording that goes on needs it; its agents of the crash hand over 5 and 6."""
+    """The fleet as seen by a resumed recording; lingering agents deliver records 5 and 6 after the crash."""
 
     def __init__(self, world, *, lingering=True):
         self.world, self.lingering = world, lingering
@@ -164,7 +164,7 @@ class Nodes:
         return self.lingering and left.agent_of("node1") is not None
 
     async def adopt_agents(self, left):
-        self.world.hub.publish(gpus(1, agent="agent2", first=9))  # the last word of the agent that has to go
+        self.world.hub.publish(gpus(1, agent="agent2", first=9))  # last record of the agent that is replaced
         self.world.hub.adopt_identity(left.console_id, left.seq)
 
 
@@ -235,7 +235,7 @@ async def test_ticks_missed_after_an_agent_ended_are_recorded_as_a_gap(tmp_path)
     await crashed_recording(tmp_path)
     world = World(tmp_path, "console2")
     await world.recorder.start("night")
-    world.hub.publish_own(NodeState(node="node1", state="expected"))  # the console's own word is no word of the node
+    world.hub.publish_own(NodeState(node="node1", state="expected"))  # record of the console, not of the node
     world.hub.publish([a_node(agent="agent9", rx=(4 + 60) * SECOND)])
     await world.recorder.close()
     (gap,) = [record for record in world.records("night") if isinstance(record, Gap)]
@@ -335,7 +335,7 @@ async def test_recorder_frees_the_state_of_replaced_agents(tmp_path):
         return sum(isinstance(get_object, deque) for get_object in gc.get_objects())
 
     held = await held_after(range(2))
-    assert await held_after(range(2, 200)) <= held  # fewer: what earlier tests left may go meanwhile
+    assert await held_after(range(2, 200)) <= held  # fewer if garbage of earlier tests is collected meanwhile
     await world.recorder.close()
     assert world.hub.kept("agent199", 8) == 8
 

@@ -1,4 +1,4 @@
-"""Secrets never reach the disk, locals only when asked, and pseudonyms are the same wherever a name stands."""
+"""Redaction: secrets are never written, locals only on request, pseudonyms are consistent everywhere."""
 
 import re
 
@@ -59,7 +59,7 @@ def test_secret_value_is_redacted_and_its_name_is_kept(text):
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_harmless_text_is_not_redacted(text):
-    if "tokens" in text:  # a name that holds the word is hidden with its value: that is the safe side
+    if "tokens" in text:  # a name containing "token" is redacted with its value, to be on the safe side
         assert "--lr 3e-4" in without_secrets(text)
         return
     assert without_secrets(text) == text

@@ -1,4 +1,4 @@
-"""What a node can do to redaction with the names and texts it sends: no more than lose its own words."""
+"""Redaction of hostile names and texts: at worst, a node's own texts are redacted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gconsole.session.format.redact import Redactor
 from gconsole.session.manage import retention
 from gconsole.session.record.recorder import Recorder
 
-#: Texts of a megabyte on which a pattern that gives back what it took goes over the same letters again and again.
+#: Texts that cause catastrophic backtracking in naive patterns.
 LONG = {
     "one word of secrets": "'token' * n",
     "one flag of secrets": "'--' + 'token' * n",
@@ -31,7 +31,7 @@ LONG = {
     "many sets": "'node[1-9] ' * 1600",
     "large sets": "'node[1-16384] ' * 1600",
 }
-#: Length of each text, and CPU seconds for all of them; with backtracking patterns one of 100,000 took hours.
+#: Length of each text, and total CPU time limit in seconds; backtracking patterns needed hours for 100,000.
 LENGTHS = [pytest.param(25_000, 12), pytest.param(100_000, 60, marks=pytest.mark.full)]
 
 
@@ -128,7 +128,7 @@ def test_node_sets_in_text_add_no_host_names_and_stay_short() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"short"])
 def test_empty_or_short_pseudonym_key_is_rejected(tmp_path: Path, content: bytes) -> None:
-    """A console that was killed while it made the key left an empty one: hashes without a key hide nobody."""
+    """A console killed while it wrote the key leaves an empty file; hashes with an empty key are not anonymous."""
     (tmp_path / ".pseudonyms").write_bytes(content)
     with pytest.raises(OSError, match="invalid key"):
         key_of_this_user(tmp_path)

@@ -1,4 +1,4 @@
-"""A replay: what it shows at an instant is what a live console knew then, and time goes as the player says."""
+"""Replay: the state at an instant equals that of a live console then, and the player controls time."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ LENGTH_S = 900
 
 
 def night() -> list:
-    """Fifteen minutes of a node with one GPU and one rank, a finding that comes and goes, and a mark."""
+    """Fifteen minutes of a node with one GPU and one rank, a finding that opens and clears, and a marker."""
     seq = 0
     told = []
 
@@ -57,7 +57,7 @@ def session(tmp_path):
 
 
 def known(store):
-    """Everything that a view reads of a store, but for figures over time."""
+    """All tables and events that views read from a store, without time series."""
     tables = (store.nodes, store.gpus, store.ranks, store.processes, store.findings)
     return [{key: table[key] for key in table} for table in tables], [record for _, record in store.events]
 
@@ -277,7 +277,7 @@ def test_jump_with_an_index_does_not_read_the_blocks_it_covers(blocks_of_a_minut
     assert len(blocks) > 10
     data = bytearray(path.read_bytes())
     middle = blocks[len(blocks) // 2]
-    data[middle.begin : middle.end] = bytes(middle.end - middle.begin)  # of the same length, so nobody sees it
+    data[middle.begin : middle.end] = bytes(middle.end - middle.begin)  # undetected, since the length is equal
     path.write_bytes(data)
 
     player = Replay(session)

@@ -1,4 +1,4 @@
-"""Whatever records there are, however the file is cut or bits flip: what comes out is what went in, or it is said."""
+"""Round trip of arbitrary records through files; truncated or corrupted files are read or reported as damaged."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What was planted is in no file that a session becomes: not in its segments, its Parquet, or any form of export."""
+"""Planted secrets appear in no file of a session: not in segments, Parquet, or any export format."""
 
 import asyncio
 import json
@@ -39,11 +39,11 @@ from gconsole.session.manage.retention import Limits
 from gconsole.session.record.recorder import Recorder
 from gconsole.session.record.selection import select
 
-#: Each planted where people really have them, each with its own word.
+#: Secrets in the places where users have them, each with a different word.
 WORDS = ("planted-token", "planted-password", "planted-key", "planted-secret", "planted-url", "planted-local")
 NAMES = ("gpu-host-1", "gpu-host-2", "alice-at-work", "ip-10-1-2-3")
-#: Of these only texts tell: sets of hosts, addresses, paths of homes, a user whom a later record names.
-TOLD = ("gpu-host", "10.20.30.40", "fe80::1ff:fe23:4567:890a", "bob-at-home", "carol-later")
+#: Names found only in texts: host sets, addresses, home folders, a user named by a later record.
+NAMES_IN_TEXTS = ("gpu-host", "10.20.30.40", "fe80::1ff:fe23:4567:890a", "bob-at-home", "carol-later")
 
 
 def planted() -> list:
@@ -115,7 +115,7 @@ def recorded(folder: Path, *, anonymous: bool) -> Session:
 
 
 def everything_of(session: Session, folder: Path) -> dict[str, str]:
-    """Every file that it is, or can become, as text."""
+    """Every file and every export of the session, as text."""
     compact(session)
     lines = b"\n".join(encode(record) for record in reader.records(session.path)).decode()
     found = {"segments": lines, "session.json": session.meta_path.read_text()}
@@ -150,7 +150,7 @@ def test_no_planted_secret_is_in_anything_that_is_written(tmp_path, anonymous):
 def test_anonymous_session_has_consistent_pseudonyms_and_no_original_names(tmp_path):
     session = recorded(tmp_path / "sessions", anonymous=True)
     for name, text in everything_of(session, tmp_path).items():
-        for word in (*NAMES, *TOLD):
+        for word in (*NAMES, *NAMES_IN_TEXTS):
             assert word not in text, f"{word} in {name}"
     records = list(reader.records(session.path))
     heads = {record.node for record in records if isinstance(record, Node)}

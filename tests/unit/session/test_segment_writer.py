@@ -1,4 +1,4 @@
-"""Appending frames to a segment: whole on disk, or not there at all."""
+"""Segment writes are atomic: a frame is complete on disk, or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session keeps: nodes, kinds, families of figures, a rate; what makes sense of the rest is always there."""
+"""Selection of what a session keeps: nodes, kinds, metrics, rate; records needed for context are always kept."""
 
 import tracemalloc
 

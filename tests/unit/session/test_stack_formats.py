@@ -1,4 +1,4 @@
-"""The stacks of a capture in every form: what other programs read, from ordinary and from hostile stacks."""
+"""Export of a capture's stacks in every format, from ordinary and from hostile stacks."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10
 USER, REDUCE = StackFrame("<module>", "/job/train.py", 54), StackFrame("all_reduce", C10D, 3252)
 STEP = StackFrame("step", "/job/train.py", 30)
 HOSTILE = StackFrame('a"b\\ {x|<y>} \x1b[31m;\n', '/tmp/"weird" \\n;dir/€.py', 7)
-#: Units and types of speedscope's published file-format-schema.json.
+#: Units and types in speedscope's published file-format-schema.json.
 UNITS = ("bytes", "microseconds", "milliseconds", "nanoseconds", "none", "seconds")
 
 
@@ -59,7 +59,7 @@ def written(form: str, *captures: CaptureNow, shape: Shape = PLAIN) -> str:
 
 
 def check_speedscope(text: str) -> dict[str, Any]:
-    """The document, where it keeps to the schema and to what the program asks beyond it."""
+    """Check the document against speedscope's schema and the constraints of the program beyond it."""
     document = json.loads(text)
     assert document["$schema"] == SPEEDSCOPE_SCHEMA
     assert set(document) <= {"$schema", "shared", "profiles", "name", "activeProfileIndex", "exporter"}
@@ -101,7 +101,7 @@ class TestSpeedscope:
         check_speedscope(written("speedscope", a_capture(a_stack(0, status="gone", thread_name=None))))
 
 
-@pytest.mark.parametrize("made", [ordinary, hostile, a_capture], ids=["ordinary", "hostile", "nothing"])
+@pytest.mark.parametrize("made", [ordinary, hostile, a_capture], ids=["ordinary", "hostile", "empty"])
 def test_graphviz_draws_the_tree(made: Any) -> None:
     dot = shutil.which("dot")
     if dot is None:

@@ -1,4 +1,4 @@
-"""A session in figures and pictures."""
+"""`gconsole stat`: statistics and plots of a session."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_plot_is_written_as_pdf_png_or_svg(tmp_path, suffix, magic):
 
 
 def late_collectives(count=30):
-    """Two ranks of one node; rank 1 comes 20 ms later than the other each time."""
+    """Two ranks of one node; rank 1 enters each collective 20 ms after rank 0."""
     return [
         Collective(node="n1", agent="agent-n1", seq=2 * n + rank + 1, rx=START + n, capture="c1", source="fr_dump",
                    job="j", rank=rank, pid=10 + rank, start_ticks=1, process_group=("0", "default_pg"), group_size=2,
@@ -106,7 +106,7 @@ def test_plot_without_matplotlib_is_an_error_that_names_the_extra(tmp_path, monk
     from gconsole.session.query.engine import Database
 
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
-    monkeypatch.delattr(Database, "query")  # long sessions take minutes
+    monkeypatch.delattr(Database, "query")  # long sessions take minutes to query
 
     result = run(a_session(tmp_path, a_job()).path, "--plot", tmp_path / "night.png")
 
