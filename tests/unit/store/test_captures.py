@@ -1,4 +1,4 @@
-"""What the store keeps of captures."""
+"""Captures in the store."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What the store keeps of clocks: the last windows, of edges that are still probed, and snapshots of that time."""
+"""Clock tables of the store: recent windows, edges that are still probed, and snapshots of the same time."""
 
 from gconsole.core.store.clocks import KEPT_SNAPSHOTS, KEPT_WINDOWS, ClockTables
 from gconsole.records import ClockNode, ClockSnapshot, ClockWindow
@@ -14,8 +14,8 @@ def a_window(number: int, node: str, dst: str) -> ClockWindow:
 def test_replaced_edges_are_dropped_after_the_kept_number_of_windows():
     book = ClockTables()
     for number in range(1, 1_000):
-        book.add_window(a_window(number, "node1", "node2"), number)  # stays
-        book.add_window(a_window(number, "node1", f"peer{number // 10}"), number)  # another one every ten windows
+        book.add_window(a_window(number, "node1", "node2"), number)  # permanent
+        book.add_window(a_window(number, "node1", f"peer{number // 10}"), number)  # replaced every ten windows
     assert len(book.windows["node1", "node2"]) == KEPT_WINDOWS
     assert ("node1", "peer99") in book.windows
     assert len(book.windows) <= 2 + KEPT_WINDOWS // 10 + 1

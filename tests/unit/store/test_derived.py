@@ -1,4 +1,4 @@
-"""Values derived from a store: when they are recomputed, and where."""
+"""Values derived from a store: when they are recomputed, and in which thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gconsole.core.derived import Derived, Throttle
 
 
 class FakeStore:
-    """Counts changes; `changed_since` is its only source."""
+    """Counts changes; `changed_since` is its only method."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -22,7 +22,7 @@ class FakeStore:
 
 
 class World:
-    """A derived value that counts how often it was computed, on a fake clock."""
+    """A derived value with a fake clock that counts its computations."""
 
     def __init__(self, *, every_s: float = 1.0, size: float = 0.0, pause: float = 0.0, took_s: float = 0.0) -> None:
         self.now_s, self.computed, self.size, self.took_s = 100.0, 0, size, took_s
@@ -161,7 +161,7 @@ async def test_failed_copy_of_the_source_is_retried_on_the_next_refresh():
 
 
 async def test_pause_after_work_in_a_thread_counts_its_cpu_time_not_its_waiting():
-    world = World(every_s=0.5, size=10, pause=9.0, took_s=1.0)  # of the fake clock: what others took meanwhile
+    world = World(every_s=0.5, size=10, pause=9.0, took_s=1.0)  # on the fake clock, used by other threads
     world.refresh()
     await world.background.pop()
     world.store.version = 1

@@ -1,4 +1,4 @@
-"""What of all that happens the store keeps in its list of events."""
+"""Events kept by the store."""
 
 from gconsole.core.store import Store
 from gconsole.monitor import headless

@@ -1,4 +1,4 @@
-"""Figures stand in the curves at the second they were taken, whichever agent hands them over."""
+"""Samples are stored in the history at the second they were taken, whichever agent sends them."""
 
 from gconsole.core.store import Store
 from gconsole.records import Host, Node
@@ -13,12 +13,12 @@ def a_node(agent: str, boot_id: str = "first") -> Node:
 
 
 def a_host(agent: str, up_s: int, came_s: int, cpu_pct: float) -> Host:
-    """Taken when the node had been up for so long, and come at that second after the start of the test."""
+    """A sample taken `up_s` after boot and received `came_s` after the start of the test."""
     return Host(node="node1", agent=agent, seq=2, mono=up_s * SECOND, rx=(NOW_S + came_s) * SECOND, cpu_pct=cpu_pct)
 
 
 def curve(store: Store) -> dict[int, float]:
-    """Seconds after the start of the test, and what stands there."""
+    """Seconds after the start of the test → value."""
     series = store.history.series["host"]
     values = series.recent("node1", "cpu_pct")
     newest = series._now

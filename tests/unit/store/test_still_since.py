@@ -1,4 +1,4 @@
-"""Since when a rank stands still, from what was watched of it."""
+"""Time since which a rank is stalled, from its observed activity."""
 
 import msgspec
 
