@@ -1,9 +1,9 @@
-"""RESULTS.md keeps what each bench found last: a run of one of them changes nothing of the others."""
+"""RESULTS.md keeps the latest result of each bench; a run of one bench changes only its own."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2]))  # the benches are a package of their own
+sys.path.append(str(Path(__file__).parents[2]))  # the benches are a separate package
 
 from tests.bench.__main__ import BENCHES, RESULTS
 from tests.bench.result import Outcome, Row

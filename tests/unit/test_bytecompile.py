@@ -1,4 +1,4 @@
-"""The agent's sources are Python that the oldest interpreter understands."""
+"""The agent's sources compile on the oldest supported Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows the fleet's clocks: only where somebody has it do so."""
+"""Clock estimation runs only while a consumer requests it."""
 
 import sys
 

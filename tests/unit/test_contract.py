@@ -1,4 +1,4 @@
-"""What the real agent says is what the records promise: every kind, every field, every number, on every Python."""
+"""Contract between agent and records: every kind, field and number that the real agent sends, on every Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gconsole.fleet.wire import LineSplitter, unpack
 from gconsole.records import KINDS, Log, Record
 from gconsole.transport.openssh import LocalTransport
 
-#: The oldest Python, that of the console, and the newest ones; those between run in `make full`.
+#: The oldest supported Python, the console's, and the newest; versions in between run in `make full`.
 FEW_VERSIONS = {"3.6", f"3.{sys.version_info.minor}", "3.13", "3.14"}
 VERSIONS = [
     pytest.param(version, marks=[] if version in FEW_VERSIONS else [pytest.mark.full])
@@ -52,13 +52,13 @@ STRICT = {
     kind: msgspec.defstruct(f"Strict{struct.__name__}", [], bases=(struct,), forbid_unknown_fields=True, tag=kind)
     for kind, struct in KINDS.items()
 }
-strictly = msgspec.json.Decoder(Union[tuple(STRICT.values())])  # noqa: UP007 - made of a tuple
+strictly = msgspec.json.Decoder(Union[tuple(STRICT.values())])  # noqa: UP007 - built from a tuple
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux")
 
 
 def the_python(version: str) -> str:
-    """An interpreter of that version, of pyenv or the system; skips where there is none."""
+    """An interpreter of that version, of pyenv or the system; skips the test if there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
     folders = [home / "bin" for home in sorted(pyenv.glob(f"{version}.*"))]
     folders += [Path(part) for part in os.environ.get("PATH", "").split(os.pathsep) if "shims" not in part]
@@ -69,7 +69,7 @@ def the_python(version: str) -> str:
 
 
 class Tap:
-    """A transport that keeps every byte on its way."""
+    """A transport that records all bytes."""
 
     def __init__(self) -> None:
         self.heard, self.errors = b"", b""
@@ -97,7 +97,7 @@ class Tap:
 
 @contextmanager
 def a_rank(token: str) -> Iterator[subprocess.Popen]:
-    """A Python process that is rank 1 of 2 and works, at some step."""
+    """A Python process that acts as rank 1 of 2 and updates its step."""
     env = {**os.environ, MARK: token, "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
     process = subprocess.Popen([sys.executable, "-c", WORK], env=env)
     try:
@@ -109,12 +109,12 @@ def a_rank(token: str) -> Iterator[subprocess.Popen]:
 
 async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PROBE_TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110 - the condition is about another process
+        while not condition():  # noqa: ASYNC110 - the condition is in another process
             await asyncio.sleep(0.02)
 
 
 async def listen(python: str) -> tuple[Tap, list[Record], int]:
-    """Run an agent beside a rank for a few ticks: every byte, every record of the hub, the pid of the rank."""
+    """Run an agent beside a rank for a few ticks; returns the transport, the records and the pid of the rank."""
     token = secrets.token_hex(8)
     node = NodeConfig(
         name="here", process_filter=(MARK, token), ssh=SshConfig(transport="local"),
@@ -174,7 +174,7 @@ PROBES = {"clock_bins", "clock_cost"}
 
 
 async def probe_itself(link: NodeLink, records: list[Record]) -> None:
-    """Have an agent probe its own port by way of a peer that it is itself."""
+    """Let an agent probe its own port, with itself as the peer."""
     port = await link.request("clock_listen", {"interface": "127.0.0.1", "for_s": 60.0})
     row = {"name": "here", "address": port["address"], "port": port["port"], "key": secrets.token_hex(16)}
     pace = {"cadence_us": 5000, "spacing_us": 100, "bin_ms": 100, "cpu_cap_pct": 60, "for_s": 60.0}
@@ -185,7 +185,7 @@ async def probe_itself(link: NodeLink, records: list[Record]) -> None:
 
 
 def holds(understood: object, said: object) -> bool:
-    """Whether nothing of what was said is missing from what was understood."""
+    """Whether the decoded record contains everything in the sent JSON."""
     if isinstance(said, dict):
         same = isinstance(understood, dict)
         return same and all(key in understood and holds(understood[key], said[key]) for key in said)

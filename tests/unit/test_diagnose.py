@@ -1,4 +1,4 @@
-"""From the store to verdicts, findings and the report."""
+"""Diagnosis from the store to verdicts, findings and the report."""
 
 import asyncio
 import json
@@ -106,7 +106,7 @@ def test_captured_locals_are_in_the_report():
 
 @pytest.fixture
 def evaluations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The job of every evaluation so far."""
+    """Jobs of all evaluations so far."""
     jobs: list[str] = []
     diagnose_job = hang.diagnose_job
 

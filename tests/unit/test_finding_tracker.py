@@ -1,4 +1,4 @@
-"""Findings over time: said once, said again when they change, cleared when they are over, kept in the report."""
+"""Findings over time: reported once, again on change, cleared when over, and kept in the report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gconsole.report.document import MAX_FINDINGS, summary
 
 
 class Said:
-    """A hub with its store and findings, whose clock the test turns; what was said is kept."""
+    """A hub with a store and findings on a fake clock, with the published records."""
 
     def __init__(self, **limits):
         self.now = 100.0
@@ -29,7 +29,7 @@ class Said:
         self.findings = FindingTracker(self.hub, HealthConfig(**limits), clock=lambda: self.now)
 
     def put(self, *found, after=1.0, source="health"):
-        """Let time pass, tell what is true now, give what was said about it."""
+        """Advance the clock, report the current findings, and return the records published for them."""
         self.now += after
         before = len(self.records)
         self.findings.report(source, found)

@@ -1,4 +1,4 @@
-"""What the store makes of GPU records."""
+"""GPU records in the store."""
 
 from gconsole.core.store import Store
 from gconsole.records import Gpu, GpuEvent, GpuInfo, GpuLink, GpuProcess, Node, decode, encode

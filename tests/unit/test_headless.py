@@ -1,4 +1,4 @@
-"""The console without a screen, while it waits for something that takes long."""
+"""Headless console during a long-running operation."""
 
 import asyncio
 import sys
@@ -20,7 +20,7 @@ DEADLINE_S = 60.0
 
 
 class Watching:
-    """A hub, a store and findings, over a fleet that has failed to connect: there is nothing to wait for."""
+    """A hub, a store and findings, with a fleet that failed to connect, so that there is nothing to wait for."""
 
     def __init__(self) -> None:
         self.hub, self.store = Hub(), Store()
@@ -46,7 +46,7 @@ async def test_records_arriving_during_a_long_measurement_are_folded_and_release
 
     async def measure() -> None:
         watching.hub.publish([told])
-        watching.hub.publish([last])  # the newest of a node is kept by the store
+        watching.hub.publish([last])  # the store keeps the newest record of a node
         held.append(sys.getrefcount(told))
         deadline = time.monotonic() + DEADLINE_S
         while held[-1] > free and time.monotonic() < deadline:
@@ -83,7 +83,7 @@ async def test_failing_work_fails_the_watch_and_cancelled_work_finishes_its_clea
 
 
 async def test_reconnecting_nodes_do_not_prolong_the_watch_and_keep_their_failure():
-    """Attempts that fail by turns: at no instant are all nodes in the state `failed`."""
+    """Nodes fail in turn, so that they are never all in state `failed` at the same time."""
     watching = Watching()
     refused, silent = Failure("refused", "connection refused by node1"), Failure("timeout", "no response")
 

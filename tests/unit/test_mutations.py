@@ -1,4 +1,4 @@
-"""The mutations fit the code: each changes text that is there once, and names tests that exist."""
+"""The mutations match the code: each replaces text that occurs once, and names existing tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples to a pipe: whole lines, in order, no more memory than agreed, and a reader that leaves is no failure."""
+"""NDJSON output to a pipe: whole lines, in order, within a memory limit; a closed reader is not an error."""
 
 import errno
 import json

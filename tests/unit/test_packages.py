@@ -1,4 +1,4 @@
-"""What an installation has, although the folders are not named like the packages."""
+"""Installed packages, whose folders have other names in the repository."""
 
 import tomllib
 from pathlib import Path

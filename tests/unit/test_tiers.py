@@ -1,4 +1,4 @@
-"""The boundary tests of `make quick` exist: a renamed one is noticed before it is missed."""
+"""The boundary tests listed for `make quick` exist."""
 
 from __future__ import annotations
 

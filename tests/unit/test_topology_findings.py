@@ -1,4 +1,4 @@
-"""Differences between nodes as findings while records arrive: when they are told, and when they are over."""
+"""Findings on topology differences between nodes while records arrive: when they open and when they clear."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = "node9: NIC1 state down, the rest active"
 
 
 class Fleet:
-    """Nodes that say how they are connected, and a clock that the test turns."""
+    """Nodes that report their topology, and a fake clock."""
 
     def __init__(self, **limits):
         self.now, self.said = 100.0, []
@@ -36,7 +36,7 @@ class Fleet:
         self.differing = TopologyFindings(self.store, TopologyFold(self.store), self.findings, clock=lambda: self.now)
 
     def tell(self, *names, state="failed", **more):
-        """These nodes say their topology; a node that has failed since counts as seen."""
+        """Publish the topology of these nodes, then their state; failed nodes count as reported."""
         for name in names:
             facts = hgx_facts(name, **more)
             for record in (*facts.gpus, *facts.links, *facts.nics):
@@ -45,7 +45,7 @@ class Fleet:
             self.hub.publish_own(NodeState(node=name, state=state))
 
     async def look(self, after=0.0, **more):
-        """The texts of the findings that are open then."""
+        """Advance the clock, evaluate, and return the texts of the open findings."""
         self.now += after
         await self.differing.evaluate(**more)
         return [finding.text for finding in self.store.findings.values() if finding.cleared_at is None]
@@ -119,7 +119,7 @@ async def test_difference_is_found_among_many_nodes_folded_in_a_thread(fleet):
 async def test_unchanged_topology_is_not_compared_again(fleet, monkeypatch):
     fleet.tell(*ALIKE, "node9")
     await fleet.look()
-    monkeypatch.setattr(module, "difference_findings", None)  # calling it would fail, and be told
+    monkeypatch.setattr(module, "difference_findings", None)  # a call would fail and be logged
 
     await fleet.look(after=1.0)
 

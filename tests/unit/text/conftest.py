@@ -1,4 +1,4 @@
-"""Local time is UTC."""
+"""Sets the local time zone to UTC."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Text from a node stays text, and every figure has one format."""
+"""Text from nodes is rendered as plain text, and every quantity has one format."""
 
 import pytest
 from hypothesis import given

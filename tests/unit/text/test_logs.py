@@ -1,4 +1,4 @@
-"""The log file: private, redacted, rotated, shared by several consoles, and named in an internal error."""
+"""Log file: private, redacted, rotated, shared by several consoles, and named in internal errors."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Node names and rank numbers are folded."""
+"""Folding of node names and rank numbers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tables of text are aligned by what a terminal draws."""
+"""Text tables are aligned by display width."""
 
 from hypothesis import given
 from hypothesis import strategies as st

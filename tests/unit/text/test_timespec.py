@@ -1,4 +1,4 @@
-"""One grammar for durations and instants: what each form means, wherever it is typed."""
+"""One grammar for durations and instants in all options and prompts."""
 
 import time
 
@@ -33,7 +33,7 @@ HERE = START + 30 * MINUTE
 
 
 FORMS = [
-    # text, seconds as a duration (None: an error), as an instant without a now, in a replay that is at HERE
+    # text, duration in seconds (None: error), instant without a current time, instant in a replay positioned at HERE
     ("90s", 90.0, START + 90 * SECOND, START + 90 * SECOND),
     ("300ms", 0.3, START + SECOND * 3 // 10, START + SECOND * 3 // 10),
     ("1.5h", 5400.0, START + 90 * MINUTE, START + 90 * MINUTE),
@@ -104,9 +104,9 @@ def test_options_of_commands_take_a_number_of_seconds():
 @pytest.mark.parametrize(
     ("text", "earliest", "instant"),
     [
-        ("23:30", None, 30 * MINUTE),  # of the first day
-        ("01:00", None, 2 * HOUR),  # of the second
-        ("01:00", 3 * HOUR, 26 * HOUR),  # of the third: not before the earliest
+        ("23:30", None, 30 * MINUTE),  # on the first day
+        ("01:00", None, 2 * HOUR),  # on the second day
+        ("01:00", 3 * HOUR, 26 * HOUR),  # on the third day, since not before `earliest`
         ("23:00:00", None, 0),  # the second in which the recording begins
         ("22:00", None, 23 * HOUR),
     ],

@@ -1,4 +1,4 @@
-"""Every text that a user can read is in one document, which changes with the texts."""
+"""All user-visible text is listed in one document that is kept up to date."""
 
 from __future__ import annotations
 

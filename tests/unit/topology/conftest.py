@@ -1,4 +1,4 @@
-"""So that `from machines import hgx_facts` works here, too."""
+"""Makes `from machines import hgx_facts` importable."""
 
 import sys
 from pathlib import Path

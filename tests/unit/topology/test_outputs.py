@@ -1,4 +1,4 @@
-"""The topology as it leaves the console: text, JSON, Graphviz, SVG, and the report."""
+"""Topology output: text, JSON, Graphviz, SVG, and the report."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rank(node: str, number: int, **more: object) -> Rank:
 
 
 def pods(*, more: Sequence[object] = ()) -> TopologySnapshot:
-    """Four nodes alike, one that lost the NVLinks of a GPU, one with a card down, one of another kind."""
+    """Four identical nodes, one with a GPU without NVLink, one with a NIC down, one of another type."""
     alike = [hgx_facts(f"node{number:03}") for number in range(1, 5)]
     odd = [hgx_facts("node044", dead=[4]), hgx_facts("node012", down=["mlx5_1"]), pcie_facts("slow1")]
     return fleet_of(*alike, *odd, more=more)
@@ -66,7 +66,7 @@ def test_topology_matrix_has_the_layout_of_nvidia_smi():
     assert row.split() == ["GPU0", "X", *["NV18"] * 7, "PIX", "NODE", "SYS", "SYS", "0"]
     assert "NIC0: mlx5_0, NIC1: mlx5_1, NIC2: mlx5_2, NIC3: mlx5_3" in lines
     assert any(line.split()[:1] == ["NV#"] for line in lines)
-    assert not any(line.split()[:1] == ["PXB"] for line in lines)  # a word that does not occur is not explained
+    assert not any(line.split()[:1] == ["PXB"] for line in lines)  # a term that does not occur is not explained
 
 
 def test_every_class_and_every_difference_is_in_the_text():
@@ -221,7 +221,7 @@ def test_svg_is_well_formed_and_has_one_drawing_per_class():
     root = ElementTree.fromstring(to_svg(pods()))
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
 
-    assert texts.count("GPU0") == 3  # one picture a class
+    assert texts.count("GPU0") == 3  # one drawing per class
     assert "NVSwitch ×4" in texts
     width = float(root.get("width"))
     assert all(0 <= float(element.get("x")) <= width for element in root.iter("{http://www.w3.org/2000/svg}rect")

@@ -1,4 +1,4 @@
-"""The parallel groups of a job over nodes and GPUs, as captures tell them."""
+"""Parallel groups of a job over nodes and GPUs, from captures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def said(rank, name, desc, ranks=None, capture="c1", **more):
 
 
 def a_pod(*records, nodes=2, job=JOB):
-    """Nodes of eight GPUs each with a rank on every GPU, and what captures told."""
+    """Nodes with eight GPUs and a rank on each, and these records of captures."""
     store = Store()
     for number in range(nodes):
         facts = hgx_facts(f"n{number}")
@@ -43,7 +43,7 @@ def a_pod(*records, nodes=2, job=JOB):
 
 
 def mesh(nodes=2):
-    """Tensor groups within half a node, data groups across nodes; every rank tells its own, as PyTorch does."""
+    """Tensor groups within half a node, data groups across nodes; every rank reports its own, as PyTorch does."""
     found = []
     for rank in range(8 * nodes):
         half, own = rank // 4 * 4, rank % 8
@@ -53,7 +53,7 @@ def mesh(nodes=2):
     return found
 
 
-# -- who is in which ---------------------------------------------------------------------------------------------------
+# -- group membership --------------------------------------------------------------------------------------------------
 
 
 def test_group_members_are_the_listed_ranks_or_else_the_reporting_ranks():
@@ -68,7 +68,7 @@ def test_groups_are_inferred_from_collectives_unless_pytorch_names_them():
                           group_size=2, profiling_name="nccl:AllReduce") for rank in (4, 5)]  # fmt: skip
 
     assert memberships(entries, (), (JOB, 0)) == (Membership("0xab", "", (4, 5), True),)
-    # where PyTorch has names for groups, NCCL's are the same ones again
+    # where PyTorch names a group, NCCL's communicator is the same group
     assert [membership.name for membership in memberships(entries, [said(0, "1", "tp", (0, 1))], (JOB, 0))] == ["1"]
 
 
@@ -78,7 +78,7 @@ def test_groups_are_separate_per_job_and_attempt():
     assert [membership.name for membership in memberships((), records, (JOB, 1))] == ["3"]
 
 
-# -- over the topology -------------------------------------------------------------------------------------------------
+# -- groups on the topology --------------------------------------------------------------------------------------------
 
 
 def test_groups_are_labelled_by_description_and_numbered_by_their_ranks():

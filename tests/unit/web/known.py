@@ -1,4 +1,4 @@
-"""A store that knows one of everything, every figure of it."""
+"""A store with one entity of every kind and all of its metrics."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from gconsole.records import (
     RankStat,
 )
 
-#: Console time of everything that is told, ns.
+#: Console time of all records, ns.
 NOW = 1_800_000_000_000_000_000
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
 
 
 def with_every_figure(kind: type[Any], **fields: Any) -> Any:
-    """A record whose numbers are all there."""
+    """A record with all numeric fields set."""
     head = {"node": "node1", "agent": "a" * 16, "seq": 1, "t": NOW, "mono": 1, "rx": NOW}
     for field in msgspec.structs.fields(kind):
         text = str(field.type)

@@ -1,4 +1,4 @@
-"""Who may come in to `gconsole api`, how often, and where it listens."""
+"""Authentication, rate limit and listening address of `gconsole api`."""
 
 from __future__ import annotations
 

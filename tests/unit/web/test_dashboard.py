@@ -1,4 +1,4 @@
-"""The Grafana dashboard asks for nothing that there is not."""
+"""The Grafana dashboard uses only existing series and labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DASHBOARD = json.loads((Path(__file__).parents[3] / "docs/grafana/gconsole.json"
 
 
 def told() -> dict[str, set[str]]:
-    """Every series that a console with everything has, and its labels."""
+    """Every exported series of a full store, and its labels."""
     text = b"".join(exposition(take_snapshot(everything(), [ActiveRecording("x", NOW, 1, 1)], NOW), PLAIN)).decode()
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(text):
@@ -35,7 +35,7 @@ def expressions() -> list[str]:
 
 
 def selectors(node: Any) -> Iterator[tuple[str, set[str]]]:
-    """(name, labels that are matched) of every selector below a node of a parsed query."""
+    """(name, matched labels) of every selector below a node of a parsed query."""
     if isinstance(node, promql_parser.VectorSelector):
         yield node.name, {matcher.name for matcher in node.matchers.matchers}
     for part in ("expr", "lhs", "rhs", "vector_selector"):

@@ -1,4 +1,4 @@
-"""Names of events: a client goes on behind the very event that it heard last, wherever in a batch that stands."""
+"""Event ids: a client resumes after the last event it received, also within a batch."""
 
 from __future__ import annotations
 

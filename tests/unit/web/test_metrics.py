@@ -1,4 +1,4 @@
-"""What Prometheus gets of a store: names, units, and nothing that is not so any more."""
+"""Prometheus exposition of a store: names, units, and no stale series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problems of the HTTP API have a next step."""
+"""Problem responses of the HTTP API include a next step."""
 
 from __future__ import annotations
 

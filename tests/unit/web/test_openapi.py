@@ -1,4 +1,4 @@
-"""The description of the API: whole, and of all that there is."""
+"""The OpenAPI document is valid and lists every endpoint."""
 
 from __future__ import annotations
 

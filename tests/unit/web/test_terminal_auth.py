@@ -1,4 +1,4 @@
-"""Who may come in to `gconsole serve`."""
+"""Authentication of `gconsole serve`."""
 
 from __future__ import annotations
 
