@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run on the rig, and the header line that says which rig this machine gets."""
+"""Fixtures of the tests on the rig, and the header line with the mode of the rig on this machine."""
 
 import contextlib
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# So that `from rig import Rig` and `from jobs import start_torchrun` work here, and in any script that does the same.
+# Makes `from rig import Rig` and `from jobs import start_torchrun` work here, and in any script that does the same.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from jobs import no_torch
@@ -15,7 +15,7 @@ from rig import MODES, Mode, Rig, RigUnavailable, missing_for, pick_mode
 
 
 def pytest_report_collectionfinish() -> str:
-    # Not pytest_report_header: started from the root of the tests, pytest calls that before it has seen this file.
+    # Not pytest_report_header: pytest calls that before it loads this file when started from the root of the tests.
     try:
         mode = pick_mode()
     except RigUnavailable as error:
@@ -25,7 +25,7 @@ def pytest_report_collectionfinish() -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Iterator[None]:
-    """What this mode or machine cannot offer skips the test, with its own words as the reason."""
+    """Skip a test that needs something this mode or machine lacks, with the exception's text as the reason."""
     with _unavailable_is_a_skip():
         return (yield)
 
@@ -52,14 +52,14 @@ def rig_mode() -> Mode:
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
-    """Four plain nodes for the tests of one module; a test that changes one puts it back."""
+    """Four plain nodes for the tests of one module; a test that changes one restores it."""
     with Rig(nodes=4) as rig:
         yield rig
 
 
 @pytest.fixture(params=MODES)
 def each_mode(request: pytest.FixtureRequest) -> str:
-    """Every mode this machine can do, one after the other."""
+    """Every mode that works on this machine."""
     missing = missing_for(request.param)
     if missing:
         pytest.skip(f"{request.param}: {missing}")
@@ -68,7 +68,7 @@ def each_mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def needs_namespaces() -> None:
-    """Skips where nodes cannot have a network, a process table and a hostname of their own."""
+    """Skips if nodes cannot have their own network, process table and hostname."""
     missing = missing_for("namespaces")
     if missing:
         pytest.skip(f"namespaces: {missing}")
@@ -76,7 +76,7 @@ def needs_namespaces() -> None:
 
 @pytest.fixture(scope="session")
 def needs_openssh() -> None:
-    """Skips where OpenSSH's server and client are not installed."""
+    """Skips if OpenSSH's server and client are not installed."""
     missing = missing_for("loopback")
     if missing:
         pytest.skip(missing)
@@ -84,7 +84,7 @@ def needs_openssh() -> None:
 
 @pytest.fixture(scope="session")
 def needs_torch() -> None:
-    """Skips where no interpreter with torch is at hand for the jobs."""
+    """Skips if no interpreter with torch is available."""
     missing = no_torch()
     if missing:
         pytest.skip(missing)

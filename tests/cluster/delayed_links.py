@@ -1,4 +1,4 @@
-"""Ways between nodes that are slow on purpose, and what real agents then find of each other's clocks."""
+"""Artificially delayed links between nodes, and the clock bounds that real agents measure over them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Words = Sequence[object]
 
 @cache
 def _program() -> Path:
-    """The relay, compiled once a process. Raises RigUnavailable where that cannot be."""
+    """The relay, compiled once per process. Raises RigUnavailable if that fails."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise RigUnavailable("no C compiler for the relay that delays")
@@ -37,9 +37,9 @@ def _program() -> Path:
 
 @contextmanager
 def delayed_one_way(node: Node, other: Node, words: Words, seed: int = 1) -> Iterator[None]:
-    """What `node` sends to `other` takes as long as `words` say (see delay_relay.c); not what comes back."""
+    """Delay the packets from `node` to `other` as `words` specify (see delay_relay.c), not the reverse direction."""
     if not (node.folder / "delay_relay").exists():
-        shutil.copy(_program(), node.folder / "delay_relay")  # /tmp is each node's own
+        shutil.copy(_program(), node.folder / "delay_relay")  # each node has its own /tmp
     argv = [f"{node.inside}/delay_relay", "eth0", node.address, other.address, str(seed), *map(str, words)]
     with node.run(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None and program.stdout is not None
@@ -53,7 +53,7 @@ def delayed_one_way(node: Node, other: Node, words: Words, seed: int = 1) -> Ite
 
 @contextmanager
 def delayed_both_ways(one: Node, other: Node, there: Words, back: Words, seed: int = 1) -> Iterator[None]:
-    """Both ways between two nodes."""
+    """Delay both directions between two nodes."""
     with ExitStack() as stack:
         stack.enter_context(delayed_one_way(one, other, there, 2 * seed))
         stack.enter_context(delayed_one_way(other, one, back, 2 * seed + 1))
@@ -62,7 +62,7 @@ def delayed_both_ways(one: Node, other: Node, there: Words, back: Words, seed: i
 
 @dataclass(frozen=True)
 class Judged:
-    """A window of one edge as the product sees it, beside the truth; errors are ns."""
+    """A measured window of one edge, and the truth; errors in ns."""
 
     window: EdgeWindow
     records: list[ClockBins]
@@ -79,12 +79,12 @@ class Judged:
 
     @property
     def edge_error_ns(self) -> float:
-        """How wrong the line is within the window, at most."""
+        """The largest error of the line within the window."""
         return max(abs(self.window.y0 + self.window.at(at)[1] - self._true(at)) for at in self.instants)
 
     @property
     def peer_error_ns(self) -> float:
-        """The same of the usual estimate: the middle of the exchange of least round trip, for the whole window."""
+        """The same for the usual estimate: the midpoint of the exchange with the minimum RTT, for the whole window."""
         _, offset = min(
             (one.rtt, record.ahead + one.ahead - one.rtt / 2)
             for record in self.records for row in record.bins for one in row.best
@@ -93,7 +93,7 @@ class Judged:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the truth is inside the bound at both ends and in the middle. Without a bound nothing is claimed."""
+        """Whether the truth is within the bound at both ends and in the middle; trivially true without a bound."""
         if self.window.region is None:
             return True
         return all(low <= self._true(at) - self.window.y0 <= high
@@ -104,7 +104,7 @@ class Judged:
 
 
 def judged(records: Sequence[ClockBins], truth: Truth, window_s: int = 4) -> list[Judged]:
-    """All whole windows of each edge, cut from its records one after the other."""
+    """All complete windows of each edge, cut consecutively from its records."""
     by_edge: dict[tuple[str, str], list[ClockBins]] = {}
     for record in records:
         by_edge.setdefault((record.node, record.dst), []).append(record)

@@ -1,7 +1,7 @@
-"""A fleet of nodes, each with an NVML library of its own that plays another fault, one with network ports of its own.
+"""A fleet whose nodes each have a fake NVML library with a different fault; one node has network ports.
 
-A fault that only shows as a change (a counter that grows, a GPU that is lost, a port that loses its link) is played
-by `play`, which a test calls again and again.
+Faults that appear as changes (a counter that increases, a lost GPU, a port that loses its link) are simulated by
+`play`, which a test calls repeatedly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "gpus"))
 
 from nvml import library, scenarios
 
-#: What each node plays from the beginning.
+#: Initial scenario of each node.
 FAULTS: dict[str, dict[str, object]] = {
     "xid": {"event.0": "5 8 79"},
     "ecc": {"gpu2.field.4": 3},
@@ -35,9 +35,9 @@ FAULTS: dict[str, dict[str, object]] = {
     "port": {},
     "ranks": {"gpu5.memory": f"{80 * scenarios.GIB} {75 * scenarios.GIB}", "gpu6.clock.1": 900},
 }
-#: Nodes whose NVML does not even start are no finding, but named states: (return value of nvmlInit, name).
+#: NVML initialisation errors are not findings but named states: (return value of nvmlInit, name).
 BROKEN = {"mismatch": (18, "gpu_driver_mismatch"), "denied": (4, "gpu_no_permission")}
-#: How the report has to say it: (id, severity, words of the text), by node.
+#: Expected findings of the report: (id, severity, text fragments), by node.
 EXPECTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "xid": ("gpu_xid", "error", ("xid:gpu5", "XID 79", "fallen off the bus", "drain the node")),
     "ecc": ("gpu_ecc", "error", ("ecc:gpu2", "3 uncorrected memory errors")),
@@ -52,23 +52,23 @@ EXPECTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "replays": ("nvlink_errors", "warning", ("replays:gpu6", "replays")),
     "driver": ("version_skew", "warning", ("driver", "driver 550.90.07", "570.124.06")),
 }  # fmt: skip
-#: Two faults on one node, and nodes whose faults are about a job or a port.
+#: Two faults on one node, and nodes with faults of a job or a port.
 MORE: list[tuple[str, str, tuple[str, ...]]] = [
     ("nic_down", "error", ("port:mlx5_0", "is down (polling)", "it was up")),
     ("nic_errors", "warning", ("port:mlx5_1", "symbol errors")),
     ("gpu_memory_imbalance", "warning", ("rank 5", "75.0 GiB at peak", "40.0 GiB")),
     ("gpu_straggler", "warning", ("ranks:gpu6", "SM clock 900 MHz, its 7 peers 1,755 MHz")),
 ]
-#: No fault, but one node alone has network ports: (id, severity, text).
+#: Not a fault, but only one node has network ports: (id, severity, text).
 OF_SHAPE = ("topology_differs", "warning", "port: has 2 NICs, class A has 0")
-#: A short window, so that a test does not last minutes; a late tick of a loaded machine clears nothing.
+#: A short window to keep the test short; a late tick of a loaded machine does not clear a finding.
 HEALTH = {"window_s": 6, "clear_s": 3}
 
 _RANK = "import time; time.sleep(600)"
 
 
 class FaultyFleet:
-    """The nodes, and what they play. The rig must have namespaces: each node gets a /sys of its own."""
+    """The nodes and their scenarios. The rig needs namespaces: each node gets its own /sys."""
 
     def __init__(self, rig: Rig, scratch: Path) -> None:
         self.rig, self._scratch = rig, scratch
@@ -82,7 +82,7 @@ class FaultyFleet:
         return self.rig.write_hosts_toml(self._scratch / name, nodes=nodes, health=HEALTH)
 
     def play(self) -> None:
-        """One beat: counters grow, and from the tenth beat on what was well at first is lost."""
+        """One step: counters increase; from the tenth step on, initially healthy parts fail."""
         self._beats += 1
         self._scenarios["replays"].change({"gpu6.field.52": 10 + 5 * self._beats})
         self._scenarios["hot"].change({"gpu4.field.270": 450_000_000 * self._beats})
@@ -90,20 +90,20 @@ class FaultyFleet:
         (ports / "mlx5_1/ports/1/counters/symbol_error").write_text(f"{50 * self._beats}\n")
 
     def break_down(self) -> None:
-        """A GPU is lost, and a port loses its link, while somebody watches."""
+        """Lose a GPU and the link of a port while the fleet is watched."""
         self._scenarios["lost"].change({"gpu3.lost": 15})
         port = self.rig.node("port").folder / "sys/class/infiniband/mlx5_0/ports/1"
         (port / "state").write_text("1: DOWN\n")
         (port / "phys_state").write_text("2: Polling\n")
 
     def mend(self) -> None:
-        """All is well again, for the next test."""
+        """Restore the healthy state for the next test."""
         self._scenarios["lost"].change(drop=("gpu3.lost",))
         self._plug(self.rig.node("port"))
 
     @contextlib.contextmanager
     def playing(self) -> Iterator[None]:
-        """`play` twice a second, in the background."""
+        """Call `play` twice per second in the background."""
         over = threading.Event()
 
         def beat() -> None:
@@ -119,7 +119,7 @@ class FaultyFleet:
             thread.join()
 
     def _arm(self, node: Node) -> None:
-        """Give a node its library, its scenario and its ports; the agent's Python finds them by its environment."""
+        """Install the library, scenario and ports of a node; the agent's Python finds them by environment variables."""
         shutil.copytree(library.folder(), node.folder / "lib")
         lines = scenarios.hgx_h100() | FAULTS.get(node.name, {})
         if node.name in BROKEN:
@@ -137,7 +137,7 @@ class FaultyFleet:
 
     @staticmethod
     def _start_ranks(node: Node) -> dict[str, object]:
-        """Eight ranks of one job, each on a GPU of its own."""
+        """Eight ranks of one job, one per GPU."""
         lines: dict[str, object] = {}
         for rank in range(8):
             env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "8", "MASTER_ADDR": "127.0.0.1",
@@ -164,11 +164,11 @@ def names() -> list[str]:
 
 
 def records(path: Path) -> list[dict]:
-    """The whole lines of a file of records that is still being written."""
+    """The complete lines of a records file that is still being written."""
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]
 
 
 def sampled(path: Path) -> set[str]:
-    """The nodes that have told a GPU's figures, as far as the records say."""
+    """The nodes with GPU records so far."""
     return {record["node"] for record in records(path) if record["kind"] == "gpu"}

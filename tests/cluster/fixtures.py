@@ -1,4 +1,4 @@
-"""What tests with real nodes and jobs are given: four nodes of a rig, and an interpreter with torch."""
+"""Fixtures of tests with real nodes and jobs: four nodes of a rig, and an interpreter with torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,14 +7,14 @@ import pytest
 from jobs import no_torch
 from rig import Rig, missing_for
 
-#: [clock] of tests: half a window at a quarter of the rate, a third of the CPU. It has ten times the samples that an
+#: [clock] of tests: half a window at a quarter of the rate, a third of the CPU. It has ten times the samples an
 #: estimate needs.
 FEW_PROBES = {"probe_window_s": 2, "probe_cadence_us": 20_000}
 
 
 @contextmanager
 def four_nodes() -> Iterator[Rig]:
-    """Each has a network and processes of its own; where that cannot be, whoever asks is skipped."""
+    """Four nodes with their own networks and processes; skips if the machine cannot provide them."""
     missing = missing_for("namespaces")
     if missing:
         pytest.skip(f"namespaces: {missing}")
@@ -24,14 +24,14 @@ def four_nodes() -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
-    """Four nodes for the tests of one module; a test that takes one away brings it back."""
+    """Four nodes for the tests of one module; a test that disconnects one reconnects it."""
     with four_nodes() as rig:
         yield rig
 
 
 @pytest.fixture(scope="session")
 def needs_torch() -> None:
-    """Skips where no interpreter with torch is at hand for the jobs."""
+    """Skips if no interpreter with torch is available."""
     missing = no_torch()
     if missing:
         pytest.skip(missing)

@@ -1,6 +1,6 @@
-"""A fleet whose nodes' clocks are wrong by known amounts, with a job on it of which one rank comes late.
+"""A fleet with known clock errors, and a job in which one rank is late.
 
-What ranks and agents stamp is as wrong as the clock of their node, so the truth is known of every instant.
+Timestamps of ranks and agents have the error of their node's clock, so the true time of every event is known.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from gconsole.analysis.skew.findings import SkewSnapshot
 from gconsole.cli.output import folded
 from gconsole.monitor.skew import skew_of
 
-#: Milliseconds apart, and drifting: without the probes' lines nobody could say who was late.
+#: Offsets of milliseconds, and drift: without measured clock lines no late rank could be identified.
 ERRORS = {
     "node1": Wrong(), "node2": Wrong(300_000_000, 20_000), "node3": Wrong(-150_000_000, -30_000),
     "node4": Wrong(70_000_000, 10_000),
 }  # fmt: skip
-#: Reading one clock after another, on both sides of a difference, ns.
+#: Error of reading one clock after another, on both sides of a difference, ns.
 READING_NS = 2_000
 
 
 @dataclass(frozen=True)
 class Late:
-    """A process group in which one rank is late. Below what a busy machine adds, ranks tell when they meant to come."""
+    """A process group in which one rank is late. Lateness below the machine's jitter uses planned arrival times."""
 
     group: str
     rank: int
@@ -45,7 +45,7 @@ class Late:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Nodes with wrong clocks and a job on them; `run` is the program, with agents that read those clocks."""
+    """Nodes with clock errors and a job on them; `run` is the program, with agents that read those clocks."""
 
     hosts: Path
     truth: Truth
@@ -60,7 +60,7 @@ class Fleet:
         return Run(run.status, run.stdout, run.stderr, json.loads(report.read_text()))
 
     def seen(self) -> SkewSnapshot:
-        """The lateness that the last run told, with everything that it is made of."""
+        """The lateness result of the last run, with its evidence."""
         return skew_of(folded(self.hosts.with_suffix(".ndjson")))
 
 
@@ -69,7 +69,7 @@ def fleet(rig: Rig, folder: Path, *late: Late) -> Iterator[Fleet]:
     said = json.dumps([[one.group, one.rank, one.ns, one.told] for one in late])
     env = {"LATE": said, **truth.variables(), **gloo_environment(rig)}
     hosts = rig.write_hosts_toml(folder / "hosts.toml")
-    # No launchers: they would be four more interpreters that import torch.
+    # No launchers: they would be four more processes that import torch.
     script, python = FOLDER / "gloo_late_ranks.py", str(find_torch_python())
     with start_plain(rig, script, nproc_per_node=1, env=env, python=python) as job:
         job.wait_ready()
@@ -77,7 +77,7 @@ def fleet(rig: Rig, folder: Path, *late: Late) -> Iterator[Fleet]:
 
 
 def check_every_arrival(seen: SkewSnapshot, truth: Truth) -> int:
-    """No two arrivals are further from where they truly were than their bounds; how many pairs there were."""
+    """Assert that pairwise arrival differences are within their bounds; the number of pairs."""
     pairs = 0
     for one in (arrivals for skew in seen.collectives for lateness in skew.analysed
                 for arrivals in combinations(lateness.sync_point.arrivals, 2)):  # fmt: skip
@@ -93,11 +93,11 @@ def check_every_arrival(seen: SkewSnapshot, truth: Truth) -> int:
 
 
 def lines_of(run: Run, late: Late) -> list[dict[str, Any]]:
-    """The meetings of that group, as a report has them."""
+    """The collectives of that group in a report."""
     return [line for line in run.report["skew"]["meetings"] if line["group"] == late.group]
 
 
 def check_nothing_is_ranked_below_its_bound(lines: Sequence[dict[str, Any]], late: Late) -> None:
-    """Two namespaces of a quiet machine may be compared so well that even this is told apart: then rightly."""
+    """Two namespaces of an idle machine may have such small bounds that even this is resolved, which is correct."""
     for line in lines:
         assert line["last"] == [] if line["bound_ns"] >= late.ns else line["last"] in ([], [late.rank]), line

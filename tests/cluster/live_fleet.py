@@ -1,4 +1,4 @@
-"""A fleet inside the test: every record it says is kept, and conditions on them can be waited for."""
+"""A fleet inside the test process, with all of its records, and waiting for conditions on them."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ class Watched:
         self.records += records
 
     async def until(self, condition: Callable[[], Any], deadline_s: float = 90.0) -> float:
-        """Wait until something is true; how long it took, in seconds."""
+        """Wait until a condition holds; the elapsed time in seconds."""
         began = time.monotonic()
         while not condition():
             assert time.monotonic() - began < deadline_s, f"not within {deadline_s:g} s; states: {self.states()}"
@@ -45,12 +45,12 @@ class Watched:
         return {now.name: (now.state.state, now.state.error) for now in self.store.nodes.values() if now.state}
 
     def history(self, node: str) -> list[str]:
-        """The states a node went through, equal neighbours once."""
+        """The states of a node, without consecutive duplicates."""
         said = [r.state for r in self.records if isinstance(r, NodeState) and r.node == node]
         return [state for i, state in enumerate(said) if i == 0 or said[i - 1] != state]
 
     def seqs(self, node: str) -> dict[str, list[int]]:
-        """Numbers of the records of each incarnation of a node's agent, in the order they came."""
+        """Sequence numbers of the records of each incarnation of a node's agent, in order of arrival."""
         found: dict[str, list[int]] = {}
         for record in self.records:
             if record.node == node and record.agent != self.hub.console_id:

@@ -2,9 +2,10 @@
 
     with start_torchrun(rig, rig.nodes, nproc_per_node=2) as job:
         job.wait_ready(60)
-        job.ranks        # [Rank(rank=0, node="node1", pid=…), …]: the truth to compare the product with
+        job.ranks        # [Rank(rank=0, node="node1", pid=…), …]: the expected values for assertions
 
-`gloo_allreduce.py` needs torch (no_torch() says why not), `ring.py` and `blocked_ranks.py` need nothing.
+`gloo_allreduce.py` needs torch (no_torch() returns the reason if it is missing); `ring.py` and `blocked_ranks.py` do
+not.
 """
 
 from .launch import (

@@ -1,5 +1,5 @@
-"""Ranks of plain Python, each of which ends up where BLOCKED_<rank> says: `lock` (a lock that its own thread has), else
-waiting for a neighbour that never speaks. Prints "READY rank=… pid=…" right before that; ends only by a signal.
+"""Ranks of plain Python, each blocked as BLOCKED_<rank> selects: `lock` (a lock that its own thread holds), otherwise
+in recv from a neighbour that never sends. Prints "READY rank=… pid=…" right before that; ends only by a signal.
 
 Runs on Python 3.6 and newer.
 """

@@ -1,9 +1,9 @@
-"""A proxy of a rank's worker server: what the rank stamped itself comes out as if its node's clock were wrong.
+"""A proxy of a rank's worker server that shifts timestamps by the error of its node's clock.
 
-All nodes of the rig share one clock. The agents of a test read theirs with a known error (`skewed_clocks`), and the
-ranks' own stamps need the same error: the proxy takes the place of the worker server, forwards requests to the real
-one, and changes the instants in its answers. An agent finds it as it finds a worker server, by a thread of that name
-in accept().
+All nodes of the rig share one clock. In the tests, agents read it with a known error (`skewed_clocks`), and the
+ranks' timestamps need the same error: the proxy replaces the worker server, forwards requests to the real
+one, and changes the timestamps in its responses. An agent finds it as it finds a worker server, by a thread of that
+name in accept().
 """
 
 import bisect
@@ -25,12 +25,12 @@ _HIDDEN = b"pt_behind"
 _INSTANTS = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
 _PR_SET_NAME = 15  # linux/prctl.h
 _DEADLINE_S = 60.0
-#: torch stamps by the processor's counter, which it thinks it can turn into CLOCK_REALTIME.
+#: torch stamps with the processor's counter, converted to CLOCK_REALTIME.
 _GRACE_NS = 1_000_000
 
 
 class NodeClock:
-    """This node's clock, as wrong as the test says in CLOCKS: by so much at the epoch, and by so much more a second."""
+    """This node's clock error from CLOCKS: the offset at the epoch, plus a rate."""
 
     def __init__(self) -> None:
         said = json.loads(os.environ["CLOCKS"])
@@ -38,28 +38,28 @@ class NodeClock:
         self._offset, self._ppb = said["nodes"].get(os.uname().nodename, (0, 0))
 
     def shifted(self, real: int) -> int:
-        """What this node's CLOCK_REALTIME would have read when everybody's read that."""
+        """The reading of this node's CLOCK_REALTIME at the true time `real`."""
         ago = time.clock_gettime_ns(time.CLOCK_REALTIME) - real
         raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - ago
         return real + self._offset + (raw - self._epoch) * self._ppb // 1_000_000_000
 
 
 class Plans:
-    """When this rank meant to arrive at each collective of some groups.
+    """Planned arrival times of this rank at each collective of some groups.
 
-    What a shared machine of two cores adds to that is hundreds of microseconds: of these groups the plan is said in
-    the place of the instant of arrival, so that lateness below that can be judged at all.
+    A shared machine with two cores adds hundreds of microseconds of jitter: for these groups the planned time replaces
+    the actual arrival time, so that smaller lateness can be tested.
     """
 
     def __init__(self) -> None:
         self._planned: dict[str, list[int]] = {}
 
     def add(self, group: str, real: int) -> None:
-        """CLOCK_REALTIME of everybody, ns; before the rank arrives."""
+        """Record a planned time, true CLOCK_REALTIME in ns, before the rank arrives."""
         self._planned.setdefault(group, []).append(real)
 
     def planned(self, group: str, real: int) -> int:
-        """The newest plan before what the rank stamped; that itself where there is none."""
+        """The latest plan before the actual timestamp; the timestamp itself if there is none."""
         plans = self._planned.get(group, [])
         at = bisect.bisect_right(plans, real + _GRACE_NS)
         return plans[at - 1] if at else real
@@ -67,11 +67,11 @@ class Plans:
 
 @contextlib.contextmanager
 def worker_server(clock: NodeClock, plans: Plans) -> Iterator[None]:
-    """A worker server that is asked through the proxy."""
+    """A worker server behind the proxy."""
     with tempfile.TemporaryDirectory(prefix="gct-") as folder:
         path = f"{folder}/worker"
         server = _WorkerServer(path, -1)
-        _ask(path, b"GET /handler/ HTTP/1.0\r\nHost: localhost\r\n\r\n")  # once it answers it has all its threads
+        _ask(path, b"GET /handler/ HTTP/1.0\r\nHost: localhost\r\n\r\n")  # all of its threads exist once it responds
         _hide_threads()
         link = socket.create_server(("::", 0), family=socket.AF_INET6)
         threading.Thread(target=_serve, args=(link, path, _shift(clock, plans)), daemon=True).start()
@@ -82,9 +82,9 @@ def worker_server(clock: NodeClock, plans: Plans) -> Iterator[None]:
 
 
 def _hide_threads() -> None:
-    """The real server's threads take another name, so that the agent finds the proxy's."""
+    """Rename the real server's threads, so that the agent finds the proxy's."""
     for comm in Path("/proc/self/task").glob("*/comm"):
-        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+        with contextlib.suppress(FileNotFoundError):  # the thread has just ended
             if comm.read_text().strip() == NAME:
                 comm.write_bytes(_HIDDEN)
 
@@ -104,7 +104,7 @@ def _serve(link: socket.socket, path: str, shift: Callable[[dict], None]) -> Non
     while True:
         asker, _ = link.accept()
         asker.settimeout(_DEADLINE_S)
-        with contextlib.suppress(OSError), asker:  # whoever asked has gone
+        with contextlib.suppress(OSError), asker:  # the client disconnected
             asker.sendall(_answer(path, _request(asker), shift))
 
 

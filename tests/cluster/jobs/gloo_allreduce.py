@@ -1,4 +1,4 @@
-"""A torchrun job on the CPU: every rank steps an all_reduce over gloo, with a little sleep, until it is stopped.
+"""A torchrun job on the CPU: every rank steps an all_reduce over gloo, with a short sleep, until it is stopped.
 
 Prints "READY rank=… pid=…" after the first step. SIGTERM to any rank (or to torchrun, which passes it on) or the file
 named in GLOO_STOP_FILE ends all ranks after the same step.
@@ -28,17 +28,17 @@ def main() -> None:
     while goes_on:
         goes_on = train_step(step, world_size)
         if step == 0:
-            # One write, where print() would make two: the ranks of a node share their launcher's stdout.
+            # One write, because print() makes two: the ranks of a node share their launcher's stdout.
             sys.stdout.write(f"READY rank={rank} pid={os.getpid()}\n")
             sys.stdout.flush()
         step += 1
-        # After the last step, too: a gloo thread that releases its tensor while Python ends aborts the process.
+        # After the last step too: a gloo thread that releases its tensor during interpreter exit aborts the process.
         time.sleep(STEP_S)
     dist.destroy_process_group()
 
 
 def train_step(step: int, world_size: int) -> bool:
-    """One all_reduce; False when somebody wants to stop, which all ranks learn in the same step."""
+    """One all_reduce; False when any rank wants to stop, which all ranks learn in the same step."""
     gradient = torch.ones(1024)
     gradient[-1] = float(stopping or STOP_FILE.exists())
     dist.all_reduce(gradient)

@@ -1,7 +1,7 @@
-"""A job on a beat: at each all_reduce all ranks arrive at an instant they agreed on, one of them late.
+"""A scheduled job: at each all_reduce all ranks arrive at an agreed time, except for one late rank.
 
-LATE is a list of [process group, rank, by how many ns, "stamped" or "planned"]: the groups take turns, and in each
-that rank is late. Of "planned" groups the worker server tells when ranks meant to arrive, see `stamping`.
+LATE is a list of [process group, rank, lateness in ns, "stamped" or "planned"]: the groups alternate, and in each
+that rank is late. For "planned" groups the worker server returns the planned arrival times, see `clock_proxy`.
 """
 
 import json
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from clock_proxy import NodeClock, Plans, worker_server
 
 BEAT_NS = 60_000_000
-#: Sleeping is exact to a fraction of a millisecond: the rest is waited for.
+#: sleep() is accurate to a fraction of a millisecond: the rest is a busy wait.
 _AWAKE_NS = 300_000
 
 
@@ -42,7 +42,7 @@ def run(rank: int, plans: Plans) -> None:
 
 
 def together(group: dist.ProcessGroup) -> int:
-    """All ranks come together, and agree on when they do so next."""
+    """Synchronise all ranks, and agree on the next arrival time."""
     now = torch.tensor([time.clock_gettime_ns(time.CLOCK_REALTIME)])
     dist.all_reduce(now, dist.ReduceOp.MAX, group=group)
     return int(now[0]) + BEAT_NS

@@ -1,7 +1,7 @@
-"""A job whose ranks can be asked what they recorded, and of which one may never enter a collective.
+"""A job whose ranks expose their flight recorders, and of which one may never enter a collective.
 
 With WORKER_SERVER set every rank has a worker server at a TCP port, as torch.distributed.debug.start_debug_server
-starts it. After a few steps the rank ABSENT sleeps, and the others wait for it; without an ABSENT the job goes on.
+starts it. After a few steps the rank ABSENT sleeps and the others wait for it; without ABSENT the job keeps stepping.
 """
 
 import contextlib

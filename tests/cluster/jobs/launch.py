@@ -1,4 +1,4 @@
-"""Starts jobs on the nodes of a rig and knows which rank runs where."""
+"""Starts jobs on the nodes of a rig; knows the node and pid of each rank."""
 
 import functools
 import os
@@ -17,14 +17,14 @@ from rig.processes import descendants, end
 FOLDER = Path(__file__).parent
 MASTER_PORT = 29500
 STOP_DEADLINE_S = 20.0
-#: One thread per rank, and an import of torch that costs half (light_torch/sitecustomize.py).
+#: One thread per rank, and a faster import of torch (light_torch/sitecustomize.py).
 TORCH_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(FOLDER / "light_torch"), "LIGHT_TORCH": "ranks"}
 _READY = re.compile(r"^(?:\[\w+\]:)?READY rank=(\d+) pid=(\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One rank as it reported itself; `pid` is as the node counts."""
+    """One rank as it reported itself; `pid` is that in the node's namespace."""
 
     rank: int
     node: str
@@ -33,7 +33,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Process:
-    """One process we started for a job: a launcher, or a rank itself."""
+    """A process started for a job: a launcher or a rank."""
 
     node: Node
     popen: subprocess.Popen
@@ -42,7 +42,7 @@ class Process:
 
 @dataclass
 class Job:
-    """A running job; a context manager that kills it."""
+    """A running job; a context manager that kills it on exit."""
 
     world_size: int
     processes: list[Process]
@@ -56,7 +56,7 @@ class Job:
 
     @property
     def ranks(self) -> list[Rank]:
-        """The ranks that reported READY so far, in order."""
+        """The ranks that reported READY so far, sorted."""
         return sorted(
             (
                 Rank(int(rank), process.node.name, int(pid))
@@ -67,7 +67,7 @@ class Job:
         )
 
     def wait_ready(self, deadline_s: float = 120.0) -> list[Rank]:
-        """Wait until every rank has made its first step; RuntimeError with the job's output if one ends before that."""
+        """Wait for the first step of every rank; RuntimeError with the job's output if one exits before that."""
         deadline = time.monotonic() + deadline_s
         while len(self.ranks) < self.world_size:
             if any(process.popen.poll() is not None for process in self.processes):
@@ -79,21 +79,21 @@ class Job:
         return self.ranks
 
     def output(self) -> str:
-        """What the job printed, by node."""
+        """The output of the job, by node."""
         return "\n".join(f"--- {process.node.name}\n{process.log.read_text()}" for process in self.processes)
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> list[int]:
-        """Ask the job to end and, at the deadline, kill it; the exit statuses, in the order of `processes`."""
+        """Terminate the job and, at the deadline, kill it; the exit statuses, in the order of `processes`."""
         if self.stop_file is not None:
             self.stop_file.touch()
         else:
-            self.processes[0].popen.terminate()  # its rank tells the others
+            self.processes[0].popen.terminate()  # its rank notifies the others
         if not self._ended_within(deadline_s):
             self.kill()
         return [process.popen.returncode for process in self.processes]
 
     def kill(self) -> None:
-        """End the job at once, the ranks of launchers and stopped processes included."""
+        """Kill the job, including ranks of launchers and stopped processes."""
         launched = [pid for process in self.processes for pid in descendants(process.popen.pid)]
         for process in self.processes:
             process.popen.kill()
@@ -149,7 +149,7 @@ def start_ring(
     user: str | int | None = None,
     script: str = "ring.py",
 ) -> Job:
-    """The ring job (or another plain one) on these nodes (all, by default), one process a rank, started with a
+    """The ring job (or another plain one) on these nodes (all, by default), one process per rank, started with a
     launcher's variables."""
     return start_plain(rig, FOLDER / script, nodes, nproc_per_node, env, user)
 
@@ -164,8 +164,8 @@ def start_plain(
     python: str = "python3",
     absent: Collection[int] = (),
 ) -> Job:
-    """Any script, one process a rank with a launcher's variables, and no launcher that would end the others when one
-    ends; those in `absent` are not started."""
+    """Any script, one process per rank with a launcher's variables, without a launcher that would end the others when
+    one exits; ranks in `absent` are not started."""
     nodes = list(nodes or rig.nodes)
     world_size = len(nodes) * nproc_per_node
     port = _free_port(rig, nodes[0])
@@ -192,7 +192,7 @@ def start_plain(
 def start_script(
     rig: Rig, script: Path, nodes: Sequence[Node], nproc_per_node: int, env: dict[str, str], python: str
 ) -> Job:
-    """A script once a node, which starts the ranks itself: NODE_NUMBER and PER_NODE tell it which."""
+    """One process of a script per node, which starts the ranks itself, from NODE_NUMBER and PER_NODE."""
     world_size = len(nodes) * nproc_per_node
     port = _free_port(rig, nodes[0])
     shared = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": nodes[0].address, "MASTER_PORT": str(port), **env}
@@ -211,8 +211,8 @@ def start_script(
 
 
 def gloo_environment(rig: Rig) -> dict[str, str]:
-    """What every torch job on the rig needs."""
-    # gloo would resolve the machine's own name, which on many machines means 127.0.1.1 or nothing.
+    """Environment that every torch job on the rig needs."""
+    # gloo would resolve the machine's host name, which on many machines is 127.0.1.1 or not resolvable.
     return {"GLOO_SOCKET_IFNAME": "eth0" if rig.mode == "namespaces" else "lo", **TORCH_ENVIRONMENT}
 
 
@@ -224,7 +224,7 @@ def _start(node: Node, argv: list[str], env: dict[str, str], name: str, user: st
 
 
 def _free_port(rig: Rig, node: Node) -> int:
-    """A port for the ranks to meet at; where nodes share a network, one nobody uses now."""
+    """A free port for the rendezvous of the ranks."""
     if rig.mode == "namespaces":
         used = len(list(node.folder.glob("*.log")))
         return MASTER_PORT + used
@@ -235,7 +235,7 @@ def _free_port(rig: Rig, node: Node) -> int:
 
 @functools.cache
 def no_torch() -> str | None:
-    """Why there is no torch for the jobs; None when there is."""
+    """Why torch is not available for the jobs; None if it is."""
     try:
         find_torch_python()
     except RigUnavailable as error:
@@ -244,7 +244,7 @@ def no_torch() -> str | None:
 
 
 def find_torch_python() -> Path:
-    """An interpreter that has torch: this one, else $GCONSOLE_TEST_TORCH_PYTHON; RigUnavailable if neither has."""
+    """An interpreter with torch: this one, else $GCONSOLE_TEST_TORCH_PYTHON; RigUnavailable if neither has it."""
     candidates = [sys.executable, os.environ.get("GCONSOLE_TEST_TORCH_PYTHON")]
     for candidate in filter(None, candidates):
         if _has_torch(candidate):

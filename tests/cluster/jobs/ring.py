@@ -3,7 +3,7 @@
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are in the environment, as every launcher sets them; RING_ADDR is the
 address this rank can be reached at. Each step sums a vector over all ranks, passing it around the ring, and sleeps a
 little. Prints "READY rank=… pid=…" after the first step. SIGTERM to any rank ends all of them after the same step.
-Runs on Python 3.6 and newer, as the nodes of the rig may have nothing better.
+Runs on Python 3.6 and newer, because nodes of the rig may have an old interpreter.
 """
 
 import operator
@@ -26,7 +26,7 @@ def main():
     before, behind = join_ring(rank, world_size)
     step = 0
     while True:
-        # One more value than the model needs: how many ranks want to stop. So all of them learn it in the same step.
+        # One extra value: the number of ranks that want to stop. All ranks learn it in the same step.
         total = all_reduce([float(rank + step)] * WIDTH + [1.0 if stopping else 0.0], world_size, before, behind)
         assert total[0] == sum(range(world_size)) + step * world_size, total[0]
         if step == 0:
@@ -44,7 +44,7 @@ def ask_to_stop(number, frame):
 
 
 def join_ring(rank, world_size):
-    """The sockets from the rank before and to the rank behind; every rank asks rank 0 where its neighbour is."""
+    """The sockets from the previous and to the next rank; every rank gets its neighbour's address from rank 0."""
     listener = socket.socket()
     listener.bind((os.environ.get("RING_ADDR", "127.0.0.1"), 0))
     listener.listen(1)
@@ -90,14 +90,14 @@ def connect(place):
     while True:
         try:
             return socket.create_connection(place, timeout=None)
-        except OSError:  # the other one has not come up yet
+        except OSError:  # the neighbour has not started yet
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
 
 
 def all_reduce(vector, world_size, before, behind):
-    """The sum over all ranks: each value goes once around the ring and is added by everyone it passes."""
+    """The sum over all ranks: each value travels once around the ring and every rank adds its own."""
     total, passing = list(vector), list(vector)
     for _ in range(world_size - 1):
         send(behind, passing)

@@ -1,6 +1,6 @@
-"""A training loop whose rank 0 notes when each step ended, as doubles of CLOCK_MONOTONIC in the file STEP_TIMES.
+"""A training loop whose rank 0 appends the end time of each step, a double of CLOCK_MONOTONIC, to the file STEP_TIMES.
 
-A step computes for some milliseconds, reduces, and rests: two ranks together need less than one core. Prints
+A step computes for some milliseconds, reduces, and sleeps: two ranks together need less than one core. Prints
 "READY rank=… pid=…" after the first steps; ends only by a signal.
 """
 

@@ -5,13 +5,13 @@
         rank = rig.nodes[0].run(["python3", "train.py"])
         rig.nodes[1].down()
 
-Three modes, the best one this machine can do is taken (`detect.py` says which and why):
+Three modes; the best one that works on this machine is used (`detect.py` explains the choice):
 
 namespaces  root: each node has its own network, processes, hostname, boot id, /tmp, /run, /dev/shm and homes
-loopback    no root: one OpenSSH server a node on 127.0.0.1; the nodes share one process table and one account
+loopback    no root: one OpenSSH server per node on 127.0.0.1; the nodes share one process table and one account
 asyncssh    no OpenSSH: the same with asyncssh's server
 
-What a mode cannot do raises `RigUnavailable`, whose text is the reason a test skips for.
+A feature that a mode lacks raises `RigUnavailable`, whose text is the skip reason.
 Only the standard library and asyncssh are imported here, never the product.
 """
 

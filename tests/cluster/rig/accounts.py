@@ -1,4 +1,4 @@
-"""The accounts of the nodes. In namespaces mode nodes have an /etc/passwd of their own: the machine gains none."""
+"""Accounts of the nodes. In namespaces mode nodes have their own /etc/passwd: the machine gets no new accounts."""
 
 import os
 import pwd
@@ -17,7 +17,7 @@ class Account:
     shell: str
 
 
-# On the nodes only. "ops" is somebody who logs in, "other" somebody else whose jobs run there.
+# On the nodes only. "ops" logs in, "other" is another user whose jobs run there.
 OPS = Account("ops", 61801, 61801, "/home/ops", "/bin/sh")
 OTHER = Account("other", 61802, 61802, "/home/other", "/bin/sh")
 GUESTS = (OPS, OTHER)
@@ -33,7 +33,7 @@ def current() -> Account:
 
 
 def find(user: str | int) -> Account:
-    """An account of the nodes by name or uid; a bare uid without an account is a stranger without a home."""
+    """An account of the nodes by name or uid; a uid without an account has no home."""
     known = (current(), *GUESTS)
     for account in known:
         if user in (account.name, account.uid):
@@ -45,7 +45,7 @@ def find(user: str | int) -> Account:
 
 
 def write_files(folder: Path) -> list[tuple[str, str]]:
-    """The nodes' passwd, group and shadow in `folder`; the list of (file, place in a node) to bind."""
+    """Write the nodes' passwd, group and shadow to `folder`; the list of (file, target in a node) to bind."""
     folder.mkdir()
     me = current()
     others = [

@@ -1,4 +1,4 @@
-"""A throw-away ssh-agent."""
+"""A temporary ssh-agent."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from .claims import Claim
 from .detect import TOOL_PATH, tool
 
 DEADLINE_S = 60.0
-# ssh-add asks again and again while the passphrase is wrong: the second time there is no answer.
+# ssh-add repeats the prompt while the passphrase is wrong: the second prompt gets no answer.
 _ASKER = """#!/bin/sh
 [ -e "$0.asked" ] && exit 1
 : > "$0.asked"
@@ -18,7 +18,7 @@ printf '%s\\n' "$GCT_PASSPHRASE"
 
 
 class SshAgent:
-    """A running ssh-agent of the test's own; a context manager. `env` points a program at it."""
+    """A running temporary ssh-agent; a context manager. `env` points a program at it."""
 
     def __init__(self, claim: Claim, socket: Path) -> None:
         self.socket = socket
@@ -46,8 +46,8 @@ class SshAgent:
             self._process.wait(DEADLINE_S)
 
     def add(self, key: Path, passphrase: str = "") -> None:
-        """Load a key; CalledProcessError if the agent does not take it or the passphrase is wrong."""
-        # ssh-add takes a passphrase from a terminal or from this program, never from stdin.
+        """Load a key; CalledProcessError if the agent rejects it or the passphrase is wrong."""
+        # ssh-add reads a passphrase from a terminal or from SSH_ASKPASS, never from stdin.
         asker = self.socket.with_name(f"{self.socket.name}.askpass")
         asker.write_text(_ASKER)
         asker.chmod(0o700)

@@ -1,6 +1,6 @@
-"""The agent's cache as an earlier start leaves it on a node: compiled code, psutil's extension and py-spy.
+"""A warm cache of the agent on a node: compiled code, psutil's extension and py-spy.
 
-Compiling and receiving these costs a new node 0.5 s of CPU time. Nodes of a rig get them when they start, unless the
+Compiling and uploading these costs a new node 0.5 s of CPU time. Nodes of a rig start with a warm cache, unless the
 test is about a node's first start (`Rig(is_first_start=True)`).
 """
 
@@ -30,7 +30,7 @@ for name in SELDOM:
 
 
 def folder() -> Path:
-    """The cache for the nodes' default Python, made by the first process that needs it; keyed by its contents."""
+    """The cache for the nodes' default Python, created by the first process that needs it; keyed by its contents."""
     from gconsole.fleet.deploy import agent_payload
     from gconsole.fleet.deploy.binaries import PSUTIL, PY_SPY, Binaries
 

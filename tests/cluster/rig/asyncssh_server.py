@@ -1,7 +1,7 @@
-"""The same node served by asyncssh instead of OpenSSH, for machines without it.
+"""asyncssh servers for nodes, on machines without OpenSSH.
 
 The servers of a rig share one event loop in a thread. Commands run through the account's real shell, so that an
-agent is deployed the way it is through sshd.
+agent is deployed as it is through sshd.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ CALL_DEADLINE_S = 60.0
 
 
 class ServerLoop:
-    """The event loop of a rig's servers, in a thread of its own."""
+    """The event loop of a rig's servers, in a separate thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -30,7 +30,7 @@ class ServerLoop:
         self._thread.start()
 
     def call(self, coroutine: Coroutine) -> Any:
-        """Run a coroutine there and wait for its result."""
+        """Run a coroutine in the loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(CALL_DEADLINE_S)
 
     def server(self, sandbox: Sandbox, settings: Settings) -> "AsyncsshServer":
@@ -59,7 +59,7 @@ class AsyncsshServer:
         self._log = sandbox.folder / "sshd.log"
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self.connections: set[asyncssh.SSHServerConnection] = set()
-        self._commands: set[int] = set()  # pids of the shells now running, each the leader of its process group
+        self._commands: set[int] = set()  # pids of running shells, each the leader of its process group
 
     def prepare(self) -> None:
         keys.make(self.sandbox.folder / "host_key")
@@ -74,7 +74,7 @@ class AsyncsshServer:
         keys.make(self.sandbox.folder / "host_key")
 
     def start(self) -> None:
-        """Listens when this returns."""
+        """Start the server; it is listening when this returns."""
         self._acceptor = self._loop.call(self._listen())
 
     async def _listen(self) -> asyncssh.SSHAcceptor:
@@ -101,7 +101,7 @@ class AsyncsshServer:
             for connection in list(self.connections):
                 connection.abort()
             for pid in self._commands:
-                os.killpg(pid, signal.SIGKILL)  # not yet waited for, so the number is still its own
+                os.killpg(pid, signal.SIGKILL)  # not reaped yet, so the pid is not reused
 
     def log(self) -> str:
         return self._log.read_text()
@@ -111,7 +111,7 @@ class AsyncsshServer:
             file.write(f"{line}\n")
 
     def logins(self) -> int:
-        """How many logins succeeded so far."""
+        """Number of successful logins so far."""
         return self.log().count("Accepted ")
 
     def authorized(self) -> set[bytes]:
@@ -119,7 +119,7 @@ class AsyncsshServer:
         return {asyncssh.import_public_key(line).public_data for line in lines if line}
 
     async def run_command(self, process: asyncssh.SSHServerProcess) -> None:
-        """One exec request: the shell, its pipes joined to the channel, its exit status sent back."""
+        """One exec request: runs the shell, connects its pipes to the channel, returns its exit status."""
         try:
             child = await self._start_shell(process)
         except OSError as error:
@@ -134,7 +134,7 @@ class AsyncsshServer:
             await process.stderr.drain()
             process.exit(status if status >= 0 else 128 - status)
         except (OSError, asyncssh.Error):
-            await child.wait()  # the client left: its pipes are closed, as sshd does, and the command goes its own way
+            await child.wait()  # the client disconnected: pipes are closed, as sshd does, and the command keeps running
         finally:
             self._commands.discard(child.pid)
             feed.cancel()
@@ -175,25 +175,25 @@ class AsyncsshServer:
         finally:
             os.close(stdout)
             os.close(stderr)
-        # send_eof: else the end of stdout would close the channel to what stderr has still to say.
+        # send_eof: otherwise the end of stdout would close the channel before the end of stderr.
         await process.redirect(stdout=from_stdout, stderr=from_stderr, send_eof=False)
         return child
 
 
 async def _feed(source: asyncssh.SSHReader, sink: asyncio.StreamWriter) -> None:
-    """Pass stdin on to its end. Not by redirect(): with it the end was once seen to overtake data (asyncssh 2.24)."""
+    """Forward stdin to its end. Not by redirect(): its EOF once overtook data (asyncssh 2.24)."""
     try:
         while data := await source.read(65536):
             sink.write(data)
             await sink.drain()
     except (OSError, asyncssh.Error):
-        pass  # the client left, or the command wants to hear no more
+        pass  # the client disconnected, or the command closed stdin
     finally:
         sink.close()
 
 
 class _Login(asyncssh.SSHServer):
-    """Who may come in at one server, and what it writes in its log."""
+    """Authentication of one server, and its log."""
 
     def __init__(self, server: AsyncsshServer) -> None:
         self._server = server
@@ -237,4 +237,4 @@ class _Login(asyncssh.SSHServer):
         return self.validate_password(username, responses[0])
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        return True  # a bastion forwards to wherever the client asks, as sshd does by default
+        return True  # a bastion forwards to any destination, as sshd does by default

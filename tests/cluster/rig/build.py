@@ -1,4 +1,4 @@
-"""Builds nodes in each of the three modes: a place, a server in it, and what the kind of node changes about both."""
+"""Builds nodes in each of the three modes: a sandbox, a server in it, and the changes of each node kind."""
 
 import shutil
 import socket
@@ -27,14 +27,14 @@ class Order:
     python: Path | str  # a path, a version, "old" or "none"
     max_startups: str
     sshd_options: tuple[str, ...] = ()
-    throttle_first: int | None = None  # how many connections a throttling node drops; None: all
+    throttle_first: int | None = None  # number of connections that a throttling node drops; None: all
     behind: Node | None = None
     is_bastion: bool = False
-    is_first_start: bool = False  # no agent has run here before
+    is_first_start: bool = False  # the agent has no cache from an earlier start
 
 
 class Builder(Protocol):
-    """Makes nodes of one mode; `start` before the first, `close` after the last."""
+    """Builds nodes of one mode; `start` before the first, `close` after the last."""
 
     def start(self) -> None: ...
     def build(self, order: Order, folder: Path) -> Node: ...
@@ -45,7 +45,7 @@ class Builder(Protocol):
 def _make_server(
     order: Order, sandbox: Sandbox, address: str, port: int, spare: tuple[str, int], server: "Maker"
 ) -> Server:
-    """The server of a node, or what stands in its place or before it."""
+    """The server of a node, or a stub that replaces or precedes it."""
     if order.kind.listener == "closed":
         return NoServer()
     if order.kind.listener == "hangs":
@@ -102,8 +102,8 @@ class NamespaceBuilder:
         )
         path = pythons.search_path("/run/node/bin", order.python)
         sandbox = NamespaceSandbox(order.name, folder, path, self._ports(order), plan)
-        with self._hosts.open("a") as file:  # in place: the nodes see this very file
-            # The second form is how an IPv6 socket sees an IPv4 peer; without it torch asks the DNS at each connection
+        with self._hosts.open("a") as file:  # in place: the file is bind-mounted in the nodes
+            # The second entry is for IPv6 sockets with IPv4 peers; without it torch queries the DNS at each connection
             file.write(f"{sandbox.address} {order.name}\n::ffff:{sandbox.address} {order.name}\n")
         server = _make_server(order, sandbox, sandbox.address, self.SSH_PORT, self.SPARE, self._server)
         password = PASSWORD if order.kind.login == "password" else None
@@ -133,14 +133,14 @@ class NamespaceBuilder:
         return self._hidden
 
     def _copies(self, order: Order, account: accounts.Account) -> list[list]:
-        """The agent's cache of an earlier start, for nodes that can have one made by the default Python."""
+        """The warm agent cache, for nodes whose Python can use it."""
         kind = order.kind
         if order.is_first_start or order.is_bastion or kind.sudo or kind.noexec or order.python != pythons.own_python():
             return []
         return [[str(agent_cache.folder()), f"/var/tmp/gconsole-{account.uid}", account.uid, account.gid]]
 
     def _own_files(self, order: Order, folder: Path) -> list[tuple[str, str]]:
-        """Files of /etc and /proc this one node sees differently."""
+        """Files of /etc and /proc that differ on this node."""
         boot_id = folder / "boot_id"
         boot_id.write_text(f"{_uuid()}\n")
         binds = [(str(boot_id), "/proc/sys/kernel/random/boot_id")]
@@ -190,7 +190,7 @@ class SharedBuilder:
         self._reserved: list[socket.socket] = []
 
     def start(self) -> None:
-        pass  # nothing to arrange
+        pass  # no setup needed
 
     def relay_address(self) -> str:
         return SharedSandbox.address
@@ -209,7 +209,7 @@ class SharedBuilder:
         return Node(order.name, order.kind, order.user, port, sandbox, server, order.behind, password)
 
     def _reserve(self) -> int:
-        """A port that is ours while the rig lives: bound but not listening, so that a server of ours may listen."""
+        """A port reserved for the lifetime of the rig: bound but not listening, so that our server can listen."""
         holder = socket.socket()
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind((SharedSandbox.address, 0))

@@ -1,7 +1,7 @@
-"""The prefix and folder a rig owns, and the removal of what a crashed run left behind.
+"""Names and the folder of a rig, and cleanup of leftovers of a crashed run.
 
-Everything a rig makes on the machine begins with `gct<pid of the owner><letter>`, so that two rigs never collide and a
-leftover names its dead owner. Names of network devices may have 15 characters: 3 + 7 (pid) + 1 + kind + node number.
+Everything a rig creates on the machine begins with `gct<pid of the owner><letter>`, so that rigs do not collide and a
+leftover identifies its dead owner. Network device names are limited to 15 characters: 3 + 7 (pid) + 1 + kind + number.
 """
 
 import json
@@ -21,23 +21,23 @@ from .detect import TOOL_PATH
 FILTER_VARIABLE = "GCONSOLE_RIG_NODE"
 _OWNER = re.compile(r"\bgct(\d+)[a-z]")
 _taken: set[str] = set()
-_lock = threading.RLock()  # a signal handler that closes rigs may interrupt its holder
+_lock = threading.RLock()  # a signal handler that closes rigs may interrupt the lock holder
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A prefix of this process's own, and the folder of the rig that holds it."""
+    """A unique prefix, and the folder of the rig that owns it."""
 
     prefix: str
     folder: Path
 
     @property
     def link_group(self) -> int:
-        """A number no other rig has, below 2^31: the group by which ip(8) deletes all its links in one step."""
+        """A unique group number below 2^31, by which ip(8) deletes all links of the rig in one command."""
         return os.getpid() * 26 + ord(self.prefix[-1]) - ord("a") + 1
 
     def note_process(self, pid: int) -> None:
-        """Remember a background process, so that a later run can end it should this one be killed."""
+        """Record a background process, so that a later run can kill it if this one is killed."""
         with (self.folder / "processes").open("a") as file:
             file.write(f"{pid} {processes.start_ticks(pid)}\n")
 
@@ -48,7 +48,7 @@ class Claim:
 
 
 def claim() -> Claim:
-    """Take a free prefix and make its folder (0700, in the machine's folder for temporary files)."""
+    """Claim a free prefix and create its folder (0700, in the temporary folder)."""
     with _lock:
         letters = (f"gct{os.getpid()}{letter}" for letter in string.ascii_lowercase)
         prefix = next((text for text in letters if text not in _taken), None)
@@ -62,7 +62,7 @@ def claim() -> Claim:
 
 
 def remove_leftovers() -> None:
-    """End and remove what rigs of dead owners left: processes, folders, network namespaces and links."""
+    """Remove leftovers of rigs with dead owners: processes, folders, network namespaces and links."""
     for folder in Path(tempfile.gettempdir()).glob("gct*-*"):
         match = _OWNER.match(folder.name)
         if match and not _owner_lives(folder, int(match[1])):
@@ -94,7 +94,7 @@ def _end_processes(folder: Path) -> None:
 
 
 def _remove_dead_links() -> None:
-    # Another rig may be removing the same ones at this moment: failures here are not ours to report.
+    # Another rig may be removing the same ones concurrently: failures are ignored.
     for listing, removal in ((("-o", "link"), ("link", "del")), (("netns", "list"), ("netns", "del"))):
         for name in _names_of_dead_owners(_ip(*listing)):
             _ip(*removal, name)

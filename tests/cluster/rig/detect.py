@@ -1,4 +1,4 @@
-"""Which kind of rig this machine can run, and what is missing for the better ones."""
+"""Detects the mode of rig that works on this machine, and what is missing for the better ones."""
 
 import functools
 import importlib.util
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODES = ("namespaces", "loopback", "asyncssh")
-# sshd and ip often live where an ordinary PATH does not look.
+# sshd and ip are often outside an ordinary PATH.
 TOOL_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"))
 
 
 class RigUnavailable(Exception):
-    """What the rig cannot offer on this machine; the text names what is missing and is the reason of a skip."""
+    """A feature that the rig cannot provide on this machine; the text names what is missing and is the skip reason."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """The mode taken, and why not a better one."""
+    """The selected mode, and why not a better one."""
 
     name: str
     why: str
 
 
 def tool(name: str) -> str:
-    """The path of an installed program; RigUnavailable if there is none."""
+    """The path of an installed program; RigUnavailable if it is missing."""
     found = shutil.which(name, path=TOOL_PATH)
     if found is None:
         raise RigUnavailable(f"{name} is not installed")
@@ -36,7 +36,7 @@ def tool(name: str) -> str:
 
 
 def pick_mode(wanted: str | None = None) -> Mode:
-    """The best mode that works here; `wanted` (or $GCT_RIG_MODE) takes one by name or raises RigUnavailable."""
+    """The best mode that works here; `wanted` (or $GCT_RIG_MODE) selects one by name or raises RigUnavailable."""
     wanted = wanted or os.environ.get("GCT_RIG_MODE")
     if wanted:
         missing = missing_for(wanted)
@@ -54,7 +54,7 @@ def pick_mode(wanted: str | None = None) -> Mode:
 
 @functools.cache
 def missing_for(mode: str) -> str | None:
-    """What this machine lacks for `mode`, in words; None when it works."""
+    """What this machine lacks for `mode`; None if it works."""
     checks = {"namespaces": _namespaces, "loopback": _loopback, "asyncssh": _asyncssh}
     if mode not in checks:
         raise ValueError(f"there is no mode {mode!r}: {', '.join(MODES)}")

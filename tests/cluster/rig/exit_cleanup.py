@@ -1,4 +1,4 @@
-"""Rigs are closed when the program ends, also by SIGTERM."""
+"""Closes rigs at program exit, also on SIGTERM."""
 
 import atexit
 import os
@@ -12,12 +12,12 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-_open: dict[Closable, int] = {}  # with the pid that opened it: a forked child has no business with it
+_open: dict[Closable, int] = {}  # with the pid that opened it: a forked child must not close it
 _previous: signal.Handlers | object | None = None
 
 
 def watch(rig: Closable) -> None:
-    """Close `rig` at the end of the program, unless `forget` comes first."""
+    """Close `rig` at program exit, unless `forget` is called first."""
     global _previous
     if not _open and threading.current_thread() is threading.main_thread():
         _previous = signal.signal(signal.SIGTERM, _on_sigterm)
@@ -39,7 +39,7 @@ def close_all() -> None:
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:
-    """Close every rig, then let the signal do what it would have done."""
+    """Close every rig, then run the signal's previous handler."""
     previous = _previous
     close_all()
     if callable(previous):

@@ -1,11 +1,11 @@
-"""A home with an ssh configuration of the test's own, for the program under test.
+"""A home with a temporary ssh configuration, for the program under test.
 
-ssh(1) takes the home from the account (getpwuid), not from $HOME, so a variable alone does not reach it. Two ways:
+ssh(1) takes the home from the account (getpwuid), not from $HOME, so a variable is not sufficient. Two ways:
 
-`popen`   runs the program with an /etc/passwd of its own, in which the account's home is this folder (root; a private
-          mount namespace). ssh, asyncssh and all else see the same home: as on a person's machine, no hook anywhere.
-`env`     for a program inside the test, and without root: HOME for asyncssh, and in front of PATH an `ssh` that adds
-          `-F`. What then differs from a real start: /etc/ssh/ssh_config is not read, and the default keys and
+`popen`   runs the program with its own /etc/passwd, in which the account's home is this folder (root; a private
+          mount namespace). ssh, asyncssh and everything else use the same home, without hooks.
+`env`     for a program inside the test, and without root: HOME for asyncssh, and first in PATH an `ssh` that adds
+          `-F`. Differences from a real start: /etc/ssh/ssh_config is not read, and the default keys and
           known_hosts are those of the real home.
 """
 
@@ -21,7 +21,7 @@ from .detect import TOOL_PATH
 
 
 class SshHome:
-    """The folder (`path`), its `.ssh/config` (`config`), and the two ways to make a program use them."""
+    """The folder (`path`), its `.ssh/config` (`config`), and two ways to run programs with them."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class SshHome:
         return {**base, "HOME": str(self.path), "PATH": path}
 
     def popen(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen:
-        """subprocess.Popen with this home, whose account's home it really is where that can be arranged (root)."""
+        """subprocess.Popen with this home, also as the account's home if the process is root."""
         env = popen.pop("env", os.environ)
         if os.geteuid() != 0:
             return subprocess.Popen(argv, env=self.env(env), **popen)

@@ -18,7 +18,7 @@ def hosts_toml(
     per_node: Mapping[str, Table],
     extra: str,
 ) -> str:
-    """`sections` and `per_node` add to or replace the rig's own values; a value of None takes a key out."""
+    """`sections` and `per_node` add to or replace the rig's own values; a value of None removes a key."""
     tables = {"cluster": {"name": name}, "ssh": ssh}
     for section, values in sections.items():
         tables[section] = {**tables.get(section, {}), **values}
@@ -28,7 +28,7 @@ def hosts_toml(
 
 
 def entry(node: Node, ssh: Table) -> dict[str, Any]:
-    """What [[nodes]] says of one node."""
+    """The [[nodes]] table of one node."""
     values: dict[str, Any] = {"hosts": node.name, "address": node.address, "port": node.port}
     if node.user != ssh.get("user"):
         values["user"] = node.user
@@ -36,7 +36,7 @@ def entry(node: Node, ssh: Table) -> dict[str, Any]:
         values["jump"] = f"{node.behind.user}@{node.behind.address}:{node.behind.port}"
     if node.process_filter is not None:
         values["process_filter"] = node.process_filter
-        values["cache_dir"] = str(node.folder / "cache")  # these nodes share /var/tmp; each real one has its own
+        values["cache_dir"] = str(node.folder / "cache")  # these nodes share /var/tmp; real ones do not
     return values
 
 
@@ -50,4 +50,4 @@ def _value(value: Any) -> str:
         return f"[{', '.join(_value(item) for item in value)}]"
     if isinstance(value, Path):
         value = str(value)
-    return json.dumps(value)  # strings, numbers and booleans are written alike in JSON and TOML
+    return json.dumps(value)  # strings, numbers and booleans are equal in JSON and TOML

@@ -1,4 +1,4 @@
-"""Throw-away keys: ssh-keygen's where OpenSSH is there, asyncssh's where it is not."""
+"""Temporary keys, from ssh-keygen or, without OpenSSH, from asyncssh."""
 
 import shutil
 import subprocess
@@ -44,6 +44,6 @@ def public_line(path: Path) -> str:
 
 
 def known_hosts_line(names: list[str], port: int, host_key: str) -> str:
-    """One line of known_hosts: the key of a server under each of its names."""
+    """One line of known_hosts: a server's key under each of its names."""
     places = ",".join(name if port == 22 else f"[{name}]:{port}" for name in names)
     return f"{places} {' '.join(host_key.split()[:2])}\n"

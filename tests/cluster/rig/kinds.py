@@ -1,9 +1,9 @@
-"""The kinds of nodes: a plain one, and one for each way in which real nodes fail. Each is a real server behaving so."""
+"""The kinds of nodes: a plain one, and one for each failure of real nodes. Each is a real server."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-# The password of every account of a node, and its entry in the nodes' /etc/shadow. Both protect nothing.
+# The password of every account of a node, and its entry in the nodes' /etc/shadow. Not a secret.
 PASSWORD = "open sesame"
 PASSWORD_HASH = (
     "$6$rounds=1000$CMWs7SNZhEd9..Po$"
@@ -16,7 +16,7 @@ SHELL_NOISE = "Loading cuda/12.4\nWelcome to the cluster. Quota: 83 % of 10 TiB 
 
 @dataclass(frozen=True)
 class Kind:
-    """What sets one kind of node apart; the defaults are a plain node."""
+    """Properties of one kind of node; the defaults are a plain node."""
 
     name: str
     what: str

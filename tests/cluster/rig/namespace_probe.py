@@ -1,4 +1,4 @@
-"""Whether network, PID, UTS and mount namespaces really work here: one is made, and removed."""
+"""Checks whether network, PID, UTS and mount namespaces work here, by creating and removing them."""
 
 import sys
 
@@ -7,7 +7,7 @@ from .namespaces import start_init
 
 
 def run() -> None:
-    """Raise OSError with the machine's own words if a node could not be made."""
+    """Raise OSError with the system's message if a node cannot be created."""
     claim = claims.claim()
     name = f"{claim.prefix}n0"
     try:

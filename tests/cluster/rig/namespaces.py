@@ -1,6 +1,6 @@
-"""Processes started straight into other namespaces, as children of this process.
+"""Starts processes in other namespaces, as children of this process.
 
-setns() and unshare() act on one thread, so a thread of its own enters the namespaces, starts the process there and
+setns() and unshare() act on one thread, so a new thread enters the namespaces, starts the process and
 ends. Unlike with nsenter(1) in between, the Popen's pid, signals and exit status are those of the process itself.
 """
 
@@ -45,12 +45,12 @@ def bind_mount(source: Path, target: str) -> None:
 
 
 def make_mounts_private() -> None:
-    """Keep what is mounted from here on out of the namespace this one was copied from."""
+    """Prevent mounts made from here on from propagating to the parent namespace."""
     _check(_libc.mount(None, b"/", None, MS_PRIVATE | MS_REC, None), "make / private")
 
 
 def in_own_thread(act: Callable[[], _Result]) -> _Result:
-    """Run `act` in a thread that ends afterwards, and with it whatever namespaces it entered."""
+    """Run `act` in a thread that ends afterwards, together with the namespaces it entered."""
     results: list[_Result] = []
     errors: list[BaseException] = []
 
@@ -58,7 +58,7 @@ def in_own_thread(act: Callable[[], _Result]) -> _Result:
         try:
             results.append(act())
         except BaseException as error:
-            errors.append(error)  # raised again below, in the thread that asked
+            errors.append(error)  # raised again below, in the calling thread
 
     thread = threading.Thread(target=body, name="gct-namespaces")
     thread.start()
@@ -88,16 +88,16 @@ class Namespaces:
 
     def __init__(self, pid: int) -> None:
         self._descriptors: list[int] = []
-        # mnt last: entering it changes what every later path means.
+        # mnt last: entering it changes how later paths resolve.
         for name in ("net", "uts", "pid", "mnt"):
             self._descriptors.append(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC))
         self.pid_inode = os.fstat(self._descriptors[2]).st_ino
 
     def popen(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen:
-        """subprocess.Popen inside; `cwd` and a path in argv[0] mean those of the namespaces."""
+        """subprocess.Popen inside the namespaces; `cwd` and a path in argv[0] are resolved there."""
 
         def act() -> subprocess.Popen:
-            unshare(CLONE_FS)  # the kernel lets a thread change its mount namespace only when it shares no cwd
+            unshare(CLONE_FS)  # the kernel lets a thread change its mount namespace only without a shared cwd
             for descriptor in self._descriptors:
                 setns(descriptor)
             return subprocess.Popen(argv, **popen)

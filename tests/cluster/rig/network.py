@@ -1,4 +1,4 @@
-"""Bridges, network namespaces and the address range of a rig, made with ip(8)."""
+"""Bridges, network namespaces and address ranges of a rig, created with ip(8)."""
 
 import contextlib
 import fcntl
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .detect import tool
 
-# A rig takes /22s (1,022 nodes each) out of the private range least used for anything else.
+# A rig takes /22s (1,022 nodes each) from the private range that is used least elsewhere.
 RANGE = ipaddress.ip_network("10.64.0.0/10")
 SUBNET_BITS = 22
 
@@ -23,7 +23,7 @@ def ip(*argv: str) -> str:
 
 
 def ip_batch(lines: list[str], netns: str | None = None, keep_going: bool = False) -> None:
-    """Many ip commands for the price of one process, in the network namespace `netns` or the machine's own."""
+    """Run many ip commands in one process, in the network namespace `netns` or the machine's own."""
     argv = [tool("ip"), *(["-n", netns] if netns else []), *(["-force"] if keep_going else []), "-batch", "-"]
     done = subprocess.run(argv, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
     if done.returncode != 0 and not keep_going:
@@ -31,7 +31,7 @@ def ip_batch(lines: list[str], netns: str | None = None, keep_going: bool = Fals
 
 
 class Bridge:
-    """One switch with a subnet of its own. The machine has the first address, unless it is hidden behind another."""
+    """A switch with its own subnet. The machine has the first address, unless the bridge is hidden behind another."""
 
     def __init__(self, name: str, link_group: int, hidden_behind: "Bridge | None" = None) -> None:
         self.name = name
@@ -50,7 +50,7 @@ class Bridge:
             if self._hidden_behind is None:
                 lines.append(f"addr add {self.address}/{SUBNET_BITS} dev {self.name}")
             else:
-                # Keeps our packets to a hidden node off the machine's real network: they end at the open bridge.
+                # Packets to a hidden node end at the open bridge instead of reaching the machine's real network.
                 lines.append(f"route add {self.subnet} dev {self._hidden_behind.name}")
             ip_batch(lines)
 
@@ -59,12 +59,12 @@ class Bridge:
 
 
 def delete_links(link_group: int) -> None:
-    """Remove every link of a rig, at once: a TCP connection may delay the end of a namespace by minutes."""
+    """Remove all links of a rig: an open TCP connection can delay the end of a namespace by minutes."""
     ip_batch([f"link del group {link_group}"], keep_going=True)
 
 
 class Port:
-    """One node's interface on a bridge; `host_end` is what the machine sees of it."""
+    """One node's interface on a bridge; `host_end` is its peer on the machine."""
 
     def __init__(self, bridge: Bridge, host_end: str, netns: str, inside: str = "eth0") -> None:
         self.bridge = bridge
@@ -91,7 +91,7 @@ class Port:
         )
 
     def set(self, state: str) -> None:
-        """`down` is an unplugged cable: nobody is told, packets vanish. `up` plugs it in again."""
+        """`down` simulates an unplugged cable: packets are dropped silently. `up` restores it."""
         ip("link", "set", self.host_end, state)
 
 
@@ -105,7 +105,7 @@ def delete_netns(names: list[str]) -> None:
 
 
 def _free_subnet(seed: int) -> ipaddress.IPv4Network:
-    """A subnet no address or route of this machine touches; the search begins at a place that depends on the pid."""
+    """A subnet that no address or route of this machine overlaps; the search begins at an offset from the pid."""
     used = [ipaddress.ip_network(text, strict=False) for text in _addresses_in_use()]
     subnets = list(RANGE.subnets(new_prefix=SUBNET_BITS))
     for step in range(len(subnets)):
@@ -123,7 +123,7 @@ def _addresses_in_use() -> list[str]:
 
 @contextlib.contextmanager
 def _one_rig_at_a_time() -> Iterator[None]:
-    """Between looking for a free subnet and taking it, no other rig may look. A lock on a folder leaves no file."""
+    """Serialises the search and claim of a subnet between rigs. A lock on a folder leaves no file."""
     descriptor = os.open("/run", os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

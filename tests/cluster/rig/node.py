@@ -1,4 +1,4 @@
-"""One node of the rig: what a test does to it and reads from it."""
+"""One node of the rig: operations and queries for tests."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from .stub_servers import Server
 
 
 class Node:
-    """A node with its address, its server and its processes. The rig makes, starts and ends it."""
+    """A node with its address, server and processes. The rig creates, starts and stops it."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class Node:
         self.user = user
         self.address = sandbox.address
         self.port = port
-        self.behind = behind  # the bastion this node is reached through
-        self.password = password  # what opens a password_only node; None where no password does
+        self.behind = behind  # the bastion in front of this node
+        self.password = password  # accepted by a password_only node; None if no password is
         self._sandbox = sandbox
         self._server = server
 
     @property
     def folder(self) -> Path:
-        """A folder the node and the test share; `inside` is the same folder as the node names it."""
+        """A folder shared by the node and the test; `inside` is its path on the node."""
         return self._sandbox.folder
 
     @property
@@ -50,18 +50,18 @@ class Node:
 
     @property
     def process_filter(self) -> str | None:
-        """What tells this node's processes from those of the others; None where it has a process table of its own."""
+        """A filter that selects this node's processes; None if the node has its own process table."""
         token = self._sandbox.variables.get(FILTER_VARIABLE)
         return f"env:{FILTER_VARIABLE}={token}" if token else None
 
     def start(self) -> None:
-        """For the rig: everything of the node runs, and its server listens, when this returns."""
+        """For the rig: start everything; the server is listening when this returns."""
         self._server.prepare()
         self._sandbox.start()
         self._server.start()
 
     def stop(self) -> None:
-        """For the rig: nothing of the node is left when this returns."""
+        """For the rig: stop everything; nothing of the node is left when this returns."""
         self._server.stop(sessions=True)
         self._sandbox.stop()
 
@@ -70,15 +70,15 @@ class Node:
     def run(
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, user: str | int | None = None, **popen: Any
     ) -> subprocess.Popen:
-        """Start a process on the node, with a login's environment plus `env`; it ends with the rig at the latest.
+        """Start a process on the node, with a login's environment plus `env`; it is killed with the rig at the latest.
 
-        The Popen is the process itself: its pid (as this side counts), signals and exit status are real. `user` is an
+        The Popen is the process: its pid (in the test's namespace), signals and exit status are real. `user` is an
         account of the nodes ("ops", "other") or a bare uid, and needs namespaces mode. `popen` is for subprocess.Popen.
         """
         return self._sandbox.spawn(argv, env, user, **popen)
 
     def output(self, argv: Sequence[str], deadline_s: float = 60.0, **options: Any) -> str:
-        """What a command says on the node's stdout; CalledProcessError if it fails, TimeoutExpired if it takes long."""
+        """A command's stdout on the node; CalledProcessError if it fails, TimeoutExpired past the deadline."""
         with self.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, **options) as process:
             try:
                 output, _ = process.communicate(timeout=deadline_s)
@@ -89,40 +89,40 @@ class Node:
         return output
 
     def processes(self) -> list[int]:
-        """The pids on the node, as it counts them; without namespaces those that carry the filter variable."""
+        """Pids on the node, in its namespace; without namespaces those with the filter variable."""
         return sorted(process.pid for process in self._sandbox.processes())
 
     def outer_pid(self, pid: int) -> int:
-        """The pid by which this test process knows a process of the node; ProcessLookupError if it is gone."""
+        """The pid of a node's process in the test's namespace; ProcessLookupError if it is gone."""
         for process in self._sandbox.processes():
             if process.pid == pid:
                 return process.outer
         raise ProcessLookupError(f"{self.name} has no process {pid}")
 
     def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
-        """Send a signal to a process by the pid the node knows."""
+        """Send a signal to a process by its pid on the node."""
         os.kill(self.outer_pid(pid), number)
 
     def ps(self) -> str:
-        """One line a process: pid, state, command line."""
+        """One line per process: pid, state, command line."""
         lines = []
         for process in sorted(self._sandbox.processes(), key=lambda one: one.pid):
             try:
                 state = Path(f"/proc/{process.outer}/stat").read_text().rpartition(")")[2].split()[0]
                 command = Path(f"/proc/{process.outer}/cmdline").read_text(errors="replace").replace("\0", " ")
             except OSError:
-                continue  # gone since the listing
+                continue  # it ended after the listing
             lines.append(f"{process.pid:>7} {state} {command or '[' + processes.name_of(process.outer) + ']'}")
         return "\n".join(lines)
 
     # Network
 
     def down(self) -> None:
-        """Unplug the node: nobody is told, packets vanish. Needs namespaces mode."""
+        """Disconnect the node: packets are dropped silently. Needs namespaces mode."""
         self._namespaces("unplugging a node").set_link("down")
 
     def up(self) -> None:
-        """Plug the node in again."""
+        """Reconnect the node."""
         self._namespaces("plugging a node").set_link("up")
 
     def _namespaces(self, what: str) -> NamespaceSandbox:
@@ -133,25 +133,25 @@ class Node:
     # Server
 
     def stop_sshd(self, sessions: bool = False) -> None:
-        """Stop listening; with `sessions` also end every connection, as a reboot would."""
+        """Stop listening; with `sessions` also close every connection, as a reboot would."""
         self._server.stop(sessions)
 
     def start_sshd(self) -> None:
-        """Listen again; it does when this returns."""
+        """Listen again; the server is listening when this returns."""
         self._server.start()
 
     def change_host_key(self) -> None:
-        """Give the node another host key, as a reinstallation does; known_hosts keeps the old one."""
+        """Replace the node's host key, as a reinstallation does; known_hosts keeps the old one."""
         self._server.stop()
         self._server.change_host_key()
         self._server.start()
 
     def host_key(self) -> str | None:
-        """The public host key now in use ("ssh-ed25519 AAAA…"); None for a node without an SSH server."""
+        """The current public host key ("ssh-ed25519 AAAA…"); None for a node without an SSH server."""
         return self._server.host_key()
 
     def logins(self) -> int:
-        """How many logins the server has accepted so far."""
+        """Number of logins that the server has accepted so far."""
         return self._server.logins()
 
     def log(self) -> str:
@@ -159,7 +159,7 @@ class Node:
         return self._server.log()
 
     def ssh_argv(self, key: Path, known_hosts: Path, *options: str) -> list[str]:
-        """The ssh(1) command line that reaches this node without reading any configuration; append the command."""
+        """The ssh(1) command line that reaches this node without any configuration file; append the command."""
         argv = [tool("ssh"), "-F", "none", "-i", str(key), "-p", str(self.port)]
         settings = (
             f"UserKnownHostsFile={known_hosts}",
@@ -170,6 +170,6 @@ class Node:
             "BatchMode=yes",
             "ConnectTimeout=5",
         )
-        for setting in (*options, *settings):  # ssh takes the first value it sees
+        for setting in (*options, *settings):  # ssh uses the first value of an option
             argv += ["-o", setting]
         return [*argv, f"{self.user}@{self.address}", "--"]

@@ -1,7 +1,7 @@
-"""Process 1 of a node: arranges the node's own view of the machine, then reaps zombies until the rig lets go.
+"""Process 1 of a node: sets up the node's mounts and hostname, then reaps zombies until the rig closes stdin.
 
-Run as `python -I -S node_init.py` in fresh namespaces, with one JSON line on stdin (`plan`, below). Answers "ready" or
-what went wrong on stdout. The end of stdin ends it, and with it, by the kernel, every process of the node: nothing
+Run as `python -I -S node_init.py` in new namespaces, with one JSON line on stdin (`plan`, below). Prints "ready" or an
+error on stdout. It exits at the end of stdin, and the kernel then kills every process of the node: nothing
 outlives a rig that was killed.
 """
 
@@ -44,7 +44,7 @@ def make_target(path, is_folder):
 
 
 def mount_system():
-    """A /proc and a /sys that show this node's processes and interfaces; the control groups stay in their place."""
+    """Mount a /proc and a /sys of this node's namespaces; the control groups stay mounted."""
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     has_cgroups = Path(CGROUPS).is_dir()
     if has_cgroups:
@@ -57,19 +57,19 @@ def mount_system():
 
 
 def arrange(plan):
-    """Carry the plan out.
+    """Apply the plan.
 
     hostname   the node's name
-    covers     [path, mode, noexec]: folders that become a tmpfs of the node's own
+    covers     [path, mode, noexec]: folders replaced by a tmpfs of the node
     keeps      paths under those folders that stay visible, read-only
-    binds      [source, target]: files and folders that the node sees in another place
-    folders    [path, uid, gid, mode]: made at the end (homes)
+    binds      [source, target]: files and folders bind-mounted at another path
+    folders    [path, uid, gid, mode]: created at the end (homes)
     copies     [source, target, uid, gid]: a folder of folders of files, copied without access for others
     read_only  mounts that become read-only at the very end
     """
     mount(None, "/", None, MS_PRIVATE | MS_REC)
-    libc.umount2(b"/run/netns", MNT_DETACH)  # else each node would pin the network of every other
-    # Held open, because the folders that contain them are about to be covered.
+    libc.umount2(b"/run/netns", MNT_DETACH)  # otherwise each node would keep every other node's network alive
+    # Held open, because the parent folders are about to be covered.
     kept = [(path, os.open(path, os.O_PATH), True) for path in plan["keeps"]]
     kept += [(target, os.open(source, os.O_PATH), False) for source, target in plan["binds"]]
     for path, mode, noexec in plan["covers"]:
@@ -105,7 +105,7 @@ def copy_folders(source, target, uid, gid):
 
 
 def reap_until_let_go():
-    """Collect orphans as they end; return when stdin ends."""
+    """Reap orphans; return when stdin ends."""
     wake_read, wake_write = os.pipe()
     for end in (wake_read, wake_write):
         os.set_blocking(end, False)

@@ -1,4 +1,4 @@
-"""One OpenSSH server with a configuration, a host key and a log of its own."""
+"""An OpenSSH server with its own configuration, host key and log."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ from .kinds import BANNER, SHELL_NOISE, Kind
 from .sandbox import Sandbox
 
 START_DEADLINE_S = 60.0
-# Enough for any account: a PAM service that asks for the password of /etc/shadow and nothing else.
+# Sufficient for any account: a PAM service that only checks the password of /etc/shadow.
 PAM_SERVICE = """auth required pam_unix.so nodelay
 account required pam_permit.so
 session required pam_permit.so
@@ -31,14 +31,14 @@ exec sleep 86400
 
 @dataclass
 class Settings:
-    """How a node's server listens and whom it lets in."""
+    """How a node's server listens and authenticates."""
 
     address: str
     port: int
     kind: Kind
     max_startups: str
-    extra: tuple[str, ...] = field(default=())  # lines of sshd_config, which win over those below
-    pam: bool = False  # keyboard-interactive as PAM asks it; needs root
+    extra: tuple[str, ...] = field(default=())  # lines of sshd_config, which override those below
+    pam: bool = False  # keyboard-interactive through PAM; needs root
 
 
 def sshd_config(sandbox: Sandbox, settings: Settings) -> str:
@@ -74,7 +74,7 @@ def sshd_config(sandbox: Sandbox, settings: Settings) -> str:
 
 
 def write_shell(folder: Path, kind: Kind) -> None:
-    """The command that takes the place of every other one, for the kinds whose shell is not plain."""
+    """The command that replaces all others, for node kinds whose shell is not plain."""
     scripts = {"noisy": _NOISY_SHELL, "hangs": _HANGING_SHELL}
     if kind.shell in scripts:
         (folder / "banner").write_text(BANNER)
@@ -85,14 +85,14 @@ def write_shell(folder: Path, kind: Kind) -> None:
 
 
 class OpenSshServer:
-    """sshd in a place; `stop` ends the listener and, if asked, the sessions it let in."""
+    """sshd in a sandbox; `stop` ends the listener and, optionally, its sessions."""
 
     def __init__(self, sandbox: Sandbox, settings: Settings) -> None:
         self._sandbox = sandbox
         self.settings = settings
         self._log = sandbox.folder / "sshd.log"
         self._daemon: subprocess.Popen | None = None
-        self._sessions: dict[int, int | None] = {}  # pid: when it started, since pids are used again
+        self._sessions: dict[int, int | None] = {}  # pid: start time, because pids are reused
 
     def prepare(self) -> None:
         keys.make(self._sandbox.folder / "host_key")
@@ -107,13 +107,13 @@ class OpenSshServer:
         keys.make(self._sandbox.folder / "host_key")
 
     def start(self) -> None:
-        """Listens when this returns; OSError with the server's own words if it does not."""
+        """Start sshd; it is listening when this returns. OSError with sshd's message if it fails."""
         inside = self._sandbox.inside
         (self._sandbox.folder / "sshd_config").write_text(sshd_config(self._sandbox, self.settings))
         said = len(self.log())
         self._daemon = self._sandbox.spawn(
             [tool("sshd"), "-D", "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"],
-            env={FILTER_VARIABLE: ""},  # the server is not a process of the node's own; SetEnv marks what it starts
+            env={FILTER_VARIABLE: ""},  # the server is not one of the node's processes; SetEnv marks what it starts
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -148,6 +148,6 @@ class OpenSshServer:
         return self._log.read_text(errors="replace")
 
     def logins(self) -> int:
-        """How many logins succeeded so far."""
-        # "Accepted key" says only that a key would do.
+        """Number of successful logins so far."""
+        # "Accepted key" only means that a key would be accepted.
         return len(re.findall(r"^Accepted (?!key )", self.log(), re.MULTILINE))

@@ -1,4 +1,4 @@
-"""/run/sshd, which sshd under root wants to exist: made for the rigs that need it, removed after the last of them."""
+"""/run/sshd, which sshd requires under root: created for the rigs that need it, removed after the last of them."""
 
 import contextlib
 import fcntl
@@ -12,7 +12,7 @@ MARK = FOLDER / "made-by-gct"
 
 @contextlib.contextmanager
 def folder() -> Iterator[None]:
-    """While this is open the folder is there. Each user holds a shared lock on it; who gets it alone removes it."""
+    """Create the folder if needed. Each user holds a shared lock; the last one can lock exclusively and removes it."""
     if os.geteuid() != 0:
         yield
         return
@@ -30,7 +30,7 @@ def folder() -> Iterator[None]:
 
 def _remove_if_unused(descriptor: int) -> None:
     if not MARK.exists():
-        return  # the system's own
+        return  # not created by a rig
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What runs where, read from /proc, and the orderly end of it."""
+"""Lists processes from /proc, and ends them."""
 
 import os
 import signal
@@ -13,14 +13,14 @@ KILL_DEADLINE_S = 60.0
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a node: the pid the node sees, and the pid this test process sees (equal without namespaces)."""
+    """One process of a node: its pid on the node, and its pid in the test's namespace (equal without namespaces)."""
 
     pid: int
     outer: int
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is no such process, or only its zombie."""
+    """Start time of a process, in clock ticks since boot; None if it does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -41,14 +41,14 @@ def in_pid_namespace(inode: int) -> list[Process]:
                 continue
             status = Path(f"/proc/{pid}/status").read_text()
         except OSError:
-            continue  # gone since the listing
+            continue  # it ended after the listing
         inner = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1]
         found.append(Process(int(inner), pid))
     return found
 
 
 def with_variable(name: str, value: str, exact: bool = True) -> list[Process]:
-    """Every readable process with NAME=VALUE in its environment; `exact=False` takes VALUE as a beginning."""
+    """Every readable process with NAME=VALUE in its environment; `exact=False` matches VALUE as a prefix."""
     wanted = f"{name}={value}".encode()
     found = []
     for pid in all_pids():
@@ -62,7 +62,7 @@ def with_variable(name: str, value: str, exact: bool = True) -> list[Process]:
 
 
 def descendants(root: int) -> list[int]:
-    """The children of `root`, their children, and so on; `root` itself not."""
+    """All descendants of `root`, without `root`."""
     found, waiting = [], [root]
     while waiting:
         below = _children(waiting.pop())
@@ -72,7 +72,7 @@ def descendants(root: int) -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    # Not a walk over all of /proc: benches keep thousands of processes alive beside a rig.
+    # Not a scan of /proc: benchmarks keep thousands of processes alive beside a rig.
     found = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -83,7 +83,7 @@ def _children(pid: int) -> list[int]:
 
 
 def name_of(pid: int) -> str:
-    """The short name of a process; empty when it is gone."""
+    """The short name of a process; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -91,13 +91,13 @@ def name_of(pid: int) -> str:
 
 
 def end(pids: Iterable[int], grace_s: float = GRACE_S) -> None:
-    """SIGTERM, after `grace_s` SIGKILL, at once where that is 0; TimeoutError if one does not go even then."""
+    """SIGTERM, after `grace_s` SIGKILL (at once if 0); TimeoutError if a process does not end even then."""
     alive = {pid: start_ticks(pid) for pid in pids}
     alive = {pid: ticks for pid, ticks in alive.items() if ticks is not None}
     kill_at = time.monotonic() + grace_s
     for pid in alive if grace_s else ():
         _send(pid, signal.SIGTERM)
-        _send(pid, signal.SIGCONT)  # a stopped process cannot take its SIGTERM
+        _send(pid, signal.SIGCONT)  # a stopped process does not handle SIGTERM
     while alive:
         alive = {pid: ticks for pid, ticks in alive.items() if start_ticks(pid) == ticks}
         if time.monotonic() >= kill_at:
@@ -112,4 +112,4 @@ def _send(pid: int, number: signal.Signals) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass  # gone by itself
+        pass  # it ended by itself

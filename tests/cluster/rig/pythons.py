@@ -1,4 +1,4 @@
-"""Interpreters on this machine, and the PATH folder that decides what `python3` means on a node."""
+"""Interpreters on this machine, and the PATH folder that determines `python3` on a node."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from .detect import RigUnavailable
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
-# What Python 2.7 says to a program written for Python 3, for machines where no such interpreter is left.
+# Output of Python 2.7 for a Python 3 program, for machines without such an interpreter.
 _FAKE_OLD_PYTHON = """#!/bin/sh
 case "$1" in
 -V|--version) echo "Python 2.7.18" >&2; exit 0 ;;
@@ -25,35 +25,35 @@ def pyenv_versions() -> Path:
 
 
 def own_python() -> Path:
-    """The interpreter behind this one, outside any virtual environment: a node has no packages of ours."""
+    """The base interpreter, outside any virtual environment: nodes have none of our packages."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     candidate = Path(sys.base_prefix, "bin", version)
     return candidate if candidate.exists() else Path(os.path.realpath(sys.executable))
 
 
 def package_folders() -> list[Path]:
-    """The site-packages of `own_python`, whose .pth files run at each of its starts; none if the system owns it."""
+    """The site-packages of `own_python`, whose .pth files run at each start; none if they belong to the system."""
     if Path(sys.base_prefix) == Path("/usr"):
         return []
     return [path.resolve() for path in Path(sys.base_prefix, "lib").glob("python3*/site-packages")]
 
 
 def find_python(version: str) -> Path:
-    """An interpreter of this version ("3.6"), from pyenv or PATH; RigUnavailable if the machine has none."""
+    """An interpreter of this version ("3.6"), from pyenv or PATH; RigUnavailable if there is none."""
     for home in sorted(pyenv_versions().glob(f"{version}*")):
         candidate = home / "bin" / f"python{version}"
         if home.name.startswith(f"{version}.") and candidate.exists():
             return candidate
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         candidate = Path(folder) / f"python{version}"
-        # A pyenv shim is there for versions that were since removed, and needs pyenv's own PATH.
+        # A pyenv shim may exist for removed versions, and needs pyenv's own PATH.
         if candidate.exists() and candidate.parent.name != "shims":
             return candidate
     raise RigUnavailable(f"no Python {version} on this machine")
 
 
 def fill_bin(folder: Path, python: Path | str) -> None:
-    """Make `folder` the home of `python3`: a path, a version, "old" (2.7) or "none" (everything but Python)."""
+    """Put a `python3` into `folder`: a path, a version, "old" (2.7) or "none" (everything but Python)."""
     folder.mkdir()
     if python == "none":
         _link_everything_but_python(folder)
@@ -65,7 +65,7 @@ def fill_bin(folder: Path, python: Path | str) -> None:
 
 
 def search_path(inside: str, python: Path | str) -> str:
-    """The PATH of a node whose own bin folder is `inside`."""
+    """The PATH of a node whose bin folder is `inside`."""
     return inside if python == "none" else os.pathsep.join((inside, *SYSTEM_PATH))
 
 
@@ -86,7 +86,7 @@ def _link_everything_but_python(folder: Path) -> None:
 
 
 def visible_prefixes() -> list[Path]:
-    """Folders a node must still see when its home and /tmp are its own: interpreters and this checkout."""
+    """Folders that stay visible on a node with its own home and /tmp: interpreters and this checkout."""
     paths = [Path(sys.prefix), Path(sys.base_prefix), pyenv_versions(), Path(__file__).resolve().parents[3]]
     torch_python = os.environ.get("GCONSOLE_TEST_TORCH_PYTHON")
     if torch_python:

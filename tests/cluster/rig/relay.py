@@ -1,4 +1,4 @@
-"""A TCP relay in front of a node's server, to delay, cut and silence what passes: kernels often lack netem."""
+"""A TCP relay in front of a node's server, to delay, reset and blackhole traffic: kernels often lack netem."""
 
 import asyncio
 import random
@@ -13,10 +13,10 @@ CHUNK_BYTES = 65536
 
 
 class Relay:
-    """Listens at (address, port) and passes every connection on to `target`.
+    """Listens at (address, port) and forwards every connection to `target`.
 
-    `delay_s` is added one way in each direction, `jitter_s` at most on top of it, drawn from `seed`; order is kept, as
-    TCP keeps it. `stall` is the share of chunks that wait `stall_s` more: what a lost packet looks like through TCP.
+    `delay_s` is added in each direction, plus up to `jitter_s`, drawn from `seed`; order is kept, as TCP keeps it.
+    `stall` is the share of chunks that are delayed by another `stall_s`: the effect of a lost packet on TCP.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Relay:
         self._call(self._cut())
 
     def half_open(self) -> None:
-        """Pass nothing on in either direction and close nothing, as a network that went away, until `resume`."""
+        """Forward nothing in either direction without closing anything, as a network failure does, until `resume`."""
         self._call(self._set_silent(True))
 
     def resume(self) -> None:
-        """Undo `cut` and `half_open`; what was silenced arrives now, as TCP would retransmit it."""
+        """Undo `cut` and `half_open`; blocked data are delivered now, as TCP would retransmit them."""
         self._call(self._set_silent(False))
         if self._listener is None:
             self._call(self._listen())
@@ -75,7 +75,7 @@ class Relay:
         self.close()
 
     def hold_back_s(self) -> float:
-        """How long the next chunk is held back."""
+        """The delay of the next chunk, s."""
         wait = self.delay_s + self._random.uniform(0.0, self.jitter_s)
         return wait + (self.stall_s if self._random.random() < self.stall else 0.0)
 
@@ -112,7 +112,7 @@ class Relay:
 
 
 class _Flow:
-    """One relayed connection: two directions, in each a reader that stamps chunks and a writer that waits its time."""
+    """One relayed connection: in each direction a reader that stamps chunks and a writer that delays them."""
 
     def __init__(self, relay: Relay, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._relay = relay
@@ -129,7 +129,7 @@ class _Flow:
             self._may_pass.set()
 
     def reset(self) -> None:
-        """End with RST both ways, as a firewall that forgot the connection."""
+        """Reset both sides, as a firewall that lost its connection state."""
         for end in self._ends:
             # struct linger {on, 0 s}: close() then resets instead of finishing.
             end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -142,7 +142,7 @@ class _Flow:
             self._ends.append(server[1])
             await self._pass_both_ways(server)
         except OSError:
-            await self._may_pass.wait()  # a silent network does not tell one end that the other is gone
+            await self._may_pass.wait()  # a blackholed network does not propagate the end of a connection
         except asyncio.CancelledError:
             pass  # cut
         finally:

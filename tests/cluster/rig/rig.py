@@ -1,4 +1,4 @@
-"""The rig: nodes, keys, known_hosts and everything around them, started together and removed together."""
+"""The rig: nodes, keys, known_hosts and related services, started and removed together."""
 
 import contextlib
 import re
@@ -18,7 +18,7 @@ from .node import Node
 from .openssh import OpenSshServer
 from .relay import Relay
 
-# Nodes are started side by side; more at once than this only makes each of them slower.
+# Nodes are started in parallel; more than this slows each of them down.
 PARALLEL = 8
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 
@@ -75,7 +75,7 @@ class Rig:
         self.close()
 
     def close(self) -> None:
-        """End every process and remove everything of this rig; a second time does nothing."""
+        """End every process and remove everything of this rig; idempotent."""
         self._stack.close()
 
     def _start(self) -> None:
@@ -98,9 +98,9 @@ class Rig:
         if self.mode == "namespaces":
             return NamespaceBuilder(claim)
         if self.mode == "loopback":
-            # sshd without root cannot check a password against those of the machine, and has no business with them.
+            # sshd without root cannot verify a password against the machine's shadow file.
             return SharedBuilder(claim, OpenSshServer, takes_passwords=False)
-        from .asyncssh_server import ServerLoop  # asyncssh takes long to import: in this mode only
+        from .asyncssh_server import ServerLoop  # slow import, needed in this mode only
 
         loop = ServerLoop()
         self._stack.callback(loop.close)
@@ -120,11 +120,11 @@ class Rig:
         sshd_options: Iterable[str] = (),
         throttle_first: int | None = None,
     ) -> Node:
-        """Start one more node, of one of KINDS; RigUnavailable says what this mode or machine cannot do.
+        """Start one more node, of one of KINDS; RigUnavailable if this mode or machine does not support it.
 
         `behind` is a bastion the node is reached through (in namespaces mode: only through it). `sshd_options` are
         lines of sshd_config, OpenSSH modes only. `throttle_first` is how many connections a "throttle" node drops
-        before it lets in (never, by default).
+        before it accepts one (never, by default).
         """
         order = self._order(
             name,
@@ -139,7 +139,7 @@ class Rig:
         return self._add([order])[0]
 
     def add_bastion(self, name: str = "bastion", **options: Any) -> Node:
-        """Start a jump host; `logins()` counts who came through, `add_node(…, behind=…)` puts nodes behind it."""
+        """Start a jump host; `logins()` counts connections through it, `add_node(…, behind=…)` puts nodes behind it."""
         self._bastions.add(name)
         return self._add([self._order(name, "plain", is_bastion=True, **options)])[0]
 
@@ -200,7 +200,7 @@ class Rig:
     # Keys and hosts
 
     def new_key(self, name: str, passphrase: str = "", authorize: bool = True) -> Path:
-        """A new key in the rig's folder, accepted by every node whose kind takes keys."""
+        """A new key in the rig's folder, accepted by every node whose kind allows keys."""
         key = keys.make(self.folder / name, passphrase)
         if authorize:
             self._authorized.append(keys.public_line(key))
@@ -209,7 +209,7 @@ class Rig:
         return key
 
     def encrypted_key(self, passphrase: str, name: str = "id_encrypted") -> Path:
-        """A key the nodes accept, whose file opens with a passphrase."""
+        """A key that the nodes accept, encrypted with a passphrase."""
         return self.new_key(name, passphrase)
 
     def _write_authorized(self, node: Node) -> None:
@@ -223,7 +223,7 @@ class Rig:
         return agent
 
     def ssh_config(self, text: str | None = None) -> SshHome:
-        """A home with this ~/.ssh/config; by default one that reaches every node by its name."""
+        """A home with this ~/.ssh/config; by default one with every node by name."""
         text = self.ssh_config_text() if text is None else text
         return SshHome(self.folder / f"home{next(self._numbers)}", text)
 
@@ -256,7 +256,7 @@ class Rig:
         """A hosts.toml for all nodes but bastions, or for those named in `only`.
 
         `nodes={"node1": {"port": 1}}` changes entries; `ssh={…}`, `agent={…}`, `console={…}` change sections (None
-        takes a key out); `extra` is appended.
+        removes a key); `extra` is appended.
         """
         names = [node.name for node in self.nodes if node.name not in self._bastions] if only is None else only
         ssh = {"user": self.user, "identity_file": self.key, "known_hosts": self.known_hosts}
@@ -285,7 +285,7 @@ class Rig:
         )
 
     def relay(self, node: Node, port: int | None = None, **options: Any) -> Relay:
-        """A relay before the node's server (or another port of it), whose address known_hosts knows; see Relay."""
+        """A relay in front of the node's server (or another port), with its address in known_hosts; see Relay."""
         relay = Relay((node.address, port or node.port), self._builder.relay_address(), **options)
         self._stack.callback(relay.close)
         if node.host_key():

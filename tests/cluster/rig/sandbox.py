@@ -1,4 +1,4 @@
-"""Where a node's processes live: in namespaces of its own, or on this machine beside those of the other nodes."""
+"""Execution environments of nodes: separate namespaces, or this machine shared with the other nodes."""
 
 import json
 import os
@@ -15,17 +15,17 @@ from .namespaces import Namespaces, start_init
 
 INIT = Path(__file__).with_name("node_init.py")
 STOP_DEADLINE_S = 60.0
-# What nodes see of the rig's folder for them, in namespaces mode.
+# Path of the node's folder inside the node, in namespaces mode.
 INSIDE = "/run/node"
 
 
 class Sandbox(Protocol):
-    """Runs processes on one node and knows which ones are there."""
+    """Starts processes on one node and lists them."""
 
-    folder: Path  # the node's folder as this process sees it
-    inside: str  # the same folder as the node sees it
+    folder: Path  # path of the node's folder in the test
+    inside: str  # path of the same folder on the node
     address: str
-    variables: dict[str, str]  # set for everything that runs here, logins included
+    variables: dict[str, str]  # set for all processes, logins included
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -36,7 +36,7 @@ class Sandbox(Protocol):
 
 
 class Children:
-    """The processes a place started, ended and collected with it."""
+    """The processes that a sandbox started, killed and reaped with it."""
 
     def __init__(self) -> None:
         self._children: list[subprocess.Popen] = []
@@ -54,7 +54,7 @@ class Children:
 
 
 def _environment(account: accounts.Account, variables: Mapping[str, str], env: Mapping[str, str] | None) -> dict:
-    """A login's environment. Nothing of the test's own leaks in: no PYTHONPATH, no GCONSOLE_* settings."""
+    """A login's environment, without variables of the test such as PYTHONPATH or GCONSOLE_*."""
     return {
         "HOME": account.home,
         "USER": account.name,
@@ -67,7 +67,7 @@ def _environment(account: accounts.Account, variables: Mapping[str, str], env: M
 
 
 class SharedSandbox:
-    """On this machine, under this account: nodes are told apart by a variable in their processes' environment."""
+    """This machine and account: nodes are distinguished by a variable in their processes' environment."""
 
     address = "127.0.0.1"
 
@@ -76,7 +76,7 @@ class SharedSandbox:
         self.inside = str(folder)
         self._claim = claim
         self.token = f"{claim.prefix}.{name}"
-        # A home of the node's own: the account's real one has shell files that would bring back the real PATH.
+        # A separate home: the account's shell files would restore the real PATH.
         self._home = folder / "home"
         self.variables = {"HOME": str(self._home), "PATH": path, FILTER_VARIABLE: self.token}
         self._children = Children()
@@ -104,7 +104,7 @@ class SharedSandbox:
 
 
 class NamespaceSandbox:
-    """Network, PID, UTS and mount namespaces of the node's own, held by its process 1 (`node_init.py`)."""
+    """Network, PID, UTS and mount namespaces of one node, kept alive by its process 1 (`node_init.py`)."""
 
     def __init__(self, name: str, folder: Path, path: str, ports: list[network.Port], plan: dict) -> None:
         self.folder = folder
@@ -158,7 +158,7 @@ class NamespaceSandbox:
             port.set(state)
 
     def stop(self) -> None:
-        # The children first: process 1 can end only when each of them has been collected, and they are ours.
+        # The children first: process 1 can only end once they have been reaped, and this process is their parent.
         self._children.end()
         if self._init is not None:
             self._init.kill()
@@ -173,7 +173,7 @@ class NamespaceSandbox:
 def namespace_plan(
     folder: Path, binds: list[tuple[str, str]], home: str, *, home_read_only: bool, noexec: bool, copies: list[list]
 ) -> dict:
-    """What process 1 of a node arranges (see node_init.arrange), for the node whose folder is `folder`."""
+    """The plan for process 1 of the node whose folder is `folder` (see node_init.arrange)."""
     own_home = accounts.current().home
     homes = [own_home] if own_home != "/" else []
     private = [*homes, "/tmp", "/var/tmp", "/home", "/dev/shm", "/run"]
@@ -193,5 +193,5 @@ def namespace_plan(
 
 
 def _outermost(paths: list[str]) -> list[str]:
-    """Without those that lie inside another."""
+    """Paths that are not inside another one."""
     return [path for path in paths if not any(path != other and path.startswith(f"{other}/") for other in paths)]

@@ -1,10 +1,10 @@
-"""The front door of a node that does not let in: run as `python -I -S stub_server.py ADDRESS PORT BEHAVIOUR [...]`.
+"""A server that hangs or throttles: run as `python -I -S stub_server.py ADDRESS PORT BEHAVIOUR [...]`.
 
-hangs                      accepts, and never speaks
-throttles                  closes each connection as it comes, with sshd's last word to it
-throttles N HOST PORT      closes the first N connections, and passes every later one on to HOST:PORT
+hangs                      accepts connections and never sends
+throttles                  closes each connection, with sshd's error message
+throttles N HOST PORT      closes the first N connections, and forwards later ones to HOST:PORT
 
-Prints "listening" once it does.
+Prints "listening" once it is.
 """
 
 import socket
@@ -47,7 +47,7 @@ def dismiss(client):
     try:
         client.sendall(b"Exceeded MaxStartups\r\n")
     except OSError:
-        pass  # it left first
+        pass  # the client disconnected first
     client.close()
 
 

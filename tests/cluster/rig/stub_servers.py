@@ -1,4 +1,4 @@
-"""Servers that stand where sshd should be: one that hangs, one that throttles, one that is not there."""
+"""Servers that replace sshd on failing nodes: one that hangs, one that throttles, none at all."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ STOP_DEADLINE_S = 60.0
 
 
 class Server(Protocol):
-    """What a node lets people in with."""
+    """The SSH server of a node."""
 
     def prepare(self) -> None: ...
     def start(self) -> None: ...
@@ -24,7 +24,7 @@ class Server(Protocol):
 
 
 class NoServer:
-    """Nobody listens."""
+    """No process listens."""
 
     def prepare(self) -> None:
         pass
@@ -49,7 +49,7 @@ class NoServer:
 
 
 class StubServer(NoServer):
-    """A process that accepts and hangs or throttles; the real server may stand behind it."""
+    """A process that accepts and hangs or throttles; the real server may be behind it."""
 
     def __init__(
         self, sandbox: Sandbox, address: str, port: int, behaviour: tuple[str, ...], behind: Server | None = None

@@ -1,10 +1,10 @@
-"""Makes `import torch` cheaper in the jobs: only what process groups need is loaded.
+"""Makes `import torch` faster in the jobs: only what process groups need is loaded.
 
 The rest (meta kernels, torch.fx, torch.export, quantization, numpy, …) is three fifths of the import's CPU time (1.7 of
 2.9 s with torch 2.13), and each rank and each launcher of a test imports torch. Modules in `LAZY` are executed when
-an attribute is first used; those in `STUBS` have nothing but the names that `import torch` takes from them. torchrun
-never needs them. Ranks are left as they are where LIGHT_TORCH is `launchers` (a DataLoader's workers need
-more, for one). accelerate needs everything but the meta kernels.
+an attribute is first used; those in `STUBS` contain only the names that `import torch` imports from them. torchrun
+never needs them. Ranks are unmodified if LIGHT_TORCH is `launchers` (a DataLoader's workers need more, for
+example). accelerate needs everything except the meta kernels.
 """
 
 import importlib.machinery
@@ -40,7 +40,7 @@ STUBS = {
 
 
 class LazyModule(types.ModuleType):
-    """A module whose code runs when an attribute that is not there is asked for."""
+    """A module whose code runs when a missing attribute is first accessed."""
 
     def __getattr__(self, name: str) -> Any:
         loader = None if name in ("__path__", "__file__") else self.__dict__.pop("_loader_of_code", None)
@@ -52,7 +52,7 @@ class LazyModule(types.ModuleType):
 
 
 class LazyLoader:
-    """Makes a `LazyModule`; everything else is done by the loader in its place."""
+    """Creates a `LazyModule`; delegates everything else to the original loader."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -68,7 +68,7 @@ class LazyLoader:
 
 
 class LazyFinder:
-    """Finds the modules in `LAZY` and below them."""
+    """Finds the modules in `LAZY` and their submodules."""
 
     @staticmethod
     def find_spec(
@@ -83,7 +83,7 @@ class LazyFinder:
 
 
 def lighten() -> None:
-    """Before torch is imported."""
+    """Install the finder and the stubs; call before torch is imported."""
     sys.meta_path.insert(0, LazyFinder)  # type: ignore[arg-type]
     sys.modules["numpy"] = None  # type: ignore[assignment]
     warnings.filterwarnings("ignore", "Failed to initialize NumPy")
@@ -91,7 +91,7 @@ def lighten() -> None:
         module = sys.modules[name] = types.ModuleType(name)
         module.__path__ = []
         module.__dict__.update({member: type(member, (), {}) for member in members})
-    # What a traceback in a log and init_process_group ask it for.
+    # Called for tracebacks in a log and by init_process_group.
     compiler = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
     compiler.config = types.SimpleNamespace(verbose=True)
     compiler.trace_rules = types.SimpleNamespace(clear_lru_cache=lambda: None)
