@@ -83,10 +83,16 @@ def h(): pass
     assert "h" not in ast.dump(tree)
 
 
+def test_names_kept_of_pynvml_are_all_that_the_agent_mentions():
+    sources = [path.read_bytes() for path in REMOTE.parent.rglob("*.py")]
+    mentioned = {name.decode() for source in sources for name in bundle._NVML_NAME.findall(source)}
+    assert wanted() == sorted(mentioned)
+
+
 def test_pruned_pynvml_has_a_different_digest_from_the_unpruned_module():
     modules = json.loads(zlib.decompress(_payload()))
     digest, packed, _, names = modules["pynvml"]
 
     assert zlib.decompress(base64.b64decode(packed)) == Path(pynvml.__file__).read_bytes()
-    assert bundle._module(Path(pynvml.__file__), False)[0] != digest
+    assert bundle._module(Path(pynvml.__file__).read_bytes(), False)[0] != digest
     assert "nvmlDeviceGetFieldValues" in names
