@@ -331,9 +331,9 @@ async def _job_named(fleet: LiveFleet, name: str) -> JobStatus:
 
 
 async def _make_plan(fleet: LiveFleet, request: JobRequest) -> LaunchPlan | Refusal:
+    from ..launch.node_capacity import node_facts
     from ..launch.plan import make_plan
     from ..launch.request import new_job
-    from ..launch.select_nodes import node_facts
 
     job = new_job(request.command)
     return await make_plan(fleet.fleet, node_facts(fleet.store, fleet.config.nodes), request, job)

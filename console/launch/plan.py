@@ -14,10 +14,11 @@ import msgspec
 from ..core.control import Control
 from ..core.job_protocol import NodeOrder, Readiness, ReadinessRequest
 from ..text.format import plural
+from .node_capacity import NodeCapacity
 from .rendezvous import NoRendezvous, Rendezvous, choose_rendezvous
 from .request import BadCommand, JobRequest, NodePosition, commands, has_program
 from .scale import BadConfigFile, CannotScale, JobSize, Scaled, scale
-from .select_nodes import NodeCapacity, NodeChoice, free_gpus, select_nodes
+from .select_nodes import NodeChoice, free_gpus, select_nodes
 
 #: Rendezvous ports: from torch's default upwards, below the ephemeral ports of the kernel.
 FIRST_PORT, PORTS = 29500, 500

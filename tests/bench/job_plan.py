@@ -7,9 +7,9 @@ import time
 from gconsole.core.job_protocol import Readiness
 from gconsole.core.store import Store
 from gconsole.launch.format import plan_text
+from gconsole.launch.node_capacity import node_facts
 from gconsole.launch.plan import LaunchPlan, plan
 from gconsole.launch.request import JobRequest
-from gconsole.launch.select_nodes import node_facts
 from gconsole.records import AgentCost, Finding, Gpu, GpuInfo, GpuProcess, Host, NodeState
 
 from .result import Outcome, Row, middle

@@ -10,9 +10,9 @@ from ...config.model import Change
 from ...config.nodeset import expand
 from ...core.job_protocol import may_be_left
 from ...launch.format import plan_text, shell
+from ...launch.node_capacity import node_facts
 from ...launch.plan import LaunchPlan, Refusal, make_plan
 from ...launch.request import RESERVED, JobRequest, Launcher, new_job
-from ...launch.select_nodes import node_facts
 from ...launch.state import job_status
 from ...records import Log
 from ..operation import OperationRequest, WebContext, operation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gconsole.core.job_protocol import Readiness
-from gconsole.launch.select_nodes import GpuCapacity, NodeCapacity
+from gconsole.launch.node_capacity import GpuCapacity, NodeCapacity
 
 GIB = 1 << 30
 

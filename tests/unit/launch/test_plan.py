@@ -6,9 +6,9 @@ from builders import GIB, a_gpu, a_node, an_answer, answers
 
 from gconsole.core.store import Store
 from gconsole.launch.format import plan_text, refusal_text
+from gconsole.launch.node_capacity import node_facts
 from gconsole.launch.plan import LaunchPlan, PreflightNeeded, Refusal, plan
 from gconsole.launch.request import JobRequest, new_job
-from gconsole.launch.select_nodes import node_facts
 from gconsole.records import AgentCost, ClockSource, Finding, GpuInfo, Host, NodeState, Record
 
 TRAIN = ("train.py", "--lr", "1")
