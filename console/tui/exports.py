@@ -20,7 +20,8 @@ from ..core.store import Store
 from ..monitor.hang import hang_models
 from ..session.export.formats import SESSION_FORMATS, SessionFormat
 from ..session.export.html_page import page_of
-from ..session.export.slice import SessionSlice, live_snapshot, slice_session
+from ..session.export.live_snapshot import live_snapshot
+from ..session.export.slice import SessionSlice, slice_session
 from ..session.export.stacks import STACK_FORMATS, StackFormat
 from ..text import format
 from .controllers.recording import session_name

@@ -13,7 +13,8 @@ from gconsole.records.metrics import HISTORY
 from gconsole.session.export.formats import SESSION_FORMATS
 from gconsole.session.export.gpu_curves import Curves
 from gconsole.session.export.html_page import page_of
-from gconsole.session.export.slice import live_snapshot, slice_session
+from gconsole.session.export.live_snapshot import live_snapshot
+from gconsole.session.export.slice import slice_session
 from gconsole.session.format import reader
 from gconsole.session.format.layout import SessionError
 from gconsole.session.manage.catalog import import_file
