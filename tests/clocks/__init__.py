@@ -1,1 +1,1 @@
-"""Clocks: synthetic stamps with a known truth (no sockets), and what the product makes of them."""
+"""Clock tests: synthetic timestamps with known true offsets (no sockets), evaluated by the product."""

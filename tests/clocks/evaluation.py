@@ -1,4 +1,4 @@
-"""One window of one edge beside the truth and beside the estimator that everybody uses: the exchange of least RTT."""
+"""Evaluates one window of one edge against the truth, and against the usual estimator: the minimum-RTT exchange."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .synthetic import FAR, NEAR, Clock, Path, Stamps, bins, measure
 
 @dataclass(frozen=True)
 class Judged:
-    """Errors in ns: at the middle of the window, and the largest within it; of ours and of the peer's."""
+    """Errors in ns: at the middle of the window, and the maximum within it; of the product and the usual estimator."""
 
     centre: float
     edge: float
@@ -24,12 +24,12 @@ class Judged:
     peer_edge: float
     bound: float | None
     half_rtt: float  # of the fastest exchange
-    is_covered: bool | None  # whether the truth is inside the bound at both ends and in the middle; None: no bound
+    is_covered: bool | None  # whether the truth is within the bound at both ends and in the middle; None: no bound
     status: str
 
 
 def judge(stamps: Stamps) -> Judged:
-    """One window."""
+    """Evaluate one window."""
     window = edge_window(bins(stamps))
     at = np.array([stamps.t1[0], window.x0, stamps.t1[-1]], dtype=np.int64)
     truth = stamps.ahead(at)
@@ -62,11 +62,11 @@ def _is_covered(window: EdgeWindow, at: np.ndarray, truth: np.ndarray, error: fl
 
 @cache
 def windows(path: Path, count: int = 12, ppm: float = FAR.ppm, **how: int) -> tuple[Judged, ...]:
-    """So many windows of one path, each with its own seed; several tests read the same ones."""
+    """Windows of one path, each with its own seed; cached, because several tests read the same ones."""
     far = Clock(FAR.reads, ppm)
     return tuple(judge(measure(path, seed, near=NEAR, far=far, **how)) for seed in range(count))
 
 
 def middle(found: Sequence[Judged], name: str) -> float:
-    """The median of one figure over windows."""
+    """The median of one field over windows."""
     return float(median(getattr(one, name) for one in found))

@@ -1,4 +1,4 @@
-"""Real probing threads in this process, over the loopback interface; what they say is kept."""
+"""Real probing threads in this process, over the loopback interface, with their records."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from gconsole_remote.clocks.commands import ProbeService
 from gconsole_remote.samplers.base import Context
 
-#: As a fleet at default would ask; tests are on machines that others use, too.
+#: The probe plan of a fleet at default settings, low enough for shared test machines.
 PACE = {"cadence_us": 5000, "spacing_us": 100, "bin_ms": 100, "cpu_cap_pct": 60}
 PATIENCE_S = 20.0
 
 
 class Outbox:
-    """Keeps what is posted, and says what it would weigh on the wire."""
+    """Collects posted records; returns their size on the wire in bytes."""
 
     def __init__(self) -> None:
         self.facts: list[tuple[str, dict[str, Any]]] = []
@@ -31,14 +31,14 @@ class Outbox:
 
 
 class Agent:
-    """What a probe service needs of an agent."""
+    """The agent interface that a probe service needs."""
 
     def __init__(self, service: type = ProbeService) -> None:
         self.outbox, self.context = Outbox(), Context()
         self.probes = service(self)
 
     def on_end(self, action: Callable[[], object]) -> None:
-        """These end with their test."""
+        """Not needed here: services end with their test."""
 
     def said(self, kind: str) -> list[dict[str, Any]]:
         return [fields for found, fields in self.outbox.facts if found == kind]
@@ -74,7 +74,7 @@ def peer(port: dict[str, Any], key: str, *, probes: bool, edge: int = 1, name: s
 
 
 def open_ports() -> set[int]:
-    """The UDP ports of this network namespace, by the kernel's own list."""
+    """The open UDP ports of this network namespace, from the kernel's list."""
     lines = [line for name in ("udp", "udp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
     return {int(line.split()[1].rpartition(":")[2], 16) for line in lines}
 

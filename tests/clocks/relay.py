@@ -1,4 +1,4 @@
-"""A relay between two UDP ports that delays packets by seeded distributions: what netem does, where a kernel has it."""
+"""A relay between two UDP ports that delays packets by seeded distributions: a netem replacement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: Seconds of delay of one packet; None: it is lost.
+#: Delay of one packet in seconds; None: it is dropped.
 Delay = Callable[[random.Random], float | None]
 
 
@@ -21,7 +21,7 @@ def jitter(middle_s: float, half_s: float) -> Delay:
 
 
 def queue(least_s: float, mean_s: float, share: float) -> Delay:
-    """A packet waits with that probability, exponentially."""
+    """With probability `share` a packet gets an additional exponential delay."""
     return lambda draw: least_s + (draw.expovariate(1 / mean_s) if draw.random() < share else 0.0)
 
 
@@ -31,7 +31,7 @@ def lossy(share: float, delay: Delay) -> Delay:
 
 @dataclass
 class _Way:
-    """One direction: what arrives at `ear` leaves from `mouth` for `to`."""
+    """One direction: packets received at `ear` are sent from `mouth` to `to`."""
 
     ear: socket.socket
     mouth: socket.socket
@@ -40,7 +40,7 @@ class _Way:
 
 
 class Relay(threading.Thread):
-    """Between a near and a far port on loopback; the near one sends to `near_port`, the far one to `far_port`."""
+    """Relays between two ports on loopback; the near end sends to `near_port`, the far one to `far_port`."""
 
     def __init__(self, near: int, far: int, there: Delay, back: Delay, seed: int) -> None:
         super().__init__(name="relay", daemon=True)

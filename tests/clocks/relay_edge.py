@@ -1,4 +1,4 @@
-"""One edge over real sockets: a far end whose clocks are wrong as told, and between them a relay that delays."""
+"""One edge over real sockets: a far end with known clock errors, and a delaying relay in between."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NEAR, FAR = "near", "far"
 
 @dataclass(frozen=True)
 class Seen:
-    """A window as the product sees it, and the truth about it."""
+    """A window as the product measured it, and the truth."""
 
     window: EdgeWindow
     records: list[ClockBins]
     truth: Truth
 
     def error_ns(self, at: int) -> float:
-        """How wrong the line is at an instant of the near clock."""
+        """The error of the line at an instant of the near clock."""
         return abs(self.window.y0 + self.window.at(at)[1] - self._true(at))
 
     def is_covered(self, at: int) -> bool:
@@ -41,7 +41,7 @@ class Seen:
         return low <= self._true(at) - self.window.y0 <= high
 
     def least_rtt_error_ns(self, at: int) -> float:
-        """How wrong the usual estimate is: the middle of the exchange of least round trip, for the whole window."""
+        """The error of the usual estimate: the midpoint of the exchange with the minimum RTT, for the whole window."""
         best = min(
             ((one.rtt, record.ahead + one.ahead - one.rtt / 2) for record in self.records for row in record.bins
              for one in row.best),
@@ -59,7 +59,7 @@ class Seen:
 
 @contextmanager
 def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
-    """An agent whose package is a copy of the product's, with wrong clocks."""
+    """An agent whose package is a copy of the product's, with clock errors."""
     name = f"gconsole_far_{secrets.token_hex(4)}"
     own = copy_with_wrong_clock(folder / name, {os.uname().nodename: wrong})
     sys.path.insert(0, str(folder))
@@ -74,7 +74,7 @@ def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
 
 
 def seen(folder: Path, wrong: Wrong, there: Delay, back: Delay, seed: int, **pace: int) -> Seen:
-    """Probe for one window of some 4 s."""
+    """Probe for one window of about 4 s."""
     near, key = Agent(), secrets.token_hex(16)
     with far_agent(folder, wrong) as (far, truth):
         ports = [listen(agent) for agent in (near, far)]

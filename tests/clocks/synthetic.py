@@ -1,6 +1,6 @@
-"""Synthetic stamps with a known truth: seeded clocks, paths and stamping, packed as an agent packs its bins.
+"""Synthetic timestamps with known offsets: seeded clocks, paths and stamping, packed into bins as an agent does.
 
-Nothing here knows how the product estimates. Times are int64 ns; `true` time is that of nobody's clock.
+Independent of the product's estimators. Times are int64 ns; `true` time is an ideal reference clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Delay = Callable[[np.random.Generator, int], Floats]
 
 @dataclass(frozen=True)
 class Clock:
-    """A clock of somebody: it read `reads` at true time 0 and runs `ppm` fast, with a sine of wander on top."""
+    """A clock model: it reads `reads` at true time 0 and runs `ppm` fast, plus a sinusoidal wander."""
 
     reads: int = 0
     ppm: float = 0.0
@@ -45,17 +45,17 @@ def uniform(least_us: float, most_us: float) -> Delay:
 
 
 def relayed(delay: Delay) -> Delay:
-    """The same behind a relay that has to wake up for each packet: no floor is sharp then."""
+    """The same path behind a relay that wakes up for each packet: no sharp minimum delay."""
     return lambda rng, n: delay(rng, n) + (2.0 + rng.exponential(8.0, n)) * US
 
 
 def queue(least_us: float, share: float, mean_us: float) -> Delay:
-    """Some packets wait behind others: an exponential queue."""
+    """A queue: some packets get an additional exponential delay."""
     return lambda rng, n: (least_us + np.where(rng.random(n) < share, rng.exponential(mean_us, n), 0.0)) * US
 
 
 def wire(least_us: float) -> Delay:
-    """A path without queues, and an interrupt now and then."""
+    """A path without queues, with an occasional interrupt."""
     return lambda rng, n: (least_us + rng.exponential(0.05, n)) * US
 
 
@@ -64,12 +64,12 @@ def no_delay(rng: np.random.Generator, n: int) -> Floats:
 
 
 def send_call(rng: np.random.Generator, n: int) -> Floats:
-    """From reading the clock in user space to the packet being on its way."""
+    """Delay from reading the clock in user space until the packet is sent."""
     return (2.2 + rng.exponential(2.0, n) + np.where(rng.random(n) < 0.01, rng.exponential(300.0, n), 0.0)) * US
 
 
 def wake_up(rng: np.random.Generator, n: int) -> Floats:
-    """From the packet's arrival to user space reading the clock: the kernel stamps none of it."""
+    """Delay from the packet's arrival until user space reads the clock, without kernel stamps."""
     return (4.5 + rng.exponential(25.0, n) + np.where(rng.random(n) < 0.02, rng.exponential(1500.0, n), 0.0)) * US
 
 
@@ -79,21 +79,21 @@ def busy_wake_up(rng: np.random.Generator, n: int) -> Floats:
 
 @dataclass(frozen=True)
 class Path:
-    """Both ways between two nodes, and who stamps: `mode` m is user space out and kernel in; k kernel, u user space."""
+    """Both directions between two nodes. Stamping `mode`: m user space out, kernel in; k kernel; u user space."""
 
     forward: Delay
     backward: Delay
     mode: str = "m"
     is_fifo: bool = False
     is_busy: bool = False
-    early: tuple[float, float, float] | None = None  # sigma us, share and us of kernel stamps that are early
+    early: tuple[float, float, float] | None = None  # sigma us, share and us of early kernel stamps
     lost_forward: float = 0.0
     lost_backward: float = 0.0
 
 
 @dataclass(frozen=True)
 class Stamps:
-    """What both ends stamped, in order of sending; `got` where the reply came back."""
+    """The timestamps of both ends, in order of sending; `got` where the reply was received."""
 
     t1: Ints
     t2: Ints
@@ -108,14 +108,14 @@ class Stamps:
         return (self.t4 - self.t1) - (self.t3 - self.t2)
 
     def ahead(self, at: Ints) -> Floats:
-        """The truth: how far the far clock is ahead when the near clock reads `at`, less the two first readings."""
+        """The true offset of the far clock when the near clock reads `at`, minus the two first readings."""
         true = at - self.near.reads
         for _ in range(3):
             true = true - (self.near.at(true) - at)
         return (self.far.at(true) - self.far.reads - (self.near.at(true) - self.near.reads)).astype(np.float64)
 
     def least_rtt_line(self) -> float:
-        """The peer: the offset of the exchange with the least round trip, as a constant, less the first readings."""
+        """The usual estimator: the offset of the minimum-RTT exchange, as a constant, minus the first readings."""
         kept = np.flatnonzero(self.got & (self.rtt >= 0))
         best = kept[np.argmin(self.rtt[kept])]
         base = self.far.reads - self.near.reads
@@ -131,7 +131,7 @@ def measure(
     path: Path, seed: int, seconds: float = 4.0, cadence_us: int = 5_000, spacing_us: int = 100,
     near: Clock = NEAR, far: Clock = FAR, start_s: float = 1.0,
 ) -> Stamps:  # fmt: skip
-    """Triples every `cadence_us` for some seconds."""
+    """Probe triples every `cadence_us` for some seconds."""
     rng = np.random.default_rng(seed)
     triples = int(seconds * 1e6 / cadence_us)
     first = int(start_s * SECOND) + np.arange(triples, dtype=np.int64) * cadence_us * US
@@ -171,7 +171,7 @@ def _early(rng: np.random.Generator, stamps: Ints, early: tuple[float, float, fl
 
 
 def bins(stamps: Stamps, src: str = "a", dst: str = "b", bin_ms: int = BIN_MS, kept: int = 4) -> list[ClockBins]:
-    """What an agent would have said of these stamps: one record a second."""
+    """The agent's records of these timestamps: one per second."""
     base = int(stamps.t1[0])
     ahead = int(np.median(stamps.t2 - stamps.t1)) // 1000 * 1000
     number = (stamps.t1 - base) // (bin_ms * MS)
@@ -220,7 +220,7 @@ def _bin(stamps: Stamps, index: NDArray[np.intp], base: int, ahead: int, kept: i
 
 
 def _shifted(one: ClockBin, shift: int) -> ClockBin:
-    """The same bin against a base that is `shift` ns later."""
+    """The same bin relative to a base that is `shift` ns later."""
     move = lambda point: None if point is None else Point(point.at - shift, point.ahead)  # noqa: E731
     return ClockBin(
         move(one.forward), move(one.backward),
@@ -235,7 +235,7 @@ QUEUE = Path(queue(50, 0.6, 100), queue(50, 0.6, 100), is_fifo=True)
 ASYM_JITTER = Path(uniform(50, 150), queue(100, 0.9, 200))
 ASYM_FIXED = Path(relayed(uniform(100, 200)), relayed(uniform(50, 150)))
 
-#: Every path of the measured notes, in each way of stamping.
+#: Every path of the measured notes, in each stamping mode.
 SCENARIOS: dict[str, Path] = {
     f"{name} {mode}": replace(path, mode=mode)
     for name, path in {
@@ -251,7 +251,7 @@ SCENARIOS: dict[str, Path] = {
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a synthetic fleet: its MONOTONIC_RAW, and how far its CLOCK_REALTIME is from true time."""
+    """One node of a synthetic fleet: its MONOTONIC_RAW, and the offset of its CLOCK_REALTIME from true time."""
 
     name: str
     clock: Clock
@@ -262,7 +262,7 @@ EPOCH = 1_700_000_000 * SECOND
 
 
 def a_fleet(count: int, seed: int, most_ppm: float = 30.0) -> list[Node]:
-    """Nodes that booted on different days, with clocks of different rates."""
+    """Nodes with different boot times and clock rates."""
     rng = np.random.default_rng(seed)
     nodes = []
     for number in range(count):
@@ -272,7 +272,7 @@ def a_fleet(count: int, seed: int, most_ppm: float = 30.0) -> list[Node]:
 
 
 def regular(count: int, seed: int, cycles: int = 3) -> list[tuple[int, int]]:
-    """Edges of a union of random rings; of few nodes all pairs."""
+    """Edges of a union of random rings; all pairs for few nodes."""
     if count <= 7:
         return [(a, b) for a in range(count) for b in range(a + 1, count)]
     rng = np.random.default_rng(seed)
@@ -296,7 +296,7 @@ def probed(
     nodes: Sequence[Node], edges: Sequence[tuple[int, int]], seed: int, start_s: float = 1.0, seconds: float = 4.0,
     path: Callable[[int, int], Path] = lambda _a, _b: JITTER, cadence_us: int = 20_000,
 ) -> list[ClockBins | ClockSnapshot]:  # fmt: skip
-    """What all agents say while every edge is probed, in the order in which it arrives."""
+    """All agents' records while every edge is probed, in order of arrival."""
     said: list[ClockBins | ClockSnapshot] = []
     for number, (a, b) in enumerate(edges):
         stamps = measure(
@@ -313,6 +313,6 @@ def probed(
 
 
 def true_of(node: Node, mono: int) -> float:
-    """The true instant at which a node's MONOTONIC_RAW read `mono`."""
+    """The true time at which a node's MONOTONIC_RAW read `mono`."""
     clock = node.clock
     return (mono - clock.reads) / (1.0 + clock.ppm * 1e-6)

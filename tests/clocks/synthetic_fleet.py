@@ -1,4 +1,4 @@
-"""A synthetic fleet through the product's fold, beside the truth."""
+"""A synthetic fleet evaluated by the product, compared with the truth."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gconsole.records import ClockNode, ClockSnapshot, ClockWindow, Record
 
 from .synthetic import EPOCH, SECOND, Node, true_of
 
-#: What float64 leaves of the truth about an instant days after boot, ns.
+#: Error of float64 for an instant days after boot, ns.
 FLOAT_NS = 1_100
 
 
 class Told:
-    """What the fold said of some records."""
+    """The product's output for some records."""
 
     def __init__(self, records: Iterable[Record], limits: ClockLimits | None = None) -> None:
         self.records = list(records)
@@ -28,7 +28,7 @@ class Told:
 
     @property
     def last(self) -> dict[str, ClockNode]:
-        """The last line of each node."""
+        """The latest line of each node."""
         return {line.node: line for line in self.lines}
 
     @property
@@ -41,7 +41,7 @@ class Told:
         )
 
     def misses(self, nodes: Sequence[Node]) -> list[tuple[str, float, int]]:
-        """Lines whose error at their own instant is beyond their bound: (node, error, bound), ns."""
+        """Lines whose error at their own instant exceeds their bound: (node, error, bound), ns."""
         by_name = {node.name: node for node in nodes}
         missed = []
         for line in self.lines:
@@ -58,7 +58,7 @@ class Told:
         return max(abs(at - self._common(line, by_name)) for line, at in known)
 
     def _common(self, line: ClockNode, nodes: dict[str, Node]) -> float:
-        """The truth: what the common clock read when this node's read `at_mono`."""
+        """The true reading of the common clock when this node's clock read `at_mono`."""
         reference = nodes[line.reference]
         true = true_of(nodes[line.node], line.at_mono)
         epoch = epoch_of(self)
@@ -66,7 +66,7 @@ class Told:
 
 
 def epoch_of(told: Told) -> int:
-    """The constant by which the common clock is ahead of its reference's."""
+    """The constant offset of the common clock from its reference's."""
     return next(
         line.at_common - line.at_mono
         for line in told.lines
@@ -75,7 +75,7 @@ def epoch_of(told: Told) -> int:
 
 
 def common_at(told: Told, nodes: Sequence[Node], second: float) -> int:
-    """The truth: the common clock at a second of true time."""
+    """The true reading of the common clock at a second of true time."""
     own = next(line for line in told.lines if line.node == line.reference)
     reference = next(node for node in nodes if node.name == own.reference)
     mono = int(reference.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
@@ -83,7 +83,7 @@ def common_at(told: Told, nodes: Sequence[Node], second: float) -> int:
 
 
 def stamped(told: Told, node: Node, second: float, clock: str) -> ClusterInstant | None:
-    """What the product says of an instant that the node stamped with one of its clocks."""
+    """The product's cluster time of an instant that the node stamped with one of its clocks."""
     if clock == "real":
         instant = EPOCH + int(second * SECOND) + node.real_off_ns
     else:

@@ -1,4 +1,4 @@
-"""One edge, one window: the gates that the design names, on seeded stamps (median over 12 windows, 20 ppm apart)."""
+"""One edge, one window: the design's accuracy goals, on seeded timestamps (median over 12 windows, 20 ppm apart)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_true_offset_is_within_the_bound_in_every_window(scenario: str, cadence_
 
 @pytest.mark.parametrize("scenario", [name for name in sorted(SCENARIOS) if name.endswith(" m")])
 def test_bound_is_about_half_the_minimum_round_trip(scenario: str) -> None:
-    """Apart from what it allows for wander and for reading clocks, which is the same on every path."""
+    """Except for the allowance for wander and clock reads, which is the same on every path."""
     found = windows(SCENARIOS[scenario], cadence_us=FULL)
     assert middle(found, "bound") - slack_ns(4_000_000_000) <= 1.3 * middle(found, "half_rtt")
 
@@ -124,14 +124,14 @@ def test_reordered_and_duplicate_packets_do_not_change_the_estimate() -> None:
     )  # fmt: skip
     first = int(stamps.t1.min())
     start = int(np.argmin(mixed.t1))
-    for name in ("t1", "t2", "t3", "t4"):  # the generator takes the first stamp for the window's beginning
+    for name in ("t1", "t2", "t3", "t4"):  # the generator uses the first stamp as the window's start
         array = getattr(mixed, name)
         array[0], array[start] = array[start], array[0]
     assert mixed.t1[0] == first
     found, expected = (edge_window(unpaired(bins(one))) for one in (mixed, stamps))
     assert found.region is not None
     assert expected.region is not None
-    away = found.y0 - expected.y0  # both are round figures near the first stamps, which are not the same packet's
+    away = found.y0 - expected.y0  # both are round values near the first stamps, which belong to different packets
     interval = [low_or_high + away for low_or_high in found.region.interval(0.0)]
     assert interval == pytest.approx(expected.region.interval(0.0), abs=1.0)
 
@@ -155,13 +155,13 @@ def test_window_with_too_few_or_no_replies_has_no_estimate() -> None:
 
 
 def unpaired(records):
-    """The records without what the generator says of neighbours, which it knows by their order."""
+    """The records without the neighbour points that the generator adds from its knowledge of the order."""
     plain = [tuple(msgspec.structs.replace(row, mismatch_ns=None) for row in record.bins) for record in records]
     return [msgspec.structs.replace(record, bins=rows) for record, rows in zip(records, plain, strict=True)]
 
 
 def replace_bin(record, one, at: int):
-    """The record with that bin's forward point and exchanges at an absurd instant."""
+    """The record with an absurd time in that bin's forward point and exchanges."""
     forward = type(one.forward)(at, -(2**63))
     best = tuple(type(found)(at, -(2**63), 0, 2**63 - 1) for found in one.best)
     broken = msgspec.structs.replace(one, forward=forward, best=best)

@@ -1,4 +1,4 @@
-"""From records to what a pipeline sees: the fold's windows in a store, findings, the report and its exit code."""
+"""From clock records to results: windows in a store, findings, the report and its exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .test_skew import NODES, entries
 
 
 class Watched:
-    """A store on a hub, with whoever looks for faults in clocks and lateness."""
+    """A store on a hub, with the clock and lateness findings."""
 
     def __init__(self, max_bound_us: float = 100.0, max_ms: float = 10.0) -> None:
         self.hub, self.store = Hub(), Store()
@@ -33,7 +33,7 @@ class Watched:
         self.findings = FindingTracker(self.hub, HealthConfig(), sources=(self.clocks, self.lateness))
 
     def probe(self, nodes: Sequence[Node], **limits: int) -> None:
-        """Three windows of these nodes, folded as while watching."""
+        """Three windows of these nodes, folded as in a running console."""
         fold = ClockFold(ClockLimits(**limits))
         records: list[Record] = []
         for window in range(3):
@@ -64,7 +64,7 @@ async def test_rank_later_than_the_limit_is_a_straggler_and_fails_batch() -> Non
 
 
 def steps(late_s: dict[int, float]) -> list[RankStat]:
-    """Ranks on a node each, seen at a step every half second, by readings 50 ms apart."""
+    """One rank per node, stepping every half second, sampled 50 ms apart."""
 
     def read(rank: int, step: int, second: float) -> RankStat:
         mono = int(NODES[rank].clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
@@ -97,7 +97,7 @@ async def test_late_rank_under_the_limit_is_reported_without_a_finding() -> None
     watched.probe(NODES)
     watched.hub.publish(entries({5: 2 * MS}))
     assert await watched.ids() == set()
-    assert [culprit.rank for culprit in make_report(watched.store).skew.culprits] == [5]  # told, not judged
+    assert [culprit.rank for culprit in make_report(watched.store).skew.culprits] == [5]  # configured, not detected
 
 
 async def test_lateness_within_clock_error_is_counted_as_unresolved() -> None:

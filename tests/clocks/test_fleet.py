@@ -1,4 +1,4 @@
-"""The fold of a fleet's clock records: every line is within its bound, and what cannot be known is not claimed."""
+"""Clock lines of a fleet: every line is within its bound, and no bound is claimed without data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def told(count: int, windows: int = 3, path: Path = VETH, limits: ClockLimits | 
 
 @cache
 def six_nodes():
-    """Three windows of six nodes; what it returns is only read."""
+    """Three windows of six nodes; the result is read-only."""
     return told(6)
 
 
@@ -97,7 +97,7 @@ def test_asymmetric_edge_is_flagged_and_barely_shifts_node_offsets() -> None:
 def test_asymmetric_ssh_edges_are_not_flagged() -> None:
     nodes = a_fleet(8, 1)
     crooked, edges = Path(uniform(115.0, 300.0), uniform(83.0, 300.0)), regular(8, 1)
-    over_ssh = {edge for edge in edges if 3 in edge}  # all of one node's
+    over_ssh = {edge for edge in edges if 3 in edge}  # all edges of one node
     records = []
     for number in range(3):
         records += probed(
@@ -134,7 +134,7 @@ def test_partitioned_fleet_has_a_common_clock_only_in_the_larger_part() -> None:
 def test_common_clock_of_a_single_node_is_its_own_realtime() -> None:
     nodes = a_fleet(1, 1)
     result = Told(snapshot(nodes[0], second * SECOND) for second in range(1, 30))
-    real = EPOCH + 10 * SECOND + nodes[0].real_off_ns  # before the first line was drawn
+    real = EPOCH + 10 * SECOND + nodes[0].real_off_ns  # before the first line
     at = result.clock.to_cluster("node000", real, "real")
     assert at is not None
     assert abs(at.ns - real) < 30 * US
@@ -160,7 +160,7 @@ def test_edge_that_contradicts_the_others_is_flagged() -> None:
     records = probed(nodes, regular(6, 1), 1, 1.0, path=lambda _a, _b: VETH)
     for record in records:
         if isinstance(record, ClockBins) and (record.node, record.dst) == ("node000", "node001"):
-            record.ahead += MS  # a whole window off: nothing within the edge can tell
+            record.ahead += MS  # a whole window is shifted: not detectable within the edge
     result = Told(records)
     assert [(window.node, window.dst) for window in result.windows if window.flagged] == [("node000", "node001")]
     assert result.misses(nodes) == []
@@ -224,7 +224,7 @@ def test_drift_within_its_error_bound_gets_no_rate_warning() -> None:
     assert not any("rate" in line.warnings for line in result.lines)
 
 
-# -- what services claim -----------------------------------------------------------------------------------------------
+# -- claims of time services -------------------------------------------------------------------------------------------
 
 
 def claims(count: int, bound_ns: int | None) -> list:

@@ -1,4 +1,4 @@
-"""All edges against each other: simulated meshes with edges that lie, and what is certain whatever they say."""
+"""Consistency of all edges of a mesh: simulated meshes with wrong edges, and guaranteed intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDE = 200 * SIGMA
 
 
 def simulated(count: int, seed: int, bad_share: float) -> tuple[Mesh, np.ndarray, np.ndarray]:
-    """A mesh, the true offsets, and which edges are 30 to 150 sigma off."""
+    """A mesh, the true offsets, and which edges are wrong by 30 to 150 sigma."""
     rng = np.random.default_rng(seed)
     edges = np.array(regular(count, seed))
     truth = rng.normal(0.0, 1e6, count)
@@ -74,13 +74,13 @@ def test_solution_matches_dense_least_squares() -> None:
     design[np.arange(len(mesh.near)), mesh.far] = 1.0
     design[np.arange(len(mesh.near)), mesh.near] = -1.0
     dense, *_ = np.linalg.lstsq(design[:, 1:], mesh.offset, rcond=None)
-    still = Mesh(16, mesh.near, mesh.far, design[:, 1:] @ dense, mesh.bound)  # without residuals nobody is doubted
+    still = Mesh(16, mesh.near, mesh.far, design[:, 1:] @ dense, mesh.bound)  # without residuals no edge is an outlier
     assert solve(still, 0).offset[1:] == pytest.approx(dense, abs=1e-3)
 
 
 def test_contradictory_loop_is_identified_by_its_edges() -> None:
     near, far = np.array([0, 1, 2, 2]), np.array([1, 2, 0, 3])
-    low = np.array([9.0, 9.0, 9.0, 0.0])  # three steps forward cannot end where they began
+    low = np.array([9.0, 9.0, 9.0, 0.0])  # three forward steps cannot end at the start
     given = Constraints(4, near, far, low, low + 2)
     assert set(impossible_loop(given)) == {0, 1, 2}
     with pytest.raises(ValueError, match="contradict"):

@@ -1,4 +1,4 @@
-"""The region of possible lines against brute force: every pair of constraints, every corner."""
+"""The region of possible lines compared with brute force: every pair of constraints, every corner."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .synthetic import ASYM_FIXED, JITTER, QUEUE, VETH, Path, bins, measure
 
 
 def brute_force(forward: np.ndarray, backward: np.ndarray, slack: float, x: float) -> tuple[float, float] | None:
-    """The least and greatest b + a x over lines under all forward and above all backward points, |a| <= 200 ppm.
+    """The minimum and maximum of b + a x over lines under all forward and above all backward points, |a| <= 200 ppm.
 
-    Every corner of the polygon is where two constraints meet; nothing clever.
+    Every corner of the polygon is the intersection of two constraints; all pairs are tried.
     """
     rows = [(px, 1.0, y + slack) for px, y in forward] + [(-px, -1.0, -(y - slack)) for px, y in backward]
-    rows += [(1.0, 0.0, MOST_SLOPE), (-1.0, 0.0, MOST_SLOPE)]  # (of a, of b, at most)
+    rows += [(1.0, 0.0, MOST_SLOPE), (-1.0, 0.0, MOST_SLOPE)]  # (coefficient of a, of b, upper limit)
     table = np.array(rows)
     values = []
     for one, other in itertools.combinations(table, 2):
@@ -47,7 +47,7 @@ def test_interval_matches_brute_force(path: Path, x: float) -> None:
 @pytest.mark.parametrize("cadence_us", [800, 5_000])
 @pytest.mark.parametrize("path", [VETH, JITTER, QUEUE, ASYM_FIXED])
 def test_binning_only_widens_the_interval_of_the_raw_stamps(path: Path, cadence_us: int) -> None:
-    """By no more than two clocks drift apart within a bin, at the steepest: 20 us."""
+    """At most by the drift between two clocks within a bin, at the maximum slope: 20 us."""
     stamps = measure(path, 3, cadence_us=cadence_us)
     points = samples(bins(stamps))
     base = stamps.far.reads - stamps.near.reads
@@ -84,7 +84,7 @@ def plain_quantile_line(points: list[tuple[float, float, int]]) -> tuple[float, 
 
 
 def solved(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Three equations, by elimination with pivots."""
+    """Three linear equations, by elimination with pivoting."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for column in range(3):
         rows[column:] = sorted(rows[column:], key=lambda row: -abs(row[column]))

@@ -1,4 +1,4 @@
-"""Two processes' worth of probing threads over loopback: what they find is true, what they cost is bounded."""
+"""Probing threads of two agents over loopback: measured offsets are true, and the cost is bounded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = secrets.token_hex(16)
 
 
 def pair(asking: Agent, answering: Agent, interface: str = "127.0.0.1", **pace: int) -> None:
-    """One edge, from the first to the second."""
+    """One edge, from the first agent to the second."""
     here, there = listen(asking, interface), listen(answering, interface)
     probe(answering, [peer(here, KEY, probes=False, name="asking")], **pace)
     probe(asking, [peer(there, KEY, probes=True, name="answering")], **pace)
@@ -78,11 +78,11 @@ def test_repeated_probe_request_of_a_session_keeps_the_bin_grid():
 
         steps = [b["base"] - a["base"] for a, b in zip(asking.said("clock_bins"), asking.said("clock_bins")[1:],
                                                       strict=False)]  # fmt: skip
-        assert all(step % 100_000_000 == 0 for step in steps)  # the grid of bins goes on
+        assert all(step % 100_000_000 == 0 for step in steps)  # the grid of bins is continued
 
 
 def test_true_offset_is_between_the_extremes_of_every_bin():
-    """Both ends read the same clock: far is ahead by nothing."""
+    """Both ends read the same clock: the true offset is 0."""
     with probe_agents(2) as (asking, answering):
         pair(asking, answering)
         wait_for(lambda: len(asking.said("clock_bins")) >= 3)
@@ -119,14 +119,14 @@ def test_probe_cadence_slows_down_to_stay_under_the_cpu_cap():
 
 
 def test_cadence_in_the_wrong_unit_stays_under_the_packet_rate_limit(monkeypatch):
-    """5 us for 5 ms, had neither the console nor the agent refused it: the bucket and the cap hold it."""
+    """5 us instead of 5 ms, without the validation in console and agent: the token bucket and the cap limit it."""
     monkeypatch.setattr(commands, "_CADENCE_US", (1, 1_000_000))
     with probe_agents(2) as (asking, answering):
         pair(asking, answering, cadence_us=5, spacing_us=0, cpu_cap_pct=10)
         wait_for(lambda: asking.said("clock_cost") and asking.said("clock_cost")[-1]["cadence_us"] > 5)
 
         for cost in (*asking.said("clock_cost"), *answering.said("clock_cost")):
-            assert cost["tx_packets_s"] <= 1.2 * MAX_PER_S  # and what a bucket holds at once
+            assert cost["tx_packets_s"] <= 1.2 * MAX_PER_S  # plus the size of the bucket
 
 
 def test_missed_ticks_are_counted_and_not_sent_later():
@@ -137,7 +137,7 @@ def test_missed_ticks_are_counted_and_not_sent_later():
         records = asking.said("clock_bins")
         sent = sum(row[3] for record in records for row in record["bins"])
         ticks, missed = (sum(record[name] for record in records) for name in ("ticks", "missed"))
-        assert sent <= 3 * (ticks - missed) + 3 * 2000  # the last reports' bins are still under way
+        assert sent <= 3 * (ticks - missed) + 3 * 2000  # the last reports' bins are not sent yet
         assert max(row[3] for record in records for row in record["bins"]) <= 3 * 201
 
 

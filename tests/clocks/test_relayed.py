@@ -1,4 +1,4 @@
-"""Real sockets, real threads, a relay that delays: the truth is inside the bound, on ways of every sort."""
+"""Real sockets, real threads, and a delaying relay: the truth is within the bound on all kinds of paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only who was named, with the key of that edge, gets an answer; once, as long as the question, and not too often."""
+"""Probe requests are answered only for named peers with the edge's key; once, without amplification, rate-limited."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EDGE = 7
 
 
 class Asker:
-    """A socket that probes a service; `answers` are its replies until a genuine request was answered."""
+    """A socket that probes a service; `answers` returns its replies."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -38,7 +38,7 @@ class Asker:
         self._before: dict[str, int] = {}
 
     def settle(self) -> None:
-        """Wait until the thread has taken up its plan; what was asked before it did is counted, and is no test's."""
+        """Wait until the thread has started its plan; requests before that are counted, and not part of a test."""
         self.answers()
         self.send(b"a fence: counts are said together, so those that hold it hold all that came before it")
         wait_for(lambda: self.agent.total("bad_tag"))
@@ -57,9 +57,9 @@ class Asker:
         (from_ or self.socket).sendto(data, (self.port["address"], self.port["port"]))
 
     def answers(self) -> list[bytes]:
-        """What came in answer to all that was sent before: a last, genuine request draws the line."""
+        """Replies to all requests sent so far; a final genuine request marks the end."""
         found: list[bytes] = []
-        for _ in range(20):  # until the thread has taken up its plan nobody is answered
+        for _ in range(20):  # requests are not answered until the thread has started its plan
             self._last += 1
             self.send(self.request(self._last))
             with contextlib.suppress(TimeoutError):
@@ -70,7 +70,7 @@ class Asker:
         raise AssertionError("no genuine request was answered")
 
     def counts(self, field: str, count: int) -> bool:
-        """Whether so many were counted, as soon as the counts are said."""
+        """Whether the counter reaches that value, once counters are reported."""
         count += self._before[field]
         return wait_for(lambda: self.agent.total(field) >= count) and self.agent.total(field) == count
 
@@ -134,7 +134,7 @@ def test_unlisted_peer_gets_no_reply_even_with_the_key(asker):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.bind(("127.0.0.1", 0))
         asker.send(asker.request(105), stranger)
-        asker.send(asker.request(106, edge=EDGE + 1))  # the peer, on an edge that it was not named for
+        asker.send(asker.request(106, edge=EDGE + 1))  # a known peer, on an edge that it does not belong to
         asker.answers()
         stranger.setblocking(False)
 
@@ -151,7 +151,7 @@ def test_unsolicited_reply_is_dropped_and_counted(asker):
 
 
 def test_packet_flood_is_read_and_answered_only_within_the_rate_limit(asker):
-    """One edge at 5 ms needs 600 packets/s; twice that, and 0.1 s of it at once, may be read, and no more."""
+    """One edge at 5 ms needs 600 packets/s; twice that, plus a burst of 0.1 s, is read, and no more."""
     flood = [asker.request(number) for number in range(2000, 22_000)]
     began = time.monotonic()
 
@@ -172,7 +172,7 @@ def test_packet_flood_is_read_and_answered_only_within_the_rate_limit(asker):
 
 @pytest.mark.parametrize("stamps", [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (0, 0)])
 def test_peer_with_absurd_timestamps_gets_no_bound_for_its_edge(stamps):
-    """It has the key: its tags are right. What the agent says of it can be read, and makes no line."""
+    """It has the key, so its tags are valid. The agent's records are readable but give no line."""
     seal = packet.sealer(bytes.fromhex(KEY))
     with probe_agents(1) as (agent,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as liar:
         liar.bind(("127.0.0.1", 0))
@@ -213,7 +213,7 @@ def test_replay_window_accepts_each_recent_number_once():
     {"for_s": 1e6}, {"for_s": -1}, {"for_s": None},
 ])  # fmt: skip
 def test_agent_rejects_a_harmful_probe_plan(wrong):
-    """A cadence in the wrong unit (5 µs for 5 ms) would saturate both ends."""
+    """A cadence in the wrong unit (5 µs instead of 5 ms) would saturate both ends."""
     with probe_agents(1) as (agent,):
         port = listen(agent)
         with pytest.raises(BadProbePlan):

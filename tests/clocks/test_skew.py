@@ -1,4 +1,4 @@
-"""Who is late, with known truth: synthetic nodes, probed clocks, ranks that stamp with their own nodes' REALTIME."""
+"""Late ranks with known truth: synthetic nodes, probed clocks, ranks that stamp with their own nodes' REALTIME."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def a_clock(path: Path, nodes: Sequence[Node] = NODES) -> CommonClock:
 
 @pytest.fixture(scope="module")
 def good_clock() -> CommonClock:
-    """Within about 3 us an edge."""
+    """Bounds of about 3 us per edge."""
     return a_clock(VETH)
 
 
 def entries(
     late_ns: dict[int, int], count: int = 40, seed: int = 1, noise_ns: int = 500, ranks: int = 8
 ) -> list[Collective]:
-    """What each rank's Flight Recorder has: collectives every 100 ms, `late_ns` after the others, all over at once."""
+    """Flight Recorder entries of each rank: collectives every 100 ms, `late_ns` after the others, all end together."""
     rng = np.random.default_rng(seed)
     found = []
     for seq in range(count):
@@ -85,7 +85,7 @@ def test_a_late_rank_is_ranked_with_its_error_bar(good_clock: CommonClock, late_
 
 
 def test_five_microseconds_between_nodes_are_unresolved() -> None:
-    """Over a switch; where a bound is smaller than that (two namespaces of one machine) they may well be told apart."""
+    """Over a switch; with smaller bounds (two namespaces of one machine) they may be resolved."""
     switch = Path(wire(6.0), wire(6.0))
     found = of(entries({5: 5 * US}), a_clock(switch))
     assert found.resolved == 0
@@ -134,7 +134,7 @@ def test_sync_point_is_whole_only_when_all_possible_group_members_were_read(good
     others = [structs.replace(status(rank, None), process_group=("8", "tp")) for rank in (6, 7)]
     assert all(
         sync_point.is_whole for sync_point in sync_points(records, good_clock, others, world)
-    )  # read, and not in it
+    )  # read, but not a participant
 
 
 def test_all_ranks_of_a_late_node_are_culprits(good_clock: CommonClock) -> None:
@@ -195,7 +195,7 @@ def test_collectives_that_end_before_they_start_are_a_clock_violation(good_clock
     assert violations(sync_points(entries({5: MS}), good_clock)) == []
     wrong = entries({})
     for one in wrong:
-        if one.node == "node003":  # its clock is not where it is said to be
+        if one.node == "node003":  # its clock differs from the reported one
             assert one.time_created_ns is not None
             assert one.time_discovered_completed_ns is not None
             one.time_created_ns += 30 * MS
@@ -274,7 +274,7 @@ def test_rank_behind_at_a_collective_is_a_desync() -> None:
 
 
 def walk(node: Node, step: int, at: Sequence[tuple[int, float]], every_s: float = 0.05) -> StepProgress:
-    """A rank seen at steps, each first at that true second, by readings `every_s` apart."""
+    """A rank at steps, each first reached at that true second, sampled every `every_s`."""
 
     def mono(second: float) -> int:
         return int(node.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
@@ -328,10 +328,10 @@ def test_progress_between_two_readings_is_not_a_desync() -> None:
 
 def test_rank_with_older_readings_is_not_a_desync() -> None:
     walks = {("ring", 0, rank): StepProgress("n", 12, (), None) for rank in range(8)}
-    for rank in (0, 1, 2, 3, 6, 7):  # their nodes were asked once more
+    for rank in (0, 1, 2, 3, 6, 7):  # their nodes were sampled once more
         walks["ring", 0, rank] = StepProgress("n", 15, (), 3)
     assert desyncs_of_steps(walks) == []
-    for rank in (4, 5):  # what they gained before is little beside what the others gain since
+    for rank in (4, 5):  # their earlier gain is small compared with the others' later one
         walks["ring", 0, rank] = StepProgress("n", 12, (), 0)
     assert desyncs_of_steps(walks) == []
 

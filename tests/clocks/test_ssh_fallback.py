@@ -1,4 +1,4 @@
-"""An edge on which UDP gets no answer, and which the console therefore pings over SSH, at the same time."""
+"""Clock measurement over SSH for an edge on which UDP probes are blocked."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .synthetic_fleet import Told
 
 
 def unanswered(record: ClockBins) -> ClockBins:
-    """The same second as an agent says it whose requests nobody answers."""
+    """The same second as an agent reports it when none of its requests is answered."""
     silent = tuple(ClockBin(None, None, (), row.sent, 0, 0, None) for row in record.bins)
     return msgspec.structs.replace(record, bins=silent)
 
 
 def over_ssh(record: ClockBins) -> ClockBins:
-    """The same second as the console says it."""
+    """The same second as the console measures it."""
     return msgspec.structs.replace(record, method="ssh", stamps="ssh", agent="console", rx=record.rx + 1)
 
 

@@ -1,7 +1,7 @@
-"""Stand-ins for the commands of Slurm and of Kubernetes, over the nodes of a rig: squeue, scontrol, srun, kubectl.
+"""Fake Slurm and Kubernetes commands over the nodes of a rig: squeue, scontrol, srun, kubectl.
 
-They take the options that the real ones take and refuse others, answer in the real ones' words (Slurm 22.05, kubectl
-1.30), and run a command in a node's own namespaces with the environment that the real ones would give it.
+They accept the options that gconsole uses and reject others, print the messages of the real ones (Slurm 22.05, kubectl
+1.30), and run a command in a node's namespaces with the environment that the real ones set.
 As a program: `scheduler.py STATE COMMAND …`; STATE is a JSON file that `Scheduler` writes.
 """
 
@@ -21,10 +21,10 @@ COMMANDS = ("squeue", "scontrol", "srun", "kubectl")
 
 
 class Scheduler:
-    """A folder with the commands, and what they know."""
+    """A folder with the commands, and the jobs and pods they report."""
 
     def __init__(self, folder: Path, pids: Mapping[str, int]) -> None:
-        """`pids`: of process 1 of each node, by name."""
+        """`pids`: process 1 of each node, by name."""
         self._state = folder / "state.json"
         self._known: dict[str, Any] = {"pids": dict(pids), "jobs": {}, "pods": [], "forbidden": False}
         self._save()
@@ -38,21 +38,21 @@ class Scheduler:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For whoever is to find these commands first."""
+        """Environment in which these commands are first in PATH."""
         return {**os.environ, "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}", "SECRET_OF_THE_LOGIN_NODE": "x"}
 
     def job(self, number: str, nodes: str, state: str = "RUNNING") -> None:
-        """A Slurm job; `nodes` as Slurm folds them."""
+        """Add a Slurm job; `nodes` as a Slurm host list."""
         self._known["jobs"][number] = {"state": state, "nodes": nodes}
         self._save()
 
     def pod(self, name: str, node: str, labels: Mapping[str, str], phase: str = "Running") -> None:
-        """A pod in the namespace `training`, whose container is a node of the rig."""
+        """Add a pod in the namespace `training`, whose container is a node of the rig."""
         self._known["pods"].append({"name": name, "node": node, "labels": dict(labels), "phase": phase})
         self._save()
 
     def forbid(self) -> None:
-        """From now on nobody may run a command in a pod."""
+        """Reject all further commands in pods."""
         self._known["forbidden"] = True
         self._save()
 

@@ -1,8 +1,8 @@
-"""Nodes whose clocks are wrong on purpose: the bundle of the test reads each node's clocks through a known error.
+"""Nodes with clock errors: the test's bundle reads each node's clocks with a known error.
 
-The product has no such hook. What travels to the nodes is the product's own agent with another `clock.py`: the
-product's, followed by a table of errors by host name. Only nodes with a host name of their own can be told apart so.
-What a job stamps itself is shifted by a proxy of its worker server (`jobs/clock_proxy.py`).
+The product has no hook for this. The nodes get the product's own agent with another `clock.py`: the
+product's, followed by a table of errors by host name. This works only for nodes with their own host names.
+Timestamps of a job are shifted by a proxy of its worker server (`jobs/clock_proxy.py`).
 
 As a program, `shifted.py PACKAGE batch …` is `gconsole batch …` with that agent.
 """
@@ -53,7 +53,7 @@ def mono_of_kernel(stamp):
 
 @dataclass(frozen=True)
 class Wrong:
-    """How wrong all clocks of one node are: by so much at the epoch, and by so much more each second."""
+    """The error of all clocks of one node: an offset at the epoch, and a rate."""
 
     offset_ns: int = 0
     ppb: int = 0  # ns per second
@@ -61,39 +61,39 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Truth:
-    """The errors in force, since `epoch` (MONOTONIC_RAW of this machine, which all nodes share)."""
+    """The errors since `epoch` (MONOTONIC_RAW of this machine, which all nodes share)."""
 
     epoch: int
     errors: Mapping[str, Wrong]
 
     def ahead(self, node: str, raw: int) -> float:
-        """By how much a node's clocks are ahead of this machine's at that instant of it, ns."""
+        """The offset of a node's clocks from this machine's at that instant, ns."""
         wrong = self.errors.get(node, Wrong())
         return wrong.offset_ns + (raw - self.epoch) * wrong.ppb / 1e9
 
     def between(self, near: str, far: str, near_raw: int) -> float:
-        """By how much the far clock is ahead when the near one reads that, ns."""
+        """The offset of the far clock from the near one when the near one reads `near_raw`, ns."""
         wrong = self.errors.get(near, Wrong())
         raw = self.epoch + (near_raw - self.epoch - wrong.offset_ns) / (1 + wrong.ppb / 1e9)
         return self.ahead(far, int(raw)) - self.ahead(near, int(raw))
 
     def real(self, node: str, stamp: int) -> float:
-        """What everybody's CLOCK_REALTIME read when that node's, as wrong as it is, read `stamp`."""
+        """The true CLOCK_REALTIME when the node's clock with its error reads `stamp`."""
         wrong = self.errors.get(node, Wrong())
         raw_of_real = stamps.mono_ns() - stamps.realtime_ns()
         ahead = wrong.offset_ns + (stamp - wrong.offset_ns + raw_of_real - self.epoch) * wrong.ppb / 1e9
         return stamp - ahead
 
     def variables(self) -> dict[str, str]:
-        """For a job whose ranks' own stamps shall have the same errors."""
+        """Environment of a job whose timestamps have the same errors."""
         nodes = {node: (wrong.offset_ns, wrong.ppb) for node, wrong in self.errors.items()}
         return {"CLOCKS": json.dumps({"epoch": self.epoch, "nodes": nodes})}
 
 
 def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Truth:
-    """The agent's package at that place, with clocks that are wrong by host name.
+    """Copy the agent's package to that path, with clock errors by host name.
 
-    Without `kernel_stamps` its sockets ask for an option that no kernel has, as on one that does not stamp arrivals.
+    Without `kernel_stamps` its sockets request an unknown option, as on a kernel without receive timestamps.
     """
     epoch = stamps.mono_ns()
     source = Path(stamps.__file__).parents[1]
@@ -109,7 +109,7 @@ def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong], kernel_sta
 
 @contextmanager
 def wrong_clocks(folder: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Iterator[Truth]:
-    """Every agent that is started within reads its clocks wrongly, as told."""
+    """All agents started inside the block have these clock errors."""
     package = folder / "gconsole_remote"
     truth = copy_with_wrong_clock(package, errors, kernel_stamps)
     with _sent_from(package):

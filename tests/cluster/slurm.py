@@ -1,4 +1,4 @@
-"""A real Slurm on nodes of a rig: the first is login node and controller, all run a slurmd. Everything ends with it."""
+"""A real Slurm on nodes of a rig: the first is login node and controller, all run slurmd. Stopped on exit."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def missing() -> str:
-    """Why there can be no Slurm here; empty where there can."""
+    """Why Slurm cannot run here; empty if it can."""
     path = os.pathsep.join((os.environ["PATH"], "/usr/sbin", "/sbin"))
     lacking = [program for program in PROGRAMS if not shutil.which(program, path=path)]
     return f"no {', '.join(lacking)} (Debian: slurmctld slurmd slurm-client munge)" if lacking else ""
 
 
 class Slurm:
-    """`with Slurm(nodes, folder) as slurm:`; `slurm.environment` finds its commands first."""
+    """`with Slurm(nodes, folder) as slurm:`; in `slurm.environment` its commands are first in PATH."""
 
     def __init__(self, nodes: Sequence[Node], folder: Path) -> None:
         self._nodes, self._daemons = nodes, list[subprocess.Popen[bytes]]()
@@ -62,7 +62,7 @@ class Slurm:
 
     @property
     def environment(self) -> dict[str, str]:
-        """As on a login node."""
+        """The environment of a login node."""
         return {**os.environ, "PATH": f"{self._bin}{os.pathsep}{os.environ['PATH']}"}
 
     def __enter__(self) -> Slurm:
@@ -102,7 +102,7 @@ class Slurm:
                 daemon.wait()
 
     def submit(self, script: str, nodes: int) -> str:
-        """A job with a task on each of so many nodes, once it runs; its id."""
+        """Submit a job with one task per node and wait until it runs; its id."""
         path = self._nodes[0].folder / "job.sh"
         path.write_text(script)
         inside = f"{self._nodes[0].inside}/job.sh"
@@ -111,7 +111,7 @@ class Slurm:
         return job
 
     def ask(self, *argv: str) -> str:
-        """What a command says on the login node."""
+        """The output of a command on the login node."""
         return self._nodes[0].output(argv, env=self._env)
 
     def _start(self, node: Node, *argv: str) -> None:

@@ -1,4 +1,4 @@
-"""Captures of real jobs on real nodes: every rank's stack at one instant, through SSH, by the real agent."""
+"""Stack captures of real jobs on real nodes: all ranks at one instant, over SSH, with the real agent."""
 
 import asyncio
 import json
@@ -51,14 +51,14 @@ async def test_node_lost_during_a_capture_does_not_block_the_others(tmp_path: Pa
 
 
 def group_of(report: dict[str, Any], rank: int) -> dict[str, Any]:
-    """The group that a rank is in; its path as the names of the calls."""
+    """The group that contains a rank, with its path as function names."""
     [capture] = report["captures"]
     group = next(group for group in capture["groups"] if rank in group["ranks"] and group["role"] == "rank")
     return {**group, "path": [step["function"] for step in group["path"]]}
 
 
 def state_of(rig: Rig, rank: Any) -> str:
-    """The kernel's letter for a rank's process."""
+    """The kernel's state letter of a rank's process."""
     line = next(line for line in rig.node(rank.node).ps().splitlines() if line.split()[0] == str(rank.pid))
     return line.split()[1]
 

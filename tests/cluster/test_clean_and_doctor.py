@@ -1,4 +1,4 @@
-"""`clean` removes every unused trace and names who uses the rest; `doctor` says what works and what does not."""
+"""`clean` removes unused files and names the users of the others; `doctor` reports what works and what does not."""
 
 import asyncio
 import json
@@ -10,10 +10,10 @@ from rig import Rig
 
 
 def _caches(rig: Rig) -> list[str]:
-    """Whatever of ours lies on the nodes."""
+    """All gconsole caches on the nodes."""
     found = []
     for node in rig.nodes:
-        places = "/var/tmp/gconsole-[0-9]* /tmp/gconsole-[0-9]* ~/.cache/gconsole-agent"  # a demo's folder is no trace
+        places = "/var/tmp/gconsole-[0-9]* /tmp/gconsole-[0-9]* ~/.cache/gconsole-agent"  # without demo folders
         listing = node.output(["sh", "-c", f"ls -d {places} 2>/dev/null; true"])
         found += [f"{node.name}:{path}" for path in listing.split()]
     return found
@@ -23,7 +23,7 @@ def test_a_run_leaves_one_folder_and_clean_removes_it(tmp_path: Path) -> None:
     with Rig(nodes=2, name="clean", is_first_start=True) as rig:
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
         assert batch(hosts).status == 0
-        own_places = rig.mode == "namespaces"  # elsewhere the nodes share this machine's folders
+        own_places = rig.mode == "namespaces"  # in other modes the nodes share this machine's folders
         assert not own_places or _caches(rig), "the cache folder is what a normal run leaves"
         run = gconsole("clean", hosts)
         assert run.status == 0, run.stdout + run.stderr

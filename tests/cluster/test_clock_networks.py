@@ -1,4 +1,4 @@
-"""Probes on networks as they are: a data network of its own, IPv6, ways that are crooked, lose, repeat and reorder."""
+"""Clock probes on different networks: a separate data network, IPv6, asymmetric, lossy and reordering paths."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def total(fleet: Watched, field: str) -> int:
     return sum(getattr(record, field) for record in fleet.records if isinstance(record, ClockCost))
 
 
-# -- which network -----------------------------------------------------------------------------------------------------
+# -- choice of network -------------------------------------------------------------------------------------------------
 
 
 def join(one: Node, other: Node) -> None:
-    """A second cable between two nodes, with IPv6 only."""
+    """Add a second link between two nodes, with IPv6 only."""
     ends = [node.outer_pid(node.processes()[0]) for node in (one, other)]
     ip("link", "add", "data0", "netns", str(ends[0]), "type", "veth", "peer", "name", "data0", "netns", str(ends[1]))
     for number, node in enumerate((one, other), 1):
@@ -53,7 +53,7 @@ def join(one: Node, other: Node) -> None:
 
 
 def packets(node: Node) -> int:
-    """What has arrived on that cable."""
+    """Number of packets received on that link."""
     return int(json.loads(node.output(["ip", "-j", "-s", "link", "show", "data0"]))[0]["stats64"]["rx"]["packets"])
 
 
@@ -71,7 +71,7 @@ async def test_probes_use_the_configured_interface_over_ipv6(pair: Rig, tmp_path
                 await fleet.sampled()
                 fleet.fleet.want_clocks("test", True)
                 await fleet.until(lambda: judged(udp(fleet), truth, 2))
-                said = udp(fleet)  # before the packets are counted: until then only more of those come
+                said = udp(fleet)  # before the packets are counted: later ones only increase the count
                 arrived = packets(one) - before[0], packets(other) - before[1]
     finally:
         one.output(["ip", "link", "del", "data0"])
@@ -82,7 +82,7 @@ async def test_probes_use_the_configured_interface_over_ipv6(pair: Rig, tmp_path
     assert all(one.is_covered for one in judged(said, truth, 2))
 
 
-# -- ways that are not straight ----------------------------------------------------------------------------------------
+# -- asymmetric and lossy paths ----------------------------------------------------------------------------------------
 
 
 async def through(rig: Rig, folder: Path, there: Words, back: Words) -> tuple[Watched, list[Judged]]:
@@ -108,18 +108,18 @@ async def test_bound_holds_with_lost_duplicated_or_reordered_packets(
         assert one.window.status == "ok" and one.is_covered
         assert one.window.bound_ns < one.window.min_rtt_ns, "lost and repeated probes do not widen the bound"
     if there is DISORDERLY:
-        assert total(fleet, "replayed") > 50  # each is answered, and believed, once
+        assert total(fleet, "replayed") > 50  # each is answered and used once
         assert all(one.window.kept <= one.window.sent for one in found)
     else:
         assert 0.3 < found[0].window.lost / found[0].window.sent < 0.7
     assert total(fleet, "bad_tag") == total(fleet, "over_rate") == 0
 
 
-# -- one of many is crooked --------------------------------------------------------------------------------------------
+# -- one asymmetric edge of many ---------------------------------------------------------------------------------------
 
 
 def errors(lines: Sequence[ClockNode], truth: Truth) -> list[tuple[float, int]]:
-    """(error, bound) of every line of a node, ns, by the common clock of its window."""
+    """(error, bound) of every line of a node, ns, relative to the common clock of its window."""
     found = []
     for number in {line.window_id for line in lines}:
         window = [line for line in lines if line.window_id == number and line.at_common is not None]
@@ -129,17 +129,17 @@ def errors(lines: Sequence[ClockNode], truth: Truth) -> list[tuple[float, int]]:
         epoch = own.at_common - own.at_mono
         for line in window:
             if line is not own and line.at_common is not None and line.bound_ns is not None:
-                ahead = line.at_common - line.at_mono - epoch  # as an integer first: a float keeps 256 ns of an epoch
+                ahead = line.at_common - line.at_mono - epoch  # integer first: a float resolves 256 ns here
                 found.append((abs(ahead - truth.between(line.node, own.node, line.at_mono)), line.bound_ns))
     return found
 
 
-#: (errors before, errors after, the edges flagged in each window after, the edge that is crooked)
+#: (errors before, errors after, flagged edges of each window after, the asymmetric edge)
 Crooked = tuple[list[tuple[float, int]], list[tuple[float, int]], list[set[frozenset[str]]], frozenset[str]]
 
 
 class Mesh:
-    """A fleet whose windows are counted from `forget` on."""
+    """A fleet with the windows since the last `forget`."""
 
     def __init__(self, fleet: Watched, edges: int) -> None:
         self._fleet, self._edges, self._from = fleet, edges, 0
@@ -149,7 +149,7 @@ class Mesh:
 
     @property
     def windows(self) -> list[list[ClockWindow]]:
-        """The whole windows of the fleet, each with all of its edges."""
+        """The complete windows of the fleet, each with all of its edges."""
         by_number: dict[int, list[ClockWindow]] = {}
         for record in self._fleet.records[self._from :]:
             if isinstance(record, ClockWindow):
@@ -161,7 +161,7 @@ class Mesh:
 
 
 async def crooked(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooked:
-    """An edge made 300 us longer one way after some clean windows."""
+    """Adds 300 us to one direction of an edge after some clean windows."""
     hosts = rig.write_hosts_toml(folder / "hosts.toml", clock=clock)
     wrong = {node.name: Wrong((-1) ** number * number * 1_300_000, number * 7_000 - 20_000)
              for number, node in enumerate(rig.nodes)}  # fmt: skip
@@ -191,13 +191,13 @@ async def test_asymmetric_edge_is_flagged_within_a_few_windows(rig: Rig, tmp_pat
     before, after, flagged, ends = await crooked(rig, tmp_path, 1, **FEW_PROBES)
 
     assert all(error <= bound for error, bound in before + after)
-    assert ends in set().union(*flagged[:4])  # the first has a part of both
+    assert ends in set().union(*flagged[:4])  # the first window contains both states
     assert all(window <= {ends} for window in flagged)
 
 
 @pytest.mark.full
 async def test_asymmetric_edge_barely_shifts_offsets_of_six_nodes(tmp_path: Path) -> None:
-    """Error of the nodes within twice the clean one and 0.5 us; no other edge flagged."""
+    """Node errors at most twice those before plus 0.5 us; no other edge flagged."""
     with Rig(nodes=6, name="mesh") as rig:
         before, after, flagged, ends = await crooked(rig, tmp_path, 5)
 
@@ -213,7 +213,7 @@ async def test_asymmetric_edge_barely_shifts_offsets_of_six_nodes(tmp_path: Path
 
 
 def test_node_in_another_time_namespace_is_compared_with_a_warning(pair: Rig, tmp_path: Path) -> None:
-    """Its MONOTONIC_RAW is 5,000 s ahead, its CLOCK_REALTIME is everybody's."""
+    """Its MONOTONIC_RAW is 5,000 s ahead, its CLOCK_REALTIME is the common one."""
     if not Path("/proc/self/ns/time").exists():
         pytest.skip("a kernel without time namespaces")
     node = pair.nodes[1]
@@ -235,4 +235,4 @@ def test_node_in_another_time_namespace_is_compared_with_a_warning(pair: Rig, tm
         ahead = 5_000 * 1_000_000_000 * (1 if line["dst"] == "node2" else -1)
         assert abs(line["beta_ns"] - ahead) <= line["bound_ns"]
     offsets = {line["node"]: line["offset_ns"] for line in lines if line["type"] == "node"}
-    assert abs(offsets["node2"] - offsets["node1"]) < 1_000_000  # of CLOCK_REALTIME, which is one and the same
+    assert abs(offsets["node2"] - offsets["node1"]) < 1_000_000  # of CLOCK_REALTIME, which both nodes share

@@ -1,4 +1,4 @@
-"""Clocks of real nodes: real agents probe each other over UDP, and every socket is closed when they are done."""
+"""Clock probes between real nodes: real agents probe each other over UDP, and close every socket afterwards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_every_pair_of_four_nodes_is_probed_once_with_valid_bounds(hosts: 
     assert len({frozenset(edge) for edge in edges(fleet)}) == 6
     for one in bins(fleet):
         assert one.stamps == "kernel_rx"
-        for row in one.bins:  # all nodes share one clock: far is ahead by nothing
+        for row in one.bins:  # all nodes share one clock: the true offset is 0
             assert row.forward is None or one.ahead + row.forward.ahead >= 0
             assert row.backward is None or one.ahead + row.backward.ahead <= 0
     costs = [record for record in fleet.records if isinstance(record, ClockCost)]
@@ -54,7 +54,7 @@ async def test_every_pair_of_four_nodes_is_probed_once_with_valid_bounds(hosts: 
 
 
 def ports(rig: Rig) -> int:
-    """UDP sockets on all nodes together, by their kernels' own lists."""
+    """Number of UDP sockets on all nodes, from the kernels' lists."""
     return sum(len(node.output(["cat", "/proc/net/udp", "/proc/net/udp6"]).splitlines()) - 2 for node in rig.nodes)
 
 
@@ -63,12 +63,12 @@ async def test_udp_sockets_are_open_only_while_nodes_probe(rig: Rig, hosts: Path
     async with watched(hosts, clock_duty="off") as fleet:
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
-        assert ports(rig) == 0  # forbidden is forbidden, whoever asks
+        assert ports(rig) == 0  # disabled for all purposes
 
     async with watched(hosts, clock_probe_window_s="2", clock_duty="auto") as fleet:
         await fleet.sampled()
         await fleet.until(lambda: len(edges(fleet)) == 6)
-        await fleet.until(lambda: ports(rig) == 0)  # one window in the background, and then nothing
+        await fleet.until(lambda: ports(rig) == 0)  # one background window, then none
         before = len(bins(fleet))
         fleet.fleet.want_clocks("a view", True)
         fleet.fleet.want_clocks("another", True)
@@ -86,7 +86,7 @@ async def test_recording_clocks_keeps_probing_continuous(rig: Rig, hosts: Path, 
     async with watched(hosts, clock_probe_window_s="1") as fleet:
         await fleet.sampled()
         await fleet.until(lambda: len(edges(fleet)) == 6)
-        await fleet.until(lambda: ports(rig) == 0)  # the window in the background is over: the next is a minute off
+        await fleet.until(lambda: ports(rig) == 0)  # the background window is over; the next is a minute away
         before = len(bins(fleet))
         recorder = Recorder(fleet.hub, tmp_path, Limits(), lambda: (), want_clocks=fleet.fleet.want_clocks)
         await recorder.start("with-clocks")
@@ -113,7 +113,7 @@ async def test_probes_bound_the_offset_of_wrong_and_drifting_clocks(rig: Rig, ho
             rows += 1
             above = one.ahead + row.forward.ahead - truth.between(one.node, one.dst, one.base + row.forward.at)
             below = one.ahead + row.backward.ahead - truth.between(one.node, one.dst, one.base + row.backward.at)
-            # 1 us of grace: between a stamp and the error that is put on it lie two reads of a clock
+            # 1 us of tolerance: two clock reads between a timestamp and its error
             assert below < 1000 and above > -1000 and above - below < 1_000_000, (one.node, one.dst, row)
     assert rows > 100
 
@@ -169,7 +169,7 @@ async def test_capture_triggers_one_probe_window(rig: Rig, hosts: Path) -> None:
     async with watched(hosts) as fleet:
         await fleet.sampled()
         await fleet.until(lambda: len(edges(fleet)) == 6)
-        await fleet.until(lambda: ports(rig) == 0)  # the first window of the background is over
+        await fleet.until(lambda: ports(rig) == 0)  # the first background window is over
         fleet.records.clear()
         await fleet.fleet.capture(CaptureRequest(new_capture()))
         await fleet.until(lambda: len(edges(fleet)) == 6)

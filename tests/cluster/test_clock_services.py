@@ -1,4 +1,4 @@
-"""What a real chronyd claims of its node's clock, read by an agent without privileges, and what becomes of it."""
+"""The claims of a real chronyd about its node's clock, read by an agent without privileges, and their use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gconsole.records import ClockSource
 
 pytestmark = pytest.mark.usefixtures("needs_namespaces")
 
-#: `-x` keeps chronyd off the machine's clock, which all nodes share: it measures, and would adjust.
+#: `-x` prevents chronyd from adjusting the machine's clock, which all nodes share; it only measures.
 _CONF = """{sources}
 cmdport 323
 bindcmdaddress 127.0.0.1
@@ -28,7 +28,7 @@ pidfile {folder}/chronyd.pid
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
-    """Three nodes on which nobody has privileges: one keeps the time, one follows it, one has lost its source."""
+    """Three nodes without privileges: a time server, a client, and a client that lost its source."""
     if shutil.which("chronyd", path="/usr/sbin:/usr/bin") is None:
         pytest.skip("no chronyd on this machine")
     with Rig(nodes=["keeper", "follower", "lonely"], name="chrony", user="ops") as rig:
@@ -52,7 +52,7 @@ def until_synced(node: Node) -> None:
     while True:
         try:
             values = node.output(["chronyc", "-c", "-n", "tracking"]).split(",")
-        except subprocess.CalledProcessError:  # it does not answer yet
+        except subprocess.CalledProcessError:  # chronyd is not ready yet
             values = []
         if len(values) > 2 and int(values[2]) > 0:
             return
@@ -70,7 +70,7 @@ async def test_unprivileged_agent_reads_chronyd_state(rig: Rig, tmp_path: Path) 
     assert {one.daemon for one in said.values()} == {"chrony"}
     assert (follower.synced, follower.stratum, follower.source) == (True, 6, rig.nodes[0].address)
     assert follower.offset_ns is not None and follower.bound_ns is not None
-    assert abs(follower.offset_ns) <= follower.bound_ns < 100_000_000  # both nodes read one and the same clock
+    assert abs(follower.offset_ns) <= follower.bound_ns < 100_000_000  # both nodes share one clock
     assert keeper.synced is True and keeper.stratum == 5
     assert (lonely.synced, lonely.offset_ns, lonely.bound_ns) == (False, None, None)
     assert lonely.text == "chronyd has no source"

@@ -1,4 +1,4 @@
-"""[clock] as it is changed while a fleet is watched: what the agents then really do, by what they say."""
+"""Changing [clock] in the hosts file of a running fleet: the effect on the agents, from their records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = {f"node{number}" for number in range(1, 5)}
 
 @dataclass
 class Changed:
-    """A watched fleet whose hosts file is saved again and again."""
+    """A running fleet whose hosts file is rewritten several times."""
 
     fleet: Watched
     clockwork: ClockEstimator
@@ -30,7 +30,7 @@ class Changed:
     seen: int = 0
 
     async def save(self, **clock: object) -> None:
-        """As if a person had saved that file with these keys in [clock]; `since` begins here."""
+        """Write the hosts file with these keys in [clock]; `since` starts here."""
         flags = {f"clock.{name}": str(value) for name, value in clock.items()}
         self.seen = len(self.fleet.records)
         await self.fleet.fleet.apply(load(str(self.hosts), flags=flags, environ={}))
@@ -40,7 +40,7 @@ class Changed:
         return [record for record in self.fleet.records[self.seen :] if isinstance(record, kind)]
 
     def nodes(self, kind: type, holds=lambda _: True) -> set[str]:
-        """Nodes of which such a record has come since the last change."""
+        """Nodes with such a record since the last change."""
         return {one.node for one in self.since(kind) if holds(one)}
 
 
@@ -98,7 +98,7 @@ async def test_saved_clock_settings_apply_to_running_agents(changed: Changed, tm
 
 @pytest.mark.usefixtures("needs_namespaces")
 def test_clock_settings_precedence_is_flag_environment_file_preset(rig: Rig, tmp_path: Path) -> None:
-    """By what two agents really did."""
+    """Measured on two agents."""
     clock = {"preset": "low", "probe_cadence_us": 2_000, "snapshot_period_ms": 100, "packet_spacing_us": 100}
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=clock)
     records, folder = tmp_path / "records.ndjson", tmp_path / "lines"

@@ -1,4 +1,4 @@
-"""`gconsole clocks` and `batch --clocks` on real nodes, and the fleet's clock against clocks of a known error."""
+"""`gconsole clocks` and `batch --clocks` on real nodes, and the fleet's clock lines with known clock errors."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_jq_one_liners_of_the_guide_work_on_the_output_files(hosts: Path, tmp_pa
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
 def test_python_36_agents_measure_clocks_within_bounds(tmp_path: Path) -> None:
-    """Its clocks are floats, which keep 0.24 us of CLOCK_REALTIME: within what a bound allows for."""
+    """Its clocks are floats with a resolution of 0.24 us for CLOCK_REALTIME, which the bound includes."""
     with Rig(nodes=2, name="old", python=find_python("3.6")) as rig:
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
         run = gconsole("clocks", hosts, "--for", "4s", "--json", "--quiet")
@@ -183,7 +183,7 @@ def test_python_36_agents_measure_clocks_within_bounds(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_background_probe_window_gives_bounds_until_the_next_window(hosts: Path) -> None:
-    """What is left of a burst of probes after its window is no reason to fall back on what the nodes claim."""
+    """Remaining probe samples after a window do not cause a fallback to the time services' claims."""
     async with watched(hosts) as fleet:
         clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
         clockwork.start()
@@ -199,4 +199,4 @@ async def test_background_probe_window_gives_bounds_until_the_next_window(hosts:
     lines = [record for record in fleet.records if isinstance(record, ClockNode)]
     assert {line.method for line in lines} == {"probe"} and all(line.bound_ns is not None for line in lines)
     cadences = {record.cadence_us for record in fleet.records if isinstance(record, ClockBins)}
-    assert min(cadences) == 20_000  # twenty milliseconds in the background, longer only where that costs too much
+    assert min(cadences) == 20_000  # 20 ms in the background, longer only if the CPU cap requires it

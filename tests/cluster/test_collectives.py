@@ -1,4 +1,4 @@
-"""What ranks' communication libraries recorded, read by a capture through SSH: real torch, real nodes."""
+"""Records of communication libraries, read by a capture over SSH: real torch, real nodes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from program import batch, gconsole
 from rig import Rig
 
 ABSENT = 2
-#: A wait shorter than this is a moment's difference.
+#: Seconds. Shorter waits are not significant.
 LEAST_WAIT_S = 5
 
 
 def start(rig: Rig, absent: int | None, server: bool = True) -> Job:
-    """Four ranks on two nodes, without a launcher: none is asked for anything here."""
+    """Four ranks on two nodes, without a launcher, which none of these tests needs."""
     env = {**({"ABSENT": str(absent)} if absent is not None else {}), **({"WORKER_SERVER": "1"} if server else {})}
     return start_plain(rig, FOLDER / "gloo_missing_rank.py", rig.nodes[:2], 2, {**gloo_environment(rig), **env},
                        python=str(find_torch_python()))  # fmt: skip
@@ -31,14 +31,14 @@ def hosts_of(rig: Rig, folder: Path, **changes: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def moving_job(rig: Rig, needs_torch: None) -> Iterator[Job]:
-    """A job whose ranks all step."""
+    """A job whose ranks all make steps."""
     with start(rig, None) as job:
         job.wait_ready()
         yield job
 
 
 def waited(hosts: Path, *more: object) -> Any:
-    """A capture once the ranks have waited for long enough to be called waiting."""
+    """A capture once the ranks have waited longer than the threshold."""
     return batch(hosts, "--for", f"{LEAST_WAIT_S + 2}s", "--capture", "--samples", "1", *more)
 
 

@@ -1,4 +1,4 @@
-"""A node that goes away is shown within three seconds, and comes back by itself; with linger nothing is lost."""
+"""A lost node is shown within 3 s and reconnects by itself; with linger no record is lost."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ from live_fleet import watched
 from program import GCONSOLE
 from rig import Node, Rig
 
-#: From the issue: how soon a loss must show. The deadline of the test is generous, the figure is printed.
+#: Seconds. How soon a loss must be shown. The deadline of the test is generous, the measured value is printed.
 SHOWN_S = 3.0
 
 
@@ -73,7 +73,7 @@ async def test_lingering_agent_loses_and_duplicates_no_records_over_random_cuts(
         [seqs] = fleet.seqs(node.name).values()
         assert seqs == list(range(1, len(seqs) + 1))
         assert fleet.gaps(node.name) == []
-    await _until_no_agent(node, 5)  # an orderly stop ends a lingering agent, long before its linger_s
+    await _until_no_agent(node, 5)  # a normal stop ends a lingering agent, long before its linger_s
 
 
 async def test_a_buffer_that_is_too_small_leaves_a_counted_gap(rig: Rig, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_a_buffer_that_is_too_small_leaves_a_counted_gap(rig: Rig, tmp_pat
         await fleet.sampled()
         node.stop_sshd(sessions=True)
         await fleet.until(lambda: fleet.state(node.name) == "lost")
-        began = time.monotonic()  # how long the outage lasts is the point here: until the buffer has run over
+        began = time.monotonic()  # the outage must last until the buffer has overflowed
         await fleet.until(lambda: time.monotonic() - began > 6)
         node.start_sshd()
         await fleet.until(lambda: fleet.state(node.name) == "ok" and fleet.gaps(node.name))
@@ -102,7 +102,7 @@ async def test_a_buffer_that_is_too_small_leaves_a_counted_gap(rig: Rig, tmp_pat
 
 @pytest.mark.parametrize("linger_s", [0, 30])
 async def test_agent_exits_after_its_console_is_killed(rig: Rig, tmp_path: Path, linger_s: int) -> None:
-    """`kill -9` of the console: no end-of-stream word, no ping any more."""
+    """`kill -9` of the console: no end-of-stream frame, no more pings."""
     node = rig.nodes[0]
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], agent={"linger_s": min(linger_s, 3)})
     process = await asyncio.create_subprocess_exec(str(GCONSOLE), "batch", str(hosts), "--for", "60s", "--quiet")

@@ -1,4 +1,4 @@
-"""Who holds a real job on real nodes, by one command."""
+"""Diagnosing a real job on real nodes with one command."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from jobs import start_ring
 from program import batch, gconsole
 from rig import Rig
 
-#: What a person would write about the framework of that job.
+#: A user's model of that job's framework.
 MODEL = r"hang.models=p2p wait_for_neighbour (^|/)blocked_ranks\.py$"
 
 
@@ -18,7 +18,7 @@ def verdict_of(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def states(rig: Rig, ranks: list[Any]) -> list[str]:
-    """The kernel's letters for the processes of ranks."""
+    """The kernel's state letters of the ranks' processes."""
     lines = {name: rig.node(name).ps().splitlines() for name in {rank.node for rank in ranks}}
     return [next(line.split()[1] for line in lines[r.node] if line.split()[0] == str(r.pid)) for r in ranks]
 

@@ -1,4 +1,4 @@
-"""Nodes fail in the ways real nodes do, all in one fleet: each says why, and none delays the others."""
+"""All kinds of node failures in one fleet: each is reported with its reason, and none delays the other nodes."""
 
 import contextlib
 import time
@@ -9,7 +9,7 @@ import pytest
 from program import Run, batch
 from rig import Rig, RigUnavailable
 
-#: kind of node → the stable name of its failure (None: it works), and a word its text must carry
+#: kind of node → the stable name of its failure (None: it works), and a word of its text
 KINDS = {
     "plain": (None, ""),
     "noisy": (None, ""),

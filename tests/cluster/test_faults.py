@@ -1,4 +1,4 @@
-"""A fleet in which every node has another fault: the report and the screen say each of them in the right words."""
+"""A fleet in which every node has a different fault: findings of the report and the screen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fleet(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module")
 def night(fleet: faulty_fleet.FaultyFleet, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict, str, Path]:
-    """One watch of the fleet in which everything breaks: exit code, report, summary and the file of its records."""
+    """One run over the faulty fleet: exit code, report, summary and records file."""
     folder = tmp_path_factory.mktemp("night")
     report, recorded = folder / "report.json", folder / "records.ndjson"
     argv = [str(GCONSOLE), "batch", str(fleet.hosts()), "--for", "32s", "-o", str(report), "--records", str(recorded)]
@@ -101,7 +101,7 @@ def test_the_screen_lists_every_fault(fleet: faulty_fleet.FaultyFleet) -> None:
             fleet.break_down()
             for _, _, words in EVERYTHING:
                 terminal.until(*words[:2])
-            terminal.until("topology_differs")  # these machines differ in shape, too
+            terminal.until("topology_differs")  # the hardware of these nodes differs as well
         terminal.press("q")
         terminal.until_gone()
     finally:

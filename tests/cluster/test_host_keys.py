@@ -1,4 +1,4 @@
-"""Host keys are always checked: strict by default, accept-new on request, a changed one never."""
+"""Host keys are always verified: strict by default, accept-new on request, changed ones are rejected."""
 
 import stat
 from pathlib import Path

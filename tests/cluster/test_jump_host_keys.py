@@ -1,4 +1,4 @@
-"""Every hop is checked for itself: nodes behind a bastion that show a wrong key, or somebody's certificate."""
+"""Host keys behind a bastion: every hop is verified, with keys and certificates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rig.sandbox import INSIDE
 
 @dataclass(frozen=True)
 class Site:
-    """A cluster behind a bastion, whose operator signs host keys; `known` is what a person knows of it."""
+    """A cluster behind a bastion, whose operator signs host keys; `known` is the content of the user's known_hosts."""
 
     rig: Rig
     known: str
@@ -27,7 +27,7 @@ class Site:
         path.write_text(self.known if known is None else known)
         names = [node.name for node in self.rig.nodes if node.behind] if only is None else only
         text = self.rig.ssh_config_text().replace(str(self.rig.known_hosts), str(path))
-        by_name = {name: {"jump": "bastion"} for name in names}  # which the configuration of ssh knows
+        by_name = {name: {"jump": "bastion"} for name in names}  # defined in the ssh configuration
         ssh_too = {"known_hosts": path, **ssh}
         hosts = self.rig.write_hosts_toml(folder / "hosts.toml", only=names, nodes=by_name, ssh=ssh_too)
         run = batch(hosts, home=self.rig.ssh_config(text))
@@ -36,7 +36,7 @@ class Site:
 
 
 def certify(rig: Rig, node: Node, authority: Path, principal: str, valid: str = "-1h:+1h") -> None:
-    """Sign the node's host key, and have its sshd show the certificate."""
+    """Sign the node's host key, and make its sshd offer the certificate."""
     key = rig.folder / node.name / "host_key.pub"
     subprocess.run(["ssh-keygen", "-q", "-s", authority, "-h", "-I", node.name, "-n", principal, "-V", valid, key],
                    check=True, capture_output=True)  # fmt: skip
@@ -45,7 +45,7 @@ def certify(rig: Rig, node: Node, authority: Path, principal: str, valid: str = 
 
 
 def copy_key(rig: Rig, source: Node, node: Node) -> None:
-    """From now on the node shows another's host key, and can prove that it has it."""
+    """Give the node a copy of another node's host key pair."""
     node.stop_sshd()
     remove(rig.folder / node.name / "host_key")
     for name in ("host_key", "host_key.pub"):
@@ -119,7 +119,7 @@ def test_bastion_with_a_changed_key_blocks_all_nodes_behind_it(site: Site, tmp_p
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
 def test_bastion_key_is_not_accepted_for_a_node_behind_it(site: Site, tmp_path: Path, transport: str) -> None:
-    """The bastion could answer in the node's place: with its own key, which is known."""
+    """A malicious bastion could answer for the node with its own, known key."""
     usurped = site.rig.node("usurped")
     known = "".join(line for line in site.known.splitlines(True) if usurped.address not in line)
     run = site.run(tmp_path, ["usurped"], known, transport=transport)

@@ -1,6 +1,6 @@
-"""Who is late, of real nodes whose clocks are wrong by known amounts: real probes, real torch, the real program.
+"""Identifying late ranks on real nodes with known clock errors: real probes, real torch, the real program.
 
-One rank is late by 20 ms, in a process group, another by 5 µs in another one.
+One rank is 20 ms late in one process group, another rank 5 µs late in another group.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_batch_reports_the_late_rank_and_nothing_below_the_clock_bound(
     culprit, *others = run.report["skew"]["culprits"]
     assert (culprit["rank"], culprit["node"]) == (MUCH.rank, "node3")
     assert culprit["behind_bound_ns"] < 1_000_000 < 10_000_000 < culprit["behind_ns"]
-    assert all(other["behind_ns"] < 100_000 for other in others)  # clocks that tell 5 µs are better than we ask for
+    assert all(other["behind_ns"] < 100_000 for other in others)  # a smaller bound than 5 µs is better than required
     [found] = [one for one in run.report["findings"] if one["id"] in ("straggler", "desync", "clock_violated")]
     assert (found["id"], found["culprits"]) == ("straggler", [f"rank {MUCH.rank}"])
     assert f"✖ {MUCH.rank:<4}  node3" in run.stdout

@@ -1,4 +1,4 @@
-"""The ways people reach nodes: bastions, agents, encrypted keys, their own ssh, their own configuration."""
+"""Login methods: bastions, agents, encrypted keys, the user's own ssh and configuration."""
 
 import os
 import shutil
@@ -76,7 +76,7 @@ def test_ssh_config_with_comments_and_time_suffixes_is_parsed_like_openssh(
 
 def test_openssh_transport_reuses_the_control_master(rig: Rig, tmp_path: Path, needs_openssh: None) -> None:
     node = rig.nodes[0]
-    control = Path(tempfile.mkdtemp(prefix="gct-")) / "cm"  # a socket's path is short, and pytest's folders are not
+    control = Path(tempfile.mkdtemp(prefix="gct-")) / "cm"  # short: socket paths are limited in length
     sharing = f"Host *\n    ControlMaster auto\n    ControlPath {control}-%C\n    ControlPersist 20s\n"
     text = rig.ssh_config_text() + sharing
     home = rig.ssh_config(text)

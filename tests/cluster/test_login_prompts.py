@@ -1,4 +1,4 @@
-"""Logins that ask a person: once per bastion or key, without hurry, and without making other nodes wait."""
+"""Interactive logins: one prompt per bastion or key, no timeout while it is open, no delay for other nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gconsole.transport.ssh_keys import Prompt
 
 
 class Person:
-    """Answers what is asked, after a while; keeps the questions."""
+    """Answers prompts after a delay; keeps the prompts."""
 
     def __init__(self, answer: Callable[[int], str | None], after_s: float = 0.0) -> None:
         self._answer, self._after_s = answer, after_s
@@ -33,7 +33,7 @@ class Person:
 
 @asynccontextmanager
 async def watched(hosts: Path, ask: Prompt, **flags: str) -> AsyncIterator[Watched]:
-    """The fleet of a hosts file, with somebody there to type."""
+    """The fleet of a hosts file, with a user to answer prompts."""
     config = load(str(hosts), flags={key.replace("_", ".", 1): value for key, value in flags.items()})
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)

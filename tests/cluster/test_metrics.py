@@ -1,4 +1,4 @@
-"""`gconsole batch --metrics`: samples as a stream of lines, beside a report in a file."""
+"""`gconsole batch --metrics`: samples as NDJSON on stdout, with the report in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_metrics_go_to_stdout_as_json_lines_and_the_summary_to_stderr(hosts: Pat
     lines = [json.loads(line) for line in run.stdout.splitlines()]
 
     assert run.status == 0, run.stderr
-    assert {line["kind"] for line in lines} == {"gpu", "gpu_link", "host"}  # the NVLinks are a GPU's, too
+    assert {line["kind"] for line in lines} == {"gpu", "gpu_link", "host"}  # NVLinks belong to GPUs
     assert {line["node"] for line in lines} == {f"node{number}" for number in range(1, 5)}
     assert all(line["simulated"] for line in lines if line["kind"] == "gpu")
     assert "4/4 nodes ok" in run.stderr
@@ -44,7 +44,7 @@ def test_closed_stdout_ends_the_run_and_the_report_is_written(hosts: Path, tmp_p
     argv = [GCONSOLE, "batch", hosts, "--for", "1h", "--metrics", "gpu", "-o", report]
     with said.open("w") as errors, subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, text=True) as run:
         assert run.stdout is not None
-        while len(heard) < 4:  # of each node: a report without one of them is no whole one
+        while len(heard) < 4:  # from each node: a report requires all of them
             heard.add(json.loads(run.stdout.readline())["node"])
         run.stdout.close()
         status = run.wait(DEADLINE_S)

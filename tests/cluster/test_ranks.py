@@ -1,4 +1,4 @@
-"""A real job on real nodes: every rank with its node and its pid, also where it belongs to somebody else."""
+"""A real job on real nodes: every rank with its node and pid, also for jobs of another user."""
 
 import json
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_ps_folds_the_ranks_of_all_nodes_into_one_line(rig: Rig, tmp_path: Path)
 
 @pytest.fixture
 def foreign(tmp_path: Path, needs_namespaces: None) -> Iterator[tuple[Rig, Node]]:
-    """A node where we log in without privileges, but may use sudo; the jobs belong to `nobody`."""
+    """A node where the login has no privileges except sudo; the jobs belong to `nobody`."""
     with Rig(nodes=0, name="others") as rig:
         yield rig, rig.add_node("node1", "sudo")
 

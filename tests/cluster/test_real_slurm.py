@@ -1,4 +1,4 @@
-"""`gconsole slurm:JOBID` on a Slurm from Debian, whose daemons run on nodes of the rig."""
+"""`gconsole slurm:JOBID` with Debian's Slurm, whose daemons run on nodes of the rig."""
 
 from __future__ import annotations
 

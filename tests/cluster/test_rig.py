@@ -1,4 +1,4 @@
-"""The rig itself, in every mode: what it promises to the tests of the product."""
+"""The rig in every mode: the features that product tests rely on."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ DEADLINE_S = 60
 
 
 def traces(pid: int) -> list[str]:
-    """Everything on this machine that carries the prefix of rigs of process `pid`."""
+    """Everything on this machine with the prefix of rigs of process `pid`."""
     prefix = f"gct{pid}"
     found = [str(path) for path in Path(tempfile.gettempdir()).glob(f"{prefix}*")]
     found += [str(path) for path in Path("/run/netns").glob(f"{prefix}*")]
@@ -120,7 +120,7 @@ def test_processes_of_a_node_are_those_started_there(each_mode: str) -> None:
         first, second = rig.nodes
         before = first.processes()
         job = first.run(["sleep", "1000"])
-        # right after its exec a process may show an environment that is still empty
+        # right after its exec a process may have an empty environment
         wait_until(lambda: set(first.processes()) - set(before))
         (pid,) = set(first.processes()) - set(before)
         assert first.outer_pid(pid) == job.pid

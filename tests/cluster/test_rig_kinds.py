@@ -1,4 +1,4 @@
-"""Each kind of node fails the way it says, in every mode that has it."""
+"""Each kind of node fails as specified, in every mode that supports it."""
 
 import subprocess
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from rig import KINDS, MODES, PASSWORD, Rig, RigUnavailable, wait_until
 
 DEADLINE_S = 60
 
-pytestmark = pytest.mark.full  # the tests of the product on these nodes show defects of the rig, too
+pytestmark = pytest.mark.full  # the product tests on these nodes also reveal defects of the rig
 
-OUTCOMES = {  # kind: (exit status of ssh, a text it must show)
+OUTCOMES = {  # kind: (exit status of ssh, a text in its output)
     "plain": (0, "Python 3."),
     "noisy": (0, "Quota: 83 %"),
     "no_python": (127, "not found"),
@@ -59,7 +59,7 @@ def test_client_of_a_hanging_node_blocks(kinds_rig: Rig, kind: str) -> None:
         if kind == "hang_shell":
             wait_until(node.logins)
         with pytest.raises(subprocess.TimeoutExpired):
-            client.wait(0.7)  # several times what a login takes
+            client.wait(0.7)  # several times the duration of a login
         assert node.logins() == (kind == "hang_shell")
     finally:
         client.kill()

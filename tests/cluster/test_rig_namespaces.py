@@ -1,4 +1,4 @@
-"""Namespaces mode: each node is a machine of its own."""
+"""Namespaces mode: nodes are isolated from each other."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from rig import Rig, wait_until
 HERE = str(Path(__file__).parent)
 DEADLINE_S = 60
 
-#: The tests of the product on this rig show its defects, too.
+#: The product tests on this rig also reveal its defects.
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("needs_namespaces")]
 
 

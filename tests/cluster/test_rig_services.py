@@ -1,4 +1,4 @@
-"""What surrounds the nodes of a rig: keys, an agent, a home with a configuration, a relay."""
+"""Services around the nodes of a rig: keys, an agent, a home with a configuration, a relay."""
 
 import os
 import subprocess
@@ -59,7 +59,7 @@ def test_relay_delays_half_opens_and_cuts_connections(rig: Rig) -> None:
         client.stdin.write("two\n")
         os.set_blocking(client.stdout.fileno(), False)
         with pytest.raises(subprocess.TimeoutExpired):
-            client.wait(0.3)  # nothing comes, and nobody is told
+            client.wait(0.3)  # no data, no error
         assert client.stdout.readline() == ""
         relay.resume()
         wait_until(lambda: client.stdout.readline() == "two\n")

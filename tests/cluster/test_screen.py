@@ -1,4 +1,4 @@
-"""The program as its user sees it: a real terminal, real nodes, a real job; a node is lost and comes back."""
+"""The program in a real terminal, with real nodes and a real job; a node is lost and reconnects."""
 
 import shutil
 from collections.abc import Iterator

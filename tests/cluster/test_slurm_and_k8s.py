@@ -1,6 +1,6 @@
-"""Attached to what a site runs: agents as steps of a Slurm job and as processes in pods, without SSH.
+"""Attaching to running jobs: agents as steps of a Slurm job and as processes in pods, without SSH.
 
-The commands are stand-ins over the rig's nodes (`scheduler.py`); the agents, the nodes and the jobs are real.
+The commands are fakes over the rig's nodes (`scheduler.py`); the agents, the nodes and the jobs are real.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How little a rank may be late to be told from the others, and from how little on nobody is: by the clocks' bounds."""
+"""The smallest lateness that is resolved, and the largest that is not, from the clocks' bounds."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ WATCH = {"locals": ["step", "rank", "nobody_has_this"], "every_s": 1}
 
 @pytest.fixture(scope="module")
 def job(rig: Rig, needs_torch: None) -> Iterator[Job]:
-    """Four ranks on two nodes that step."""
+    """Four ranks on two nodes that make steps."""
     with start_torchrun(rig, rig.nodes[:2], nproc_per_node=2) as job:
         job.wait_ready()
         yield job
@@ -40,7 +40,7 @@ def stopped_rank(rig: Rig, job: Job) -> Iterator[Rank]:
 def hosts_of_a_foreign_job(
     needs_namespaces: None, needs_torch: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """A node where we log in without privileges and could use sudo; the two ranks there belong to `nobody`."""
+    """A node where the login has no privileges except sudo; the two ranks there belong to `nobody`."""
     with Rig(nodes=0, name="others") as rig:
         node = rig.add_node("node1", "sudo")
         with start_torchrun(rig, [node], nproc_per_node=2, user=NOBODY) as job:
@@ -55,7 +55,7 @@ def group_of(report: dict[str, Any], rank: int) -> dict[str, Any]:
 
 
 def state_of(rig: Rig, rank: Rank) -> str:
-    """The kernel's letter for a rank's process."""
+    """The kernel's state letter of a rank's process."""
     line = next(line for line in rig.node(rank.node).ps().splitlines() if line.split()[0] == str(rank.pid))
     return line.split()[1]
 

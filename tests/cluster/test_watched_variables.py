@@ -1,4 +1,4 @@
-"""Watched variables of real jobs: named ones are read from the frames of each rank as it runs, nothing else leaves."""
+"""Watched variables of real jobs: named ones are read from the frames of running ranks, and nothing else is sent."""
 
 import json
 from pathlib import Path
