@@ -1,8 +1,8 @@
-"""Runs the benches, prints their table and puts what they found into RESULTS.md.
+"""Runs the benchmarks, prints their table and updates RESULTS.md.
 
 make bench                      all of them, about two hours
-make bench ARGS=agent_cost      one; what RESULTS.md has of the others stays as it is
-make bench ARGS=--quick         all of them, small and short: do they work? Printed only
+make bench ARGS=agent_cost      one; the other rows of RESULTS.md are kept
+make bench ARGS=--quick         all of them, small and short, as a functional check: printed only
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-# So that `from rig import Rig` and `from jobs import start_ring` work, as in the tests.
+# Makes `from rig import Rig` and `from jobs import start_ring` work, as in the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
 from rig import RigUnavailable, pick_mode
@@ -59,13 +59,13 @@ def main() -> int:
 
 
 def keep(name: str, outcome: Outcome) -> None:
-    """Put it into RESULTS.md, where the others stay as they are."""
+    """Store the outcome in RESULTS.md; other rows are kept."""
     kept = read(RESULTS.read_text()) | {name: kept_of(name, outcome, conditions(pick_mode().name))}
     RESULTS.write_text(as_markdown(kept, BENCHES))
 
 
 def measure(name: str, quick: bool) -> Outcome:
-    """What one bench finds; on a machine that cannot run it, a row that says why."""
+    """The outcome of one benchmark; if the machine cannot run it, a row with the reason."""
     try:
         outcome: Outcome = importlib.import_module(f".{name}", __package__).measure(quick)
     except RigUnavailable as error:

@@ -1,4 +1,4 @@
-"""(b) What the agent costs a node at 1 Hz: eight simulated GPUs, eight ranks, 3,000 other processes alive."""
+"""(b) Cost of the agent on a node at 1 Hz: eight simulated GPUs, eight ranks, 3,000 other processes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.bench.process_usage import CpuShare, memory_bytes
 from .result import Outcome, Row
 
 GPUS, RANKS, OTHERS = 8, 8, 3_000
-#: A round over all processes takes the agent 60 s; what is measured is one and a half.
+#: Seconds. A scan of all processes takes the agent 60 s; one and a half are measured.
 WARM_UP_S, MEASURED_S = 30.0, 90.0
 CPU_GOAL_PCT, RSS_GOAL_MB = 0.5, 25.0
-#: Of the issue that set the goals; nvitop needs a GPU, so that it has no place in this run and no ratio.
+#: From the issue that set the goals; nvitop needs a GPU, so it is not measured in this run and has no ratio.
 PEER_CPU, PEER_RSS = "nvitop, GPUs only: 1.15 % (not of this run)", "nvitop, GPUs only: 33 MB (not of this run)"
 DEADLINE_S = 60.0
 
@@ -50,7 +50,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def interpreters() -> dict[str, Path]:
-    """The interpreter of this environment, and the system's own where that is another one."""
+    """The interpreter of this environment, and the system's own if it is another one."""
     found = {"this": own_python()}
     system = Path("/usr/bin/python3")
     if system.exists() and system.resolve() != found["this"].resolve():
@@ -59,7 +59,7 @@ def interpreters() -> dict[str, Path]:
 
 
 def _cost(python: Path, others: int, warm_up_s: float, measured_s: float) -> tuple[str, float, int]:
-    """(version, CPU in % of a core, RSS in bytes) of an agent that this interpreter runs."""
+    """(version, CPU in % of a core, RSS in bytes) of an agent run by this interpreter."""
     with (
         Rig(nodes=1, name="bench", python=python) as rig,
         _sleepers(rig.nodes[0], others),
@@ -80,7 +80,7 @@ def _cost(python: Path, others: int, warm_up_s: float, measured_s: float) -> tup
 
 @contextmanager
 def _sleepers(node: Node, count: int) -> Iterator[None]:
-    """So many processes on a node that do nothing; the rig ends them with the node."""
+    """Idle processes on a node; the rig ends them with the node."""
     script = f"i=0; while [ $i -lt {count} ]; do sleep infinity & i=$((i+1)); done; wait"
     shell = node.run(["sh", "-c", script], stdin=subprocess.DEVNULL)
     deadline = time.monotonic() + DEADLINE_S
@@ -93,7 +93,7 @@ def _sleepers(node: Node, count: int) -> Iterator[None]:
 
 @contextmanager
 def _watching(target: Path, records: Path) -> Iterator[None]:
-    """A console that watches `target` until the end of the `with`."""
+    """A console that watches `target` until the block ends."""
     argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(target), "--for", "1h", "--quiet"]
     process = subprocess.Popen([*argv, "--records", str(records)], stdin=subprocess.DEVNULL)
     try:
@@ -104,7 +104,7 @@ def _watching(target: Path, records: Path) -> Iterator[None]:
 
 
 def _said_by_node(records: Path) -> dict[str, object]:
-    """The agent's first word about itself."""
+    """The agent's first `node` record."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         lines = records.read_bytes().split(b"\n")[:-1] if records.exists() else []

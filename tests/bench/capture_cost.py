@@ -1,12 +1,12 @@
-"""(i) What captures at 1 Hz cost the steps of a running job of two gloo ranks that leaves a core idle.
+"""(i) Effect of captures at 1 Hz on the steps of a running job of two gloo ranks that leaves a core idle.
 
-And what it costs to read the watched variables of a rank once.
+Also the cost of reading the watched variables of a rank once.
 
-Whole windows with and without captures differ by more than 10 % on a machine that others load, whatever is measured. So
-each capture is compared with its own neighbourhood: the progress of the job from just before a capture until all its
-effects are over, and its progress over an equal time half a second later, in which no capture is. What is lost, of one
-second, is the cost; noise that lasts longer than that second falls on both. The same is done for seconds without any
-capture: what is found there is the error of the method.
+On a shared machine, windows with and without captures differ by more than 10 % for other reasons. Therefore each
+capture is compared with its own neighbourhood: the job's progress from just before a capture until its effects are
+over, and the progress in an equally long interval 0.5 s later, without a capture. The cost is the progress lost per
+second; noise longer than a second affects both intervals. The same is computed for seconds without captures: that
+result is the error of the method.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from gconsole.core.control import CaptureRequest, new_capture
 from .result import Outcome, Row, middle
 
 SCRIPT = Path(__file__).parents[1] / "cluster/jobs/timed_steps.py"
-#: So many blocks of so many captures, a second apart, each followed by seconds without.
+#: Number of blocks and captures per block; captures are 1 s apart, and each block is followed by seconds without any.
 BLOCKS, SAMPLES, REST_S = 24, 10, 5.0
-#: From so long before the instant of a capture until so long after its last read the job is looked at.
+#: Interval in which the job is observed: from before the start of a capture until after its last read.
 BEFORE_S, AFTER_S = 0.02, 0.1
-#: The time a capture is compared with is so much later.
+#: Offset of the interval that a capture is compared with.
 LATER_S = 0.5
-#: So long variables are watched; the agent tells what they cost over the last minute.
+#: Seconds for which variables are watched; the agent reports its cost over the last minute.
 WATCH_S = 65.0
 GOAL_PCT = 1.0
 RESAMPLES = 4000
@@ -48,14 +48,14 @@ RESAMPLES = 4000
 
 @dataclass
 class Block:
-    """Captures a second apart, and the seconds without any behind them; instants are of CLOCK_MONOTONIC."""
+    """Captures a second apart, and the seconds without captures after them; instants are CLOCK_MONOTONIC."""
 
     windows: list[tuple[float, float]] = field(default_factory=list)
     quiet: list[tuple[float, float]] = field(default_factory=list)
     stopped: int = 0  # processes found stopped after a read
-    traced: int = 0  # looks at which somebody traced a process
+    traced: int = 0  # samples in which a process was traced
     reads: int = 0
-    dumps_pct: float = 0.0  # CPU of the agent and its children, with captures less without
+    dumps_pct: float = 0.0  # CPU of the agent and its children with captures, minus that without
 
 
 def measure(quick: bool) -> Outcome:
@@ -105,13 +105,13 @@ async def _blocks(rig: Rig, target: Path, blocks: int, samples: int, rest_s: flo
         node = watch.store.nodes[rig.nodes[0].name].node
         assert node is not None
         agent = rig.nodes[0].outer_pid(node.pid)
-        await watch.fleet.capture(CaptureRequest(new_capture()))  # py-spy has arrived
+        await watch.fleet.capture(CaptureRequest(new_capture()))  # py-spy is uploaded
         chance = random.Random(7)
         return [await _block(watch, agent, samples, rest_s, chance) for _ in range(blocks)]
 
 
 async def _watch_pct(target: Path, for_s: float) -> float:
-    """What reading variables of both ranks once a second costs, in % of a core, by the agent's own word."""
+    """CPU of reading variables of both ranks once a second, in % of a core, as reported by the agent."""
     async with watched(target, watch_locals="number", watch_every_s=1, agent_cpu_budget_pct=100) as watch:
         await watch.sampled()
         await watch.until(lambda: sum(bool(now.stat and now.stat.watched) for now in watch.store.ranks.values()) == 2)
@@ -123,7 +123,7 @@ async def _watch_pct(target: Path, for_s: float) -> float:
 
 async def _block(watch: Watched, agent: int, samples: int, rest_s: float, chance: random.Random) -> Block:
     block = Block()
-    await asyncio.sleep(chance.random())  # the agent's own ticks, a second apart too, fall anywhere
+    await asyncio.sleep(chance.random())  # random phase relative to the agent's ticks, which are 1 s apart too
     began, spent = time.monotonic(), _cpu_s(agent)
     order = CaptureRequest(new_capture(), samples=samples, every_s=1.0)
     done = await watch.fleet.capture(order)
@@ -139,7 +139,7 @@ async def _block(watch: Watched, agent: int, samples: int, rest_s: float, chance
 
 
 def _take_windows(block: Block, watch: Watched, order: CaptureRequest) -> None:
-    """From the records of a capture when each of its samples was; the node's clock is this machine's."""
+    """Sample times from the records of a capture; the node's clock is this machine's."""
     offset = time.time() - time.monotonic()
     capture = watch.store.captures.get(order.id)
     assert capture is not None
@@ -154,26 +154,26 @@ def _take_windows(block: Block, watch: Watched, order: CaptureRequest) -> None:
 
 
 class Steps:
-    """The steps of a job, by the instants at which they ended."""
+    """The end times of a job's steps."""
 
     def __init__(self, ends: Sequence[float]) -> None:
         self._ends = ends
         self.median_s = statistics.median(after - before for before, after in itertools.pairwise(ends))
 
     def done(self, at: float) -> float:
-        """How many steps were done at an instant; the one under way counts by its share."""
+        """Number of steps done at an instant, with the fraction of the current one."""
         after = bisect_left(self._ends, at)
         before, behind = self._ends[after - 1], self._ends[after]
         return after - 1 + (at - before) / (behind - before)
 
     def around(self, begin: float, end: float) -> Around:
-        """What was done from `begin` to `end`, and in an equal time a little later."""
+        """Steps from `begin` to `end`, and in an equally long interval later."""
         later = begin + LATER_S, end + LATER_S
         return Around(end - begin, self.done(end) - self.done(begin), self.done(later[1]) - self.done(later[0]))
 
 
 class Around(NamedTuple):
-    """The steps done in some seconds around a capture, and in as many a little later."""
+    """Steps in an interval around a capture, and in an equally long one later."""
 
     length_s: float
     here: float
@@ -181,14 +181,14 @@ class Around(NamedTuple):
 
 
 def _lost_pct(found: Sequence[Around]) -> float:
-    """The time lost around each, in % of a second."""
+    """The time lost around each capture, in % of a second."""
     here, there = sum(one.here for one in found), sum(one.there for one in found)
     return 100 * statistics.fmean(one.length_s for one in found) * (1 - here / there)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """What is lost in all, and where that lies with 95 %."""
+    """The mean loss and its 95 % confidence interval."""
 
     mean: float
     low: float
@@ -197,7 +197,7 @@ class Interval:
 
     @classmethod
     def of(cls, found: Iterable[Sequence[Around]]) -> Interval:
-        """By resampling whole blocks, within which values may hang together."""
+        """Bootstrap over whole blocks, whose values may be correlated."""
         blocks, chance = list(found), random.Random(11)
         means = sorted(
             _lost_pct([one for block in chance.choices(blocks, k=len(blocks)) for one in block])

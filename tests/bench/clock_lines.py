@@ -1,4 +1,4 @@
-"""How well windows of synthetic stamps become lines with bounds, beside the exchange of least round trip; the cost."""
+"""Accuracy and CPU cost of clock lines from synthetic timestamps, compared with the minimum-RTT exchange."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.clocks.synthetic import measure as probe
 from .result import Outcome, Row
 from .result import middle as with_range
 
-#: Name, how often a triple is sent (us), the least ratio that is asked for.
+#: Name, interval of triples (us), the required ratio.
 PATHS = (
     ("veth m", 800, 100.0), ("veth m", 5_000, None), ("jitter m", 800, 20.0), ("jitter m", 5_000, None),
     ("jitter and burners m", 800, 20.0), ("queue m", 800, 25.0), ("jitter u", 800, 5.0), ("queue u", 800, 5.0),
@@ -48,7 +48,7 @@ def measure_paths(count: int) -> list[Row]:
 
 
 def solved(count: int, seed: int) -> tuple[float, float]:
-    """Seconds for the robust solution of a mesh, and for the certain interval of each node."""
+    """Seconds for the robust solution of a mesh, and for the guaranteed interval of each node."""
     rng = np.random.default_rng(seed)
     edges = np.array(regular(count, seed))
     truth = rng.normal(0.0, 1e6, count)

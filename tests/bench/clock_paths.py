@@ -28,7 +28,7 @@ _SLACK_US = slack_ns(WINDOW_S * 1_000_000_000) / 1000
 
 @dataclass(frozen=True)
 class Case:
-    """One way, how its arrivals are stamped, how often a triple is sent, and the ratio that is asked for."""
+    """One path: how arrivals are stamped, the interval of triples, and the required ratio."""
 
     name: str
     way: Words | None

@@ -1,4 +1,4 @@
-"""What probing clocks costs a node and its SSH channel, and how good it is between namespaces of one machine."""
+"""Cost of clock probes for a node and its SSH channel, and their accuracy between namespaces of one machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rig import Rig
 
 from .result import Outcome, Row, middle
 
-#: Seven nodes are compared each with each: three own and three answered edges, as in any larger fleet at default.
+#: Seven nodes, each compared with each: three own and three answered edges, as in any larger fleet at default settings.
 NODES, PEERS = 7, 6
-#: High asks for 8 peers: the smallest fleet that has them.
+#: `high` probes 8 peers: the smallest fleet with that many.
 HIGH_NODES, HIGH_PEERS, HIGH_S = 9, 8, 20.0
 SSH_GOAL_US = 100
 MEASURED_S = 30.0
 CPU_GOAL_PCT, HIGH_CAP_PCT, BYTES_GOAL = 15.0, 60.0, 8000.0
-#: Said by the console on arrival; not on the wire.
+#: Added by the console on arrival; not on the wire.
 _OURS = ("node", "agent", "rx")
 
 
@@ -75,7 +75,7 @@ def measure(quick: bool) -> Outcome:
 
 
 class _Found:
-    """What the records of one run say."""
+    """The records of one run."""
 
     def __init__(self, nodes: int, records: Iterable[dict[str, Any]]) -> None:
         self.nodes = nodes

@@ -1,4 +1,4 @@
-"""What the kernel's stamps of sending would gain over user space's, and what they cost: why probes do without."""
+"""Accuracy gain and cost of kernel transmit stamps over user space stamps: why probes do not use them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROGRAM = Path(__file__).with_name("udp_stamps.py")
 
 @dataclass(frozen=True)
 class _Run:
-    """Half of the least round trip, and the error of the middle of both floors, by stamps (us); CPU a packet (us)."""
+    """Half of the minimum RTT, and the error of the midpoint of both floors, by stamps (us); CPU per packet (us)."""
 
     half_m_us: float
     half_k_us: float | None
@@ -81,7 +81,7 @@ def _run(rig: Rig, kernel: bool, count: int) -> _Run:
 
 
 def _floors(exchanges: list[tuple[int, int, int, int]]) -> tuple[float, float]:
-    """(half of the least round trip, how far the middle between the floors of both ways is from 0), us."""
+    """(half of the minimum RTT, offset of the midpoint between the floors of both directions from 0), us."""
     half = min((t4 - t1) - (t3 - t2) for t1, t2, t3, t4 in exchanges) / 2000
     forward, backward = min(t2 - t1 for t1, t2, _, _ in exchanges), min(t4 - t3 for _, _, t3, t4 in exchanges)
     return half, abs(forward - backward) / 2000

@@ -1,4 +1,4 @@
-"""Where and when the benches ran: what a reader needs to judge a figure or to repeat it."""
+"""Where and when the benchmarks ran: what is needed to interpret or repeat a figure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES = ("asyncssh", "cryptography", "msgspec", "numpy", "textual", "psutil"
 
 
 def conditions(rig_mode: str) -> list[tuple[str, str]]:
-    """(what, value) of everything that the figures depend on."""
+    """(name, value) of everything that the figures depend on."""
     return [
         ("date", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
         ("commit", _commit()),
@@ -47,7 +47,7 @@ def _first_line(argv: list[str]) -> str:
 
 
 def _output(argv: list[str]) -> str:
-    """What a program says, on either stream; nothing where there is no such program."""
+    """The output of a program on both streams; empty if it is not installed."""
     if shutil.which(argv[0]) is None:
         return ""
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=30)

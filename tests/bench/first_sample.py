@@ -1,4 +1,4 @@
-"""(a) From start to the first sample of 32 nodes, beside `clush -w … true` on the same nodes in the same run."""
+"""(a) Time from start to the first sample of 32 nodes, compared with `clush -w … true` on the same nodes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.bench.process_usage import Spent, run
 from .result import Outcome, Row, middle
 
 NODES, PAIRS = 32, 7
-#: Long enough for every node to have received all that is kept in its cache: both programs are measured warm.
+#: Seconds. Enough for every node to fill its cache: both programs are measured warm.
 WARM_UP_S = 12
 CPU_GOAL, WALL_GOAL = 1 / 3, 1.25
 
 
 def measure(quick: bool) -> Outcome:
-    tool("ssh")  # what clush runs
+    tool("ssh")  # clush runs it
     nodes, pairs, warm_up_s = (8, 2, 4) if quick else (NODES, PAIRS, WARM_UP_S)
     with Rig(nodes=nodes, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
         target = rig.write_hosts_toml(Path(scratch, "hosts.toml"))

@@ -1,4 +1,4 @@
-"""A minute of a fleet at work, record by record, and what happens now and then: what long sessions are made of."""
+"""One minute of a synthetic busy fleet, record by record, with occasional events: the source of long sessions."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from gconsole.records import (
 
 from .noisy_gpus import seconds as noisy_seconds
 
-#: A full hour, so that no minute is in two partitions.
+#: A full hour, so that no minute spans two partitions.
 BEGAN_NS: Final = 1_790_002_800_000_000_000
 SECOND_NS: Final = 1_000_000_000
 MINUTE_NS: Final = 60 * SECOND_NS
-#: More than an agent says in a minute: by so much its numbers grow, so they stay unique and in order.
+#: More records than an agent sends per minute: sequence numbers grow by this much, so they stay unique and sorted.
 NUMBERS: Final = 10_000
-#: What a rank does in a minute.
+#: Steps of a rank per minute.
 STEPS: Final = 40
 LINKS: Final = 4
 _JOB, _CONSOLE = "torchrun:llm", "console0001"
 
 
 class Fleet:
-    """Nodes with GPUs, a rank on each, one job."""
+    """Nodes with GPUs, one rank per GPU, one job."""
 
     def __init__(self, nodes: int = 64, gpus: int = 8, seed: int = 7) -> None:
         self.nodes, self.gpus = nodes, gpus
         self._chance = random.Random(seed)
         self._first = next(noisy_seconds(nodes, gpus, BEGAN_NS))
         self._console_seq = count(1)
-        self._event_seq = count(10**12)  # of agents, for what happens now and then
+        self._event_seq = count(10**12)  # of agents, for occasional events
 
     @property
     def world(self) -> int:
@@ -62,7 +62,7 @@ class Fleet:
     # -- each second ---------------------------------------------------------------------------------------------------
 
     def seconds(self) -> Iterator[list[Any]]:
-        """What each second of the first minute brings, in the order of arrival."""
+        """The records of each second of the first minute, in order of arrival."""
         chance = self._chance
         seqs = [count(1) for _ in range(self.nodes)]
         for second, brought in zip(range(60), noisy_seconds(self.nodes, self.gpus, BEGAN_NS), strict=False):
@@ -120,10 +120,10 @@ class Fleet:
                        rx_bytes_s=float(chance.randrange(2 * 10**10)), tx_bytes_s=float(chance.randrange(2 * 10**10)),
                        crc_errors=0, replay_errors=0, recovery_errors=0)  # fmt: skip
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     def beginning(self) -> Iterator[Published]:
-        """What a recording begins with."""
+        """The first records of a recording."""
         yield self._ours(ConsoleRecord(cluster="long", version="0"), BEGAN_NS)
         for number, cards in enumerate(self._first):
             head = cards[0]
@@ -144,7 +144,7 @@ class Fleet:
                                                       rank_source="pid"), BEGAN_NS)  # fmt: skip
 
     def events(self, minute: int) -> Iterator[Published]:
-        """What happens in the beginning of a minute: findings, XIDs, marks, a node that is lost, captures."""
+        """Events at the start of a minute: findings, XIDs, markers, a lost node, captures."""
         at = BEGAN_NS + minute * MINUTE_NS
         victim = minute * 5 % self.nodes
         name = self._first[victim][0].node
@@ -212,7 +212,7 @@ def _clock_node(record: Any) -> dict[str, float]:
     return {**_head(record), "window_id": 15, "at_mono": MINUTE_NS, "at_common": MINUTE_NS}
 
 
-#: By kind: which fields of a record grow from minute to minute, and by how much.
+#: By kind: the fields that increase from minute to minute, and by how much.
 AGAIN: Final[dict[str, Callable[[Any], dict[str, float]]]] = {
     **dict.fromkeys(("host", "agent_cost", "gpu_process", "gpu_link", "nic"), _head),
     "gpu": _gpu, "rank_stat": _rank_stat, "clock_node": _clock_node,

@@ -1,4 +1,4 @@
-"""How many inputs were tried on every way in for bytes, and what was found."""
+"""Number of fuzzing inputs per parser of external input, and the failures found."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""(f) What watching eight GPUs costs a node, beside nvitop's monitor, both on the same NVML library of the tests.
+"""(f) Cost of monitoring eight GPUs on a node, compared with nvitop's monitor on the same fake NVML library.
 
-nvitop is a peer for this bench alone: `BENCH_NVITOP` names the program (pip install nvitop==1.7.0 in an
-environment of its own); without it the peer's columns stay empty.
+Only this benchmark uses nvitop: `BENCH_NVITOP` names the program (pip install nvitop==1.7.0 in a separate
+environment); without it the peer's columns are empty.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def measure(quick: bool) -> Outcome:
         in_new_process(_play, str(rig.nodes[0].folder), job.inside)
         hosts = _arm(rig, Path(scratch))
         ticks = [in_new_process(_tick_ms, environment, TICKS // (4 if quick else 1)) for _ in range(runs)]
-        _agent(rig, hosts, 4.0, 0.5)  # compiles the code, and leaves it in the node's cache
+        _agent(rig, hosts, 4.0, 0.5)  # compiles the code into the node's cache
         for _ in range(runs):
             ours.append(_agent(rig, hosts, warm_up_s, measured_s))
             if nvitop:
@@ -71,7 +71,7 @@ def measure(quick: bool) -> Outcome:
 
 
 class _Job:
-    """Ranks that sleep, one a GPU; their pids as the node counts them, and as this machine does."""
+    """Sleeping ranks, one per GPU; their pids on the node and on this machine."""
 
     def __init__(self, node: Node) -> None:
         self.inside, self.outside = [], []
@@ -84,7 +84,7 @@ class _Job:
 
 
 def _arm(rig: Rig, scratch: Path) -> Path:
-    """Give the node's agent its library; the hosts file."""
+    """Install the library on the node; the hosts file."""
     node = rig.nodes[0]
     python = node.folder / "gpu-python"
     python.write_text(f'#!/bin/sh\nexport NVML_SCENARIO={node.inside}/scenario LD_LIBRARY_PATH={node.inside}/lib\n'
@@ -101,7 +101,7 @@ def _row(what: str, ours: list[float], unit: str, goal: str, limit: float, their
 
 
 def _play(folder: str, pids: list[int]) -> dict[str, str]:
-    """Put the library and a scenario with these processes into a folder; the environment that shows them."""
+    """Put the library and a scenario with these processes into a folder; the environment that selects them."""
     sys.path.insert(0, str(_TESTS))
     from nvml import library, scenarios
 
@@ -112,7 +112,7 @@ def _play(folder: str, pids: list[int]) -> dict[str, str]:
 
 
 def _tick_ms(environment: Mapping[str, str], ticks: int) -> float:
-    """CPU of one tick of the GPU sampler, milliseconds."""
+    """CPU time of one tick of the GPU sampler, ms."""
     import ctypes
 
     os.environ.update(environment)
@@ -166,7 +166,7 @@ def _agents_pid(records: Path) -> int:
 
 
 def _nvitop(program: str, environment: Mapping[str, str], warm_up_s: float, measured_s: float) -> tuple[float, float]:
-    """The same of nvitop's monitor."""
+    """The same for nvitop's monitor."""
     with _terminal() as side:
         environ = {**os.environ, **environment, "TERM": "xterm-256color", "COLUMNS": "140", "LINES": "50"}
         process = subprocess.Popen(
@@ -187,14 +187,14 @@ def _nvitop(program: str, environment: Mapping[str, str], warm_up_s: float, meas
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far, threads that have ended with it (nvitop starts some all the time)."""
+    """CPU seconds of a process so far, including ended threads (nvitop starts many)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def _terminal() -> Iterator[int]:
-    """One end of a pseudo-terminal of 140×50, whose other end is read and thrown away."""
+    """One end of a pseudo-terminal of 140×50, whose other end is read and discarded."""
     import fcntl
     import struct
     import termios
@@ -207,7 +207,7 @@ def _terminal() -> Iterator[int]:
             while os.read(ours, 65536):
                 pass
         except OSError:
-            return  # the program has ended, and its end of the terminal with it
+            return  # the program has exited, which closes the terminal
 
     threading.Thread(target=drain, daemon=True).start()
     try:

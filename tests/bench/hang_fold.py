@@ -1,4 +1,4 @@
-"""(h) What it costs to fold one capture of 4,096 ranks, each 40 calls deep, which stand at six places."""
+"""(h) CPU time and memory of folding one capture of 4,096 ranks with 40 frames each, in six groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .result import Outcome, Row, middle
 RANKS, DEPTH, PLACES, PER_NODE, RUNS = 4096, 40, 6, 8, 5
 SECONDS_GOAL, RSS_GOAL_MB = 1.0, 200.0
 _TORCH = "/opt/venv/lib/python3.11/site-packages/torch"
-#: Where the groups stand, innermost call: the collective, and what keeps the others from it.
+#: Innermost frame of each group: the collective, and what blocks the other groups.
 _LEAVES = (
     ("all_reduce", f"{_TORCH}/distributed/distributed_c10d.py"), ("recv", f"{_TORCH}/distributed/distributed_c10d.py"),
     ("_try_get_data", f"{_TORCH}/utils/data/dataloader.py"), ("save", f"{_TORCH}/serialization.py"),
@@ -44,7 +44,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def folded(ranks: int) -> tuple[float, int, int]:
-    """(seconds for the fold, RSS at its highest, groups), of a process that does nothing else."""
+    """(seconds of the fold, peak RSS, groups), in a separate process."""
     captures = CaptureTable()
     for record in records(ranks):
         captures.add(record, 1)
@@ -57,7 +57,7 @@ def folded(ranks: int) -> tuple[float, int, int]:
 
 
 def records(ranks: int) -> list[Stack]:
-    """One sample of all ranks; of a node the first that stands at a place has the frames."""
+    """One sample of all ranks; on each node the first rank of a group has the frames."""
     made = []
     for rank in range(ranks):
         node, place = rank // PER_NODE, _place(rank, ranks)
@@ -73,12 +73,12 @@ def records(ranks: int) -> list[Stack]:
 
 
 def _place(rank: int, ranks: int) -> int:
-    """Nine of ten stand at the first place; the others are spread over all of them."""
+    """Nine of ten ranks are in the first group; the others are spread over all groups."""
     return (rank // 10) % PLACES if rank % 10 == 0 else 0
 
 
 def frames(place: int) -> tuple[StackFrame, ...]:
-    """A stack of 40 calls, outermost first; those of two places part half way."""
+    """A stack of 40 frames, outermost first; those of two groups diverge half way."""
     shared = [
         StackFrame(f"layer_{depth}", f"/home/user/train/model_{depth % 5}.py", 10 + depth)
         for depth in range(DEPTH // 2)

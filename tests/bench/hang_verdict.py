@@ -1,4 +1,4 @@
-"""(g) From the key to the verdict: 16 ranks on 4 nodes, beside `py-spy dump` in a loop with ssh, and with clush."""
+"""(g) Time from the key press to the verdict: 16 ranks on 4 nodes, compared with `py-spy dump` over ssh and clush."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.bench.peer_captures import ByHand
 from .result import Outcome, Row, middle
 
 NODES, PER_NODE, RUNS = 4, 4, 5
-#: Before it the job has been watched for longer than min_frozen_s.
+#: Before the first one the job has been watched for longer than min_frozen_s.
 WATCHED_S = 8.0
 BEHIND_CLUSH_S, SPREAD_MS, SPREAD_RATIO = 0.9, 20.0, 10.0
 SCRIPT = Path(__file__).parents[1] / "hangs/jobs/sleeps_in_step.py"
@@ -35,10 +35,10 @@ CULPRIT = 1
 
 @dataclass(frozen=True)
 class Ours:
-    """One press of the key: seconds to the verdict, and to its end; how far apart /proc and the stacks were read."""
+    """One diagnosis: seconds to the verdict, and to its end; the spread of the reads of /proc and of the stacks."""
 
-    verdict_s: float  # all ranks are read three times and judged
-    surer_s: float  # with what is read after that to make the same verdict surer: variables, native calls
+    verdict_s: float  # all ranks are read three times and analysed
+    surer_s: float  # including the additional reads that confirm the verdict: variables, native frames
     proc_spread_ms: float
     stack_spread_ms: float
 
@@ -62,14 +62,14 @@ def measure(quick: bool) -> Outcome:
 
 
 async def _rounds(rig: Rig, target: Path, config: Path, runs: int) -> tuple[list[Ours], list[ByHand], list[ByHand]]:
-    """In turns: the key, the loop, clush; the agents watch all the while, as they do in the field."""
+    """Alternates gconsole, the loop and clush; the agents run all the time, as they do in the field."""
     names = [node.name for node in rig.nodes]
     ours, loops, clushes = [], [], []
     async with watched(target) as watch:
         await watch.sampled()
-        await watch.fleet.capture(CaptureRequest(new_capture()))  # py-spy has arrived
+        await watch.fleet.capture(CaptureRequest(new_capture()))  # py-spy is uploaded
         for _ in range(runs):
-            await asyncio.sleep(WATCHED_S)  # also after the peers, whose py-spy stops the ranks: that is movement
+            await asyncio.sleep(WATCHED_S)  # after the peers too, whose py-spy stops the ranks: counts as progress
             ours.append(await _press(watch))
             loops.append(await asyncio.to_thread(peer_captures.one_by_one, rig, names, SCRIPT.name))
             clushes.append(await asyncio.to_thread(peer_captures.with_clush, config, names, SCRIPT.name))
@@ -82,7 +82,7 @@ async def _press(watch: Watched) -> Ours:
     named_s: list[float] = []
 
     def asks(order: CaptureRequest) -> None:
-        """Before each order after the first there is a verdict already."""
+        """Each order after the first has a verdict already."""
         if orders and not named_s and _is_right(evaluation(watch.store).judgements()):
             named_s.append(time.perf_counter() - began)
         orders.append(order.id)
@@ -102,7 +102,7 @@ def _is_right(found: Sequence[Judgement]) -> bool:
 
 
 def _spreads_ms(stacks: list[Stack]) -> tuple[float, float]:
-    """How far apart the instants were at which /proc was read, and at which py-spy began, in the worst sample."""
+    """Largest spread within a sample of the times at which /proc was read, and at which py-spy began."""
     found = fold(stacks, jobs_of(stacks)[0])
     apart = []
     for sample in range(FIRST_SAMPLES):

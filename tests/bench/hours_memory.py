@@ -1,7 +1,7 @@
-"""What a console holds after hours: of what has passed nothing may be left but what is true, and a bounded history.
+"""Memory of a console after hours: only current state and a bounded history may remain.
 
-The soak (`make soak`) shows the same of the whole program under faults, slowly; this shows it of everything that
-listens to records, in minutes.
+The soak test (`make soak`) shows the same for the whole program under faults, slowly; this covers every component
+that receives records, in minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .store_memory import arrived
 from .stream import GPUS, RANKS, Spoken, Voice, listen
 
 NODES, HOURS = 8, (1.0, 2.0, 4.0)
-#: One tick in so many seconds is told; an agent is there for so long, and then another is in its place.
+#: One tick per TICK_S seconds is sent; after its lifetime an agent is replaced by another one.
 TICK_S, AGENT_S = 5, 600
 GOAL_MB_H = 1.0
 DEADLINE_S = 60.0
@@ -60,13 +60,13 @@ def measure(quick: bool) -> Outcome:
 
 
 class _Console:
-    """Everything that listens on the hub of a console that records, and that looks at the store in its turn."""
+    """All components that receive records from the hub of a recording console, or poll its store."""
 
     def __init__(self, folder: Path, *, has_screen: bool) -> None:
         hosts = folder / "hosts.toml"
         hosts.write_text(f'[sessions]\nfolder = "{folder}/sessions"\n[[nodes]]\nhosts = "node[0-{NODES - 1}]"\n')
         config = load(str(hosts))
-        self.second = 0  # of the told time
+        self.second = 0  # simulated time
         console = Console(config, store=None if has_screen else Store(is_kept=batch.is_warning), clock=self._clock)
         self.hub, self.store, self.recorder = console.bus, console.store, console.recorder
         self.findings, self.clockwork = console.findings, console.clock_estimator
@@ -90,7 +90,7 @@ class _Console:
             self._watch.build()
 
     async def all_written(self, agent: str, seq: int) -> None:
-        """Until what came up to that record is on the disk."""
+        """Wait until the records up to that one are on the disk."""
         deadline = time.monotonic() + DEADLINE_S
         while self.hub.kept(agent, seq) < seq:
             if time.monotonic() > deadline:
@@ -99,7 +99,7 @@ class _Console:
 
 
 def _hold(spoken: Spoken, hours: Sequence[float], has_screen: bool) -> list[int]:
-    """Bytes that are held after each of so many hours."""
+    """Bytes allocated after each of these hours."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_told(spoken, hours, Path(folder), has_screen))
 
@@ -135,6 +135,6 @@ async def _told(spoken: Spoken, hours: Sequence[float], folder: Path, has_screen
 
 
 def _replaced(hub: Hub, at: int) -> None:
-    """What the console says of a node whose agent has gone, and which has another."""
+    """The console's records for a node whose agent was replaced."""
     for state in ("lost", "connecting", "ok"):
         hub.publish_own(NodeState(node=f"node{at}", state=state))

@@ -1,4 +1,4 @@
-"""What a scrape of a large fleet takes, and what becomes of requests that nobody would write."""
+"""Cost of a metrics scrape of a large fleet, and the server's response to generated requests."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def _scraped(nodes: int, runs: int) -> tuple[list[float], list[float], int, int, int, int]:
-    """(seconds of each scrape on the clock, and of CPU, bytes of the text, series, RSS, its highest)."""
+    """(seconds of each scrape on the clock, and of CPU, bytes of the text, series, RSS, peak RSS)."""
     store = a_store(nodes)
     with tempfile.TemporaryDirectory() as scratch:
         hosts = Path(scratch, "hosts.toml")
@@ -99,7 +99,7 @@ async def _scrape(config: Config, store: Store, runs: int) -> tuple[list[float],
 
 
 def _read(port: int) -> tuple[int, int]:
-    """(bytes, series) of one scrape, which is dropped as it is read."""
+    """(bytes, series) of one scrape, discarded while it is read."""
     talk = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     talk.request("GET", "/metrics", headers={"Authorization": f"Bearer {TOKEN}", "Accept": OPENMETRICS})
     answer = talk.getresponse()
@@ -113,7 +113,7 @@ def _read(port: int) -> tuple[int, int]:
 
 
 def _beside_the_library(nodes: int, runs: int) -> tuple[list[float], list[float]]:
-    """Seconds for the same text: ours from records, the library's from samples that are there."""
+    """Seconds for the same text: gconsole from records, the library from existing samples."""
     from prometheus_client.metrics_core import Metric
     from prometheus_client.openmetrics.exposition import generate_latest
     from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed
@@ -123,7 +123,7 @@ def _beside_the_library(nodes: int, runs: int) -> tuple[list[float], list[float]
     text = b"".join(exposition(seen, OPENMETRICS)).decode()
 
     class Ready:
-        """A registry whose samples are made."""
+        """A registry with existing samples."""
 
         found: list[Metric] = list(parsed(text))  # noqa: RUF012
 
@@ -155,7 +155,7 @@ def _made_up(examples: int) -> tuple[int, int]:
 
 
 def a_store(nodes: int) -> Store:
-    """Current records of so many nodes that have everything."""
+    """Current records of that many nodes with all kinds of devices."""
     store, chance, now = Store(), random.Random(7), time.time_ns()
     for number in range(nodes):
         name, head = f"node{number:04}", {"agent": f"{number:016x}", "rx": now, "t": now}
@@ -186,7 +186,7 @@ def a_store(nodes: int) -> Store:
 
 
 def _heard_again(store: Store) -> None:
-    """What is told of stays young, however long the machine takes."""
+    """Refresh all records, so that none becomes stale however long the machine takes."""
     now = time.time_ns()
     for node in store.nodes.values():
         for record in (node.host, node.cost):

@@ -1,4 +1,4 @@
-"""What it takes to fold the output of a job: records from the wire to lines as they are printed, or on the screen."""
+"""Cost of folding a job's output: from records on the wire to printed lines, or to the screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gconsole.tui.app import ConsoleApp
 from gconsole.tui.controllers.frames import RATE_HZ
 from gconsole.tui.views.jobs.view import JobsView
 
-# So that `from invented import Cluster` works, as in the tests of the screen.
+# Makes `from invented import Cluster` work, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
 from fake_cluster import Cluster
@@ -29,18 +29,18 @@ from tests.bench.headless_screen import STYLES, Painted, frame
 from .result import Outcome, Row, middle
 
 RANKS, LINES, RUNS, GOAL = 64, 2000, 5, 50_000
-#: A rank's lines come in records of so many: what it writes in a fifth of a second at this rate.
+#: Lines per record of a rank: its output in 0.2 s at this rate.
 TOGETHER = 150
 SIZE, FRAMES = (200, 60), 160
 
 
 class Console(Painted, ConsoleApp):
-    """The console itself, its paints made into text."""
+    """The console, with its paints rendered as text."""
 
     CSS_PATH = STYLES
 
     def _tick(self) -> None:
-        """Frames are drawn when the bench says so, else some would not be measured."""
+        """Frames are painted only by the benchmark, so that all are measured."""
 
 
 def measure(quick: bool) -> Outcome:
@@ -73,7 +73,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def rate(ranks: int, equal: bool) -> float:
-    """Lines in a second of CPU, from bytes of the wire to text."""
+    """Lines per second of CPU, from bytes of the wire to text."""
     store = Store()
     ordered = Job(
         node="n", job="j", command=("t.py",), launcher="env", nodes=("n",), procs_per_node=ranks, gpus_per_node=0,
@@ -103,13 +103,13 @@ def rate(ranks: int, equal: bool) -> float:
 
 
 async def frames(ranks: int, equal: bool, count: int) -> list[float]:
-    """Milliseconds of CPU of each frame, from the bytes that came since the one before to its paint."""
+    """CPU time of each frame in ms, from the bytes since the last one to its paint."""
     cluster = Cluster("node1")
     cluster.up()
     cluster.starts("t", procs=ranks)
     cluster.job("t@10.1.0.1:29517", ranks, per_node=ranks, step=1)
     each = GOAL // RATE_HZ // ranks
-    gc.freeze()  # as the console does before it begins
+    gc.freeze()  # as the console does at its start
     app = Console(cluster.store, cluster, cluster="bench", expected_nodes=cluster.names)  # type: ignore[arg-type]
     took = []
     async with app.run_test(size=SIZE) as pilot:
@@ -129,7 +129,7 @@ async def frames(ranks: int, equal: bool, count: int) -> list[float]:
             began = time.process_time()
             cluster.say(*(decode(line) for line in lines))  # type: ignore[arg-type]
             app.frames.draw()
-            with contextlib.suppress(RuntimeError):  # lines that not all have written wait: a frame may have none
+            with contextlib.suppress(RuntimeError):  # incomplete groups are held back: may be empty
                 await frame(app)
             took.append(1000 * (time.process_time() - began))
     return took[count // 8 :]

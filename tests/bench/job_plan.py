@@ -1,4 +1,4 @@
-"""What it takes to plan a job for a large cluster: facts from the store, the choice, the order of each node."""
+"""Cost of planning a job for a large cluster: facts from the store, node selection, the order of each node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def a_store(nodes: int) -> Store:
-    """Current records of so many nodes, no history."""
+    """Current records of that many nodes, no history."""
     store = Store()
     for number in range(nodes):
         name = f"node{number:04}"

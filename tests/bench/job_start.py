@@ -1,4 +1,4 @@
-"""From `gconsole run start` to the first line of every rank on 8 nodes, beside `clush` starting the same command."""
+"""Time from `gconsole run start` to the first line of every rank on 8 nodes, compared with `clush`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORD = "ready"
 
 
 def measure(quick: bool) -> Outcome:
-    tool("ssh")  # what clush runs
+    tool("ssh")  # clush runs it
     pairs = 1 if quick else PAIRS
     with Rig(nodes=NODES, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
         target = rig.write_hosts_toml(Path(scratch, "hosts.toml"))
@@ -52,7 +52,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def _until_all(argv: list[str], word: str, times: int) -> float:
-    """Seconds from the start of a program until it has written so many lines with that word."""
+    """Seconds from the start of a program until it has printed `times` lines with that word."""
     began = time.perf_counter()
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as one:

@@ -1,6 +1,6 @@
-"""Sessions of 10 M records: how long until they are on the screen, what jumps, questions and exports take.
+"""Sessions of 10 M records: time to the first screen, and cost of seeks, queries and exports.
 
-`python -m tests.bench.long_sessions --records 100000000` measures one session of another length, and prints its rows.
+`python -m tests.bench.long_sessions --records 100000000` measures a session of another length, and prints its rows.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ RECORDS, QUICK = 10_000_000, 300_000
 GOAL_PAINT_S, GOAL_ASK_S, GOAL_MEMORY = 2.0, 1.0, 300_000_000
 GCONSOLE: Final = str(Path(sys.executable).parent / "gconsole")
 QUESTION: Final = "SELECT rank, avg(util_pct) FROM gpu_by_rank GROUP BY rank ORDER BY rank"
-#: Forms that are one file, and forms that are a folder.
+#: Formats that write one file, and formats that write a folder.
 _FILES, _FOLDERS = ("json", "perfetto", "speedscope", "gswarm", "html"), ("parquet", "csv")
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A program with its children: seconds on the clock and of CPU, RSS at its highest."""
+    """A program with its children: seconds on the clock and of CPU, peak RSS."""
 
     wall_s: float
     cpu_s: float
@@ -46,7 +46,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def measured(records: int) -> Outcome:
-    """All rows of one session of so many records."""
+    """All rows of one session of that many records."""
     with tempfile.TemporaryDirectory(prefix="gconsole-bench-") as scratch:
         session = named("long", Path(scratch))
         meta = make_long(session, records)
@@ -98,7 +98,7 @@ def _memory(number: int) -> str:
 
 
 def ran(argv: Sequence[str]) -> Ran:
-    """Run a program to its end, its output thrown away. RuntimeError where it fails."""
+    """Run a program to its end, discarding its output. RuntimeError if it fails."""
     return in_new_process(_ran, list(argv))
 
 
@@ -129,7 +129,7 @@ def first_paint(session: Session) -> Ran:
 
 
 def _jumps(path: Path) -> tuple[float, float, float, float]:
-    """Seconds of CPU of a jump to the end without an index, of one with it, of the past after it, of the index."""
+    """CPU seconds: seek to the end without an index, with one, seek back after it, building the index."""
     from gconsole.session.replay import Replay
 
     plain = Replay(Session(path), history_bytes=1 << 30)
@@ -146,7 +146,7 @@ def _cpu(act: object) -> float:
 
 
 def _ask(path: Path) -> tuple[float, int]:
-    """(seconds of the best of three, RSS at its highest) of a question to all samples."""
+    """(seconds of the best of three, peak RSS) of a query over all samples."""
     from gconsole.session.query.engine import Database
     from gconsole.session.query.sources import RecordedSource
 

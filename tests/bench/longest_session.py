@@ -1,4 +1,4 @@
-"""A session of 100 M records: it opens, is asked and exported within the memory of one of ten. Takes half an hour."""
+"""A session of 100 M records is opened, queried and exported in the memory of one of 10 M. Takes half an hour."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .result import Outcome, Row
 from .session_maker import make_long
 
 RECORDS, QUICK = 100_000_000, 300_000
-#: What is done with it, as the arguments behind the session.
+#: Commands, as arguments after the session.
 _DONE: Final = {
     "avg by rank, a whole program": ("query", QUESTION),
     "`stat` by GPU, rank, node": ("stat",),
@@ -24,7 +24,7 @@ _DONE: Final = {
 
 
 def measure(quick: bool) -> Outcome:
-    """The memory of each, RSS at its highest; and how long until the first screen."""
+    """Peak RSS of each command, and the time to the first screen."""
     with tempfile.TemporaryDirectory(prefix="gconsole-bench-") as scratch:
         session = named("night", Path(scratch))
         meta = make_long(session, QUICK if quick else RECORDS)

@@ -1,7 +1,7 @@
-"""GPUs at work that do not exist: every field of a `gpu` record present, with the noise that drivers' figures have.
+"""Synthetic busy GPUs: every field of a `gpu` record present, with the noise of real drivers.
 
-Power, energy, temperatures and clocks walk as those of an H100 under load do; GPM shares have two decimals, rates are
-whole bytes of the last second, memory moves in pages of 2 MiB, counters seldom grow.
+Power, energy, temperatures and clocks vary as those of an H100 under load; GPM shares have two decimals, rates are
+whole bytes of the last second, memory changes in pages of 2 MiB, counters rarely increase.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LIMITED = 0.3
 
 
 class NoisyGpu:
-    """One GPU, a record a second."""
+    """One GPU, a record per second."""
 
     def __init__(self, chance: random.Random, node: str, index: int) -> None:
         self._chance, self._node, self._index = chance, node, index
@@ -62,7 +62,7 @@ class NoisyGpu:
 
 
 def seconds(nodes: int, gpus: int, began_ns: int, seed: int = 1) -> Iterator[list[list[Gpu]]]:
-    """For ever, what a second brings: a list a node, in the order of arrival, spread over that second."""
+    """Endless: the records of each second, as a list per node, in order of arrival within that second."""
     chance = random.Random(seed)
     fleet = [[NoisyGpu(chance, f"node{n:04d}", i) for i in range(gpus)] for n in range(nodes)]
     agents = [f"{chance.getrandbits(64):016x}" for _ in range(nodes)]

@@ -18,7 +18,7 @@ DEADLINE_S = 120.0
 
 @dataclass(frozen=True)
 class ByHand:
-    """One round over all ranks: how long it took, and how far apart the first and the last dump began."""
+    """One round over all ranks: its duration, and the time between the first and the last dump."""
 
     wall_s: float
     spread_s: float
@@ -26,21 +26,21 @@ class ByHand:
 
 
 def command(script: str) -> str:
-    """What runs on each node: one dump after the other, each with the instant at which it begins."""
+    """The command for each node: consecutive dumps, each with its start time."""
     py_spy = Path(sys.executable).with_name("py-spy")
-    # torchrun starts its ranks with -u; so that its own process, and this shell, are not among them
+    # torchrun starts its ranks with -u, which excludes torchrun itself and this shell
     return f"for p in $(pgrep -f -- ' -u [^ ]*{script}'); do echo STAMP $(date +%s%N); {py_spy} dump --pid $p; done"
 
 
 def one_by_one(rig: Rig, nodes: Sequence[str], script: str) -> ByHand:
-    """A loop over the nodes with ssh."""
+    """Loop over the nodes with ssh."""
     began = time.perf_counter()
     said = [rig.ssh(rig.node(name), command(script), deadline_s=DEADLINE_S).stdout for name in nodes]
     return _round(began, "\n".join(said))
 
 
 def with_clush(ssh_config: Path, nodes: Sequence[str], script: str) -> ByHand:
-    """All nodes at once with clush."""
+    """All nodes in parallel with clush."""
     clush = str(Path(sys.executable).with_name("clush"))
     argv = [clush, "-w", ",".join(nodes), "-f", str(len(nodes)), "-o", f"-F {ssh_config}", command(script)]
     began = time.perf_counter()

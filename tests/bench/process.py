@@ -1,4 +1,4 @@
-"""A fresh process for a figure that must not carry what came before it."""
+"""Runs a function in a new process, for figures that must not include earlier allocations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ T = TypeVar("T")
 
 
 def in_new_process(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `work` (a function of a module) returns in an interpreter of its own; its exception is raised here."""
+    """The result of `work` (a module-level function) in a new interpreter; its exception is raised here."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *args, **kwargs).result()

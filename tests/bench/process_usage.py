@@ -1,4 +1,4 @@
-"""CPU time and memory of processes: of one that runs to its end, and of one that keeps running."""
+"""CPU time and memory of processes: of one run, and of a process that keeps running."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Spent:
-    """One run of a program: seconds on the clock, and of CPU with all the children it waited for."""
+    """One run of a program: seconds on the clock, and CPU seconds including waited-for children."""
 
     wall_s: float
     cpu_s: float
 
 
 def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Spent:
-    """Run a program to its end, its output thrown away. RuntimeError, with its last words, unless it exits with 0."""
+    """Run a program to its end, discarding its output. RuntimeError with its last output unless it exits with 0."""
     began = time.perf_counter()
     process = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env
@@ -37,9 +37,9 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Spent:
 
 
 class CpuShare(AbstractContextManager["CpuShare"]):
-    """The CPU that a running process takes within a `with`: `pct` of one core, afterwards.
+    """The CPU share of a running process within a `with`: `pct` of one core, available afterwards.
 
-    Counted by the scheduler in ns, thread by thread; a thread that ends meanwhile would take its count along, and is an
+    Counted by the scheduler in ns, per thread; a thread that ends meanwhile would lose its count, which is an
     error.
     """
 
@@ -65,7 +65,7 @@ class CpuShare(AbstractContextManager["CpuShare"]):
 
 
 def memory_bytes(pid: int | str = "self") -> tuple[int, int]:
-    """(RSS now, RSS at its highest) of a process, in bytes."""
+    """(current RSS, peak RSS) of a process, in bytes."""
     figures = {}
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")

@@ -1,4 +1,4 @@
-"""What questions and exports cost: bytes of a record in Parquet, an average over 10 M samples, memory of an export."""
+"""Cost of queries and exports: bytes per record in Parquet, an average over 10 M samples, memory of an export."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .result import Outcome, Row
 
 NODES, GPUS = 64, 8
 SAMPLES = 10_000_000
-#: Samples that are made; the rest of the table are these again, later.
+#: Generated samples; the rest of the table repeats them with later times.
 MADE = 500_000
-#: Records of the session that is exported, and of the one that is compacted.
+#: Records of the exported session, and of the compacted one.
 EXPORTED, PANDAS = 1_000_000, 50_000
 GOAL_BYTES, GOAL_S, GOAL_MEMORY = 60.0, 1.0, 300_000_000
 _BEGAN_NS: Final = 1_790_000_000_000_000_000
@@ -70,7 +70,7 @@ def _records(count: int) -> Iterator[Gpu]:
 
 
 def _compact(folder: Path, made: int) -> tuple[float, float]:
-    """(bytes a record, seconds) of Parquet made of a session."""
+    """(bytes per record, seconds) of compacting a session to Parquet."""
     from gconsole.session.manage.compact import compact
 
     session = named("made", folder)
@@ -82,7 +82,7 @@ def _compact(folder: Path, made: int) -> tuple[float, float]:
 
 
 class _Table:
-    """A source of questions: the samples, and which rank has which GPU."""
+    """A query source: the samples, and the GPU of each rank."""
 
     def __init__(self, files: tuple[Path, ...], ranks: list[GpuProcess]) -> None:
         self._files, self._ranks = files, ranks
@@ -94,7 +94,7 @@ class _Table:
 
 
 def _average(folder: Path, samples: int, made: int) -> tuple[float, float]:
-    """Seconds of the question: with all that a first one needs, and the best of three more."""
+    """Seconds of the query: the first one with all set-up, and the best of three more."""
     from gconsole.session.format.duckdb_connection import connect
     from gconsole.session.format.parquet_writer import ROW_GROUP
     from gconsole.session.query.engine import Database
@@ -130,7 +130,7 @@ def _average(folder: Path, samples: int, made: int) -> tuple[float, float]:
 
 
 def _by_pandas(folder: Path, count: int) -> float:
-    """Seconds of the same average over records as lines of JSON."""
+    """Seconds of the same average over NDJSON records."""
     import pandas as pd
 
     path = folder / "samples.ndjson"
@@ -147,7 +147,7 @@ class _Nowhere(io.RawIOBase):
 
 
 def _export(folder: Path, how: str, count: int) -> tuple[int, float]:
-    """(RSS at its highest, seconds) of an export of so many records: those that were made, again and again."""
+    """(peak RSS, seconds) of an export of that many records, which repeat the generated ones."""
     from gconsole.session.export.formats import SESSION_FORMATS
     from gconsole.session.export.slice import slice_session
 

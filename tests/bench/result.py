@@ -1,4 +1,4 @@
-"""What a bench found, as rows of one table, and the table as text for a terminal."""
+"""The outcome of a benchmark as rows of one table, and the table as text for a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEAD = ("what", "measured", "goal", "", "peer", "ratio")
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. `met` is None where no goal was set; `ratio` is measured to peer, both from the same run."""
+    """One figure. `met` is None if there is no goal; `ratio` is measured to peer, both from the same run."""
 
     what: str
     measured: str
@@ -29,7 +29,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All rows of one bench, how they were measured, and what was tried where a goal is missed."""
+    """All rows of one benchmark, the method, and what was tried if a goal is missed."""
 
     rows: list[Row]
     how: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""RESULTS.md: the newest result of each bench. A partial run replaces its own rows and keeps the others."""
+"""RESULTS.md: the latest result of each benchmark. A partial run replaces its own rows and keeps the others."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _COLUMNS: Final = ("bench", *(cell or "verdict" for cell in HEAD))
 
 @dataclass(frozen=True)
 class Kept:
-    """One bench: its rows of the table, and what stands below its name, as they are in the file."""
+    """One benchmark: its table rows and its section, as in the file."""
 
     rows: tuple[str, ...]
     section: tuple[str, ...]
 
 
 def kept_of(name: str, outcome: Outcome, conditions: Sequence[tuple[str, str]]) -> Kept:
-    """What a bench has just found, under these conditions."""
+    """The entry for a new outcome under these conditions."""
     rows = ["| " + " | ".join((name, *row.cells)) + " |" for row in outcome.rows]
     lines = [f"- {line}" for line in outcome.how]
     if outcome.missed:
@@ -38,7 +38,7 @@ def kept_of(name: str, outcome: Outcome, conditions: Sequence[tuple[str, str]]) 
 
 
 def read(text: str) -> dict[str, Kept]:
-    """What stands in the file, by bench."""
+    """The entries of the file, by benchmark."""
     _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     sections = {name.strip(): body for name, _, body in (part.partition("\n") for part in parts)}
     rows = [line for line in text.splitlines() if line.startswith("| ")]
@@ -52,7 +52,7 @@ def read(text: str) -> dict[str, Kept]:
 
 
 def as_markdown(kept: Mapping[str, Kept], order: Iterable[str]) -> str:
-    """The file: one table, and of each bench how it was measured."""
+    """The file: one table, and the method of each benchmark."""
     there = [name for name in order if name in kept]
     table = ["| " + " | ".join(_COLUMNS) + " |", "|" + " --- |" * len(_COLUMNS)]
     lines = [*_INTRO.splitlines(), "", *table, *(row for name in there for row in kept[name].rows)]

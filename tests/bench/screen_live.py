@@ -1,6 +1,6 @@
-"""The console on 512 nodes that speak once a second: what it takes of a core, how soon a key is seen, what it keeps.
+"""The console with 512 nodes at 1 Hz: CPU of a core, latency of a key press, memory.
 
-Records come as bytes and are decoded, as from a fleet; every figure of every node is new each second.
+Records are decoded from bytes, as from a fleet; every value of every node changes each second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gconsole.records import AgentCost, Gpu, GpuInfo, Host, Node, NodeState, Ran
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.widgets.record_grid import RecordGrid
 
-# So that `from invented import Cluster` works, as in the tests of the screen.
+# Makes `from invented import Cluster` work, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
 from fake_cluster import Cluster
@@ -35,7 +35,7 @@ from .result import Outcome, Row
 NODES, GPUS, RANKS = 512, 8, 8
 SIZE = (200, 60)
 SECOND = 1_000_000_000
-#: Different seconds that are told in turn.
+#: Distinct seconds, sent in rotation.
 VARIANTS = 4
 WARM_UP_S, MEASURED_S, KEYS = 5.0, 20.0, 120
 HISTORY_BYTES = 1 << 30
@@ -45,7 +45,7 @@ VIEWS = {"overview": "1", "ranks": "2", "nodes": "n"}
 
 
 class Console(Painted, ConsoleApp):
-    """The console itself, its paints made into text."""
+    """The console, with its paints rendered as text."""
 
     CSS_PATH = STYLES
 
@@ -90,7 +90,7 @@ def _rank(values: Sequence[float], share: float) -> float:
 
 
 def _once(node: int, name: str) -> list[Record]:
-    """Who it is, its GPUs and its ranks of one job over all nodes."""
+    """Identity, GPUs, and ranks of one job over all nodes."""
     ranks = [
         Rank(
             node=name, job="llama-70b", rank=node * RANKS + at, local_rank=at, world_size=NODES * RANKS,
@@ -112,7 +112,7 @@ def _once(node: int, name: str) -> list[Record]:
 
 
 def _second(node: int, name: str, chance: random.Random, step: int) -> bytes:
-    """One tick of a node, as its agent writes it."""
+    """One tick of a node, in wire format."""
     figure = chance.uniform
     records: list[Record] = [
         Host(node=name, cpu_pct=figure(0, 100), load_1m=figure(0, 200), mem_used_bytes=int(figure(0, 2 << 40))),
@@ -133,12 +133,12 @@ def _second(node: int, name: str, chance: random.Random, step: int) -> bytes:
 
 
 class Fleet:
-    """So many nodes that speak into a store."""
+    """Nodes that send into a store."""
 
     def __init__(self, nodes: int) -> None:
         self.names = [f"node{at:03}" for at in range(nodes)]
         self.store, self.hub, self.seq = Store(HISTORY_BYTES), Hub(), 0
-        self.told = 0  # seconds, those of all nodes together
+        self.told = 0  # seconds, summed over nodes
         self.hub.subscribe(self.store.apply)
         chance = random.Random(1)
         self._said = [
@@ -148,7 +148,7 @@ class Fleet:
             self._publish(_once(at, name), name, time.time_ns())
 
     def speak(self, at: int, second: int, now: int) -> None:
-        """Node number `at` says what happened in that second."""
+        """Send that second of node number `at`."""
         self.told += 1
         said = self._said[second % VARIANTS][at]
         self._publish([decode(line) for line in said.split(b"\n")], self.names[at], now)
@@ -166,7 +166,7 @@ class Fleet:
 
 
 async def _feed(fleet: Fleet) -> None:
-    """Each node once a second, all spread evenly over it."""
+    """Each node once a second, evenly spread."""
     began, second = time.monotonic(), 0
     while True:
         for at in range(len(fleet.names)):
@@ -178,7 +178,7 @@ async def _feed(fleet: Fleet) -> None:
         await asyncio.sleep(0)
 
 
-# -- what is measured ------------------------------------------------------------------------------------------------
+# -- measurements ----------------------------------------------------------------------------------------------------
 
 
 def _live(nodes: int, measured_s: float, keys: int) -> tuple[dict[str, float], list[float], list[float]]:
@@ -209,12 +209,12 @@ async def _watch(fleet: Fleet, measured_s: float, keys: int) -> tuple[dict[str, 
 
 
 async def _press(app: Console, key: str) -> tuple[float, float]:
-    """(ms from the key to the painted cursor, ms of CPU meanwhile)."""
+    """(ms from the key press to the painted cursor, ms of CPU meanwhile)."""
     grid = app.view.initial_focus()
     assert isinstance(grid, RecordGrid)
     before, began, used = grid._cursor, time.perf_counter(), time.process_time()
     app.simulate_key(key)
-    while grid._cursor == before:  # noqa: ASYNC110 - the app under measurement has no event for it
+    while grid._cursor == before:  # noqa: ASYNC110 - the app has no event for it
         await asyncio.sleep(0)
     moved = time.perf_counter()
     while app.painted_at < moved:  # noqa: ASYNC110
@@ -227,7 +227,7 @@ def _hour(nodes: int, hour_s: int) -> tuple[int, int]:
 
 
 async def _remember(nodes: int, hour_s: int) -> tuple[int, int]:
-    """(RSS, its highest) of a console that has seen so many seconds."""
+    """(RSS, peak RSS) of a console after that many seconds of data."""
     fleet = Fleet(nodes)
     now = start = time.time_ns()
     app = fleet.app(now=lambda: now)

@@ -1,7 +1,7 @@
-"""What a frame of the large widgets costs, from the new rows to what is given to the terminal; a DataTable beside each.
+"""Cost of a frame of the large widgets, from new rows to terminal output, compared with a DataTable.
 
-The DataTable does the same work: it shows the same figures, and each frame is told all of them that changed, with its
-widths fixed. Both are alone on a headless screen, in one process, in turns.
+The DataTable does the same work: it shows the same values, and each frame updates all changed ones, with fixed
+column widths. Each is alone on a headless screen, in one process, in turns.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ FIGURES = 10
 FRAMES, PEER_FRAMES = 60, 5
 LIVE_ROWS, MANY_ROWS = 4_096, 100_000
 GPUS = 8
-#: Cells of a heat map, and what a frame of it may take, in ms.
+#: Cells of a heat map, and the limit for a frame of it, in ms.
 HEAT_GOALS = {512: 5.0, 4_096: 10.0, 8_192: 15.0}
 GRID_GOAL_MS = 16.0
 
 
 @dataclass(frozen=True)
 class Figures:
-    """A row of the grid: ten figures, of which each frame has new ones."""
+    """A row of the grid: ten values, which change in each frame."""
 
     key: int
     values: tuple[float, ...]
@@ -62,7 +62,7 @@ COLUMNS: list[GridColumn[Figures]] = [
 
 
 class Alone(Painted, BaseApp):
-    """One widget and nothing else."""
+    """An app with one widget."""
 
     CSS_PATH = STYLES
 
@@ -169,13 +169,13 @@ def _update(table: DataTable[str], rows: Sequence[Sequence[str]]) -> None:
 async def _frames(
     widget: Widget, steps: Sequence[T], show: Callable[[T], None], fill: Callable[[], None] = lambda: None
 ) -> list[float]:
-    """Milliseconds of CPU of each frame; the first is drawn before it is measured."""
+    """CPU time of each frame in ms; the first frame is painted before the measurement."""
     app = Alone(widget)
     async with app.run_test(size=SIZE) as pilot:
         fill()
         await pilot.pause()
         gc.collect()
-        gc.freeze()  # the rows of all frames were made before; no console has them for the collector to walk
+        gc.freeze()  # the rows of all frames exist already; a console has no such objects for the collector
         taken = []
         for step in steps:
             began = time.thread_time()

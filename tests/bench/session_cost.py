@@ -1,4 +1,4 @@
-"""What a recording costs: CPU, bytes of a record, what a kill takes away, and how long a crash takes to mend."""
+"""Cost of a recording: CPU, bytes per record, records lost by a kill, and time to recover from a crash."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .noisy_gpus import seconds
 from .process import in_new_process
 from .result import Outcome, Row
 
-NODES, GPUS = 1_250, 8  # 10,000 records a second
+NODES, GPUS = 1_250, 8  # 10,000 records per second
 RECORD_S, REPEATED = 20, 4
 GOAL_CPU_PCT, GOAL_BYTES, GOAL_RECOVER_S, GOAL_LOSS_S = 12.0, 120.0, 20.0, 1.0
 SESSION_BYTES = 1_000_000_000
@@ -72,7 +72,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def _record(nodes: int, record_s: int) -> tuple[float, float]:
-    """CPU in percent of a core: of recording, and of what is done without it."""
+    """CPU in percent of a core: of recording, and of the same without it."""
     told = list(islice(seconds(nodes, GPUS, time.time_ns()), REPEATED))
 
     async def tell(recorded: bool, folder: Path) -> float:
@@ -103,7 +103,7 @@ def _shifted(record: Gpu, shift: int) -> Gpu:
 
 
 def _sizes(nodes: int) -> tuple[float, float, float]:
-    """Bytes of a record in a frame of a second of many nodes, as plain JSON, and in a frame of 8 nodes."""
+    """Bytes per record in a frame of a second of many nodes, as plain JSON, and in a frame of 8 nodes."""
     *_, second = islice(seconds(nodes, GPUS, time.time_ns()), 3)
     return _packed(second), _plain(second), _packed(second[:8])
 
@@ -148,7 +148,7 @@ def _timed(act: Callable[[], object]) -> float:
 
 
 def _killed(kills: int) -> list[float]:
-    """Of each kill the age of the newest record that is kept, s: nothing older is lost."""
+    """The age of the newest kept record after each kill, s: everything older is kept."""
     chance, ages = random.Random(2), []
     for number in range(kills):
         with tempfile.TemporaryDirectory() as folder:

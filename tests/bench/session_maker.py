@@ -1,9 +1,9 @@
-"""Makes a long session of a whole fleet quickly: the records of one minute are repeated, shifted in time.
+"""Generates a long session of a whole fleet quickly, by repeating one minute of records, shifted in time.
 
-Nodes of 8 GPUs at work with every figure a second, ranks and their steps, NICs, NVLink traffic, clocks; and what
-happens now and then: findings that come and go, XIDs, marks, a node that is lost, captures of all ranks. Frames,
-segments, Parquet and `session.json` are written by the product's own writers; only that a record is decoded or encoded
-one by one is left out. Seeded: the same arguments give the same session.
+Busy nodes with 8 GPUs and every value each second, ranks and their steps, NICs, NVLink traffic, clocks; and
+occasional findings, XIDs, markers, a lost node, captures of all ranks. Frames, segments, Parquet and `session.json`
+are written by the product's own writers; only decoding and encoding of single records is skipped. Seeded: the same
+arguments give the same session.
 
     python -m tests.bench.session_maker FOLDER NAME --records 10000000 [--no-parquet | --no-segments]
 """
@@ -34,15 +34,15 @@ from gconsole.text.atomic_files import write_atomically
 
 from .fleet_minute import AGAIN, BEGAN_NS, MINUTE_NS, NUMBERS, Fleet
 
-#: Stands in a line for a number that another minute has differently; no figure of the fleet comes near.
+#: Placeholder in a line for a number that differs between minutes; no value of the fleet is near it.
 _PLACE: Final = 8_111_111_111_111_110_000
-#: Segments are one step of compaction, as the product has it.
+#: Segments are compacted one per step, as in the product.
 _STEP: Final = 4
 
 
 @dataclass(frozen=True)
 class Line:
-    """A record of the first minute as JSON, with room for what changes; and what that is, then and by the minute."""
+    """A record of the first minute as JSON with placeholders, and their initial values and increments per minute."""
 
     kind: str
     text: bytes
@@ -55,7 +55,7 @@ class Line:
 
 @dataclass
 class Second:
-    """What one second of the minute brings, in the order of arrival."""
+    """The records of one second of the minute, in order of arrival."""
 
     lines: list[Line] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ def make_long(
     session: Session, records: int, *, fleet: Fleet | None = None, segments: bool = True, parquet: bool = True,
     progress: Callable[[int], None] = lambda minute: None,
 ) -> Meta:  # fmt: skip
-    """Make such a session; it has at least so many records, up to the end of a minute."""
+    """Generate a session with at least that many records, up to the end of a minute."""
     fleet = fleet or Fleet()
     meta = create.create_session(session, Meta(cluster="long", created=BEGAN_NS))
     began = list(fleet.beginning())
@@ -123,7 +123,7 @@ def _line(record: Any) -> Line:
     first = tuple(getattr(record, name) for name in changes)
     marked = msgspec.structs.replace(record)
     for place, name in enumerate(changes):
-        setattr(marked, name, _PLACE + place)  # structs take anything; only decoding checks
+        setattr(marked, name, _PLACE + place)  # structs accept any type; only decoding validates
     text = encode(marked).replace(b"%", b"%%")
     for place, value in enumerate(first):
         text = text.replace(b"%d" % (_PLACE + place), b"%.3f" if isinstance(value, float) else b"%d")
@@ -133,7 +133,7 @@ def _line(record: Any) -> Line:
 
 
 class _Segments:
-    """Appends frames of a second, as a recorder does."""
+    """Appends one frame per second, as a recorder does."""
 
     def __init__(self, session: Session, meta: Meta) -> None:
         self._meta, self._writer = meta, SegmentWriter(session)
@@ -171,9 +171,9 @@ def _count_minute(meta: Meta, number: int, seconds: Sequence[Second], events: Se
 
 
 class _Tables:
-    """Writes Parquet as compaction does: a file when enough records are together."""
+    """Writes Parquet as compaction does: a new file once there are enough records."""
 
-    #: Minutes that are one step; so many the product has in about four segments of this fleet.
+    #: Minutes per step; the product has about four segments for that many.
     STEP_MINUTES: Final = 20
 
     def __init__(self, session: Session) -> None:

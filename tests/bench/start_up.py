@@ -1,4 +1,4 @@
-"""(c) How long a person waits: `gconsole --help` beside an empty Python, and the first screen of the console."""
+"""(c) Start-up time: `gconsole --help` compared with an empty Python script, and the first screen of the console."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .result import Outcome, Row, middle
 
 PAIRS, PAINTS = 25, 9
 HELP_GOAL, PAINT_GOAL_S = 4.0, 1.0
-#: A word of the header that nothing else on the screen says.
+#: A word that occurs only in the header of the screen.
 CLUSTER = "benchmark-pod"
 NODES = 4
 LINES, COLUMNS = 40, 140
@@ -57,7 +57,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def first_paint(argv: list[str]) -> float:
-    """Seconds from exec until the header is on the terminal; then the program is asked to quit."""
+    """Seconds from exec until the header is on the terminal; then quit."""
     return painted(argv, CLUSTER.encode())
 
 
@@ -74,7 +74,7 @@ def painted(argv: list[str], word: bytes) -> float:
         os.write(terminal, b"q")
         _drain(terminal)
     finally:
-        os.close(terminal)  # a program that did not quit gets SIGHUP
+        os.close(terminal)  # a program that has not quit gets SIGHUP
         os.waitpid(child, 0)
     return took
 
@@ -90,7 +90,7 @@ def _wait_for(terminal: int, text: bytes, began: float) -> float:
 
 
 def _drain(terminal: int) -> None:
-    """Read until the program has gone: one that cannot write cannot end."""
+    """Read until the program exits: blocked writes would prevent that."""
     deadline = time.monotonic() + PAINT_DEADLINE_S
     while time.monotonic() < deadline:
         if select.select([terminal], [], [], 0.1)[0]:

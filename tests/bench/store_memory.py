@@ -1,4 +1,4 @@
-"""(d) What an hour of 1,024 nodes of eight GPUs takes of memory, hosts and ranks included."""
+"""(d) Memory of one hour of data from 1,024 nodes with eight GPUs, hosts and ranks included."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .result import Outcome, Row
 from .stream import GPUS, RANKS, Spoken, Voice, listen
 
 NODES, HOUR_S = 1_024, 3_600
-#: Every second would be 66 million records. History older than five minutes is kept in slots of ten seconds, which one
-#: tick each ten seconds fills as well; the last five minutes, kept by the second, get every one.
+#: Every second would be 66 million records. History older than 5 min has slots of 10 s, which one tick per 10 s
+#: fills as well; the last 5 min, with slots of 1 s, get every tick.
 COARSE_S, FINE_S = 10, 300
 HISTORY_BYTES = 1 << 30
 GOAL_BYTES = 1_500_000_000
@@ -41,7 +41,7 @@ def measure(quick: bool) -> Outcome:
 
 
 def _remember(spoken: Spoken, nodes: int, hour_s: int, fine_s: int) -> tuple[int, int, int, int, float]:
-    """(RSS, its highest, bytes of history, seconds it reaches back, seconds this took) after an hour of records."""
+    """(RSS, peak RSS, bytes of history, its length in s, duration in s) after an hour of records."""
     hub, store = Hub(), Store(HISTORY_BYTES)
     hub.subscribe(store.apply)
     began = time.monotonic()
@@ -60,7 +60,7 @@ def _remember(spoken: Spoken, nodes: int, hour_s: int, fine_s: int) -> tuple[int
 
 
 def arrived(said: bytes, node: str, agent: int, rx: int) -> list[Record]:
-    """The records in what a node said, by its agent of that number, stamped as its link stamps them."""
+    """The records of a node's bytes, by its agent of that number, stamped as its link stamps them."""
     records = []
     for line in said.splitlines():
         record = decode(line)

@@ -1,8 +1,8 @@
-"""What a real agent says, and the same told again by as many nodes as a bench wants.
+"""The bytes of a real agent, replayed for any number of nodes.
 
-One agent is started on one real node with eight simulated GPUs and a real job of eight ranks, and what it says is kept.
-A `Voice` then speaks for one of many nodes: the same records, a write a second, with its own id, its own numbers and
-the stamps of the second it speaks of.
+One agent is started on one real node with eight simulated GPUs and a real job of eight ranks, and its output is kept.
+A `Voice` then replays it for one of many nodes: the same records, one write per second, with its own id, sequence
+numbers and time stamps.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from gconsole.transport.ssh import AsyncsshTransport
 from gconsole.transport.transport import Channel, Receiver
 
 GPUS, RANKS = 8, 8
-#: How long the agent is listened to; its first tick is left out.
+#: Seconds of recorded output; the first tick is skipped.
 LISTEN_S = 9.0
-#: What an agent says every second; everything else is said on change.
+#: Kinds that an agent sends every second; all others are sent on change.
 EACH_SECOND = {"host": 1, "agent_cost": 1, "gpu": GPUS, "rank_stat": RANKS}
 
 Fields = dict[str, Any]
@@ -41,7 +41,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class Spoken:
-    """The words of one agent: its hello, what it says once, and what it says in each of a few steady seconds."""
+    """The output of one agent: its hello, what it sends once, and what it sends in each of a few steady seconds."""
 
     hello: Fields
     once: list[Fields]
@@ -49,7 +49,7 @@ class Spoken:
 
 
 class Voice:
-    """One node of many, whose agent began at `began_ns`; all that it says is bytes as they travel."""
+    """One of many simulated nodes, whose agent started at `began_ns`; its output is bytes in wire format."""
 
     def __init__(self, spoken: Spoken, began_ns: int) -> None:
         self._spoken, self._began_ns, self._seq = spoken, began_ns, 0
@@ -59,11 +59,11 @@ class Voice:
         return msgspec.json.encode({"gconsole": self._hello}) + b"\n"
 
     def once(self) -> bytes:
-        """Who it is, its GPUs, its processes and ranks."""
+        """Its identity, GPUs, processes and ranks."""
         return self._said(self._spoken.once, 0)
 
     def second(self, number: int) -> bytes:
-        """One tick, stamped `number` seconds after its beginning."""
+        """One tick, stamped `number` seconds after the start."""
         return self._said(self._spoken.seconds[number % len(self._spoken.seconds)], number)
 
     def _said(self, records: list[Fields], number: int) -> bytes:
@@ -77,7 +77,7 @@ class Voice:
 
 
 class _Ear:
-    """A transport that keeps every byte on its way to the link."""
+    """A transport that keeps all bytes received by the link."""
 
     def __init__(self) -> None:
         self.heard = bytearray()
@@ -98,7 +98,7 @@ class _Ear:
 
 
 def listen() -> Spoken:
-    """Run a real agent beside a real job for a few seconds and keep what it says."""
+    """Run a real agent beside a real job for a few seconds and keep its output."""
     with (
         Rig(nodes=1, name="bench") as rig,
         start_ring(rig, nproc_per_node=RANKS) as job,
@@ -134,7 +134,7 @@ def _told(heard: bytes) -> Spoken:
             by_kind[frame["kind"]].append(frame)
         elif "kind" in frame:
             once.append(frame)
-    # the first tick of each knows no rates yet
+    # the first tick of each has no rates yet
     steady = min(len(by_kind[kind]) // count for kind, count in EACH_SECOND.items()) - 1
     if steady < 3:
         counts = {kind: len(said) for kind, said in by_kind.items()}

@@ -1,4 +1,4 @@
-"""(d) 512 nodes of eight GPUs at 1 Hz: what link, decode and store take of a core; a real fleet over SSH beside it."""
+"""(d) 512 nodes of eight GPUs at 1 Hz: CPU of link, decoder and store; also a real fleet over SSH."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NODES, RUNS = 512, 3
 WARM_UP_S, MEASURED_S = 5, 25
 HISTORY_BYTES = 1 << 30
 GOAL_PCT = 15.0
-#: Real nodes, for what SSH adds: as many as two cores can hold agents of without the console waiting for them.
+#: Real nodes, to measure the cost of SSH: as many agents as two cores can run without delaying the console.
 SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S = 16, 15.0, 30.0
 
 
@@ -60,7 +60,7 @@ def measure(quick: bool) -> Outcome:
 
 
 class _Far(Channel):
-    """The far end of a link: it answers pings, and ends when it is told to."""
+    """The remote end of a link: answers pings, and ends on request."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -84,7 +84,7 @@ class _Far(Channel):
 
 
 class _NoWay:
-    """A transport that reaches a `Voice` in this process: its bytes arrive as if a node had sent them."""
+    """A transport to a `Voice` in this process: its bytes arrive as if from a node."""
 
     def __init__(self, voice: Voice) -> None:
         self._voice = voice
@@ -104,7 +104,7 @@ class _NoWay:
 
 
 def _share(spoken: Spoken, nodes: int, warm_up_s: int, measured_s: int) -> float:
-    """CPU of this process, in % of a core, while so many nodes speak."""
+    """CPU of this process, in % of a core, with that many nodes sending."""
     return asyncio.run(_listen_to_all(spoken, nodes, warm_up_s, measured_s))
 
 
@@ -139,7 +139,7 @@ async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s:
 
 
 def _all_ok(hub: Hub, links: list[NodeLink]) -> asyncio.Event:
-    """Set once every link has heard its agent's hello."""
+    """Set once every link has received its agent's hello."""
     ready = asyncio.Event()
 
     def look(_: object) -> None:
@@ -151,7 +151,7 @@ def _all_ok(hub: Hub, links: list[NodeLink]) -> asyncio.Event:
 
 
 async def _feed(ways: list[_NoWay], seconds: list[list[bytes]]) -> None:
-    """Each node speaks once a second, all of them evenly spread over it."""
+    """Each node sends once a second, evenly spread."""
     began = time.monotonic()
     for number, said in enumerate(seconds):
         for at, (way, data) in enumerate(zip(ways, said, strict=True)):
@@ -162,14 +162,14 @@ async def _feed(ways: list[_NoWay], seconds: list[list[bytes]]) -> None:
 
 
 def _check(store: Store, nodes: int) -> None:
-    """A figure for records that were lost on the way would be worth nothing."""
+    """Assert that no records were lost, which would invalidate the figure."""
     lost = [record for _, record in store.events if isinstance(record, Gap | Log)]
     if lost or len(store.gpus) != nodes * GPUS or len(store.ranks) != nodes * RANKS:
         raise RuntimeError(f"{len(store.gpus)} GPUs and {len(store.ranks)} ranks arrived, and {lost[:1]}")
 
 
 def _share_over_ssh(nodes: int, warm_up_s: float, measured_s: float) -> float:
-    """CPU of a whole console over real SSH, in % of a core, for each node."""
+    """CPU of a whole console over real SSH, in % of a core, per node."""
     with Rig(nodes=nodes, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
         target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})
         argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(target), "--for", "1h", "--quiet"]

@@ -3,8 +3,8 @@
     python udp_stamps.py answer KERNEL           prints its port, answers until its stdin ends, prints its CPU seconds
     python udp_stamps.py ask ADDRESS PORT KERNEL COUNT PAUSE_S    prints a line of JSON
 
-KERNEL 1: the kernel stamps what is sent (SO_TIMESTAMPING, read from the error queue), and each answer carries the stamp
-of the one before. All stamps are CLOCK_REALTIME, ns.
+KERNEL 1: the kernel stamps sent packets (SO_TIMESTAMPING, read from the error queue), and each answer carries the stamp
+of the previous one. All stamps are CLOCK_REALTIME, ns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 _SO_TIMESTAMPNS, _SO_TIMESTAMPING, _MSG_ERRQUEUE = 35, 37, 0x2000
 #: SOF_TIMESTAMPING_: TX_SOFTWARE, SOFTWARE, OPT_TSONLY.
 _FLAGS = 1 << 1 | 1 << 4 | 1 << 11
-_PACKET = struct.Struct("!Iqqq28x")  # number, t2, t3 by user space, the kernel's t3 of the answer before; 64 bytes
+_PACKET = struct.Struct("!Iqqq28x")  # number, t2, t3 by user space, the kernel's t3 of the previous answer; 64 bytes
 
 
 def open_socket(kernel: bool) -> socket.socket:
@@ -32,7 +32,7 @@ def open_socket(kernel: bool) -> socket.socket:
 
 
 def stamp_of(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Of an arrival, or of a sending."""
+    """The timestamp in the ancillary data of a received or sent packet, ns."""
     for level, kind, value in ancillary:
         if level == socket.SOL_SOCKET and kind in (_SO_TIMESTAMPNS, _SO_TIMESTAMPING):
             seconds, ns = struct.unpack_from("@qq", value)
@@ -42,7 +42,7 @@ def stamp_of(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def sent_at(one: socket.socket) -> int:
-    """The kernel's stamp of what was sent last; 0 where it is not there yet."""
+    """The kernel's timestamp of the last sent packet; 0 if it is not available yet."""
     try:
         return stamp_of(one.recvmsg(256, 256, _MSG_ERRQUEUE | socket.MSG_DONTWAIT)[1])
     except BlockingIOError:
