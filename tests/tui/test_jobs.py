@@ -14,7 +14,7 @@ from gconsole.launch.state import JobNodeStatus, JobStatus, PendingStops
 from gconsole.records import Job, Log, Node
 from gconsole.tui.dialogs.dialog import LinesDialog
 from gconsole.tui.dialogs.prompts import Confirm
-from gconsole.tui.models.rows import LogFilter
+from gconsole.tui.models.numbered_log import LogFilter
 from gconsole.tui.views.hang.view import HangView
 from gconsole.tui.views.jobs.page_model import FOLD_S, KEPT, JobLog
 from gconsole.tui.views.jobs.view import JobsView

@@ -18,7 +18,8 @@ from gconsole.tui.keymap.file import OwnKeys
 from gconsole.tui.models.filter_language import parse
 from gconsole.tui.models.grouping import GroupHeader
 from gconsole.tui.models.list_kind import Arrangement, arranged_rows, row_predicate
-from gconsole.tui.models.rows import LogFilter, SteadyOrder
+from gconsole.tui.models.numbered_log import LogFilter
+from gconsole.tui.models.rows import SteadyOrder
 from gconsole.tui.snapshot import ScreenSnapshot
 from gconsole.tui.views.events.columns import EVENTS
 from gconsole.tui.views.events.columns import KIND as EVENT_KIND

@@ -15,7 +15,8 @@ from ....text.cells import clean
 from ...models.detail import Detail, Fact, PageItem, finding_facts
 from ...models.grouping import GroupHeader
 from ...models.node_summary import error_phrase
-from ...models.rows import LazyRows, NumberedLog, PlainRow
+from ...models.numbered_log import LazyRows, NumberedLog
+from ...models.rows import PlainRow
 
 #: Events. At least this many are kept.
 KEPT = 10_000

@@ -13,7 +13,7 @@ from ....present.spans import Line, Span, plain
 from ....text import format
 from ...models.grouping import GroupHeader, grouped
 from ...models.list_kind import row_predicate
-from ...models.rows import LogFilter
+from ...models.numbered_log import LogFilter
 from ...snapshot import ScreenSnapshot
 from ...widgets.bars import Bar
 from ...widgets.line_view import LineView

@@ -15,7 +15,7 @@ from ....text import format
 from ...models.detail import PageItem
 from ...models.grouping import RowInContext
 from ...models.list_kind import ExportTable, row_predicate
-from ...models.rows import LazyRows, LogFilter
+from ...models.numbered_log import LazyRows, LogFilter
 from ...snapshot import ScreenSnapshot
 from ...widgets.bars import Bar
 from ...widgets.filter_bar import FilterBar

@@ -19,7 +19,8 @@ from ...models.filter_language import FilterField, Value, Vocabulary
 from ...models.grouping import NONE, RowInContext
 from ...models.job_ranks import RankListRow, state_spans
 from ...models.list_kind import ListKind
-from ...models.rows import NumberedLog, PlainRow
+from ...models.numbered_log import NumberedLog
+from ...models.rows import PlainRow
 from .model import JobRow, ending, node_status, state_text
 
 
