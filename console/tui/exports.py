@@ -25,7 +25,7 @@ from ..session.export.slice import SessionSlice, slice_session
 from ..session.export.stacks import STACK_FORMATS, StackFormat
 from ..text import format
 from .controllers.recording import session_name
-from .models.list_kind import ExportTable, as_csv, as_json, as_text
+from .models.export_table import ExportTable, as_csv, as_json, as_text
 
 #: Returns the text of a file; may be slow and run in a thread, because it reads nothing that changes.
 Write = Callable[[], str]

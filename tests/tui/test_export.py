@@ -29,7 +29,7 @@ from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.export import ExportDialog
 from gconsole.tui.dialogs.prompts import Confirm
 from gconsole.tui.exports import ExportFormat, ExportItem
-from gconsole.tui.models.list_kind import ExportTable, as_csv
+from gconsole.tui.models.export_table import ExportTable, as_csv
 from gconsole.tui.views.ranks.model import KIND
 
 SIZE = (80, 24)

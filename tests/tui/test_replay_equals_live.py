@@ -23,7 +23,7 @@ from gconsole.session.format import writer
 from gconsole.session.format.layout import Meta, RecorderRun, named
 from gconsole.session.replay import Replay
 from gconsole.tui.app import ConsoleApp
-from gconsole.tui.models import list_kind
+from gconsole.tui.models.export_table import rows_as_json
 from gconsole.tui.replay_app import ReplayApp
 from gconsole.tui.views.query.view import QueryView
 from gconsole.tui.views.registry import VIEWS
@@ -194,7 +194,7 @@ def models(app: ConsoleApp) -> dict[str, object]:
         "clocks": frame.clocks,
         "skew": frame.skew,
         "events": [frame.events.find(number) for number in range(frame.events.end)],
-        "offers to save": [[(sheet.what, list_kind.rows_as_json(sheet.kind,
+        "offers to save": [[(sheet.what, rows_as_json(sheet.kind,
             sheet.rows)) for sheet in view.export_tables()]
                            for view in app.views.opened.values()],
     }  # fmt: skip

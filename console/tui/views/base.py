@@ -13,8 +13,9 @@ from ...present.spans import Span
 from ...text import format
 from ..keymap.actions import Action, PaletteCommand, in_scope
 from ..models.detail import Detail, finding_detail, gpu_detail, job_detail, node_detail, rank_detail
+from ..models.export_table import ExportTable
 from ..models.heat_map import uuid_of
-from ..models.list_kind import Arrangement, ExportTable
+from ..models.list_kind import Arrangement
 from ..snapshot import ScreenSnapshot
 from ..widgets.bars import Progress
 from ..widgets.record_grid import Stream

@@ -15,16 +15,9 @@ from ...present.spans import Line, plain
 from ..dialogs.columns import ColumnsDialog
 from ..keymap.actions import Action, PaletteCommand, bindings, in_scope
 from ..models.column import ColumnField
+from ..models.export_table import ExportTable, rows_as_json, rows_as_text
 from ..models.grouping import GroupHeader, RowContext, group_under
-from ..models.list_kind import (
-    Arrangement,
-    ExportTable,
-    ListKind,
-    arranged_rows,
-    row_predicate,
-    rows_as_json,
-    rows_as_text,
-)
+from ..models.list_kind import Arrangement, ListKind, arranged_rows, row_predicate
 from ..models.rows import SteadyOrder
 from ..snapshot import ScreenSnapshot
 from ..widgets.filter_bar import FilterBar

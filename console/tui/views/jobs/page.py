@@ -13,8 +13,9 @@ from ....launch.state import JobStatus
 from ....present.spans import Span, plain
 from ....text import format
 from ...models.detail import PageItem
+from ...models.export_table import ExportTable
 from ...models.grouping import RowInContext
-from ...models.list_kind import ExportTable, row_predicate
+from ...models.list_kind import row_predicate
 from ...models.numbered_log import LazyRows, LogFilter
 from ...snapshot import ScreenSnapshot
 from ...widgets.bars import Bar

@@ -7,7 +7,8 @@ from typing import Any
 
 from ....present.spans import Line, plain
 from ...keymap.actions import bindings, in_scope
-from ...models.list_kind import ExportTable, ListKind
+from ...models.export_table import ExportTable
+from ...models.list_kind import ListKind
 from ...snapshot import ScreenSnapshot
 from ...widgets.record_grid import GridColumn, RecordGrid
 from ..list_view import column

@@ -11,8 +11,9 @@ from textual.app import ComposeResult
 from ....core.store import GpuKey
 from ....present.spans import Span
 from ...keymap.actions import bindings, in_scope
+from ...models.export_table import ExportTable
 from ...models.heat_map import HEAT_METRICS, HeatRow, PeerRange, heat_row, host_row, peer_range, pointed_spans, uuid_of
-from ...models.list_kind import Arrangement, ExportTable
+from ...models.list_kind import Arrangement
 from ...models.node_summary import NodeSummary
 from ...snapshot import ScreenSnapshot
 from ...widgets.bars import Panel

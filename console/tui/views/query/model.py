@@ -15,9 +15,10 @@ from ....present.spans import Line, Span, plain
 from ....text import format
 from ....text.cells import clean, fit, width_of
 from ...models.column import ColumnField
+from ...models.export_table import ExportTable
 from ...models.filter_language import Completion, Vocabulary
 from ...models.grouping import Grouping
-from ...models.list_kind import ExportTable, ListKind
+from ...models.list_kind import ListKind
 from ...models.plot import AXIS_CELLS, Plot, curve_lines, heading, short
 from ...models.rows import PlainRow
 

@@ -14,9 +14,9 @@ from ....present.spans import Line, Span, plain
 from ....text import format
 from ....text.cells import clean
 from ...keymap.actions import bindings, in_scope
-from ...models import list_kind
 from ...models.detail import Detail, Fact
-from ...models.list_kind import Arrangement, ExportTable
+from ...models.export_table import ExportTable, rows_as_json, rows_as_text
+from ...models.list_kind import Arrangement
 from ...snapshot import ScreenSnapshot
 from ...widgets.bars import Bar
 from ...widgets.line_view import LineReport
@@ -201,13 +201,13 @@ class QueryView(View):
         """Copy the row under the cursor as text."""
         row, result = self._grid.selected, self._result
         if row is not None and result is not None:
-            self.console.clip.copy(list_kind.rows_as_text(result.kind, [row], result.columns), "1 row")
+            self.console.clip.copy(rows_as_text(result.kind, [row], result.columns), "1 row")
 
     def action_copy_json(self) -> None:
         """Copy the row under the cursor as JSON."""
         row, result = self._grid.selected, self._result
         if row is not None and result is not None:
-            self.console.clip.copy(list_kind.rows_as_json(result.kind, [row]), "1 row")
+            self.console.clip.copy(rows_as_json(result.kind, [row]), "1 row")
 
     def detail_provider(self) -> DetailProvider | None:
         """The row under the cursor, each text in full."""
