@@ -1,16 +1,16 @@
-/* One way between two nodes, made slow: runs in the sender's network namespace until its stdin ends.
+/* Delays one direction between two nodes: runs in the sender's network namespace until its stdin ends.
  *
  *     delay_relay DEVICE OWN DESTINATION SEED uniform LEAST MOST             microseconds
  *     delay_relay DEVICE OWN DESTINATION SEED queue LEAST SHARE MEAN         first in, first out; exponential
  *
- * then, at will, `lost SHARE`, `twice SHARE`, `overtake SHARE BY`: the share of packets that are lost, come twice, or
- * wait that much longer than those after them.
+ * then, optionally, `lost SHARE`, `twice SHARE`, `overtake SHARE BY`: the share of packets that are dropped, duplicated,
+ * or delayed by another BY and so reordered.
  *
- * What the node sends from its address OWN to DESTINATION is routed into a veth that leads nowhere, waits for as long as
- * the seeded distribution says, and leaves by DEVICE. Sockets notice nothing: addresses and ports stay. The delay counts
- * from the instant at which the kernel took the packet, and the last of it is waited for awake: what this program itself
- * needs to wake up would otherwise be part of the way, and of one way more than of the other (5 us were seen).
- * It says "ready" once it does so.
+ * Packets from the address OWN to DESTINATION are routed into an unconnected veth, delayed by a seeded distribution, and
+ * sent through DEVICE. Addresses and ports are unchanged. The delay is relative to the kernel's timestamp of the packet,
+ * and its last part is a busy wait: the wake-up latency of this program would otherwise add to the delay, and not
+ * equally in both directions (up to 5 us were measured).
+ * Prints "ready" once it relays.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -128,7 +128,7 @@ static int open_entrance(const char *own, const char *destination)
     return entrance;
 }
 
-/* The next packet that the node sent, and when; 0 where none waits. */
+/* The next packet that the node sent, and its timestamp; 0 if there is none. */
 static int receive(int entrance, struct packet *packet, int64_t *at)
 {
     char control[128];
@@ -147,7 +147,7 @@ static int receive(int entrance, struct packet *packet, int64_t *at)
         }
     int head = 4 * (packet->data[0] & 15);
     if (packet->data[9] == IPPROTO_UDP && packet->size > head + 8)
-        packet->data[head + 6] = packet->data[head + 7] = 0; /* the card was to fill in the sum; 0 is none */
+        packet->data[head + 6] = packet->data[head + 7] = 0; /* checksum offload: 0 means no checksum */
     return from.sll_pkttype == PACKET_OUTGOING && packet->data[0] >> 4 == 4 ? 1 : receive(entrance, packet, at);
 }
 
@@ -188,7 +188,7 @@ int main(int argc, char **argv)
     if (argc < 6)
         return 1;
     prctl(PR_SET_TIMERSLACK, 1UL);
-    sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 1}); /* a cable waits for no core */
+    sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 1}); /* a link does not wait for a CPU */
     srand48(atol(argv[4]));
     read_words(argv + 5, argv + argc);
     int entrance = open_entrance(argv[2], argv[3]), out = open_exit(argv[1]);

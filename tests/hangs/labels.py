@@ -83,25 +83,25 @@ def _slow(culprit: int, cls: str) -> Truth:
     return Truth(frozenset({"slow"}), frozenset({"straggler"}), frozenset({culprit}), frozenset({cls}))
 
 
-def _nobody(
+def _no_culprit(
     *states: str, kinds: tuple[str, ...] = ("none",), may_name: tuple[int, ...] = (), decidable: bool = True
 ) -> Truth:
     return Truth(frozenset(states), frozenset(kinds), may_name=frozenset(may_name), decidable=decidable)
 
 
-MOVING = _nobody("moving")
+MOVING = _no_culprit("moving")
 #: Undecidable from outside: blaming any rank is wrong, `moving` or `undecided` is right.
-_QUIET = _nobody("moving", "undecided", decidable=False)
+_QUIET = _no_culprit("moving", "undecided", decidable=False)
 #: The job ends during the diagnosis.
-_ENDED = _nobody("no_ranks", "moving", "undecided", decidable=False)
+_ENDED = _no_culprit("no_ranks", "moving", "undecided", decidable=False)
 #: Rank 0 is busy while the others wait for it, and makes progress.
-_WORKS_FOR_ALL = _nobody("moving", "slow", "undecided", may_name=(0,), decidable=False)
+_WORKS_FOR_ALL = _no_culprit("moving", "slow", "undecided", may_name=(0,), decidable=False)
 
 JOBS: tuple[Labelled, ...] = (
     # one rank is in user code, the others wait for it
     Labelled("sleeps_in_step", _behind({1}, "sleep"), live=True),
     Labelled("loops_in_python", _behind({2}, "compute")),
-    Labelled("multiplies_for_ever", _behind({3}, "compute")),
+    Labelled("endless_native_call", _behind({3}, "compute")),
     Labelled("collects_garbage", _behind({0}, "gc")),
     Labelled("holds_the_gil", _behind({1}, "gil_held")),
     Labelled("takes_a_lock_twice", _behind({2}, "python_lock")),
@@ -114,7 +114,7 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("http_request", _behind({0}, "network_io")),
     Labelled("opens_a_file", _behind({2}, "file_io")),
     Labelled("reads_a_file", _behind({1}, "file_io")),
-    Labelled("prints_to_nobody", _behind({3}, "file_io")),
+    Labelled("full_log_pipe", _behind({3}, "file_io")),
     Labelled("file_lock_before_barrier", _behind({1, 3}, "file_io")),
     Labelled("runs_a_program", _behind({0}, "subprocess")),
     Labelled("runs_a_shell", _behind({3}, "subprocess")),
@@ -122,7 +122,7 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("compile_lock", _behind({2}, "compile")),
     Labelled("import_blocks", _behind({1}, "import", "file_io")),
     Labelled("import_lock", _behind({3}, "import")),
-    Labelled("asks_a_person", _behind({0}, "input")),
+    Labelled("unattended_prompt", _behind({0}, "input")),
     Labelled("breakpoint_left", _behind({2}, "debugger", "input")),
     Labelled("signal_handler", _behind({3}, "python_lock")),
     Labelled("event_loop", _behind({1}, "network_io", "unknown")),
@@ -152,7 +152,7 @@ JOBS: tuple[Labelled, ...] = (
     # groups, the store, different collectives
     Labelled("late_for_init", _behind({3}, "file_io")),
     Labelled("missed_new_group", _behind({2}, "sleep")),
-    Labelled("new_group_by_members_only", _nobody("undecided", may_name=(2, 3), decidable=False)),
+    Labelled("new_group_by_members_only", _no_culprit("undecided", may_name=(2, 3), decidable=False)),
     Labelled("store_key", _behind({0}, "subprocess")),
     Labelled("late_for_monitored_barrier", _behind({2}, "sleep")),
     Labelled("broadcast_runs_ahead", _behind({3}, "sleep")),
@@ -178,10 +178,10 @@ JOBS: tuple[Labelled, ...] = (
     # Stacks do not show the group of a call: this looks like skipped_a_group, where the odd rank is not the culprit.
     Labelled("two_groups_in_other_order", _hung("collective_mismatch", {3}, "collective", decidable=False)),
     Labelled("ahead_in_barrier", _hung("collective_mismatch", {2}, "collective")),
-    Labelled("two_camps", _nobody("undecided", kinds=("none", "collective_mismatch"))),
-    Labelled("skipped_a_group", _nobody("undecided", may_name=(3,), decidable=False)),
-    Labelled("external_service", _nobody("hung", "undecided", kinds=("external",))),
-    Labelled("store_key_of_nobody", _nobody("hung", "undecided", kinds=("external",))),
+    Labelled("two_camps", _no_culprit("undecided", kinds=("none", "collective_mismatch"))),
+    Labelled("skipped_a_group", _no_culprit("undecided", may_name=(3,), decidable=False)),
+    Labelled("external_service", _no_culprit("hung", "undecided", kinds=("external",))),
+    Labelled("store_key_never_set", _no_culprit("hung", "undecided", kinds=("external",))),
     # healthy jobs
     Labelled("moving", MOVING),
     Labelled("long_steps", _QUIET),
@@ -194,6 +194,6 @@ JOBS: tuple[Labelled, ...] = (
     Labelled("sleeps_in_step", _behind({1}, "sleep"), "beside", beside="moving"),
     Labelled("straggler", _slow(1, "sleep")),
     Labelled("computing_straggler", _slow(2, "compute")),
-    Labelled("straggler_sometimes", _nobody("moving", "slow", may_name=(3,), decidable=False)),
-    Labelled("stragglers_in_turn", _nobody("moving")),
+    Labelled("straggler_sometimes", _no_culprit("moving", "slow", may_name=(3,), decidable=False)),
+    Labelled("stragglers_in_turn", _no_culprit("moving")),
 )

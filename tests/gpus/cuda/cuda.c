@@ -1,11 +1,11 @@
-/* libcuda.so.1 for tests: the calls of the driver's ABI that the reader of GPU timers makes. There is no GPU behind it:
- * a launch reads CLOCK_REALTIME in the place of the timer. From the environment:
- *   CUDA_COUNT     how many GPUs there are
- *   CUDA_AHEAD_NS  by how much their timers are ahead of CLOCK_REALTIME; of GPU n by n times as much
- *   CUDA_STEP_NS   by which they move
- *   CUDA_FAIL      CALL=CODE[@GPU], where GPU is the device's number: that call gives that CUresult
- *   CUDA_DIE       a call that kills the process, as a fault in a driver does
- *   CUDA_LOG       a file that each context's birth and end is written to
+/* libcuda.so.1 for tests: the driver functions that the GPU timer reader calls. There is no GPU: a kernel launch reads
+ * CLOCK_REALTIME instead of the timer. Environment variables:
+ *   CUDA_COUNT     number of GPUs
+ *   CUDA_AHEAD_NS  offset of their timers from CLOCK_REALTIME; n times as much for GPU n
+ *   CUDA_STEP_NS   resolution of the timers
+ *   CUDA_FAIL      CALL=CODE[@GPU], where GPU is the device's number: that call returns that CUresult
+ *   CUDA_DIE       a call that kills the process, as a driver bug does
+ *   CUDA_LOG       a file to which creation and destruction of each context are written
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -38,7 +38,7 @@ static void tell(const char *what, int device) {
     fclose(file);
 }
 
-/* What a scenario wants of a call on a device (-1: on none). */
+/* The injected result of a call on a device (-1: on none). */
 static int refused(const char *call, int device) {
     const char *fail = getenv("CUDA_FAIL"), *die = getenv("CUDA_DIE"), *at;
     size_t length = strlen(call);

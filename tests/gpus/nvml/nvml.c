@@ -1,9 +1,9 @@
-/* libnvidia-ml.so.1 for tests: answers the NVML functions that the agent calls, from a scenario file.
+/* libnvidia-ml.so.1 for tests: implements the NVML functions that the agent calls, from a scenario file.
  *
- * NVML_SCENARIO names the file. It is read at nvmlInit and again, when it has been replaced, at the first call of a
- * tick, so that a test moves time by writing a new file. A line is "KEY VALUE". KEY is global ("driver", "count",
+ * NVML_SCENARIO names the file. It is read at nvmlInit, and again at the first call of a tick if it has been
+ * replaced, so that a test advances time by writing a new file. A line is "KEY VALUE". KEY is global ("driver", "count",
  * "fail.FUNCTION"), or of one GPU ("gpu3.power"), of all GPUs ("gpu.power"), of a MIG device ("gpu0mig1.memory") or
- * of all of these ("mig.memory"); the narrower key wins. A figure without a line is not supported. "fail.FUNCTION"
+ * of all of these ("mig.memory"); the more specific key wins. A value without a line is not supported. "fail.FUNCTION"
  * holds the return value of that function; it may be global, or of GPUs as above.
  */
 #define _GNU_SOURCE
@@ -41,7 +41,7 @@ static Line *slot(const char *key) {
     return &lines[at];
 }
 
-/* Old texts are not freed: another thread may be reading them, and a test does not live long. */
+/* Old texts are not freed: another thread may be reading them, and tests are short. */
 static void reload(void) {
     const char *path = getenv("NVML_SCENARIO");
     struct stat now;
@@ -166,7 +166,7 @@ int nvmlDeviceGetHandleByIndex_v2(u32 index, Device **device) {
     return OK;
 }
 
-/* -- who a GPU is ------------------------------------------------------------------------------------------------- */
+/* -- identity ----------------------------------------------------------------------------------------------------- */
 
 #define WORDS(function, key) int function(Device *d, char *a, u32 size) { return words(d, #function, key, a, size); }
 #define NUMBER(function, key) int function(Device *d, u32 *a) { return number(d, #function, key, a); }
@@ -231,7 +231,7 @@ int nvmlDeviceGetGpuFabricInfoV(Device *device, Fabric3 *answer) {
     return OK;
 }
 
-/* -- figures ------------------------------------------------------------------------------------------------------ */
+/* -- metrics ------------------------------------------------------------------------------------------------------ */
 
 NUMBER(nvmlDeviceGetPowerUsage, "power")
 NUMBER(nvmlDeviceGetFanSpeed, "fan")
@@ -314,7 +314,7 @@ int nvmlDeviceGetFieldValues(Device *device, int count, Field *fields) {
             snprintf(key, sizeof key, "field.%u", field->id);
             value = of(device, key);
         }
-        field->value.ull = 0xAAAAAAAAAAAAAAAAull; /* whoever reads half of it, or an unsupported one, notices */
+        field->value.ull = 0xAAAAAAAAAAAAAAAAull; /* detects reads of half a value, or of an unsupported one */
         field->code = OK;
         if (!value) field->code = NOT_SUPPORTED;
         else if (!strncmp(value, "code:", 5)) field->code = atoi(value + 5);
@@ -390,7 +390,7 @@ int nvmlEventSetWait_v2(void *set, Event *event, u32 timeout_ms) { /* "event.0 G
             return OK;
         }
         if (waited >= timeout_ms) return TIMEOUT;
-        step = timeout_ms - waited < 100 ? timeout_ms - waited : 100; /* rarely: its CPU time is the agent's */
+        step = timeout_ms - waited < 100 ? timeout_ms - waited : 100; /* rarely: it runs in the agent's process */
         usleep(step * 1000);
     }
 }
@@ -476,7 +476,7 @@ int nvmlDeviceGetNvLinkVersion(Device *device, u32 link, u32 *version) {
     return number(device, __func__, "link_version", version);
 }
 
-/* -- older ways to the same figures ------------------------------------------------------------------------------- */
+/* -- older functions for the same metrics ------------------------------------------------------------------------- */
 
 int nvmlDeviceGetTotalEccErrors(Device *device, u32 type, u32 counter, u64 *answer) { /* "ecc.TYPE.COUNTER" */
     char key[32];
