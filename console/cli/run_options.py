@@ -96,7 +96,8 @@ def job_options(command: F) -> F:
 
 def request_of(options: dict[str, Any], preferred: RunConfig) -> JobRequest:
     """The job request of these options, with `preferred` as defaults. Raises UsageError."""
-    from ..launch.request import BadFolder, JobRequest, read_folder
+    from ..launch.code_folder import BadFolder, read_folder
+    from ..launch.request import JobRequest
 
     def value_of(name: str) -> Any:
         return options[name] if options[name] is not None else getattr(preferred, name)

@@ -14,9 +14,10 @@ import msgspec
 from ..core.control import Control
 from ..core.job_protocol import NodeOrder, Readiness, ReadinessRequest
 from ..text.format import plural
+from .code_folder import has_program
 from .node_capacity import NodeCapacity
 from .rendezvous import NoRendezvous, Rendezvous, choose_rendezvous
-from .request import BadCommand, JobRequest, NodePosition, commands, has_program
+from .request import BadCommand, JobRequest, NodePosition, commands
 from .scale import BadConfigFile, CannotScale, JobSize, Scaled, scale
 from .select_nodes import NodeChoice, free_gpus, select_nodes
 

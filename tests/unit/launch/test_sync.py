@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gconsole.core.job_protocol import SyncFolder
-from gconsole.launch import request as reading
-from gconsole.launch.request import BadFolder, has_program, read_folder
+from gconsole.launch import code_folder
+from gconsole.launch.code_folder import BadFolder, has_program, read_folder
 from gconsole_remote.agent.requests import RequestError
 from gconsole_remote.jobs import sync
 
@@ -74,7 +74,7 @@ def test_absolute_symlink_within_the_folder_becomes_relative(folder: Path):
 
 
 def test_folder_with_too_many_files_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reading, "MAX_FILES", 2)
+    monkeypatch.setattr(code_folder, "MAX_FILES", 2)
     with pytest.raises(BadFolder, match="choose the subfolder with the code"):
         read_folder(folder)
 
