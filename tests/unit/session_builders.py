@@ -29,18 +29,18 @@ def any_record(kind: str) -> st.SearchStrategy[Any]:
 
 
 def _struct(struct: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
-    told = types.type_info(struct)
-    return st.builds(struct, **{field.name: _value(field.type) for field in told.fields})
+    info = types.type_info(struct)
+    return st.builds(struct, **{field.name: _value(field.type) for field in info.fields})
 
 
-def _value(told: types.Type) -> st.SearchStrategy[Any]:
-    match told:
+def _value(info: types.Type) -> st.SearchStrategy[Any]:
+    match info:
         case types.UnionType():
-            return st.one_of(map(_value, told.types))
+            return st.one_of(map(_value, info.types))
         case types.NoneType():
             return st.none()
         case types.IntType():
-            return st.integers(told.ge if told.ge is not None else -(2**63), 2**63 - 1)
+            return st.integers(info.ge if info.ge is not None else -(2**63), 2**63 - 1)
         case types.FloatType():
             return st.floats(allow_nan=False, allow_infinity=False).map(lambda x: x if math.isfinite(x) else 0.0)
         case types.BoolType():
@@ -48,16 +48,16 @@ def _value(told: types.Type) -> st.SearchStrategy[Any]:
         case types.StrType():
             return TEXT
         case types.LiteralType():
-            return st.sampled_from(told.values)
+            return st.sampled_from(info.values)
         case types.VarTupleType():
-            return st.lists(_value(told.item_type), max_size=3).map(tuple)
+            return st.lists(_value(info.item_type), max_size=3).map(tuple)
         case types.TupleType():
-            return st.tuples(*map(_value, told.item_types))
+            return st.tuples(*map(_value, info.item_types))
         case types.DictType():
-            return st.dictionaries(TEXT, _value(told.value_type), max_size=3)
+            return st.dictionaries(TEXT, _value(info.value_type), max_size=3)
         case types.StructType():
-            return _struct(told.cls)
-    raise TypeError(told)
+            return _struct(info.cls)
+    raise TypeError(info)
 
 
 def records_in(table: str, columns: pa.Table) -> Iterator[Any]:
@@ -65,24 +65,24 @@ def records_in(table: str, columns: pa.Table) -> Iterator[Any]:
     if table == "unknown":
         yield from (decode(line.encode()) for line in columns.column("raw").to_pylist())
         return
-    told = types.type_info(KINDS[table])
+    info = types.type_info(KINDS[table])
     for row in columns.to_pylist(maps_as_pydicts="strict"):
-        yield msgspec.convert(_shaped(told, row), KINDS[table])
+        yield msgspec.convert(_shaped(info, row), KINDS[table])
 
 
-def _shaped(told: types.Type, value: Any) -> Any:
+def _shaped(info: types.Type, value: Any) -> Any:
     """The value in its JSON form, in which some structs are arrays."""
-    match told:
+    match info:
         case types.UnionType() if value is not None:
-            known = [each for each in told.types if not isinstance(each, types.NoneType)]
+            known = [each for each in info.types if not isinstance(each, types.NoneType)]
             return _shaped(known[0], value) if len(known) == 1 else msgspec.json.decode(value)
         case types.DictType() if value is not None:
-            return {key: _shaped(told.value_type, each) for key, each in value.items()}
+            return {key: _shaped(info.value_type, each) for key, each in value.items()}
         case types.VarTupleType() if value is not None:
-            return [_shaped(told.item_type, each) for each in value]
+            return [_shaped(info.item_type, each) for each in value]
         case types.StructType():
-            fields = {field.encode_name: _shaped(field.type, value[field.encode_name]) for field in told.fields}
-            return list(fields.values()) if told.array_like else fields
+            fields = {field.encode_name: _shaped(field.type, value[field.encode_name]) for field in info.fields}
+            return list(fields.values()) if info.array_like else fields
     return value
 
 

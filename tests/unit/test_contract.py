@@ -72,7 +72,7 @@ class Tap:
     """A transport that records all bytes."""
 
     def __init__(self) -> None:
-        self.heard, self.errors = b"", b""
+        self.received, self.errors = b"", b""
         self._local = LocalTransport()
 
     async def open(self, node, command, receiver):
@@ -80,7 +80,7 @@ class Tap:
         return await self._local.open(node, command, self)
 
     def on_bytes(self, data: bytes) -> None:
-        self.heard += data
+        self.received += data
         self.receiver.on_bytes(data)
 
     def on_error_bytes(self, data: bytes) -> None:
@@ -92,7 +92,7 @@ class Tap:
         self.receiver.on_end(exit_status, error)
 
     def lines(self) -> list[bytes]:
-        return [unpack(line) for line in LineSplitter().feed(self.heard)]
+        return [unpack(line) for line in LineSplitter().feed(self.received)]
 
 
 @contextmanager
@@ -149,14 +149,14 @@ async def test_every_agent_record_decodes_strictly_on_each_python_version(versio
     tap, records, pid = await listen(the_python(version))
 
     hello, *lines = tap.lines()
-    said = [line for line in lines if line.startswith(b'{"kind":')]
+    sent = [line for line in lines if line.startswith(b'{"kind":')]
     others = [json.loads(line) for line in lines if not line.startswith(b'{"kind":')]
-    strict = [strictly.decode(line) for line in said]
+    strict = [strictly.decode(line) for line in sent]
     assert json.loads(hello)["gconsole"]["python"].startswith(version)
     assert all("pong" in frame or frame.get("ok") or "re" in frame for frame in others)
-    assert {json.loads(line)["kind"] for line in said} >= EXPECTED | PROBES
+    assert {json.loads(line)["kind"] for line in sent} >= EXPECTED | PROBES
     assert [record.seq for record in strict] == list(range(1, len(strict) + 1))
-    for line, record in zip(said, strict, strict=True):
+    for line, record in zip(sent, strict, strict=True):
         understood = msgspec.to_builtins(record)
         assert json.loads(line).items() <= understood.items() or holds(understood, json.loads(line)), line
     assert [record for record in strict if isinstance(record, Log)] == []
@@ -184,12 +184,12 @@ async def probe_itself(link: NodeLink, records: list[Record]) -> None:
     assert await link.request("clock_stop", {}) == {"probing": False}
 
 
-def holds(understood: object, said: object) -> bool:
+def holds(decoded: object, sent: object) -> bool:
     """Whether the decoded record contains everything in the sent JSON."""
-    if isinstance(said, dict):
-        same = isinstance(understood, dict)
-        return same and all(key in understood and holds(understood[key], said[key]) for key in said)
-    if isinstance(said, list):
-        same = isinstance(understood, list | tuple) and len(understood) == len(said)
-        return same and all(map(holds, understood, said))
-    return understood == said
+    if isinstance(sent, dict):
+        same = isinstance(decoded, dict)
+        return same and all(key in decoded and holds(decoded[key], sent[key]) for key in sent)
+    if isinstance(sent, list):
+        same = isinstance(decoded, list | tuple) and len(decoded) == len(sent)
+        return same and all(map(holds, decoded, sent))
+    return decoded == sent

@@ -18,7 +18,7 @@ from gconsole.report import exit_code, make_report, unknown_words
 from gconsole.report.document import MAX_FINDINGS, summary
 
 
-class Said:
+class TrackedFindings:
     """A hub with a store and findings on a fake clock, with the published records."""
 
     def __init__(self, **limits):
@@ -41,108 +41,108 @@ def hot(share=50, severity="warning", gpu="n1:gpu0"):
 
 
 def test_unchanged_finding_is_reported_once_with_its_evidence():
-    said = Said()
-    (first,) = said.put(hot())
+    board = TrackedFindings()
+    (first,) = board.put(hot())
 
     assert (first.id, first.culprits, first.evidence, first.cleared_at) == (
         "gpu_throttle", ("n1:gpu0",), ("gpu.temp_c 91",), None)  # fmt: skip
     assert first.first_seen > 0
-    assert said.put(hot()) == []
+    assert board.put(hot()) == []
 
 
 def test_changed_text_is_reported_at_intervals_and_changed_severity_immediately():
-    said = Said()
-    (first,) = said.put(hot(50))
+    board = TrackedFindings()
+    (first,) = board.put(hot(50))
 
-    assert said.put(hot(51)) == []
-    (worse,) = said.put(hot(51, "error"))
-    (again,) = said.put(hot(60, "error"), after=AGAIN_S)
+    assert board.put(hot(51)) == []
+    (worse,) = board.put(hot(51, "error"))
+    (again,) = board.put(hot(60, "error"), after=AGAIN_S)
     assert (worse.severity, worse.first_seen, again.first_seen) == ("error", first.first_seen, first.first_seen)
     assert "60 %" in again.text
 
 
 def test_finding_clears_after_clear_s_and_a_flickering_one_stays_open():
-    said = Said(clear_s=10)
-    (first,) = said.put(hot())
+    board = TrackedFindings(clear_s=10)
+    (first,) = board.put(hot())
 
-    flicker = [said.put() for _ in range(5)] + [said.put(hot())] + [said.put() for _ in range(10)]
+    flicker = [board.put() for _ in range(5)] + [board.put(hot())] + [board.put() for _ in range(10)]
     assert flicker == [[]] * 16
-    (cleared,) = said.put()
+    (cleared,) = board.put()
     assert (cleared.first_seen, cleared.text) == (first.first_seen, first.text)
     assert cleared.cleared_at >= first.first_seen
-    assert len(said.store.findings) == 1
-    (anew,) = said.put(hot())
+    assert len(board.store.findings) == 1
+    (anew,) = board.put(hot())
     assert (anew.cleared_at, anew.first_seen >= cleared.cleared_at) == (None, True)
 
 
 async def test_withdrawn_finding_clears_after_clear_s_without_further_reports():
-    said = Said(clear_s=10)
-    said.put(hot(), source="verdict")
-    assert said.put(source="verdict") == []
+    board = TrackedFindings(clear_s=10)
+    board.put(hot(), source="verdict")
+    assert board.put(source="verdict") == []
 
-    said.now += 9
-    await said.findings.evaluate()
-    assert [finding.cleared_at for finding in said.store.findings.values()] == [None]
-    said.now += 1
-    await said.findings.evaluate()
-    assert [finding.cleared_at is not None for finding in said.store.findings.values()] == [True]
+    board.now += 9
+    await board.findings.evaluate()
+    assert [finding.cleared_at for finding in board.store.findings.values()] == [None]
+    board.now += 1
+    await board.findings.evaluate()
+    assert [finding.cleared_at is not None for finding in board.store.findings.values()] == [True]
 
 
 def test_one_source_does_not_clear_what_another_one_found():
-    said = Said(clear_s=0)
-    said.put(hot())
+    board = TrackedFindings(clear_s=0)
+    board.put(hot())
 
-    assert said.put(source="hang") == []
-    assert len(said.put()) == 1
+    assert board.put(source="hang") == []
+    assert len(board.put()) == 1
 
 
 def test_cleared_findings_do_not_fill_the_memory():
-    said = Said(clear_s=0)
+    board = TrackedFindings(clear_s=0)
     for number in range(CLEARED_FINDINGS + 50):
-        said.put(hot(gpu=f"n1:gpu{number}"))
-        said.put()
+        board.put(hot(gpu=f"n1:gpu{number}"))
+        board.put()
 
-    assert len(said.store.findings) == CLEARED_FINDINGS
+    assert len(board.store.findings) == CLEARED_FINDINGS
 
 
 def test_findings_over_the_open_limit_are_dropped_with_one_log_record(monkeypatch):
     monkeypatch.setattr(module, "MOST_OPEN", 3)
-    said = Said()
-    records = said.put(*(hot(gpu=f"n1:gpu{number}") for number in range(6)))
+    board = TrackedFindings()
+    records = board.put(*(hot(gpu=f"n1:gpu{number}") for number in range(6)))
 
     assert [type(record) for record in records] == [Finding, Finding, Finding, Log]
 
 
 async def test_evaluation_turns_records_into_findings_at_most_once_a_second():
-    said = Said()
-    said.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
+    board = TrackedFindings()
+    board.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
 
-    assert said.findings.is_due
-    await said.findings.evaluate()
-    assert not said.findings.is_due
-    assert [finding.id for finding in said.store.findings.values()] == ["gpu_lost"]
-    said.now += 1.0
-    assert said.findings.is_due
+    assert board.findings.is_due
+    await board.findings.evaluate()
+    assert not board.findings.is_due
+    assert [finding.id for finding in board.store.findings.values()] == ["gpu_lost"]
+    board.now += 1.0
+    assert board.findings.is_due
 
 
 async def test_evaluation_of_a_large_fleet_finds_every_gpu_error():
-    said = Said()
-    said.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1) for i in range(MANY)])
+    board = TrackedFindings()
+    board.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1) for i in range(MANY)])
 
-    await said.findings.evaluate()
+    await board.findings.evaluate()
 
-    assert len(said.store.findings) == MANY
+    assert len(board.store.findings) == MANY
 
 
 async def test_burst_of_records_keeps_the_pending_queue_bounded_and_loses_no_finding():
-    said = Said()
+    board = TrackedFindings()
     for i in range(3 * MOST_WAITING):
-        said.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1)])
-        assert len(said.findings._pending) < MOST_WAITING
+        board.hub.publish([Gpu(node="n1", index=i, uuid=f"u{i}", ecc_uncorrected_volatile=1)])
+        assert len(board.findings._pending) < MOST_WAITING
 
-    await said.findings.evaluate()
+    await board.findings.evaluate()
 
-    assert len(said.store.findings) == 3 * MOST_WAITING
+    assert len(board.store.findings) == 3 * MOST_WAITING
 
 
 async def test_failing_analysis_is_logged_once_and_the_others_still_run(monkeypatch):
@@ -150,23 +150,23 @@ async def test_failing_analysis_is_logged_once_and_the_others_still_run(monkeypa
         raise ZeroDivisionError("no such figure")
 
     monkeypatch.setitem(module.ANALYSES, "broken", broken)
-    said = Said()
-    said.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
+    board = TrackedFindings()
+    board.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
     for _ in range(3):
-        await said.findings.evaluate()
+        await board.findings.evaluate()
 
-    logs = [record for record in said.records if isinstance(record, Log)]
+    logs = [record for record in board.records if isinstance(record, Log)]
     assert ["no such figure" in log.text for log in logs] == [True]
-    assert len(said.store.findings) == 1
+    assert len(board.store.findings) == 1
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [
     (("error",), 4), (("warning",), 4), (("gpu_throttle",), 4)])  # fmt: skip
 def test_exit_code_is_4_when_no_node_was_reached_despite_findings(fail_on, code):
-    said = Said()
-    said.put(hot())
+    board = TrackedFindings()
+    board.put(hot())
 
-    assert exit_code(make_report(said.store), fail_on) == code
+    assert exit_code(make_report(board.store), fail_on) == code
 
 
 def test_fail_on_accepts_severities_and_ids_and_rejects_other_words():
@@ -175,19 +175,19 @@ def test_fail_on_accepts_severities_and_ids_and_rejects_other_words():
 
 
 def test_the_report_has_open_errors_first_and_cleared_ones_last():
-    said = Said(clear_s=0)
-    said.put(hot(gpu="n1:gpu7"))
-    said.put(hot(gpu="n1:gpu1"), hot(gpu="n1:gpu2", severity="error"))
+    board = TrackedFindings(clear_s=0)
+    board.put(hot(gpu="n1:gpu7"))
+    board.put(hot(gpu="n1:gpu1"), hot(gpu="n1:gpu2", severity="error"))
 
-    lines = make_report(said.store).findings
+    lines = make_report(board.store).findings
     assert [(line.culprits[0], line.cleared_at is None) for line in lines] == [
         ("n1:gpu2", True), ("n1:gpu1", True), ("n1:gpu7", False)]  # fmt: skip
 
 
 def test_the_summary_names_the_worst_and_counts_the_rest():
-    said = Said()
-    said.put(*(hot(gpu=f"n1:gpu{number}") for number in range(MAX_FINDINGS + 9)), hot(gpu="n9:gpu1", severity="error"))
-    lines = summary(make_report(said.store)).splitlines()
+    board = TrackedFindings()
+    board.put(*(hot(gpu=f"n1:gpu{number}") for number in range(MAX_FINDINGS + 9)), hot(gpu="n9:gpu1", severity="error"))
+    lines = summary(make_report(board.store)).splitlines()
 
     assert lines[1] == "  ✖ gpu_throttle  n9:gpu1: 50 %"
     assert lines[-1] == "  … and 10 more findings; full list in the report (-o FILE)"
@@ -195,11 +195,11 @@ def test_the_summary_names_the_worst_and_counts_the_rest():
 
 
 def test_cleared_finding_is_marked_in_the_summary():
-    said = Said(clear_s=0)
-    said.put(hot())
-    said.put()
+    board = TrackedFindings(clear_s=0)
+    board.put(hot())
+    board.put()
 
-    assert summary(make_report(said.store)).splitlines()[1] == "  ○ gpu_throttle  n1:gpu0: 50 % (cleared)"
+    assert summary(make_report(board.store)).splitlines()[1] == "  ○ gpu_throttle  n1:gpu0: 50 % (cleared)"
 
 
 def test_every_verdict_that_makes_a_finding_has_a_listed_id():

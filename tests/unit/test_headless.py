@@ -40,18 +40,18 @@ class Watching:
 @pytest.mark.slow
 async def test_records_arriving_during_a_long_measurement_are_folded_and_released():
     watching = Watching()
-    told, last = AgentCost(node="node1", sample_interval_ms=1000), AgentCost(node="node1", sample_interval_ms=1000)
-    free = sys.getrefcount(told)
+    first, last = AgentCost(node="node1", sample_interval_ms=1000), AgentCost(node="node1", sample_interval_ms=1000)
+    free = sys.getrefcount(first)
     held = []
 
     async def measure() -> None:
-        watching.hub.publish([told])
+        watching.hub.publish([first])
         watching.hub.publish([last])  # the store keeps the newest record of a node
-        held.append(sys.getrefcount(told))
+        held.append(sys.getrefcount(first))
         deadline = time.monotonic() + DEADLINE_S
         while held[-1] > free and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
-            held.append(sys.getrefcount(told))
+            held.append(sys.getrefcount(first))
 
     await watching.watch(measure)
     assert (held[0], held[-1]) == (free + 1, free), "it was folded, and is let go of while the work goes on"

@@ -28,10 +28,10 @@ class Fleet:
     """Nodes that report their topology, and a fake clock."""
 
     def __init__(self, **limits):
-        self.now, self.said = 100.0, []
+        self.now, self.published = 100.0, []
         self.hub, self.store = Hub(), Store()
         self.hub.subscribe(self.store.apply)
-        self.hub.subscribe(self.said.extend)
+        self.hub.subscribe(self.published.extend)
         self.findings = FindingTracker(self.hub, HealthConfig(clear_s=0, **limits), clock=lambda: self.now)
         self.differing = TopologyFindings(self.store, TopologyFold(self.store), self.findings, clock=lambda: self.now)
 
@@ -123,7 +123,7 @@ async def test_unchanged_topology_is_not_compared_again(fleet, monkeypatch):
 
     await fleet.look(after=1.0)
 
-    assert not any(isinstance(record, Log) for record in fleet.said)
+    assert not any(isinstance(record, Log) for record in fleet.published)
 
 
 async def test_failing_comparison_is_logged_once(fleet, monkeypatch):
@@ -132,6 +132,6 @@ async def test_failing_comparison_is_logged_once(fleet, monkeypatch):
     for _ in range(3):
         await fleet.look(after=1.0)
 
-    logs = [record.text for record in fleet.said if isinstance(record, Log)]
+    logs = [record.text for record in fleet.published if isinstance(record, Log)]
     assert len(logs) == 1
     assert "the analysis topology failed" in logs[0]

@@ -199,7 +199,7 @@ def test_input_without_a_start_frame_makes_the_command_fail():
     assert done.returncode != 0 and done.stdout == b""
 
 
-@pytest.mark.skipif(PYTHON_2 is None, reason="no Python 2.7 here")
+@pytest.mark.skipif(PYTHON_2 is None, reason="Python 2.7 is not installed")
 def test_python_2_is_rejected_as_too_old():
     code = shlex.split(bundle.command())[-2]
     done = subprocess.run([str(PYTHON_2), "-c", code], input=b"", capture_output=True, timeout=90, check=False)

@@ -58,12 +58,12 @@ class Agent:
 
     def meet(self, *, until_seq: int = 0, abruptly: bool = False) -> None:
         """Connect as a console, read up to record `until_seq` and at least the answer to a ping, and disconnect."""
-        with _connected(self.path) as console, console.makefile("rb") as said:
+        with _connected(self.path) as console, console.makefile("rb") as stream:
             start = {**self._start, "agent": self.id, "after": self.seq}
             console.sendall(_line({"start": start}) + _line({"ping": 1}))
             has_answered = False
             while not has_answered or self.seq < until_seq:
-                frame = json.loads(said.readline())
+                frame = json.loads(stream.readline())
                 has_answered = has_answered or "pong" in frame
                 self.seq = max(self.seq, frame.get("seq", 0))
             console.sendall(_line({"ack": self.seq}))
@@ -84,9 +84,9 @@ class Agent:
             console.recv(1)
 
     def _described(self) -> dict[str, Any]:
-        with _connected(self.path) as console, console.makefile("rb") as said:
+        with _connected(self.path) as console, console.makefile("rb") as stream:
             console.sendall(_line({"who": True}))
-            described: dict[str, Any] = json.loads(said.readline())
+            described: dict[str, Any] = json.loads(stream.readline())
             return described
 
 
@@ -116,7 +116,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="what a process takes is read from /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="requires /proc")
 def test_lingering_agent_leaks_nothing_over_two_hundred_connections(agent: Agent) -> None:
     agent.meet(until_seq=60)  # every sampler has started and reported
     for _ in range(20):

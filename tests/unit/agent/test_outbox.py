@@ -261,9 +261,9 @@ def test_record_that_json_cannot_encode_is_replaced_by_an_error_log(value):
 
     outbox.post([a_fact(), ("host", {"cpu_pct": value}), a_fact()])
 
-    [_, told, _] = taken(outbox, outbox.rewind(0))
-    assert (told["kind"], told["seq"], told["severity"]) == ("log", 2, "error")
-    assert "host" in told["text"]
+    [_, log, _] = taken(outbox, outbox.rewind(0))
+    assert (log["kind"], log["seq"], log["severity"]) == ("log", 2, "error")
+    assert "host" in log["text"]
 
 
 def test_record_over_the_line_limit_is_replaced_by_an_error_log(monkeypatch):
@@ -272,8 +272,8 @@ def test_record_over_the_line_limit_is_replaced_by_an_error_log(monkeypatch):
 
     post(outbox, 200_000)
 
-    [told] = taken(outbox, outbox.rewind(0))
-    assert "200" in told["text"] and told["severity"] == "error"
+    [log] = taken(outbox, outbox.rewind(0))
+    assert "200" in log["text"] and log["severity"] == "error"
 
 
 def test_encoded_record_starts_with_its_kind():

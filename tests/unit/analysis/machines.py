@@ -55,21 +55,21 @@ def hgx_facts(
 ) -> TopologyFacts:  # fmt: skip
     """Paired GPUs behind PCIe switches, a NIC per pair, four NVSwitches; GPUs in `dead` have no NVLink."""
     infos = [gpu(node, index) for index in range(gpus)]
-    said = [gpu_place(node, index, index * 2 // gpus, 0x80 + index // 2) for index in range(gpus)]
-    said += [nic_place(node, number, number * 2 // nics, 0x80 + number) for number in range(nics)]
-    said.append(Link(node=node, type="numa", a=End("numa", "0"), b=End("numa", "1"), distance=21))
+    edges = [gpu_place(node, index, index * 2 // gpus, 0x80 + index // 2) for index in range(gpus)]
+    edges += [nic_place(node, number, number * 2 // nics, 0x80 + number) for number in range(nics)]
+    edges.append(Link(node=node, type="numa", a=End("numa", "0"), b=End("numa", "1"), distance=21))
     for index in range(gpus):
         for switch in range(4):
             numbers = tuple(range(switch, links, 4))
-            said.append(Link(node=node, type="nvlink", a=End("gpu", uuid(node, index)),
-                             b=End("switch", f"0000:0{switch + 5}:00.0"), links=numbers,
-                             up=() if index in set(dead) else numbers, version=4, speed_bytes_s=26.562e9))  # fmt: skip
+            edges.append(Link(node=node, type="nvlink", a=End("gpu", uuid(node, index)),
+                              b=End("switch", f"0000:0{switch + 5}:00.0"), links=numbers,
+                              up=() if index in set(dead) else numbers, version=4, speed_bytes_s=26.562e9))  # fmt: skip
         for other in range(index + 1, gpus):
             near = "PIX" if index // 2 == other // 2 else "NODE" if index * 2 // gpus == other * 2 // gpus else "SYS"
-            said.append(peer(node, index, other, near))
+            edges.append(peer(node, index, other, near))
     ports = [nic(node, number, **({"state": "down", "rate_bytes_s": None} if f"mlx5_{number}" in set(down) else {}))
              for number in range(nics)]  # fmt: skip
-    return TopologyFacts(node, infos, said, ports)
+    return TopologyFacts(node, infos, edges, ports)
 
 
 def hgx(node: str, **more: Any) -> NodeTopology:
@@ -80,15 +80,15 @@ def pcie_facts(node: str, gpus: int = 4) -> TopologyFacts:
     """Two NICs per NUMA node in separate slots without peer access between them, and one Ethernet NIC."""
     infos = [gpu(node, index, name="NVIDIA L40S", max_sm_clock_mhz=2520.0, power_limit_w=350.0)
              for index in range(gpus)]  # fmt: skip
-    said = [gpu_place(node, index, index * 2 // gpus, 0x40 + index, gen=4, gen_max=4, uplink_gen=None,
-                      uplink_width=None, via=(f"0000:{0x40 + index}:00.0", f"pci0000:{0x40 + index}"))
-            for index in range(gpus)]  # fmt: skip
-    said.append(Link(node=node, type="numa", a=End("numa", "0"), b=End("numa", "1"), distance=32))
+    edges = [gpu_place(node, index, index * 2 // gpus, 0x40 + index, gen=4, gen_max=4, uplink_gen=None,
+                       uplink_width=None, via=(f"0000:{0x40 + index}:00.0", f"pci0000:{0x40 + index}"))
+             for index in range(gpus)]  # fmt: skip
+    edges.append(Link(node=node, type="numa", a=End("numa", "0"), b=End("numa", "1"), distance=32))
     for index in range(gpus):
         for other in range(index + 1, gpus):
             near = "NODE" if index * 2 // gpus == other * 2 // gpus else "SYS"
-            said.append(peer(node, index, other, near, "chipset_not_supported"))
+            edges.append(peer(node, index, other, near, "chipset_not_supported"))
     ethernet = Nic(node=node, device="eth0", port=0, state="up", link_layer="Ethernet", rate_bytes_s=3.125e9)
     place = Link(node=node, type="pcie", a=End("nic", "eth0"), b=End("numa", "0"), gen=3, width=8,
                  via=("0000:20:00.0", "pci0000:20"))  # fmt: skip
-    return TopologyFacts(node, infos, [*said, place], [ethernet])
+    return TopologyFacts(node, infos, [*edges, place], [ethernet])

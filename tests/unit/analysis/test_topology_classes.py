@@ -209,10 +209,10 @@ def test_findings_of_simulated_nodes_are_marked_sim():
 # -- findings that the health analysis has already reported ------------------------------------------------------------
 
 
-def untold(nodes, *known):
+def others(nodes, *known):
     """Texts of the differences that are not already reported by the health analysis."""
-    told = ReportedFindings(known, {topology.node: topology for topology in nodes})
-    return [found.text for found in difference_findings(classes_of(nodes), told)]
+    reported = ReportedFindings(known, {topology.node: topology for topology in nodes})
+    return [found.text for found in difference_findings(classes_of(nodes), reported)]
 
 
 def nvlink_down(gpu, *links):
@@ -230,14 +230,14 @@ def with_links_down(node, index, numbers):
 def test_difference_already_in_a_health_finding_of_its_node_is_not_repeated():
     nodes = [*ALIKE, with_width("node010", 3, 8), hgx("node012", down=["mlx5_2"])]
 
-    left = untold(nodes, FindingDraft("pcie_degraded", "warning", "certain", ("node010:gpu3",), "x8", parts=("width",)),
+    left = others(nodes, FindingDraft("pcie_degraded", "warning", "certain", ("node010:gpu3",), "x8", parts=("width",)),
                   FindingDraft("nic_down", "error", "certain", ("node001:mlx5_0",), "another node's"))  # fmt: skip
 
     assert left == ["node012: NIC2 state down, the rest active"]
 
 
 def test_nvlink_down_finding_covers_every_pair_of_its_gpu():
-    assert untold([*ALIKE, hgx("node044", dead=[4])], nvlink_down("node044:gpu4", *range(18))) == []
+    assert others([*ALIKE, hgx("node044", dead=[4])], nvlink_down("node044:gpu4", *range(18))) == []
 
 
 def test_a_node_with_an_nvlink_down_keeps_its_other_differences():
@@ -247,7 +247,7 @@ def test_a_node_with_an_nvlink_down_keeps_its_other_differences():
              for link in facts.links]  # fmt: skip
     odd = node_topology(TopologyFacts("node044", gpus, links, facts.nics))
 
-    left = untold([*ALIKE, odd], nvlink_down("node044:gpu4", 3, 7))
+    left = others([*ALIKE, odd], nvlink_down("node044:gpu4", 3, 7))
 
     assert sorted(left) == [
         "node044: GPU1 VBIOS 96.00.99, the rest 96.00.A5", "node044: GPU6 PCIe width x8, the rest x16"]  # fmt: skip
@@ -258,7 +258,7 @@ def test_nvlink_down_finding_does_not_cover_a_nic_relation_of_its_gpu():
     moved = [msgspec.structs.replace(link, via=("pci0000:99",)) if link.type == "pcie" and link.a.id == "mlx5_2" else
              link for link in facts.links]  # fmt: skip
 
-    (left,) = untold([*ALIKE, node_topology(TopologyFacts("node044", facts.gpus, moved, facts.nics))],
+    (left,) = others([*ALIKE, node_topology(TopologyFacts("node044", facts.gpus, moved, facts.nics))],
                      nvlink_down("node044:gpu4", 3, 7))  # fmt: skip
 
     assert left == "node044: NIC2–GPU4-5 NODE, class A PIX"
@@ -267,6 +267,6 @@ def test_nvlink_down_finding_does_not_cover_a_nic_relation_of_its_gpu():
 def test_nvlink_down_finding_that_lists_too_few_links_covers_no_difference():
     nodes = [*ALIKE, node_topology(with_links_down("node044", 4, {3, 7}))]
 
-    assert untold(nodes, nvlink_down("node044:gpu4", 3, 7)) == []
-    assert untold(nodes, nvlink_down("node044:gpu4", 3)) == ["node044: GPU4–GPU0-3,5-7 NV16, class A NV18"]
-    assert untold(nodes, nvlink_down("node044:gpu5", 3, 7)) == ["node044: GPU4–GPU0-3,5-7 NV16, class A NV18"]
+    assert others(nodes, nvlink_down("node044:gpu4", 3, 7)) == []
+    assert others(nodes, nvlink_down("node044:gpu4", 3)) == ["node044: GPU4–GPU0-3,5-7 NV16, class A NV18"]
+    assert others(nodes, nvlink_down("node044:gpu5", 3, 7)) == ["node044: GPU4–GPU0-3,5-7 NV16, class A NV18"]

@@ -48,16 +48,16 @@ def test_missing_hosts_toml_in_a_terminal_is_reported_outside_the_alternate_scre
     argv = [sys.executable, "-m", "gconsole"]
     with subprocess.Popen(argv, cwd=tmp_path, stdin=worker, stdout=worker, stderr=worker) as it:
         os.close(worker)
-        said = b""
+        output = b""
         try:
             while part := os.read(master, 65536):
-                said += part
+                output += part
         except OSError:
             pass  # the terminal was closed
         assert it.wait(60) == 2
     os.close(master)
-    assert b"gconsole demo" in said
-    assert b"\x1b[?1049h" not in said
+    assert b"gconsole demo" in output
+    assert b"\x1b[?1049h" not in output
 
 
 @pytest.mark.slow

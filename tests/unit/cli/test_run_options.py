@@ -10,7 +10,7 @@ from gconsole.cli.run_options import job_options, request_of
 from gconsole.config.sections import RunConfig
 
 
-def asked(*args: str, preferred: RunConfig | None = None):
+def build(*args: str, preferred: RunConfig | None = None):
     found = []
 
     @click.command()
@@ -25,25 +25,25 @@ def asked(*args: str, preferred: RunConfig | None = None):
 
 
 def test_arguments_after_two_dashes_are_the_command_even_if_they_resemble_options():
-    assert asked("--nodes", "2", "--", "train.py", "--nodes", "9", "-h").command == ("train.py", "--nodes", "9", "-h")
+    assert build("--nodes", "2", "--", "train.py", "--nodes", "9", "-h").command == ("train.py", "--nodes", "9", "-h")
 
 
 def test_memory_size_accepts_binary_and_decimal_units():
-    assert asked("--min-gpu-mem", "40GiB", "--", "t.py").min_gpu_mem_bytes == 40 << 30
-    assert asked("--min-gpu-mem", "1.5g", "--", "t.py").min_gpu_mem_bytes == 1_500_000_000
+    assert build("--min-gpu-mem", "40GiB", "--", "t.py").min_gpu_mem_bytes == 40 << 30
+    assert build("--min-gpu-mem", "1.5g", "--", "t.py").min_gpu_mem_bytes == 1_500_000_000
     with pytest.raises(click.BadParameter, match="use 40GiB"):
-        asked("--min-gpu-mem", "much", "--", "t.py")
+        build("--min-gpu-mem", "much", "--", "t.py")
 
 
 def test_command_line_options_override_hosts_toml():
     preferred = RunConfig(select="node[1-4]", nodes=3, launcher="env", workdir="~/train", gpus_per_node=8)
-    found = asked("--nodes", "2", "--select", "auto", "--gpus-per-node", "0", "--", "t.py", preferred=preferred)
+    found = build("--nodes", "2", "--select", "auto", "--gpus-per-node", "0", "--", "t.py", preferred=preferred)
     assert (found.select, found.nodes, found.gpus_per_node) == (None, 2, 0)
     assert (found.launcher, found.workdir) == ("env", "~/train")
-    assert asked("--", "t.py", preferred=preferred).select == ("node1", "node2", "node3", "node4")
+    assert build("--", "t.py", preferred=preferred).select == ("node1", "node2", "node3", "node4")
 
 
 @pytest.mark.parametrize("text", ["novalue", "GCONSOLE_JOB=mine", "1X=2"])
 def test_invalid_or_reserved_environment_variable_is_rejected(text):
     with pytest.raises(click.BadParameter):
-        asked("--env", text, "--", "t.py")
+        build("--env", text, "--", "t.py")

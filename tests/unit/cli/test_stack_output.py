@@ -37,13 +37,13 @@ def diagnose(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("form", "said"),
+    ("form", "expected"),
     [("text", "[0-2]"), ("json", '"ranks": ['), ("folded", "rank [0-2];MainThread;"), ("speedscope", '"$schema"'),
      ("dot", "digraph stacks {")],
 )  # fmt: skip
-def test_stdout_holds_only_the_stacks_in_every_format(dumps: Path, form: str, said: str) -> None:
+def test_stdout_holds_only_the_stacks_in_every_format(dumps: Path, form: str, expected: str) -> None:
     done = diagnose(dumps, "--format", form)
-    assert said in done.stdout
+    assert expected in done.stdout
     assert "undecided" in done.stderr and "undecided" not in done.stdout
     if form in ("json", "speedscope"):
         json.loads(done.stdout)

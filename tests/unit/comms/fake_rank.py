@@ -25,11 +25,11 @@ def serve_http(listener: socket.socket) -> None:
     print("READY", flush=True)
     while True:
         link, _ = listener.accept()
-        asked = link.recv(4096)
+        request = link.recv(4096)
         if KIND == "slow":
             time.sleep(600)
         names = b'["fr_trace_json", "ping"]'
-        body = names if asked.startswith(b"GET /handler/ ") else Path(FILE).read_bytes()
+        body = names if request.startswith(b"GET /handler/ ") else Path(FILE).read_bytes()
         link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         link.close()
 
@@ -45,12 +45,12 @@ def serve_ras(listener: socket.socket) -> None:
         link, _ = listener.accept()
         with link, link.makefile("rwb") as file:
             for line in file:
-                said = line.strip().upper()
-                if said.startswith(b"CLIENT PROTOCOL"):
+                command = line.strip().upper()
+                if command.startswith(b"CLIENT PROTOCOL"):
                     file.write(b"SERVER PROTOCOL 2\n")
-                elif said.startswith(b"TIMEOUT") or (said.startswith(b"SET FORMAT") and json_is_known):
+                elif command.startswith(b"TIMEOUT") or (command.startswith(b"SET FORMAT") and json_is_known):
                     file.write(b"OK\n")
-                elif said == b"VERBOSE STATUS":
+                elif command == b"VERBOSE STATUS":
                     file.write(Path(FILE).read_bytes().replace(b"MYPID", b"%d" % os.getpid()))
                     file.flush()
                     break

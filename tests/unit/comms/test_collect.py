@@ -63,18 +63,18 @@ class Node:
 
     def read(self, deadline_s=20.0, **wanted):
         """Records of one read."""
-        said = []
+        facts = []
         reader = collect.CollectivesReader(
             collect.CollectivesRequest(wanted),
             "c",
             list(self.refs()),
             ProcFs(),
-            said.extend,
+            facts.extend,
             time.monotonic() + deadline_s,
         )
         reader.start()
         reader.join()
-        return [check(kind, fields) for kind, fields in said]
+        return [check(kind, fields) for kind, fields in facts]
 
     def end(self):
         for process in self.processes:
@@ -324,7 +324,7 @@ def test_inspector_log_is_read_from_the_environment_path(node, tmp_path):
 
 def test_a_log_of_another_user_is_not_read_for_a_rank(node, tmp_path):
     if os.geteuid():
-        pytest.skip("only root can make a file of somebody else")
+        pytest.skip("only root can create a file of another user")
     node.rank(env={"NCCL_DEBUG_FILE": str(tmp_path / "log")})
     (tmp_path / "log").write_text(NCCL_LOG)
     os.chown(tmp_path / "log", 12345, 12345)
@@ -355,13 +355,13 @@ def test_rank_that_exits_before_the_read_gives_no_records(node):
     refs = list(node.refs())
     process.kill()
     process.wait()
-    said = []
+    facts = []
     reader = collect.CollectivesReader(
-        collect.CollectivesRequest({}), "c", refs, ProcFs(), said.extend, time.monotonic() + 5
+        collect.CollectivesRequest({}), "c", refs, ProcFs(), facts.extend, time.monotonic() + 5
     )
     reader.start()
     reader.join()
-    assert said == []
+    assert facts == []
 
 
 def test_addresses_in_kernel_socket_tables_are_parsed():

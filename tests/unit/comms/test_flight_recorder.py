@@ -19,9 +19,9 @@ def recorded(name):
     return flight_recorder.parse((RECORDED / name).read_bytes())
 
 
-def fits(said):
+def fits(parsed):
     """Whether every value in a dump fits into a record."""
-    for kind, lines in (("collective", said.entries), ("pg_status", said.groups)):
+    for kind, lines in (("collective", parsed.entries), ("pg_status", parsed.groups)):
         for line in lines:
             check(kind, {**line, **HEAD})
     return True
@@ -29,11 +29,11 @@ def fits(said):
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.*[ne]")), ids=lambda path: path.name)
 def test_every_recorded_dump_becomes_records(path):
-    said = flight_recorder.parse(path.read_bytes())
-    assert said.version == "2.10"
-    assert said.problems == []
-    assert said.entries
-    assert fits(said)
+    parsed = flight_recorder.parse(path.read_bytes())
+    assert parsed.version == "2.10"
+    assert parsed.problems == []
+    assert parsed.entries
+    assert fits(parsed)
 
 
 @pytest.mark.parametrize("name", ["missing.0", "missing.1", "order.1", "subgroup.0"])
@@ -92,9 +92,9 @@ def test_gloo_records_neither_sends_nor_receives():
 
 
 def test_wrapped_buffer_is_recognized_by_its_oldest_record_id():
-    said = recorded("wrapped.0.json")
-    assert said.groups[0]["oldest_record_id"] == 9
-    assert said.held == 6
+    parsed = recorded("wrapped.0.json")
+    assert parsed.groups[0]["oldest_record_id"] == 9
+    assert parsed.held == 6
 
 
 def test_ranks_of_a_group_are_read_as_text_and_as_list():
@@ -109,16 +109,16 @@ def test_older_and_newer_formats_are_read_by_the_same_rules(version):
         "id": 4, "pg_id": 0, "seq_id": 5, "profiling_name": "nccl:all_reduce", "state": "started",
         "input_sizes": [[64]], "output_sizes": [[64]], "time_created_ns": 7, "process_group": "0", "novelty": {"x": 1},
     }  # fmt: skip
-    said = flight_recorder.parse_document({"version": version, "entries": [old]})
-    [entry] = said.entries
+    parsed = flight_recorder.parse_document({"version": version, "entries": [old]})
+    [entry] = parsed.entries
     assert (entry["collective_seq_id"], entry["record_id"], entry["process_group"]) == (5, 4, ["0", ""])
     assert entry["retired"] is None, "a format without it does not say"
-    assert fits(said)
+    assert fits(parsed)
 
 
 def test_unknown_operation_is_kept():
-    said = flight_recorder.parse_document(a_dump([waiting(1, "hccl:all_shuffle_v2")]))
-    assert said.entries[0]["profiling_name"] == "hccl:all_shuffle_v2"
+    parsed = flight_recorder.parse_document(a_dump([waiting(1, "hccl:all_shuffle_v2")]))
+    assert parsed.entries[0]["profiling_name"] == "hccl:all_shuffle_v2"
 
 
 def test_group_without_operations_is_listed():
@@ -142,10 +142,10 @@ def test_group_without_buffered_operations_gets_its_name_from_pg_config():
 @pytest.mark.slow
 def test_pending_operation_is_kept_however_many_operations_follow():
     entries = [waiting(1)] + [an_entry(seq) for seq in range(2, 3000)]
-    said = flight_recorder.parse_document(a_dump(entries))
-    assert said.held == 2999
-    assert len(said.entries) <= 2 * flight_recorder.MAX_ENTRIES
-    assert said.entries[0]["collective_seq_id"] == 1
+    parsed = flight_recorder.parse_document(a_dump(entries))
+    assert parsed.held == 2999
+    assert len(parsed.entries) <= 2 * flight_recorder.MAX_ENTRIES
+    assert parsed.entries[0]["collective_seq_id"] == 1
 
 
 def test_each_group_keeps_its_newest_operations_beside_a_busy_one():
@@ -160,9 +160,9 @@ def test_malformed_parts_are_skipped_and_reported():
     dump["entries"] += ["text", None, {"no": "name"}]
     dump["pg_status"]["x"] = {}
     dump["pg_config"]["y"] = 5
-    said = flight_recorder.parse_document(dump)
-    assert len(said.entries) == 1
-    assert said.problems == [
+    parsed = flight_recorder.parse_document(dump)
+    assert len(parsed.entries) == 1
+    assert parsed.problems == [
         "entry 1 is malformed", "3 entries are malformed", "pg_config of y is malformed", "pg_status of x is malformed",
     ]  # fmt: skip
 
@@ -175,9 +175,9 @@ def test_invalid_dump_is_rejected_with_a_reason(data):
 
 
 def test_text_of_a_dump_is_printable_and_bounded():
-    said = flight_recorder.parse_document(a_dump([waiting(1, "nccl:\x1b[31m" + "x" * 9999)]))
-    assert said.entries[0]["profiling_name"].isprintable()
-    assert len(said.entries[0]["profiling_name"]) <= 256
+    parsed = flight_recorder.parse_document(a_dump([waiting(1, "nccl:\x1b[31m" + "x" * 9999)]))
+    assert parsed.entries[0]["profiling_name"].isprintable()
+    assert len(parsed.entries[0]["profiling_name"]) <= 256
 
 
 ANYTHING = st.recursive(
@@ -193,10 +193,10 @@ FIELDS = st.sampled_from([*an_entry(1), "frames", "duration_ms", "pg_name", "seq
 @settings(max_examples=examples(300), deadline=None)
 def test_arbitrary_dump_content_parses_into_valid_records(entries, config, status, version):
     entries = [{**an_entry(1), **entry} if isinstance(entry, dict) else entry for entry in entries]
-    said = flight_recorder.parse_document(
+    parsed = flight_recorder.parse_document(
         {"entries": entries, "pg_config": config, "pg_status": status, "version": version}
     )
-    assert fits(said)
+    assert fits(parsed)
 
 
 @pytest.mark.slow

@@ -34,10 +34,10 @@ def test_send_is_named_as_in_torch_and_has_no_collective_seq_id():
 
 
 def test_communicator_without_an_init_line_in_the_log_has_no_process_group():
-    said = nccl_log.parse_log(NCCL_LOG.encode())
-    assert said.entries[3]["process_group"] is None
-    assert said.bad == 1
-    assert fits(said.entries, "nccl_log")
+    parsed = nccl_log.parse_log(NCCL_LOG.encode())
+    assert parsed.entries[3]["process_group"] is None
+    assert parsed.bad == 1
+    assert fits(parsed.entries, "nccl_log")
 
 
 def test_communicator_created_by_comm_split_is_recognized():
@@ -53,19 +53,19 @@ def test_only_the_newest_launches_are_kept():
 
 def test_inspector_log_gives_the_duration_of_completed_operations():
     lines = "\n".join([an_inspector_line(3), "", an_inspector_line(4, took_us=750.0), an_inspector_line(5)[:40]])
-    said = nccl_log.parse_inspector(lines.encode())
-    assert [(entry["collective_seq_id"], entry["duration_ms"]) for entry in said.entries] == [(3, 0.5), (4, 0.75)]
-    one = said.entries[0]
+    parsed = nccl_log.parse_inspector(lines.encode())
+    assert [(entry["collective_seq_id"], entry["duration_ms"]) for entry in parsed.entries] == [(3, 0.5), (4, 0.75)]
+    one = parsed.entries[0]
     assert (one["process_group"], one["msg_size_bytes"], one["retired"], one["version"]) == (
         ["0x8c1f", "dp"], 1 << 20, True, "v4.0",
     )  # fmt: skip
-    assert said.bad == 0, "the last line is still being written"
-    assert fits(said.entries, "inspector")
+    assert parsed.bad == 0, "the last line is still being written"
+    assert fits(parsed.entries, "inspector")
 
 
 def test_malformed_inspector_line_is_counted():
-    said = nccl_log.parse_inspector("\n".join([an_inspector_line(1), "{]", an_inspector_line(2)]).encode())
-    assert (len(said.entries), said.bad) == (2, 1)
+    parsed = nccl_log.parse_inspector("\n".join([an_inspector_line(1), "{]", an_inspector_line(2)]).encode())
+    assert (len(parsed.entries), parsed.bad) == (2, 1)
 
 
 def test_inspector_sends_include_their_peer():

@@ -14,21 +14,21 @@ from gconsole_remote.comms import nccl_ras
 HEAD = {"capture": "c", "source": "ras", "job": "j", "rank": None}
 
 
-def fits(said):
-    for line in said.groups:
+def fits(reply):
+    for line in reply.groups:
         check("pg_status", {**line, **HEAD})
     return True
 
 
 def test_counts_and_state_of_every_rank_are_read():
-    said = nccl_ras.parse(a_ras_answer([a_ras_rank(0), a_ras_rank(1, count=6)]))
-    assert said.version == "2.30.7"
-    assert [(group["group_rank"], group["op_counts"]["AllReduce"], group["group_state"]) for group in said.groups] == [
+    reply = nccl_ras.parse(a_ras_answer([a_ras_rank(0), a_ras_rank(1, count=6)]))
+    assert reply.version == "2.30.7"
+    assert [(group["group_rank"], group["op_counts"]["AllReduce"], group["group_state"]) for group in reply.groups] == [
         (0, 7, "running"), (1, 6, "running"),
     ]  # fmt: skip
-    assert (said.groups[1]["host"], said.groups[1]["pid"], said.groups[1]["group_size"]) == ("10.0.0.2", 101, 2)
-    assert not said.repaired
-    assert fits(said)
+    assert (reply.groups[1]["host"], reply.groups[1]["pid"], reply.groups[1]["group_size"]) == ("10.0.0.2", 101, 2)
+    assert not reply.repaired
+    assert fits(reply)
 
 
 @pytest.mark.parametrize("missing", [1, 3])
@@ -36,14 +36,14 @@ def test_missing_comma_of_nccl_2_28_9_is_repaired(missing):
     data = a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(at, dead=True) for at in range(1, 1 + missing)], "2.28.9")
     with pytest.raises(ValueError, match="delimiter"):
         json.loads(data)
-    said = nccl_ras.parse(data)
-    assert said.repaired
-    assert [group["group_state"] for group in said.groups] == ["running"] + ["considered_dead"] * missing
+    reply = nccl_ras.parse(data)
+    assert reply.repaired
+    assert [group["group_state"] for group in reply.groups] == ["running"] + ["considered_dead"] * missing
 
 
 def test_missing_rank_that_is_not_dead_is_unresponsive():
-    said = nccl_ras.parse(a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(1, dead=False)]))
-    assert said.groups[1]["group_state"] == "unresponsive"
+    reply = nccl_ras.parse(a_ras_answer([a_ras_rank(0)], [a_missing_ras_rank(1, dead=False)]))
+    assert reply.groups[1]["group_state"] == "unresponsive"
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_status_flags_map_to_the_state_that_ras_prints(status, state):
 
 
 def test_process_unknown_to_ras_has_no_host_and_no_pid():
-    said = nccl_ras.parse(a_ras_answer([a_ras_rank(0, host="unknown", pid=-1)]))
-    assert (said.groups[0]["host"], said.groups[0]["pid"]) == (None, None)
+    reply = nccl_ras.parse(a_ras_answer([a_ras_rank(0, host="unknown", pid=-1)]))
+    assert (reply.groups[0]["host"], reply.groups[0]["pid"]) == (None, None)
 
 
 def test_text_before_the_json_is_skipped():
@@ -73,16 +73,16 @@ def test_text_before_the_json_is_skipped():
 
 
 def test_text_reply_gives_records_for_outliers_only():
-    said = nccl_ras.parse(RAS_TEXT)
-    assert said.version == "2.24.3"
-    silent, behind = said.groups
+    reply = nccl_ras.parse(RAS_TEXT)
+    assert reply.version == "2.24.3"
+    silent, behind = reply.groups
     assert (silent["group_rank"], silent["pid"], silent["host"], silent["group_state"]) == (
         3, 203, "10.0.0.2", "unresponsive",
     )  # fmt: skip
     assert (behind["group_rank"], behind["op_counts"]) == (2, {"AllReduce": 11})
     assert behind["process_group"] == ["0x8c1f", ""]
-    assert said.problems == ["AllReduce of 0x8c1f: 3 ranks are at 12"]
-    assert fits(said)
+    assert reply.problems == ["AllReduce of 0x8c1f: 3 ranks are at 12"]
+    assert fits(reply)
 
 
 def test_text_with_several_ranks_at_one_count_gives_each_that_count():

@@ -23,7 +23,7 @@ def refusal(target: str = "hosts.toml") -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('[shh]\nuser = "x"\n', "hosts.toml:1: shh: unknown section (did you mean [ssh]?)"),
         ("[clocky]\nrate = 1\n", "hosts.toml:1: clocky: unknown section (did you mean [clock]?)"),
@@ -89,13 +89,13 @@ def refusal(target: str = "hosts.toml") -> str:
         ("a = " + "[" * 390 + "]" * 390, "hosts.toml:1: a: unknown key outside of a section"),
     ],
 )  # fmt: skip
-def test_config_error_is_one_line_with_its_file_and_line(here, text, said):
+def test_config_error_is_one_line_with_its_file_and_line(here, text, message):
     (here / "hosts.toml").write_text(text)
-    assert refusal() == said
+    assert refusal() == message
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         (b"\xef\xbb\xbf[ssh]\n", "hosts.toml:1: begins with a byte order mark; save the file as UTF-8 without one"),
         (b"[ssh]\n# gr\xfc\xdfe\n", "hosts.toml:2: byte 0xfc is not UTF-8; save the file as UTF-8"),
@@ -106,9 +106,9 @@ def test_config_error_is_one_line_with_its_file_and_line(here, text, said):
     ],
     ids=["byte order mark", "latin-1", "utf-16", "windows line ends", "nul", "huge"],
 )
-def test_undecodable_or_oversized_file_is_rejected_with_a_reason(here, raw, said):
+def test_undecodable_or_oversized_file_is_rejected_with_a_reason(here, raw, message):
     (here / "hosts.toml").write_bytes(raw)
-    assert refusal() == said
+    assert refusal() == message
 
 
 def test_integer_of_thousands_of_digits_is_rejected_without_a_traceback(here):

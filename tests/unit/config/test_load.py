@@ -166,7 +166,7 @@ def test_an_empty_variable_counts_as_not_set():
 
 
 @pytest.mark.parametrize(
-    ("environ", "flags", "said"),
+    ("environ", "flags", "message"),
     [
         ({"GCONSOLE_SSH_PORT": "x"}, {}, 'environment: GCONSOLE_SSH_PORT: must be a whole number, is "x"'),
         (
@@ -181,10 +181,10 @@ def test_an_empty_variable_counts_as_not_set():
         ),
     ],
 )  # fmt: skip
-def test_invalid_variable_or_flag_is_reported_by_name(environ, flags, said):
+def test_invalid_variable_or_flag_is_reported_by_name(environ, flags, message):
     with pytest.raises(ConfigError) as caught:
         load("a", environ=environ, flags=flags)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_invalid_node_set_is_reported_as_a_target_error():

@@ -82,7 +82,7 @@ def test_a_bare_ipv6_address_is_a_name():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "empty node set"),
         ("  ", "empty node set"),
@@ -124,8 +124,8 @@ def test_a_bare_ipv6_address_is_a_name():
         ("node[1-2]!node[1-2]", '"node[1-2]!node[1-2]" names no node'),
     ],
 )
-def test_invalid_node_set_is_rejected_with_one_sentence(text, said):
-    assert refusal(text) == said
+def test_invalid_node_set_is_rejected_with_one_sentence(text, message):
+    assert refusal(text) == message
 
 
 def test_name_over_the_host_name_length_limit_is_rejected():
@@ -142,11 +142,11 @@ def test_name_over_the_host_name_length_limit_is_rejected():
 def test_oversized_node_set_is_rejected_without_being_expanded(text):
     tracemalloc.start()
     try:
-        said = refusal(text)
+        message = refusal(text)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert "more than 16,384 nodes" in said
+    assert "more than 16,384 nodes" in message
     assert peak_bytes < 100_000
 
 

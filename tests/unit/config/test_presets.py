@@ -58,7 +58,7 @@ def test_the_origin_of_a_presets_value_is_the_preset(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("probe_cadence_us = 600", "hosts.toml:2: clock.probe_cadence_us: 600 is unusual (800 to 20000 is "
          "recommended): costs more CPU than it improves the bound; the CPU cap will lengthen it; about 106.5 % of a "
@@ -69,15 +69,15 @@ def test_the_origin_of_a_presets_value_is_the_preset(tmp_path):
          "drift varies by more than the probe noise within a window"),
     ],
 )  # fmt: skip
-def test_value_outside_the_recommended_range_gives_a_warning_with_its_cost(tmp_path, monkeypatch, line, said):
+def test_value_outside_the_recommended_range_gives_a_warning_with_its_cost(tmp_path, monkeypatch, line, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts.toml").write_text(f"[clock]\n{line}\n{NODES}")
 
-    assert load("hosts.toml", environ={}).warnings == (said,)
+    assert load("hosts.toml", environ={}).warnings == (message,)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[clock]\nprobe_cadence_us = 5\n", "hosts.toml:2: clock.probe_cadence_us: must be 500 to 1000000, is 5"),
         ("[clock]\nprobe_cadence_us = 800\npacket_spacing_us = 300\n",
@@ -93,13 +93,13 @@ def test_value_outside_the_recommended_range_gives_a_warning_with_its_cost(tmp_p
         ("[skew]\nmax_ms = 0\n", "hosts.toml:2: skew.max_ms: must be 0.001 to 60000, is 0"),
     ],
 )  # fmt: skip
-def test_unusable_value_is_an_error_with_its_position(tmp_path, monkeypatch, text, said):
+def test_unusable_value_is_an_error_with_its_position(tmp_path, monkeypatch, text, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts.toml").write_text(text + NODES)
 
     with pytest.raises(ConfigError) as caught:
         load("hosts.toml", environ={})
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_clock_output_dir_is_relative_to_the_file_and_empty_by_default(tmp_path):

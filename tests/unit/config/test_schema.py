@@ -50,7 +50,7 @@ def test_config_sections_and_per_node_sections_are_as_listed():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("ssh.port", "22", 'must be a whole number, is "22"'),
         ("ssh.port", True, "must be a whole number, is true"),
@@ -76,8 +76,8 @@ def test_config_sections_and_per_node_sections_are_as_listed():
         ("agent.run_as", ["self"], 'must be text in quotes, is ["self"]'),
     ],
 )
-def test_invalid_value_is_rejected_with_the_expected_form(name, value, said):
-    assert refusal(KEYS[name].check, value) == said
+def test_invalid_value_is_rejected_with_the_expected_form(name, value, message):
+    assert refusal(KEYS[name].check, value) == message
 
 
 def test_list_of_strings_is_checked_per_item():

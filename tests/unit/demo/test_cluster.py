@@ -21,7 +21,7 @@ from gconsole.core.store import Store
 from gconsole.demo import DemoError, demo_cluster
 from gconsole.fleet.fleet import Fleet
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the demo requires Linux")
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------

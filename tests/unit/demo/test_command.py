@@ -38,7 +38,7 @@ def test_invalid_options_are_rejected_with_exit_code_2(args: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the demo requires Linux")
 def test_demo_report_lists_every_node_and_rank(tmp_path: Path) -> None:
     done = run("--nodes", "2", "--ranks", "4", "--gpus", "1", "--batch", "-o", str(tmp_path / "report.json"))
     assert done.returncode == 0, done.stderr
@@ -50,7 +50,7 @@ def test_demo_report_lists_every_node_and_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the demo requires Linux")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_demo_leaves_no_processes_or_files(number: signal.Signals, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -62,9 +62,9 @@ def test_interrupted_demo_leaves_no_processes_or_files(number: signal.Signals, t
             time.sleep(0.02)
         started = descendants(demo.pid)
         demo.send_signal(number)
-        _, said = demo.communicate(timeout=90)
+        _, errors = demo.communicate(timeout=90)
     assert demo.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
     assert list(tmp_path.iterdir()) == []
 
@@ -84,7 +84,7 @@ def descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the demo requires Linux")
 def test_demo_capture_reads_the_stacks_of_all_ranks(tmp_path: Path) -> None:
     done = run("--nodes", "2", "--ranks", "4", "--batch", "--capture", "--samples", "1", "-o", str(tmp_path / "r.json"))
     assert done.returncode == 0, done.stderr

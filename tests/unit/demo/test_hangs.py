@@ -14,7 +14,7 @@ import pytest
 
 from gconsole.demo.ring import HANGS
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the demo requires Linux")
 DEMO = [fork_server.GCONSOLE, "demo", "--nodes", "2", "--ranks", "4", "--gpus", "0", "--batch"]
 #: kind of hang → kind of verdict, culprit ranks, and their class
 TRUTH = {
@@ -60,16 +60,16 @@ def test_demo_hang_is_diagnosed_with_the_right_verdict_and_culprits(
     demos: dict[str, tuple[subprocess.Popen[str], Path]], hang: str
 ) -> None:
     demo, path = demos[hang]
-    said, errors = demo.communicate(timeout=150)
+    output, errors = demo.communicate(timeout=150)
     report: dict[str, Any] = json.loads(path.read_text())
     [verdict] = report["verdicts"]
     kind, ranks, cls = TRUTH[hang]
-    assert (demo.returncode, verdict["state"], verdict["kind"]) == (1, "hung", kind), said + errors
+    assert (demo.returncode, verdict["state"], verdict["kind"]) == (1, "hung", kind), output + errors
     assert [culprit["rank"] for culprit in verdict["culprits"]] == ranks
     assert {culprit["class"] for culprit in verdict["culprits"]} == {cls}
     assert [finding["id"] for finding in report["findings"]] == [kind]
     assert any(rank["watched"] and rank["step"] > 0 for rank in report["ranks"]), "the steps of the ring are watched"
-    assert verdict["summary"] in said
+    assert verdict["summary"] in output
 
 
 @pytest.mark.slow

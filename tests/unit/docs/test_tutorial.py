@@ -20,7 +20,7 @@ def comparable(text: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is not Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the demo requires Linux")
 def test_the_tutorials_demo_prints_the_verdict_that_the_page_shows() -> None:
     part = PAGE.read_text().partition("## Diagnose a hang without a cluster")[2].partition("\n## ")[0]
     (command,) = re.findall(r"```sh\n(gconsole .*)\n```", part)

@@ -19,8 +19,8 @@ def test_few_nodes_are_compared_pairwise_with_balanced_probing(count):
     found = edges(names(count), peers=6, seed=1)
 
     assert len({frozenset(edge) for edge in found}) == len(found) == count * (count - 1) // 2
-    asked = collections.Counter(near for near, _ in found)
-    assert not asked or max(asked.values()) <= count // 2
+    probes = collections.Counter(near for near, _ in found)
+    assert not probes or max(probes.values()) <= count // 2
 
 
 @pytest.mark.slow
@@ -34,8 +34,8 @@ def test_many_nodes_form_a_connected_graph_without_bridges_and_with_bounded_degr
     assert not list(networkx.bridges(graph))  # every edge is in a cycle, so that the others can contradict it
     assert max(dict(graph.degree).values()) <= peers
     assert len(found) >= 0.9 * count * peers / 2 or count < 10
-    asked = collections.Counter(near for near, _ in found)
-    assert max(asked.values()) == peers / 2  # each node probes half of its edges and answers on the rest
+    probes = collections.Counter(near for near, _ in found)
+    assert max(probes.values()) == peers / 2  # each node probes half of its edges and answers on the rest
 
 
 def test_edge_plan_depends_on_nodes_and_seed_but_not_on_node_order():

@@ -135,12 +135,12 @@ async def test_lateness_is_reported_once_per_overload(
             await until(lambda: receiver.holds[-1:] != [True])
             receiver.fair_reader.add(lines(20), rx=number)
 
-    for said in (1, 2):
+    for reports in (1, 2):
         async with asyncio.timeout(20):
-            while receiver.told_late < said:
+            while receiver.told_late < reports:
                 await flood(1)
         await flood(5)
-        assert receiver.told_late == said
+        assert receiver.told_late == reports
         receiver.takes_s = 0.0
         await until(lambda: share.level > 0.09)
         receiver.fair_reader.add([b"word"], rx=1)

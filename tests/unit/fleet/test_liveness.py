@@ -75,7 +75,7 @@ class Sshd:
             question.send(None)  # type: ignore[attr-defined]
         except StopIteration:
             return
-        self.asked = question
+        self.pending_request = question
 
     async def _make_global_request(self, request: bytes) -> None:
         assert request == b"keepalive@openssh.com"
@@ -116,7 +116,7 @@ async def given_up_after(
     for number in range(18):
         sshd.answers = hears[min(number, len(hears) - 1)]
         if sshd.answers and keepalive.is_pending:
-            sshd.asked.close()  # the missing reply has arrived
+            sshd.pending_request.close()  # the missing reply has arrived
             keepalive._pending_since, keepalive.last_reply = None, clock.now
         found.append(answers[min(number, len(answers) - 1)])
         owed = way.unacked(clock.now - began)

@@ -43,8 +43,8 @@ class Node:
     """A record receiver for one node, with the published records and the complaints."""
 
     def __init__(self) -> None:
-        self.hub, self.said, self.complaints = Hub(), [], []
-        self.hub.subscribe(lambda records: self.said.extend(records))
+        self.hub, self.records, self.complaints = Hub(), [], []
+        self.hub.subscribe(lambda records: self.records.extend(records))
         self.intake = RecordReceiver("node1", self.hub, self.complaints.append)
         self.intake.greet("a" * 16)
         self.seq = 0
@@ -60,7 +60,7 @@ class Node:
 
     @property
     def gaps(self) -> list[Gap]:
-        return [record for record in self.said if isinstance(record, Gap)]
+        return [record for record in self.records if isinstance(record, Gap)]
 
 
 def a_stack(capture: str) -> Stack:
@@ -136,12 +136,12 @@ def test_oversized_record_of_an_unknown_kind_is_rejected():
 @pytest.mark.slow
 @pytest.mark.parametrize("bytes_of_each", [10, 8 << 10])
 def test_flood_of_unknown_kinds_is_limited_and_every_dropped_record_is_counted(bytes_of_each: int):
-    node, said, text = Node(), 2 * quotas.UNKNOWN_BURST, "x" * bytes_of_each
-    kept = sum(node.say_unknown(text) is not None for _ in range(said))
-    assert kept < 0.75 * said
+    node, sent, text = Node(), 2 * quotas.UNKNOWN_BURST, "x" * bytes_of_each
+    kept = sum(node.say_unknown(text) is not None for _ in range(sent))
+    assert kept < 0.75 * sent
     assert kept * bytes_of_each < 2 * quotas.UNKNOWN_BURST * quotas.EVENT_BYTES
-    told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._pending.values())
-    assert kept + told == said
+    lost = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._pending.values())
+    assert kept + lost == sent
 
 
 def test_bytes_per_node_are_limited_and_ended_or_smaller_records_free_quota(monkeypatch: pytest.MonkeyPatch):
@@ -201,8 +201,8 @@ def test_event_flood_is_limited_and_every_dropped_event_is_counted():
     node = Node()
     kept = sum(node.say(Log(source="agent", text="x")) is not None for _ in range(3 * quotas.EVENTS_BURST))
     assert quotas.EVENTS_BURST <= kept < 2 * quotas.EVENTS_BURST
-    told = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._pending.values())
-    assert told == 3 * quotas.EVENTS_BURST - kept, "every one that was refused is counted"
+    lost = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._pending.values())
+    assert lost == 3 * quotas.EVENTS_BURST - kept, "every one that was refused is counted"
     assert len(node.gaps) <= 2 * quotas.WARNINGS_BURST
 
 

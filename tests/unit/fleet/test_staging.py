@@ -24,11 +24,11 @@ def test_staging_closed_immediately_leaves_no_unawaited_coroutine_warning() -> N
         staging.stage_py_spy(link)
         await staging.close()
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         asyncio.run(ends_at_once())
         gc.collect()
-    assert [str(one.message) for one in told if "never awaited" in str(one.message)] == []
+    assert [str(one.message) for one in caught if "never awaited" in str(one.message)] == []
 
 
 class _Node:

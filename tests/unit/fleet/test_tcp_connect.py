@@ -38,18 +38,18 @@ async def test_dial_connects_to_a_listening_server(server: socket.socket) -> Non
         assert made.getpeername() == server.getsockname()
 
 
-@pytest.mark.parametrize(("told", "meant"), [
+@pytest.mark.parametrize(("peername", "expected"), [
     (("10.1.2.3", 22), ("10.1.2.3", 22)), (("fd00::2", 22, 0, 0), ("fd00::2", 22)),
     (("fe80::1", 22, 0, 3), ("fe80::1%3", 22)), (("fe80::1%eth0", 22, 0, 3), ("fe80::1%eth0", 22)),
 ])  # fmt: skip
-def test_link_local_address_keeps_its_zone(told: tuple[object, ...], meant: tuple[str, int]) -> None:
-    assert address_of(told) == meant
+def test_link_local_address_keeps_its_zone(peername: tuple[object, ...], expected: tuple[str, int]) -> None:
+    assert address_of(peername) == expected
 
 
 async def test_link_local_address_is_reached_and_reused_as_the_last_address() -> None:
     found = _of_a_link()
     if found is None:
-        pytest.skip("no interface of this machine has an address of its link (fe80::)")
+        pytest.skip("no interface has a link-local address (fe80::)")
     here = socket.getaddrinfo(found, 0, type=socket.SOCK_STREAM)[0][4]
     with socket.create_server(here, family=socket.AF_INET6) as server:  # type: ignore[arg-type]  # of four parts
         known = LastAddresses()

@@ -89,12 +89,12 @@ def test_rank_and_node_are_read_from_the_file_name(tmp_path: Path, name, rank, n
 
 
 def test_json_dump_is_parsed_into_a_stack(tmp_path: Path) -> None:
-    said = [{
+    threads = [{
         "pid": 9, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": 9, "active": False, "owns_gil": True,
         "frames": [{"name": "wait", "filename": "/usr/lib/python3.11/threading.py", "module": None, "line": 3},
                    {"name": "<module>", "filename": "/x/train.py", "module": None, "line": 5}],
     }]  # fmt: skip
-    (tmp_path / "rank0.json").write_text(json.dumps(said))
+    (tmp_path / "rank0.json").write_text(json.dumps(threads))
     [stack] = [record for record in records_of(tmp_path).records if isinstance(record, Stack)]
     assert [frame.function for frame in stack.frames] == ["<module>", "wait"]
     assert (stack.gil, stack.thread_name, stack.rank) == (True, "MainThread", 0)

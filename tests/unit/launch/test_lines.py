@@ -49,10 +49,10 @@ def test_launchers_are_named_by_their_nodes():
 @pytest.mark.slow
 @given(st.dictionaries(st.integers(0, 5), st.lists(st.sampled_from("abc"), max_size=8)))
 def test_folding_keeps_every_line_once_and_in_order_per_rank(lines):
-    told = folded(lines, 6)
+    folded_lines = folded(lines, 6)
     for rank, written in lines.items():
         seen = []
-        for line in told:
+        for line in folded_lines:
             who, text = line[1:].split("] ", 1)
             ranks = set()
             for part in who.split(","):

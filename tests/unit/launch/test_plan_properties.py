@@ -37,14 +37,14 @@ def test_plan_meets_the_request_and_refusal_means_too_few_suitable_nodes(drawn, 
         node.name: [gpu.uuid for gpu in node.gpus if gpu.why_not is None] for node in nodes
         if node.why_not is None and not node.errors and sum(gpu.why_not is None for gpu in node.gpus) >= gpus
     }  # fmt: skip
-    told = {name for name, _ in found.left_out}
+    left_out_names = {name for name, _ in found.left_out}
     if len(can) < wanted:
         assert isinstance(found, Refusal)
-        assert told == {node.name for node in nodes}
+        assert left_out_names == {node.name for node in nodes}
         return
     assert isinstance(found, LaunchPlan)
     assert len(found.orders) == wanted
-    assert told == {node.name for node in nodes} - set(found.orders)
+    assert left_out_names == {node.name for node in nodes} - set(found.orders)
     ranks = []
     for name, order in found.orders.items():
         assert len(order.gpus) == gpus

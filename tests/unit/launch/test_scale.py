@@ -80,8 +80,8 @@ def test_only_the_node_of_rank_0_writes_to_the_configured_output_folder():
 
 
 def test_scaled_copy_contains_the_job_dimensions():
-    told = json.loads(scale(ScaleConfig("c.json", '{"lr": 1}'), SIZE).first)["distributed"]
-    assert (told["world_size"], told["nodes"], told["master_addr"], told["job"]) == (32, 4, "10.0.0.1", "train-1")
+    data = json.loads(scale(ScaleConfig("c.json", '{"lr": 1}'), SIZE).first)["distributed"]
+    assert (data["world_size"], data["nodes"], data["master_addr"], data["job"]) == (32, 4, "10.0.0.1", "train-1")
     own = json.loads(scale(ScaleConfig("c.json", '{"distributed": "fsdp"}'), SIZE).first)
     assert (own["distributed"], own["gconsole_distributed"]["world_size"]) == ("fsdp", 32)
 

@@ -102,8 +102,8 @@ def test_existing_symlink_on_the_node_does_not_lead_out_of_the_folder(tmp_path: 
 
 
 def test_file_that_changed_during_the_copy_is_not_installed(tmp_path: Path):
-    asked = {"workdir": str(tmp_path), "files": [["x", 3, "other", 0o644]], "links": []}
-    assert sync.compare(None, asked)["wanted"] == [0]
+    manifest = {"workdir": str(tmp_path), "files": [["x", 3, "other", 0o644]], "links": []}
+    assert sync.compare(None, manifest)["wanted"] == [0]
     piece = {"workdir": str(tmp_path), "path": "x", "sha256": hashlib.sha256(b"old").hexdigest(), "offset": 0,
              "data": base64.b64encode(b"new").decode(), "mode": 0o644}  # fmt: skip
     with pytest.raises(RequestError, match="x changed while it was copied"):

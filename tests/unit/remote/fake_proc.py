@@ -104,12 +104,12 @@ class Watch:
     def tick(self, seconds=2.0):
         """Sample `seconds` after the previous tick; returns the new records."""
         self.now += seconds
-        said = [check(kind, fields) for kind, fields in self.sampler.tick(self.now)]
+        records = [check(kind, fields) for kind, fields in self.sampler.tick(self.now)]
         tables = {"rank": self.ranks, "process": self.processes, "rank_stat": self.stats}
-        for record in said:
+        for record in records:
             tables[kind_of(record)][record.pid] = record
-        self.said += said
-        return said
+        self.said += records
+        return records
 
     @property
     def seen(self):

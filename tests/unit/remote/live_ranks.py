@@ -91,9 +91,9 @@ def capture(seen, *, samples=1, every_ms=50, deadline_s=20.0, blobs=None, jobs=N
         "id": "c", "at": at, "jobs": jobs, "samples": samples, "every_ms": every_ms,
         "deadline": at + int(deadline_s * 1e9), **more,
     })  # fmt: skip
-    said = []
-    answer = stacks.Capture(request, seen, blobs or Blobs(), lambda facts: said.extend(facts)).run()
-    return answer, [check(kind, fields) for kind, fields in said]
+    sent = []
+    answer = stacks.Capture(request, seen, blobs or Blobs(), lambda facts: sent.extend(facts)).run()
+    return answer, [check(kind, fields) for kind, fields in sent]
 
 
 def main_thread(records, rank=0):

@@ -74,11 +74,11 @@ def a_node(tmp_path: Path, *comms: str) -> str:
     return str(tmp_path)
 
 
-def a_tool(tmp_path: Path, monkeypatch, name: str, said: str, status: int = 0) -> None:
-    """Install a program of this name that prints `said`."""
+def a_tool(tmp_path: Path, monkeypatch, name: str, output: str, status: int = 0) -> None:
+    """Install a program of this name that prints `output`."""
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\nexit {status}\n")
+    (folder / name).write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\nexit {status}\n")
     (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin")
 

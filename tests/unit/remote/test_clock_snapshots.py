@@ -47,12 +47,12 @@ def a_sampler() -> SnapshotSampler:
 
 def ticks(sampler: SnapshotSampler, node: Clock, count: int, slew: int = 0) -> list[dict]:
     """`count` reads, 100 ms apart, with `slew` ns per read."""
-    said = []
+    reported = []
     for _ in range(count):
         node.raw += 100 * MS
         node.ahead += slew
-        said += [fields for _, fields in sampler.tick(0.0)]
-    return said
+        reported += [fields for _, fields in sampler.tick(0.0)]
+    return reported
 
 
 def test_snapshot_is_reported_every_10_s_and_every_second_while_probing(node, monkeypatch):
@@ -71,9 +71,9 @@ def test_tightest_bracketed_read_is_reported(node):
     ticks(sampler, node, 1)
     at = node.raw
     node.width = 5000
-    (said,) = ticks(sampler, node, 50)
+    (reported,) = ticks(sampler, node, 50)
 
-    assert (said["raw"], said["width_ns"]) == (at, 150)
+    assert (reported["raw"], reported["width_ns"]) == (at, 150)
 
 
 @pytest.mark.parametrize("step", [1 * MS, -3 * MS, 100_000])
@@ -81,9 +81,9 @@ def test_clock_step_is_reported_immediately(node, step):
     sampler = a_sampler()
     ticks(sampler, node, 3)
     node.ahead += step
-    (said,) = ticks(sampler, node, 1)
+    (reported,) = ticks(sampler, node, 1)
 
-    assert said["step_ns"] == step and said["slew_ppm"] is None
+    assert reported["step_ns"] == step and reported["slew_ppm"] is None
     assert ticks(sampler, node, 3) == []
 
 
@@ -106,9 +106,9 @@ def test_sampling_interval_can_change_and_stop_at_run_time(node, monkeypatch):
 
 
 def test_the_real_clocks_are_read_together():
-    said = stamps.snapshot()
+    reported = stamps.snapshot()
 
-    assert 0 < said["width_ns"] < 1_000_000_000
-    assert abs(said["real"] - time.time_ns()) < 5_000_000_000
-    assert abs(stamps.mono_of_kernel(said["real"]) - said["raw"]) < 5_000_000_000
+    assert 0 < reported["width_ns"] < 1_000_000_000
+    assert abs(reported["real"] - time.time_ns()) < 5_000_000_000
+    assert abs(stamps.mono_of_kernel(reported["real"]) - reported["raw"]) < 5_000_000_000
     assert set(stamps.time_namespace()) == {"timens", "timens_monotonic_ns", "timens_boot_ns"}

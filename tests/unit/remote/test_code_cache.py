@@ -64,8 +64,8 @@ def test_agent_start_module_imports_only_the_cache_module():
         "import sys, gconsole_remote.agent.start_agent\n"
         "print(*(name for name in sorted(sys.modules) if name.startswith('gconsole_')))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=90).stdout
-    assert said.split() == [
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=90).stdout
+    assert output.split() == [
         "gconsole_remote",
         "gconsole_remote.agent",
         "gconsole_remote.agent.cache",

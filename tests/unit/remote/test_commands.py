@@ -41,5 +41,5 @@ def test_run_apart_separates_stdout_and_stderr_and_run_joins_them(monkeypatch):
 
 def test_missing_command_has_no_exit_status(monkeypatch):
     monkeypatch.setitem(commands.COMMANDS, "nothing", ["/nonexistent/program"])
-    status, said = commands.run("nothing", 1)
-    assert status is None and "No such file" in said
+    status, output = commands.run("nothing", 1)
+    assert status is None and "No such file" in output

@@ -13,10 +13,10 @@ class Agent:
 
     def __init__(self):
         self.threads, self.config, self.outbox = (), {"cpu_budget_pct": 2}, SimpleNamespace(posted_bytes=0)
-        self.said = []
+        self.logged = []
 
     def log(self, severity, text, try_=None):
-        self.said.append((severity, text, try_))
+        self.logged.append((severity, text, try_))
 
 
 class Watched:
@@ -44,7 +44,7 @@ def watched(monkeypatch):
 def test_startup_cost_does_not_slow_the_sampling(watched):
     assert watched.use(30, seconds=11) == 1.0
     assert watched.use(0.9, seconds=30) == 1.0
-    assert watched.agent.said == []
+    assert watched.agent.logged == []
 
 
 def test_agent_over_its_cpu_budget_halves_its_sampling_rate_and_warns(watched):
@@ -52,8 +52,8 @@ def test_agent_over_its_cpu_budget_halves_its_sampling_rate_and_warns(watched):
 
     assert watched.use(5, seconds=10) == 2.0
 
-    (said,) = watched.agent.said
-    assert said == (
+    (logged,) = watched.agent.logged
+    assert logged == (
         "warning", "the agent used 5.0 % of a core, its budget is 2 %: sampling interval raised to 2 s",
         "raise [agent] cpu_budget_pct or sample_interval_ms",
     )  # fmt: skip

@@ -249,12 +249,12 @@ def test_followed_output_starts_with_the_last_lines_per_rank_and_continues(agent
     begun(agent, a_spec(tmp_path, "seq 1 5; printf unfinished; exec sleep 600", "echo hello"))
     until(lambda: _written(agent, 0).endswith("unfinished") and _written(agent, 1) == "hello\n")
     requests.follow(agent, {"job": "j-1", "tail": 2, "follow": True})
-    said = {fields["rank"]: fields["text"] for _, fields in agent.outbox.posted}
-    assert said == {0: "5", 1: "hello"}, "the last line has no end yet, and counts as one"
+    texts = {fields["rank"]: fields["text"] for _, fields in agent.outbox.posted}
+    assert texts == {0: "5", 1: "hello"}, "the last line has no end yet, and counts as one"
     requests.stop(agent, {"job": "j-1", "grace_s": 5.0})
     sampler = JobSampler(agent.context, agent)
-    told = [fields["text"] for kind, fields in sampler.tick(0.0) if kind == "log"]
-    assert told == ["unfinished"]
+    texts = [fields["text"] for kind, fields in sampler.tick(0.0) if kind == "log"]
+    assert texts == ["unfinished"]
     assert list(sampler.tick(0.1)) == [] and agent.followed == {}
 
 
@@ -335,7 +335,7 @@ def test_rank_named_as_root_cause_by_torchrun_is_the_reason(agent, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "expected"),
     [
         ({"cgroup": 0, "node": 5}, {"cgroup": 1, "node": 6}, "the OOM killer ended 1 process(es) of the job's cgroup"),
         ({"cgroup": 0, "node": 5}, {"cgroup": 0, "node": 6}, "the OOM killer ended 1 process(es) on this node"),
@@ -343,11 +343,11 @@ def test_rank_named_as_root_cause_by_torchrun_is_the_reason(agent, tmp_path):
         ({"cgroup": None, "node": None}, {"cgroup": 3, "node": None}, None),
     ],
 )
-def test_oom_killer_is_reported_only_when_the_kernel_counted_a_kill(monkeypatch, before, after, said):
+def test_oom_killer_is_reported_only_when_the_kernel_counted_a_kill(monkeypatch, before, after, expected):
     monkeypatch.setattr(supervisor, "_oom_kills", lambda: after)
     monkeypatch.setattr(supervisor, "_kernel_lines", lambda began: [])
     found = supervisor._kernel_reasons(before, 0.0)
-    assert found == [] if said is None else found[0].startswith(said)
+    assert found == [] if expected is None else found[0].startswith(expected)
 
 
 def test_kernel_xid_message_during_the_job_is_a_reason(monkeypatch):
@@ -369,12 +369,12 @@ def test_output_written_while_unwatched_is_delivered_once_on_return(agent, tmp_p
     begun(agent, spec)
     sampler = JobSampler(Context(interval_s=1.0), agent)
 
-    def told() -> list:
+    def texts() -> list:
         return [fields["text"] for kind, fields in sampler.tick(0.0) if kind == "log"]
 
     def until_told(text: str) -> None:
         deadline = time.monotonic() + 20.0
-        while text not in told():
+        while text not in texts():
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
@@ -384,7 +384,7 @@ def test_output_written_while_unwatched_is_delivered_once_on_return(agent, tmp_p
         until_told("one")
         requests.watch(agent, dict(watched, wanted=False))
         (tmp_path / "go").touch()
-        assert told() == [], "nobody looks"
+        assert texts() == [], "nobody looks"
         requests.watch(agent, dict(watched, wanted=True))
         until_told("two")  # and not "one" again
     finally:

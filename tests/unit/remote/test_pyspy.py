@@ -25,7 +25,7 @@ def test_permission_remedy_depends_on_uid_and_ptrace_scope(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("error_text", "status"),
     [
         ("Error: Failed to find python version from target process\n\nStack backtrace:\n 0: x", "not_python"),
         ("Error: Unsupported version of Python: 3.19.0", "unsupported_python"),
@@ -33,8 +33,8 @@ def test_permission_remedy_depends_on_uid_and_ptrace_scope(monkeypatch):
         ("Error: Failed to copy PyThreadState head pointer", "unreadable"),
     ],
 )
-def test_py_spy_error_texts_map_to_a_status(said, status):
-    assert py_spy.classify_error(said, 1).status == status
+def test_py_spy_error_texts_map_to_a_status(error_text, status):
+    assert py_spy.classify_error(error_text, 1).status == status
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'[{"active": true}]', b"\xff[", b'[{"frames": 3}]'])
@@ -55,10 +55,10 @@ _THREAD = st.fixed_dictionaries({
 @pytest.mark.slow
 @given(st.lists(_THREAD | _ANY, max_size=3) | _ANY)
 @settings(max_examples=examples(300), deadline=None)
-def test_any_py_spy_output_is_parsed_into_threads_or_rejected(said):
+def test_any_py_spy_output_is_parsed_into_threads_or_rejected(output):
     """Parsed threads also make valid records."""
     try:
-        threads = py_spy.parse(json.dumps(said).encode())
+        threads = py_spy.parse(json.dumps(output).encode())
     except ValueError:
         return
     maker = capture.Capture.__new__(capture.Capture)

@@ -47,7 +47,7 @@ def environment(tmp_path_factory):
     pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "pystack>=1.7,<2"]
     done = subprocess.run(pip, capture_output=True, text=True, timeout=170)
     if done.returncode != 0:
-        pytest.skip(f"pystack cannot be installed here: {done.stderr.strip().splitlines()[-1:]}")
+        pytest.skip(f"pystack cannot be installed: {done.stderr.strip().splitlines()[-1:]}")
     folder.chmod(0o755)
     return folder
 
@@ -104,16 +104,16 @@ def test_without_pystack_the_reason_and_an_install_hint_are_reported(ranks, old_
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "status"),
+    ("name", "error_text", "status"),
     [("python3.13t", "Failed to find a python interpreter in the .data section", "unsupported_python"),
      ("python3.15", "Failed to find python version from target process", "unsupported_python"),
      ("python3.11", "Failed to find python version from target process", "not_python"),
      ("bash", "Failed to find python version from target process", "not_python")],
 )  # fmt: skip
-def test_py_spy_error_is_refined_by_the_python_version_of_the_process(proc, name, said, status):
+def test_py_spy_error_is_refined_by_the_python_version_of_the_process(proc, name, error_text, status):
     proc.process(41, "/opt/bin/x train.py", exe=f"/opt/nowhere/bin/{name}")
     made = readers.StackReader("/nonexistent", None, ProcFs(str(proc.root)))
-    known = made._refine(41, py_spy.classify_error(f"Error: {said}", 1))
+    known = made._refine(41, py_spy.classify_error(f"Error: {error_text}", 1))
     assert known.status == status
     assert ("pip install pystack" in known.try_) == (status == "unsupported_python")
 
@@ -149,7 +149,7 @@ class TestPystackPermissions:
     def test_missing_program_is_not_trusted(self, tmp_path):
         assert not pystack.is_trusted(str(tmp_path / "pystack"))
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
     def test_program_owned_by_a_user_is_not_trusted_by_root(self, tmp_path):
         path = self.program(tmp_path)
         os.chown(path, 1234, -1)

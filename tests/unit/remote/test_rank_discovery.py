@@ -353,9 +353,9 @@ def test_pid_reused_between_two_listings_is_reported_as_two_processes(proc):
     seen = watch(proc)
 
     proc.python(100, "serve.py", start=999_990)
-    said = seen.tick() + seen.tick()
+    records = seen.tick() + seen.tick()
 
-    assert {(one.start_ticks, one.gone) for one in said} == {(999_900, True), (999_990, False)}
+    assert {(one.start_ticks, one.gone) for one in records} == {(999_900, True), (999_990, False)}
 
 
 def test_process_that_changes_its_rank_withdraws_the_first_one(proc):
@@ -364,8 +364,8 @@ def test_process_that_changes_its_rank_withdraws_the_first_one(proc):
 
     proc.python(100, env=torch_rank(1, 2), start=999_900, env_start=2)
 
-    said = [(one.rank, one.status) for one in seen.tick() if hasattr(one, "status")]
-    assert said == [(0, "withdrawn"), (1, "present")]
+    records = [(one.rank, one.status) for one in seen.tick() if hasattr(one, "status")]
+    assert records == [(0, "withdrawn"), (1, "present")]
 
 
 def test_first_of_duplicate_environment_variables_is_used(proc):

@@ -75,8 +75,8 @@ def test_zombie_rank_reports_its_exit_code_or_signal_once(proc, code, text):
     assert seen.ranks[100].exit_code == (-(code & 0x7F) or code >> 8)
 
     proc.end(100)
-    said = seen.tick() + seen.tick()
-    assert [type(record).__name__ for record in said] == ["Process"], "the end is told once"
+    records = seen.tick() + seen.tick()
+    assert [type(record).__name__ for record in records] == ["Process"], "the end is told once"
     assert seen.processes[100].gone
     assert seen.seen.ranks == ()
 

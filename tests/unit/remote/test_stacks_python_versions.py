@@ -43,7 +43,7 @@ def test_the_oldest_agent_reads_every_python(ranks, tmp_path, interpreter):
     target = ranks.start([interpreter, "-c", SLEEP])
     ranks.until_state(0, "S")
     argv = [interpreters()[0], "-B", "-c", ELSEWHERE, str(tmp_path), PY_SPY, str(target.pid)]
-    said = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, timeout=90).stdout
-    records = [check(*json.loads(line)) for line in said.splitlines()]
+    output = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, timeout=90).stdout
+    records = [check(*json.loads(line)) for line in output.splitlines()]
     assert [stack.status for stack in records] == ["ok", "ok"], records
     assert [frame.function for frame in records[0].frames] == ["<module>", "rest"]

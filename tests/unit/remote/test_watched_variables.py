@@ -81,13 +81,13 @@ def loop():
 
 def thread(*frames, tid=1):
     """A thread as parsed from py-spy; frames are (function, file, variables), outermost first."""
-    said = [
+    frame_dicts = [
         {"name": name, "filename": file, "line": 1,
          "locals": [{"name": key, "repr": value} for key, value in variables.items()]}
         for name, file, variables in reversed(frames)
     ]  # fmt: skip
-    told = {"thread_id": tid, "os_thread_id": tid, "thread_name": "MainThread", "active": False, "owns_gil": False}
-    return PythonThread({**told, "frames": said}, frozenset({"step", "loss"}))
+    fields = {"thread_id": tid, "os_thread_id": tid, "thread_name": "MainThread", "active": False, "owns_gil": False}
+    return PythonThread({**fields, "frames": frame_dicts}, frozenset({"step", "loss"}))
 
 
 def test_only_requested_variables_of_a_running_process_are_read(loop):

@@ -22,9 +22,9 @@ def a_store(*records: Record) -> Store:
 
 
 def a_node(name: str, state: str = "ok", error: Failure | None = None) -> list[Record]:
-    said = [NodeState(node=name, state=state, error=error)]
+    records = [NodeState(node=name, state=state, error=error)]
     if state == "ok":
-        said.append(
+        records.append(
             Node(
                 node=name,
                 agent=f"agent-{name}",
@@ -39,8 +39,8 @@ def a_node(name: str, state: str = "ok", error: Failure | None = None) -> list[R
             )
         )
         cost = {"cpu_pct": 0.3, "rss_bytes": 1 << 24, "sample_interval_ms": 1000}
-        said.append(AgentCost(node=name, agent=f"agent-{name}", **cost))
-    return said
+        records.append(AgentCost(node=name, agent=f"agent-{name}", **cost))
+    return records
 
 
 def a_rank(node: str, rank: int, world_size: int = 2, state: str = "moving") -> list[Record]:

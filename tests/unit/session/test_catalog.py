@@ -52,10 +52,10 @@ def test_folder_without_session_json_is_reported_as_not_a_session(tmp_path):
 
 def test_non_interactive_delete_requires_yes(tmp_path):
     session = crashed(tmp_path, "night", [gpus(1)])
-    told = CliRunner().invoke(sessions, ["delete", "night", "--folder", str(tmp_path)])
-    assert told.exit_code == 2 and "--yes" in told.output and session.path.exists()
-    told = CliRunner().invoke(sessions, ["delete", "night", "--yes", "--folder", str(tmp_path)])
-    assert told.exit_code == 0 and not session.path.exists()
+    result = CliRunner().invoke(sessions, ["delete", "night", "--folder", str(tmp_path)])
+    assert result.exit_code == 2 and "--yes" in result.output and session.path.exists()
+    result = CliRunner().invoke(sessions, ["delete", "night", "--yes", "--folder", str(tmp_path)])
+    assert result.exit_code == 0 and not session.path.exists()
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "-x", "x" * 65, "a b", "a\n"])
@@ -212,6 +212,6 @@ def test_recover_continues_past_a_session_it_cannot_recover(tmp_path):
     night.meta_path.write_text('{"schema": "gconsole.session/9"}')
     (tmp_path / "a").mkdir()
     newer = Session(night.path.rename(tmp_path / "a-newer"))
-    told = CliRunner().invoke(sessions, ["recover", "--folder", str(tmp_path)], standalone_mode=False)
-    assert told.return_value == 2 and "update gconsole" in told.output
+    result = CliRunner().invoke(sessions, ["recover", "--folder", str(tmp_path)], standalone_mode=False)
+    assert result.return_value == 2 and "update gconsole" in result.output
     assert catalog.entry_of(day).status == "closed" and newer.meta_path.read_text().endswith('/9"}')

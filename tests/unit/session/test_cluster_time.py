@@ -104,7 +104,7 @@ def test_queries_that_cannot_return_cluster_time_skip_it(sql):
 
 
 def test_perfetto_trace_timestamps_are_in_cluster_time(tmp_path):
-    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
+    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="needs perfetto")
     from gconsole.session.export.formats import SESSION_FORMATS
     from gconsole.session.export.slice import slice_session
 

@@ -157,7 +157,7 @@ def test_pandas_and_duckdb_read_the_parquet_folder_unchanged(tmp_path):
 
 @pytest.mark.slow
 def test_dask_reads_the_parquet_folder_unchanged(tmp_path):
-    dask = pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
+    dask = pytest.importorskip("dask.dataframe", reason="dask is not installed (only in CI)")
     session = a_session(tmp_path, [*many(), *(gpu(n, at=3600 + n, power_w=1.0) for n in range(5000, 5100))])
     compact(session)
 
@@ -170,7 +170,7 @@ def test_dask_reads_the_parquet_folder_unchanged(tmp_path):
 
 @pytest.mark.slow
 def test_python_example_in_the_export_guide_runs(tmp_path, capsys):
-    pytest.importorskip("dask.dataframe", reason="dask is only in the group that CI installs")
+    pytest.importorskip("dask.dataframe", reason="dask is not installed (only in CI)")
     session = a_session(tmp_path, many())
     compact(session)
     text = (Path(__file__).parents[3] / "docs/guide/export.md").read_text()

@@ -98,12 +98,12 @@ def test_json_import_does_not_depend_on_indentation_or_chunk_size(tmp_path, monk
 
 
 def test_json_export_has_schema_session_name_and_all_records(tmp_path):
-    told = json.loads(exported(a_session(tmp_path, a_job()), "json", tmp_path).read_bytes())
+    content = json.loads(exported(a_session(tmp_path, a_job()), "json", tmp_path).read_bytes())
 
-    assert (told["schema"], told["session"]["name"]) == ("gconsole.session/1", "night")
-    assert len(told["records"]) == len(a_job())
-    assert {"kind", "node", "seq", "t"} <= told["records"][0].keys()
-    msgspec.convert(told, document.SessionDocument)
+    assert (content["schema"], content["session"]["name"]) == ("gconsole.session/1", "night")
+    assert len(content["records"]) == len(a_job())
+    assert {"kind", "node", "seq", "t"} <= content["records"][0].keys()
+    msgspec.convert(content, document.SessionDocument)
 
 
 def test_json_file_truncated_at_any_length_is_rejected(tmp_path):
@@ -171,9 +171,9 @@ def test_slice_starts_with_the_state_known_at_its_begin(tmp_path):
     part = slice_session(session.path, begin="5s")
 
     assert [type(record).__name__ for record in part.records()] == ["GpuInfo", "Finding", "Gpu", "Gpu"]
-    (told,) = [frame for frame in json.loads(exported(session, "gswarm", tmp_path, begin="5s").read_bytes())["frames"]
+    (item,) = [frame for frame in json.loads(exported(session, "gswarm", tmp_path, begin="5s").read_bytes())["frames"]
                if frame["gpu_memory"] == [50.0]]  # fmt: skip
-    assert told["gpu_id"] == ["n1:0:NVIDIA H100"]
+    assert item["gpu_id"] == ["n1:0:NVIDIA H100"]
     page = exported(session, "html", tmp_path, begin="5s").read_text()
     assert "<th>lasted<td>5 s" in page and "still so" in page
     assert b"still so" not in exported(session, "perfetto", tmp_path, begin="5s").read_bytes(), "it had happened before"
@@ -291,19 +291,19 @@ def test_gswarm_export_has_the_documented_units(tmp_path):
         gpu(3, uuid="GPU-b", node="n2", at=0), gpu(4, at=1, util_pct=0.0),
     ])  # fmt: skip
 
-    told = json.loads(exported(session, "gswarm", tmp_path).read_bytes())
+    dataset = json.loads(exported(session, "gswarm", tmp_path).read_bytes())
 
-    first, second = told["frames"]
+    first, second = dataset["frames"]
     assert first["gpu_id"] == ["n1:0:NVIDIA H100", "n2:0:GPU"]
     assert first["gpu_util"] == [97.0, None] and second["gpu_util"] == [0.0]
     assert first["gpu_memory"] == [25.0, None]
     assert (first["dram_bandwidth_rx"], first["dram_bandwidth_tx"]) == ([12.0, None], [3.0, None])
     assert first["dram_bandwidth"] == [15.0, None]
     assert "gpu_bandwidth" not in first, "nobody measured NVLink"
-    assert [frame["frame_id"] for frame in told["frames"]] == [1, 2]
-    assert told["start_time"] == first["time"] == "2026-09-21T14:13:20+00:00"
-    assert told["summary_by_device"]["n1:0:NVIDIA H100"]["avg_gpu_util"] == 48.5
-    assert told["session_name"] == "night"
+    assert [frame["frame_id"] for frame in dataset["frames"]] == [1, 2]
+    assert dataset["start_time"] == first["time"] == "2026-09-21T14:13:20+00:00"
+    assert dataset["summary_by_device"]["n1:0:NVIDIA H100"]["avg_gpu_util"] == 48.5
+    assert dataset["session_name"] == "night"
 
 
 # -- perfetto ----------------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def a_story():
 
 @pytest.fixture
 def trace(tmp_path):
-    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
+    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="needs perfetto")
     found = perfetto.Trace()
     found.ParseFromString(exported(a_session(tmp_path, a_story()), "perfetto", tmp_path).read_bytes())
     return found
@@ -363,7 +363,7 @@ def test_perfetto_trace_has_tracks_per_rank_and_counters_per_gpu(trace):
 
 
 def test_perfetto_trace_marks_simulated_nodes_and_has_gpu_timer_offsets(tmp_path):
-    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
+    perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="needs perfetto")
     head = {"node": "n1", "agent": "a", "rx": START, "t": START}
     node = Node(**head, seq=1, hostname="n1", boot_id="b", kernel="6", arch="x86_64", python="3.11", uid=1, pid=1,
                 sample_interval_ms=1000, simulated=True)  # fmt: skip
@@ -470,9 +470,9 @@ def test_rank_stat_without_a_step_adds_no_step_slices_to_the_trace(tmp_path):
 
 
 def test_speedscope_export_has_the_frames_of_the_capture(tmp_path):
-    told = json.loads(exported(a_session(tmp_path, a_story()), "speedscope", tmp_path).read_bytes())
+    profile = json.loads(exported(a_session(tmp_path, a_story()), "speedscope", tmp_path).read_bytes())
 
-    assert {"load", "main"} <= {frame["name"] for frame in told["shared"]["frames"]}
+    assert {"load", "main"} <= {frame["name"] for frame in profile["shared"]["frames"]}
 
 
 def test_speedscope_export_without_captured_stacks_is_an_error(tmp_path):

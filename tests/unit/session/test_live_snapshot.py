@@ -107,9 +107,9 @@ def test_live_json_export_can_be_imported_as_a_session(tmp_path):
 
 
 def test_live_export_has_a_log_record_marking_it_as_not_recorded(tmp_path):
-    told = json.loads(exported(a_watch(a_job()), "json", tmp_path).read_bytes())
+    content = json.loads(exported(a_watch(a_job()), "json", tmp_path).read_bytes())
 
-    assert "not recorded" in next(record["text"] for record in told["records"] if record["kind"] == "log")
+    assert "not recorded" in next(record["text"] for record in content["records"] if record["kind"] == "log")
 
 
 def test_live_gpu_samples_have_the_timestamps_of_their_node(tmp_path):
@@ -171,7 +171,7 @@ def test_every_export_format_can_be_written_from_a_live_snapshot(tmp_path):
 
 
 def test_live_perfetto_trace_has_counters_steps_and_captures(tmp_path):
-    pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
+    pb = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="needs perfetto")
     trace = pb.Trace()
     trace.ParseFromString(exported(a_watch([*a_job(ticks=20), *a_capture()]), "perfetto", tmp_path).read_bytes())
 

@@ -59,11 +59,11 @@ def test_record_with_the_maximum_int64_timestamp_is_read_from_parquet(tmp_path):
 
 @pytest.mark.slow
 def test_records_of_all_kinds_are_read_from_parquet_in_arrival_order(tmp_path):
-    told = [gpu(2 * n, at=n) if n % 2 else RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle", seq=n, rx=n)
-            for n in range(5000)]  # fmt: skip
-    for n, record in enumerate(told):
+    written = [gpu(2 * n, at=n) if n % 2 else RankStat(job="j", rank=0, pid=1, start_ticks=1, state="idle", seq=n, rx=n)
+               for n in range(5000)]  # fmt: skip
+    for n, record in enumerate(written):
         record.rx = n + 1
-    session = without_segments(a_session(tmp_path, told))
+    session = without_segments(a_session(tmp_path, written))
 
     assert [record.rx for record in reader.records(session.path)] == list(range(1, 5001))
     some = reader.records(session.path, RecordFilter(kinds={"gpu"}, from_rx=100, to_rx=110))
@@ -100,13 +100,13 @@ def test_each_record_is_read_once_when_only_some_segments_are_missing(tmp_path, 
     monkeypatch.setattr("gconsole.session.manage.compact.STEP_SEGMENTS", 2)
     monkeypatch.setattr("gconsole.session.format.writer.SegmentWriter", lambda session: SegmentWriter(session, 1000))
     monkeypatch.setattr("gconsole.session.format.writer.FRAME_RECORDS", 10)
-    told = [gpu(n + 1, at=n) for n in range(200)]
-    session = a_session(tmp_path, told)
+    written = [gpu(n + 1, at=n) for n in range(200)]
+    session = a_session(tmp_path, written)
     assert len(session.segments()) >= 6
 
     without_segments(session, gone=lambda path: path.name.startswith(("000001", "000004")))
 
-    assert [record.seq for record in reader.records(session.path)] == [record.seq for record in told]
+    assert [record.seq for record in reader.records(session.path)] == [record.seq for record in written]
 
 
 def test_note_after_all_segments_are_removed_does_not_reuse_a_segment_number(tmp_path):
@@ -140,9 +140,9 @@ def run(*args):
 def test_segments_are_dropped_once_all_their_records_are_in_parquet(tmp_path):
     session = a_session(tmp_path, a_job())
 
-    told = run("compact", "night", "--drop-segments", "--folder", tmp_path)
+    result = run("compact", "night", "--drop-segments", "--folder", tmp_path)
 
-    assert told.exit_code == 0 and "dropped " in told.output and " of segments" in told.output
+    assert result.exit_code == 0 and "dropped " in result.output and " of segments" in result.output
     assert session.segments() == []
     assert in_order(reader.records(session.path)) == in_order(a_job())
     again = run("compact", "night", "--drop-segments", "--folder", tmp_path)
@@ -161,8 +161,8 @@ def test_no_segment_is_dropped_when_parquet_or_the_segment_has_changed(tmp_path)
         (lambda: session.segments()[0].open("ab").write(b"more"), "changed after it was compacted"),
     ):  # fmt: skip
         spoil()
-        told = run("compact", "night", "--drop-segments", "--folder", tmp_path)
-        assert told.exit_code == 2 and words in told.output, told.output
+        result = run("compact", "night", "--drop-segments", "--folder", tmp_path)
+        assert result.exit_code == 2 and words in result.output, result.output
         assert len(session.segments()) == 1
         part.write_bytes(whole)
 
@@ -190,9 +190,9 @@ def test_crashed_session_keeps_its_segments_until_it_is_recovered(tmp_path):
     meta.state = "recording"
     session.write(meta)
 
-    told = run("compact", "night", "--drop-segments", "--folder", tmp_path)
+    result = run("compact", "night", "--drop-segments", "--folder", tmp_path)
 
-    assert told.exit_code == 2 and "sessions recover night" in told.output and session.segments()
+    assert result.exit_code == 2 and "sessions recover night" in result.output and session.segments()
 
 
 def test_session_without_segments_is_verified_and_recovered_from_parquet(tmp_path):
@@ -216,7 +216,7 @@ def test_records_in_neither_segments_nor_parquet_are_reported_missing(tmp_path):
 
     words = f"night: 0 records in 0 frames, {len(a_job())} records missing\n"
 
-    told = CliRunner().invoke(sessions, ["verify", "night", "--folder", str(tmp_path)], standalone_mode=False)
+    result = CliRunner().invoke(sessions, ["verify", "night", "--folder", str(tmp_path)], standalone_mode=False)
 
-    assert (told.return_value, told.output) == (1, words)
+    assert (result.return_value, result.output) == (1, words)
     assert run("recover", "night", "--folder", tmp_path).output == words

@@ -138,24 +138,24 @@ def test_query_result_is_truncated_to_the_row_limit(tmp_path, open_queries):
 
 
 def test_describe_lists_tables_and_short_views(tmp_path, open_queries):
-    told = open_queries(a_session(tmp_path, [gpu(1)]).path)("describe")
+    rows = open_queries(a_session(tmp_path, [gpu(1)]).path)("describe")
 
-    assert ("gpu", "records", "Metrics of one GPU at one tick.") in told
-    assert "ranks_now" in [name for name, *_ in told]
+    assert ("gpu", "records", "Metrics of one GPU at one tick.") in rows
+    assert "ranks_now" in [name for name, *_ in rows]
 
 
 @pytest.mark.parametrize("question", ["DESCRIBE gpu", "desc gpu;", ' describe TABLE "gpu" '])
 def test_describe_table_lists_column_types_units_and_descriptions(tmp_path, open_queries, question):
-    told = open_queries(a_session(tmp_path, [gpu(1)]).path)(question)
+    rows = open_queries(a_session(tmp_path, [gpu(1)]).path)(question)
 
-    assert ("power_w", "DOUBLE", "W", "") in told
-    assert ("energy_j", "DOUBLE", "J", "since the driver was loaded") in told
+    assert ("power_w", "DOUBLE", "W", "") in rows
+    assert ("energy_j", "DOUBLE", "J", "since the driver was loaded") in rows
 
 
 def test_describe_of_a_query_is_passed_to_duckdb(tmp_path, open_queries):
-    told = open_queries(a_session(tmp_path, [gpu(1)]).path)("DESCRIBE SELECT power_w AS watts FROM gpu")
+    rows = open_queries(a_session(tmp_path, [gpu(1)]).path)("DESCRIBE SELECT power_w AS watts FROM gpu")
 
-    assert told[0][:2] == ("watts", "DOUBLE")
+    assert rows[0][:2] == ("watts", "DOUBLE")
 
 
 def test_completion_names_are_tables_with_their_columns(tmp_path, open_queries):

@@ -229,6 +229,6 @@ def test_timestamp_column_header_has_no_unit(tmp_path):
 
 def test_unknown_session_name_is_reported_as_treated_as_a_node_name(tmp_path):
     argv = ["nosuch", "SELECT 1", "--folder", str(tmp_path), "--set", "ssh.transport=carrier-pigeon"]
-    told = CliRunner().invoke(command, argv, standalone_mode=False)
+    result = CliRunner().invoke(command, argv, standalone_mode=False)
 
-    assert f'no session "nosuch" in {tmp_path}; treating it as a node name' in told.stderr
+    assert f'no session "nosuch" in {tmp_path}; treating it as a node name' in result.stderr

@@ -103,9 +103,9 @@ def test_duckdb_sandbox_settings_are_in_force(tmp_path, open_queries):
         "('enable_external_access', 'lock_configuration', 'autoload_known_extensions', 'python_enable_replacements')"
     )
 
-    told = dict(ask(f"SELECT name, value FROM duckdb_settings() WHERE name IN {names}"))
+    settings = dict(ask(f"SELECT name, value FROM duckdb_settings() WHERE name IN {names}"))
 
-    assert told == {
+    assert settings == {
         "enable_external_access": "false", "lock_configuration": "true", "autoload_known_extensions": "false",
         "python_enable_replacements": "false",
     }  # fmt: skip

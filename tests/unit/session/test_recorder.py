@@ -298,8 +298,8 @@ async def test_retention_runs_while_recording_and_its_deletions_are_recorded(tmp
     assert not named("old", tmp_path).path.exists()
     assert "old was deleted: all sessions together take" in gone
     assert "no closed session is left to delete" in left, "said once, however often it is looked at"
-    said = [record.text for record in world.records("new") if isinstance(record, Log) and record.severity == "warning"]
-    assert sorted(said) == sorted([gone, left])
+    logs = [record.text for record in world.records("new") if isinstance(record, Log) and record.severity == "warning"]
+    assert sorted(logs) == sorted([gone, left])
     (line,) = (tmp_path / DELETED_LOG).read_bytes().splitlines()
     assert msgspec.json.decode(line)["id"] == old.id
 

@@ -120,8 +120,8 @@ def test_node_over_its_name_limit_has_only_its_own_texts_redacted(monkeypatch: p
 
 def test_node_sets_in_text_add_no_host_names_and_stay_short() -> None:
     names = Pseudonyms(b"k" * 32, ["node1"])
-    told = names.in_text("node[1-16384] " * 1000)
-    assert "node" not in told and len(told) < 20_000
+    redacted = names.in_text("node[1-16384] " * 1000)
+    assert "node" not in redacted and len(redacted) < 20_000
     assert "node2" not in names.in_text("node[1-4]") and len(names._hosts) == 1
     assert names.in_text("rank[0-16383]") == "rank[0-16383]"
 
@@ -144,13 +144,13 @@ async def test_recording_warns_about_a_node_whose_texts_it_redacts(
 ) -> None:
     monkeypatch.setattr(pseudonyms, "MAX_NAMES_PER_NODE", 3)
     hub = Hub()
-    said: list[Record] = []
-    hub.subscribe(said.extend)
+    published: list[Record] = []
+    hub.subscribe(published.extend)
     recorder = Recorder(hub, tmp_path, retention.Limits(), lambda: [], hosts=["evil"])
     await recorder.start("night", Selection(anonymous=True))
     hub.publish([a_process(f"invented{number}") for number in range(10)])
     await recorder.stop("night")
     hub.publish([])
-    [warning] = [one for one in said if isinstance(one, Log) and one.severity == "warning"]
+    [warning] = [one for one in published if isinstance(one, Log) and one.severity == "warning"]
     assert "evil" in warning.text and warning.try_
     assert b"invented" not in b"".join(encode(record) for record in records(tmp_path / "night"))

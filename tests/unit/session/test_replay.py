@@ -20,7 +20,7 @@ LENGTH_S = 900
 def night() -> list:
     """Fifteen minutes of a node with one GPU and one rank, a finding that opens and clears, and a marker."""
     seq = 0
-    told = []
+    written = []
 
     def say(second, *records):
         nonlocal seq
@@ -29,7 +29,7 @@ def night() -> list:
             record.agent, record.seq, record.node = "agent1", seq, "node1"
             record.t = record.rx = BEGAN + second * SECOND
             record.mono = second * SECOND
-            told.append(record)
+            written.append(record)
 
     say(0, NodeState(state="ok"), Node(hostname="node1", boot_id="b", kernel="k", arch="x", python="3", uid=0, pid=1,
                                        sample_interval_ms=1000), GpuInfo(index=0, uuid="GPU-1"),
@@ -44,7 +44,7 @@ def night() -> list:
         if second == 600:
             say(second, Finding(id="gpu_idle", severity="warning", confidence="likely", text="x", first_seen=1,
                                 cleared_at=2), NodeState(state="lost"))  # fmt: skip
-    return told
+    return written
 
 
 @pytest.fixture
@@ -148,9 +148,9 @@ def test_capture_event_has_the_time_of_its_last_stack(tmp_path):
 
 async def test_live_actions_are_rejected_in_a_replay(session):
     player = Replay(session)
-    for asked in (player.reconnect("node1"), player.capture(CaptureRequest("x")), player.mark("x")):
+    for action in (player.reconnect("node1"), player.capture(CaptureRequest("x")), player.mark("x")):
         with pytest.raises(NotLive, match="recording"):
-            await asked
+            await action
     assert player.recordings is None
 
 

@@ -42,8 +42,8 @@ def test_any_recorded_record_is_read_back_in_arrival_order(batches, segment_byte
     session = named("night", folder)
     consoles = {part.console for part in session.read().parts}
     redact = Redactor(locals_too=True)
-    told = [encode(redact(one)) for batch in batches for one in batch]
-    assert [encode(one) for one in reader.records(session.path) if one.agent not in consoles] == told
+    expected = [encode(redact(one)) for batch in batches for one in batch]
+    assert [encode(one) for one in reader.records(session.path) if one.agent not in consoles] == expected
     found = recovery.verify(session)
     assert found.is_sound
     assert found.records == session.read().records

@@ -105,7 +105,7 @@ class TestSpeedscope:
 def test_graphviz_draws_the_tree(made: Any) -> None:
     dot = shutil.which("dot")
     if dot is None:
-        pytest.skip("no dot(1): Graphviz is not installed")
+        pytest.skip("Graphviz (dot) is not installed")
     done = subprocess.run([dot, "-Tplain"], input=written("dot", made()), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and not done.stderr, done.stderr
     if made is ordinary:

@@ -136,10 +136,10 @@ def test_path_between_nodes_lists_every_hop_and_its_assumptions():
     assert "assumes that all ports of one network can reach each other" in text
 
 
-@pytest.mark.parametrize(("name", "said"), [("node9:0", "by node 'node9'"), ("slow1:7", "GPU0, GPU1, GPU2, GPU3"),
-                                            ("nonsense", "NODE:GPU")])  # fmt: skip
-def test_unknown_gpu_is_rejected_with_the_valid_choices(name: str, said: str):
-    with pytest.raises(LookupError, match=said):
+@pytest.mark.parametrize(("name", "message"), [("node9:0", "by node 'node9'"), ("slow1:7", "GPU0, GPU1, GPU2, GPU3"),
+                                               ("nonsense", "NODE:GPU")])  # fmt: skip
+def test_unknown_gpu_is_rejected_with_the_valid_choices(name: str, message: str):
+    with pytest.raises(LookupError, match=message):
         find_gpu(pods(), name)
 
 
@@ -208,7 +208,7 @@ def test_the_report_has_the_classes():
 def test_graphviz_renders_the_topology_without_errors(node: str | None):
     dot = shutil.which("dot")
     if dot is None:
-        pytest.skip("no Graphviz (dot) here")
+        pytest.skip("Graphviz (dot) is not installed")
 
     drawn = subprocess.run([dot, "-Tsvg"], input=to_dot(pods(), node), capture_output=True, text=True, check=True)
 

@@ -22,7 +22,7 @@ from gconsole.topology.text import to_text
 JOB = "llama"
 
 
-def said(rank, name, desc, ranks=None, capture="c1", **more):
+def pg(rank, name, desc, ranks=None, capture="c1", **more):
     known = {"source": "worker_server", "job": JOB, "rank": rank, "process_group": (name, desc), "ranks": ranks}
     return PgStatus(node=f"n{rank // 8}", capture=capture, **(known | more))
 
@@ -47,9 +47,9 @@ def mesh(nodes=2):
     found = []
     for rank in range(8 * nodes):
         half, own = rank // 4 * 4, rank % 8
-        found.append(said(rank, "0", "default_pg", tuple(range(8 * nodes))))
-        found.append(said(rank, str(10 + half), "mesh_tp", tuple(range(half, half + 4))))
-        found.append(said(rank, str(90 + own), "mesh_dp", tuple(range(own, 8 * nodes, 8))))
+        found.append(pg(rank, "0", "default_pg", tuple(range(8 * nodes))))
+        found.append(pg(rank, str(10 + half), "mesh_tp", tuple(range(half, half + 4))))
+        found.append(pg(rank, str(90 + own), "mesh_dp", tuple(range(own, 8 * nodes, 8))))
     return found
 
 
@@ -57,7 +57,7 @@ def mesh(nodes=2):
 
 
 def test_group_members_are_the_listed_ranks_or_else_the_reporting_ranks():
-    records = [said(0, "1", "tp", (0, 1)), said(0, "2", "pp"), said(3, "2", "pp")]
+    records = [pg(0, "1", "tp", (0, 1)), pg(0, "2", "pp"), pg(3, "2", "pp")]
 
     assert memberships((), records, (JOB, 0)) == (
         Membership("1", "tp", (0, 1), True), Membership("2", "pp", (0, 3), False))  # fmt: skip
@@ -69,11 +69,11 @@ def test_groups_are_inferred_from_collectives_unless_pytorch_names_them():
 
     assert memberships(entries, (), (JOB, 0)) == (Membership("0xab", "", (4, 5), True),)
     # where PyTorch names a group, NCCL's communicator is the same group
-    assert [membership.name for membership in memberships(entries, [said(0, "1", "tp", (0, 1))], (JOB, 0))] == ["1"]
+    assert [membership.name for membership in memberships(entries, [pg(0, "1", "tp", (0, 1))], (JOB, 0))] == ["1"]
 
 
 def test_groups_are_separate_per_job_and_attempt():
-    records = [said(0, "1", "tp", (0, 1)), said(0, "2", "tp", (0, 1), job="eval"), said(0, "3", "tp", attempt=1)]
+    records = [pg(0, "1", "tp", (0, 1)), pg(0, "2", "tp", (0, 1), job="eval"), pg(0, "3", "tp", attempt=1)]
 
     assert [membership.name for membership in memberships((), records, (JOB, 1))] == ["3"]
 
@@ -90,9 +90,9 @@ def test_groups_are_labelled_by_description_and_numbered_by_their_ranks():
 
 
 def test_numbered_group_description_is_kept_and_an_undefined_one_is_replaced():
-    told = [said(0, "5", "dp_17", (0, 1)), said(2, "6", "dp_3", (2, 3)), said(4, "7", "undefined", (4, 5))]
+    statuses = [pg(0, "5", "dp_17", (0, 1)), pg(2, "6", "dp_3", (2, 3)), pg(4, "7", "undefined", (4, 5))]
 
-    found = [(group.kind, group.label) for group in gather(a_pod(*told)).groups]
+    found = [(group.kind, group.label) for group in gather(a_pod(*statuses)).groups]
 
     assert found == [("dp", "dp_17"), ("dp", "dp_3"), ("group", "group")]
 
@@ -123,7 +123,7 @@ def test_group_list_has_placement_and_the_farthest_relation_within_a_group():
 
 
 def test_group_spanning_nodes_is_counted_apart_from_single_node_groups():
-    odd = [said(0, "1", "tp", (0, 1)), said(2, "2", "tp", (2, 3)), said(4, "3", "tp", (4, 9))]
+    odd = [pg(0, "1", "tp", (0, 1)), pg(2, "2", "tp", (2, 3)), pg(4, "3", "tp", (4, 9))]
 
     lines = [" ".join(line.split()) for line in to_text(gather(a_pod(*odd))).splitlines()]
 
@@ -131,7 +131,7 @@ def test_group_spanning_nodes_is_counted_apart_from_single_node_groups():
 
 
 def test_members_that_are_on_no_known_gpu_are_counted():
-    fleet = gather(a_pod(said(0, "1", "tp", (0, 1, 40, 41))))
+    fleet = gather(a_pod(pg(0, "1", "tp", (0, 1, 40, 41))))
 
     assert fleet.group_placement.span(fleet.groups[0]) == "n0 GPU0-1, NV18; 2 of 4 on no known GPU"
 
@@ -144,7 +144,7 @@ def test_text_without_groups_suggests_running_a_capture():
 
 
 def test_groups_come_from_the_newest_capture_of_the_job():
-    fleet = gather(a_pod(*mesh(), said(0, "77", "tp", (0, 1), capture="c2")))
+    fleet = gather(a_pod(*mesh(), pg(0, "77", "tp", (0, 1), capture="c2")))
 
     assert [group.name for group in fleet.groups] == ["77"]
 
@@ -173,7 +173,7 @@ def test_drawings_have_the_groups_on_their_gpus():
 def test_control_characters_in_group_names_are_removed_in_every_format(form):
     hostile = 'evil"]; \x1b[31m&<b>\n'
 
-    text = FORMATS[form](gather(a_pod(said(0, hostile, hostile, (0, 1)))), "n0")
+    text = FORMATS[form](gather(a_pod(pg(0, hostile, hostile, (0, 1)))), "n0")
 
     assert "\x1b" not in text
 

@@ -17,10 +17,10 @@ HERE = TokenAuth(TOKEN, frozenset({"localhost"}), addresses="loopback")
 OUTSIDE = TokenAuth(TOKEN, frozenset({"localhost", "head.example", "*.pod.example"}), addresses="any", scheme="https")
 
 
-def status_of(door: TokenAuth, host: str, basic: bool = False, **headers: str) -> int:
-    said = {"host": host, "authorization": f"Bearer {TOKEN}", **headers}
+def status_of(auth: TokenAuth, host: str, basic: bool = False, **headers: str) -> int:
+    given = {"host": host, "authorization": f"Bearer {TOKEN}", **headers}
     try:
-        door.check(said, basic=basic)
+        auth.check(given, basic=basic)
     except HttpProblemError as error:
         return error.problem.status
     return 200
@@ -50,16 +50,16 @@ def test_same_origin_request_is_accepted_and_other_origins_are_rejected() -> Non
         assert status_of(HERE, "localhost:1", origin=origin) == 403
 
 
-@pytest.mark.parametrize("said", ["", "Bearer", "Bearer ", "Basic x", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN,
+@pytest.mark.parametrize("text", ["", "Bearer", "Bearer ", "Basic x", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN,
                                   f"Digest {TOKEN}", "Bearer \xe9\xe9", "Basic bm9ib2R5Ondyb25n"])  # fmt: skip
-def test_invalid_credentials_are_rejected_with_401(said: str) -> None:
-    assert status_of(HERE, "localhost", basic=True, authorization=said) == 401
+def test_invalid_credentials_are_rejected_with_401(text: str) -> None:
+    assert status_of(HERE, "localhost", basic=True, authorization=text) == 401
 
 
 def test_basic_auth_is_accepted_only_where_it_is_enabled() -> None:
-    said = "Basic YW55Ym9keTphLXRva2VuLXRoYXQtbm9ib2R5LWd1ZXNzZXM="
-    assert status_of(HERE, "localhost", basic=True, authorization=said) == 200
-    assert status_of(HERE, "localhost", authorization=said) == 401
+    text = "Basic YW55Ym9keTphLXRva2VuLXRoYXQtbm9ib2R5LWd1ZXNzZXM="
+    assert status_of(HERE, "localhost", basic=True, authorization=text) == 200
+    assert status_of(HERE, "localhost", authorization=text) == 401
 
 
 def test_rate_limit_allows_a_burst_and_then_applies_per_address() -> None:

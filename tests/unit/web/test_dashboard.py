@@ -20,7 +20,7 @@ from gconsole.web.resources.metrics import exposition, take_snapshot
 DASHBOARD = json.loads((Path(__file__).parents[3] / "docs/grafana/gconsole.json").read_text())
 
 
-def told() -> dict[str, set[str]]:
+def exported_series() -> dict[str, set[str]]:
     """Every exported series of a full store, and its labels."""
     text = b"".join(exposition(take_snapshot(everything(), [ActiveRecording("x", NOW, 1, 1)], NOW), PLAIN)).decode()
     found: dict[str, set[str]] = {}
@@ -49,7 +49,7 @@ def selectors(node: Any) -> Iterator[tuple[str, set[str]]]:
 
 @pytest.mark.parametrize("text", expressions())
 def test_dashboard_query_is_valid_promql_over_exported_series_and_labels(text: str) -> None:
-    known = told()
+    known = exported_series()
     found = list(selectors(promql_parser.parse(text)))
     assert {name for name, _ in found} == set(re.findall(r"\b(?:gconsole|process)_\w+", text)), "none was left out"
     for name, labels in found:
@@ -58,7 +58,7 @@ def test_dashboard_query_is_valid_promql_over_exported_series_and_labels(text: s
 
 
 def test_dashboard_legends_use_only_exported_labels() -> None:
-    known = told()
+    known = exported_series()
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
             names = set(re.findall(r"\b(?:gconsole|process)_\w+", target["expr"]))
@@ -67,7 +67,7 @@ def test_dashboard_legends_use_only_exported_labels() -> None:
 
 
 def test_dashboard_variables_use_only_exported_labels() -> None:
-    known = told()
+    known = exported_series()
     for variable in DASHBOARD["templating"]["list"]:
         match = re.fullmatch(r"label_values\((\w+), (\w+)\)", str(variable.get("definition", "")))
         if match:

@@ -13,7 +13,7 @@ def test_client_resuming_mid_batch_gets_each_remaining_event_once() -> None:
     store.apply([Mark(text="d")])
     places = [place for place, _ in _after(store, EventPosition(0, 0))]
 
-    for heard in range(5):
-        since = places[heard - 1] if heard else EventPosition(0, 0)
-        assert "".join(record.text for _, record in _after(store, since)) == "abcd"[heard:]
+    for received in range(5):
+        since = places[received - 1] if received else EventPosition(0, 0)
+        assert "".join(record.text for _, record in _after(store, since)) == "abcd"[received:]
     assert sorted(set(places)) == places

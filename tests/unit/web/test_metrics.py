@@ -78,8 +78,8 @@ def test_lost_node_exports_only_its_up_metric() -> None:
     store.apply([NodeState(node="node1", state="lost", rx=NOW)])
     found = read(store)
     assert value(found, "gconsole_node_up") == 0
-    told = {name for name in found if found[name].samples and "node" in found[name].samples[0].labels}
-    assert told == {"gconsole_node_up"}
+    names = {name for name in found if found[name].samples and "node" in found[name].samples[0].labels}
+    assert names == {"gconsole_node_up"}
 
 
 def test_lost_gpu_is_exported_as_down_without_other_metrics() -> None:

@@ -63,7 +63,7 @@ class Scene:
     ) -> Scene:  # fmt: skip
         """Add a rank that cycles through `paths`, one per sample. A path of None has no stack.
 
-        `wakes`: context switches from look to look. `gil`: the thread that holds the interpreter's lock.
+        `wakes`: context switches per sample. `gil`: name of the thread that holds the GIL.
         """
         self._add_rank(rank, gpu)
         for look in range(from_look, self.looks):

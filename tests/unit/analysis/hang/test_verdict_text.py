@@ -41,13 +41,13 @@ def summary(scene: Scene) -> str:
 
 class TestMissingRanks:
     def test_summary_of_one_missing_rank_is_singular(self):
-        said = summary(all_reducing(4, 1).rank(1, SAVE, syscall="write"))
-        assert said.startswith("rank 1 reads or writes a checkpoint in train.py:70 save and has not entered")
-        assert "3 ranks waiting" in said
+        text = summary(all_reducing(4, 1).rank(1, SAVE, syscall="write"))
+        assert text.startswith("rank 1 reads or writes a checkpoint in train.py:70 save and has not entered")
+        assert "3 ranks waiting" in text
 
     def test_summary_of_two_missing_ranks_is_plural(self):
-        said = summary(all_reducing(4, 1, 2).rank(1, SAVE, syscall="write").rank(2, SAVE, syscall="write"))
-        assert said.startswith("ranks 1-2 read or write a checkpoint in train.py:70 save and have not entered")
+        text = summary(all_reducing(4, 1, 2).rank(1, SAVE, syscall="write").rank(2, SAVE, syscall="write"))
+        assert text.startswith("ranks 1-2 read or write a checkpoint in train.py:70 save and have not entered")
 
     def test_one_waiting_rank_is_counted_in_the_singular(self):
         assert "1 rank waiting" in summary(all_reducing(2, 1).rank(1, LOADER, syscall="poll"))
@@ -64,20 +64,20 @@ class TestRanksNotFound:
         assert "rank 3 is gone: not found on node2" in summary(all_reducing(4, 3))
 
     def test_summary_of_two_ranks_not_found_names_their_nodes(self):
-        said = summary(all_reducing(6, 3, 4))
-        assert "ranks 3-4 are gone: not found on node2, node3" in said
+        text = summary(all_reducing(6, 3, 4))
+        assert "ranks 3-4 are gone: not found on node2, node3" in text
 
 
 class TestUndecidedRanks:
     """Ranks blocked in the kernel in a call of the job's own code."""
 
     def test_summary_of_one_undecided_rank_and_one_waiter_is_singular(self):
-        said = summary(all_reducing(2, 1).rank(1, own()))
-        assert said.startswith("rank 1 is in train.py:88 load") and "; 1 other waits in all_reduce" in said
+        text = summary(all_reducing(2, 1).rank(1, own()))
+        assert text.startswith("rank 1 is in train.py:88 load") and "; 1 other waits in all_reduce" in text
 
     def test_summary_of_two_undecided_ranks_and_two_waiters_is_plural(self):
-        said = summary(all_reducing(4, 1, 2).rank(1, own()).rank(2, own()))
-        assert said.startswith("ranks 1-2 are in train.py:88 load") and "; 2 others wait in all_reduce" in said
+        text = summary(all_reducing(4, 1, 2).rank(1, own()).rank(2, own()))
+        assert text.startswith("ranks 1-2 are in train.py:88 load") and "; 2 others wait in all_reduce" in text
 
 
 class TestSampleCount:

@@ -1,7 +1,7 @@
 """One rank of a job that fails in a chosen way and dumps its Flight Recorder: `record.py KIND FOLDER`.
 
 Run it three times, with RANK 0 to 2, WORLD_SIZE=3, MASTER_ADDR, MASTER_PORT, and TORCH_FR_BUFFER_SIZE=2000 (6 for
-`wrapped`). It ends by itself; some kinds end with a gloo error.
+`wrapped`). It ends on its own; some kinds end with a gloo error.
 """
 
 import os
