@@ -19,7 +19,7 @@ from gconsole.records import AgentCost, Failure, NodeState
 DEADLINE_S = 60.0
 
 
-class Watching:
+class HeadlessWatch:
     """A hub, a store and findings, with a fleet that failed to connect, so that there is nothing to wait for."""
 
     def __init__(self) -> None:
@@ -39,21 +39,21 @@ class Watching:
 
 @pytest.mark.slow
 async def test_records_arriving_during_a_long_measurement_are_folded_and_released():
-    watching = Watching()
+    headless = HeadlessWatch()
     first, last = AgentCost(node="node1", sample_interval_ms=1000), AgentCost(node="node1", sample_interval_ms=1000)
     free = sys.getrefcount(first)
     held = []
 
     async def measure() -> None:
-        watching.hub.publish([first])
-        watching.hub.publish([last])  # the store keeps the newest record of a node
+        headless.hub.publish([first])
+        headless.hub.publish([last])  # the store keeps the newest record of a node
         held.append(sys.getrefcount(first))
         deadline = time.monotonic() + DEADLINE_S
         while held[-1] > free and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
             held.append(sys.getrefcount(first))
 
-    await watching.watch(measure)
+    await headless.watch(measure)
     assert (held[0], held[-1]) == (free + 1, free), "it was folded, and is let go of while the work goes on"
 
 
@@ -62,7 +62,7 @@ async def test_failing_work_fails_the_watch_and_cancelled_work_finishes_its_clea
         raise RuntimeError("no clock")
 
     with pytest.raises(RuntimeError, match="no clock"):
-        await Watching().watch(fails)
+        await HeadlessWatch().watch(fails)
 
     began, let_go = asyncio.Event(), []
 
@@ -74,7 +74,7 @@ async def test_failing_work_fails_the_watch_and_cancelled_work_finishes_its_clea
             await asyncio.sleep(0)
             let_go.append(True)
 
-    watch = asyncio.create_task(Watching().watch(waits))
+    watch = asyncio.create_task(HeadlessWatch().watch(waits))
     await began.wait()
     watch.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -84,29 +84,29 @@ async def test_failing_work_fails_the_watch_and_cancelled_work_finishes_its_clea
 
 async def test_reconnecting_nodes_do_not_prolong_the_watch_and_keep_their_failure():
     """Nodes fail in turn, so that they are never all in state `failed` at the same time."""
-    watching = Watching()
+    headless = HeadlessWatch()
     refused, silent = Failure("refused", "connection refused by node1"), Failure("timeout", "no response")
 
     def attempt(connecting: str, failed: str, failure: Failure) -> None:
-        watching.hub.publish_own(NodeState(node=connecting, state="connecting", attempt=2))
-        watching.hub.publish_own(NodeState(node=failed, state="failed", error=failure, attempt=1))
+        headless.hub.publish_own(NodeState(node=connecting, state="connecting", attempt=2))
+        headless.hub.publish_own(NodeState(node=failed, state="failed", error=failure, attempt=1))
 
     attempt("node2", "node1", refused)
-    assert not batch.is_settled(watching.store)
+    assert not batch.is_settled(headless.store)
     attempt("node1", "node2", silent)
-    assert batch.is_settled(watching.store)
+    assert batch.is_settled(headless.store)
 
     async def nothing() -> None:
         pass
 
-    await watching.watch(nothing)
-    states = {now.name: (now.state.state, now.state.error) for now in watching.store.nodes.values() if now.state}
+    await headless.watch(nothing)
+    states = {now.name: (now.state.state, now.state.error) for now in headless.store.nodes.values() if now.state}
     assert states == {"node1": ("failed", refused), "node2": ("failed", silent)}
 
 
 def test_successful_connection_clears_the_earlier_failure():
-    watching = Watching()
-    watching.hub.publish_own(NodeState(node="node1", state="failed", error=Failure("timeout", "no response")))
-    watching.hub.publish_own(NodeState(node="node1", state="ok"))
-    watching.hub.publish_own(NodeState(node="node1", state="connecting", attempt=3))
-    assert watching.store.nodes["node1"].failure is None and not batch.is_settled(watching.store)
+    headless = HeadlessWatch()
+    headless.hub.publish_own(NodeState(node="node1", state="failed", error=Failure("timeout", "no response")))
+    headless.hub.publish_own(NodeState(node="node1", state="ok"))
+    headless.hub.publish_own(NodeState(node="node1", state="connecting", attempt=3))
+    assert headless.store.nodes["node1"].failure is None and not batch.is_settled(headless.store)

@@ -31,7 +31,7 @@ def keep(place: Cache, content: bytes = CONTENT) -> str:
     return writer.finish()
 
 
-def mounted(monkeypatch, *noexec: Path) -> None:
+def mount_noexec(monkeypatch, *noexec: Path) -> None:
     """Mount these folders noexec, according to statvfs()."""
     flag = {True: os.ST_NOEXEC, False: 0}
     monkeypatch.setattr(
@@ -124,7 +124,7 @@ def test_next_location_is_used_when_the_first_is_unusable(tmp_path, monkeypatch)
 def test_executable_location_is_preferred_to_an_earlier_noexec_one(tmp_path, monkeypatch):
     first, second = tmp_path / "first", tmp_path / "second"
     monkeypatch.setattr(cache, "places", lambda configured, uid: [str(first), str(second)])
-    mounted(monkeypatch, first)
+    mount_noexec(monkeypatch, first)
 
     place = Cache()
 
@@ -135,7 +135,7 @@ def test_executable_location_is_preferred_to_an_earlier_noexec_one(tmp_path, mon
 def test_binaries_are_kept_in_memory_when_every_location_is_noexec(tmp_path, monkeypatch):
     first, second = tmp_path / "first", tmp_path / "second"
     monkeypatch.setattr(cache, "places", lambda configured, uid: [str(first), str(second)])
-    mounted(monkeypatch, first, second)
+    mount_noexec(monkeypatch, first, second)
 
     place = Cache()
     path = keep(place)

@@ -14,7 +14,7 @@ from gconsole_remote.agent import clean as cleaning
 
 
 @pytest.fixture(autouse=True)
-def no_other_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def only_the_configured_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits the search to the configured folder: the default ones may be in use by a console on this machine."""
     monkeypatch.setattr(cache, "places", lambda configured, uid: [configured] if configured else [])
     monkeypatch.setattr(cleaning, "_linger_folders", lambda uid: [])
@@ -29,7 +29,7 @@ def a_cache(path: Path) -> Path:
     return path
 
 
-def precious(path: Path) -> Path:
+def user_folder(path: Path) -> Path:
     """A private folder with user data that is not a cache."""
     path.mkdir(0o700)
     (path / "blob").mkdir()
@@ -53,7 +53,7 @@ def move(there: Path, other: Path) -> None:
 @pytest.mark.parametrize("ending", ["", "/"])
 def test_clean_removes_the_cache_without_following_symlinks(tmp_path: Path, ending: str) -> None:
     there = a_cache(tmp_path / "cache")
-    beside = precious(tmp_path / "precious")
+    beside = user_folder(tmp_path / "user_folder")
     assert clean(f"{there}{ending}")["removed"] == [f"{there}{ending}"]
     assert not there.exists() and (beside / "blob" / "thesis").exists()
 
@@ -62,7 +62,7 @@ def test_clean_removes_the_cache_without_following_symlinks(tmp_path: Path, endi
 def test_folder_swapped_in_during_clean_is_left_untouched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: Callable[[Path, Path], None]
 ) -> None:
-    there, other = a_cache(tmp_path / "cache"), precious(tmp_path / "precious")
+    there, other = a_cache(tmp_path / "cache"), user_folder(tmp_path / "user_folder")
     who_uses = cache_users.users
 
     def swapped_meanwhile(root: str) -> Any:
@@ -88,7 +88,7 @@ def test_folder_with_foreign_files_is_not_cleaned(tmp_path: Path) -> None:
 
 def test_folder_with_foreign_files_behind_a_symlinked_parent_is_not_cleaned(tmp_path: Path) -> None:
     """A user who can write to the parent folder replaces it with a symlink to a folder named like the cache."""
-    precious(tmp_path / "cache")
+    user_folder(tmp_path / "cache")
     (tmp_path / "cache" / "letters").write_text("x")
     (tmp_path / "scratch").symlink_to(tmp_path)
     answer = clean(tmp_path / "scratch" / "cache")

@@ -82,12 +82,12 @@ POST = st.tuples(st.just("post"), st.lists(st.integers(0, 400), max_size=6))
 TAKE = st.tuples(st.just("take"), st.none())
 ACKNOWLEDGE = st.tuples(st.just("acknowledge"), st.integers(0, 20))
 CUT = st.tuples(st.just("cut"), st.floats(0, 1))
-DAYS = st.lists(st.one_of(POST, POST, TAKE, ACKNOWLEDGE, CUT), max_size=60)
+ACTIONS = st.lists(st.one_of(POST, POST, TAKE, ACKNOWLEDGE, CUT), max_size=60)
 
 
-def live_through(day: list, console: Console) -> None:
+def replay_actions(actions: list, console: Console) -> None:
     console.connect()
-    for act, argument in day:
+    for act, argument in actions:
         if act == "post":
             post(console.outbox, *argument)
         elif act == "take":
@@ -102,11 +102,11 @@ def live_through(day: list, console: Console) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
-@given(DAYS)
-def test_records_within_the_limit_are_delivered_exactly_once(day):
+@given(ACTIONS)
+def test_records_within_the_limit_are_delivered_exactly_once(actions):
     console = Console(Outbox(ROOMY, keep=True))
 
-    live_through(day, console)
+    replay_actions(actions, console)
 
     assert console.received == list(range(1, console.outbox.last_seq + 1))
     assert not console.lost
@@ -114,21 +114,21 @@ def test_records_within_the_limit_are_delivered_exactly_once(day):
 
 @pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
-@given(DAYS)
-def test_every_record_over_the_limit_is_either_received_or_counted_lost_once(day):
+@given(ACTIONS)
+def test_every_record_over_the_limit_is_either_received_or_counted_lost_once(actions):
     console = Console(Outbox(TIGHT, keep=True))
 
-    live_through(day, console)
+    replay_actions(actions, console)
 
     assert console.accounts_for(console.outbox.last_seq)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.one_of(POST, TAKE), max_size=60))
-def test_outbox_without_keep_delivers_or_counts_every_record(day):
+def test_outbox_without_keep_delivers_or_counts_every_record(actions):
     console = Console(Outbox(TIGHT, keep=False))
 
-    live_through(day, console)
+    replay_actions(actions, console)
 
     assert console.accounts_for(console.outbox.last_seq)
 

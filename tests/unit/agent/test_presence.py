@@ -34,7 +34,7 @@ def a_process() -> subprocess.Popen:
     return process
 
 
-def a_fact(place: Cache, pid: int, **changes) -> dict:
+def a_registration(place: Cache, pid: int, **changes) -> dict:
     """Write the registration file of another agent in the cache."""
     fact = {
         "agent": f"of-{pid}",
@@ -78,7 +78,7 @@ def test_draft_registration_is_not_a_leftover(tmp_path):
 def test_registration_of_a_dead_process_is_a_leftover(tmp_path):
     place = a_place(tmp_path)
     process = a_process()
-    a_fact(place, process.pid)
+    a_registration(place, process.pid)
     assert len(cache_users.users(place.root)[0]) == 1
 
     process.kill()
@@ -89,7 +89,7 @@ def test_registration_of_a_dead_process_is_a_leftover(tmp_path):
 
 def test_reused_pid_is_not_counted_as_the_agent(tmp_path):
     place = a_place(tmp_path)
-    a_fact(place, os.getpid(), start_ticks=1)
+    a_registration(place, os.getpid(), start_ticks=1)
 
     assert cache_users.users(place.root)[0] == []
 
@@ -97,7 +97,7 @@ def test_reused_pid_is_not_counted_as_the_agent(tmp_path):
 @pytest.mark.parametrize("elsewhere", [{"boot_id": "another"}, {"pid_ns": "pid:[1]"}], ids=["boot", "container"])
 def test_agent_of_another_boot_or_container_is_not_a_leftover(tmp_path, elsewhere):
     place = a_place(tmp_path)
-    a_fact(place, 4711, start_ticks=1, **elsewhere)
+    a_registration(place, 4711, start_ticks=1, **elsewhere)
 
     [other], leftovers = cache_users.users(place.root)
 
@@ -131,7 +131,7 @@ def test_empty_folder_has_no_cache_users(tmp_path):
 
 def test_ending_an_agent_waits_until_it_is_gone(tmp_path):
     process = a_process()
-    fact = a_fact(a_place(tmp_path), process.pid)
+    fact = a_registration(a_place(tmp_path), process.pid)
     threading.Thread(target=process.wait, daemon=True).start()
 
     assert cache_users.end(fact, timeout_s=10.0) is True
@@ -139,7 +139,7 @@ def test_ending_an_agent_waits_until_it_is_gone(tmp_path):
 
 def test_ending_an_agent_that_already_exited_succeeds(tmp_path):
     process = a_process()
-    fact = a_fact(a_place(tmp_path), process.pid)
+    fact = a_registration(a_place(tmp_path), process.pid)
     process.kill()
     process.wait()
 
@@ -155,8 +155,8 @@ def test_only_the_unresponsive_agent_of_the_given_console_is_killed(tmp_path: Pa
     place = a_place(tmp_path)
     deaf, other = a_process(), a_process()
     try:
-        a_fact(place, deaf.pid, console="c0ffee")
-        a_fact(place, other.pid, console="another")
+        a_registration(place, deaf.pid, console="c0ffee")
+        a_registration(place, other.pid, console="another")
         os.kill(deaf.pid, signal.SIGSTOP)
 
         cache_users.kill(place.root, "c0ffee")

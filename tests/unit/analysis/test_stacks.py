@@ -32,7 +32,7 @@ def stack(rank, frames, **more):
     return msgspec.structs.replace(known, **more)
 
 
-def as_pyspy_said(name, rank, **more):
+def dump_records(name, rank, **more):
     """Records of one recorded py-spy dump."""
     return [
         stack(
@@ -58,37 +58,37 @@ REDUCE = ("all_reduce", C10D, 3252)
 
 class TestRealStacks:
     def test_stack_of_a_rank_in_a_collective_is_cut_at_the_call(self):
-        found = fold(as_pyspy_said("lock.0", 0), JOB)
+        found = fold(dump_records("lock.0", 0), JOB)
         [group] = found.groups
         assert group.cls == "collective"
         assert names(group) == ["<module>", "main", "train_step", "all_reduce"], "torch's wrappers say nothing"
 
     def test_sleeping_rank_is_classified_by_its_system_call(self):
-        group = group_of(fold(as_pyspy_said("absent.1", 1, syscall="clock_nanosleep"), JOB), 1)
+        group = group_of(fold(dump_records("absent.1", 1, syscall="clock_nanosleep"), JOB), 1)
         assert (group.cls, names(group)) == ("sleep", ["<module>", "main"])
 
     def test_a_rank_at_the_rendezvous_is_in_group_setup(self):
-        assert group_of(fold(as_pyspy_said("absent.0", 0), JOB), 0).cls == "group_setup"
+        assert group_of(fold(dump_records("absent.0", 0), JOB), 0).cls == "group_setup"
 
     def test_a_rank_that_waits_for_its_dataloader_is_not_in_a_lock(self):
-        group = group_of(fold(as_pyspy_said("dataloader.1", 1, syscall="poll"), JOB), 1)
+        group = group_of(fold(dump_records("dataloader.1", 1, syscall="poll"), JOB), 1)
         assert group.cls == "dataloader"
         assert names(group)[-2:] == ["next_batch", "_BaseDataLoaderIter.__next__"]
 
     def test_dataloader_worker_stack_omits_the_frames_of_its_parent(self):
-        worker = as_pyspy_said("dataloader.1.worker", 1, role="dataloader_worker", pid=900, syscall="clock_nanosleep")
-        found = fold([*as_pyspy_said("dataloader.1", 1), *worker], JOB)
+        worker = dump_records("dataloader.1.worker", 1, role="dataloader_worker", pid=900, syscall="clock_nanosleep")
+        found = fold([*dump_records("dataloader.1", 1), *worker], JOB)
         group = group_of(found, 1, "dataloader_worker")
         assert names(group)[0] == "_worker_loop"
         assert (names(group)[-1], group.cls) == ("Shards.__getitem__", "sleep")
         assert "DATALOADER WORKERS  1 process, 1 group" in stacks_text(found)
 
     def test_waiting_backward_is_a_collective_and_running_backward_is_compute(self):
-        assert group_of(fold(as_pyspy_said("backward.0", 0), JOB), 0).cls == "collective"
-        assert group_of(fold(as_pyspy_said("backward.0", 0, proc_state="R"), JOB), 0).cls == "compute"
+        assert group_of(fold(dump_records("backward.0", 0), JOB), 0).cls == "collective"
+        assert group_of(fold(dump_records("backward.0", 0, proc_state="R"), JOB), 0).cls == "compute"
 
     def test_rank_waiting_on_an_event_is_classified_as_a_python_lock(self):
-        group = group_of(fold(as_pyspy_said("lock.1", 1), JOB), 1)
+        group = group_of(fold(dump_records("lock.1", 1), JOB), 1)
         assert (group.cls, names(group)[-1]) == ("python_lock", "Event.wait")
 
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "architecture.md"
 #: Folders whose subfolders share one row.
-TOGETHER = "console/tui/views/"
+GROUPED = "console/tui/views/"
 #: Modules and methods that access files, sockets, processes or a terminal.
 MODULES = {
     "asyncssh", "duckdb", "fcntl", "mmap", "pty", "pynvml", "select", "selectors", "shutil", "socket", "subprocess",
@@ -31,19 +31,19 @@ def packages() -> dict[str, list[Path]]:
             folder = path.parent.relative_to(ROOT).as_posix() + "/"
             if folder in ("console/", "remote/") or "__pycache__" in folder:
                 continue
-            if folder.startswith(TOGETHER) and folder != TOGETHER:
-                folder = f"{TOGETHER}NAME/"
+            if folder.startswith(GROUPED) and folder != GROUPED:
+                folder = f"{GROUPED}NAME/"
             files.setdefault(folder, []).append(path)
     return files
 
 
-def rooms() -> dict[str, str]:
+def io_rows() -> dict[str, str]:
     """Rows of the page: folder → its I/O column."""
     rows = re.findall(r"^\| `((?:console|remote)/[\w/]+/)` \| [^|]+ \| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE)
     return {folder: io.strip() for folder, io in rows}
 
 
-def reaches_out(path: Path) -> bool:
+def does_io(path: Path) -> bool:
     """Whether the module imports or calls something that does I/O."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import) and {name.name.partition(".")[0] for name in node.names} & MODULES:
@@ -60,14 +60,14 @@ def reaches_out(path: Path) -> bool:
 
 
 def test_every_package_has_a_row_and_every_row_a_package() -> None:
-    assert sorted(rooms()) == sorted(packages())
+    assert sorted(io_rows()) == sorted(packages())
 
 
 @pytest.mark.slow
 def test_packages_listed_without_io_use_no_file_socket_or_process() -> None:
-    named_no = {folder for folder, io in rooms().items() if io == "no"}
+    named_no = {folder for folder, io in io_rows().items() if io == "no"}
     offenders = {
-        folder: [path.name for path in files if reaches_out(path)]
+        folder: [path.name for path in files if does_io(path)]
         for folder, files in packages().items()
         if folder in named_no
     }
@@ -75,6 +75,6 @@ def test_packages_listed_without_io_use_no_file_socket_or_process() -> None:
 
 
 def test_packages_listed_with_io_do_io() -> None:
-    named = {folder for folder, io in rooms().items() if io != "no" and "through" not in io}
-    idle = [folder for folder, files in packages().items() if folder in named and not any(map(reaches_out, files))]
+    named = {folder for folder, io in io_rows().items() if io != "no" and "through" not in io}
+    idle = [folder for folder, files in packages().items() if folder in named and not any(map(does_io, files))]
     assert idle == []

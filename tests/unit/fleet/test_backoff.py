@@ -14,7 +14,7 @@ from gconsole.fleet.backoff import Backoff
 from gconsole.transport.tcp_connect import LastAddresses, answers
 
 
-async def never_known() -> bool | None:
+async def unknown_state() -> bool | None:
     return None
 
 
@@ -28,7 +28,7 @@ def test_backoff_is_uniform_below_a_bound_doubling_from_1_to_60_s(
         return random.Random(1).uniform(low, high)
 
     monkeypatch.setattr(backoff.random, "uniform", draw)
-    one = Backoff(never_known)
+    one = Backoff(unknown_state)
     waits = [one.draw_s() for _ in range(8)]
     one.reset()
     one.draw_s()
@@ -89,7 +89,7 @@ async def test_probes_of_a_reachable_node_are_spaced_ever_wider(monkeypatch: pyt
 
 
 async def test_wait_without_a_timeout_ends_only_on_a_manual_retry() -> None:
-    one = Backoff(never_known)
+    one = Backoff(unknown_state)
     waiting = asyncio.create_task(one.wait(None))
     await asyncio.sleep(0)
     assert not waiting.done()

@@ -51,7 +51,7 @@ def test_connection_is_dead_when_a_reachable_node_leaves_data_unacknowledged(
     assert is_dead(looks(*seen), loses_records=True) is in_vain
 
 
-class Line:
+class SilentConnection:
     """A connection silent for an hour, with its unacknowledged data, and a count of probes of its node."""
 
     def __init__(self, owed: Unacked | None, answers: bool | None = True) -> None:
@@ -74,50 +74,50 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_monitor_declares_a_half_open_connection_dead() -> None:
-    line = Line(Unacked(3, 4))
-    monitor = line.monitor()
+    link = SilentConnection(Unacked(3, 4))
+    monitor = link.monitor()
     monitor.watch()
     async with asyncio.timeout(20):
-        await line.given_up.wait()
+        await link.given_up.wait()
     await monitor.close()
 
 
 async def test_probe_latency_does_not_require_another_liveness_sample() -> None:
-    line = Line(Unacked(3, 4))
+    link = SilentConnection(Unacked(3, 4))
 
-    async def ever_quicker() -> bool | None:
-        await asyncio.sleep(0 if line.probes else 0.009)
-        return await line.probe()
+    async def quick_probe() -> bool | None:
+        await asyncio.sleep(0 if link.probes else 0.009)
+        return await link.probe()
 
     monitor = LivenessMonitor(
-        lambda: 3600.0, lambda: line.unacked, ever_quicker, line.given_up.set, shown_s=2.0, loses_records=False
+        lambda: 3600.0, lambda: link.unacked, quick_probe, link.given_up.set, shown_s=2.0, loses_records=False
     )
     monitor.watch()
     async with asyncio.timeout(20):
-        await line.given_up.wait()
+        await link.given_up.wait()
     await monitor.close()
-    assert line.probes == 2
+    assert link.probes == 2
 
 
 @pytest.mark.parametrize("owed", [Unacked(0, 0), None], ids=["acknowledged", "unknown"])
 async def test_node_is_not_probed_without_known_unacknowledged_data(owed: Unacked | None) -> None:
-    line = Line(owed)
-    monitor = line.monitor()
+    link = SilentConnection(owed)
+    monitor = link.monitor()
     for _ in range(5):
         monitor.watch()
         await asyncio.sleep(0.02)
     await monitor.close()
-    assert (line.probes, line.given_up.is_set()) == (0, False)
+    assert (link.probes, link.given_up.is_set()) == (0, False)
 
 
 async def test_monitoring_stops_when_the_connection_receives_data_again() -> None:
-    line = Line(Unacked(3, 4), answers=False)
-    monitor = line.monitor()
+    link = SilentConnection(Unacked(3, 4), answers=False)
+    monitor = link.monitor()
     monitor.watch()
     async with asyncio.timeout(20):
-        while not line.probes:  # noqa: ASYNC110 - counted by a callback, no event
+        while not link.probes:  # noqa: ASYNC110 - counted by a callback, no event
             await asyncio.sleep(0.01)
-        line.silent_s = 0.0
+        link.silent_s = 0.0
         while not monitor._task.done():  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.01)
     monitor.watch()
@@ -126,13 +126,13 @@ async def test_monitoring_stops_when_the_connection_receives_data_again() -> Non
 
 
 async def test_error_in_the_probe_is_raised_by_the_next_watch_call() -> None:
-    line = Line(Unacked(3, 4))
+    link = SilentConnection(Unacked(3, 4))
 
     async def broken() -> bool | None:
         raise ValueError("a fault of ours")
 
     monitor = LivenessMonitor(
-        lambda: 3600.0, lambda: line.unacked, broken, line.given_up.set, shown_s=2.0, loses_records=False
+        lambda: 3600.0, lambda: link.unacked, broken, link.given_up.set, shown_s=2.0, loses_records=False
     )
     monitor.watch()
     async with asyncio.timeout(20):

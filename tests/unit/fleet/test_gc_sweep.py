@@ -16,8 +16,8 @@ from gconsole.fleet.fleet import Fleet
 from gconsole.records import Failure, NodeState
 
 
-class Part:
-    """Part of a reference cycle."""
+class CyclicObject:
+    """An object that references itself."""
 
     def __init__(self) -> None:
         self.other = self
@@ -34,7 +34,7 @@ def no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def test_sweep_after_lost_nodes_frees_reference_cycles(no_collector: None) -> None:
     hub = Hub()
     fleet = Fleet(Config(cluster="c", nodes=()), hub)
-    left = weakref.ref(Part())
+    left = weakref.ref(CyclicObject())
     assert left() is not None, "nothing has freed it"
     for node in ("n1", "n2"):
         hub.publish_own(NodeState(node=node, state="lost", error=Failure("lost", "it is gone"), attempt=1, retry_at=1))

@@ -42,7 +42,7 @@ def test_minimum_retransmits_follow_from_silence_and_round_trip_time(
     assert min_retransmits(unheard_s, answering_s, round_trip_s) == tries
 
 
-class Ended:
+class ClosedConnection:
     """A connection that the server closed immediately: asyncssh has no transport for it."""
 
     def get_extra_info(self, name: str) -> None:
@@ -50,7 +50,7 @@ class Ended:
 
 
 def test_closed_connection_has_no_liveness_path() -> None:
-    assert ssh._path(Ended(), Keepalive(Ended()), ResolvedHost("n1", {}), None) is None
+    assert ssh._path(ClosedConnection(), Keepalive(ClosedConnection()), ResolvedHost("n1", {}), None) is None
 
 
 class Clock:
@@ -80,10 +80,10 @@ class Sshd:
     async def _make_global_request(self, request: bytes) -> None:
         assert request == b"keepalive@openssh.com"
         if not self.answers:
-            await Never()
+            await PendingForever()
 
 
-class Never:
+class PendingForever:
     def __await__(self):  # type: ignore[no-untyped-def]
         yield
 
@@ -170,7 +170,7 @@ async def test_server_that_never_answers_keepalives_yields_no_unacked_count(cloc
     assert keepalive.silent_s() == 0
 
 
-class _Door(asyncssh.SSHServer):
+class _OpenServer(asyncssh.SSHServer):
     """A jump host that accepts every login and every forwarding request."""
 
     def begin_auth(self, username: str) -> bool:
@@ -183,7 +183,7 @@ class _Door(asyncssh.SSHServer):
 @pytest.fixture
 async def jump_host() -> AsyncIterator[JumpHost]:
     key = asyncssh.generate_private_key("ssh-ed25519")
-    async with asyncssh.listen("127.0.0.1", 0, server_factory=_Door, server_host_keys=[key]) as server:
+    async with asyncssh.listen("127.0.0.1", 0, server_factory=_OpenServer, server_host_keys=[key]) as server:
         connection = await asyncssh.connect("127.0.0.1", server.get_port(), known_hosts=None, config=None,
                                             client_keys=None, username="anybody")  # fmt: skip
         jump_host = JumpHost(connection, Keepalive(connection), None)

@@ -164,13 +164,13 @@ async def _failure_at(host: str, port: int, folder: Path) -> FleetError:
     transport = AsyncsshTransport(LoginLimiter(1))
     try:
         with pytest.raises(FleetError) as raised:
-            await transport.open(NodeConfig(name="away", address=host, ssh=ssh), "true", NobodyHears())
+            await transport.open(NodeConfig(name="away", address=host, ssh=ssh), "true", IgnoredOutput())
         return raised.value
     finally:
         await transport.close()
 
 
-class NobodyHears:
+class IgnoredOutput:
     """Receiver of a command that never runs."""
 
     def on_bytes(self, data: bytes) -> None: ...

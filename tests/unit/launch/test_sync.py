@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def arrives(folder: SyncFolder, node: Path) -> int:
+def synchronize(folder: SyncFolder, node: Path) -> int:
     """Synchronize the folder to a node; returns the number of transferred files."""
     files = [[file.path, file.bytes, file.sha256, file.mode] for file in folder.files]
     links = [[link.path, link.target] for link in folder.links]
@@ -50,14 +50,14 @@ def test_all_files_are_copied_except_git_history_and_bytecode(folder: Path):
 def test_node_gets_the_same_files_and_modes_and_later_only_changed_ones(folder: Path, tmp_path: Path):
     node = tmp_path / "node/llama"
     (folder / "latest").symlink_to("train.py")
-    assert arrives(read_folder(folder), node) == 3
+    assert synchronize(read_folder(folder), node) == 3
     assert (node / "lib/data.py").read_text() == "x = 2"
     assert os.access(node / "run.sh", os.X_OK)
     assert (node / "latest").readlink() == Path("train.py")
     assert sorted(path.name for path in node.iterdir()) == ["latest", "lib", "run.sh", "train.py"]
     (folder / "lib/data.py").write_text("x = 3")
     (node / "checkpoint.pt").write_text("of the last run")
-    assert arrives(read_folder(folder), node) == 1
+    assert synchronize(read_folder(folder), node) == 1
     assert (node / "lib/data.py").read_text() == "x = 3"
     assert (node / "checkpoint.pt").exists(), "what only the node has is left alone"
 

@@ -25,12 +25,12 @@ class Clock:
         return {"real": real, "monotonic": self.raw, "raw": self.raw, "boot": self.raw, "width_ns": self.width}
 
 
-class Desk:
+class ProbeState:
     is_probing = False
 
 
 class Agent:
-    clocks = Desk()
+    clocks = ProbeState()
     snapshot_period_ms = 100
 
 
@@ -58,7 +58,7 @@ def ticks(sampler: SnapshotSampler, node: Clock, count: int, slew: int = 0) -> l
 def test_snapshot_is_reported_every_10_s_and_every_second_while_probing(node, monkeypatch):
     sampler = a_sampler()
     assert len(ticks(sampler, node, 201)) == 3
-    monkeypatch.setattr(Desk, "is_probing", True)
+    monkeypatch.setattr(ProbeState, "is_probing", True)
     assert [tick["reads"] for tick in ticks(sampler, node, 50)] == [10] * 5
 
 

@@ -52,22 +52,22 @@ def test_simulated_values_stay_within_the_limits_of_the_gpu():
 
 
 def test_metric_that_the_driver_does_not_support_is_unknown():
-    class Old(SimulatedNvml):
+    class OldNvml(SimulatedNvml):
         def nvmlDeviceGetPowerUsage(self, device):
             raise NVMLError("Not Supported")
 
-    gpu = records(sampler_of(Old(1, "node1")))[1]
+    gpu = records(sampler_of(OldNvml(1, "node1")))[1]
 
     assert (gpu.power_w, gpu.temp_c is not None) == (None, True)
 
 
 def test_driver_that_fails_to_start_is_unavailable_with_its_error_text():
-    class Broken(SimulatedNvml):
+    class BrokenNvml(SimulatedNvml):
         def nvmlInit(self):
             raise NVMLError("Driver/library version mismatch")
 
     with pytest.raises(Unavailable, match="version mismatch"):
-        sampler_of(Broken(1, "node1"))
+        sampler_of(BrokenNvml(1, "node1"))
 
 
 def test_simulated_gpus_link_only_to_each_other_and_to_numa_nodes():

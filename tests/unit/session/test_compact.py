@@ -77,10 +77,10 @@ def test_files_of_an_interrupted_compaction_step_are_removed_and_rewritten(tmp_p
     session = a_session(tmp_path, many())
     written = compacting.write_atomically
 
-    def pulled_plug(path, data):
+    def disk_full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(compacting, "write_atomically", pulled_plug)
+    monkeypatch.setattr(compacting, "write_atomically", disk_full)
     with pytest.raises(OSError, match="No space"):
         compact(session)
     assert not read_manifest(session).parts and list(session.parquet_folder.rglob("*.parquet"))

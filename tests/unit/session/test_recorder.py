@@ -24,7 +24,7 @@ from gconsole.session.store_snapshot import current_records
 NONE = Limits()
 
 
-class World:
+class RecorderSetup:
     """A hub, a store and a recorder in one folder."""
 
     def __init__(self, folder, console_id=None, limits=NONE, **options):
@@ -51,38 +51,38 @@ def a_node(name="node1", agent="agent1", seq=1, **changes):
 
 @pytest.mark.slow
 async def test_records_are_acknowledged_once_every_recording_has_them_on_disk(tmp_path):
-    world = World(tmp_path)
-    assert world.hub.kept("agent1", 7) == 7, "where nothing is recorded, what has come is enough"
-    await world.recorder.start("one")
-    await world.recorder.start("two", select(kinds=("gpu",)))
-    world.hub.publish(gpus(3))
-    assert world.hub.kept("agent1", 3) == 0
-    await world.safe("agent1", 3)
-    assert [record.seq for record in world.records("one") if record.agent == "agent1"] == [1, 2, 3]
-    assert [record.seq for record in world.records("two") if record.agent == "agent1"] == [1, 2, 3]
-    await world.recorder.close()
+    setup = RecorderSetup(tmp_path)
+    assert setup.hub.kept("agent1", 7) == 7, "where nothing is recorded, what has come is enough"
+    await setup.recorder.start("one")
+    await setup.recorder.start("two", select(kinds=("gpu",)))
+    setup.hub.publish(gpus(3))
+    assert setup.hub.kept("agent1", 3) == 0
+    await setup.safe("agent1", 3)
+    assert [record.seq for record in setup.records("one") if record.agent == "agent1"] == [1, 2, 3]
+    assert [record.seq for record in setup.records("two") if record.agent == "agent1"] == [1, 2, 3]
+    await setup.recorder.close()
 
 
 async def test_records_a_recording_does_not_select_are_still_acknowledged(tmp_path):
-    world = World(tmp_path)
-    await world.recorder.start("one", Selection(kinds=("stack",)))
-    world.hub.publish(gpus(3))
-    await world.safe("agent1", 3)
-    await world.recorder.close()
-    assert not [record for record in world.records("one") if isinstance(record, Gpu)]
+    setup = RecorderSetup(tmp_path)
+    await setup.recorder.start("one", Selection(kinds=("stack",)))
+    setup.hub.publish(gpus(3))
+    await setup.safe("agent1", 3)
+    await setup.recorder.close()
+    assert not [record for record in setup.records("one") if isinstance(record, Gpu)]
 
 
 async def test_recording_started_late_begins_with_the_current_state(tmp_path):
-    world = World(tmp_path)
-    world.hub.publish_own(ConsoleRecord(cluster="pod", version="1"), NodeState(node="node1", state="ok"))
+    setup = RecorderSetup(tmp_path)
+    setup.hub.publish_own(ConsoleRecord(cluster="pod", version="1"), NodeState(node="node1", state="ok"))
     card = GpuInfo(node="node1", agent="agent1", seq=2, index=0, uuid="GPU-1")
-    world.hub.publish([a_node(), card, *gpus(1, first=3)])
-    world.hub.publish([a_node("node2", "agent2")])
-    await world.recorder.start("late")
-    world.hub.publish(gpus(1, first=4))
-    await world.recorder.close()
+    setup.hub.publish([a_node(), card, *gpus(1, first=3)])
+    setup.hub.publish([a_node("node2", "agent2")])
+    await setup.recorder.start("late")
+    setup.hub.publish(gpus(1, first=4))
+    await setup.recorder.close()
     store = Store()
-    store.apply(world.records("late"))
+    store.apply(setup.records("late"))
     assert set(store.nodes) == {"node1", "node2"}
     assert store.gpus["node1", "GPU-1"].info is not None
     assert store.console.cluster == "pod"
@@ -90,45 +90,45 @@ async def test_recording_started_late_begins_with_the_current_state(tmp_path):
 
 async def test_initial_state_larger_than_the_queue_limit_is_recorded_in_full(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "MAX_WAITING_RECORDS", 10)
-    world = World(tmp_path)
-    world.hub.publish([a_node(f"node{i}", f"agent{i}") for i in range(50)])
-    await world.recorder.start("late")
-    await world.recorder.close()
-    assert sum(isinstance(record, Node) for record in world.records("late")) == 50
+    setup = RecorderSetup(tmp_path)
+    setup.hub.publish([a_node(f"node{i}", f"agent{i}") for i in range(50)])
+    await setup.recorder.start("late")
+    await setup.recorder.close()
+    assert sum(isinstance(record, Node) for record in setup.records("late")) == 50
 
 
 async def test_marks_and_the_consoles_own_log_are_recorded(tmp_path):
-    world = World(tmp_path)
-    await world.recorder.start("one")
-    world.hub.publish_own(Mark(text="loss went up here"))
-    await world.recorder.close()
-    assert [record.text for record in world.records("one") if isinstance(record, Mark)] == ["loss went up here"]
-    assert [record.text for record in world.records("one") if isinstance(record, Log)][-1] == "recording one stopped"
+    setup = RecorderSetup(tmp_path)
+    await setup.recorder.start("one")
+    setup.hub.publish_own(Mark(text="loss went up here"))
+    await setup.recorder.close()
+    assert [record.text for record in setup.records("one") if isinstance(record, Mark)] == ["loss went up here"]
+    assert [record.text for record in setup.records("one") if isinstance(record, Log)][-1] == "recording one stopped"
 
 
 async def test_recording_under_an_active_or_closed_session_name_is_rejected(tmp_path):
-    world = World(tmp_path)
-    await world.recorder.start("one")
+    setup = RecorderSetup(tmp_path)
+    await setup.recorder.start("one")
     with pytest.raises(SessionError, match="already"):
-        await world.recorder.start("one")
+        await setup.recorder.start("one")
     with pytest.raises(SessionError, match="being written"):
-        await World(tmp_path).recorder.start("one")
-    await world.recorder.close()
+        await RecorderSetup(tmp_path).recorder.start("one")
+    await setup.recorder.close()
     with pytest.raises(SessionError, match="exists already"):
-        await world.recorder.start("one")
+        await setup.recorder.start("one")
     with pytest.raises(SessionError, match="not being recorded"):
-        await world.recorder.stop("one")
+        await setup.recorder.stop("one")
 
 
 async def crashed_recording(folder):
     """Record a node and three GPU records; the session is left as after a crash of the console."""
-    world = World(folder, "console1")
-    await world.recorder.start("night")
-    world.hub.publish([a_node(), *gpus(3, first=2)])
-    await world.safe("agent1", 4)
+    setup = RecorderSetup(folder, "console1")
+    await setup.recorder.start("night")
+    setup.hub.publish([a_node(), *gpus(3, first=2)])
+    await setup.safe("agent1", 4)
     session = named("night", folder)
     left = session.meta_path.read_bytes()
-    await world.recorder.close()
+    await setup.recorder.close()
     session.meta_path.write_bytes(left)  # metadata as during the recording
     return session
 
@@ -143,45 +143,45 @@ async def test_crashed_session_resumes_with_the_same_console_id_and_agents(tmp_p
     store = Store()
     recovery.refold(session, store.apply)
     assert store.nodes["node1"].node.hostname == "node1"
-    world = World(tmp_path, left.console_id)
-    assert await world.recorder.start("night")
-    world.hub.publish(gpus(2, first=5))
-    await world.recorder.close()
-    records = world.records("night")
+    setup = RecorderSetup(tmp_path, left.console_id)
+    assert await setup.recorder.start("night")
+    setup.hub.publish(gpus(2, first=5))
+    await setup.recorder.close()
+    records = setup.records("night")
     assert [record.seq for record in records if record.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
     assert not [record for record in records if isinstance(record, Gap)], "the agent lingered: nothing is missing"
     assert [part.how for part in session.read().parts] == ["crashed", "stopped"]
 
 
-class Nodes:
+class FakeBridge:
     """The fleet as seen by a resumed recording; lingering agents deliver records 5 and 6 after the crash."""
 
-    def __init__(self, world, *, lingering=True):
-        self.world, self.lingering = world, lingering
-        world.recorder.bridge = self
+    def __init__(self, setup, *, lingering=True):
+        self.setup, self.lingering = setup, lingering
+        setup.recorder.bridge = self
 
     def may_have_agents(self, left):
         return self.lingering and left.agent_of("node1") is not None
 
     async def adopt_agents(self, left):
-        self.world.hub.publish(gpus(1, agent="agent2", first=9))  # last record of the agent that is replaced
-        self.world.hub.adopt_identity(left.console_id, left.seq)
+        self.setup.hub.publish(gpus(1, agent="agent2", first=9))  # last record of the agent that is replaced
+        self.setup.hub.adopt_identity(left.console_id, left.seq)
 
 
 @pytest.mark.slow
 async def test_resuming_a_crashed_session_adopts_the_console_id_of_its_lingering_agents(tmp_path):
     await crashed_recording(tmp_path)
-    world = World(tmp_path, "console2")
-    world.hub.publish_own(ConsoleRecord(cluster="pod", version="1"))
-    world.hub.publish([a_node(agent="agent2", rx=90 * SECOND), *gpus(3, agent="agent2", first=2)])
-    Nodes(world)
-    assert await world.recorder.start("night")
+    setup = RecorderSetup(tmp_path, "console2")
+    setup.hub.publish_own(ConsoleRecord(cluster="pod", version="1"))
+    setup.hub.publish([a_node(agent="agent2", rx=90 * SECOND), *gpus(3, agent="agent2", first=2)])
+    FakeBridge(setup)
+    assert await setup.recorder.start("night")
     kept = gpus(2, first=5)
     for one in kept:
         one.rx = 100 * SECOND
-    world.hub.publish(kept)
-    await world.recorder.close()
-    records = world.records("night")
+    setup.hub.publish(kept)
+    await setup.recorder.close()
+    records = setup.records("night")
     assert [record.seq for record in records if record.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
     assert not [record for record in records if isinstance(record, Gap)], (
         "what its own agent said is no word of those awaited"
@@ -196,25 +196,25 @@ async def test_resuming_a_crashed_session_adopts_the_console_id_of_its_lingering
 @pytest.mark.slow
 async def test_resuming_with_lingering_agents_is_rejected_while_another_recording_runs(tmp_path):
     await crashed_recording(tmp_path)
-    world = World(tmp_path, "console2")
-    Nodes(world)
-    await world.recorder.start("other")
+    setup = RecorderSetup(tmp_path, "console2")
+    FakeBridge(setup)
+    await setup.recorder.start("other")
     with pytest.raises(SessionError, match="deliver them only to a single recording; stop first: other"):
-        await world.recorder.start("night")
-    await world.recorder.stop("other")
-    assert await world.recorder.start("night")
-    await world.recorder.close()
+        await setup.recorder.start("night")
+    await setup.recorder.stop("other")
+    assert await setup.recorder.start("night")
+    await setup.recorder.close()
 
 
 @pytest.mark.slow
 async def test_resuming_without_lingering_agents_keeps_the_console_id_and_records_a_gap(tmp_path):
     await crashed_recording(tmp_path)
-    world = World(tmp_path, "console2")
-    Nodes(world, lingering=False)
-    assert await world.recorder.start("night")
-    world.hub.publish([a_node(agent="agent2", rx=64 * SECOND)])
-    await world.recorder.close()
-    (gap,) = [record for record in world.records("night") if isinstance(record, Gap)]
+    setup = RecorderSetup(tmp_path, "console2")
+    FakeBridge(setup, lingering=False)
+    assert await setup.recorder.start("night")
+    setup.hub.publish([a_node(agent="agent2", rx=64 * SECOND)])
+    await setup.recorder.close()
+    (gap,) = [record for record in setup.records("night") if isinstance(record, Gap)]
     assert (gap.node, gap.count) == ("node1", 60)
     assert named("night", tmp_path).read().parts[-1].console == "console2"
 
@@ -222,83 +222,83 @@ async def test_resuming_without_lingering_agents_keeps_the_console_id_and_record
 @pytest.mark.slow
 async def test_records_a_lingering_agent_dropped_are_recorded_as_a_gap(tmp_path):
     await crashed_recording(tmp_path)
-    world = World(tmp_path, "console1")
-    await world.recorder.start("night")
-    world.hub.publish(gpus(2, first=8))
-    await world.recorder.close()
-    (gap,) = [record for record in world.records("night") if isinstance(record, Gap)]
+    setup = RecorderSetup(tmp_path, "console1")
+    await setup.recorder.start("night")
+    setup.hub.publish(gpus(2, first=8))
+    await setup.recorder.close()
+    (gap,) = [record for record in setup.records("night") if isinstance(record, Gap)]
     assert (gap.node, gap.count, gap.first_seq, gap.last_seq) == ("node1", 3, 5, 7)
 
 
 @pytest.mark.slow
 async def test_ticks_missed_after_an_agent_ended_are_recorded_as_a_gap(tmp_path):
     await crashed_recording(tmp_path)
-    world = World(tmp_path, "console2")
-    await world.recorder.start("night")
-    world.hub.publish_own(NodeState(node="node1", state="expected"))  # record of the console, not of the node
-    world.hub.publish([a_node(agent="agent9", rx=(4 + 60) * SECOND)])
-    await world.recorder.close()
-    (gap,) = [record for record in world.records("night") if isinstance(record, Gap)]
+    setup = RecorderSetup(tmp_path, "console2")
+    await setup.recorder.start("night")
+    setup.hub.publish_own(NodeState(node="node1", state="expected"))  # record of the console, not of the node
+    setup.hub.publish([a_node(agent="agent9", rx=(4 + 60) * SECOND)])
+    await setup.recorder.close()
+    (gap,) = [record for record in setup.records("night") if isinstance(record, Gap)]
     assert (gap.node, gap.count, gap.first_seq) == ("node1", 60, 5)
     assert "60.0 s" in gap.reason
 
 
 async def test_anonymous_recording_contains_no_host_or_user_name(tmp_path):
-    world = World(tmp_path, hosts=("node1", "10.9.8.7"))
-    await world.recorder.start("shared", select(nodes=("node1",), anonymous=True))
-    world.hub.publish([a_node(user="alice"), *gpus(1, first=2)])
-    world.hub.publish_own(Log(node="node1", source="console", text="node1 (10.9.8.7): alice may not log in"))
-    world.hub.publish_own(Log(node="node2", source="console", text="not chosen"))
-    await world.recorder.close()
+    setup = RecorderSetup(tmp_path, hosts=("node1", "10.9.8.7"))
+    await setup.recorder.start("shared", select(nodes=("node1",), anonymous=True))
+    setup.hub.publish([a_node(user="alice"), *gpus(1, first=2)])
+    setup.hub.publish_own(Log(node="node1", source="console", text="node1 (10.9.8.7): alice may not log in"))
+    setup.hub.publish_own(Log(node="node2", source="console", text="not chosen"))
+    await setup.recorder.close()
     session = named("shared", tmp_path)
-    written = b"".join(record.text.encode() for record in world.records("shared") if isinstance(record, Log))
-    everything = session.meta_path.read_bytes() + written + repr(world.records("shared")).encode()
+    written = b"".join(record.text.encode() for record in setup.records("shared") if isinstance(record, Log))
+    everything = session.meta_path.read_bytes() + written + repr(setup.records("shared")).encode()
     for name in (b"node1", b"alice", b"10.9.8.7", b"not chosen"):
         assert name not in everything
-    assert any(isinstance(one, Gpu) for one in world.records("shared")), "the chosen node is there"
+    assert any(isinstance(one, Gpu) for one in setup.records("shared")), "the chosen node is there"
 
 
 @pytest.mark.slow
 async def test_internal_error_ends_the_recording_with_a_reason_but_not_the_console(tmp_path, monkeypatch):
-    world = World(tmp_path)
-    await world.recorder.start("one")
+    setup = RecorderSetup(tmp_path)
+    await setup.recorder.start("one")
 
     def broken(*args):
         raise RuntimeError("bug")
 
     monkeypatch.setattr(writer.zstd_frames, "pack", broken)
-    world.hub.publish(gpus(1))
+    setup.hub.publish(gpus(1))
     deadline = time.monotonic() + 30
-    while not any(now.trouble for now in world.recorder.active()):
+    while not any(now.trouble for now in setup.recorder.active()):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
-    assert "internal error" in world.recorder.active()[0].trouble
-    world.hub.publish(gpus(1, first=2))
-    assert world.hub.kept("agent1", 2) == 2, "no agent waits for it"
+    assert "internal error" in setup.recorder.active()[0].trouble
+    setup.hub.publish(gpus(1, first=2))
+    assert setup.hub.kept("agent1", 2) == 2, "no agent waits for it"
     assert not named("one", tmp_path).is_being_written()
 
 
 async def test_retention_runs_while_recording_and_its_deletions_are_recorded(tmp_path):
-    world = World(tmp_path, limits=Limits(max_bytes=1), retention_s=0.0)
-    await world.recorder.start("new")
+    setup = RecorderSetup(tmp_path, limits=Limits(max_bytes=1), retention_s=0.0)
+    await setup.recorder.start("new")
     old = writer.write_session(named("old", tmp_path), gpus(3))
     deadline = time.monotonic() + 30
     seq = 0
-    while len(warnings_in(world.store)) < 2:
+    while len(warnings_in(setup.store)) < 2:
         assert time.monotonic() < deadline
         seq += 1
-        world.hub.publish(gpus(1, first=seq))
+        setup.hub.publish(gpus(1, first=seq))
         await asyncio.sleep(0.01)
     for _ in range(20):
-        world.hub.publish(gpus(1, first=(seq := seq + 1)))
+        setup.hub.publish(gpus(1, first=(seq := seq + 1)))
         await asyncio.sleep(0.01)
-    await world.recorder.close()
+    await setup.recorder.close()
 
-    left, gone = sorted(warnings_in(world.store), key=lambda text: text.startswith("session old"))
+    left, gone = sorted(warnings_in(setup.store), key=lambda text: text.startswith("session old"))
     assert not named("old", tmp_path).path.exists()
     assert "old was deleted: all sessions together take" in gone
     assert "no closed session is left to delete" in left, "said once, however often it is looked at"
-    logs = [record.text for record in world.records("new") if isinstance(record, Log) and record.severity == "warning"]
+    logs = [record.text for record in setup.records("new") if isinstance(record, Log) and record.severity == "warning"]
     assert sorted(logs) == sorted([gone, left])
     (line,) = (tmp_path / DELETED_LOG).read_bytes().splitlines()
     assert msgspec.json.decode(line)["id"] == old.id
@@ -311,45 +311,45 @@ def warnings_in(store):
 
 async def test_recording_that_selects_clock_records_requests_continuous_probing(tmp_path):
     wanted = []
-    world = World(tmp_path, want_clocks=lambda who, wants: wanted.append((who, wants)))
-    await world.recorder.start("figures", select(kinds=("gpu",)))
+    setup = RecorderSetup(tmp_path, want_clocks=lambda who, wants: wanted.append((who, wants)))
+    await setup.recorder.start("figures", select(kinds=("gpu",)))
     assert wanted == []
-    await world.recorder.start("all")
+    await setup.recorder.start("all")
     assert wanted == [("recording all", True)]
-    await world.recorder.stop("all")
+    await setup.recorder.stop("all")
     assert wanted[-1] == ("recording all", False)
-    await world.recorder.close()
+    await setup.recorder.close()
 
 
 @pytest.mark.slow
 async def test_recorder_frees_the_state_of_replaced_agents(tmp_path):
-    world = World(tmp_path)
-    await world.recorder.start("one")
+    setup = RecorderSetup(tmp_path)
+    await setup.recorder.start("one")
 
     async def held_after(agents: range) -> int:
         for number in agents:
             for seq in range(1, 9):
-                world.hub.publish(gpus(1, agent=f"agent{number}", first=seq))
-        await world.safe(f"agent{agents[-1]}", 8)
+                setup.hub.publish(gpus(1, agent=f"agent{number}", first=seq))
+        await setup.safe(f"agent{agents[-1]}", 8)
         gc.collect()
         return sum(isinstance(get_object, deque) for get_object in gc.get_objects())
 
     held = await held_after(range(2))
     assert await held_after(range(2, 200)) <= held  # fewer if garbage of earlier tests is collected meanwhile
-    await world.recorder.close()
-    assert world.hub.kept("agent199", 8) == 8
+    await setup.recorder.close()
+    assert setup.hub.kept("agent199", 8) == 8
 
 
 async def test_session_lists_its_console_and_the_last_agent_of_each_node(tmp_path):
-    world = World(tmp_path, "console1")
-    await world.recorder.start("one")
+    setup = RecorderSetup(tmp_path, "console1")
+    await setup.recorder.start("one")
     for number in range(50):
         one = a_node(agent=f"agent{number}")
         one.rx = number * SECOND
-        world.hub.publish([one])
-        world.hub.publish_own(NodeState(node="node1", state="ok"))
-    world.hub.publish([a_node("node2", "other")])
-    await world.recorder.close()
+        setup.hub.publish([one])
+        setup.hub.publish_own(NodeState(node="node1", state="ok"))
+    setup.hub.publish([a_node("node2", "other")])
+    await setup.recorder.close()
     session = named("one", tmp_path)
     assert set(session.read().agents) == {"console1", "agent49", "other"}
     session.meta_path.unlink()

@@ -114,7 +114,7 @@ def recorded(folder: Path, *, anonymous: bool) -> Session:
     return named("night", folder)
 
 
-def everything_of(session: Session, folder: Path) -> dict[str, str]:
+def contents(session: Session, folder: Path) -> dict[str, str]:
     """Every file and every export of the session, as text."""
     compact(session)
     lines = b"\n".join(encode(record) for record in reader.records(session.path)).decode()
@@ -141,7 +141,7 @@ def everything_of(session: Session, folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("anonymous", [False, True])
 def test_no_planted_secret_is_in_anything_that_is_written(tmp_path, anonymous):
     session = recorded(tmp_path / "sessions", anonymous=anonymous)
-    for name, text in everything_of(session, tmp_path).items():
+    for name, text in contents(session, tmp_path).items():
         for word in WORDS:
             assert word not in text, f"{word} in {name}"
 
@@ -149,7 +149,7 @@ def test_no_planted_secret_is_in_anything_that_is_written(tmp_path, anonymous):
 @pytest.mark.slow
 def test_anonymous_session_has_consistent_pseudonyms_and_no_original_names(tmp_path):
     session = recorded(tmp_path / "sessions", anonymous=True)
-    for name, text in everything_of(session, tmp_path).items():
+    for name, text in contents(session, tmp_path).items():
         for word in (*NAMES, *NAMES_IN_TEXTS):
             assert word not in text, f"{word} in {name}"
     records = list(reader.records(session.path))

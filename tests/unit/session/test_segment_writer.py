@@ -23,14 +23,14 @@ def test_a_frame_that_a_full_disk_cuts_off_leaves_no_byte_in_the_segment(
     write = os.write
     calls = 0
 
-    def fill_up(fd: int, data: memoryview) -> int:
+    def disk_full(fd: int, data: memoryview) -> int:
         nonlocal calls
         calls += 1
         if calls > 1:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(fd, data[:4])
 
-    monkeypatch.setattr(writer.os, "write", fill_up)
+    monkeypatch.setattr(writer.os, "write", disk_full)
     with pytest.raises(OSError, match="No space left"):
         segment.append(b"second frame")
     monkeypatch.undo()

@@ -21,7 +21,7 @@ class FakeStore:
         return self.version > version
 
 
-class World:
+class DerivedSetup:
     """A derived value with a fake clock that counts its computations."""
 
     def __init__(self, *, every_s: float = 1.0, size: float = 0.0, pause: float = 0.0, took_s: float = 0.0) -> None:
@@ -51,58 +51,58 @@ class World:
 
 
 def test_a_value_is_computed_at_first_and_then_only_after_a_change():
-    world = World(every_s=0.0)
-    world.store.version = 1
-    assert (world.refresh(), world.refresh(), world.computed) == (1, 1, 1)
-    assert world.derived.is_current
-    world.store.version = 2
-    assert not world.derived.is_current
-    assert (world.refresh(), world.computed) == (2, 2)
+    setup = DerivedSetup(every_s=0.0)
+    setup.store.version = 1
+    assert (setup.refresh(), setup.refresh(), setup.computed) == (1, 1, 1)
+    assert setup.derived.is_current
+    setup.store.version = 2
+    assert not setup.derived.is_current
+    assert (setup.refresh(), setup.computed) == (2, 2)
 
 
 def test_changes_within_the_interval_are_folded_together():
-    world = World(every_s=1.0)
+    setup = DerivedSetup(every_s=1.0)
     for version in range(1, 6):
-        world.store.version = version
-        world.refresh()
-        world.now_s += 0.19
-    assert (world.derived.value, world.computed) == (1, 1)
-    world.now_s += 0.1
-    assert (world.refresh(), world.computed) == (5, 2)
+        setup.store.version = version
+        setup.refresh()
+        setup.now_s += 0.19
+    assert (setup.derived.value, setup.computed) == (1, 1)
+    setup.now_s += 0.1
+    assert (setup.refresh(), setup.computed) == (5, 2)
 
 
 def test_work_that_took_long_is_followed_by_a_pause_in_proportion():
-    world = World(every_s=0.5, pause=9.0, took_s=1.0)
-    world.refresh()
-    world.store.version = 1
-    world.now_s += 8.9
-    assert world.refresh() == 0
-    world.now_s += 0.2
-    assert world.refresh() == 1
+    setup = DerivedSetup(every_s=0.5, pause=9.0, took_s=1.0)
+    setup.refresh()
+    setup.store.version = 1
+    setup.now_s += 8.9
+    assert setup.refresh() == 0
+    setup.now_s += 0.2
+    assert setup.refresh() == 1
 
 
 def test_small_work_runs_inline_and_large_work_in_a_thread():
-    world = World(every_s=0.0, size=9)
-    world.refresh()
-    assert world.threads == [threading.get_ident()] and not world.background
-    world.size = 10
-    world.store.version = 1
-    assert world.refresh() == 0 and world.derived.is_busy and not world.derived.is_current
-    world.store.version = 2
-    world.refresh()
-    [task] = world.background
+    setup = DerivedSetup(every_s=0.0, size=9)
+    setup.refresh()
+    assert setup.threads == [threading.get_ident()] and not setup.background
+    setup.size = 10
+    setup.store.version = 1
+    assert setup.refresh() == 0 and setup.derived.is_busy and not setup.derived.is_current
+    setup.store.version = 2
+    setup.refresh()
+    [task] = setup.background
     asyncio.run(task)
-    assert world.threads[1] != threading.get_ident()
-    assert world.derived.value == 1 and not world.derived.is_busy and not world.derived.is_current
+    assert setup.threads[1] != threading.get_ident()
+    assert setup.derived.value == 1 and not setup.derived.is_busy and not setup.derived.is_current
 
 
 def test_an_invalidated_value_is_computed_without_a_change():
-    world = World(every_s=0.0)
-    world.refresh()
-    world.derived.invalidate()
-    assert not world.derived.is_current
-    world.refresh()
-    assert world.computed == 2 and world.derived.is_current
+    setup = DerivedSetup(every_s=0.0)
+    setup.refresh()
+    setup.derived.invalidate()
+    assert not setup.derived.is_current
+    setup.refresh()
+    assert setup.computed == 2 and setup.derived.is_current
 
 
 def test_a_failure_reaches_the_caller_and_the_next_change_is_computed():
@@ -126,11 +126,11 @@ def test_a_failure_reaches_the_caller_and_the_next_change_is_computed():
 
 @pytest.mark.parametrize("size", [0, 10])
 async def test_update_waits_for_the_newest_value_whatever_the_throttle(size: float):
-    world = World(every_s=60.0, size=size)
-    assert await world.derived.update() == 0
-    world.store.version = 3
-    assert await world.derived.update() == 3
-    assert await world.derived.update() == 3 and world.computed == 2
+    setup = DerivedSetup(every_s=60.0, size=size)
+    assert await setup.derived.update() == 0
+    setup.store.version = 3
+    assert await setup.derived.update() == 3
+    assert await setup.derived.update() == 3 and setup.computed == 2
 
 
 def test_throttle_is_not_due_while_running_and_due_after_a_failure():
@@ -161,12 +161,12 @@ async def test_failed_copy_of_the_source_is_retried_on_the_next_refresh():
 
 
 async def test_pause_after_work_in_a_thread_counts_its_cpu_time_not_its_waiting():
-    world = World(every_s=0.5, size=10, pause=9.0, took_s=1.0)  # on the fake clock, used by other threads
-    world.refresh()
-    await world.background.pop()
-    world.store.version = 1
-    world.now_s += 0.1
-    world.refresh()
-    assert world.derived.is_busy
-    await world.background.pop()
-    assert world.derived.value == 1
+    setup = DerivedSetup(every_s=0.5, size=10, pause=9.0, took_s=1.0)  # on the fake clock, used by other threads
+    setup.refresh()
+    await setup.background.pop()
+    setup.store.version = 1
+    setup.now_s += 0.1
+    setup.refresh()
+    assert setup.derived.is_busy
+    await setup.background.pop()
+    assert setup.derived.value == 1

@@ -18,7 +18,7 @@ def waiting(scene, *but, path=REDUCE):
     return scene
 
 
-def nobody(scene, *states):
+def no_culprit(scene, *states):
     verdict = scene.verdict()
     assert (verdict.state in states, names(verdict)) == (True, []), verdict
     return verdict
@@ -26,12 +26,12 @@ def nobody(scene, *states):
 
 class TestStallDuration:
     def test_one_sample_is_undecided_but_its_summary_names_the_rank(self):
-        verdict = nobody(waiting(Scene(looks=1), 1).rank(1, LOCKED), "undecided")
+        verdict = no_culprit(waiting(Scene(looks=1), 1).rank(1, LOCKED), "undecided")
         assert "rank 1" in verdict.summary and verdict.next_step
 
     def test_capture_under_five_seconds_is_undecided_and_requests_more_time(self):
         scene = waiting(Scene(looks=6), 1).rank(1, LOCKED)
-        nobody(scene, "undecided")
+        no_culprit(scene, "undecided")
         assert scene.judged().missing.more_s == pytest.approx(2.5)
 
     def test_stall_time_observed_before_the_capture_counts(self):
@@ -52,7 +52,7 @@ class TestStallDuration:
         scene = waiting(Scene(looks=3, every_s=0.3), 1).rank(1, LOCKED)
         for rank in range(4):
             scene.watched(rank, 40.0, ago_s=3600.0)
-        nobody(scene, "undecided")
+        no_culprit(scene, "undecided")
 
     def test_job_that_stalls_during_the_capture_requests_more_time(self):
         scene = Scene(looks=14)
@@ -81,29 +81,29 @@ class TestProgress:
         scene = Scene()
         for rank in range(4):
             scene.rank(rank, REDUCE, wakes=30)
-        nobody(scene, "moving", "undecided")
+        no_culprit(scene, "moving", "undecided")
 
     def test_rank_progressing_slowly_through_its_phases_is_slow_without_a_culprit(self):
         phases = [own(f"layer_{number}", number) for number in range(12)]
-        verdict = nobody(waiting(Scene(), 2).rank(2, *phases, state="R", wakes=20), "slow")
+        verdict = no_culprit(waiting(Scene(), 2).rank(2, *phases, state="R", wakes=20), "slow")
         assert "rank 2" in verdict.summary and verdict.kind == "none"
 
     def test_rank_0_writing_a_checkpoint_is_not_a_culprit(self):
         writes = [(*SAVE[:2], at(number, f"write_{number}")) for number in range(12)]
-        nobody(waiting(Scene(), 0, path=collective("barrier")).rank(0, *writes, syscall="write", wakes=20), "slow")
+        no_culprit(waiting(Scene(), 0, path=collective("barrier")).rank(0, *writes, syscall="write", wakes=20), "slow")
 
     def test_rank_0_logging_every_step_is_not_a_culprit(self):
         scene = Scene()
         for rank in range(1, 4):
             scene.moving(rank, rank)
-        nobody(scene.moving(0, 0, [own("forward", 20), own("log", 33), own("log_loss", 35), REDUCE]), "moving")
+        no_culprit(scene.moving(0, 0, [own("forward", 20), own("log", 33), own("log_loss", 35), REDUCE]), "moving")
 
     def test_waiting_pipeline_stages_have_no_culprit(self):
         recv = collective("recv", 40)
         scene = Scene(looks=20)
         for rank in range(3):
             scene.moving(rank, rank, [recv, recv, recv, own("forward", 20)])
-        nobody(scene.moving(3, 0, [own("forward", 20), own("backward", 21), own("backward", 22)]), "moving")
+        no_culprit(scene.moving(3, 0, [own("forward", 20), own("backward", 21), own("backward", 22)]), "moving")
 
     def test_a_rank_that_waits_least_and_works_longest_is_a_straggler(self):
         scene = Scene(looks=20)
@@ -117,7 +117,7 @@ class TestProgress:
         scene = Scene(looks=4)
         for rank in range(3):
             scene.moving(rank, rank, [REDUCE, REDUCE, REDUCE, own("forward", 20)])
-        nobody(scene.moving(3, 0, [own("forward", 20), own("augment", 22)]), "moving")
+        no_culprit(scene.moving(3, 0, [own("forward", 20), own("augment", 22)]), "moving")
 
     def test_two_outlier_ranks_are_uneven_work_and_not_stragglers(self):
         scene = Scene(looks=20)
@@ -125,41 +125,41 @@ class TestProgress:
             scene.moving(rank, rank, [REDUCE, REDUCE, REDUCE, own("forward", 20)])
         for rank in (2, 3):
             scene.moving(rank, rank, [own("forward", 20), own("augment", 22), own("augment", 23)])
-        nobody(scene, "moving")
+        no_culprit(scene, "moving")
 
     def test_ranks_that_all_sleep_between_epochs_are_not_hung(self):
-        nobody(waiting(Scene(), path=own("pause", 90)), "undecided")
+        no_culprit(waiting(Scene(), path=own("pause", 90)), "undecided")
 
 
 class TestSplitGroups:
     def test_equal_split_between_two_collectives_is_undecided(self):
         scene = waiting(Scene(), 2, 3).rank(2, collective("broadcast", 41)).rank(3, collective("broadcast", 41))
-        verdict = nobody(scene, "undecided")
+        verdict = no_culprit(scene, "undecided")
         assert "all_reduce" in verdict.summary and "broadcast" in verdict.summary
 
     def test_split_between_three_collectives_is_undecided(self):
         scene = waiting(Scene(8), 6, 7).rank(6, collective("broadcast", 41)).rank(7, collective("barrier", 50))
-        nobody(scene, "undecided")
+        no_culprit(scene, "undecided")
 
     def test_same_collective_called_from_another_line_is_not_a_mismatch(self):
-        nobody(waiting(Scene(), 0).rank(0, collective("all_reduce", 77)), "undecided")
+        no_culprit(waiting(Scene(), 0).rank(0, collective("all_reduce", 77)), "undecided")
 
     def test_ranks_in_separate_process_groups_are_not_a_mismatch(self):
         given = (Local(1, "kwargs", "{'group': <ProcessGroup at 0x7f>}"),)
-        nobody(waiting(Scene(), 1).rank(1, collective("broadcast", 41), locals=given), "undecided")
+        no_culprit(waiting(Scene(), 1).rank(1, collective("broadcast", 41), locals=given), "undecided")
 
     def test_all_ranks_in_one_collective_are_hung_by_an_external_cause(self):
         verdict = waiting(Scene()).verdict()
         assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "external", [])
 
     def test_all_ranks_in_their_data_loaders_are_undecided_with_an_external_kind(self):
-        verdict = nobody(waiting(Scene(), path=LOADER), "undecided")
+        verdict = no_culprit(waiting(Scene(), path=LOADER), "undecided")
         assert verdict.kind == "external"
 
 
 class TestMissingData:
     def test_rank_without_a_stack_is_not_a_culprit(self):
-        verdict = nobody(waiting(Scene(), 3).rank(3, None), "undecided")
+        verdict = no_culprit(waiting(Scene(), 3).rank(3, None), "undecided")
         assert "rank 3" in verdict.next_step and "use sudo" in verdict.next_step
 
     def test_unreadable_rank_lowers_the_confidence_of_another_culprit(self):
@@ -167,20 +167,20 @@ class TestMissingData:
         assert (names(verdict), verdict.confidence) == ([(2, "python_lock")], "likely")
 
     def test_ranks_of_a_lost_node_are_not_blamed_for_its_loss(self):
-        verdict = nobody(waiting(Scene(8), 6, 7).rank(6, REDUCE).rank(7, REDUCE).lost("node4"), "undecided")
+        verdict = no_culprit(waiting(Scene(8), 6, 7).rank(6, REDUCE).rank(7, REDUCE).lost("node4"), "undecided")
         assert "node4" in verdict.next_step
 
     def test_ranks_on_nodes_outside_the_node_list_are_not_absent(self):
         scene = waiting(Scene(8), 4, 5, 6, 7, path=SETUP)
         scene.nodes = {"node1": "ok", "node2": "ok"}
-        nobody(scene, "undecided")
+        no_culprit(scene, "undecided")
 
     def test_rank_with_an_unclassified_frame_is_not_a_culprit(self):
-        nobody(waiting(Scene(), 1).rank(1, own("finish", 17)), "undecided")
+        no_culprit(waiting(Scene(), 1).rank(1, own("finish", 17)), "undecided")
 
     def test_rank_possibly_waiting_for_its_gpu_is_not_a_culprit(self):
         scene = waiting(Scene(), 1).rank(1, own("loss_item", 17), state="R", wakes=9, gpu="0")
-        nobody(scene, "undecided")
+        no_culprit(scene, "undecided")
         waits = scene.native(1, own("loss_item", 17), ["cudaStreamSynchronize", "cuStreamSynchronize"])
         assert names(waits.verdict()) == []
 
@@ -208,14 +208,14 @@ class TestRankIdentity:
             record.attempt = 1
         for stack in scene.stacks:
             stack.attempt = int(stack.sample >= 8)
-        nobody(scene, "undecided")
+        no_culprit(scene, "undecided")
 
     def test_reused_pid_is_treated_as_a_different_process(self):
         scene = waiting(Scene(), 1).rank(1, LOCKED)
         for stack in scene.stacks:
             if stack.rank == 1 and stack.sample < 10:
                 stack.start_ticks = 1
-        nobody(scene, "undecided", "slow")
+        no_culprit(scene, "undecided", "slow")
 
     def test_two_jobs_get_separate_verdicts(self):
         mine, other = waiting(Scene(), 1).rank(1, LOCKED), Scene(job="other")

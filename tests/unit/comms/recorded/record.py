@@ -27,11 +27,11 @@ def main() -> None:
     for _ in range(2):
         dist.all_reduce(tensor)
     threading.Thread(target=dump_and_end, args=(rank,), daemon=True).start()
-    go_wrong(rank, world_size, tensor, pairs)
+    run_fault(rank, world_size, tensor, pairs)
     time.sleep(FOR_EVER_S)
 
 
-def go_wrong(rank: int, world_size: int, tensor: torch.Tensor, pairs: dist.ProcessGroup | None) -> None:
+def run_fault(rank: int, world_size: int, tensor: torch.Tensor, pairs: dist.ProcessGroup | None) -> None:
     match KIND:
         case "missing" if rank != 1:
             dist.all_reduce(tensor)
