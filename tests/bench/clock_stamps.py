@@ -67,17 +67,17 @@ def _run(rig: Rig, kernel: bool, count: int) -> _Run:
     with far.run([*argv, "answer", str(int(kernel))], text=True, **pipes) as answering:
         assert answering.stdin is not None and answering.stdout is not None
         port = answering.stdout.readline().strip()
-        said = json.loads(
+        answer = json.loads(
             near.output([*argv, "ask", far.address, port, str(int(kernel)), str(count), str(PAUSE_S)], 60.0)
         )
         answering.stdin.close()
         answer_s = float(answering.stdout.readline())
-    rows = said["rows"]
+    rows = answer["rows"]
     half_m, error_m = _floors([(t1, t2, t3, t4) for t1, _, t2, t3, t4, _ in rows])
     half_k = error_k = None
     if kernel:
         half_k, error_k = _floors([(k1, t2, k3, t4) for _, k1, t2, _, t4, k3 in rows if k1 and k3])
-    return _Run(half_m, half_k, error_m, error_k, said["cpu_s"] / count * 1e6, answer_s / count * 1e6)
+    return _Run(half_m, half_k, error_m, error_k, answer["cpu_s"] / count * 1e6, answer_s / count * 1e6)
 
 
 def _floors(exchanges: list[tuple[int, int, int, int]]) -> tuple[float, float]:

@@ -66,14 +66,14 @@ class Fleet:
         chance = self._chance
         seqs = [count(1) for _ in range(self.nodes)]
         for second, brought in zip(range(60), noisy_seconds(self.nodes, self.gpus, BEGAN_NS), strict=False):
-            told: list[Any] = []
+            second_records: list[Any] = []
             for number, cards in enumerate(brought):
                 for record in self._node_second(chance, second, number, cards):
                     head = cards[0]
                     record.node, record.agent, record.seq = head.node, head.agent, next(seqs[number])
                     record.t, record.mono, record.rx = head.t, head.mono, head.rx
-                    told.append(record)
-            yield told
+                    second_records.append(record)
+            yield second_records
 
     def _node_second(self, chance: random.Random, second: int, number: int, cards: list[Gpu]) -> Iterator[Any]:
         yield Host(

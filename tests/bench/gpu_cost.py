@@ -158,9 +158,9 @@ def _agents_pid(records: Path) -> int:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         lines = records.read_bytes().split(b"\n")[:-1] if records.exists() else []
-        said = [msgspec.json.decode(line) for line in lines]
-        if any(record["kind"] == "gpu" for record in said):
-            return int(next(record["pid"] for record in said if record["kind"] == "node"))
+        decoded = [msgspec.json.decode(line) for line in lines]
+        if any(record["kind"] == "gpu" for record in decoded):
+            return int(next(record["pid"] for record in decoded if record["kind"] == "node"))
         time.sleep(0.2)
     raise RuntimeError(f"no GPU was sampled within {DEADLINE_S:g} s")
 

@@ -115,13 +115,13 @@ async def _told(spoken: Spoken, hours: Sequence[float], folder: Path, has_screen
         console.second = second = tick * TICK_S
         last: list[Record] = []
         for at in range(NODES):
-            said = b""
+            data = b""
             if second % AGENT_S == 0:
                 voices[at] = Voice(spoken, start_ns)
                 _replaced(console.hub, at)
-                said = voices[at].once()
+                data = voices[at].once()
             agent = (second // AGENT_S) * NODES + at
-            last = arrived(said + voices[at].second(second), f"node{at}", agent, start_ns + second * _SECOND)
+            last = arrived(data + voices[at].second(second), f"node{at}", agent, start_ns + second * _SECOND)
             console.hub.publish(last)
         await console.look()
         if second % AGENT_S == 0 or tick + 1 in looks:

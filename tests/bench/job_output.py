@@ -82,8 +82,8 @@ def rate(ranks: int, equal: bool) -> float:
     store.apply([NodeState(node="n", state="ok"), ordered])
     view = job_status(store, "j")
     assert view is not None
-    told: list[str] = []
-    output = FoldedOutput(view, LineFilter(), told.append)
+    texts: list[str] = []
+    output = FoldedOutput(view, LineFilter(), texts.append)
     batches = [
         [encode(Log(node="n", source="job", job="j", rank=rank, text="\n".join(
             f"step {step} loss 2.31 lr 0.0001" + ("" if equal else f" rank {rank}")
@@ -98,7 +98,7 @@ def rate(ranks: int, equal: bool) -> float:
         output.write_due()
     output.write_due(everything=True)
     took_s = time.process_time() - began
-    assert FOLD_S > 0 and sum(text.count("\n") + 1 for text in told) == LINES * (1 if equal else ranks)
+    assert FOLD_S > 0 and sum(text.count("\n") + 1 for text in texts) == LINES * (1 if equal else ranks)
     return LINES * ranks / took_s
 
 

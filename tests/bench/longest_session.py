@@ -31,12 +31,12 @@ def measure(quick: bool) -> Outcome:
         rows = []
         for what, (command, *options) in _DONE.items():
             taken = ran([GCONSOLE, command, str(session.path), *options])
-            told = f"{taken.memory / 1e6:.0f} MB RSS, {taken.cpu_s:.0f} s CPU"
-            rows.append(Row(f"{meta.records / 1e6:.0f} M records: {what}", told, "≤ 300 MB",
+            text = f"{taken.memory / 1e6:.0f} MB RSS, {taken.cpu_s:.0f} s CPU"
+            rows.append(Row(f"{meta.records / 1e6:.0f} M records: {what}", text, "≤ 300 MB",
                             taken.memory <= GOAL_MEMORY))  # fmt: skip
         painted = in_new_process(first_paint, session)
-    told = f"{painted.memory / 1e6:.0f} MB RSS, {painted.wall_s:.2f} s"
-    rows.append(Row("the same: replay, from exec to the first screen with its nodes", told, "≤ 300 MB",
+    text = f"{painted.memory / 1e6:.0f} MB RSS, {painted.wall_s:.2f} s"
+    rows.append(Row("the same: replay, from exec to the first screen with its nodes", text, "≤ 300 MB",
                     painted.memory <= GOAL_MEMORY))  # fmt: skip
     return Outcome(
         rows,

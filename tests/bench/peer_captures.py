@@ -35,8 +35,8 @@ def command(script: str) -> str:
 def one_by_one(rig: Rig, nodes: Sequence[str], script: str) -> ByHand:
     """Loop over the nodes with ssh."""
     began = time.perf_counter()
-    said = [rig.ssh(rig.node(name), command(script), deadline_s=DEADLINE_S).stdout for name in nodes]
-    return _round(began, "\n".join(said))
+    output = [rig.ssh(rig.node(name), command(script), deadline_s=DEADLINE_S).stdout for name in nodes]
+    return _round(began, "\n".join(output))
 
 
 def with_clush(ssh_config: Path, nodes: Sequence[str], script: str) -> ByHand:
@@ -48,9 +48,9 @@ def with_clush(ssh_config: Path, nodes: Sequence[str], script: str) -> ByHand:
     return _round(began, done.stdout)
 
 
-def _round(began: float, said: str) -> ByHand:
+def _round(began: float, output: str) -> ByHand:
     wall_s = time.perf_counter() - began
-    stamps = [int(stamp) for stamp in _STAMP.findall(said)]
-    if not stamps or said.count("MainThread") < len(stamps):
-        raise RuntimeError(f"{len(stamps)} dumps, but these are not their stacks: {said[-500:]}")
+    stamps = [int(stamp) for stamp in _STAMP.findall(output)]
+    if not stamps or output.count("MainThread") < len(stamps):
+        raise RuntimeError(f"{len(stamps)} dumps, but these are not their stacks: {output[-500:]}")
     return ByHand(wall_s, (max(stamps) - min(stamps)) / 1e9, len(stamps))

@@ -27,12 +27,12 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Spent:
     )
     assert process.stderr is not None
     with process.stderr:
-        said = process.stderr.read()
+        errors = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     wall_s = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {said.decode(errors='replace')[-500:]}")
+        raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {errors.decode(errors='replace')[-500:]}")
     return Spent(wall_s, usage.ru_utime + usage.ru_stime)
 
 

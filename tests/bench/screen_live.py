@@ -138,7 +138,7 @@ class Fleet:
     def __init__(self, nodes: int) -> None:
         self.names = [f"node{at:03}" for at in range(nodes)]
         self.store, self.hub, self.seq = Store(HISTORY_BYTES), Hub(), 0
-        self.told = 0  # seconds, summed over nodes
+        self.sent = 0  # seconds, summed over nodes
         self.hub.subscribe(self.store.apply)
         chance = random.Random(1)
         self._said = [
@@ -149,9 +149,9 @@ class Fleet:
 
     def speak(self, at: int, second: int, now: int) -> None:
         """Send that second of node number `at`."""
-        self.told += 1
-        said = self._said[second % VARIANTS][at]
-        self._publish([decode(line) for line in said.split(b"\n")], self.names[at], now)
+        self.sent += 1
+        data = self._said[second % VARIANTS][at]
+        self._publish([decode(line) for line in data.split(b"\n")], self.names[at], now)
 
     def _publish(self, records: list[Record], name: str, now: int) -> None:
         for record in records:
@@ -192,9 +192,9 @@ async def _watch(fleet: Fleet, measured_s: float, keys: int) -> tuple[dict[str, 
         for view, key in VIEWS.items():
             app.simulate_key(key)
             await asyncio.sleep(WARM_UP_S)
-            told, used = fleet.told, time.process_time()
+            sent, used = fleet.sent, time.process_time()
             await asyncio.sleep(measured_s)
-            shares[view] = 100 * (time.process_time() - used) * len(fleet.names) / (fleet.told - told)
+            shares[view] = 100 * (time.process_time() - used) * len(fleet.names) / (fleet.sent - sent)
         app.simulate_key("2")
         await asyncio.sleep(2)
         delays, cpu_ms = [], []

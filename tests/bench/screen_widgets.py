@@ -115,8 +115,8 @@ def _live_grid(frames: int, peer_frames: int) -> tuple[list[float], list[float]]
     grid: RecordGrid[Figures] = RecordGrid(COLUMNS)
     ours = asyncio.run(_frames(grid, [rows(at % 4 + at) for at in range(frames)], grid.show))
     table: DataTable[str] = DataTable()
-    said = [[[f"{value:.1f}" for value in row.values] for row in rows(at)] for at in range(peer_frames + 1)]
-    return ours, asyncio.run(_frames(table, said[1:], lambda new: _update(table, new), lambda: _fill(table, said[0])))
+    texts = [[[f"{value:.1f}" for value in row.values] for row in rows(at)] for at in range(peer_frames + 1)]
+    return ours, asyncio.run(_frames(table, texts[1:], lambda new: _update(table, new), lambda: _fill(table, texts[0])))
 
 
 def _scrolled(count: int, frames: int) -> tuple[list[float], list[float]]:
@@ -130,8 +130,8 @@ def _scrolled(count: int, frames: int) -> tuple[list[float], list[float]]:
 
     ours = asyncio.run(_frames(grid, steps, scroll(grid), lambda: grid.show(rows)))
     table: DataTable[str] = DataTable()
-    said = [[f"{value:.1f}" for value in row.values] for row in rows]
-    return ours, asyncio.run(_frames(table, steps, scroll(table), lambda: _fill(table, said)))
+    texts = [[f"{value:.1f}" for value in row.values] for row in rows]
+    return ours, asyncio.run(_frames(table, steps, scroll(table), lambda: _fill(table, texts)))
 
 
 def _heat(cells: int, frames: int, peer_frames: int) -> tuple[list[float], list[float]]:
@@ -149,8 +149,8 @@ def _heat(cells: int, frames: int, peer_frames: int) -> tuple[list[float], list[
     heat = HeatMap()
     ours = asyncio.run(_frames(heat, [rows(at) for at in range(frames)], lambda new: heat.show(new, "load")))
     table: DataTable[str] = DataTable()
-    said = [[[cell.text for cell in row.cells] for row in rows(at)] for at in range(peer_frames + 1)]
-    return ours, asyncio.run(_frames(table, said[1:], lambda new: _update(table, new), lambda: _fill(table, said[0])))
+    texts = [[[cell.text for cell in row.cells] for row in rows(at)] for at in range(peer_frames + 1)]
+    return ours, asyncio.run(_frames(table, texts[1:], lambda new: _update(table, new), lambda: _fill(table, texts[0])))
 
 
 def _fill(table: DataTable[str], rows: Sequence[Sequence[str]]) -> None:

@@ -73,7 +73,7 @@ def measure(quick: bool) -> Outcome:
 
 def _record(nodes: int, record_s: int) -> tuple[float, float]:
     """CPU in percent of a core: of recording, and of the same without it."""
-    told = list(islice(seconds(nodes, GPUS, time.time_ns()), REPEATED))
+    source = list(islice(seconds(nodes, GPUS, time.time_ns()), REPEATED))
 
     async def tell(recorded: bool, folder: Path) -> float:
         hub = Hub()
@@ -85,7 +85,7 @@ def _record(nodes: int, record_s: int) -> tuple[float, float]:
             due = began + number / nodes
             if due > time.monotonic():
                 await asyncio.sleep(due - time.monotonic())
-            batch = told[number // nodes % REPEATED][number % nodes]
+            batch = source[number // nodes % REPEATED][number % nodes]
             shift = number // nodes // REPEATED * REPEATED * 1_000_000_000
             hub.publish([_shifted(record, shift) for record in batch])
         await recorder.close()
@@ -126,8 +126,8 @@ def _recover(nodes: int, session_bytes: int) -> tuple[float, float, float, int, 
         session = named("big", Path(folder))
         each = 64 << 20
         wanted = min(each, session_bytes // 4) // 115
-        told = (record for second in seconds(nodes, GPUS, time.time_ns()) for batch in second for record in batch)
-        writer.write_session(session, islice(told, wanted))
+        source = (record for second in seconds(nodes, GPUS, time.time_ns()) for batch in second for record in batch)
+        writer.write_session(session, islice(source, wanted))
         (first,) = session.segments()
         copies = max(1, session_bytes // first.stat().st_size)
         for number in range(2, copies + 1):

@@ -109,12 +109,12 @@ def _close(session: Session, meta: Meta, minutes: int) -> None:
 
 
 def _second(brought: Sequence[Published]) -> Second:
-    told = Second(first_rx=brought[0].rx, last_rx=max(record.rx for record in brought))
+    result = Second(first_rx=brought[0].rx, last_rx=max(record.rx for record in brought))
     for record in brought:
         line = _line(record)
-        told.lines.append(line)
-        told.kinds[line.kind] += 1
-    return told
+        result.lines.append(line)
+        result.kinds[line.kind] += 1
+    return result
 
 
 def _line(record: Any) -> Line:

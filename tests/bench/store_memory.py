@@ -59,10 +59,10 @@ def _remember(spoken: Spoken, nodes: int, hour_s: int, fine_s: int) -> tuple[int
     return *memory_bytes(), store.history.nbytes, store.history.hour_s, time.monotonic() - began
 
 
-def arrived(said: bytes, node: str, agent: int, rx: int) -> list[Record]:
+def arrived(data: bytes, node: str, agent: int, rx: int) -> list[Record]:
     """The records of a node's bytes, by its agent of that number, stamped as its link stamps them."""
     records = []
-    for line in said.splitlines():
+    for line in data.splitlines():
         record = decode(line)
         record.node, record.agent, record.rx = node, f"{agent:016x}", rx
         records.append(record)

@@ -80,14 +80,14 @@ class _Ear:
     """A transport that keeps all bytes received by the link."""
 
     def __init__(self) -> None:
-        self.heard = bytearray()
+        self.received = bytearray()
         self._ssh = AsyncsshTransport(LoginLimiter(1))
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
         deliver = receiver.on_bytes
 
         def on_bytes(data: bytes) -> None:
-            self.heard += data
+            self.received += data
             deliver(data)
 
         receiver.on_bytes = on_bytes  # type: ignore[method-assign]
@@ -121,11 +121,11 @@ async def _listen(node: NodeConfig) -> bytes:
         await link.stop()
         await staging.close()
         await ear.close()
-    return bytes(ear.heard)
+    return bytes(ear.received)
 
 
-def _told(heard: bytes) -> Spoken:
-    frames = [msgspec.json.decode(line) for line in LineSplitter().feed(heard)]
+def _told(received: bytes) -> Spoken:
+    frames = [msgspec.json.decode(line) for line in LineSplitter().feed(received)]
     hello = next(frame["gconsole"] for frame in frames if "gconsole" in frame)
     by_kind: dict[str, list[Fields]] = defaultdict(list)
     once = []
@@ -137,7 +137,7 @@ def _told(heard: bytes) -> Spoken:
     # the first tick of each has no rates yet
     steady = min(len(by_kind[kind]) // count for kind, count in EACH_SECOND.items()) - 1
     if steady < 3:
-        counts = {kind: len(said) for kind, said in by_kind.items()}
+        counts = {kind: len(group) for kind, group in by_kind.items()}
         raise RuntimeError(f"the agent said too little in {LISTEN_S:g} s: {counts}")
     seconds = [
         [record for kind, count in EACH_SECOND.items() for record in by_kind[kind][n * count : (n + 1) * count]]

@@ -124,8 +124,8 @@ async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s:
     seconds = [[voice.second(number) for voice in voices] for number in range(warm_up_s + measured_s + 2)]
     async with asyncio.timeout(20):
         await ready.wait()
-    for way, said in zip(ways, opening, strict=True):
-        way.say(said)
+    for way, batch in zip(ways, opening, strict=True):
+        way.say(batch)
     feeding = asyncio.create_task(_feed(ways, seconds))
     await asyncio.sleep(warm_up_s)
     began, used = time.perf_counter(), time.process_time()
@@ -153,8 +153,8 @@ def _all_ok(hub: Hub, links: list[NodeLink]) -> asyncio.Event:
 async def _feed(ways: list[_NoWay], seconds: list[list[bytes]]) -> None:
     """Each node sends once a second, evenly spread."""
     began = time.monotonic()
-    for number, said in enumerate(seconds):
-        for at, (way, data) in enumerate(zip(ways, said, strict=True)):
+    for number, batch in enumerate(seconds):
+        for at, (way, data) in enumerate(zip(ways, batch, strict=True)):
             wait_s = began + number + at / len(ways) - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)

@@ -297,7 +297,7 @@ def probed(
     path: Callable[[int, int], Path] = lambda _a, _b: JITTER, cadence_us: int = 20_000,
 ) -> list[ClockBins | ClockSnapshot]:  # fmt: skip
     """All agents' records while every edge is probed, in order of arrival."""
-    said: list[ClockBins | ClockSnapshot] = []
+    output: list[ClockBins | ClockSnapshot] = []
     for number, (a, b) in enumerate(edges):
         stamps = measure(
             path(a, b), seed * 10_007 + number, seconds, cadence_us, near=nodes[a].clock, far=nodes[b].clock,
@@ -306,10 +306,10 @@ def probed(
         for index, record in enumerate(bins(stamps, nodes[a].name, nodes[b].name)):
             record.agent = f"agent-{nodes[a].name}"
             record.rx = EPOCH + int((start_s + index + 1) * SECOND) + number * 1000
-            said.append(record)
+            output.append(record)
     for node in nodes:
-        said += [snapshot(node, int((start_s + second) * SECOND)) for second in range(int(seconds) + 1)]
-    return sorted(said, key=lambda record: record.rx)
+        output += [snapshot(node, int((start_s + second) * SECOND)) for second in range(int(seconds) + 1)]
+    return sorted(output, key=lambda record: record.rx)
 
 
 def true_of(node: Node, mono: int) -> float:

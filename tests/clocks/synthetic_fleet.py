@@ -22,9 +22,9 @@ class Told:
     def __init__(self, records: Iterable[Record], limits: ClockLimits | None = None) -> None:
         self.records = list(records)
         fold = ClockFold(limits or ClockLimits())
-        said = [*fold.add(self.records), *fold.finish()]
-        self.windows = [one for one in said if isinstance(one, ClockWindow)]
-        self.lines = [one for one in said if isinstance(one, ClockNode)]
+        outputs = [*fold.add(self.records), *fold.finish()]
+        self.windows = [one for one in outputs if isinstance(one, ClockWindow)]
+        self.lines = [one for one in outputs if isinstance(one, ClockNode)]
 
     @property
     def last(self) -> dict[str, ClockNode]:
@@ -65,28 +65,28 @@ class Told:
         return reference.clock.reads + true * (1 + reference.clock.ppm * 1e-6) + epoch
 
 
-def epoch_of(told: Told) -> int:
+def epoch_of(result: Told) -> int:
     """The constant offset of the common clock from its reference's."""
     return next(
         line.at_common - line.at_mono
-        for line in told.lines
+        for line in result.lines
         if line.node == line.reference and line.at_common is not None
     )
 
 
-def common_at(told: Told, nodes: Sequence[Node], second: float) -> int:
+def common_at(result: Told, nodes: Sequence[Node], second: float) -> int:
     """The true reading of the common clock at a second of true time."""
-    own = next(line for line in told.lines if line.node == line.reference)
+    own = next(line for line in result.lines if line.node == line.reference)
     reference = next(node for node in nodes if node.name == own.reference)
     mono = int(reference.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
-    return mono + epoch_of(told)
+    return mono + epoch_of(result)
 
 
-def stamped(told: Told, node: Node, second: float, clock: str) -> ClusterInstant | None:
+def stamped(result: Told, node: Node, second: float, clock: str) -> ClusterInstant | None:
     """The product's cluster time of an instant that the node stamped with one of its clocks."""
     if clock == "real":
         instant = EPOCH + int(second * SECOND) + node.real_off_ns
     else:
         instant = int(node.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
         instant -= 7 * SECOND if clock == "monotonic" else -3 * SECOND if clock == "boot" else 0
-    return told.clock.to_cluster(node.name, instant, clock)
+    return result.clock.to_cluster(node.name, instant, clock)

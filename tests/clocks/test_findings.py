@@ -41,9 +41,9 @@ class Watched:
         records.sort(key=lambda record: record.rx)
         self.hub.publish(records)  # type: ignore[arg-type]
         self.hub.publish_own(*(NodeState(node=node.name, state="ok") for node in nodes))
-        said = [*fold.add(records), *fold.finish()]
-        assert all(isinstance(one, ClockNode | ClockWindow) for one in said)
-        self.hub.publish_own(*said)
+        outputs = [*fold.add(records), *fold.finish()]
+        assert all(isinstance(one, ClockNode | ClockWindow) for one in outputs)
+        self.hub.publish_own(*outputs)
 
     async def ids(self) -> set[str]:
         await self.findings.evaluate(is_last=True)
@@ -118,10 +118,10 @@ async def test_time_service_without_a_source_and_wide_bound_are_unsynced() -> No
     watched.probe(nodes)
     watched.hub.publish([ClockSource(node="node001", daemon="chrony", synced=False, text="chronyd has no source")])
     assert await watched.ids() == {"clock_unsynced"}
-    told = {finding.culprits[0]: finding.text for finding in watched.store.findings.values()}
-    assert "chrony: chronyd has no source" in told["node001"]
+    texts = {finding.culprits[0]: finding.text for finding in watched.store.findings.values()}
+    assert "chrony: chronyd has no source" in texts["node001"]
     reference = make_report(watched.store).clocks.reference
-    assert {"node000", "node001", "node002"} - set(told) <= {reference}
+    assert {"node000", "node001", "node002"} - set(texts) <= {reference}
 
 
 async def test_changed_limits_apply_to_a_running_session() -> None:

@@ -28,7 +28,7 @@ from .synthetic import (
 from .synthetic_fleet import Told, common_at, stamped
 
 
-def told(count: int, windows: int = 3, path: Path = VETH, limits: ClockLimits | None = None, path_of=None, edges=None):
+def fold(count: int, windows: int = 3, path: Path = VETH, limits: ClockLimits | None = None, path_of=None, edges=None):
     nodes = a_fleet(count, 1)
     edges = edges or regular(count, 1)
     records = []
@@ -41,27 +41,27 @@ def told(count: int, windows: int = 3, path: Path = VETH, limits: ClockLimits | 
 @cache
 def six_nodes():
     """Three windows of six nodes; the result is read-only."""
-    return told(6)
+    return fold(6)
 
 
 @pytest.mark.parametrize("path", [VETH, JITTER, ASYM_FIXED])
 @pytest.mark.parametrize("count", [2, 3, 6, 16])
 def test_every_node_estimate_is_within_its_bound(count: int, path: Path) -> None:
-    nodes, result = told(count, path=path)
+    nodes, result = fold(count, path=path)
     assert len(result.last) == count
     assert {line.status for line in result.lines} == {"ok"}
     assert result.misses(nodes) == []
 
 
 def test_reference_node_is_the_same_in_every_window_and_has_zero_bound() -> None:
-    _, result = told(8)
+    _, result = fold(8)
     assert len({line.reference for line in result.lines}) == 1
     reference = result.last[result.lines[0].reference]
     assert (reference.bound_ns, reference.alpha) == (0, 1.0)
 
 
 def test_the_drift_of_a_node_is_measured_with_a_bound() -> None:
-    nodes, result = told(6)
+    nodes, result = fold(6)
     ppm = {node.name: node.clock.ppm for node in nodes}
     for line in result.lines:
         assert line.drift_ppm is not None
@@ -85,9 +85,9 @@ def test_timestamp_of_any_clock_converts_within_a_bound_that_grows_with_age(cloc
 
 def test_asymmetric_edge_is_flagged_and_barely_shifts_node_offsets() -> None:
     crooked = Path(uniform(300.0, 300.1), uniform(0.2, 0.3))
-    straight_nodes, straight = told(16, path=VETH)
+    straight_nodes, straight = fold(16, path=VETH)
     bad = regular(16, 1)[5]
-    nodes, result = told(16, path_of=lambda a, b: crooked if (a, b) == bad else VETH)
+    nodes, result = fold(16, path_of=lambda a, b: crooked if (a, b) == bad else VETH)
     flagged = {(window.node, window.dst) for window in result.windows if window.flagged}
     assert flagged == {(nodes[bad[0]].name, nodes[bad[1]].name)}
     assert result.misses(nodes) == []
@@ -114,18 +114,18 @@ def test_asymmetric_ssh_edges_are_not_flagged() -> None:
 
 
 def test_residuals_are_reported_only_for_edges_in_a_loop() -> None:
-    _, result = told(4, edges=[(0, 1), (1, 2), (0, 2), (2, 3)])
+    _, result = fold(4, edges=[(0, 1), (1, 2), (0, 2), (2, 3)])
     assert {window.residual_ns is None for window in result.windows if window.dst == "node003"} == {True}
     assert all(window.residual_ns is not None for window in result.windows if window.dst != "node003")
 
 
 def test_two_nodes_without_a_cross_check_get_the_noloop_warning() -> None:
-    _, result = told(2)
+    _, result = fold(2)
     assert all("noloop" in line.warnings for line in result.lines)
 
 
 def test_partitioned_fleet_has_a_common_clock_only_in_the_larger_part() -> None:
-    _, result = told(5, edges=[(0, 1), (1, 2), (0, 2), (3, 4)])
+    _, result = fold(5, edges=[(0, 1), (1, 2), (0, 2), (3, 4)])
     assert {name for name, line in result.last.items() if line.status == "ok"} == {"node000", "node001", "node002"}
     assert {result.last[name].status for name in ("node003", "node004")} == {"island"}
     assert result.clock.to_cluster("node003", 1) is None
@@ -187,13 +187,13 @@ def test_clock_steps_and_slews_are_warnings_and_keep_bounds_valid() -> None:
 
 
 def test_probe_loss_is_counted_and_warned_about() -> None:
-    _, result = told(3, path=replace(VETH, lost_forward=0.5))
+    _, result = fold(3, path=replace(VETH, lost_forward=0.5))
     assert all("loss" in line.warnings for line in result.lines)
     assert all(window.lost == pytest.approx(window.pairs / 2, rel=0.2) for window in result.windows)
 
 
 def test_bound_above_the_limit_gets_the_wide_warning() -> None:
-    _, result = told(3, path=JITTER, limits=ClockLimits(max_bound_ns=10_000))
+    _, result = fold(3, path=JITTER, limits=ClockLimits(max_bound_ns=10_000))
     assert all("wide" in line.warnings for line in result.lines if line.node != line.reference)
 
 

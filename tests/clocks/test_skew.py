@@ -265,9 +265,9 @@ def test_rank_behind_at_a_collective_is_a_desync() -> None:
     records = [entry(rank, seq) for rank, done in last.items() for seq in range(done + 1)]
     [found] = desyncs("llama", 0, groups_of(records, [status(rank, done) for rank, done in last.items()], 4))
     assert (found.behind, found.furthest, found.others) == ((2,), 4, 9)
-    [told] = skew_findings((), (), [found], 10.0)
-    assert (told.id, told.culprits) == ("desync", ("rank 2",))
-    assert told.evidence == ("collective.collective_seq_id rank 2 4",)
+    [finding] = skew_findings((), (), [found], 10.0)
+    assert (finding.id, finding.culprits) == ("desync", ("rank 2",))
+    assert finding.evidence == ("collective.collective_seq_id rank 2 4",)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -290,8 +290,9 @@ def test_step_lateness_is_resolved_only_as_finely_as_steps_are_sampled(good_cloc
     }
     [found] = skew_by_job(step_sync_points(walks, good_clock))
     assert [culprit.rank for culprit in found.culprits] == [2]
-    [told] = skew_findings([found], (), (), 10.0)
-    assert "rank 2 on node002 was last at 10 of 10 steps" in told.text and told.evidence[0].startswith("rank_stat.step")
+    [finding] = skew_findings([found], (), (), 10.0)
+    assert "rank 2 on node002 was last at 10 of 10 steps" in finding.text
+    assert finding.evidence[0].startswith("rank_stat.step")
     slowly = {
         ("llama", 0, rank): walk(NODES[rank], 14, [(s, s / 2 + (0.2 if rank == 2 else 0.0)) for s in steps], 1.0)
         for rank in range(4)

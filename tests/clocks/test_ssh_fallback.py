@@ -27,11 +27,11 @@ def test_edge_blocked_for_udp_is_measured_over_ssh() -> None:
     for record in probed(nodes, regular(2, 1), 1, path=lambda _a, _b: JITTER):
         records += [unanswered(record), over_ssh(record)] if isinstance(record, ClockBins) else [record]
 
-    told = Told(records)
+    result = Told(records)
 
-    assert [(window.method, window.status, window.udp_blocked) for window in told.windows] == [("ssh", "ok", True)]
-    assert all(line.bound_ns is not None for line in told.lines)
-    assert not told.misses(nodes)
+    assert [(window.method, window.status, window.udp_blocked) for window in result.windows] == [("ssh", "ok", True)]
+    assert all(line.bound_ns is not None for line in result.lines)
+    assert not result.misses(nodes)
 
 
 def test_bins_of_a_previous_agent_incarnation_are_dropped_after_a_restart() -> None:
@@ -40,6 +40,6 @@ def test_bins_of_a_previous_agent_incarnation_are_dropped_after_a_restart() -> N
     bins = [record for record in records if isinstance(record, ClockBins)]
     bins[-1].agent = "another incarnation"
 
-    told = Told(records)
+    result = Told(records)
 
-    assert all(window.pairs <= sum(row.sent for row in bins[-1].bins) for window in told.windows)
+    assert all(window.pairs <= sum(row.sent for row in bins[-1].bins) for window in result.windows)

@@ -40,7 +40,7 @@ class Late:
     group: str
     rank: int
     ns: int
-    told: str = "stamped"
+    timing: str = "stamped"
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Fleet:
 
 def fleet(rig: Rig, folder: Path, *late: Late) -> Iterator[Fleet]:
     truth = copy_with_wrong_clock(folder / "gconsole_remote", ERRORS)
-    said = json.dumps([[one.group, one.rank, one.ns, one.told] for one in late])
-    env = {"LATE": said, **truth.variables(), **gloo_environment(rig)}
+    plan = json.dumps([[one.group, one.rank, one.ns, one.timing] for one in late])
+    env = {"LATE": plan, **truth.variables(), **gloo_environment(rig)}
     hosts = rig.write_hosts_toml(folder / "hosts.toml")
     # No launchers: they would be four more processes that import torch.
     script, python = FOLDER / "gloo_late_ranks.py", str(find_torch_python())

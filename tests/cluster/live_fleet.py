@@ -46,8 +46,8 @@ class Watched:
 
     def history(self, node: str) -> list[str]:
         """The states of a node, without consecutive duplicates."""
-        said = [r.state for r in self.records if isinstance(r, NodeState) and r.node == node]
-        return [state for i, state in enumerate(said) if i == 0 or said[i - 1] != state]
+        reported = [r.state for r in self.records if isinstance(r, NodeState) and r.node == node]
+        return [state for i, state in enumerate(reported) if i == 0 or reported[i - 1] != state]
 
     def seqs(self, node: str) -> dict[str, list[int]]:
         """Sequence numbers of the records of each incarnation of a node's agent, in order of arrival."""

@@ -119,14 +119,14 @@ class Slurm:
         self._daemons.append(node.run(argv, env=self._env, stdout=log, stderr=log))
 
     def _wait(self, *argv: str, until: str) -> None:
-        deadline, said = time.monotonic() + DEADLINE_S, ""
-        while said.strip() != until:
-            assert time.monotonic() < deadline, f"{argv[0]} says {said!r}, not {until!r}: {self._logs()}"
+        deadline, answer = time.monotonic() + DEADLINE_S, ""
+        while answer.strip() != until:
+            assert time.monotonic() < deadline, f"{argv[0]} says {answer!r}, not {until!r}: {self._logs()}"
             time.sleep(0.2)
             try:
-                said = self.ask(*argv)
+                answer = self.ask(*argv)
             except subprocess.CalledProcessError as error:
-                said = str(error)
+                answer = str(error)
 
     def _logs(self) -> str:
         return "\n".join(path.read_text()[-1500:] for node in self._nodes for path in node.folder.glob("*.out"))

@@ -71,15 +71,15 @@ async def test_probes_use_the_configured_interface_over_ipv6(pair: Rig, tmp_path
                 await fleet.sampled()
                 fleet.fleet.want_clocks("test", True)
                 await fleet.until(lambda: judged(udp(fleet), truth, 2))
-                said = udp(fleet)  # before the packets are counted: later ones only increase the count
+                probes = udp(fleet)  # before the packets are counted: later ones only increase the count
                 arrived = packets(one) - before[0], packets(other) - before[1]
     finally:
         one.output(["ip", "link", "del", "data0"])
 
-    assert {(record.family, record.stamps) for record in said} == {("ipv6", "kernel_rx")}
-    got = sum(row.got for record in said for row in record.bins)
+    assert {(record.family, record.stamps) for record in probes} == {("ipv6", "kernel_rx")}
+    got = sum(row.got for record in probes for row in record.bins)
     assert min(arrived) >= got > 50
-    assert all(one.is_covered for one in judged(said, truth, 2))
+    assert all(one.is_covered for one in judged(probes, truth, 2))
 
 
 # -- asymmetric and lossy paths ----------------------------------------------------------------------------------------

@@ -64,10 +64,10 @@ async def test_unprivileged_agent_reads_chronyd_state(rig: Rig, tmp_path: Path) 
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     async with watched(hosts, clock_duty="off") as fleet:
         await fleet.until(lambda: len([record for record in fleet.records if isinstance(record, ClockSource)]) >= 3)
-    said = {record.node: record for record in fleet.records if isinstance(record, ClockSource)}
+    claims = {record.node: record for record in fleet.records if isinstance(record, ClockSource)}
 
-    keeper, follower, lonely = (said[node.name] for node in rig.nodes)
-    assert {one.daemon for one in said.values()} == {"chrony"}
+    keeper, follower, lonely = (claims[node.name] for node in rig.nodes)
+    assert {one.daemon for one in claims.values()} == {"chrony"}
     assert (follower.synced, follower.stratum, follower.source) == (True, 6, rig.nodes[0].address)
     assert follower.offset_ns is not None and follower.bound_ns is not None
     assert abs(follower.offset_ns) <= follower.bound_ns < 100_000_000  # both nodes share one clock

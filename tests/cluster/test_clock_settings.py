@@ -108,10 +108,10 @@ def test_clock_settings_precedence_is_flag_environment_file_preset(rig: Rig, tmp
     batch(hosts, "--clocks", "--records", records, "--set", "clock.snapshot_period_ms=50",
           "--set", "clock.probe_window_s=2", env=env)  # fmt: skip
 
-    said = [json.loads(line) for line in records.read_text().splitlines()]
-    bins = [one for one in said if one["kind"] == "clock_bins" and one["method"] == "udp"]
+    entries = [json.loads(line) for line in records.read_text().splitlines()]
+    bins = [one for one in entries if one["kind"] == "clock_bins" and one["method"] == "udp"]
     assert {one["cadence_us"] for one in bins} == {10_000} and {one["bin_ms"] for one in bins} == {50}
-    widths = [one["width_ns"] for one in said if one["kind"] == "clock_window"]
+    widths = [one["width_ns"] for one in entries if one["kind"] == "clock_window"]
     assert widths and min(widths) < 3_500_000_000
     (written,) = folder.iterdir()
     lines = [json.loads(line) for line in written.read_text().splitlines()]

@@ -149,7 +149,7 @@ def test_jq_one_liners_of_the_guide_work_on_the_output_files(hosts: Path, tmp_pa
     lines = guide_one_liners()
     assert len(lines) == 3
 
-    said = [
+    outputs = [
         subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=True, timeout=90).stdout
         for line in lines
     ]
@@ -158,12 +158,12 @@ def test_jq_one_liners_of_the_guide_work_on_the_output_files(hosts: Path, tmp_pa
     windows = [line for line in written if line["type"] == "window"]
     good = [line for line in windows if line["status"] == "ok"]
     assert good, "no window of six edges was complete"
-    assert int(said[0]) == len(good)
-    rows = [row.split() for row in said[1].splitlines()]
+    assert int(outputs[0]) == len(good)
+    rows = [row.split() for row in outputs[1].splitlines()]
     assert [row[:3] for row in rows] == [[str(line["window_id"]), line["src"], line["dst"]] for line in windows]
-    told = [row[3:] for row, line in zip(rows, windows, strict=True) if line["status"] == "ok"]
-    assert all(abs(float(alpha) - 1) < 1e-3 and abs(int(beta)) < 1_000_000 for alpha, beta in told)
-    assert int(said[2]) == len(windows) - len(good)
+    fits = [row[3:] for row, line in zip(rows, windows, strict=True) if line["status"] == "ok"]
+    assert all(abs(float(alpha) - 1) < 1e-3 and abs(int(beta)) < 1_000_000 for alpha, beta in fits)
+    assert int(outputs[2]) == len(windows) - len(good)
 
 
 @pytest.mark.full

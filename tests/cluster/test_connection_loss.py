@@ -91,12 +91,12 @@ async def test_a_buffer_that_is_too_small_leaves_a_counted_gap(rig: Rig, tmp_pat
         last = len(fleet.records)
         await fleet.until(lambda: len(fleet.records) > last + 200)
         [seqs] = fleet.seqs(node.name).values()
-        told = [number for gap in fleet.gaps(node.name) for number in range(gap.first_seq, gap.last_seq + 1)]
-        assert told, "something was dropped"
-        assert len(told) == len(set(told)), "each loss is counted once"
-        told = set(told)
-        assert set(seqs) | told == set(range(1, max(seqs) + 1))
-        assert not set(seqs) & told
+        dropped = [number for gap in fleet.gaps(node.name) for number in range(gap.first_seq, gap.last_seq + 1)]
+        assert dropped, "something was dropped"
+        assert len(dropped) == len(set(dropped)), "each loss is counted once"
+        dropped = set(dropped)
+        assert set(seqs) | dropped == set(range(1, max(seqs) + 1))
+        assert not set(seqs) & dropped
         assert len(seqs) == len(set(seqs))
 
 

@@ -51,13 +51,13 @@ def test_report_describes_every_fault_with_severity_and_evidence(
     _, report, summary, _ = night
     lines = [line for line in report["findings"] if line["id"] == id]
 
-    said = [line for line in lines if all(word in line["text"] for word in words)]
-    assert len(said) == 1, [line["text"] for line in lines]
-    assert said[0]["severity"] == severity
-    assert said[0]["first_seen"]
-    assert said[0]["cleared_at"] is None
-    assert all("." in line.split()[0] for line in said[0]["evidence"]), said[0]["evidence"]
-    assert f"{id}  {said[0]['text']}" in summary
+    matches = [line for line in lines if all(word in line["text"] for word in words)]
+    assert len(matches) == 1, [line["text"] for line in lines]
+    assert matches[0]["severity"] == severity
+    assert matches[0]["first_seen"]
+    assert matches[0]["cleared_at"] is None
+    assert all("." in line.split()[0] for line in matches[0]["evidence"]), matches[0]["evidence"]
+    assert f"{id}  {matches[0]['text']}" in summary
 
 
 def test_report_has_no_other_findings_and_exit_code_is_1(night: tuple) -> None:

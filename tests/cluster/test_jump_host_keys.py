@@ -103,9 +103,9 @@ def test_only_nodes_with_valid_host_keys_are_accepted_behind_a_bastion(
     for name in ("changed", "other-type", "usurped", "expired", "other-name", "revoked"):
         assert errors[name] == "host_key_changed", name
     if transport == "asyncssh":
-        said = {name: run.node(name)["error"]["text"] for name in errors if name not in good}
-        assert all(said[name].count("SHA256:") == 2 for name in ("changed", "other-type", "usurped")), said
-        assert "expired" in said["expired"] and "principal" in said["other-name"] and "revoked" in said["revoked"]
+        texts = {name: run.node(name)["error"]["text"] for name in errors if name not in good}
+        assert all(texts[name].count("SHA256:") == 2 for name in ("changed", "other-type", "usurped")), texts
+        assert "expired" in texts["expired"] and "principal" in texts["other-name"] and "revoked" in texts["revoked"]
 
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])

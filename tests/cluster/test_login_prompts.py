@@ -22,11 +22,11 @@ class Person:
 
     def __init__(self, answer: Callable[[int], str | None], after_s: float = 0.0) -> None:
         self._answer, self._after_s = answer, after_s
-        self.asked: list[tuple[str, str]] = []
+        self.prompts: list[tuple[str, str]] = []
 
     async def __call__(self, who: str, prompt: str) -> str | None:
-        self.asked.append((who, prompt))
-        number = len(self.asked)
+        self.prompts.append((who, prompt))
+        number = len(self.prompts)
         await asyncio.sleep(self._after_s)
         return self._answer(number)
 
@@ -52,8 +52,8 @@ async def test_passphrase_is_prompted_once_for_all_nodes_and_again_if_wrong(rig:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key})
     async with watched(hosts, person) as watching:
         await watching.sampled()
-    assert [who for who, _ in person.asked] == [str(key)] * 2
-    assert "Wrong passphrase" in person.asked[1][1]
+    assert [who for who, _ in person.prompts] == [str(key)] * 2
+    assert "Wrong passphrase" in person.prompts[1][1]
 
 
 async def test_encrypted_key_behind_a_bastion_is_prompted_for_once(tmp_path: Path):
@@ -66,7 +66,7 @@ async def test_encrypted_key_behind_a_bastion_is_prompted_for_once(tmp_path: Pat
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key, "jump": jump_of(rig, bastion)})
         async with watched(hosts, person) as watching:
             await watching.sampled()
-        assert len(person.asked) == 1
+        assert len(person.prompts) == 1
         assert bastion.logins() == 1
 
 
@@ -80,13 +80,13 @@ async def test_slow_password_entry_does_not_time_out_or_delay_other_nodes(tmp_pa
         person = Person(lambda number: asking.password, after_s=4.0)
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
         async with watched(hosts, person, ssh_connect_timeout_s="2", ssh_max_connecting="1") as watching:
-            await watching.until(lambda: person.asked)
+            await watching.until(lambda: person.prompts)
             await watching.until(lambda: all(watching.state(node.name) == "ok" for node in rig.nodes[:2]), 3.5)
             assert watching.state("asking") == "connecting"
             if asking.password is not None:
                 await watching.until(lambda: watching.state("asking") == "ok")
-    assert len(person.asked) == 1
-    assert "assword" in person.asked[0][1]
+    assert len(person.prompts) == 1
+    assert "assword" in person.prompts[0][1]
 
 
 async def test_dismissed_prompt_fails_the_node_and_reappears_only_on_reconnect(tmp_path: Path):
@@ -96,10 +96,10 @@ async def test_dismissed_prompt_fails_the_node_and_reappears_only_on_reconnect(t
         async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml"), person) as watching:
             await watching.until(lambda: watching.state("asking") == "failed")
             error = watching.store.nodes["asking"].state.error
-            assert (error.name, len(person.asked)) == ("auth_interactive", 1)
+            assert (error.name, len(person.prompts)) == ("auth_interactive", 1)
             assert "dismissed" in error.text
             await watching.fleet.reconnect(asking.name)
-            await watching.until(lambda: len(person.asked) == 2)
+            await watching.until(lambda: len(person.prompts) == 2)
 
 
 async def test_changed_hosts_file_adds_and_removes_nodes(rig: Rig, tmp_path: Path):

@@ -40,17 +40,17 @@ def test_subsecond_sampling_adds_gpu_digests_to_metrics(hosts: Path) -> None:
 
 
 def test_closed_stdout_ends_the_run_and_the_report_is_written(hosts: Path, tmp_path: Path) -> None:
-    report, said, heard = tmp_path / "report.json", tmp_path / "stderr", set[str]()
+    report, log, nodes = tmp_path / "report.json", tmp_path / "stderr", set[str]()
     argv = [GCONSOLE, "batch", hosts, "--for", "1h", "--metrics", "gpu", "-o", report]
-    with said.open("w") as errors, subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, text=True) as run:
+    with log.open("w") as errors, subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, text=True) as run:
         assert run.stdout is not None
-        while len(heard) < 4:  # from each node: a report requires all of them
-            heard.add(json.loads(run.stdout.readline())["node"])
+        while len(nodes) < 4:  # from each node: a report requires all of them
+            nodes.add(json.loads(run.stdout.readline())["node"])
         run.stdout.close()
         status = run.wait(DEADLINE_S)
 
-    assert status == 0, said.read_text()
-    assert "Traceback" not in said.read_text()
+    assert status == 0, log.read_text()
+    assert "Traceback" not in log.read_text()
     assert json.loads(report.read_text())["cluster"] == "rig"
 
 
@@ -63,15 +63,15 @@ def test_replay_of_a_recording_gives_the_same_metrics(hosts: Path, tmp_path: Pat
     assert live.stdout.count("\n") > 8
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("words", "message"), [
     (("--metrics", "gpus"), "--metrics: gpus: unknown family; use gpu, nic, host, rank"),
     (("--metrics", "gpu", "-o", "-"), "write the report to a file"),
     (("--fail-on", "gpu_xyz,gpu_ecc"), "--fail-on: unknown severity or finding id: gpu_xyz"),
     (("--fail-on", ","), "empty list"),
 ])  # fmt: skip
-def test_invalid_option_values_are_usage_errors_that_list_valid_ones(hosts: Path, words: tuple, said: str) -> None:
+def test_invalid_option_values_are_usage_errors_that_list_valid_ones(hosts: Path, words: tuple, message: str) -> None:
     run = gconsole("batch", hosts, *words)
 
     assert run.status == 2
-    assert said in " ".join(run.stderr.split())
+    assert message in " ".join(run.stderr.split())
     assert "gpu_xid" in run.stderr or "--fail-on" not in words

@@ -35,11 +35,11 @@ def test_slurm_job_is_captured_and_leaves_no_extra_job_step(slurm: Slurm, tmp_pa
     run = gconsole("batch", f"slurm:{job}", "--for", "5s", "--capture", "-o", report, env=slurm.environment)
 
     assert report.exists(), run.stderr
-    told = json.loads(report.read_text())
-    assert [(node["node"], node["state"]) for node in told["nodes"]] == [("node1", "ok"), ("node2", "ok")]
-    ranks = {(rank["node"], rank["rank"]) for rank in told["ranks"]}
+    content = json.loads(report.read_text())
+    assert [(node["node"], node["state"]) for node in content["nodes"]] == [("node1", "ok"), ("node2", "ok")]
+    ranks = {(rank["node"], rank["rank"]) for rank in content["ranks"]}
     assert ranks == {("node1", 0), ("node2", 1)}
-    assert "wait_for_the_others" in json.dumps(told["captures"])
+    assert "wait_for_the_others" in json.dumps(content["captures"])
     deadline, own = time.monotonic() + 30, [f"{job}.0", f"{job}.batch"]
     while (steps := slurm.ask("squeue", "--steps", "--noheader", "--format=%i").split()) != own:
         assert time.monotonic() < deadline, f"a step is left: {steps}"

@@ -22,13 +22,13 @@ def rig() -> Iterator[Rig]:
 
 
 def test_a_node_has_its_own_hostname_boot_and_interfaces(rig: Rig) -> None:
-    said = [
+    printed = [
         rig.ssh(node, "hostname; cat /proc/sys/kernel/random/boot_id; ls /sys/class/net").stdout.split()
         for node in rig.nodes
     ]
-    assert [lines[0] for lines in said] == ["node1", "node2"]
-    assert said[0][1] != said[1][1]
-    assert said[0][2:] == said[1][2:] == ["eth0", "lo"]
+    assert [lines[0] for lines in printed] == ["node1", "node2"]
+    assert printed[0][1] != printed[1][1]
+    assert printed[0][2:] == printed[1][2:] == ["eth0", "lo"]
 
 
 def test_a_node_sees_only_its_own_processes(rig: Rig) -> None:
@@ -122,5 +122,5 @@ with Rig(nodes=2, mode={mode!r}) as rig:
 print(os.getuid(), [one.stdout.strip() + one.stderr for one in done], pick_mode().name,
       [name for name in os.listdir("/tmp") if "gct%d" % os.getpid() in name])
 """
-    said = rig.nodes[1].output([sys.executable, "-c", script], user="ops")
-    assert said == "61801 ['61801', '61801'] loopback []\n"
+    printed = rig.nodes[1].output([sys.executable, "-c", script], user="ops")
+    assert printed == "61801 ['61801', '61801'] loopback []\n"

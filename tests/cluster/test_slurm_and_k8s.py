@@ -140,7 +140,7 @@ def test_missing_squeue_suggests_a_login_node(tmp_path: Path) -> None:
     assert "`squeue` is not installed here; run gconsole on a login node of the site" in run.stderr
 
 
-@pytest.mark.parametrize(("said", "kind"), [
+@pytest.mark.parametrize(("message", "kind"), [
     ("srun: error: Unable to confirm allocation for job 7: Invalid job id specified", errors.JobEnded),
     ("srun: error: Unable to create step for job 7: Job/step already completing or completed", errors.JobEnded),
     ("srun: error: Unable to create step for job 7: Requested node configuration is not available", errors.JobEnded),
@@ -149,11 +149,11 @@ def test_missing_squeue_suggests_a_login_node(tmp_path: Path) -> None:
     ("error: cannot exec into a container in a completed pod; current phase is Succeeded", errors.JobEnded),
     ("Unable to connect to the server: dial tcp: lookup k8s: no such host", errors.ConnectionRefused),
 ])  # fmt: skip
-def test_scheduler_errors_are_mapped_to_fleet_errors(said: str, kind: type[errors.FleetError]) -> None:
-    failure = failure_of(1, f"some notice\n{said}\n")
+def test_scheduler_errors_are_mapped_to_fleet_errors(message: str, kind: type[errors.FleetError]) -> None:
+    failure = failure_of(1, f"some notice\n{message}\n")
 
     assert type(failure) is kind
-    assert said in str(failure)
+    assert message in str(failure)
     assert failure.try_
 
 

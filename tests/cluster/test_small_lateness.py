@@ -40,7 +40,7 @@ def test_late_rank_is_the_culprit_with_an_error_bound(a_fleet: Fleet) -> None:
           f" {culprit['behind_ns'] / 1e3:.1f} ± {culprit['behind_bound_ns'] / 1e3:.1f} µs behind")  # fmt: skip
     assert culprit["rank"] == late.rank
     assert culprit["behind_bound_ns"] < culprit["behind_ns"]
-    if late.told == "planned":
+    if late.timing == "planned":
         assert abs(culprit["behind_ns"] - late.ns) <= culprit["behind_bound_ns"]
     assert check_every_arrival(a_fleet.seen(), a_fleet.truth) > 100
 

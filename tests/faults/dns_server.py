@@ -41,10 +41,10 @@ class Names(threading.Thread):
         kind = struct.unpack_from("!H", question, end)[0]
         address = self._known.get(name) if kind == 1 else None
         head = question[:2] + struct.pack("!HHHHH", 0x8180, 1, 1 if address else 0, 0, 0)
-        asked = question[12 : end + 4]
+        query = question[12 : end + 4]
         if address is None:
-            return head + asked
-        return head + asked + struct.pack("!HHHIH", 0xC00C, 1, 1, 0, 4) + socket.inet_aton(address)
+            return head + query
+        return head + query + struct.pack("!HHHIH", 0xC00C, 1, 1, 0, 4) + socket.inet_aton(address)
 
     def close(self) -> None:
         self._over.set()

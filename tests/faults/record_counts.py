@@ -39,7 +39,7 @@ class _Agent:
     records: int = 0
     doubled: int = 0
     holes: list[tuple[int, int]] = field(default_factory=list)
-    told: set[int] = field(default_factory=set)
+    in_gaps: set[int] = field(default_factory=set)
 
     def take(self, seq: int) -> None:
         self.records += 1
@@ -47,7 +47,7 @@ class _Agent:
             if seq > self.last + 1:
                 self.holes.append((self.last + 1, seq - 1))
             self.last = seq
-        elif any(first <= seq <= last for first, last in self.holes) and seq not in self.told:
+        elif any(first <= seq <= last for first, last in self.holes) and seq not in self.in_gaps:
             self.holes = [part for hole in self.holes for part in _without(hole, seq)]  # it arrived late
         else:
             self.doubled += 1
@@ -134,13 +134,13 @@ class Tally:
     def _tell(self, gap: Gap) -> None:
         agent = self._speaking.get(gap.node)
         if agent is not None and gap.first_seq is not None and gap.last_seq is not None:
-            agent.told |= set(range(gap.first_seq, gap.last_seq + 1))
+            agent.in_gaps |= set(range(gap.first_seq, gap.last_seq + 1))
 
     def count(self, *nodes: str) -> Count:
         """Counts of these nodes, or of all."""
         agents = [agent for agent in self._agents.values() if not nodes or agent.node in nodes]
         gap = sum(
-            last - first + 1 - len(set(range(first, last + 1)) - agent.told)
+            last - first + 1 - len(set(range(first, last + 1)) - agent.in_gaps)
             for agent in agents for first, last in agent.holes
         )  # fmt: skip
         missing = sum(agent.missing for agent in agents)

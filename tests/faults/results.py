@@ -104,9 +104,9 @@ def _missed(faults: Mapping[str, Sequence[Row]]) -> list[str]:
 
 
 def _cells(fault: str, rows: Sequence[Row]) -> list[str]:
-    said = next((row.screen for row in reversed(rows) if row.screen), "")
+    message = next((row.screen for row in reversed(rows) if row.screen), "")
     note = next((row.note for row in reversed(rows) if row.note), "")
-    words = "; ".join(part for part in (f"`{said}`" if said else "", note) if part).replace("|", "\\|")
+    words = "; ".join(part for part in (f"`{message}`" if message else "", note) if part).replace("|", "\\|")
     return [
         fault, str(len(rows)), _sum(rows, lambda row: row.lost), _sum(rows, lambda row: row.doubled),
         _sum(rows, lambda row: row.gap), _times(rows, lambda row: row.unhealthy_s),

@@ -90,13 +90,13 @@ def test_console_out_of_file_descriptors_reconnects_once_it_has_some(world: Worl
         node.stop_sshd(sessions=True)
         node.start_sshd()
         until(lambda: recorder.read().said("^no_descriptors: ", struck_ns), "the console says what it lacks")
-        said = recorder.tally.said("^no_descriptors: ", struck_ns)
+        message = recorder.tally.said("^no_descriptors: ", struck_ns)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
         recorder.wait_for([node.name])
         recorder.wait_for_ticks([node.name])
-        assert said
-        tell("console out of file descriptors while a link is lost", recorder, screen=said.text,
-             shown_s=said.after_s(struck_ns))  # fmt: skip
+        assert message
+        tell("console out of file descriptors while a link is lost", recorder, screen=message.text,
+             shown_s=message.after_s(struck_ns))  # fmt: skip
 
 
 @pytest.fixture
@@ -119,9 +119,9 @@ def test_full_disk_while_recording_loses_no_records(world: World, tmp_path: Path
         assert recorder.read().count().records <= before + 50, "nothing fits any more"
         ballast.unlink()
         recorder.wait_for_ticks([node], 6)
-        said = recorder.tally.said("cannot write: the disk is full", struck_ns)
-        assert said
-        tell("console's disk full while recording, 4 s", recorder, screen=said.text, shown_s=said.after_s(struck_ns))
+        line = recorder.tally.said("cannot write: the disk is full", struck_ns)
+        assert line
+        tell("console's disk full while recording, 4 s", recorder, screen=line.text, shown_s=line.after_s(struck_ns))
 
 
 def _fill(path: Path) -> None:

@@ -149,15 +149,15 @@ def test_restarted_bastion_causes_no_record_loss_behind_it(fleet: Rig, tmp_path:
         recorder.wait_for_ticks(["inner"])
         states = [one for one in recorder.tally.states if one.rx >= struck_ns]
         lost_ns, well_ns = (next(one.rx for one in states if one.state == state) for state in ("lost", "ok"))
-        said = recorder.tally.said("^lost: ", struck_ns)
+        message = recorder.tally.said("^lost: ", struck_ns)
         count = recorder.stop().count()
     finally:
         recorder.close()
-    assert said
+    assert message
     write(
         Row(
             fault="bastion restarted", lost=count.lost, doubled=count.doubled, gap=count.gap,
-            shown_s=said.after_s(struck_ns), screen=said.text,
+            shown_s=message.after_s(struck_ns), screen=message.text,
             unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
         )
     )  # fmt: skip
@@ -195,16 +195,16 @@ def test_node_reconnects_by_its_last_address_during_a_dns_outage(fleet: Rig, tmp
         recorder.wait_for_ticks(["left", "right"])
         states = [state for state in recorder.tally.states if state.rx >= struck_ns]
         well_ns = next(state.rx for state in states if state.node == "left" and state.state == "ok")
-        said = recorder.tally.said("^dns: .*right")
+        message = recorder.tally.said("^dns: .*right")
         count = recorder.stop().count()
     finally:
         recorder.close()
         server.close()
-    assert said
+    assert message
     write(
         Row(
             fault="DNS gone, and a link lost meanwhile", lost=count.lost, doubled=count.doubled, gap=count.gap,
-            healthy_s=(well_ns - mended_ns) / 1e9, screen=said.text,
+            healthy_s=(well_ns - mended_ns) / 1e9, screen=message.text,
             note="healthy while DNS was still gone, at the address of before; `dns` says a node that was never reached",
         )
     )  # fmt: skip
@@ -249,13 +249,13 @@ def test_misbehaving_node_is_reported_and_does_not_affect_the_others(
             loud.unlink(missing_ok=True)
             recorder.close()
     good, bad = recorder.tally.count(left.name), recorder.tally.count("bad")
-    said = recorder.tally.said(says, struck_ns) if says else None
+    message = recorder.tally.said(says, struck_ns) if says else None
     before, after = (statistics.median(recorder.latency.of([left.name], *span)) for span in (
         (calm_ns, struck_ns), (struck_ns, time.time_ns())))  # fmt: skip
     write(
         Row(
             fault=what, lost=good.lost, doubled=good.doubled + bad.doubled, gap=bad.gap, others_ratio=after / before,
-            shown_s=said.after_s(struck_ns) if said else None, screen=said.text if said else "",
+            shown_s=message.after_s(struck_ns) if message else None, screen=message.text if message else "",
             note=f"of the other node: {before / 1e6:.0f} ms before, {after / 1e6:.0f} ms beside it; of the bad one"
             f" {bad.records} records came, {bad.lost} were lost",
         )

@@ -91,13 +91,13 @@ def test_node_reconnects_after_total_packet_loss_without_linger(world: World, tm
         recorder.close()
     lost_ns = next(state.rx for state in states if state.state == "lost")
     well_ns = next(state.rx for state in states if state.state == "ok" and state.rx > lost_ns)
-    said = recorder.tally.said("^lost: ", struck_ns)
-    assert said
+    message = recorder.tally.said("^lost: ", struck_ns)
+    assert message
     write(
         Row(
             fault=f"every packet lost for {away_s} s, without linger",
             lost=count.lost, doubled=count.doubled, gap=count.gap,
-            shown_s=said.after_s(struck_ns), screen=said.text,
+            shown_s=message.after_s(struck_ns), screen=message.text,
             unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
             note="the same agent" if count.agents == 1 else "a new agent",
         )
@@ -167,13 +167,13 @@ def test_outage_without_linger_starts_a_new_agent_without_a_gap_record(world: Wo
         recorder.close()
     hole_s = max(after - before for before, after in itertools.pairwise(ticks)) / 1e9
     lost_ns, well_ns = (next(one.rx for one in states if one.state == state) for state in ("lost", "ok"))
-    said = recorder.tally.said("^lost: ", struck_ns)
-    assert said
+    message = recorder.tally.said("^lost: ", struck_ns)
+    assert message
     write(
         Row(
             fault="link away 2 s, without linger",
             lost=count.lost, doubled=count.doubled, gap=count.gap,
-            shown_s=said.after_s(struck_ns), screen=said.text,
+            shown_s=message.after_s(struck_ns), screen=message.text,
             unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
             note=f"{hole_s:.1f} s without a tick, and a new agent",
         )

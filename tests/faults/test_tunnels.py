@@ -56,12 +56,12 @@ def test_half_open_connection_on_either_leg_of_a_bastion_is_reconnected(
         recorder.wait_for(INNER)
         recorder.wait_for_ticks(INNER, 1)  # before the link works again
     lost_ns, well_ns = max(_lost(recorder, struck_ns).values()), _last_well(recorder, struck_ns)
-    count, said = recorder.read().count().since(before), recorder.tally.said("^lost: ", struck_ns)
-    assert said
+    count, message = recorder.read().count().since(before), recorder.tally.said("^lost: ", struck_ns)
+    assert message
     write(
         Row(
             fault=f"half-open TCP {leg}", lost=count.lost, doubled=count.doubled, gap=count.gap,
-            shown_s=said.after_s(struck_ns), screen=said.text,
+            shown_s=message.after_s(struck_ns), screen=message.text,
             unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - lost_ns) / 1e9,
             note="healthy counts from when the loss showed: no link comes back here",
         )
@@ -106,13 +106,13 @@ def test_briefly_stopped_agent_behind_a_bastion_keeps_its_connection(tunnels: Ri
     mended_ns = time.time_ns()
     _wait_for_new_ticks(recorder)  # a loss during the stop would be recorded before them
     recorder.wait_for(INNER)
-    lost, said = _lost(recorder, struck_ns), recorder.tally.said("^lost: ", struck_ns)
+    lost, message = _lost(recorder, struck_ns), recorder.tally.said("^lost: ", struck_ns)
     count = recorder.read().count().since(before)
     write(
         Row(
             fault=f"agent behind a bastion stopped {STOPPED_S} s (SIGSTOP), continued", lost=count.lost,
             doubled=count.doubled, gap=count.gap,
-            shown_s=said.after_s(struck_ns) if said else None, screen=said.text if said else "",
+            shown_s=message.after_s(struck_ns) if message else None, screen=message.text if message else "",
             unhealthy_s=(lost[node.name] - struck_ns) / 1e9 if lost else None,
             healthy_s=(_last_well(recorder, struck_ns) - mended_ns) / 1e9 if lost else None,
         )

@@ -61,8 +61,8 @@ def run(target: Target, seconds: int) -> Tried:
     return Tried(target.name, int(counted[1]) if counted else 0, time.monotonic() - began, "atheris", failure)
 
 
-def _story(said: str) -> str:
-    lines = said.splitlines()
+def _story(output: str) -> str:
+    lines = output.splitlines()
     at = next((number for number, line in enumerate(lines) if "Uncaught" in line or "ERROR" in line), 0)
     kept = next((line for line in lines if "artifact_prefix" in line), "")
     return "\n".join([*lines[at : at + 15], kept])

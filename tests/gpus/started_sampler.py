@@ -29,18 +29,18 @@ class Watching:
 
     def tick(self, seconds=1.0):
         self.now += seconds
-        said = SimpleNamespace(gpu_info=[], gpu=[], gpu_digest=[], gpu_link=[], gpu_process=[], gpu_event=[])
+        records = SimpleNamespace(gpu_info=[], gpu=[], gpu_digest=[], gpu_link=[], gpu_process=[], gpu_event=[])
         for kind, fields in self.sampler.tick(self.now):
-            getattr(said, kind).append(check(kind, fields))
-        return said
+            getattr(records, kind).append(check(kind, fields))
+        return records
 
     def until(self, condition, seconds=0.0):
         """Tick without advancing the sampler's clock until `condition(records)` holds; its result."""
         began = time.monotonic()
         while True:
-            said = self.tick(seconds)
-            if condition(said):
-                return said
+            records = self.tick(seconds)
+            if condition(records):
+                return records
             assert time.monotonic() - began < DEADLINE_S, f"not within {DEADLINE_S:g} s"
             time.sleep(0.005)
 

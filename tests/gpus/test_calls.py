@@ -104,12 +104,12 @@ def seen(watch, lines):
     for tick in range(TICKS):
         watching.scenario.change({"gpu.field.138": 1000 + tick, "gpu.field.139": 1000 + tick,
                                   "gpu.field.138@all": 5000 * tick, "gpu.field.139@all": 5000 * tick})  # fmt: skip
-        said = watching.tick()
+        records = watching.tick()
         for kind in ("gpu_info", "gpu", "gpu_link", "gpu_process"):
-            for record in (one for one in getattr(said, kind) if one.index == 0):
+            for record in (one for one in getattr(records, kind) if one.index == 0):
                 values = {field: getattr(record, field) for field in record.__struct_fields__}
                 known |= {f"{kind}.{field}" for field, value in values.items() if value not in (None, (), {}, "")}
-        for info in said.gpu_info:
+        for info in records.gpu_info:
             unsupported = info.unsupported if info.index == 0 else unsupported
     return SimpleNamespace(
         watching=watching, unsupported=unsupported,
@@ -150,24 +150,24 @@ def test_every_nvml_function_of_the_agent_is_covered_here(named_calls):
 
 
 def test_every_figure_is_known_when_all_calls_succeed(watch):
-    told = seen(watch, everything())
+    result = seen(watch, everything())
 
-    assert told.unsupported == {}
+    assert result.unsupported == {}
     wanted = {figure for figures in COSTS.values() for figure in figures.split()}
-    assert wanted <= told.figures
+    assert wanted <= result.figures
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, 999])
 @pytest.mark.parametrize("function", COSTS)
 def test_failing_call_loses_only_its_own_figures_with_a_reason(watch, whole, function, code):
-    told = seen(watch, everything() | {f"fail.{function}": code} | _without_gpm(function))
+    result = seen(watch, everything() | {f"fail.{function}": code} | _without_gpm(function))
 
     costs = set(COSTS[function].split()) if code != NOT_SUPPORTED or function not in REPLACED else set()
-    assert whole - told.figures - _buses(function) == costs
-    assert told.figures <= whole
+    assert whole - result.figures - _buses(function) == costs
+    assert result.figures <= whole
     for figure in costs:
         kind, _, field = figure.partition(".")
-        assert told.unsupported[figure if kind == "gpu_process" else field]
+        assert result.unsupported[figure if kind == "gpu_process" else field]
 
 
 def _without_gpm(function):
@@ -182,12 +182,12 @@ def _buses(function):
 
 @pytest.mark.parametrize("function", NAMED)
 def test_failing_call_without_its_own_figure_is_listed_as_unsupported(watch, function):
-    told = seen(watch, everything() | {f"fail.{function}": 999})
+    result = seen(watch, everything() | {f"fail.{function}": 999})
 
-    def is_told(said):
-        return any(NAMED[function] in info.unsupported for info in said.gpu_info if info.index == 0)
+    def is_reported(records):
+        return any(NAMED[function] in info.unsupported for info in records.gpu_info if info.index == 0)
 
-    assert NAMED[function] in told.unsupported or told.watching.until(is_told)
+    assert NAMED[function] in result.unsupported or result.watching.until(is_reported)
 
 
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in OPENING])
@@ -196,11 +196,11 @@ def test_call_that_starts_failing_later_loses_no_gpu_records(watch, function):
     watching.tick()
     watching.scenario.change({f"fail.{function}": 999})
 
-    said = [watching.tick(61.0), watching.tick()]
+    records = [watching.tick(61.0), watching.tick()]
 
-    assert [len(one.gpu) for one in said] == [8, 8]
-    assert not any(info.lost for one in said for info in one.gpu_info)
-    assert not any(process.gone for one in said for process in one.gpu_process)
+    assert [len(one.gpu) for one in records] == [8, 8]
+    assert not any(info.lost for one in records for info in one.gpu_info)
+    assert not any(process.gone for one in records for process in one.gpu_process)
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount",
@@ -210,10 +210,10 @@ def test_mig_devices_stay_when_the_mig_calls_fail(watch, function):
     watching.tick()
     watching.scenario.change({f"fail.{function}": 999})
 
-    said = watching.tick(61.0)
+    records = watching.tick(61.0)
 
-    assert [gpu.uuid for gpu in said.gpu][1:] == ["MIG-1", "MIG-2"]
-    assert not any(info.lost for info in said.gpu_info)
+    assert [gpu.uuid for gpu in records.gpu][1:] == ["MIG-1", "MIG-2"]
+    assert not any(info.lost for info in records.gpu_info)
 
 
 @pytest.mark.parametrize("kind", ["compute", "graphics", "mps"])

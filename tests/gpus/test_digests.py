@@ -6,14 +6,14 @@ from nvml import scenarios
 
 def a_second(watching, changes=None):
     """Ten ticks of 100 ms; before tick N the scenario becomes `changes[N]`. The records, by kind."""
-    said = {"gpu": [], "gpu_digest": [], "gpu_info": [], "gpu_link": []}
+    by_kind = {"gpu": [], "gpu_digest": [], "gpu_info": [], "gpu_link": []}
     for number in range(10):
         if number in (changes or {}):
             watching.scenario.change(changes[number])
         once = watching.tick(0.1)
-        for kind, records in said.items():
+        for kind, records in by_kind.items():
             records.extend(getattr(once, kind))
-    return said
+    return by_kind
 
 
 def test_subsecond_spike_is_in_the_digest_sent_once_a_second(watch):
@@ -22,10 +22,10 @@ def test_subsecond_spike_is_in_the_digest_sent_once_a_second(watch):
 
     a_second(watching, {3: {"gpu5.power": 690_000, "gpu5.util": "100 5", "gpu5.reasons": 4},
                         4: {"gpu5.power": 300_000, "gpu5.util": "10 5", "gpu5.reasons": 0}})  # fmt: skip
-    said = a_second(watching)
+    by_kind = a_second(watching)
 
-    assert (len(said["gpu"]), len(said["gpu_digest"])) == (8, 8)
-    spiked, quiet = said["gpu_digest"][5], said["gpu_digest"][4]
+    assert (len(by_kind["gpu"]), len(by_kind["gpu_digest"])) == (8, 8)
+    spiked, quiet = by_kind["gpu_digest"][5], by_kind["gpu_digest"][4]
     assert (spiked.index, spiked.samples) == (5, 10)
     assert (spiked.power_w.min, spiked.power_w.mean, spiked.power_w.max, spiked.power_w.last) == (300, 339, 690, 300)
     assert (spiked.util_pct.max, spiked.clocks_event_reasons) == (100, ("sw_power_cap",))
@@ -52,10 +52,10 @@ def test_gpu_lost_between_digests_is_reported_and_the_others_continue(watch):
     a_second(watching)
 
     a_second(watching, {2: {"gpu3.lost": 15}})
-    said = a_second(watching)
+    by_kind = a_second(watching)
 
-    assert [info.index for info in said["gpu_info"] if info.lost] == [3]
-    assert [digest.index for digest in said["gpu_digest"]] == [0, 1, 2, 4, 5, 6, 7]
+    assert [info.index for info in by_kind["gpu_info"] if info.lost] == [3]
+    assert [digest.index for digest in by_kind["gpu_digest"]] == [0, 1, 2, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage",

@@ -36,10 +36,10 @@ def test_failing_gpu_count_is_unavailable(watch):
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"])
 def test_gpu_that_cannot_be_opened_is_lost_and_the_others_are_sampled(watch, function):
-    said = watch(scenarios.hgx_h100() | {f"gpu3.fail.{function}": 15}).tick()
+    records = watch(scenarios.hgx_h100() | {f"gpu3.fail.{function}": 15}).tick()
 
-    assert len(said.gpu) == 7
-    assert [(event.index, event.event, event.severity) for event in said.gpu_event] == [(3, "lost", "error")]
+    assert len(records.gpu) == 7
+    assert [(event.index, event.event, event.severity) for event in records.gpu_event] == [(3, "lost", "error")]
 
 
 def test_gpu_off_the_bus_is_lost_and_reported_again_when_back(watch):
@@ -47,15 +47,15 @@ def test_gpu_off_the_bus_is_lost_and_reported_again_when_back(watch):
     watching.tick()
     watching.scenario.change({"gpu3.lost": 15})
 
-    said = watching.tick(2.0)
+    records = watching.tick(2.0)
     quiet = watching.tick()
     watching.scenario.change(drop=("gpu3.lost",))
     back = [watching.tick(10.0), watching.tick()]
 
-    assert [gpu.index for gpu in said.gpu] == [0, 1, 2, 4, 5, 6, 7]
-    assert [(info.index, info.lost) for info in said.gpu_info] == [(3, "GPU is lost")]
-    assert [(event.index, event.event, event.severity) for event in said.gpu_event] == [(3, "lost", "error")]
-    assert [process.gone for process in said.gpu_process] == [True]
+    assert [gpu.index for gpu in records.gpu] == [0, 1, 2, 4, 5, 6, 7]
+    assert [(info.index, info.lost) for info in records.gpu_info] == [(3, "GPU is lost")]
+    assert [(event.index, event.event, event.severity) for event in records.gpu_event] == [(3, "lost", "error")]
+    assert [process.gone for process in records.gpu_process] == [True]
     assert (quiet.gpu_event, quiet.gpu_info) == ([], [])
     assert 3 in [gpu.index for gpu in back[0].gpu]
     assert [info.lost for info in back[0].gpu_info if info.index == 3] == [None]
@@ -68,7 +68,7 @@ def test_xid_from_nvml_is_reported_with_its_meaning(watch):
     watching.scenario.change({"event.0": "5 8 79", "event.1": "2 8 31"})
 
     events = []
-    watching.until(lambda said: len(events.__iadd__(said.gpu_event)) == 2)
+    watching.until(lambda records: len(events.__iadd__(records.gpu_event)) == 2)
 
     assert [(event.index, event.xid, event.severity, event.source) for event in events] == [
         (5, 79, "error", "nvml"), (2, 31, "warning", "nvml")]  # fmt: skip
@@ -76,9 +76,9 @@ def test_xid_from_nvml_is_reported_with_its_meaning(watch):
 
 
 def test_gpu_without_event_support_lists_xid_as_unsupported(watch):
-    said = watch(scenarios.hgx_h100() | {"gpu1.fail.nvmlDeviceRegisterEvents": 3}).tick()
+    records = watch(scenarios.hgx_h100() | {"gpu1.fail.nvmlDeviceRegisterEvents": 3}).tick()
 
-    assert [info.index for info in said.gpu_info if "gpu_event.xid" in info.unsupported] == [1]
+    assert [info.index for info in records.gpu_info if "gpu_event.xid" in info.unsupported] == [1]
 
 
 def test_xid_in_both_kernel_log_and_nvml_is_reported_once(watch, tmp_path):
@@ -89,14 +89,14 @@ def test_xid_in_both_kernel_log_and_nvml_is_reported_once(watch, tmp_path):
     with kmsg.open("a") as f:
         f.write("4,2,2,-;NVRM: Xid (PCI:0000:12:00): 149, NETIR_LINK_EVT Fatal   XC0 i0 Link 08 (0x004505c6)\n")
         f.write("4,3,3,-;NVRM: Xid (PCI:0000:77:00): 94, pid=1\n")
-    told = watching.tick().gpu_event
+    reported = watching.tick().gpu_event
     watching.scenario.change({"event.0": "2 8 149", "event.1": "0 8 31"})
 
-    later = watching.until(lambda said: said.gpu_event).gpu_event
+    later = watching.until(lambda records: records.gpu_event).gpu_event
 
-    assert [(event.index, event.xid, event.severity, event.sub_code) for event in told] == [
+    assert [(event.index, event.xid, event.severity, event.sub_code) for event in reported] == [
         (2, 149, "error", "NETIR_LINK_EVT"), (None, 94, "warning", None)]  # fmt: skip
-    assert told[1].pci_bus_id == "00000000:77:00.0"
+    assert reported[1].pci_bus_id == "00000000:77:00.0"
     assert [event.xid for event in later] == [31]
 
 
@@ -118,10 +118,10 @@ def test_recovery_action_of_the_driver_is_reported_once(watch):
     watching.tick()
     watching.scenario.change({"gpu6.field.230": "u32:2"})
 
-    said, quiet = watching.tick(), watching.tick()
+    records, quiet = watching.tick(), watching.tick()
 
-    assert [(event.index, event.event) for event in said.gpu_event] == [(6, "recovery_action")]
-    assert (said.gpu[6].recovery_action, quiet.gpu_event) == ("node_reboot", [])
+    assert [(event.index, event.event) for event in records.gpu_event] == [(6, "recovery_action")]
+    assert (records.gpu[6].recovery_action, quiet.gpu_event) == ("node_reboot", [])
 
 
 def test_sustained_throttling_is_an_event_and_a_flicker_is_not():
@@ -161,8 +161,8 @@ def test_nvlink_xid_takes_its_severity_from_the_kernel_line():
 
 
 def test_unreadable_kernel_log_is_listed_as_unsupported(watch, tmp_path):
-    said = watch(scenarios.hgx_h100(), kmsg=tmp_path / "absent").tick()
+    records = watch(scenarios.hgx_h100(), kmsg=tmp_path / "absent").tick()
 
-    assert len(said.gpu) == 8
-    assert {info.unsupported["gpu_event.kernel"] for info in said.gpu_info} == {
+    assert len(records.gpu) == 8
+    assert {info.unsupported["gpu_event.kernel"] for info in records.gpu_info} == {
         f"{tmp_path / 'absent'}: No such file or directory"}  # fmt: skip

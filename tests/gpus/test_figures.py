@@ -28,8 +28,8 @@ def test_eight_gpus_send_figures_every_tick_and_their_info_once(watch):
 
     first, second, third = watching.tick(), watching.tick(), watching.tick()
 
-    assert [len(said.gpu) for said in (first, second, third)] == [8, 8, 8]
-    assert [len(said.gpu_info) for said in (first, second, third)] == [8, 0, 0]
+    assert [len(records.gpu) for records in (first, second, third)] == [8, 8, 8]
+    assert [len(records.gpu_info) for records in (first, second, third)] == [8, 0, 0]
     gpu = third.gpu[7]
     assert (gpu.index, gpu.util_pct, gpu.mem_util_pct, gpu.decoder_pct) == (7, 97, 41, 3)
     assert (gpu.mem_used_bytes, gpu.bar1_used_bytes) == (40 << 30, 1 << 30)
@@ -56,9 +56,9 @@ def test_newly_supported_figure_appears_after_the_refresh(watch):
     watching.scenario.change({"gpu.power": 250000})
 
     assert watching.tick().gpu[0].power_w is None
-    said = watching.tick(61.0)
-    assert said.gpu[0].power_w == 250.0
-    assert "power_w" not in said.gpu_info[0].unsupported
+    records = watching.tick(61.0)
+    assert records.gpu[0].power_w == 250.0
+    assert "power_w" not in records.gpu_info[0].unsupported
 
 
 def test_nvlink_throughput_is_the_growth_of_the_link_counters(watch):
@@ -96,9 +96,9 @@ def test_pcie_throughput_falls_back_to_the_slow_background_call(watch, narrow):
     watching = watch(scenarios.pcie_only() | narrow)
     watching.tick()
 
-    said = watching.until(lambda said: all(gpu.pcie_rx_bytes_s is not None for gpu in said.gpu), 1.0)
+    records = watching.until(lambda records: all(gpu.pcie_rx_bytes_s is not None for gpu in records.gpu), 1.0)
 
-    assert (said.gpu[3].pcie_rx_bytes_s, said.gpu[3].pcie_tx_bytes_s) == (4096 * 1024, 1024 * 1024)
+    assert (records.gpu[3].pcie_rx_bytes_s, records.gpu[3].pcie_tx_bytes_s) == (4096 * 1024, 1024 * 1024)
     assert "pcie_rx_bytes_s" not in watching.sampler._devices[3].last_info["unsupported"]
 
 
@@ -141,13 +141,13 @@ def test_wrapped_32_bit_counter_grows_and_a_reset_counter_does_not(watch):
 
 def test_every_nvlink_is_reported_every_ten_seconds_with_speed_and_errors(watch):
     watching = watch(scenarios.hgx_h100())
-    said = [watching.tick() for _ in range(12)]
+    records = [watching.tick() for _ in range(12)]
     watching.scenario.change({"gpu0.field.138@5": 1000 + 2048, "gpu0.field.161@5": 9})
 
     links = [link for _ in range(10) for link in watching.tick().gpu_link if link.index == 0]
 
-    assert all(len(one.gpu_link) in (0, 18) for one in said[1:])
-    assert {link.index for one in said for link in one.gpu_link} == set(range(8))
+    assert all(len(one.gpu_link) in (0, 18) for one in records[1:])
+    assert {link.index for one in records for link in one.gpu_link} == set(range(8))
     (link,) = [link for link in links if link.link == 5]
     assert (link.up, link.version, link.speed_bytes_s) == (True, 4, 26562e6)
     assert (link.replay_errors, link.grown) == (9, {"replay_errors": 9})
@@ -187,12 +187,12 @@ def test_removed_mig_device_is_reported_as_lost(watch):
     watching.tick()
     watching.scenario.change(drop=("gpu0mig2.uuid",))
 
-    said = watching.tick(61.0)
+    records = watching.tick(61.0)
 
-    lost = [(info.uuid, info.lost) for info in said.gpu_info if info.lost]
+    lost = [(info.uuid, info.lost) for info in records.gpu_info if info.lost]
     assert lost == [("MIG-2", "this MIG device was removed")]
-    assert [process.gone for process in said.gpu_process] == [True]
-    assert [gpu.uuid for gpu in said.gpu][1:] == ["MIG-1"]
+    assert [process.gone for process in records.gpu_process] == [True]
+    assert [gpu.uuid for gpu in records.gpu][1:] == ["MIG-1"]
 
 
 #: Nothing works without these; covered by other tests.
@@ -206,11 +206,11 @@ def test_any_failing_call_keeps_the_other_figures(watch, function, code):
     watching = watch(scenarios.hgx_h100() | {f"fail.{function}": code})
 
     watching.tick()
-    said = watching.tick()
+    records = watching.tick()
 
-    assert [(gpu.util_pct, gpu.temp_c) for gpu in said.gpu].count((97, 61)) == 8 or function in (
+    assert [(gpu.util_pct, gpu.temp_c) for gpu in records.gpu].count((97, 61)) == 8 or function in (
         "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperatureV")  # fmt: skip
-    assert all(gpu.energy_j == 5000.0 for gpu in said.gpu)
+    assert all(gpu.energy_j == 5000.0 for gpu in records.gpu)
 
 
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in _OPENING])
@@ -219,10 +219,10 @@ def test_gpu_lost_in_any_call_keeps_the_other_gpus(watch, function):
     watching.tick()
     watching.scenario.change({f"gpu3.fail.{function}": 15})
 
-    said = [watching.tick(61.0), watching.tick()]
+    records = [watching.tick(61.0), watching.tick()]
 
-    assert {gpu.index for one in said for gpu in one.gpu} >= {0, 1, 2, 4, 5, 6, 7}
-    assert {event.index for one in said for event in one.gpu_event} <= {3}
+    assert {gpu.index for one in records for gpu in one.gpu} >= {0, 1, 2, 4, 5, 6, 7}
+    assert {event.index for one in records for event in one.gpu_event} <= {3}
 
 
 @pytest.mark.parametrize("code", [3, 999])
@@ -264,8 +264,8 @@ def test_older_call_versions_are_used_when_new_ones_are_missing(watch):
         "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetMemoryInfo_v2",
     )}  # fmt: skip
-    said = watch(scenarios.hgx_h100() | fails | {"gpu.reasons": 4}).tick()
+    records = watch(scenarios.hgx_h100() | fails | {"gpu.reasons": 4}).tick()
 
-    gpu = said.gpu[0]
+    gpu = records.gpu[0]
     assert (gpu.temp_c, gpu.clocks_event_reasons, gpu.mem_used_bytes) == (61, ("sw_power_cap",), 40 << 30)
-    assert {"temp_c", "clocks_event_reasons", "mem_used_bytes"}.isdisjoint(said.gpu_info[0].unsupported)
+    assert {"temp_c", "clocks_event_reasons", "mem_used_bytes"}.isdisjoint(records.gpu_info[0].unsupported)

@@ -25,12 +25,12 @@ def watched(watching, seconds, play=None):
     for second in range(seconds):
         if play is not None:
             watching.scenario.change(play(second))
-        said = watching.tick()
-        for records in vars(said).values():
+        ticked = watching.tick()
+        for records in vars(ticked).values():
             for record in records:
                 record.node, record.agent = "n1", "a"
                 record.mono = record.rx = int(watching.now * 1e9)
-        facts.add([one for records in (said.gpu_info, *vars(said).values()) for one in records])
+        facts.add([one for records in (ticked.gpu_info, *vars(ticked).values()) for one in records])
     return {one.id: one for one in health_findings(facts, LIMITS)}
 
 
@@ -109,10 +109,10 @@ def test_simulated_fleet_has_no_findings_for_an_hour():
     for second in range(0, 3600, 3):
         now[0] = float(second)
         for name, sampler in samplers.items():
-            said = [msgspec.convert({"kind": kind, **fields}, KINDS[kind]) for kind, fields in sampler.tick(now[0])]
-            for record in said:
+            ticked = [msgspec.convert({"kind": kind, **fields}, KINDS[kind]) for kind, fields in sampler.tick(now[0])]
+            for record in ticked:
                 record.node, record.mono = name, int(now[0] * 1e9)
-            facts.add(said)
+            facts.add(ticked)
         found |= {one.text for one in health_findings(facts, LIMITS)}
     for sampler in samplers.values():
         sampler.stop()

@@ -68,8 +68,8 @@ def test_topo_prints_the_matrix_of_every_class_and_names_every_difference(hosts)
 
 
 def test_difference_within_a_topology_class_is_a_finding(seen):
-    told = {tuple(line["culprits"]): line["text"] for line in seen[0]["findings"] if line["id"] == "topology_differs"}
-    assert any("VBIOS" in text for culprits, text in told.items() if any("node6" in name for name in culprits)), told
+    texts = {tuple(line["culprits"]): line["text"] for line in seen[0]["findings"] if line["id"] == "topology_differs"}
+    assert any("VBIOS" in text for culprits, text in texts.items() if any("node6" in name for name in culprits)), texts
 
 
 def test_topo_of_a_node_from_records_shows_peer_access(seen):
@@ -92,17 +92,17 @@ def test_topo_json_file_has_the_same_classes_as_the_report(seen, tmp_path):
     assert len([line for line in document["links"] if line["type"] == "pair"]) == 5 * 28 + 6
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     (("--node", "node99"), "--node node99: node not found"),
     (("--path", "node1:0", "node5:9"), "GPU0, GPU1, GPU2, GPU3"),
     (("--path", "node1:0", "node1:0"), "both ends are the same GPU"),
     (("--path", "node1:0", "node1:1", "--format", "dot"), "--path conflicts with --node"),
 ])  # fmt: skip
-def test_invalid_topo_arguments_are_rejected_in_one_line(seen, arguments, said):
+def test_invalid_topo_arguments_are_rejected_in_one_line(seen, arguments, message):
     run = gconsole("topo", "--from", seen[1], *arguments)
 
     assert run.status == 2
-    assert said in run.stderr
+    assert message in run.stderr
 
 
 def test_topo_path_within_a_node_shows_bandwidth_and_peer_access(seen):

@@ -106,13 +106,13 @@ def test_gpu_process_is_sent_again_only_on_change_and_exit(watch):
     watching.scenario.change(drop=("gpu0.compute.0",))
     gone = [process for _ in range(2) for process in watching.tick().gpu_process]
 
-    assert not any(said.gpu_process for said in still)
+    assert not any(records.gpu_process for records in still)
     assert [process.mem_used_bytes for process in grown] == [2 << 30]
     assert [(process.pid, process.gone) for process in gone] == [(77, True)]
 
 
 def test_unreadable_process_list_is_listed_with_a_reason(watch):
-    said = watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetComputeRunningProcesses_v3": 4}).tick()
+    records = watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetComputeRunningProcesses_v3": 4}).tick()
 
-    assert said.gpu_info[0].unsupported["gpu_process.compute"] == "Insufficient Permissions"
-    assert os.getpid() not in {process.pid for process in said.gpu_process}
+    assert records.gpu_info[0].unsupported["gpu_process.compute"] == "Insufficient Permissions"
+    assert os.getpid() not in {process.pid for process in records.gpu_process}

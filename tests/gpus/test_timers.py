@@ -45,8 +45,8 @@ def test_true_timer_offset_is_within_the_bound_of_every_gpu(monkeypatch: pytest.
         assert abs(one.ahead_ns - (one.index + 1) * AHEAD_NS) <= one.bound_ns
         assert one.bound_ns >= one.width_ns // 2 + one.step_ns
         assert 1 <= one.reads <= 64
-    said = (tmp_path / "log").read_text().split("\n")
-    assert said[:-1] == ["born 0", "gone 0", "born 1", "gone 1", "born 2", "gone 2"]  # every context was destroyed
+    output = (tmp_path / "log").read_text().split("\n")
+    assert output[:-1] == ["born 0", "gone 0", "born 1", "gone 1", "born 2", "gone 2"]  # every context was destroyed
 
 
 def test_coarse_timer_step_is_measured_and_the_bound_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,8 @@ def test_gpu_timers_are_unavailable_without_a_gpu_or_libcuda(
 
 
 def _has_cuda() -> bool:
-    said = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
-    return NAME in said
+    output = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    return NAME in output
 
 
 def test_driver_crash_ends_only_the_helper_process_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

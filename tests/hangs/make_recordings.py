@@ -101,7 +101,7 @@ def record_flight(rig: Rig, labelled: Labelled) -> str:
                 for rank in jobs[0].ranks:
                     path = rig.node(rank.node).folder / name / f"rank{rank.rank}.sock"
                     try:
-                        dumps[str(rank.rank)] = asked(path)
+                        dumps[str(rank.rank)] = fetch_dump(path)
                     except OSError:
                         continue  # that rank is dead or stopped
                 if before and dumps == before:
@@ -116,7 +116,7 @@ def record_flight(rig: Rig, labelled: Labelled) -> str:
     return ""
 
 
-def asked(path: Path) -> str:
+def fetch_dump(path: Path) -> str:
     """The flight recorder dump of the worker server behind a socket. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(3.0)
@@ -124,10 +124,10 @@ def asked(path: Path) -> str:
         connection.sendall(
             b"POST /handler/fr_trace_json HTTP/1.1\r\nHost: rank\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         )
-        said = b""
+        response = b""
         while part := connection.recv(1 << 16):
-            said += part
-    head, _, body = said.partition(b"\r\n\r\n")
+            response += part
+    head, _, body = response.partition(b"\r\n\r\n")
     if b" 200 " not in head.split(b"\r\n")[0] + b" ":
         raise OSError(head.decode(errors="replace"))
     return body.decode()

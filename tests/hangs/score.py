@@ -40,17 +40,17 @@ def said_by(verdict: dict[str, Any]) -> Said:
     )  # fmt: skip
 
 
-def outcome(truth: Truth, said: Said) -> Outcome:
+def outcome(truth: Truth, answer: Said) -> Outcome:
     """Grade an answer against the label."""
-    if said.culprits - truth.culprits - truth.may_name or (said.state == "hung" and "moving" in truth.states):
+    if answer.culprits - truth.culprits - truth.may_name or (answer.state == "hung" and "moving" in truth.states):
         return "wrong"
     if not truth.decidable:
         return "right"
-    exact = said.culprits == truth.culprits or (not truth.culprits and bool(said.culprits))
-    fits = said.state in truth.states and said.kind in truth.kinds
-    if exact and fits and said.classes <= (truth.classes or said.classes):
+    exact = answer.culprits == truth.culprits or (not truth.culprits and bool(answer.culprits))
+    fits = answer.state in truth.states and answer.kind in truth.kinds
+    if exact and fits and answer.classes <= (truth.classes or answer.classes):
         return "right"
-    return "inexact" if said.culprits else "refused"
+    return "inexact" if answer.culprits else "refused"
 
 
 def whom_outcome(truth: Truth, culprits: frozenset[int] | None) -> Outcome:

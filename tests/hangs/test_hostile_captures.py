@@ -131,8 +131,8 @@ def test_reused_pid_is_a_different_process(tmp_path: Path) -> None:
     store = stored(path)
     place = before["node"], before["pid"]
     ranks: list[Rank] = [now.rank for now in store.ranks.values() if (now.rank.node, now.rank.pid) == place]
-    said = {(rank.job, rank.rank, rank.status) for rank in ranks}
-    assert said == {(before["job"], 1, "exited"), ("another", 0, "present")}
+    statuses = {(rank.job, rank.rank, rank.status) for rank in ranks}
+    assert statuses == {(before["job"], 1, "exited"), ("another", 0, "present")}
     for verdict in verdicts(path):
         assert not (verdict["job"] == "another" and verdict["culprits"]), "the old process's stack is not the new one's"
 
@@ -160,9 +160,9 @@ _ANYTHING = st.recursive(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_THREADS | _ANYTHING, max_size=4) | _ANYTHING)
-def test_any_py_spy_json_parses_to_threads_or_raises_value_error(said: Any) -> None:
+def test_any_py_spy_json_parses_to_threads_or_raises_value_error(document: Any) -> None:
     try:
-        threads = py_spy.parse(json.dumps(said).encode("utf-8", "surrogatepass"))
+        threads = py_spy.parse(json.dumps(document).encode("utf-8", "surrogatepass"))
     except ValueError:
         return
     for thread in threads:

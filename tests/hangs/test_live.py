@@ -20,8 +20,8 @@ def judged_now(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
     with running(rig, labelled):
         run = batch(hosts, *arguments(labelled), deadline_s=120.0)
     found = sorted(run.report["verdicts"], key=lambda verdict: str(verdict["job"]))
-    said = [said_by(verdict) for verdict in found] or [NOTHING]
-    outcomes = [(outcome(truth, one), one) for truth, one in zip(labelled.truths, said, strict=False)]
+    answers = [said_by(verdict) for verdict in found] or [NOTHING]
+    outcomes = [(outcome(truth, one), one) for truth, one in zip(labelled.truths, answers, strict=False)]
     return [one if one == "right" else f"{one}: {words}\n{run.stdout}\n{run.stderr}" for one, words in outcomes]
 
 

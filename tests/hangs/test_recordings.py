@@ -23,7 +23,7 @@ class Case:
 
     labelled: Labelled
     truth: Truth
-    said: Said
+    answer: Said
     minority: frozenset[int]
 
 
@@ -49,14 +49,14 @@ def of_recording(labelled: Labelled, folder: Path) -> list[Case]:
 
 
 def judged(cases: list[Case]) -> list[tuple[Truth, Outcome]]:
-    return [(case.truth, outcome(case.truth, case.said)) for case in cases]
+    return [(case.truth, outcome(case.truth, case.answer)) for case in cases]
 
 
 @pytest.mark.parametrize("labelled", JOBS, ids=[job.id for job in JOBS])
 def test_no_verdict_names_an_innocent_rank(cases: list[Case], labelled: Labelled) -> None:
     for case in cases:
         if case.labelled is labelled:
-            assert outcome(case.truth, case.said) != "wrong", f"{case.said}, but true is {case.truth}"
+            assert outcome(case.truth, case.answer) != "wrong", f"{case.answer}, but true is {case.truth}"
 
 
 def test_verdicts_are_right_for_90_percent_of_decidable_recordings(cases: list[Case], say_at_the_end) -> None:
@@ -64,7 +64,7 @@ def test_verdicts_are_right_for_90_percent_of_decidable_recordings(cases: list[C
     rivals = [score("minority vote", [(case.truth, whom_outcome(case.truth, case.minority)) for case in cases])]
     say_at_the_end(table([ours, *rivals, *flight_scores()]))
     bad = [
-        f"  {one:8s} {case.labelled.id:28s} said: {case.said};  true: {words(case.truth)}"
+        f"  {one:8s} {case.labelled.id:28s} said: {case.answer};  true: {words(case.truth)}"
         for case, (truth, one) in zip(cases, judged(cases), strict=True)
         if one != "right"
     ]
@@ -74,8 +74,8 @@ def test_verdicts_are_right_for_90_percent_of_decidable_recordings(cases: list[C
 
 
 def words(truth: Truth) -> str:
-    said = Said("|".join(sorted(truth.states)), "|".join(sorted(truth.kinds)), truth.culprits, truth.classes)
-    return f"{said}{'' if truth.decidable else ' (not decidable)'}"
+    expected = Said("|".join(sorted(truth.states)), "|".join(sorted(truth.kinds)), truth.culprits, truth.classes)
+    return f"{expected}{'' if truth.decidable else ' (not decidable)'}"
 
 
 def flight_scores():

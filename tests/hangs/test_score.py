@@ -12,28 +12,28 @@ CYCLE = Truth(frozenset({"hung"}), frozenset({"p2p_cycle"}), classes=frozenset({
 OPEN = Truth(frozenset({"undecided"}), frozenset({"none"}), may_name=frozenset({3}), decidable=False)
 
 
-def said(*culprits: int, state: str = "hung", kind: str = "rank_missing", cls: str = "file_io") -> Said:
+def answer_of(*culprits: int, state: str = "hung", kind: str = "rank_missing", cls: str = "file_io") -> Said:
     return Said(state, kind, frozenset(culprits), frozenset({cls} if culprits else ()))
 
 
 @pytest.mark.parametrize(("truth", "answer", "is_"), [
-    (BEHIND, said(1, 3), "right"),
-    (BEHIND, said(1, 3, cls="sleep"), "inexact"),
-    (BEHIND, said(1, 3, state="slow"), "inexact"),
-    (BEHIND, said(1), "inexact"),
-    (BEHIND, said(1, 2, 3), "wrong"),
-    (BEHIND, said(state="undecided", kind="none"), "refused"),
+    (BEHIND, answer_of(1, 3), "right"),
+    (BEHIND, answer_of(1, 3, cls="sleep"), "inexact"),
+    (BEHIND, answer_of(1, 3, state="slow"), "inexact"),
+    (BEHIND, answer_of(1), "inexact"),
+    (BEHIND, answer_of(1, 2, 3), "wrong"),
+    (BEHIND, answer_of(state="undecided", kind="none"), "refused"),
     (BEHIND, NOTHING, "refused"),
-    (MOVING, said(state="moving", kind="none"), "right"),
-    (MOVING, said(state="undecided", kind="none"), "refused"),
-    (MOVING, said(state="hung", kind="external"), "wrong"),
-    (MOVING, said(2, state="slow", kind="straggler"), "wrong"),
-    (CYCLE, said(kind="p2p_cycle"), "right"),
-    (CYCLE, said(0, 1, kind="p2p_cycle", cls="p2p"), "right"),
-    (CYCLE, said(0, 2, kind="p2p_cycle", cls="p2p"), "wrong"),
-    (OPEN, said(state="undecided", kind="none"), "right"),
-    (OPEN, said(3, kind="collective_mismatch"), "right"),
-    (OPEN, said(0, kind="collective_mismatch"), "wrong"),
+    (MOVING, answer_of(state="moving", kind="none"), "right"),
+    (MOVING, answer_of(state="undecided", kind="none"), "refused"),
+    (MOVING, answer_of(state="hung", kind="external"), "wrong"),
+    (MOVING, answer_of(2, state="slow", kind="straggler"), "wrong"),
+    (CYCLE, answer_of(kind="p2p_cycle"), "right"),
+    (CYCLE, answer_of(0, 1, kind="p2p_cycle", cls="p2p"), "right"),
+    (CYCLE, answer_of(0, 2, kind="p2p_cycle", cls="p2p"), "wrong"),
+    (OPEN, answer_of(state="undecided", kind="none"), "right"),
+    (OPEN, answer_of(3, kind="collective_mismatch"), "right"),
+    (OPEN, answer_of(0, kind="collective_mismatch"), "wrong"),
 ])  # fmt: skip
 def test_verdict_scores_right_only_if_it_matches_the_whole_label(truth: Truth, answer: Said, is_: str) -> None:
     assert outcome(truth, answer) == is_

@@ -102,9 +102,9 @@ def test_tutorial_commands_recover_replay_diagnose_query_and_export_a_killed_rec
     (verdict,) = json.loads((desk.folder / "verdict.json").read_text())["verdicts"]
     assert [culprit["rank"] for culprit in verdict["culprits"]] == [RANK]
 
-    asked = desk.run("query", " --format json")
-    assert asked.returncode == 0, asked.stderr
-    assert [RANK] in [group["ranks"] for group in json.loads(asked.stdout)]
+    query = desk.run("query", " --format json")
+    assert query.returncode == 0, query.stderr
+    assert [RANK] in [group["ranks"] for group in json.loads(query.stdout)]
 
     assert desk.run("perfetto").returncode == 0
     trace = perfetto.Trace()

@@ -61,8 +61,8 @@ class Api:
         talk = self.connected(deadline_s)
         try:
             talk.request(method, path, data, sent)
-            said = talk.getresponse()
-            return Answer(said.status, {k.lower(): v for k, v in said.getheaders()}, said.read())
+            response = talk.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         finally:
             talk.close()
 
@@ -123,8 +123,8 @@ def serving(
     finally:
         process.kill()
         process.communicate()
-    said = (folder / "api.err").read_text()
-    assert said == "", said
+    errors = (folder / "api.err").read_text()
+    assert errors == "", errors
 
 
 def _environment() -> dict[str, str]:

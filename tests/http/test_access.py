@@ -19,10 +19,10 @@ from rig import Rig
 
 def test_every_operation_requires_the_token(api: Api) -> None:
     found = api.get("/openapi.json")["paths"]
-    asked = [(method.upper(), path.replace("{name}", "x").replace("{id}", "x"))
+    requests = [(method.upper(), path.replace("{name}", "x").replace("{id}", "x"))
              for path, methods in found.items() for method in methods]  # fmt: skip
-    assert len(asked) > 20
-    for method, path in asked:
+    assert len(requests) > 20
+    for method, path in requests:
         for token in (None, "wrong", api.token[:-1], f"{api.token}x", api.token.swapcase(), "\xe9"):
             answer = api.ask(method, path, token=token)
             assert answer.status == 401, (method, path, token)
@@ -40,10 +40,10 @@ def test_request_with_a_foreign_host_header_is_rejected(api: Api) -> None:
 def test_cross_origin_request_is_rejected_without_cors_headers(api: Api) -> None:
     answer = api.ask("GET", "/status", Origin="http://evil.example")
     assert answer.status == 403
-    asked = api.ask("OPTIONS", "/jobs", token=None, Origin="http://evil.example",
-                    Access_Control_Request_Method="POST")  # fmt: skip
-    assert asked.status in (401, 403)
-    for one in (answer, asked, api.ask("GET", "/status", Origin=api.url)):
+    preflight = api.ask("OPTIONS", "/jobs", token=None, Origin="http://evil.example",
+                         Access_Control_Request_Method="POST")  # fmt: skip
+    assert preflight.status in (401, 403)
+    for one in (answer, preflight, api.ask("GET", "/status", Origin=api.url)):
         assert not [name for name in one.headers if name.startswith("access-control")]
 
 

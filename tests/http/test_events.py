@@ -36,8 +36,8 @@ class Stream:
 
     def until(self, kind: str, **fields: Any) -> tuple[str, Any]:
         """The first event of that kind with these fields, and its id."""
-        for said, name, record in self.events():
-            if said == kind and fields.items() <= record.items():
+        for event_kind, name, record in self.events():
+            if event_kind == kind and fields.items() <= record.items():
                 return name, record
         raise AssertionError(f"the stream ended before {kind} {fields}")
 

@@ -43,20 +43,20 @@ def test_job_is_planned_started_diagnosed_and_stopped_over_http(rig: Rig, tmp_pa
         (node.folder / "train.py").write_text(TRAIN)
     with serving(hosts, tmp_path, "--allow-run", "--rate", "1000") as api:
         api.until_connected(4)
-        asked = {
+        order = {
             "command": [str(find_torch_python()), "train.py"], "nodes": 4, "procs_per_node": RANKS // 4,
             "workdir": rig.nodes[0].inside, "env": dict(TORCH_ENVIRONMENT), "launcher": launcher,
         }  # fmt: skip
-        plan = api.post("/jobs/plan", asked)
+        plan = api.post("/jobs/plan", order)
         assert [one["node"] for one in plan["nodes"]] == ["node1", "node2", "node3", "node4"]
         assert plan["world_size"] == RANKS and "train.py" in plan["nodes"][0]["commands"][0]
-        by_default = api.post("/jobs/plan", {name: value for name, value in asked.items() if name != "launcher"})
+        by_default = api.post("/jobs/plan", {name: value for name, value in order.items() if name != "launcher"})
         assert "torch.distributed.run" in by_default["nodes"][0]["commands"][0]
         assert processes_of(rig, "train.py") == [], "a plan starts nothing"
-        cannot = api.ask("POST", "/jobs/plan", {**asked, "nodes": 5})
+        cannot = api.ask("POST", "/jobs/plan", {**order, "nodes": 5})
         assert cannot.status == 409 and cannot.json["change"], "what to ask for instead"
 
-        started = api.post("/jobs", asked, status=201)
+        started = api.post("/jobs", order, status=201)
         job = started["job"]
         assert started["seen"]["state"] in ("dispatching", "running"), "the last node may not have begun yet"
         until(lambda: f"[0-{RANKS - 1}] step 3 sum {RANKS}" in api.get(f"/jobs/{job}/logs?contains=step 3 ".replace(
@@ -91,9 +91,9 @@ def test_stop_order_for_an_offline_node_stays_pending_until_it_returns(
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=FEW_PROBES)
     with serving(hosts, tmp_path, "--allow-run") as api:
         api.until_connected(4)
-        asked = {"command": ["sleep", "987"], "nodes": 2, "procs_per_node": 1, "launcher": "env",
+        order = {"command": ["sleep", "987"], "nodes": 2, "procs_per_node": 1, "launcher": "env",
                  "workdir": rig.nodes[0].inside}  # fmt: skip
-        started = api.post("/jobs", asked, status=201)
+        started = api.post("/jobs", order, status=201)
         away = next(node for node in rig.nodes if node.name == started["seen"]["nodes"][1]["node"])
         away.down()
         try:

@@ -25,11 +25,11 @@ def clients(api: Api, count: int, head: bytes) -> Iterator[list[socket.socket]]:
 
 def ended(one: socket.socket) -> bytes:
     """All bytes until the server closes the connection; a reset counts as closed."""
-    said = b""
+    received = b""
     with contextlib.suppress(ConnectionResetError):
         while part := one.recv(65536):
-            said += part
-    return said
+            received += part
+    return received
 
 
 def test_slow_clients_are_disconnected_and_do_not_block_others(api: Api) -> None:
@@ -49,16 +49,16 @@ def test_slow_clients_are_disconnected_and_do_not_block_others(api: Api) -> None
                 one.sendall(b"a")  # single bytes do not extend the timeout
         assert [ended(one) for one in (*heads, *silent)] == [b""] * (CLIENTS + 5)
         for one in bodies:
-            said = ended(one)
-            assert said.startswith(b"HTTP/1.1 408 ") and b'"too_slow"' in said
+            received = ended(one)
+            assert received.startswith(b"HTTP/1.1 408 ") and b'"too_slow"' in received
         assert (first + ended(again)).count(b"HTTP/1.1 200 ") == 1, "nor is a second request waited for"
     assert api.get("/status")["connected_clients"]
 
 
 def test_non_http_bytes_get_a_400_error_response(api: Api) -> None:
     with clients(api, 1, b"\x16\x03\x01 hello\r\n\r\n") as [one]:
-        said = ended(one)
-    assert said.startswith(b"HTTP/1.1 400 ") and b'"no_http"' in said
+        received = ended(one)
+    assert received.startswith(b"HTTP/1.1 400 ") and b'"no_http"' in received
 
 
 def test_endless_request_header_is_rejected(api: Api) -> None:
@@ -66,5 +66,5 @@ def test_endless_request_header_is_rejected(api: Api) -> None:
         with contextlib.suppress(OSError):
             for _ in range(200):
                 one.sendall(b"X-More: %s\r\n" % (b"x" * 1000))
-        said = ended(one)
-    assert said == b"" or said.startswith(b"HTTP/1.1 4")
+        received = ended(one)
+    assert received == b"" or received.startswith(b"HTTP/1.1 4")

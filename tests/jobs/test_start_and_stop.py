@@ -75,8 +75,8 @@ def test_start_that_fails_on_one_node_leaves_no_processes_on_any(rig: Rig, tmp_p
 def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
-    asked = wanted(folder, "--port", 29777)
-    argv = [GCONSOLE, "run", "start", hosts, *asked, "--", "python3", "plain.py", "x"]
+    options = wanted(folder, "--port", 29777)
+    argv = [GCONSOLE, "run", "start", hosts, *options, "--", "python3", "plain.py", "x"]
     process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
     try:
@@ -160,11 +160,11 @@ def test_job_output_of_a_cut_node_is_delivered_after_reconnecting(rig: Rig, tmp_
     job = started(hosts, *wanted(script("plain.py", PLAIN)), "--", "python3", "plain.py", "go-on-cut")
     argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
     following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    heard = ""
-    while not all(f"rank {rank} of 2" in heard for rank in (0, 1)):
+    output = ""
+    while not all(f"rank {rank} of 2" in output for rank in (0, 1)):
         line = following.stdout.readline()
         assert line, following.communicate()[1]
-        heard += line
+        output += line
     rig.nodes[1].down()
     try:
         for node in rig.nodes[:2]:

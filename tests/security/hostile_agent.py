@@ -26,7 +26,7 @@ def main():
     stdin.read(int(header[2]))
     start = json.loads(stdin.readline().decode("utf-8"))["start"]
     how = (HERE / "how").read_text().strip()
-    said = (HERE / "said").read_bytes()
+    payload = (HERE / "said").read_bytes()
     answers = json.loads((HERE / "answers.json").read_text())
     hello = {"gconsole": {"protocol": start["protocol"], "agent": "e" * 16, "arch": "x86_64\x1b[2J", "wanted": []}}
 
@@ -37,7 +37,7 @@ def main():
 
     write(b"\x1b]0;owned\x07\x1b[2Jmotd of evil\r\n\x9b31m" + json.dumps(hello).encode() + b"\n")
     if how != "deaf":
-        threading.Thread(target=talk, args=(how, said, write), daemon=True).start()
+        threading.Thread(target=talk, args=(how, payload, write), daemon=True).start()
     for line in stdin:
         frame = json.loads(line.decode("utf-8"))
         if "stop" in frame:
@@ -50,11 +50,11 @@ def main():
             write(json.dumps(dict(answers.get(frame.get("do"), no), re=frame["id"])).encode() + b"\n")
 
 
-def talk(how, said, write):
+def talk(how, payload, write):
     if how == "once":
-        write(said)
+        write(payload)
     elif how == "again":
-        again(said, write)
+        again(payload, write)
     elif how == "endless":
         while True:
             write(b'{"kind":"log","text":"' + b"A" * 60000)
@@ -64,8 +64,8 @@ def talk(how, said, write):
             write(bytes(draw.getrandbits(8) for _ in range(20000)))
 
 
-def again(said, write):
-    lines = said.splitlines()
+def again(payload, write):
+    lines = payload.splitlines()
     seq = 0
     while True:
         batch = []

@@ -42,18 +42,18 @@ class Liar:
         self._picks = itertools.count()
 
     def record(self, kind: str, **given: Any) -> Any:
-        told = types.type_info(KINDS[kind])
-        return KINDS[kind](**{**{field.name: self._value(field.type) for field in told.fields}, **given})
+        type_ = types.type_info(KINDS[kind])
+        return KINDS[kind](**{**{field.name: self._value(field.type) for field in type_.fields}, **given})
 
-    def _value(self, told: types.Type) -> Any:
-        match told:
+    def _value(self, type_: types.Type) -> Any:
+        match type_:
             case types.UnionType():
-                return self._value(told.types[next(self._picks) % len(told.types)])
+                return self._value(type_.types[next(self._picks) % len(type_.types)])
             case types.NoneType():
                 return None
             case types.IntType():
                 value = next(self._ints)
-                return value if told.ge is None or value >= told.ge else told.ge
+                return value if type_.ge is None or value >= type_.ge else type_.ge
             case types.FloatType():
                 return next(self._floats)
             case types.BoolType():
@@ -61,16 +61,16 @@ class Liar:
             case types.StrType():
                 return next(self._texts)
             case types.LiteralType():
-                return told.values[next(self._picks) % len(told.values)]
+                return type_.values[next(self._picks) % len(type_.values)]
             case types.VarTupleType():
-                return tuple(self._value(told.item_type) for _ in range(2))
+                return tuple(self._value(type_.item_type) for _ in range(2))
             case types.TupleType():
-                return tuple(map(self._value, told.item_types))
+                return tuple(map(self._value, type_.item_types))
             case types.DictType():
-                return {next(self._texts): self._value(told.value_type) for _ in range(2)}
+                return {next(self._texts): self._value(type_.value_type) for _ in range(2)}
             case types.StructType():
-                return told.cls(**{field.name: self._value(field.type) for field in told.fields})
-        raise TypeError(told)
+                return type_.cls(**{field.name: self._value(field.type) for field in type_.fields})
+        raise TypeError(type_)
 
 
 #: Kinds that only the console sends are rejected before they are evaluated.

@@ -66,14 +66,14 @@ def test_agent_never_uses_a_shell():
 
 
 def test_agent_command_list_contains_exactly_the_commands_in_use():
-    asked = {name for path in SOURCES.rglob("*.py") for name in VERB.findall(path.read_text())}
+    verbs = {name for path in SOURCES.rglob("*.py") for name in VERB.findall(path.read_text())}
     by_variable = {"py_spy_dump", "py_spy_locals", "py_spy_native", "pystack_dump", "pystack_locals"}
     text = "".join(
         (SOURCES / name).read_text() for name in ("stacks/py_spy.py", "stacks/pystack.py", "stacks/capture.py")
     )
     assert all(f'"{name}"' in text for name in by_variable)
     services = {name for name in commands.COMMANDS if f'"{name}"' in (SOURCES / "clocks/services.py").read_text()}
-    assert asked | by_variable | services == set(commands.COMMANDS)
+    assert verbs | by_variable | services == set(commands.COMMANDS)
 
 
 def test_agent_commands_take_only_fixed_words_and_checked_placeholders():

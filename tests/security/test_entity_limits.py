@@ -43,11 +43,11 @@ def _fields(kind: type[Record]) -> tuple[types.Field, ...]:
     return types.type_info(kind).fields  # type: ignore[attr-defined]
 
 
-def _value(told: types.Type, number: int) -> Any:
+def _value(spec: types.Type, number: int) -> Any:
     """A value of that type: different for each number, unless the type has only a few values."""
-    match told:
+    match spec:
         case types.UnionType():
-            some = [type_ for type_ in told.types if not isinstance(type_, types.NoneType)]
+            some = [type_ for type_ in spec.types if not isinstance(type_, types.NoneType)]
             return _value(some[number % len(some)], number)
         case types.IntType():
             return 1_000 + number
@@ -58,24 +58,24 @@ def _value(told: types.Type, number: int) -> Any:
         case types.StrType():
             return f"invented{number}"
         case types.LiteralType():
-            return told.values[number % len(told.values)]
+            return spec.values[number % len(spec.values)]
         case types.VarTupleType():
-            return (_value(told.item_type, number),)
+            return (_value(spec.item_type, number),)
         case types.TupleType():
-            return tuple(_value(item_type_, number) for item_type_ in told.item_types)
+            return tuple(_value(item_type_, number) for item_type_ in spec.item_types)
         case types.DictType():
-            return {f"invented{number}": _value(told.value_type, number)}
+            return {f"invented{number}": _value(spec.value_type, number)}
         case types.StructType():
-            return told.cls(**{field.name: _value(field.type, number) for field in told.fields})
-    raise TypeError(told)
+            return spec.cls(**{field.name: _value(field.type, number) for field in spec.fields})
+    raise TypeError(spec)
 
 
 @cache
 def _parts(kind: type[Record], is_full: bool) -> tuple[dict[str, Any], tuple[tuple[str, types.Type], ...]]:
     """Fields shared by all plain records of a kind, and the fields with a small set of values."""
-    told = {field.name: field.type for field in _fields(kind) if field.required or is_full}
-    few = tuple((name, one) for name, one in told.items() if isinstance(one, types.LiteralType | types.BoolType))
-    return {name: _value(one, 0) for name, one in told.items() if (name, one) not in few}, few
+    spec = {field.name: field.type for field in _fields(kind) if field.required or is_full}
+    few = tuple((name, one) for name, one in spec.items() if isinstance(one, types.LiteralType | types.BoolType))
+    return {name: _value(one, 0) for name, one in spec.items() if (name, one) not in few}, few
 
 
 class Inventor:
@@ -108,7 +108,7 @@ class Inventor:
     def _plain(self, kind: type[Record], *, is_full: bool) -> Any:
         """A record with the same values each time, except for enumerated fields."""
         same, few = _parts(kind, is_full)
-        return kind(**same, **{name: _value(told, self._number // 2) for name, told in few})
+        return kind(**same, **{name: _value(spec, self._number // 2) for name, spec in few})
 
 
 class Console:

@@ -35,13 +35,13 @@ ANSWERS = {
 }  # fmt: skip
 
 
-def take_over(node: Node, how: str, said: bytes = b"") -> None:
+def take_over(node: Node, how: str, payload: bytes = b"") -> None:
     """Replace this node's `python3` with the hostile agent from the next connection on."""
     folder = node.folder / "evil"
     folder.mkdir()
     (folder / "agent.py").write_text((HERE / "hostile_agent.py").read_text())
     (folder / "how").write_text(how)
-    (folder / "said").write_bytes(said)
+    (folder / "said").write_bytes(payload)
     (folder / "answers.json").write_text(json.dumps(ANSWERS))
     python = node.folder / "bin" / "python3"
     python.unlink()
@@ -224,8 +224,8 @@ async def test_flooding_nodes_do_not_delay_or_lose_records_of_other_nodes(
     needs_namespaces: None, tmp_path: Path
 ) -> None:
     with Rig(nodes=["node1", "node2", *FLOODS], name="gcy-flood") as rig:
-        for name, (how, said) in FLOODS.items():
-            take_over(rig.node(name), how, said)
+        for name, (how, payload) in FLOODS.items():
+            take_over(rig.node(name), how, payload)
         async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml")) as fleet:
             good = ("node1", "node2")
             await fleet.until(lambda: all(fleet.state(name) == "ok" for name in good), 60)

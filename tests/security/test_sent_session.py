@@ -53,9 +53,9 @@ class Sent:
     def tell(self, **changes: Any) -> None:
         """Change the compaction metadata of the file."""
         path = self.session.parquet_folder / MANIFEST
-        told = json.loads(path.read_text())
-        next(part for part in told["parts"] if part["table"] == "gpu").update(changes)
-        path.write_text(json.dumps(told))
+        content = json.loads(path.read_text())
+        next(part for part in content["parts"] if part["table"] == "gpu").update(changes)
+        path.write_text(json.dumps(content))
 
     def move(self, name: str) -> None:
         """Move the file to another name and update the compaction metadata."""
@@ -184,9 +184,9 @@ def test_harmful_parquet_fails_with_exit_code_2_and_one_line(sound: Session, tmp
     do, commands = HARM[harm]
     do(sent)
     for command in commands:
-        status, said = ended(command, sent.session.path)
-        assert (status, len(said.splitlines())) == (2, 1), (command, said)
-        assert "internal error" not in said
+        status, output = ended(command, sent.session.path)
+        assert (status, len(output.splitlines())) == (2, 1), (command, output)
+        assert "internal error" not in output
 
 
 def test_compaction_refuses_symlinked_folders_and_changes_nothing_outside(tmp_path: Path) -> None:
@@ -219,10 +219,10 @@ def test_manifest_range_of_a_billion_segments_is_one_piece(tmp_path: Path) -> No
     session = a_session(tmp_path, a_job())
     compact(session)
     path = session.parquet_folder / MANIFEST
-    told = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    names = (part.path.replace("000001-000001", "000001-999999999") for part in told.parts)
-    wide = tuple(msgspec.structs.replace(part, path=name) for part, name in zip(told.parts, names, strict=True))
-    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(told, parts=wide)))
+    content = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    names = (part.path.replace("000001-000001", "000001-999999999") for part in content.parts)
+    wide = tuple(msgspec.structs.replace(part, path=name) for part, name in zip(content.parts, names, strict=True))
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(content, parts=wide)))
     session.segment(1).unlink()
     [step] = pieces(session)
     assert (step.first, step.last) == (1, 999_999_999)

@@ -31,9 +31,9 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("sessions")
-    said = [Log(node="evil", agent="e", seq=n, rx=n, source="agent", text=text) for n, text in enumerate(TEXTS, 1)]
+    logs = [Log(node="evil", agent="e", seq=n, rx=n, source="agent", text=text) for n, text in enumerate(TEXTS, 1)]
     state = NodeState(node="evil", agent="c", seq=1, rx=99, state="ok")
-    writer.write_session(Session(folder / "night"), [*said, state], Meta())
+    writer.write_session(Session(folder / "night"), [*logs, state], Meta())
     return {**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(folder), "TERM": "xterm", "COLUMNS": "200"}
 
 
@@ -76,9 +76,9 @@ def test_piped_json_preserves_hostile_text_unchanged(env: dict[str, str]) -> Non
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 def test_split_utf8_writes_are_escaped_like_whole_ones(size: int) -> None:
-    told = io.BytesIO()
-    out = PrintableOut(told)
+    buffer = io.BytesIO()
+    out = PrintableOut(buffer)
     data = "ä\x9b31m\u202e€\u200b\ufeffｆ ok\n\x1b[2J\r".encode()
     for at in range(0, len(data), size):
         out.write(data[at : at + size])
-    assert told.getvalue().decode() == "ä·31m·€··ｆ ok\n·[2J·"
+    assert buffer.getvalue().decode() == "ä·31m·€··ｆ ok\n·[2J·"

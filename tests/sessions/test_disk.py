@@ -23,8 +23,8 @@ class Console:
     """A hub with a recorder, and the messages that were published."""
 
     def __init__(self, folder):
-        self.hub, self.said, self.seq = Hub(), [], 0
-        self.hub.subscribe(self.said.extend)
+        self.hub, self.seen, self.seq = Hub(), [], 0
+        self.hub.subscribe(self.seen.extend)
         self.recorder = Recorder(self.hub, folder, Limits(), lambda: ())
 
     def publish(self, number=200):
@@ -36,7 +36,7 @@ class Console:
         self.hub.publish(records)
 
     def words(self):
-        return [record.text for record in self.said if isinstance(record, Log)]
+        return [record.text for record in self.seen if isinstance(record, Log)]
 
     async def until(self, reached, publish=200):
         deadline = time.monotonic() + DEADLINE_S
@@ -72,14 +72,14 @@ async def test_recording_resumes_with_a_counted_gap_after_a_full_disk_is_freed(s
     session = named("night", small_disk)
     written = list(reader.records(session.path))
     assert recovery.verify(session).is_sound
-    assert len([one for one in console.said if one.agent == "agent1"]) == console.seq, "the live view has everything"
+    assert len([one for one in console.seen if one.agent == "agent1"]) == console.seq, "the live view has everything"
 
     for _ in range(20):
         console.publish(1000)  # more than the memory queue holds
     await console.until(lambda: console.recorder._running["night"]._lost > 0)
     ballast.unlink()
-    await console.until(lambda: any(isinstance(record, Gap) for record in console.said), publish=1)
-    gap = next(record for record in console.said if isinstance(record, Gap))
+    await console.until(lambda: any(isinstance(record, Gap) for record in console.seen), publish=1)
+    gap = next(record for record in console.seen if isinstance(record, Gap))
     assert gap.source == "recording night"
     assert "full" in gap.reason
     assert gap.count > 0
@@ -89,7 +89,7 @@ async def test_recording_resumes_with_a_counted_gap_after_a_full_disk_is_freed(s
     assert records[: len(written)] == written, "what was written before is untouched"
     assert [one.count for one in records if isinstance(one, Gap)] == [gap.count], "the session itself tells of it"
     here = [(one.agent, one.seq) for one in records]
-    missing = {(one.agent, one.seq) for one in console.said} - set(here)
+    missing = {(one.agent, one.seq) for one in console.seen} - set(here)
     assert len(missing) == gap.count, "every missing record is counted"
     assert len(here) == len(set(here))
 

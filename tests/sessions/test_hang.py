@@ -39,16 +39,16 @@ def test_recovered_recording_of_a_hang_gets_the_same_verdicts_as_live(hang, tmp_
         return fork_server.run([GCONSOLE, *args], env=env, text=True, timeout=60)
 
     assert gconsole("sessions", "recover", "night").returncode == 0
-    told = {}
+    answers = {}
     for source in ("night", str(file)):
         run = gconsole("diagnose", source, "--quiet", "-o", "-")
-        told[source] = (run.returncode, json.loads(run.stdout)["verdicts"])
-    assert told["night"] == told[str(file)]
-    assert told["night"][1] != []
+        answers[source] = (run.returncode, json.loads(run.stdout)["verdicts"])
+    assert answers["night"] == answers[str(file)]
+    assert answers["night"][1] != []
 
     # the recorder's own records have today's date, the hang another one: no replay shows both
     night = reader.records(named("night", folder).path)
     writer.write_session(named("hang", folder), (record for record in night if not isinstance(record, Log)))
     player = Replay(named("hang", folder))
     player.jump(player.end)
-    assert [verdict.state for verdict in verdicts(player.store)] == [verdict["state"] for verdict in told["night"][1]]
+    assert [one.state for one in verdicts(player.store)] == [one["state"] for one in answers["night"][1]]

@@ -25,11 +25,11 @@ def stream_and_kill(folder: Path, name: str, agent: str, after_lines: int) -> tu
     process.start()
     os.close(writing)
     with os.fdopen(reading) as out:
-        said = [out.readline() for _ in range(after_lines)]
+        lines = [out.readline() for _ in range(after_lines)]
         process.kill()
-        said += out.readlines()
+        lines += out.readlines()
     process.join()
-    published, kept = map(int, [line for line in said if line.endswith("\n")][-1].split())
+    published, kept = map(int, [line for line in lines if line.endswith("\n")][-1].split())
     return published, kept
 
 

@@ -33,9 +33,9 @@ def run(rank: int, plans: Plans) -> None:
     sys.stdout.write(f"READY rank={rank} pid={os.getpid()}\n")
     sys.stdout.flush()
     while True:
-        for group, (name, late_rank, late_ns, told) in zip(groups, late, strict=True):
+        for group, (name, late_rank, late_ns, timing) in zip(groups, late, strict=True):
             mine = beat + (late_ns if rank == late_rank else 0)
-            if told == "planned":
+            if timing == "planned":
                 plans.add(name, mine)
             wait_until(mine)
             beat = together(group)

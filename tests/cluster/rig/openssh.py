@@ -110,7 +110,7 @@ class OpenSshServer:
         """Start sshd; it is listening when this returns. OSError with sshd's message if it fails."""
         inside = self._sandbox.inside
         (self._sandbox.folder / "sshd_config").write_text(sshd_config(self._sandbox, self.settings))
-        said = len(self.log())
+        offset = len(self.log())
         self._daemon = self._sandbox.spawn(
             [tool("sshd"), "-D", "-f", f"{inside}/sshd_config", "-E", f"{inside}/sshd.log"],
             env={FILTER_VARIABLE: ""},  # the server is not one of the node's processes; SetEnv marks what it starts
@@ -120,10 +120,10 @@ class OpenSshServer:
             text=True,
         )
         deadline = time.monotonic() + START_DEADLINE_S
-        while "Server listening on" not in self.log()[said:]:
+        while "Server listening on" not in self.log()[offset:]:
             if self._daemon.poll() is not None or time.monotonic() > deadline:
                 self._daemon.kill()
-                raise OSError(f"sshd does not start: {self.log()[said:]} {self._daemon.stderr.read()}")
+                raise OSError(f"sshd does not start: {self.log()[offset:]} {self._daemon.stderr.read()}")
             time.sleep(0.005)
 
     def stop(self, sessions: bool = False) -> None:
