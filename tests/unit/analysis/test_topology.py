@@ -195,8 +195,8 @@ def test_best_route_within_one_nvlink_fabric_crosses_nodes():
 
 def test_fabric_with_an_all_zero_id_is_not_shared_between_nodes():
     facts = hgx_facts("n")
-    nobody = "00000000-0000-0000-0000-000000000000"
-    infos = [msgspec.structs.replace(info, fabric_state="completed", fabric_cluster=nobody, fabric_clique=0)
+    unset = "00000000-0000-0000-0000-000000000000"
+    infos = [msgspec.structs.replace(info, fabric_state="completed", fabric_cluster=unset, fabric_clique=0)
              for info in facts.gpus]  # fmt: skip
 
     graph = node_topology(TopologyFacts("n", infos, facts.links)).graph

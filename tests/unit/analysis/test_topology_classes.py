@@ -114,10 +114,10 @@ NODES = [*ALIKE, hgx("node044", dead=[4]), hgx("node045", dead=[4]), with_width(
 @settings(max_examples=examples(30), deadline=None)
 @given(st.permutations(NODES))
 def test_classes_do_not_depend_on_the_order_of_nodes(nodes):
-    def told(classes):
+    def facts_of(classes):
         return [(made.name, made.nodes, made.differences, set(made.odd)) for made in classes]
 
-    assert told(classes_of(nodes)) == told(classes_of(NODES))
+    assert facts_of(classes_of(nodes)) == facts_of(classes_of(NODES))
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -108,7 +108,7 @@ class Resolver:
     def __call__(self, *_: object, **__: object) -> object:
         assert self.may_answer.wait(20)
         if self.address is None:
-            raise socket.gaierror(socket.EAI_AGAIN, "no name server says anything")
+            raise socket.gaierror(socket.EAI_AGAIN, "no response from a name server")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", self.address)]
 
 

@@ -23,18 +23,18 @@ def a_segment(tmp_path: Path, data: bytes) -> Session:
     return session
 
 
-def a_frame(content: bytes, says: int, frame: bytes | None = None) -> bytes:
-    """A frame with valid checksums whose label claims `says` bytes of content."""
+def a_frame(content: bytes, claimed: int, frame: bytes | None = None) -> bytes:
+    """A frame with valid checksums whose label claims `claimed` bytes of content."""
     frame = frame or zstd.compress(content, 1)
     about = zstd_frames.Label(
-        bytes=len(frame), raw=says, crc=zlib.crc32(frame), records=1, first_rx=1, last_rx=1, kinds={"gpu": 1}
+        bytes=len(frame), raw=claimed, crc=zlib.crc32(frame), records=1, first_rx=1, last_rx=1, kinds={"gpu": 1}
     )
     label = msgspec.json.encode(about)
     return zstd_frames._HEAD.pack(zstd_frames.MAGIC, 4 + len(label), zlib.crc32(label)) + label + frame
 
 
 def test_frame_that_understates_its_size_is_rejected_within_a_memory_bound(tmp_path: Path) -> None:
-    bomb = a_frame(b"\n" * (64 << 20), says=10)
+    bomb = a_frame(b"\n" * (64 << 20), claimed=10)
     assert len(bomb) < 100_000
     session = a_segment(tmp_path, bomb)
     damages: list[object] = []
@@ -49,7 +49,7 @@ def test_frame_that_understates_its_size_is_rejected_within_a_memory_bound(tmp_p
 
 
 def test_frame_that_declares_more_than_the_maximum_size_is_rejected(tmp_path: Path) -> None:
-    session = a_segment(tmp_path, a_frame(b"x\n", says=zstd_frames.MAX_RAW_BYTES + 1))
+    session = a_segment(tmp_path, a_frame(b"x\n", claimed=zstd_frames.MAX_RAW_BYTES + 1))
     damages: list[object] = []
     assert list(reader.lenient(session.path, damages.append)) == []
     assert damages

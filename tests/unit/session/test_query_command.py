@@ -149,12 +149,12 @@ def test_heavy_libraries_are_not_imported_by_commands_that_do_not_need_them(prog
 SCRIPT = """
 import signal, sys
 set_to = signal.signal
-def told(number, handler):
+def announce(number, handler):
     before = set_to(number, handler)
     if number == signal.SIGTERM:  # the last one that is installed
         print("ready", flush=True)
     return before
-signal.signal = told
+signal.signal = announce
 from gconsole.cli.main import main
 sys.exit(main())
 """

@@ -23,13 +23,13 @@ LONG = {
     "one word of secrets": "'token' * n",
     "one flag of secrets": "'--' + 'token' * n",
     "no secret at all": "'a' * n",
-    "beginnings of web tokens": "'-eyJaaaaaaaa' * n",
-    "beginnings of web tokens, and a part": "'-eyJaaaaaaaa' * n + '.' + 'b' * n",
-    "quotes that do not end": "'token=\"' * n",
+    "JWT prefixes": "'-eyJaaaaaaaa' * n",
+    "JWT prefixes and a part": "'-eyJaaaaaaaa' * n + '.' + 'b' * n",
+    "unclosed quotes": "'token=\"' * n",
     "a bracket and a word": "'[' + 'a' * n",
-    "a bracket and figures": "'[' + '1' * n",
-    "many sets": "'node[1-9] ' * 1600",
-    "large sets": "'node[1-16384] ' * 1600",
+    "a bracket and digits": "'[' + '1' * n",
+    "many node sets": "'node[1-9] ' * 1600",
+    "large node sets": "'node[1-16384] ' * 1600",
 }
 #: Length of each text, and total CPU time limit in seconds; backtracking patterns needed hours for 100,000.
 LENGTHS = [pytest.param(25_000, 12), pytest.param(100_000, 60, marks=pytest.mark.full)]

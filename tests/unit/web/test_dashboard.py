@@ -10,7 +10,7 @@ from typing import Any
 
 import promql_parser
 import pytest
-from known import NOW, everything
+from full_store import NOW, everything
 from prometheus_client.parser import text_string_to_metric_families
 
 from gconsole.core.control import ActiveRecording

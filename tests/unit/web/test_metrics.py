@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from known import NOW, UUID, everything, with_every_figure
+from full_store import NOW, UUID, everything, with_every_figure
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
