@@ -171,7 +171,7 @@ def main() -> int:
         "campaign", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("part", nargs="?", choices=parts(), help="which part")
-    parser.add_argument("--restart", action="store_true", help="from the first step")
+    parser.add_argument("--restart", action="store_true", help="from its first step")
     parser.add_argument("--slice", action="store_true", help="the next short slice, as `make full` does")
     options = parser.parse_args()
     if options.slice:

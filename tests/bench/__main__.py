@@ -36,11 +36,11 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 def main() -> int:
     parser = argparse.ArgumentParser("bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="BENCH", help=f"only these of {', '.join(BENCHES)}")
-    parser.add_argument("--quick", action="store_true", help="small and short; what the goals are set for is larger")
+    parser.add_argument("--quick", action="store_true", help="small and short; the goals are set for larger runs")
     options = parser.parse_args()
     unknown = set(options.names) - set(BENCHES)
     if unknown:
-        parser.error(f"there is no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+        parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
     wanted = [name for name in BENCHES if not options.names or name in options.names]
     outcomes = {}
     for name in wanted:
@@ -52,7 +52,7 @@ def main() -> int:
             keep(name, outcomes[name])
     print(as_text(outcomes))
     if options.quick:
-        print("\nquick: the goals are set for more nodes and longer runs than these")
+        print("\nquick: the goals are set for more nodes and longer runs")
     else:
         print(f"\nwritten to {RESULTS.relative_to(Path.cwd()) if RESULTS.is_relative_to(Path.cwd()) else RESULTS}")
     return 0

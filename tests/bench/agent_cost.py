@@ -113,4 +113,4 @@ def _said_by_node(records: Path) -> dict[str, object]:
             if record["kind"] == "node":
                 return record
         time.sleep(0.2)
-    raise RuntimeError(f"no agent spoke within {DEADLINE_S:g} s")
+    raise RuntimeError(f"no agent record within {DEADLINE_S:g} s")

@@ -79,11 +79,11 @@ def measure(quick: bool) -> Outcome:
     return Outcome(
         [
             Row("captures at 1 Hz: cost of a step", cost.text, "< 1 %, also its upper bound", cost.high < GOAL_PCT),
-            Row("the same measured where no capture is", error.text),
+            Row("the same measured without captures", error.text),
             Row("the dumps of two ranks at 1 Hz", middle([block.dumps_pct for block in found], "% of a core")),
-            Row("reads that left or found a rank stopped or traced", f"{stopped + traced} of {reads}", "0",
+            Row("reads after which a rank was stopped or traced", f"{stopped + traced} of {reads}", "0",
                 stopped + traced == 0),
-            Row("watched variables of one rank, once each 10 s", f"{watch_pct / 2 / 10:.2f} % of a core"),
+            Row("watched variables of one rank, every 10 s", f"{watch_pct / 2 / 10:.2f} % of a core"),
         ],
         [
             f"two gloo ranks on one node, a step of {1000 * steps.median_s:.1f} ms of which 15 ms are rest; {blocks}"

@@ -76,18 +76,18 @@ def measure(quick: bool) -> Outcome:
         [
             *measure_paths(count),
             Row(
-                f"mesh of {nodes} nodes, 6 peers each, 5 % of the edges lie: the solution",
+                f"mesh of {nodes} nodes, 6 peers each, 5 % wrong edges: the solution",
                 with_range(solve_s, "s", 3),
                 f"< {SOLVE_GOAL_S} s",
                 max(solve_s) < SOLVE_GOAL_S,
             ),
-            Row("the same: certain intervals of all nodes", with_range(certain_s, "s", 4)),
+            Row("the same: guaranteed intervals of all nodes", with_range(certain_s, "s", 4)),
             Row("one edge, one window of 4 s at 5 ms", f"{edge_ms:.2f} ms CPU"),
         ],
         [
             "seeded synthetic stamps, 4 s windows, clocks 20 ppm apart; error is the largest within the window, median"
             f" of {count} windows; m: user space sends, the kernel receives; u: user space only",
-            "peer: the offset of the exchange with the least round trip of the same stamps, as a constant",
-            "covered: the truth lies within the bound at both ends and in the middle of the window",
+            "peer: the offset of the minimum-RTT exchange of the same stamps, as a constant",
+            "covered: the truth is within the bound at both ends and in the middle of the window",
         ],
     )

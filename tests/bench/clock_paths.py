@@ -105,10 +105,10 @@ def _rows(case: Case, found: list[Judged]) -> list[Row]:
             None if case.least is None else ratio >= case.least,
             f"least RTT {middle(peer, 'µs', 1)}, {ratio:.0f} times as much", 1 / ratio),
         Row(f"bound at its middle, {case.name}", middle(bounds, "µs", 1),
-            f"≤ 1.3 × half of the least RTT, and {_SLACK_US:.1f} µs for wander and reading clocks",
+            f"≤ 1.3 × half of the minimum RTT, and {_SLACK_US:.1f} µs for wander and reading clocks",
             statistics.median(bounds) - _SLACK_US <= BOUND_GOAL * statistics.median(halves),
             f"half RTT {middle(halves, 'µs', 1)}", statistics.median(bounds) / statistics.median(halves)),
-        Row(f"windows with the truth outside of the bound, {case.name}",
+        Row(f"windows with the truth outside the bound, {case.name}",
             f"{missed} of {len(found)} ({len(found) - len(sound)} without a bound; {late:.0f} % of the ticks missed)",
             "0", missed == 0),
     ]  # fmt: skip

@@ -58,7 +58,7 @@ def measure(quick: bool) -> Outcome:
                 middle(crowd.cpu_pct, "% of a core"), "≤ 60 % (cpu_cap_pct)",
                 statistics.median(crowd.cpu_pct) <= HIGH_CAP_PCT),
             Row(f"cadence in force at high, {crowd.nodes} nodes", middle([us / 1000 for us in crowd.cadence_us], "ms")),
-            Row(f"ticks that two cores had no time for, high, {crowd.nodes} nodes", f"{crowd.missed_pct:.0f} %"),
+            Row(f"ticks missed on two cores, high, {crowd.nodes} nodes", f"{crowd.missed_pct:.0f} %"),
             Row(f"bound of an edge at high, {crowd.nodes} nodes", middle(crowd.bounds_us, "µs", 1)),
             Row(f"error of an edge at high, {crowd.nodes} nodes", middle(crowd.errors_us, "µs")),
             Row(f"windows whose error is beyond the bound, high, {crowd.nodes} nodes",

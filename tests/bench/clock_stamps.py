@@ -39,9 +39,9 @@ def measure(quick: bool) -> Outcome:
     error_m, error_k = [one.error_m_us for one in kernel], [one.error_k_us or 0.0 for one in kernel]
     return Outcome(
         [
-            Row("half of the least round trip, veth, kernel stamps of sending (k)", middle(k, "µs"),
+            Row("half of the minimum RTT, veth, kernel transmit stamps (k)", middle(k, "µs"),
                 peer=f"user space's (m) {middle(m, 'µs')}", ratio=statistics.median(k) / statistics.median(m)),
-            Row("error of the middle between both floors, k, the truth being 0", middle(error_k, "µs"),
+            Row("error of the midpoint of both floors, k, true offset 0", middle(error_k, "µs"),
                 peer=f"m {middle(error_m, 'µs')}", ratio=statistics.median(error_k) / statistics.median(error_m)),
             *(_cost(who, [getattr(one, field) for one in kernel], [getattr(one, field) for one in plain])
               for who, field in (("asks", "ask_us"), ("answers", "answer_us"))),

@@ -47,7 +47,7 @@ def measure(quick: bool) -> Outcome:
             " process with its children (`ssh -G` here, one `ssh` a node there), from exec to exit",
             f"real OpenSSH servers; gconsole's caches are warm on both sides (a run of {warm_up_s} s before), its"
             " agents start anew each time",
-            "wall includes what sshd and the agents need of the same cores; on a cluster each node has its own",
+            "wall includes sshd and the agents on the same cores; on a cluster each node has its own",
         ],
     )
 

@@ -59,7 +59,7 @@ def measure(quick: bool) -> Outcome:
     ]
     return Outcome(rows, [
         "the C library of the tests that answers NVML's ABI (8 × H100, 18 NVLinks each, GPM, a rank on each GPU);"
-        " a real driver's own time comes on top, for whoever asks",
+        " a real driver's time is additional, for any client",
         f"a tick: thread CPU of the GPU sampler alone, mean of {TICKS}, NVLinks of each GPU every tenth",
         f"agent: all of it (processes, host, ports, GPUs) on a node of the rig, {GPUS} ranks that sleep, over"
         f" {measured_s:g} s after {warm_up_s:g} s, code cached; CPU of all threads as the scheduler counts it, RSS is"

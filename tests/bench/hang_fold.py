@@ -32,11 +32,11 @@ def measure(quick: bool) -> Outcome:
     return Outcome(
         [
             Row(f"fold of {what}", middle(seconds, "s"), "< 1 s", max(seconds) < SECONDS_GOAL),
-            Row("the process at its highest", middle(highest, "MB RSS", 0), "< 200 MB", max(highest) < RSS_GOAL_MB),
+            Row("peak RSS of the process", middle(highest, "MB RSS", 0), "< 200 MB", max(highest) < RSS_GOAL_MB),
         ],
         [
             f"synthetic `stack` records, {PER_NODE} ranks a node, frames travel once a node as the agent sends them;"
-            " they pass the store's captures, and are folded by a new reader that knows no frame yet",
+            " they pass the store's captures, and are folded by a new reader without cached frames",
             f"{sorted(groups)} groups were found; RSS is of a whole process of its own with the records, their frames"
             " and the result, the worst run decides; 1 MB = 1,000,000 bytes",
         ],

@@ -57,7 +57,7 @@ def measure(quick: bool) -> Outcome:
         ssh_config.write_text(rig.ssh_config_text())
         ours, loops, clushes = asyncio.run(_rounds(rig, target, ssh_config, runs))
     ranks = nodes * per_node
-    assert all(one.dumps == ranks for one in (*loops, *clushes)), "they dump the ranks, and nothing else"
+    assert all(one.dumps == ranks for one in (*loops, *clushes)), "they only dump the ranks"
     return _outcome(ranks, nodes, ours, loops, clushes)
 
 
@@ -90,7 +90,7 @@ async def _press(watch: Watched) -> Ours:
     found = await diagnose(watch.store, watch.fleet, Diagnosis(), asks)
     ended_s = time.perf_counter() - began
     if not _is_right(found):
-        raise RuntimeError(f"the verdict is not that rank {CULPRIT} holds the job: {found}")
+        raise RuntimeError(f"the verdict does not blame rank {CULPRIT}: {found}")
     capture = watch.store.captures.get(orders[0])
     assert capture is not None
     return Ours(named_s[0] if named_s else ended_s, ended_s, *_spreads_ms(capture.stacks))
@@ -124,14 +124,14 @@ def _outcome(ranks: int, nodes: int, ours: list[Ours], loops: list[ByHand], clus
             Row(f"key to verdict, {ranks} ranks on {nodes} nodes, {FIRST_SAMPLES} samples", middle(verdict, "s"),
                 f"≤ clush's one sample + {BEHIND_CLUSH_S} s", mid <= peer + BEHIND_CLUSH_S,
                 f"clush {middle(clush, 's')}", mid / peer),
-            Row("the same, beside a loop with ssh", middle(verdict, "s"), peer=f"loop {middle(loop, 's')}",
+            Row("the same, peer: a loop with ssh", middle(verdict, "s"), peer=f"loop {middle(loop, 's')}",
                 ratio=mid / statistics.median(loop)),
-            Row("key to the verdict with variables and native calls", middle([one.surer_s for one in ours], "s")),
-            Row("spread of the instants at which /proc was read", middle(spread, "ms", 1), f"≤ {SPREAD_MS:g} ms",
+            Row("key to the verdict with variables and native frames", middle([one.surer_s for one in ours], "s")),
+            Row("spread of the reads of /proc", middle(spread, "ms", 1), f"≤ {SPREAD_MS:g} ms",
                 statistics.median(spread) <= SPREAD_MS),
-            Row("the same, beside the loop's dumps", middle(spread, "ms", 1), "≤ 1/10 of the loop's",
+            Row("the same, peer: the loop's dumps", middle(spread, "ms", 1), "≤ 1/10 of the loop's",
                 ratio <= 1 / SPREAD_RATIO, f"loop {middle(loop_spread, 'ms', 0)}", ratio),
-            Row("spread of the instants at which stacks were begun",
+            Row("spread of the starts of the stack reads",
                 middle([one.stack_spread_ms for one in ours], "ms", 0),
                 peer=f"clush {middle([one.spread_s * 1e3 for one in clushes], 'ms', 0)}"),
         ],

@@ -43,4 +43,4 @@ async def frame(app: Any) -> None:
         await asyncio.sleep(0)
     app.screen._on_timer_update()
     if app.paints == before:
-        raise RuntimeError("the frame painted nothing, so its time says nothing")
+        raise RuntimeError("the frame painted nothing, so its time is meaningless")

@@ -50,18 +50,18 @@ def measure(quick: bool) -> Outcome:
         [
             Row(f"{what}, wall", middle(took, "s"), "≤ 1 s", max(took) <= GOAL_S),
             Row("the same, CPU of server and client together", middle(cpu, "s")),
-            Row("the process that answers, at its highest", f"{highest / 1e6:.0f} MB RSS ({rss / 1e6:.0f} after it)",
+            Row("peak RSS of the server process", f"{highest / 1e6:.0f} MB RSS ({rss / 1e6:.0f} after it)",
                 "≤ 300 MB", highest <= GOAL_BYTES),
-            Row("the text of those figures", middle(own, "s"), peer=f"prometheus_client {middle(peer, 's')}",
+            Row("size of the text", middle(own, "s"), peer=f"prometheus_client {middle(peer, 's')}",
                 ratio=statistics.median(own) / statistics.median(peer)),
-            Row("requests made up from the OpenAPI document", f"{requests:,}, "
-                f"{'all' if not status else 'not all'} answered as it says", "all", not status),
+            Row("requests generated from the OpenAPI document", f"{requests:,}, "
+                f"{'all' if not status else 'not all'} answered as documented", "all", not status),
         ],
         [
             f"a store with current records of {nodes} nodes: host, agent, {GPUS} GPUs with every figure, {GPUS} ranks; "
             f"{series:,} series, {size / 1e6:.1f} MB of OpenMetrics over loopback; the worst run decides",
             "server, store and the client that reads (and drops) the text are one process; its RSS has all of them",
-            "peer: prometheus_client.openmetrics.exposition, given the same samples ready-made; ours are of records",
+            "peer: prometheus_client.openmetrics.exposition, given existing samples; gconsole's time is from records",
             "requests: schemathesis over a real server on two rig nodes, 20 examples of each sort and operation beside "
             "its fixed ones; captures, diagnoses and nodes that would be reached only with ill-formed bodies",
         ],

@@ -66,11 +66,11 @@ def measured(records: int) -> Outcome:
         [
             Row(f"replay of {count}: from exec to the first screen with its nodes", _spent(painted), "≤ 2 s",
                 painted.wall_s <= GOAL_PAINT_S),
-            Row("the same: to its last instant, what is true then", f"{jumps[1]:.1f} s CPU", "", None,
+            Row("the same: seek to its end, current state", f"{jumps[1]:.1f} s CPU", "", None,
                 f"reading all before {jumps[0]:.1f} s CPU", jumps[1] / jumps[0]),
             Row("the same: the five minutes before that instant", f"{jumps[2]:.1f} s CPU"),
             Row(f"avg by rank in {count}, the best of three", f"{costs[0]:.2f} s", "≤ 1 s", costs[0] <= GOAL_ASK_S),
-            Row("memory of that question, of a whole program", _memory(costs[1]), "≤ 300 MB", costs[1] <= GOAL_MEMORY),
+            Row("memory of that query, of a whole program", _memory(costs[1]), "≤ 300 MB", costs[1] <= GOAL_MEMORY),
             Row(f"`stat` of {count}", f"{_memory(stat.memory)}, {_spent(stat)}", "≤ 300 MB",
                 stat.memory <= GOAL_MEMORY),
             Row("`stat --plot`", f"{_memory(plot.memory)}, {_spent(plot)}", "≤ 300 MB", plot.memory <= GOAL_MEMORY),
@@ -81,8 +81,8 @@ def measured(records: int) -> Outcome:
         ],
         [
             "64 nodes of 8 GPUs and a job of 512 ranks (fleet_minute.py): figures each second, clocks, findings, XIDs,"
-            " captures of all ranks; a minute's figures are said again each minute, so Parquet is smaller than real",
-            "first screen: a pseudo-terminal of 140×40; memory: RSS at its highest of the program and its children",
+            " captures of all ranks; one minute of values is repeated, so Parquet is smaller than real",
+            "first screen: a pseudo-terminal of 140×40; memory: peak RSS of the program and its children",
             f"index made in {jumps[3]:.0f} s of CPU, once; exports: {exports}",
             f"load average when done {os.getloadavg()[0]:.1f}",
         ],

@@ -49,7 +49,7 @@ def measure(quick: bool) -> Outcome:
                 bytes_each <= GOAL_BYTES),
             Row(f"avg by rank over {samples:,} GPU samples", f"{later_s:.2f} s", "≤ 1 s", later_s <= GOAL_S,
                 f"pandas on the JSON of {of_pandas:,}: {pandas_s:.2f} s"),
-            Row("the same, the first question of a program", f"{first_s:.2f} s"),
+            Row("the same, the first query of a process", f"{first_s:.2f} s"),
             Row(f"memory while exporting {exported:,} records, the worst of {len(figures)} forms",
                 f"{worst / 1e6:.0f} MB RSS", "≤ 300 MB for 10 M", worst <= GOAL_MEMORY),
             Row("compacting", f"{made / compacted_s:,.0f} records/s"),
@@ -57,8 +57,8 @@ def measure(quick: bool) -> Outcome:
         [
             f"{NODES} nodes of {GPUS} GPUs at 1 Hz (noisy_gpus.py), all fields present; Parquet as `sessions compact`"
             f" writes it, of {made:,} records in one go",
-            f"the {samples:,} samples are those {made:,} again and again, each time later; a rank a GPU",
-            "exports of one session into nothing: "
+            f"the {samples:,} samples are {made:,} repeated with later times; a rank a GPU",
+            "exports of one session, discarded: "
             + ", ".join(f"{how} {memory / 1e6:.0f} MB, {took:.0f} s" for how, (memory, took) in figures.items()),
         ],
     )  # fmt: skip

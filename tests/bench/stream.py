@@ -138,7 +138,7 @@ def _told(received: bytes) -> Spoken:
     steady = min(len(by_kind[kind]) // count for kind, count in EACH_SECOND.items()) - 1
     if steady < 3:
         counts = {kind: len(group) for kind, group in by_kind.items()}
-        raise RuntimeError(f"the agent said too little in {LISTEN_S:g} s: {counts}")
+        raise RuntimeError(f"the agent sent too few records in {LISTEN_S:g} s: {counts}")
     seconds = [
         [record for kind, count in EACH_SECOND.items() for record in by_kind[kind][n * count : (n + 1) * count]]
         for n in range(1, steady + 1)

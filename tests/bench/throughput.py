@@ -52,7 +52,7 @@ def measure(quick: bool) -> Outcome:
             f"{records:g} records a second and node ({GPUS} gpu, {RANKS} rank_stat, host, agent_cost), as a real agent"
             " said them, with new stamps and numbers each second; nodes spread evenly over the second",
             "real Link (with its pings, answered), Hub and Store with history_bytes = 1 GiB, in a process of its own;"
-            " the bytes are made beforehand; all CPU of the process counts",
+            " the bytes are prepared beforehand; all CPU of the process counts",
             f"with SSH: `gconsole batch` on {ssh_nodes} real nodes with agents of {GPUS} simulated GPUs and no ranks,"
             " CPU of the whole process in its steady state, divided by the nodes; asyncio and asyncssh are most of it",
         ],

@@ -220,7 +220,7 @@ def test_drift_within_its_error_bound_gets_no_rate_warning() -> None:
     rough = Path(uniform(50, 3000), uniform(50, 3000))
     result = Told(probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: rough))
     rates = [(line.drift_ppm, line.drift_bound_ppm) for line in result.lines]
-    assert any(abs(drift) > 100 > abs(drift) - bound for drift, bound in rates), "the middle alone would accuse"
+    assert any(abs(drift) > 100 > abs(drift) - bound for drift, bound in rates), "the midpoint alone is too high"
     assert not any("rate" in line.warnings for line in result.lines)
 
 

@@ -15,8 +15,8 @@ DRIFTING = Wrong(5_000_000, 20_000)  # 5 ms ahead, and 20 ppm fast
 WAYS = {
     "jitter": (jitter(100 * US, 50 * US), jitter(100 * US, 50 * US)),
     "queue": (queue(50 * US, 100 * US, 0.6), queue(50 * US, 100 * US, 0.6)),
-    "longer one way by 50 us": (jitter(150 * US, 10 * US), jitter(100 * US, 10 * US)),
-    "half of it lost one way": (lossy(0.5, jitter(100 * US, 50 * US)), jitter(100 * US, 50 * US)),
+    "asymmetric by 50 us": (jitter(150 * US, 10 * US), jitter(100 * US, 10 * US)),
+    "50 % loss in one direction": (lossy(0.5, jitter(100 * US, 50 * US)), jitter(100 * US, 50 * US)),
 }
 
 

@@ -27,7 +27,7 @@ def _program() -> Path:
     """The relay, compiled once per process. Raises RigUnavailable if that fails."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
-        raise RigUnavailable("no C compiler for the relay that delays")
+        raise RigUnavailable("no C compiler for the delay relay")
     folder = tempfile.mkdtemp(prefix="gconsole-way-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     target = Path(folder, "delay_relay")

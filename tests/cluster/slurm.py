@@ -121,7 +121,7 @@ class Slurm:
     def _wait(self, *argv: str, until: str) -> None:
         deadline, answer = time.monotonic() + DEADLINE_S, ""
         while answer.strip() != until:
-            assert time.monotonic() < deadline, f"{argv[0]} says {answer!r}, not {until!r}: {self._logs()}"
+            assert time.monotonic() < deadline, f"{argv[0]} returned {answer!r}, expected {until!r}: {self._logs()}"
             time.sleep(0.2)
             try:
                 answer = self.ask(*argv)

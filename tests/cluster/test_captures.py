@@ -29,9 +29,7 @@ async def test_capture_samples_all_ranks_of_all_nodes_at_the_same_instant(rig: R
     assert {stack.rank for stack in stacks if stack.status == "ok" and stack.frames} == set(range(8))
     assert {stack.sample for stack in stacks} == {0, 1}
     firsts = [stack for stack in stacks if stack.sample == 0]
-    assert max(first.looked - first.at for first in firsts) < 1_000_000_000, (
-        "they wait for the instant, and do not miss it"
-    )
+    assert max(first.looked - first.at for first in firsts) < 1_000_000_000, "no sample is taken after its planned time"
 
 
 async def test_node_lost_during_a_capture_does_not_block_the_others(tmp_path: Path) -> None:
@@ -95,6 +93,6 @@ def test_ranks_of_another_user_are_captured_only_with_sudo(tmp_path: Path, needs
             job.wait_ready()
             plain = batch(rig.write_hosts_toml(tmp_path / "hosts.toml"), "--capture")
             sudo = batch(rig.write_hosts_toml(tmp_path / "sudo.toml", agent={"run_as": "sudo"}), "--capture")
-    assert plain.report["captures"] == [], "nothing says that it is a rank"
+    assert plain.report["captures"] == [], "the environment is not readable"
     assert "no ranks found" in plain.stderr
     assert group_of(sudo.report, 0)["status"] == "ok"

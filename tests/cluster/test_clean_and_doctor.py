@@ -24,7 +24,7 @@ def test_a_run_leaves_one_folder_and_clean_removes_it(tmp_path: Path) -> None:
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
         assert batch(hosts).status == 0
         own_places = rig.mode == "namespaces"  # in other modes the nodes share this machine's folders
-        assert not own_places or _caches(rig), "the cache folder is what a normal run leaves"
+        assert not own_places or _caches(rig), "a normal run leaves the cache folder"
         run = gconsole("clean", hosts)
         assert run.status == 0, run.stdout + run.stderr
         assert "● removed /" in run.stdout
@@ -47,7 +47,7 @@ async def test_clean_keeps_a_cache_in_use_and_names_its_console(tmp_path: Path, 
             assert kept.status == 3
             assert "in use" in kept.stdout
             assert fleet.hub.console_id[:8] in kept.stdout
-            assert fleet.state("node1") == "ok", "the other console's agent was not disturbed"
+            assert fleet.state("node1") == "ok", "the other console's agent is still connected"
             [first] = fleet.seqs("node1")
             forced = await asyncio.to_thread(gconsole, "clean", hosts, "--force")
             assert f"stopped agent of console {fleet.hub.console_id[:8]}" in forced.stdout

@@ -106,7 +106,7 @@ async def test_bound_holds_with_lost_duplicated_or_reordered_packets(
 
     for one in found:
         assert one.window.status == "ok" and one.is_covered
-        assert one.window.bound_ns < one.window.min_rtt_ns, "lost and repeated probes do not widen the bound"
+        assert one.window.bound_ns < one.window.min_rtt_ns, "lost and duplicate probes do not widen the bound"
     if there is DISORDERLY:
         assert total(fleet, "replayed") > 50  # each is answered and used once
         assert all(one.window.kept <= one.window.sent for one in found)

@@ -41,7 +41,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         for kind in KINDS:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(contextlib.suppress(RigUnavailable))
-                missing[kind] = "this mode of the rig cannot do it"
+                missing[kind] = "not supported by this mode of the rig"
                 rig.add_node(kind.replace("_", "-"), kind)
                 del missing[kind]
         hosts = tmp_path_factory.mktemp("failures") / "hosts.toml"
@@ -81,7 +81,7 @@ def test_summary_lists_every_failed_node_with_a_remedy(fleet: Fleet) -> None:
 
 def test_a_node_with_python_36_runs_the_agent_on_it(fleet: Fleet) -> None:
     if "python36" in fleet.missing:
-        pytest.skip("node kind python36: this mode of the rig cannot do it")
+        pytest.skip("node kind python36: not supported by this mode of the rig")
     assert fleet.run.node("python36")["python"].startswith("3.6.")
 
 

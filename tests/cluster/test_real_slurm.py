@@ -51,7 +51,7 @@ def test_cancelled_slurm_job_is_a_usage_error_with_a_hint(slurm: Slurm, tmp_path
     slurm.ask("scancel", job)
     deadline = time.monotonic() + 30
     while slurm.ask("squeue", "--noheader", "--format=%i").split():
-        assert time.monotonic() < deadline, "the job does not end"
+        assert time.monotonic() < deadline, "the job has not ended"
         time.sleep(0.2)
 
     run = gconsole("batch", f"slurm:{job}", "--for", "1s", env=slurm.environment)

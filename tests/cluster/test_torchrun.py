@@ -101,7 +101,7 @@ async def test_step_variable_of_every_rank_is_read_while_it_runs(rig: Rig, job: 
         now = stats_of(watch)
         assert all(now[rank].step > first[rank].step for rank in first), "steps advance while the job is watched"
     assert {rank: stat.watched["rank"] for rank, stat in now.items()} == {0: 0, 1: 1, 2: 2, 3: 3}
-    assert all(set(stat.watched) == {"step", "rank"} for stat in now.values()), "only what was asked for leaves a node"
+    assert all(set(stat.watched) == {"step", "rank"} for stat in now.values()), "only watched variables are sent"
     costs = [node.cost.watch_cpu_pct for node in watch.store.nodes.values()]
     assert all(cost is not None and cost > 0 for cost in costs), "its CPU cost is reported"
 

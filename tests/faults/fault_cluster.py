@@ -137,7 +137,7 @@ class World:
         )  # fmt: skip
         assert count.doubled == 0
         assert loses or count.lost == 0
-        assert self.recorder.tally.dropped(calm_ns) <= {node.name}, "no other node is touched"
+        assert self.recorder.tally.dropped(calm_ns) <= {node.name}, "no other node is affected"
 
     def _take_time(self, others: Sequence[str]) -> None:
         """Wait for some ticks without faults, before and after: latency ratios need samples."""

@@ -28,26 +28,26 @@ from .measurements import Row
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = ("fault", "times", "lost", "doubled", "in a gap", "unhealthy after", "healthy after", "shown after",
-        "other nodes", "what was said, notes")  # fmt: skip
+        "other nodes", "message, notes")  # fmt: skip
 
 
 def main() -> int:
     as_it_stands = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("faults", description=__doc__, formatter_class=as_it_stands)
-    parser.add_argument("--rounds", type=int, default=1, help="how often everything is produced; 0: only --keep")
-    parser.add_argument("--short", action="store_true", help="without the long forms")
+    parser.add_argument("--rounds", type=int, default=1, help="number of runs; 0: only --keep")
+    parser.add_argument("--short", action="store_true", help="without the long faults")
     parser.add_argument("--keep", action="append", type=Path, default=[], help="a ledger of an earlier run; repeatable")
-    parser.add_argument("--ledger", type=Path, help="where this run's measurements are kept, a line of JSON each")
+    parser.add_argument("--ledger", type=Path, help="file for this run's measurements, NDJSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = options.ledger or Path(folder, "ledger.jsonl")
         path.touch()
         statuses = [_produce(path, options.short) for _ in range(options.rounds)]
         rows = [row for one in (*options.keep, path) for row in measurements.read(one)]
-    about = [*conditions(pick_mode().name), ("runs", f"{options.rounds} of this command; kept of earlier ones:"
+    about = [*conditions(pick_mode().name), ("runs", f"{options.rounds} of this command; from earlier runs:"
              f" {len(options.keep)}")]  # fmt: skip
     RESULTS.write_text(as_markdown(rows, about))
-    print(f"{len(rows)} faults produced; written to {RESULTS.relative_to(ROOT)}")
+    print(f"{len(rows)} faults injected; written to {RESULTS.relative_to(ROOT)}")
     return max(statuses, default=0)
 
 
@@ -62,23 +62,23 @@ def as_markdown(rows: Sequence[Row], about: Sequence[tuple[str, str]]) -> str:
     for row in rows:
         faults[row.fault].append(row)
     lines = [
-        "# Results of the faults", "",
-        "Written by `make faults`. Each row is one fault, produced on real OpenSSH nodes in namespaces with jobs",
-        "running, at any instant, while a console records them, with `linger_s = 600` unless the row says",
-        "otherwise, and a second one, without a linger, has its screen read; half of a fleet has one console at a",
-        "time, unless the row says otherwise. Lost, doubled and in a gap are records by their `seq`, all times",
-        "together. Times are in seconds: the median, and the worst of several. *Unhealthy after* counts from the",
-        "fault, or from the last tick that still came, *healthy after* from the end of the fault (goals: 3 s and 2",
-        "s), *shown after* from the fault to the words on the screen. *Other nodes* is the median latency of their",
+        "# Fault injection results", "",
+        "Written by `make faults`. Each row is one fault, injected on real OpenSSH nodes in namespaces with jobs",
+        "running, at random times. One console records them with `linger_s = 600` unless the row says",
+        "otherwise; the screen of a second one without linger is read. Half of a fleet has one console at a",
+        "time, unless the row says otherwise. Lost, doubled and in a gap count records by `seq`, over all runs.",
+        "Times are in seconds: the median, and the worst of several. *Unhealthy after* counts from the",
+        "fault, or from the last tick received, *healthy after* from the end of the fault (goals: 3 s and 2",
+        "s), *shown after* from the fault to the message on the screen. *Other nodes* is the median latency of their",
         "ticks during the fault, to that before it (goal: at most 1.10), of nodes with an agent: 17 to 25 ms each.",
-        "Where half of a fleet dies, or a node says what no agent would, the cores were kept awake: else what a",
-        "core of this virtual machine takes to wake up moved that by as much as 4 ms. A dash: not measured, or it",
+        "If half of a fleet fails, or a node violates the protocol, the cores were kept awake: otherwise the wake-up",
+        "latency of this virtual machine changes the result by up to 4 ms. A dash: not measured, or it",
         "does not apply.",
         "",
         "| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD),
     ]  # fmt: skip
     lines += ["| " + " | ".join(_cells(fault, found)) + " |" for fault, found in faults.items()]
-    lines += ["", "## Goals that were missed", "", *(_missed(faults) or ["none"])]
+    lines += ["", "## Missed goals", "", *(_missed(faults) or ["none"])]
     lines += ["", "## Conditions", "", *(f"- {name}: {value}" for name, value in about)]
     return "\n".join(lines) + "\n"
 

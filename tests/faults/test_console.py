@@ -53,7 +53,7 @@ def tell(
     write(Row(fault=fault, lost=count.lost, doubled=count.doubled, gap=count.gap, screen=screen, shown_s=shown_s,
               healthy_s=healthy_s, note=note))  # fmt: skip
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
-    assert count.agents == 1, "the agent that lingered is the one that goes on"
+    assert count.agents == 1, "the lingering agent is used again"
 
 
 def test_killed_console_resumes_its_recording_without_loss(world: World, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_killed_console_resumes_its_recording_without_loss(world: World, tmp_pat
         recorder.process.kill()
         recorder.again()
         recorder.wait_for_ticks([node])
-        tell("console killed (SIGKILL), started again at once", recorder)
+        tell("console killed (SIGKILL) and restarted at once", recorder)
 
 
 @pytest.mark.parametrize("stopped_s", [4, pytest.param(120, marks=[pytest.mark.full, pytest.mark.timeout(400)])])
@@ -89,7 +89,7 @@ def test_console_out_of_file_descriptors_reconnects_once_it_has_some(world: Worl
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (1, hard))  # no new descriptors, whatever is closed
         node.stop_sshd(sessions=True)
         node.start_sshd()
-        until(lambda: recorder.read().said("^no_descriptors: ", struck_ns), "the console says what it lacks")
+        until(lambda: recorder.read().said("^no_descriptors: ", struck_ns), "the no_descriptors message")
         message = recorder.tally.said("^no_descriptors: ", struck_ns)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
         recorder.wait_for([node.name])
@@ -116,7 +116,7 @@ def test_full_disk_while_recording_loses_no_records(world: World, tmp_path: Path
         _fill(ballast)
         before = recorder.read().count().records
         time.sleep(4)  # the fault
-        assert recorder.read().count().records <= before + 50, "nothing fits any more"
+        assert recorder.read().count().records <= before + 50, "the disk is full"
         ballast.unlink()
         recorder.wait_for_ticks([node], 6)
         line = recorder.tally.said("cannot write: the disk is full", struck_ns)
@@ -154,11 +154,11 @@ def test_node_whose_clock_is_stepped_stays_connected_with_a_finding(world: World
         step.touch()
         try:
             until(lambda: recorder.read() and stamps[-1] > struck_ns + 3590 * 10**9, "stamps are an hour ahead")
-            until(lambda: recorder.read() and findings, "the step is a finding")
+            until(lambda: recorder.read() and findings, "the clock step has a finding")
         finally:
             step.unlink()
         until(lambda: recorder.read() and stamps[-1] < time.time_ns() + 10**9, "stamps are right again")
-        assert not recorder.tally.dropped(struck_ns), "the node is well all the while"
+        assert not recorder.tally.dropped(struck_ns), "the node is ok all the time"
         first = findings[0]
         assert (first.id, first.culprits) == ("clock_step", (node.name,))
         tell("node's clock stepped by +1 h, and back", recorder, screen=f"{first.id}: {first.text}",
@@ -182,7 +182,7 @@ def test_lingering_agent_of_another_version_is_replaced_with_a_counted_gap(world
     write(
         Row(
             fault="an agent of another version lingers on the node", lost=count.lost, doubled=count.doubled, gap=ticks,
-            screen=tally.gaps[0].reason, note="it is ended; what it held is told as a gap, in ticks",
+            screen=tally.gaps[0].reason, note="it is stopped; its records are reported as a gap, in ticks",
         )
     )  # fmt: skip
     assert (count.lost, count.doubled, count.agents, len(tally.gaps)) == (0, 0, 2, 1)

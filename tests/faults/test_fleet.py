@@ -106,7 +106,7 @@ def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None, amo
     recorder.wait_for(LEFT)
     recorder.wait_for_ticks(LEFT, 1)
     states = [state for state in recorder.tally.states if state.rx >= struck_ns]
-    assert not recorder.tally.dropped(struck_ns) & set(RIGHT), "the other half is not touched"
+    assert not recorder.tally.dropped(struck_ns) & set(RIGHT), "the other half is not affected"
     first_lost = {
         name: next(state.rx for state in states if state.node == name and state.state == "lost") for name in LEFT
     }
@@ -122,13 +122,13 @@ def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None, amo
     count, doubled = recorder.read().count(*RIGHT).since(began), recorder.tally.count().doubled
     write(
         Row(
-            fault=f"{len(LEFT)} of {MANY} nodes die at once{among}", lost=count.lost, doubled=doubled, gap=count.gap,
+            fault=f"{len(LEFT)} of {MANY} nodes fail at once{among}", lost=count.lost, doubled=doubled, gap=count.gap,
             unhealthy_s=(max(first_lost.values()) - struck_ns) / 1e9, healthy_s=(max(well) - mended_ns) / 1e9,
             shown_s=(seen.at - struck_ns) / 1e9 if seen else None, screen=SHOWN if seen else "",
             others_ratio=None if screen else real[1] / real[0],
-            note=f"last of the {len(LEFT)}; no linger; one node with an agent, {MANY - 1} with scripts: those"
-            " of the living half were"
-            f" heard in {scripts[0] / 1e6:.2f} ms before, in {scripts[1] / 1e6:.2f} ms meanwhile",
+            note=f"last of the {len(LEFT)}; no linger; one node with an agent, {MANY - 1} with scripts; latency"
+            " of the other half"
+            f" {scripts[0] / 1e6:.2f} ms before, {scripts[1] / 1e6:.2f} ms meanwhile",
         )
     )  # fmt: skip
     assert (count.lost, doubled, count.gap) == (0, 0, 0)
@@ -203,9 +203,9 @@ def test_node_reconnects_by_its_last_address_during_a_dns_outage(fleet: Rig, tmp
     assert message
     write(
         Row(
-            fault="DNS gone, and a link lost meanwhile", lost=count.lost, doubled=count.doubled, gap=count.gap,
+            fault="DNS unavailable while a link is lost", lost=count.lost, doubled=count.doubled, gap=count.gap,
             healthy_s=(well_ns - mended_ns) / 1e9, screen=message.text,
-            note="healthy while DNS was still gone, at the address of before; `dns` says a node that was never reached",
+            note="healthy during the DNS outage, at the cached address; `dns` for a node that was never reached",
         )
     )  # fmt: skip
     assert server.unanswered
@@ -223,7 +223,7 @@ def _bridge(fleet: Rig) -> str:
     ("other_version", "an agent that speaks another protocol", "agent supports protocol 7 to 9"),
     ("flood", "a node that sends records as fast as it can", "faster than its quota"),
     # the control: how much the other node's latency varies by itself
-    pytest.param("light", "two nodes of which nothing happens to either", "", marks=pytest.mark.full),
+    pytest.param("light", "control: two nodes without a fault", "", marks=pytest.mark.full),
 ])  # fmt: skip
 def test_misbehaving_node_is_reported_and_does_not_affect_the_others(
     fleet: Rig, tmp_path: Path, how: str, what: str, says: str
@@ -243,7 +243,7 @@ def test_misbehaving_node_is_reported_and_does_not_affect_the_others(
             loud.touch()
             recorder.wait_for_ticks([left.name], ticks)
             if says:
-                until(lambda: recorder.read().said(says, struck_ns), f"the console says {says!r}")
+                until(lambda: recorder.read().said(says, struck_ns), f"the message {says!r}")
             recorder.stop()
         finally:
             loud.unlink(missing_ok=True)
@@ -256,8 +256,8 @@ def test_misbehaving_node_is_reported_and_does_not_affect_the_others(
         Row(
             fault=what, lost=good.lost, doubled=good.doubled + bad.doubled, gap=bad.gap, others_ratio=after / before,
             shown_s=message.after_s(struck_ns) if message else None, screen=message.text if message else "",
-            note=f"of the other node: {before / 1e6:.0f} ms before, {after / 1e6:.0f} ms beside it; of the bad one"
-            f" {bad.records} records came, {bad.lost} were lost",
+            note=f"of the other node: {before / 1e6:.0f} ms before, {after / 1e6:.0f} ms meanwhile; of the bad one"
+            f" {bad.records} records received, {bad.lost} were lost",
         )
     )  # fmt: skip
     assert (good.lost, good.doubled, bad.doubled) == (0, 0, 0)

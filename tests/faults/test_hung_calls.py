@@ -35,10 +35,10 @@ def test_hanging_nvml_call_stalls_only_the_gpu_sampler(world: World, tmp_path: P
         until(lambda: recorder.read() and seen.gpus, "the GPUs are read")
         struck_ns = any_instant()
         _hang(scenario)
-        until(lambda: recorder.read() and seen.hung, "the sampler is called hung")
+        until(lambda: recorder.read() and seen.hung, "the sampler is reported as hung")
         shown_s = (seen.hung_ns - struck_ns) / 1e9
         recorder.wait_for_ticks([node.name], 3)
-        assert not recorder.tally.dropped(struck_ns), "the node itself is well"
+        assert not recorder.tally.dropped(struck_ns), "the node itself is ok"
         _let_go(scenario)
         before = seen.gpus
         until(lambda: recorder.read() and seen.gpus > before and not seen.hung, "the GPUs are read again")
@@ -49,7 +49,7 @@ def test_hanging_nvml_call_stalls_only_the_gpu_sampler(world: World, tmp_path: P
     write(
         Row(
             fault="NVML hangs in a call", lost=count.lost, doubled=count.doubled, gap=count.gap, shown_s=shown_s,
-            screen="agent_cost.hung: gpu", note="named after 5 s by design; the other samplers went on",
+            screen="agent_cost.hung: gpu", note="reported after 5 s by design; the other samplers continued",
         )
     )  # fmt: skip
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
@@ -113,9 +113,9 @@ def test_hanging_py_spy_times_out_only_its_own_rank(world: World, tmp_path: Path
             screen.watch()
             struck_ns = any_instant()
             screen.terminal.press("s")
-            until(lambda: screen.first(TIMED_OUT, struck_ns), "the screen says that py-spy took too long")
+            until(lambda: screen.first(TIMED_OUT, struck_ns), "the py-spy timeout on the screen")
         until(
-            lambda: tally.read() and len({stack.node for stack in stacks}) == RINGED, "every rank's answer is recorded"
+            lambda: tally.read() and len({stack.node for stack in stacks}) == RINGED, "every rank's result is recorded"
         )
         statuses = {stack.node: stack.status for stack in stacks}
         count = tally.count().since(began)

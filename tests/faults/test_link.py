@@ -119,7 +119,7 @@ def test_half_open_connection_is_detected_and_reconnected(world: World) -> None:
         wire.forget_connections()
         fault.wait_until_lost()
         fault.mended_ns = fault.said("lost", fault.struck_ns) or 0
-        fault.notes.append("healthy counts from when the loss showed: no link comes back here")
+        fault.notes.append("healthy counts from the detection of the loss: the link does not recover here")
         fault.wait_until_well()  # before the link works again
 
 
@@ -135,7 +135,7 @@ def test_buffer_overflow_during_an_outage_is_a_counted_gap(world: World, tmp_pat
         node.stop_sshd(sessions=True)
         time.sleep(6)  # until the buffer has overflowed
         node.start_sshd()
-        until(lambda: recorder.read().gaps, "the gap is told")
+        until(lambda: recorder.read().gaps, "a gap record")
         recorder.wait_for_ticks([node.name])
         count = recorder.stop().count()
     finally:

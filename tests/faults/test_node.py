@@ -71,7 +71,7 @@ def test_stopped_agent_resumes_when_continued(world: World, stopped_s: int) -> N
 
 def test_agent_out_of_memory_recovers_once_memory_is_available(world: World) -> None:
     node = world.rig.nodes[1]
-    with world.fault("agent out of memory (no more is given), then again some", node, loses=True) as fault:
+    with world.fault("agent out of memory (allocations fail), then memory again", node, loses=True) as fault:
         pid = node_faults.lingering(node, world.recorder.process.pid)
         fault.strike()
         with node_faults.without_memory(node.outer_pid(pid)):

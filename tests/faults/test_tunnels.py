@@ -63,12 +63,12 @@ def test_half_open_connection_on_either_leg_of_a_bastion_is_reconnected(
             fault=f"half-open TCP {leg}", lost=count.lost, doubled=count.doubled, gap=count.gap,
             shown_s=message.after_s(struck_ns), screen=message.text,
             unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - lost_ns) / 1e9,
-            note="healthy counts from when the loss showed: no link comes back here",
+            note="healthy counts from the detection of the loss: the link does not recover here",
         )
     )  # fmt: skip
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
     assert recorder.tally.count().agents == len(INNER)
-    assert recorder.tally.dropped(struck_ns) == hit, "of the others nothing was forgotten"
+    assert recorder.tally.dropped(struck_ns) == hit, "other nodes are not affected"
 
 
 def _wait_for_new_ticks(recorder: Recorder) -> None:

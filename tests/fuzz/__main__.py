@@ -90,7 +90,7 @@ def main() -> int:
     options = parser.parse_args()
     unknown = set(options.names) - set(TARGETS)
     if unknown:
-        parser.error(f"there is no target {', '.join(sorted(unknown))}")
+        parser.error(f"unknown target {', '.join(sorted(unknown))}")
     failed = False
     for name, target in TARGETS.items():
         if options.names and name not in options.names:

@@ -67,12 +67,12 @@ class Talk:
             assert record.node in (NODE, ""), f"it spoke as {record.node!r}"
             again = decode(encode(record))
             assert encode(again) == encode(record)
-        assert set(self.store.nodes) <= {NODE}, "it made up a node"
+        assert set(self.store.nodes) <= {NODE}, "it created a node"
         if self.said:
             holds = count_records(self.said)
             packed = zstd_frames.pack([encode(one) for one in self.said], holds.kinds, holds.first_rx, holds.last_rx)
             assert zstd_frames.MAGIC in packed[:4]
         assert not isinstance(self.conversation.failure, Internal), self.complaints[-1]
         for text in self.complaints:
-            assert printable_lines(text) == text, f"a complaint that steers a terminal: {text!r}"
-        assert len(self.staged) <= 8, "it had the console send it more than there is"
+            assert printable_lines(text) == text, f"a warning with control characters: {text!r}"
+        assert len(self.staged) <= 8, "it made the console send more than expected"

@@ -256,9 +256,9 @@ def read_import(data: bytes) -> None:
         try:
             session, _ = import_file(folder / "night.json", None, folder / "sessions")
         except (SessionError, ndjson.RecordFileError):
-            assert not any((folder / "sessions").glob("*")), "a failed import left something"
+            assert not any((folder / "sessions").glob("*")), "a failed import left files"
             return
-        assert session.path.parent == folder / "sessions", f"it chose its place: {session.path}"
+        assert session.path.parent == folder / "sessions", f"it chose its path: {session.path}"
 
 
 def _import_seeds() -> list[bytes]:
@@ -278,7 +278,7 @@ def read_meta(data: bytes) -> None:
             recovery.recover(session)
     seal = packet.sealer(b"k" * packet.KEY_BYTES)
     if packet.head(data) is not None:
-        assert not packet.is_genuine(seal, data), "a packet without the key was taken for genuine"
+        assert not packet.is_genuine(seal, data), "a packet without the key was accepted"
         packet.times(data)
 
 
@@ -306,16 +306,16 @@ def _session(segment: bytes) -> Iterator[Session]:
 TARGETS = {
     target.name: target
     for target in (
-        Target("wire", "frames of the wire, both sides", read_wire, _wire_seeds),
-        Target("link", "a node's words through link, hub, store and recorder", read_link, _link_seeds),
+        Target("wire", "wire frames, both sides", read_wire, _wire_seeds),
+        Target("link", "a node's bytes through link, hub, store and recorder", read_link, _link_seeds),
         Target("record", "one record", read_record, _one_of_each_kind, most=16_384),
-        Target("py-spy", "py-spy's and pystack's output, at the agent", read_pyspy, _pyspy_seeds, most=16_384),
-        Target("dumps", "files of py-spy, imported", read_dumps, _dumps_seeds, most=16_384),
+        Target("py-spy", "output of py-spy and pystack, parsed by the agent", read_pyspy, _pyspy_seeds, most=16_384),
+        Target("dumps", "py-spy dumps, imported", read_dumps, _dumps_seeds, most=16_384),
         Target("flight", "Flight Recorder dumps, pickle and JSON", read_flight, _flight_seeds, most=32_768),
         Target("library", "RAS, NCCL's and Inspector's logs, imported", read_library, _library_seeds, most=16_384),
-        Target("segment", "segments of a session, with recovery", read_segment, _segment_seeds, most=32_768),
-        Target("parquet", "Parquet of a compacted session that was sent", read_parquet, parquet_seeds, most=32_768),
-        Target("import", "a session as JSON or as lines, imported", read_import, _import_seeds),
-        Target("meta", "session.json, and a packet of the clock probes", read_meta, _meta_seeds, most=4_096),
+        Target("segment", "session segments, with recovery", read_segment, _segment_seeds, most=32_768),
+        Target("parquet", "Parquet of an untrusted session", read_parquet, parquet_seeds, most=32_768),
+        Target("import", "a session as JSON or NDJSON, imported", read_import, _import_seeds),
+        Target("meta", "session.json, and clock probe packets", read_meta, _meta_seeds, most=4_096),
     )
 }

@@ -83,7 +83,7 @@ def test_gpu_without_event_support_lists_xid_as_unsupported(watch):
 
 def test_xid_in_both_kernel_log_and_nvml_is_reported_once(watch, tmp_path):
     kmsg = tmp_path / "kmsg"
-    kmsg.write_text("6,1,1,-;NVRM: Xid (PCI:0000:10:00): 13, of long ago\n")
+    kmsg.write_text("6,1,1,-;NVRM: Xid (PCI:0000:10:00): 13, an old message\n")
     watching = watch(scenarios.hgx_h100(), kmsg=kmsg)
     watching.tick()
     with kmsg.open("a") as f:

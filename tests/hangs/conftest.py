@@ -30,6 +30,6 @@ def live_outcomes() -> list[object]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if LINES:
-        terminalreporter.section("who holds the job: recorded jobs, against their labels")
+        terminalreporter.section("verdicts on recorded jobs, compared with their labels")
         for line in LINES:
             terminalreporter.write_line(line)

@@ -64,9 +64,7 @@ def test_rank_killed_during_a_capture_is_gone_in_later_samples(rig: Rig, tmp_pat
     stacks = [stack for stack in capturing.stacks() if stack["role"] == "rank"]
     statuses = {rank: {stack["status"] for stack in stacks if stack["rank"] == rank} for rank in range(4)}
     assert statuses == {0: {"ok"}, 1: {"ok"}, 2: {"ok", "gone"}, 3: {"ok"}}
-    assert {stack["sample"] for stack in stacks if stack["rank"] == 3} == set(range(10)), (
-        "the others are read to the end"
-    )
+    assert {stack["sample"] for stack in stacks if stack["rank"] == 3} == set(range(10)), "the other ranks are captured"
     assert status in (1, 3)
     [line] = report["captures"]
     assert line["ranks"] == [0, 1, 2, 3]
@@ -85,7 +83,7 @@ def test_node_unplugged_during_a_capture_does_not_block_it(tmp_path: Path, rig: 
             leaving.up()
     assert status in (1, 3)
     samples = {stack["sample"] for stack in capturing.stacks() if stack["node"] == rig.nodes[0].name}
-    assert samples == set(range(10)), "the node that is there is read to the end"
+    assert samples == set(range(10)), "the remaining node is captured"
     assert report["captures"]
 
 
@@ -112,7 +110,7 @@ def test_control_characters_are_not_printed_and_markup_is_literal(tmp_path: Path
     run = fork_server.run([GCONSOLE, "batch", "--from", path, "-o", tmp_path / "report.json"], timeout=DEADLINE_S)
     text = run.stdout.decode()  # strictly UTF-8
     assert "\x1b" not in text and "\x00" not in text
-    assert "[red]bold" in text, "what looks like markup is text like any other"
+    assert "[red]bold" in text, "markup is shown as text"
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     assert report["captures"]
 
@@ -134,7 +132,7 @@ def test_reused_pid_is_a_different_process(tmp_path: Path) -> None:
     statuses = {(rank.job, rank.rank, rank.status) for rank in ranks}
     assert statuses == {(before["job"], 1, "exited"), ("another", 0, "present")}
     for verdict in verdicts(path):
-        assert not (verdict["job"] == "another" and verdict["culprits"]), "the old process's stack is not the new one's"
+        assert not (verdict["job"] == "another" and verdict["culprits"]), "the new process has another stack"
 
 
 _NAMES = st.text(max_size=40) | st.sampled_from(["[red]x[/]", "\x1b[2J", "\udcff", "a" * 5000, "", "torch/\u202e.py"])

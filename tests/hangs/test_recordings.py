@@ -56,7 +56,7 @@ def judged(cases: list[Case]) -> list[tuple[Truth, Outcome]]:
 def test_no_verdict_names_an_innocent_rank(cases: list[Case], labelled: Labelled) -> None:
     for case in cases:
         if case.labelled is labelled:
-            assert outcome(case.truth, case.answer) != "wrong", f"{case.answer}, but true is {case.truth}"
+            assert outcome(case.truth, case.answer) != "wrong", f"{case.answer}, but the label is {case.truth}"
 
 
 def test_verdicts_are_right_for_90_percent_of_decidable_recordings(cases: list[Case], say_at_the_end) -> None:
@@ -64,11 +64,11 @@ def test_verdicts_are_right_for_90_percent_of_decidable_recordings(cases: list[C
     rivals = [score("minority vote", [(case.truth, whom_outcome(case.truth, case.minority)) for case in cases])]
     say_at_the_end(table([ours, *rivals, *flight_scores()]))
     bad = [
-        f"  {one:8s} {case.labelled.id:28s} said: {case.answer};  true: {words(case.truth)}"
+        f"  {one:8s} {case.labelled.id:28s} answer: {case.answer};  label: {words(case.truth)}"
         for case, (truth, one) in zip(cases, judged(cases), strict=True)
         if one != "right"
     ]
-    say_at_the_end([f"{len(cases)} jobs; of these not right:", *bad])
+    say_at_the_end([f"{len(cases)} jobs; not right:", *bad])
     assert ours.wrong == 0
     assert ours.share >= GOAL, "\n".join(bad)
 
@@ -107,8 +107,8 @@ def test_product_source_contains_no_names_of_the_labelled_jobs() -> None:
     assert "/home/user/train" not in source
     words, files = set(re.findall(r"\w+", source)), set(re.findall(r"(\w+)\.py\b", source))
     for script in sorted((Path(__file__).parent / "jobs").glob("*.py")):
-        assert script.stem not in files, f"{script.name} is known"
-        assert not own_names(script) & words, f"names of {script.name} are known"
+        assert script.stem not in files, f"the product contains {script.name}"
+        assert not own_names(script) & words, f"the product contains names of {script.name}"
 
 
 #: Function names that any training loop has, or that override a method of a base class in torch.

@@ -63,7 +63,7 @@ def test_event_streams_report_a_reconnected_node_and_resume_by_last_event_id(api
         name, record = other.until("node_state", node="node4", state="ok")
         assert record["kind"] == "node_state"
     with listening(api, **{"Last-Event-ID": first}) as again:
-        assert again.until("node_state", node="node4")[1]["state"] == "ok", "nothing in between is missing"
+        assert again.until("node_state", node="node4")[1]["state"] == "ok", "no event in between is missing"
     with listening(api, **{"Last-Event-ID": "0123456789abcdef-7.1"}) as elsewhere:
         api.ask("DELETE", "/nodes/node4")
         api.post("/nodes", {"nodes": "node4"}, status=202)
@@ -78,7 +78,7 @@ def test_closed_event_stream_frees_its_slot(api: Api) -> None:
     try:
         with closing(Stream(api)) as more:
             assert more.answer.status == 503 and json.loads(more.answer.read())["name"] == "busy"
-        assert api.ask("GET", "/").status == 200, "the others are answered all the same"
+        assert api.ask("GET", "/").status == 200, "other requests are still answered"
     finally:
         for stream in streams:
             stream.close()

@@ -54,11 +54,11 @@ def test_job_is_planned_started_diagnosed_and_stopped_over_http(rig: Rig, tmp_pa
         assert "torch.distributed.run" in by_default["nodes"][0]["commands"][0]
         assert processes_of(rig, "train.py") == [], "a plan starts nothing"
         cannot = api.ask("POST", "/jobs/plan", {**order, "nodes": 5})
-        assert cannot.status == 409 and cannot.json["change"], "what to ask for instead"
+        assert cannot.status == 409 and cannot.json["change"], "a valid alternative"
 
         started = api.post("/jobs", order, status=201)
         job = started["job"]
-        assert started["seen"]["state"] in ("dispatching", "running"), "the last node may not have begun yet"
+        assert started["seen"]["state"] in ("dispatching", "running"), "the last node may not have started yet"
         until(lambda: f"[0-{RANKS - 1}] step 3 sum {RANKS}" in api.get(f"/jobs/{job}/logs?contains=step 3 ".replace(
             " ", "%20"))["lines"])  # fmt: skip
         until(lambda: (seen := api.get(f"/jobs/{job}")["ranks"]) and seen["ranks_found"] == list(range(RANKS)))

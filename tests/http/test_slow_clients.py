@@ -43,7 +43,7 @@ def test_slow_clients_are_disconnected_and_do_not_block_others(api: Api) -> None
     ):  # fmt: skip
         first = again.recv(65536)
         again.sendall(b"GET / HTTP/1.1\r\nHos")
-        assert api.get("/status")["connected_clients"], "others are answered meanwhile"
+        assert api.get("/status")["connected_clients"], "other clients are answered meanwhile"
         for one in heads[:20]:
             with contextlib.suppress(OSError):
                 one.sendall(b"a")  # single bytes do not extend the timeout
@@ -51,7 +51,7 @@ def test_slow_clients_are_disconnected_and_do_not_block_others(api: Api) -> None
         for one in bodies:
             received = ended(one)
             assert received.startswith(b"HTTP/1.1 408 ") and b'"too_slow"' in received
-        assert (first + ended(again)).count(b"HTTP/1.1 200 ") == 1, "nor is a second request waited for"
+        assert (first + ended(again)).count(b"HTTP/1.1 200 ") == 1, "a second request is not awaited either"
     assert api.get("/status")["connected_clients"]
 
 

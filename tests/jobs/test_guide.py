@@ -18,7 +18,7 @@ def of_the_guide(words: str) -> list[str]:
     """The command of the guide that begins with these words, without the program it starts."""
     story = GUIDE.read_text().partition("## Start, break and stop a first job")[2].partition("\n## ")[0]
     found = re.search(rf"^gconsole {re.escape(words)}\b.*$", story, re.MULTILINE)
-    assert found, f"the guide's story has no line with {words!r}"
+    assert found, f"the guide has no command with {words!r}"
     return found[0].partition("#")[0].partition(" -- ")[0].split()
 
 

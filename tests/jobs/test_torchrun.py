@@ -33,7 +33,7 @@ def test_start_follow_prints_every_step_and_the_end_of_the_job(rig: Rig, tmp_pat
     assert {f"[0-3] step {step} sum 4" for step in range(5)} <= set(saved.read_text().splitlines())
     fetched = run("fetch", hosts, job["job"], "result.txt", "-o", tmp_path / "back")
     assert (tmp_path / "back/node1/result.txt").read_text() == "sum 4"
-    assert fetched.status == 3, "only the node of rank 0 has it, and the others are named"
+    assert fetched.status == 3, "only the node of rank 0 has it, and the message lists the others"
     assert "node2: " in fetched.stderr
 
 
@@ -42,12 +42,12 @@ def test_failed_rank_is_reported_with_its_node_and_exit_code(rig: Rig, tmp_path:
     folder = script("train.py", TRAIN)
     job = started(hosts, *wanted(folder, 10_000, 3, "fail"))
     waited = run("wait", hosts, job, "--timeout", "100s")
-    assert waited.status == 1, "what torchrun says for a rank that failed"
+    assert waited.status == 1, "torchrun's exit status for a failed rank"
     assert f"{job}  failed, exit code 1" in waited.stderr
     assert "first on node2: rank 3 (local rank 1) ended with exit code 5; its last line: out of luck" in waited.stderr
     words = run("logs", hosts, job).stdout
     assert "[3] out of luck" in words
-    assert "exitcode  : 5" in words, "the launcher's own report of the rank is there, too"
+    assert "exitcode  : 5" in words, "the launcher's own report of the rank is included"
     assert processes_of(rig, "train.py") == []
 
 

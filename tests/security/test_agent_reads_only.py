@@ -28,14 +28,14 @@ UNPACKS = frozenset(["load", "loads", "dumps"])
 MODULES = frozenset(["subprocess", "os", "pty", "posix", "multiprocessing", "runpy", "pickle", "marshal", "shelve"])
 #: Every call of that kind in the agent, and why it is safe.
 PLACES = {
-    ("agent/commands.py", "subprocess.Popen"): "the one list",
-    ("jobs/supervisor.py", "subprocess.Popen"): "a job's own commands, as ordered by `gconsole run start`",
+    ("agent/commands.py", "subprocess.Popen"): "the list of commands",
+    ("jobs/supervisor.py", "subprocess.Popen"): "a job's own commands, from `gconsole run start`",
     ("agent/bootstrap.py", "os.fork"): "a child that compiles the agent's own modules",
-    ("agent/linger.py", "os.fork"): "the agent leaves its channel",
+    ("agent/linger.py", "os.fork"): "the agent detaches from its channel",
     ("agent/bootstrap.py", "compile"): "the agent's own modules, out of the bundle whose SHA-256 was checked",
     ("agent/bootstrap.py", "exec"): "the same",
-    ("agent/bootstrap.py", "marshal.dumps"): "the same, compiled, into a cache that is ours and 0700",
-    ("agent/bootstrap.py", "marshal.loads"): "the same, out of it",
+    ("agent/bootstrap.py", "marshal.dumps"): "the same, compiled, into a private cache (0700)",
+    ("agent/bootstrap.py", "marshal.loads"): "the same, read from the cache",
 }
 VERB = re.compile(r"\b(?:commands\.(?:run|run_apart|detach)|starter\.start)\(\s*\"(\w+)\"")
 
@@ -134,4 +134,4 @@ def test_agent_executes_only_listed_commands(traced: list[str]):
 @pytest.mark.full
 def test_agent_opens_no_tcp_listener(traced: list[str]):
     assert not [line for line in traced if re.search(r"\blisten\(", line)]
-    assert [line for line in traced if "SOCK_DGRAM" in line], "the clocks were probed meanwhile"
+    assert [line for line in traced if "SOCK_DGRAM" in line], "the clocks were probed"

@@ -75,7 +75,7 @@ def test_hostile_agent_does_not_affect_reports_of_other_nodes(night) -> None:
     for name in ("node1", "node2"):
         line = run.node(name)
         assert line["hostname"] == name and not line.get("error"), line
-        assert not [one for one in run.report["gpus"] if one["node"] == name], "it gave somebody else a GPU"
+        assert not [one for one in run.report["gpus"] if one["node"] == name], "it added a GPU to another node"
 
 
 def test_text_from_a_hostile_agent_sends_no_control_codes_from_batch(night) -> None:
@@ -175,7 +175,7 @@ def test_hostile_agent_cannot_choose_where_fetched_files_are_written(rig: Rig, t
     done = gconsole("run", "fetch", hosts, job, "out", "-o", out)
     assert_safe_text(done.stdout + done.stderr, "fetch")
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and "back/evil" not in str(path)
-                and path != hosts], "something was written elsewhere"  # fmt: skip
+                and path != hosts], "a file was written elsewhere"  # fmt: skip
 
 
 def test_text_from_a_hostile_agent_is_never_executed(rig: Rig, night) -> None:

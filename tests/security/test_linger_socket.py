@@ -43,7 +43,7 @@ async def test_linger_socket_ignores_other_users_even_with_open_permissions(
                 assert "heard: nothing" in knock(node, socket, words, "other") or "refused" in knock(
                     node, socket, words, "other"
                 )
-            assert '"agent"' in knock(node, socket, '{"who": true}', "root"), "its own user is answered"
+            assert '"agent"' in knock(node, socket, '{"who": true}', "root"), "its own user gets an answer"
             before = len(fleet.records)
             await fleet.until(lambda: len(fleet.records) > before + 10)
             assert fleet.state("node1") == "ok"

@@ -19,7 +19,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "streamed": lambda path: atomic_files.write_streamed(path, lambda out: out.write(b"ours"), replace=True),
     "appended": lambda path: atomic_files.open_truncated(path).close(),
 }
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change a file's owner")
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_ssh_agent_and_port_forwarding_are_disabled_in_both_transports() -> None
     from gconsole.transport import ssh
 
     assert "agent_forwarding=False" in getsource(ssh) and "agent_forwarding=True" not in getsource(ssh)
-    assert "known_hosts=None" not in getsource(ssh), "which would skip the check of host keys"
+    assert "known_hosts=None" not in getsource(ssh), "which would disable host key verification"
 
 
 def test_atomic_write_has_mode_0600_and_leaves_no_partial_file(tmp_path: Path) -> None:
@@ -115,10 +115,10 @@ WRITERS = {
     "transport/host_keys.py": "known_hosts: appended to, locked, 0600, no link",
     "session/format/writer.py": "a segment: appended to, 0600, no link",
     "session/format/layout.py": "the lock of a session, and its folder, synced",
-    "session/format/pseudonyms.py": "the key behind pseudonyms: 0600, there only once it is whole",
+    "session/format/pseudonyms.py": "the key of pseudonyms: 0600, created atomically",
     "session/manage/retention.py": "the list of deleted sessions, in the folder of sessions",
     "session/manage/compact.py": "the lock of a compaction",
-    "session/record/recovery.py": "a segment: its torn end is cut",
+    "session/record/recovery.py": "a segment: its torn tail is truncated",
     "session/query/sources.py": "scratch tables of a query, in a folder of its own, 0700",
     "session/query/output.py": "scratch file of a query, in a folder of its own, 0700",
     "session/query/worker.py": "result of a query, in a folder of its own, 0700",

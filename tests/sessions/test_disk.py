@@ -68,11 +68,11 @@ async def test_recording_resumes_with_a_counted_gap_after_a_full_disk_is_freed(s
     await console.until(lambda: any("disk is full" in text for text in console.words()))
     (now,) = console.recorder.active()
     assert "disk is full" in now.trouble
-    assert console.hub.kept("agent1", console.seq) < console.seq, "what is not on the disk is not acknowledged"
+    assert console.hub.kept("agent1", console.seq) < console.seq, "only records on the disk are acknowledged"
     session = named("night", small_disk)
     written = list(reader.records(session.path))
     assert recovery.verify(session).is_sound
-    assert len([one for one in console.seen if one.agent == "agent1"]) == console.seq, "the live view has everything"
+    assert len([one for one in console.seen if one.agent == "agent1"]) == console.seq, "the live view has all records"
 
     for _ in range(20):
         console.publish(1000)  # more than the memory queue holds
@@ -86,8 +86,8 @@ async def test_recording_resumes_with_a_counted_gap_after_a_full_disk_is_freed(s
     await console.recorder.stop("night")
     assert session.read().state == "closed"
     records = list(reader.records(session.path))
-    assert records[: len(written)] == written, "what was written before is untouched"
-    assert [one.count for one in records if isinstance(one, Gap)] == [gap.count], "the session itself tells of it"
+    assert records[: len(written)] == written, "earlier records are unchanged"
+    assert [one.count for one in records if isinstance(one, Gap)] == [gap.count], "the gap is recorded in the session"
     here = [(one.agent, one.seq) for one in records]
     missing = {(one.agent, one.seq) for one in console.seen} - set(here)
     assert len(missing) == gap.count, "every missing record is counted"

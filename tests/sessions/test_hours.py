@@ -111,7 +111,7 @@ def test_hours_of_recording_keep_only_current_records_in_memory(tmp_path, monkey
     finally:
         tracemalloc.stop()
 
-    assert held[-1] <= MOST_HELD, f"of each tick nothing is left but in the session: {held}"
+    assert held[-1] <= MOST_HELD, f"records of past ticks are still in memory: {held}"
 
 
 def _on_disk(session: Session) -> int:

@@ -51,7 +51,7 @@ def test_resumed_recording_has_no_gap_when_agents_linger(program):
     for record in program.records("night"):
         numbers[record.agent].append(record.seq)
     (agent,) = {record.agent for record in program.records("night") if type(record).__name__ == "Gpu"}
-    assert numbers[agent] == list(range(1, len(numbers[agent]) + 1)), "one agent, no hole, nothing twice"
+    assert numbers[agent] == list(range(1, len(numbers[agent]) + 1)), "one agent, no gap, no duplicate"
     assert not [record for record in program.records("night") if isinstance(record, Gap)]
     meta = named("night", program.folder).read()
     assert [part.how for part in meta.parts] == ["crashed", "stopped"]

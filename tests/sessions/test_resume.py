@@ -90,9 +90,9 @@ def test_crashed_recording_resumes_from_the_screen_without_losing_records(screen
     numbers, gaps = recorded(program)
     assert gaps == []
     after = numbers[agent][len(before) :]
-    assert after == list(range(before[-1] + 1, before[-1] + 1 + len(after))), "each once, over two crashes"
+    assert after == list(range(before[-1] + 1, before[-1] + 1 + len(after))), "no duplicates after two crashes"
     assert [record.agent for record in program.records("night") if isinstance(record, Gpu)][-1] == agent
     parts = named("night", program.folder).read().parts
     assert [part.how for part in parts] == ["crashed", "crashed", "stopped"]
-    assert len({part.console for part in parts}) == 1, "one console, whoever sat before it"
-    assert list(program.cache.glob("run/*.sock")) == [], "no agent lingers behind an orderly end"
+    assert len({part.console for part in parts}) == 1, "one console id"
+    assert list(program.cache.glob("run/*.sock")) == [], "no agent lingers after a normal exit"

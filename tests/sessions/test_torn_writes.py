@@ -32,7 +32,7 @@ def test_last_frame_torn_at_any_byte_loses_only_that_frame(session):
         assert [(damage.what, damage.bytes) for damage in damages] == (
             [("torn", end - last.offset)] if last.offset < end < len(whole) else []
         )
-        assert list(reader.records(session.path)) == records, "a torn end is no damage: somebody may be writing there"
+        assert list(reader.records(session.path)) == records, "a torn tail is not damage: a writer may be active"
 
 
 def test_recover_truncates_a_tail_torn_at_any_byte(session):

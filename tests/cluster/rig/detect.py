@@ -57,7 +57,7 @@ def missing_for(mode: str) -> str | None:
     """What this machine lacks for `mode`; None if it works."""
     checks = {"namespaces": _namespaces, "loopback": _loopback, "asyncssh": _asyncssh}
     if mode not in checks:
-        raise ValueError(f"there is no mode {mode!r}: {', '.join(MODES)}")
+        raise ValueError(f"unknown mode {mode!r}: {', '.join(MODES)}")
     try:
         checks[mode]()
     except RigUnavailable as error:

@@ -45,14 +45,14 @@ KINDS = {
         Kind("no_python", "login works, there is no python3", python="none"),
         Kind("python36", "python3 is Python 3.6", python="3.6"),
         Kind("old_python", "python3 is Python 2.7", python="old"),
-        Kind("readonly_home", "the home cannot be written", home_read_only=True),
+        Kind("readonly_home", "read-only home", home_read_only=True),
         Kind("noexec_cache", "nothing can be executed from /tmp, /var/tmp, /run, /dev/shm and the home", noexec=True),
-        Kind("hang_login", "TCP is accepted, the server never speaks", listener="hangs"),
+        Kind("hang_login", "TCP is accepted, the server never sends", listener="hangs"),
         Kind("hang_shell", "login works, no command ever starts", shell="hangs"),
-        Kind("throttle", "connections are closed as they come, as sshd does past MaxStartups", listener="throttles"),
+        Kind("throttle", "connections are closed on accept, as sshd does past MaxStartups", listener="throttles"),
         Kind("refuse", "connection refused by", listener="closed"),
         Kind("wrong_key", "our key is not authorised", login="wrong_key"),
-        Kind("password_only", "keys are not taken, a password is asked for", login="password"),
+        Kind("password_only", "keys are rejected, a password is required", login="password"),
         Kind("sudo", "login as an unprivileged account that may use sudo without a password", sudo=True),
     )
 }
