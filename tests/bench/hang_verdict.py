@@ -34,7 +34,7 @@ CULPRIT = 1
 
 
 @dataclass(frozen=True)
-class Ours:
+class DiagnosisTiming:
     """One diagnosis: seconds to the verdict, and to its end; the spread of the reads of /proc and of the stacks."""
 
     verdict_s: float  # all ranks are read three times and analysed
@@ -61,7 +61,9 @@ def measure(quick: bool) -> Outcome:
     return _outcome(ranks, nodes, ours, loops, clushes)
 
 
-async def _rounds(rig: Rig, target: Path, config: Path, runs: int) -> tuple[list[Ours], list[ByHand], list[ByHand]]:
+async def _rounds(
+    rig: Rig, target: Path, config: Path, runs: int
+) -> tuple[list[DiagnosisTiming], list[ByHand], list[ByHand]]:
     """Alternates gconsole, the loop and clush; the agents run all the time, as they do in the field."""
     names = [node.name for node in rig.nodes]
     ours, loops, clushes = [], [], []
@@ -76,7 +78,7 @@ async def _rounds(rig: Rig, target: Path, config: Path, runs: int) -> tuple[list
     return ours, loops, clushes
 
 
-async def _press(watch: Watched) -> Ours:
+async def _press(watch: Watched) -> DiagnosisTiming:
     began = time.perf_counter()
     orders: list[str] = []
     named_s: list[float] = []
@@ -93,7 +95,7 @@ async def _press(watch: Watched) -> Ours:
         raise RuntimeError(f"the verdict does not blame rank {CULPRIT}: {found}")
     capture = watch.store.captures.get(orders[0])
     assert capture is not None
-    return Ours(named_s[0] if named_s else ended_s, ended_s, *_spreads_ms(capture.stacks))
+    return DiagnosisTiming(named_s[0] if named_s else ended_s, ended_s, *_spreads_ms(capture.stacks))
 
 
 def _is_right(found: Sequence[Judgement]) -> bool:
@@ -113,7 +115,9 @@ def _spreads_ms(stacks: list[Stack]) -> tuple[float, float]:
     return (found.spread_ns or 0) / 1e6, max(apart)
 
 
-def _outcome(ranks: int, nodes: int, ours: list[Ours], loops: list[ByHand], clushes: list[ByHand]) -> Outcome:
+def _outcome(
+    ranks: int, nodes: int, ours: list[DiagnosisTiming], loops: list[ByHand], clushes: list[ByHand]
+) -> Outcome:
     verdict, clush = [one.verdict_s for one in ours], [one.wall_s for one in clushes]
     spread, loop_spread = [one.proc_spread_ms for one in ours], [one.spread_s * 1e3 for one in loops]
     loop = [one.wall_s for one in loops]

@@ -33,7 +33,7 @@ _FILES, _FOLDERS = ("json", "perfetto", "speedscope", "gswarm", "html"), ("parqu
 
 
 @dataclass(frozen=True)
-class Ran:
+class ProgramRun:
     """A program with its children: seconds on the clock and of CPU, peak RSS."""
 
     wall_s: float
@@ -89,7 +89,7 @@ def measured(records: int) -> Outcome:
     )  # fmt: skip
 
 
-def _spent(one: Ran) -> str:
+def _spent(one: ProgramRun) -> str:
     return f"{one.wall_s:.2f} s ({one.cpu_s:.2f} s CPU)"
 
 
@@ -97,12 +97,12 @@ def _memory(number: int) -> str:
     return f"{number / 1e6:.0f} MB RSS"
 
 
-def ran(argv: Sequence[str]) -> Ran:
+def ran(argv: Sequence[str]) -> ProgramRun:
     """Run a program to its end, discarding its output. RuntimeError if it fails."""
     return in_new_process(_ran, list(argv))
 
 
-def _ran(argv: list[str]) -> Ran:
+def _ran(argv: list[str]) -> ProgramRun:
     began = time.perf_counter()
     child = os.posix_spawn(
         argv[0], argv, dict(os.environ), file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
@@ -110,10 +110,10 @@ def _ran(argv: list[str]) -> Ran:
     _, status, usage = os.wait4(child, 0)
     if status:
         raise RuntimeError(f"{' '.join(argv)} ended with {os.waitstatus_to_exitcode(status)}")
-    return Ran(time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    return ProgramRun(time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-def first_paint(session: Session) -> Ran:
+def first_paint(session: Session) -> ProgramRun:
     """From exec until a node's name is on the terminal; the best of three."""
     sys.path.append(str(Path(__file__).parents[1] / "cluster"))  # the rig, which `start_up` loads
     from .start_up import painted
@@ -124,7 +124,7 @@ def first_paint(session: Session) -> Ran:
         wall_s = painted([GCONSOLE, "replay", str(session.path), "--paused"], b"node0000")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        found.append(Ran(wall_s, cpu_s, after.ru_maxrss * 1024))
+        found.append(ProgramRun(wall_s, cpu_s, after.ru_maxrss * 1024))
     return min(found, key=lambda one: one.wall_s)
 
 
@@ -161,7 +161,7 @@ def _ask(path: Path) -> tuple[float, int]:
     return min(took[1:]), memory_bytes()[1]
 
 
-def _export(session: Session, form: str, scratch: Path) -> Ran:
+def _export(session: Session, form: str, scratch: Path) -> ProgramRun:
     out = "-" if form in _FILES else str(scratch / "out")
     try:
         return ran([GCONSOLE, "export", str(session.path), "--format", form, "-o", out])

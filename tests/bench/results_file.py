@@ -19,14 +19,14 @@ _COLUMNS: Final = ("bench", *(cell or "verdict" for cell in HEAD))
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredResult:
     """One benchmark: its table rows and its section, as in the file."""
 
     rows: tuple[str, ...]
     section: tuple[str, ...]
 
 
-def kept_of(name: str, outcome: Outcome, conditions: Sequence[tuple[str, str]]) -> Kept:
+def kept_of(name: str, outcome: Outcome, conditions: Sequence[tuple[str, str]]) -> StoredResult:
     """The entry for a new outcome under these conditions."""
     rows = ["| " + " | ".join((name, *row.cells)) + " |" for row in outcome.rows]
     lines = [f"- {line}" for line in outcome.how]
@@ -34,16 +34,16 @@ def kept_of(name: str, outcome: Outcome, conditions: Sequence[tuple[str, str]]) 
         tried = [f"  - {attempt}" for attempt in outcome.attempts] or ["  - nothing yet"]
         lines += [f"- missed: {', '.join(row.what for row in outcome.missed)}; tried:", *tried]
     lines.append(f"- conditions: {'; '.join(f'{what} {value}' for what, value in conditions)}")
-    return Kept(tuple(rows), tuple(lines))
+    return StoredResult(tuple(rows), tuple(lines))
 
 
-def read(text: str) -> dict[str, Kept]:
+def read(text: str) -> dict[str, StoredResult]:
     """The entries of the file, by benchmark."""
     _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     sections = {name.strip(): body for name, _, body in (part.partition("\n") for part in parts)}
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     return {
-        name: Kept(
+        name: StoredResult(
             tuple(row for row in rows if row.startswith(f"| {name} |")),
             tuple(line for line in body.splitlines() if line.strip()),
         )
@@ -51,7 +51,7 @@ def read(text: str) -> dict[str, Kept]:
     }
 
 
-def as_markdown(kept: Mapping[str, Kept], order: Iterable[str]) -> str:
+def as_markdown(kept: Mapping[str, StoredResult], order: Iterable[str]) -> str:
     """The file: one table, and the method of each benchmark."""
     there = [name for name in order if name in kept]
     table = ["| " + " | ".join(_COLUMNS) + " |", "|" + " --- |" * len(_COLUMNS)]

@@ -76,7 +76,7 @@ class Voice:
         return b"\n".join(lines) + b"\n"
 
 
-class _Ear:
+class _RecordingTransport:
     """A transport that keeps all bytes received by the link."""
 
     def __init__(self) -> None:
@@ -110,18 +110,18 @@ def listen() -> Spoken:
 
 
 async def _listen(node: NodeConfig) -> bytes:
-    ear, hub = _Ear(), Hub()
+    recording, hub = _RecordingTransport(), Hub()
     offered = Binaries()
     staging = Staging(hub, offered)
-    link = NodeLink(node, ear, hub, offered, staging.send_now)
+    link = NodeLink(node, recording, hub, offered, staging.send_now)
     link.start()
     try:
         await asyncio.sleep(LISTEN_S)
     finally:
         await link.stop()
         await staging.close()
-        await ear.close()
-    return bytes(ear.received)
+        await recording.close()
+    return bytes(recording.received)
 
 
 def _told(received: bytes) -> Spoken:

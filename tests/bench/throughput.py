@@ -59,7 +59,7 @@ def measure(quick: bool) -> Outcome:
     )  # fmt: skip
 
 
-class _Far(Channel):
+class _RemoteEnd(Channel):
     """The remote end of a link: answers pings, and ends on request."""
 
     def __init__(self, receiver: Receiver) -> None:
@@ -83,7 +83,7 @@ class _Far(Channel):
         pass
 
 
-class _NoWay:
+class _LocalTransport:
     """A transport to a `Voice` in this process: its bytes arrive as if from a node."""
 
     def __init__(self, voice: Voice) -> None:
@@ -97,7 +97,7 @@ class _NoWay:
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
         self._receiver = receiver
         asyncio.get_running_loop().call_soon(receiver.on_bytes, self._voice.greeting())
-        return _Far(receiver)
+        return _RemoteEnd(receiver)
 
     async def close(self) -> None:
         pass
@@ -112,7 +112,7 @@ async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s:
     hub, store, offered = Hub(), Store(HISTORY_BYTES), Binaries()
     hub.subscribe(store.apply)
     voices = [Voice(spoken, time.time_ns()) for _ in range(nodes)]
-    ways = [_NoWay(voice) for voice in voices]
+    ways = [_LocalTransport(voice) for voice in voices]
     links = [
         NodeLink(node, way, hub, offered, lambda link, name: None)
         for node, way in zip(load(f"node[1-{nodes}]").nodes, ways, strict=True)
@@ -150,7 +150,7 @@ def _all_ok(hub: Hub, links: list[NodeLink]) -> asyncio.Event:
     return ready
 
 
-async def _feed(ways: list[_NoWay], seconds: list[list[bytes]]) -> None:
+async def _feed(ways: list[_LocalTransport], seconds: list[list[bytes]]) -> None:
     """Each node sends once a second, evenly spread."""
     began = time.monotonic()
     for number, batch in enumerate(seconds):

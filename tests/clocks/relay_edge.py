@@ -25,7 +25,7 @@ NEAR, FAR = "near", "far"
 
 
 @dataclass(frozen=True)
-class Seen:
+class MeasuredWindow:
     """A window as the product measured it, and the truth."""
 
     window: EdgeWindow
@@ -73,7 +73,7 @@ def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
             del sys.modules[module]
 
 
-def seen(folder: Path, wrong: Wrong, there: Delay, back: Delay, seed: int, **pace: int) -> Seen:
+def seen(folder: Path, wrong: Wrong, there: Delay, back: Delay, seed: int, **pace: int) -> MeasuredWindow:
     """Probe for one window of about 4 s."""
     near, key = Agent(), secrets.token_hex(16)
     with far_agent(folder, wrong) as (far, truth):
@@ -88,7 +88,7 @@ def seen(folder: Path, wrong: Wrong, there: Delay, back: Delay, seed: int, **pac
             near.probes.stop()
             relay.close()
     records = [read(fields) for fields in near.said("clock_bins")]
-    return Seen(edge_window(records), records, truth)
+    return MeasuredWindow(edge_window(records), records, truth)
 
 
 def read(fields: dict[str, Any]) -> ClockBins:

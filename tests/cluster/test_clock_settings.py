@@ -21,7 +21,7 @@ NAMES = {f"node{number}" for number in range(1, 5)}
 
 
 @dataclass
-class Changed:
+class RunningFleet:
     """A running fleet whose hosts file is rewritten several times."""
 
     fleet: Watched
@@ -45,7 +45,7 @@ class Changed:
 
 
 @pytest.fixture
-async def changed(rig: Rig, tmp_path: Path) -> AsyncIterator[Changed]:
+async def changed(rig: Rig, tmp_path: Path) -> AsyncIterator[RunningFleet]:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     async with watched(hosts, clock_probe_window_s="2") as fleet:
         clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
@@ -53,12 +53,12 @@ async def changed(rig: Rig, tmp_path: Path) -> AsyncIterator[Changed]:
         fleet.fleet.followers.append(lambda config: clockwork.follow(config.clock))
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
-        yield Changed(fleet, clockwork, hosts)
+        yield RunningFleet(fleet, clockwork, hosts)
         await clockwork.stop()
 
 
 @pytest.mark.usefixtures("needs_namespaces")
-async def test_saved_clock_settings_apply_to_running_agents(changed: Changed, tmp_path: Path) -> None:
+async def test_saved_clock_settings_apply_to_running_agents(changed: RunningFleet, tmp_path: Path) -> None:
     fleet = changed.fleet
     await fleet.until(lambda: len(changed.nodes(ClockSnapshot, lambda one: 2 <= one.reads <= 11)) == 4)
 

@@ -16,7 +16,7 @@ from rig.sandbox import INSIDE
 
 
 @dataclass(frozen=True)
-class Site:
+class Cluster:
     """A cluster behind a bastion, whose operator signs host keys; `known` is the content of the user's known_hosts."""
 
     rig: Rig
@@ -66,7 +66,7 @@ PLAIN = ("plain", "changed", "other-type", "usurped")
 
 
 @pytest.fixture(scope="module")
-def site(needs_namespaces: None) -> Iterator[Site]:
+def cluster(needs_namespaces: None) -> Iterator[Cluster]:
     with Rig(nodes=0, name="gch-keys") as rig:
         bastion = rig.add_bastion()
         ours, foreign = make(rig.folder / "authority"), make(rig.folder / "foreign")
@@ -87,14 +87,14 @@ def site(needs_namespaces: None) -> Iterator[Site]:
         rig.node("changed").change_host_key()
         give_key_of_another_type(rig, rig.node("other-type"))
         copy_key(rig, bastion, rig.node("usurped"))
-        yield Site(rig, "".join(lines))
+        yield Cluster(rig, "".join(lines))
 
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
 def test_only_nodes_with_valid_host_keys_are_accepted_behind_a_bastion(
-    site: Site, tmp_path: Path, transport: str
+    cluster: Cluster, tmp_path: Path, transport: str
 ) -> None:
-    run = site.run(tmp_path, transport=transport, host_key_policy="accept-new")
+    run = cluster.run(tmp_path, transport=transport, host_key_policy="accept-new")
     errors = {name: (run.node(name)["error"] or {}).get("name") for name in CERTIFIED + PLAIN}
     good = [name for name, error in errors.items() if error is None]
     assert good == ["good", "plain"], errors
@@ -109,18 +109,20 @@ def test_only_nodes_with_valid_host_keys_are_accepted_behind_a_bastion(
 
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
-def test_bastion_with_a_changed_key_blocks_all_nodes_behind_it(site: Site, tmp_path: Path, transport: str) -> None:
-    bastion, other = site.rig.node("bastion"), site.rig.node("good")
-    known = site.known.replace((bastion.host_key() or "").split()[1], (other.host_key() or "").split()[1])
-    run = site.run(tmp_path, ["good", "plain"], known, transport=transport, host_key_policy="accept-new")
+def test_bastion_with_a_changed_key_blocks_all_nodes_behind_it(
+    cluster: Cluster, tmp_path: Path, transport: str
+) -> None:
+    bastion, other = cluster.rig.node("bastion"), cluster.rig.node("good")
+    known = cluster.known.replace((bastion.host_key() or "").split()[1], (other.host_key() or "").split()[1])
+    run = cluster.run(tmp_path, ["good", "plain"], known, transport=transport, host_key_policy="accept-new")
     for name in ("good", "plain"):
         assert run.node(name)["error"]["name"] == "host_key_changed", run.node(name)
 
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
-def test_bastion_key_is_not_accepted_for_a_node_behind_it(site: Site, tmp_path: Path, transport: str) -> None:
+def test_bastion_key_is_not_accepted_for_a_node_behind_it(cluster: Cluster, tmp_path: Path, transport: str) -> None:
     """A malicious bastion could answer for the node with its own, known key."""
-    usurped = site.rig.node("usurped")
-    known = "".join(line for line in site.known.splitlines(True) if usurped.address not in line)
-    run = site.run(tmp_path, ["usurped"], known, transport=transport)
+    usurped = cluster.rig.node("usurped")
+    known = "".join(line for line in cluster.known.splitlines(True) if usurped.address not in line)
+    run = cluster.run(tmp_path, ["usurped"], known, transport=transport)
     assert run.node("usurped")["error"]["name"] == "host_key_unknown", run.node("usurped")

@@ -17,7 +17,7 @@ from gconsole.fleet.fleet import Fleet
 from gconsole.transport.ssh_keys import Prompt
 
 
-class Person:
+class PromptAnswers:
     """Answers prompts after a delay; keeps the prompts."""
 
     def __init__(self, answer: Callable[[int], str | None], after_s: float = 0.0) -> None:
@@ -48,12 +48,12 @@ async def watched(hosts: Path, ask: Prompt, **flags: str) -> AsyncIterator[Watch
 
 async def test_passphrase_is_prompted_once_for_all_nodes_and_again_if_wrong(rig: Rig, tmp_path: Path):
     key = rig.encrypted_key("correct horse", "id_asked")
-    person = Person(lambda number: "wrong" if number == 1 else "correct horse", after_s=0.3)
+    answers = PromptAnswers(lambda number: "wrong" if number == 1 else "correct horse", after_s=0.3)
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key})
-    async with watched(hosts, person) as watching:
+    async with watched(hosts, answers) as watching:
         await watching.sampled()
-    assert [who for who, _ in person.prompts] == [str(key)] * 2
-    assert "Wrong passphrase" in person.prompts[1][1]
+    assert [who for who, _ in answers.prompts] == [str(key)] * 2
+    assert "Wrong passphrase" in answers.prompts[1][1]
 
 
 async def test_encrypted_key_behind_a_bastion_is_prompted_for_once(tmp_path: Path):
@@ -62,11 +62,11 @@ async def test_encrypted_key_behind_a_bastion_is_prompted_for_once(tmp_path: Pat
         for number in range(4):
             rig.add_node(f"far{number}", behind=bastion)
         key = rig.encrypted_key("correct horse", "id_way")
-        person = Person(lambda number: "correct horse", after_s=0.3)
+        answers = PromptAnswers(lambda number: "correct horse", after_s=0.3)
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key, "jump": jump_of(rig, bastion)})
-        async with watched(hosts, person) as watching:
+        async with watched(hosts, answers) as watching:
             await watching.sampled()
-        assert len(person.prompts) == 1
+        assert len(answers.prompts) == 1
         assert bastion.logins() == 1
 
 
@@ -77,29 +77,29 @@ def jump_of(rig: Rig, bastion) -> str:
 async def test_slow_password_entry_does_not_time_out_or_delay_other_nodes(tmp_path: Path):
     with Rig(nodes=2, name="slow") as rig:
         asking = rig.add_node("asking", "password_only")
-        person = Person(lambda number: asking.password, after_s=4.0)
+        answers = PromptAnswers(lambda number: asking.password, after_s=4.0)
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-        async with watched(hosts, person, ssh_connect_timeout_s="2", ssh_max_connecting="1") as watching:
-            await watching.until(lambda: person.prompts)
+        async with watched(hosts, answers, ssh_connect_timeout_s="2", ssh_max_connecting="1") as watching:
+            await watching.until(lambda: answers.prompts)
             await watching.until(lambda: all(watching.state(node.name) == "ok" for node in rig.nodes[:2]), 3.5)
             assert watching.state("asking") == "connecting"
             if asking.password is not None:
                 await watching.until(lambda: watching.state("asking") == "ok")
-    assert len(person.prompts) == 1
-    assert "assword" in person.prompts[0][1]
+    assert len(answers.prompts) == 1
+    assert "assword" in answers.prompts[0][1]
 
 
 async def test_dismissed_prompt_fails_the_node_and_reappears_only_on_reconnect(tmp_path: Path):
     with Rig(nodes=0, name="none") as rig:
         asking = rig.add_node("asking", "password_only")
-        person = Person(lambda number: None)
-        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml"), person) as watching:
+        answers = PromptAnswers(lambda number: None)
+        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml"), answers) as watching:
             await watching.until(lambda: watching.state("asking") == "failed")
             error = watching.store.nodes["asking"].state.error
-            assert (error.name, len(person.prompts)) == ("auth_interactive", 1)
+            assert (error.name, len(answers.prompts)) == ("auth_interactive", 1)
             assert "dismissed" in error.text
             await watching.fleet.reconnect(asking.name)
-            await watching.until(lambda: len(person.prompts) == 2)
+            await watching.until(lambda: len(answers.prompts) == 2)
 
 
 async def test_changed_hosts_file_adds_and_removes_nodes(rig: Rig, tmp_path: Path):
@@ -109,7 +109,7 @@ async def test_changed_hosts_file_adds_and_removes_nodes(rig: Rig, tmp_path: Pat
     few.write_text("[[nodes]]".join([head, *entries[:2]]))
     many.write_text("[[nodes]]".join([head, *entries[1:]]))
     first, second, *rest = [node.name for node in rig.nodes]
-    async with watched(few, Person(lambda number: None)) as watching:
+    async with watched(few, PromptAnswers(lambda number: None)) as watching:
         await watching.sampled()
         changes = await watching.fleet.apply(load(str(many)))
         assert changes.removed == (first,)

@@ -29,7 +29,7 @@ def test_hanging_nvml_call_stalls_only_the_gpu_sampler(world: World, tmp_path: P
     python = {node.name: {"python": f"{node.inside}/gpu-python"}}
     hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], nodes=python, agent={"linger_s": 600})
     recorder = Recorder(hosts, tmp_path)
-    seen = Seen()
+    seen = GpuMonitor()
     recorder.tally.also(seen.take)
     try:
         until(lambda: recorder.read() and seen.gpus, "the GPUs are read")
@@ -55,7 +55,7 @@ def test_hanging_nvml_call_stalls_only_the_gpu_sampler(world: World, tmp_path: P
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
 
 
-class Seen:
+class GpuMonitor:
     """GPU records received, and the calls that the agent reports as hung."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ RSS_MB = 1500
 
 
 @dataclass(frozen=True)
-class Tried:
+class FuzzResult:
     """The result of one target."""
 
     name: str
@@ -38,7 +38,7 @@ class Tried:
     failure: str = ""  # the input that failed, and how
 
 
-def run(target: Target, seconds: int) -> Tried:
+def run(target: Target, seconds: int) -> FuzzResult:
     """Fuzz one target."""
     if importlib.util.find_spec("atheris") is None:
         return _at_random(target, seconds)
@@ -58,7 +58,7 @@ def run(target: Target, seconds: int) -> Tried:
                           preexec_fn=lambda: os.nice(19))  # fmt: skip
     counted = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
     failure = "" if done.returncode == 0 else _story(done.stderr)
-    return Tried(target.name, int(counted[1]) if counted else 0, time.monotonic() - began, "atheris", failure)
+    return FuzzResult(target.name, int(counted[1]) if counted else 0, time.monotonic() - began, "atheris", failure)
 
 
 def _story(output: str) -> str:
@@ -68,7 +68,7 @@ def _story(output: str) -> str:
     return "\n".join([*lines[at : at + 15], kept])
 
 
-def _at_random(target: Target, seconds: int) -> Tried:
+def _at_random(target: Target, seconds: int) -> FuzzResult:
     draw, seeds, inputs, began = random.Random(), target.seeds(), 0, time.monotonic()
     while time.monotonic() - began < seconds:
         data = varied(draw.choice(seeds), draw)[: target.most]
@@ -79,8 +79,8 @@ def _at_random(target: Target, seconds: int) -> Tried:
             kept = PLACE / target.name
             kept.mkdir(parents=True, exist_ok=True)
             (kept / f"failed-{inputs}").write_bytes(data)
-            return Tried(target.name, inputs, time.monotonic() - began, "random", traceback.format_exc(limit=-4))
-    return Tried(target.name, inputs, time.monotonic() - began, "random")
+            return FuzzResult(target.name, inputs, time.monotonic() - began, "random", traceback.format_exc(limit=-4))
+    return FuzzResult(target.name, inputs, time.monotonic() - began, "random")
 
 
 def main() -> int:
@@ -95,10 +95,12 @@ def main() -> int:
     for name, target in TARGETS.items():
         if options.names and name not in options.names:
             continue
-        tried = run(target, options.seconds)
-        failed = failed or bool(tried.failure)
-        verdict = f"FAILED\n{tried.failure}" if tried.failure else "nothing found"
-        print(f"{name:10s} {tried.inputs:>10,} inputs in {tried.seconds:4.0f} s ({tried.how})  {verdict}", flush=True)
+        result = run(target, options.seconds)
+        failed = failed or bool(result.failure)
+        verdict = f"FAILED\n{result.failure}" if result.failure else "nothing found"
+        print(
+            f"{name:10s} {result.inputs:>10,} inputs in {result.seconds:4.0f} s ({result.how})  {verdict}", flush=True
+        )
     return 1 if failed else 0
 
 

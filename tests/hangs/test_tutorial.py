@@ -41,7 +41,7 @@ def shown() -> dict[str, str]:
     return dict(zip(names, lines, strict=True))
 
 
-class Desk:
+class Workspace:
     """A user's working folder with a hosts.toml, a shell and a terminal."""
 
     def __init__(self, folder: Path, commands: dict[str, str]) -> None:
@@ -68,63 +68,63 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
-    made = Desk(tmp_path, shown())
+    made = Workspace(tmp_path, shown())
     yield made
     made.close()
 
 
 @pytest.mark.timeout(400)  # 30 s on an idle machine, 2 min on a busy one
 def test_tutorial_commands_recover_replay_diagnose_query_and_export_a_killed_recording(
-    rig: Rig, needs_torch: None, desk: Desk
+    rig: Rig, needs_torch: None, workspace: Workspace
 ) -> None:
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="no perfetto wheel")
-    rig.write_hosts_toml(desk.folder / "hosts.toml", only=[node.name for node in rig.nodes[: LABELLED.nodes]])
+    rig.write_hosts_toml(workspace.folder / "hosts.toml", only=[node.name for node in rig.nodes[: LABELLED.nodes]])
     with running(rig, LABELLED) as (job,):
         pids = {rank.rank: rank.pid for rank in job.ranks}
-        record_and_kill(desk)
+        record_and_kill(workspace)
 
-    recovered = desk.run("recover")
+    recovered = workspace.run("recover")
     assert recovered.returncode == 0, recovered.stderr
     assert "night: " in recovered.stdout
 
-    replayed = desk.terminal("replay")
+    replayed = workspace.terminal("replay")
     replayed.until("REPLAY")
     replayed.press("3")
     replayed.until("REPLAY", f"rank {RANK}", "dataloader_worker.py", "confidence")
     replayed.press("q")
     replayed.until_gone()
 
-    judged = desk.run("diagnose", " --quiet -o verdict.json")
+    judged = workspace.run("diagnose", " --quiet -o verdict.json")
     assert judged.returncode == 1, judged.stdout + judged.stderr
-    (verdict,) = json.loads((desk.folder / "verdict.json").read_text())["verdicts"]
+    (verdict,) = json.loads((workspace.folder / "verdict.json").read_text())["verdicts"]
     assert [culprit["rank"] for culprit in verdict["culprits"]] == [RANK]
 
-    query = desk.run("query", " --format json")
+    query = workspace.run("query", " --format json")
     assert query.returncode == 0, query.stderr
     assert [RANK] in [group["ranks"] for group in json.loads(query.stdout)]
 
-    assert desk.run("perfetto").returncode == 0
+    assert workspace.run("perfetto").returncode == 0
     trace = perfetto.Trace()
-    trace.ParseFromString((desk.folder / "night.perfetto-trace").read_bytes())
+    trace.ParseFromString((workspace.folder / "night.perfetto-trace").read_bytes())
     tracks = [packet.track_descriptor for packet in trace.packet if packet.HasField("track_descriptor")]
     processes = {track.process.process_name for track in tracks if track.HasField("process")}
     assert any(name.startswith(f"rank {RANK} of ") for name in processes), processes
 
-    assert desk.run("html").returncode == 0
-    assert f"rank {RANK}" in (desk.folder / "night.html").read_text()
+    assert workspace.run("html").returncode == 0
+    assert f"rank {RANK}" in (workspace.folder / "night.html").read_text()
 
-    assert desk.run("compact").returncode == 0
-    opened = desk.run("duckdb")
+    assert workspace.run("compact").returncode == 0
+    opened = workspace.run("duckdb")
     assert opened.returncode == 0, opened.stderr
     assert all(str(pid) in opened.stdout for pid in pids.values()), opened.stdout
 
 
-def record_and_kill(desk: Desk) -> None:
+def record_and_kill(workspace: Workspace) -> None:
     """`r` and a name, `d`, the verdict; then the console is killed while the job still runs."""
-    console = desk.terminal("watch")
+    console = workspace.terminal("watch")
     console.until(f"{LABELLED.nodes}/{LABELLED.nodes} nodes", f"{LABELLED.nodes * LABELLED.per_node} ranks")
     console.press("r")
     console.until("Record")
@@ -132,15 +132,15 @@ def record_and_kill(desk: Desk) -> None:
     console.until("REC night")
     console.press("d")
     console.until("REC night", f"rank {RANK}", "dataloader_worker.py", "confidence")
-    until_it_is_on_the_disk(desk)
+    until_it_is_on_the_disk(workspace)
     os.kill(console.pid, signal.SIGKILL)
     console.until_gone()
 
 
-def until_it_is_on_the_disk(desk: Desk) -> None:
+def until_it_is_on_the_disk(workspace: Workspace) -> None:
     """The finding follows the captures it is made of; data younger than 1 s may be lost."""
     deadline = time.monotonic() + DEADLINE_S
-    night = Session(desk.folder / "sessions" / "night")
+    night = Session(workspace.folder / "sessions" / "night")
     while (meta := entry_of(night).meta) is None or not meta.counts.get("finding"):
         assert time.monotonic() < deadline, meta
         time.sleep(0.05)

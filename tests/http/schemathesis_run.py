@@ -35,7 +35,7 @@ STORAGE = Path(__file__).parents[2] / ".hypothesis"
 
 
 @dataclass(frozen=True)
-class MadeUp:
+class SchemathesisResult:
     """Exit status, number of requests, and output of schemathesis."""
 
     status: int
@@ -43,7 +43,7 @@ class MadeUp:
     text: str
 
 
-def made_up(api: Api, folder: Path, examples: int) -> MadeUp:
+def made_up(api: Api, folder: Path, examples: int) -> SchemathesisResult:
     """Well-formed and ill-formed requests to all operations, `examples` of each, plus fixed ones."""
     config = folder / "schemathesis.toml"
     config.write_text(CONFIGURATION)
@@ -59,4 +59,4 @@ def made_up(api: Api, folder: Path, examples: int) -> MadeUp:
     )
     text = done.stdout + done.stderr
     count = re.search(r"([\d,]+) generated", text)
-    return MadeUp(done.returncode, int(count[1].replace(",", "")) if count else 0, text)
+    return SchemathesisResult(done.returncode, int(count[1].replace(",", "")) if count else 0, text)

@@ -34,7 +34,7 @@ INTS = (0, 1, 7, 2**31, 2**63 - 1, -(2**63), -1)
 FLOATS = (0.0, -1.0, 1e308, -1e308, 1e-320, 99.9)
 
 
-class Liar:
+class HostileValues:
     """Generates values that match their types and are otherwise arbitrary."""
 
     def __init__(self) -> None:
@@ -79,27 +79,27 @@ OURS = (ConsoleRecord, NodeState, Mark, Finding)
 
 def lies(rounds: int = 2 * len(TEXTS)) -> Iterator[Any]:
     """Records of every kind with varying values, in another node's name; the console overwrites the node."""
-    liar = Liar()
+    hostile = HostileValues()
     for _ in range(rounds):
         for kind in KINDS:
-            yield liar.record(kind, node="node1", agent="somebody else's")
-    yield from _of_a_job(liar)
+            yield hostile.record(kind, node="node1", agent="somebody else's")
+    yield from _of_a_job(hostile)
 
 
-def _of_a_job(liar: Liar) -> Iterator[Any]:
+def _of_a_job(hostile: HostileValues) -> Iterator[Any]:
     """Ranks of one job with consistent fields, so that every table has a row with each text."""
     for rank, text in enumerate(TEXTS):
         place = {"job": TEXTS[2], "attempt": 0, "rank": rank, "pid": 100 + rank, "start_ticks": 1}
-        yield liar.record("rank", status="present", **place)
-        yield liar.record("rank_stat", **place)
-        yield liar.record("process", pid=100 + rank, start_ticks=1, comm=text, cmdline=text, gone=False)
-        yield liar.record("gpu_info", uuid=text)
-        yield liar.record("log", source="agent", text=text)
-        yield liar.record("job", job=f"job-{rank}{text}", nodes=("node1", text), world_size=2)
-        yield liar.record("job_node", job=f"job-{rank}{text}", index=0, state="running")
-    yield liar.record("node")
-    yield liar.record("host")
-    yield liar.record("agent_cost")
+        yield hostile.record("rank", status="present", **place)
+        yield hostile.record("rank_stat", **place)
+        yield hostile.record("process", pid=100 + rank, start_ticks=1, comm=text, cmdline=text, gone=False)
+        yield hostile.record("gpu_info", uuid=text)
+        yield hostile.record("log", source="agent", text=text)
+        yield hostile.record("job", job=f"job-{rank}{text}", nodes=("node1", text), world_size=2)
+        yield hostile.record("job_node", job=f"job-{rank}{text}", index=0, state="running")
+    yield hostile.record("node")
+    yield hostile.record("host")
+    yield hostile.record("agent_cost")
 
 
 def as_bytes(first_seq: int = 1) -> bytes:

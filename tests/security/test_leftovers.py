@@ -22,20 +22,20 @@ CACHE = re.compile(r"/(var/)?tmp/gconsole-\d+(/|$)")
 
 
 @dataclass(frozen=True)
-class Seen:
+class NodeContents:
     """Files, processes and sockets of one node."""
 
     processes: frozenset[str]
     files: frozenset[str]
     sockets: frozenset[str]  # listening or bound: TCP, UDP, unix
 
-    def beyond(self, before: Seen) -> tuple[set[str], set[str], set[str]]:
+    def beyond(self, before: NodeContents) -> tuple[set[str], set[str], set[str]]:
         return (
             set(self.processes - before.processes), set(self.files - before.files), set(self.sockets - before.sockets)
         )  # fmt: skip
 
 
-def look(node: Node) -> Seen:
+def look(node: Node) -> NodeContents:
     # sshd's processes change with every connection; the rig's own are fixed
     listed = [line.split(None, 2) for line in node.ps().splitlines() if "sshd" not in line]
     processes = {command for _, state, command in listed if state != "Z"}
@@ -48,7 +48,7 @@ def look(node: Node) -> Seen:
             sockets.add(words[1])
         elif len(words) == 8 and words[0].endswith(":") and "gconsole" in words[7]:
             sockets.add(words[7])
-    return Seen(frozenset(processes), frozenset(files), frozenset(sockets))
+    return NodeContents(frozenset(processes), frozenset(files), frozenset(sockets))
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ train()
 """
 
 
-class Watching(threading.Thread):
+class CommandLineCollector(threading.Thread):
     """Collects the command lines of all processes of this machine while it runs, except those of the planted ranks."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ def night(
             home = {name: str(folder / name) for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")}
             mine = {**os.environ, **agent.env, **home, "GCONSOLE_SESSIONS_FOLDER": str(folder / "sessions"),
                     "WANDB_API_KEY": PLANTED["the environment of the console"]}  # fmt: skip
-            watching = Watching()
+            watching = CommandLineCollector()
             watching.start()
             try:
                 run = batch(hosts, "--capture", "--samples", "1", "--locals", "password,step",
