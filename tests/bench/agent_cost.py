@@ -62,15 +62,15 @@ def _cost(python: Path, others: int, warm_up_s: float, measured_s: float) -> tup
     """(version, CPU in % of a core, RSS in bytes) of an agent run by this interpreter."""
     with (
         Rig(nodes=1, name="bench", python=python) as rig,
-        _sleepers(rig.nodes[0], others),
+        _sleeping_processes(rig.nodes[0], others),
         start_ring(rig, nproc_per_node=RANKS) as job,
         tempfile.TemporaryDirectory() as scratch,
     ):
         job.wait_ready()
         records = Path(scratch, "records.ndjson")
         target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})
-        with _watching(target, records):
-            node = _said_by_node(records)
+        with _recording_console(target, records):
+            node = _first_node_record(records)
             pid = rig.nodes[0].outer_pid(node["pid"])
             time.sleep(warm_up_s)
             with CpuShare(pid) as share:
@@ -79,7 +79,7 @@ def _cost(python: Path, others: int, warm_up_s: float, measured_s: float) -> tup
 
 
 @contextmanager
-def _sleepers(node: Node, count: int) -> Iterator[None]:
+def _sleeping_processes(node: Node, count: int) -> Iterator[None]:
     """Idle processes on a node; the rig ends them with the node."""
     script = f"i=0; while [ $i -lt {count} ]; do sleep infinity & i=$((i+1)); done; wait"
     shell = node.run(["sh", "-c", script], stdin=subprocess.DEVNULL)
@@ -92,7 +92,7 @@ def _sleepers(node: Node, count: int) -> Iterator[None]:
 
 
 @contextmanager
-def _watching(target: Path, records: Path) -> Iterator[None]:
+def _recording_console(target: Path, records: Path) -> Iterator[None]:
     """A console that watches `target` until the block ends."""
     argv = [str(Path(sys.executable).parent / "gconsole"), "batch", str(target), "--for", "1h", "--quiet"]
     process = subprocess.Popen([*argv, "--records", str(records)], stdin=subprocess.DEVNULL)
@@ -103,7 +103,7 @@ def _watching(target: Path, records: Path) -> Iterator[None]:
         process.wait(DEADLINE_S)
 
 
-def _said_by_node(records: Path) -> dict[str, object]:
+def _first_node_record(records: Path) -> dict[str, object]:
     """The agent's first `node` record."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:

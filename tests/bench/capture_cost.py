@@ -129,7 +129,7 @@ async def _block(watch: Watched, agent: int, samples: int, rest_s: float, chance
     done = await watch.fleet.capture(order)
     busy_pct = 100 * (_cpu_s(agent) - spent) / (time.monotonic() - began)
     block.stopped = sum(counts.stopped_since for counts in done.nodes.values())
-    _take_windows(block, watch, order)
+    _add_windows(block, watch, order)
     length_s = max(end - begin for begin, end in block.windows)
     began, spent = time.monotonic(), _cpu_s(agent)
     await asyncio.sleep(rest_s)
@@ -138,7 +138,7 @@ async def _block(watch: Watched, agent: int, samples: int, rest_s: float, chance
     return block
 
 
-def _take_windows(block: Block, watch: Watched, order: CaptureRequest) -> None:
+def _add_windows(block: Block, watch: Watched, order: CaptureRequest) -> None:
     """Sample times from the records of a capture; the node's clock is this machine's."""
     offset = time.time() - time.monotonic()
     capture = watch.store.captures.get(order.id)

@@ -41,9 +41,9 @@ def measure(quick: bool) -> Outcome:
     ours, theirs = [], []
     with tempfile.TemporaryDirectory(prefix="gconsole-bench-") as scratch, Rig(nodes=1, name="bench") as rig:
         job = _Job(rig.nodes[0])
-        environment = in_new_process(_play, scratch, job.outside)
-        in_new_process(_play, str(rig.nodes[0].folder), job.inside)
-        hosts = _arm(rig, Path(scratch))
+        environment = in_new_process(_write_scenario, scratch, job.outside)
+        in_new_process(_write_scenario, str(rig.nodes[0].folder), job.inside)
+        hosts = _install_library(rig, Path(scratch))
         ticks = [in_new_process(_tick_ms, environment, TICKS // (4 if quick else 1)) for _ in range(runs)]
         _agent(rig, hosts, 4.0, 0.5)  # compiles the code into the node's cache
         for _ in range(runs):
@@ -83,7 +83,7 @@ class _Job:
             self.inside.append(int(next(line for line in status if line.startswith("NSpid:")).split()[-1]))
 
 
-def _arm(rig: Rig, scratch: Path) -> Path:
+def _install_library(rig: Rig, scratch: Path) -> Path:
     """Install the library on the node; the hosts file."""
     node = rig.nodes[0]
     python = node.folder / "gpu-python"
@@ -100,7 +100,7 @@ def _row(what: str, ours: list[float], unit: str, goal: str, limit: float, their
     return Row(what, middle(ours, unit), goal, mine <= limit, peer, ratio)
 
 
-def _play(folder: str, pids: list[int]) -> dict[str, str]:
+def _write_scenario(folder: str, pids: list[int]) -> dict[str, str]:
     """Put the library and a scenario with these processes into a folder; the environment that selects them."""
     sys.path.insert(0, str(_TESTS))
     from nvml import library, scenarios

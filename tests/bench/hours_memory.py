@@ -42,7 +42,7 @@ def measure(quick: bool) -> Outcome:
     spoken = listen()
     rows = []
     for what, has_screen in (("gconsole record", False), ("the screen, recording", True)):
-        held = in_new_process(_hold, spoken, hours, has_screen)
+        held = in_new_process(_held_bytes, spoken, hours, has_screen)
         grew = (held[-1] - held[-2]) / 1e6 / (hours[-1] - hours[-2])
         figures = ", ".join(f"{size / 1e6:.2f} MB after {hour:g} h" for size, hour in zip(held, hours, strict=True))
         rows.append(Row(f"what {what} holds of {NODES} nodes", f"{figures}; at last {grew:+.2f} MB/h",
@@ -83,7 +83,7 @@ class _Console:
     def _clock(self) -> float:
         return float(self.second)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         await self.findings.evaluate()
         await self._differing.evaluate()
         if self._watch is not None:
@@ -98,13 +98,13 @@ class _Console:
             await asyncio.sleep(0.01)
 
 
-def _hold(spoken: Spoken, hours: Sequence[float], has_screen: bool) -> list[int]:
+def _held_bytes(spoken: Spoken, hours: Sequence[float], has_screen: bool) -> list[int]:
     """Bytes allocated after each of these hours."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_told(spoken, hours, Path(folder), has_screen))
+        return asyncio.run(_memory_by_hour(spoken, hours, Path(folder), has_screen))
 
 
-async def _told(spoken: Spoken, hours: Sequence[float], folder: Path, has_screen: bool) -> list[int]:
+async def _memory_by_hour(spoken: Spoken, hours: Sequence[float], folder: Path, has_screen: bool) -> list[int]:
     console = _Console(folder, has_screen=has_screen)
     await console.recorder.start("hours")
     tracemalloc.start()
@@ -123,7 +123,7 @@ async def _told(spoken: Spoken, hours: Sequence[float], folder: Path, has_screen
             agent = (second // AGENT_S) * NODES + at
             last = arrived(data + voices[at].second(second), f"node{at}", agent, start_ns + second * _SECOND)
             console.hub.publish(last)
-        await console.look()
+        await console.poll()
         if second % AGENT_S == 0 or tick + 1 in looks:
             await console.all_written(last[-1].agent, last[-1].seq)
         if tick + 1 in looks:

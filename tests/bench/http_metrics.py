@@ -43,8 +43,8 @@ TOKEN = "a-token-of-the-bench"
 def measure(quick: bool) -> Outcome:
     nodes, runs = (32, 2) if quick else (NODES, RUNS)
     took, cpu, size, series, rss, highest = in_new_process(_scraped, nodes, runs)
-    own, peer = in_new_process(_beside_the_library, nodes, 1 if quick else 3)
-    requests, status = _made_up(examples=2 if quick else 20)
+    own, peer = in_new_process(_library_seconds, nodes, 1 if quick else 3)
+    requests, status = _schemathesis_requests(examples=2 if quick else 20)
     what = f"/metrics of {nodes * GPUS:,} GPUs and as many ranks"
     return Outcome(
         [
@@ -88,7 +88,7 @@ async def _scrape(config: Config, store: Store, runs: int) -> tuple[list[float],
     took, cpu, size, series = [], [], 0, 0
     async with serving(app, listen, at, print):
         for _ in range(runs):
-            _heard_again(store)
+            _refresh(store)
             served.scrapes.texts.clear()
             began, spent = time.perf_counter(), time.process_time()
             size, series = await asyncio.to_thread(_read, at.getsockname()[1])
@@ -112,7 +112,7 @@ def _read(port: int) -> tuple[int, int]:
     return size, series
 
 
-def _beside_the_library(nodes: int, runs: int) -> tuple[list[float], list[float]]:
+def _library_seconds(nodes: int, runs: int) -> tuple[list[float], list[float]]:
     """Seconds for the same text: gconsole from records, the library from existing samples."""
     from prometheus_client.metrics_core import Metric
     from prometheus_client.openmetrics.exposition import generate_latest
@@ -141,7 +141,7 @@ def _beside_the_library(nodes: int, runs: int) -> tuple[list[float], list[float]
     return own, peer
 
 
-def _made_up(examples: int) -> tuple[int, int]:
+def _schemathesis_requests(examples: int) -> tuple[int, int]:
     """(requests, exit status of schemathesis)."""
     from api_client import serving as api_process
     from schemathesis_run import made_up
@@ -185,7 +185,7 @@ def a_store(nodes: int) -> Store:
     return store
 
 
-def _heard_again(store: Store) -> None:
+def _refresh(store: Store) -> None:
     """Refresh all records, so that none becomes stale however long the machine takes."""
     now = time.time_ns()
     for node in store.nodes.values():

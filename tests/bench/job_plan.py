@@ -22,7 +22,7 @@ def measure(quick: bool) -> Outcome:
     store = a_store(nodes)
     wanted = nodes * 7 // 8
     request = JobRequest(("train.py",), nodes=wanted, gpus_per_node=GPUS, min_gpu_mem_bytes=40 << 30)
-    ready = {f"node{n:04}": an_answer(n) for n in range(nodes)}
+    ready = {f"node{n:04}": node_answer(n) for n in range(nodes)}
     took = []
     for _ in range(runs):
         began = time.perf_counter()
@@ -64,6 +64,6 @@ def a_store(nodes: int) -> Store:
     return store
 
 
-def an_answer(number: int) -> Readiness:
+def node_answer(number: int) -> Readiness:
     address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
     return Readiness("/home/me", (), 29500, (("lo", "127.0.0.1", 8), ("eth0", address, 8)), address, 1 << 40)

@@ -51,8 +51,8 @@ def measured(records: int) -> Outcome:
         session = named("long", Path(scratch))
         meta = make_long(session, records)
         painted = first_paint(session)
-        jumps = in_new_process(_jumps, session.path)
-        costs = in_new_process(_ask, session.path)
+        jumps = in_new_process(_seek_costs, session.path)
+        costs = in_new_process(_query_cost, session.path)
         stat = ran([GCONSOLE, "stat", str(session.path)])
         plot = ran([GCONSOLE, "stat", str(session.path), "--plot", str(Path(scratch, "plot.png"))])
         forms = {form: _export(session, form, Path(scratch)) for form in (*_FILES, *_FOLDERS)}
@@ -128,7 +128,7 @@ def first_paint(session: Session) -> ProgramRun:
     return min(found, key=lambda one: one.wall_s)
 
 
-def _jumps(path: Path) -> tuple[float, float, float, float]:
+def _seek_costs(path: Path) -> tuple[float, float, float, float]:
     """CPU seconds: seek to the end without an index, with one, seek back after it, building the index."""
     from gconsole.session.replay import Replay
 
@@ -145,7 +145,7 @@ def _cpu(act: object) -> float:
     return time.process_time() - began
 
 
-def _ask(path: Path) -> tuple[float, int]:
+def _query_cost(path: Path) -> tuple[float, int]:
     """(seconds of the best of three, peak RSS) of a query over all samples."""
     from gconsole.session.query.engine import Database
     from gconsole.session.query.sources import RecordedSource

@@ -89,7 +89,7 @@ def _rank(values: Sequence[float], share: float) -> float:
 # -- the fleet -------------------------------------------------------------------------------------------------------
 
 
-def _once(node: int, name: str) -> list[Record]:
+def _static_records(node: int, name: str) -> list[Record]:
     """Identity, GPUs, and ranks of one job over all nodes."""
     ranks = [
         Rank(
@@ -141,16 +141,16 @@ class Fleet:
         self.sent = 0  # seconds, summed over nodes
         self.hub.subscribe(self.store.apply)
         chance = random.Random(1)
-        self._said = [
+        self._ticks = [
             [_second(at, name, chance, step) for at, name in enumerate(self.names)] for step in range(VARIANTS)
         ]
         for at, name in enumerate(self.names):
-            self._publish(_once(at, name), name, time.time_ns())
+            self._publish(_static_records(at, name), name, time.time_ns())
 
-    def speak(self, at: int, second: int, now: int) -> None:
+    def send(self, at: int, second: int, now: int) -> None:
         """Send that second of node number `at`."""
         self.sent += 1
-        data = self._said[second % VARIANTS][at]
+        data = self._ticks[second % VARIANTS][at]
         self._publish([decode(line) for line in data.split(b"\n")], self.names[at], now)
 
     def _publish(self, records: list[Record], name: str, now: int) -> None:
@@ -173,7 +173,7 @@ async def _feed(fleet: Fleet) -> None:
             wait_s = began + second + at / len(fleet.names) - time.monotonic()
             if wait_s > 0.005:
                 await asyncio.sleep(wait_s)
-            fleet.speak(at, second, time.time_ns())
+            fleet.send(at, second, time.time_ns())
         second += 1
         await asyncio.sleep(0)
 
@@ -223,10 +223,10 @@ async def _press(app: Console, key: str) -> tuple[float, float]:
 
 
 def _hour(nodes: int, hour_s: int) -> tuple[int, int]:
-    return asyncio.run(_remember(nodes, hour_s))
+    return asyncio.run(_memory_after(nodes, hour_s))
 
 
-async def _remember(nodes: int, hour_s: int) -> tuple[int, int]:
+async def _memory_after(nodes: int, hour_s: int) -> tuple[int, int]:
     """(RSS, peak RSS) of a console after that many seconds of data."""
     fleet = Fleet(nodes)
     now = start = time.time_ns()
@@ -235,7 +235,7 @@ async def _remember(nodes: int, hour_s: int) -> tuple[int, int]:
         for second in [*range(0, hour_s - FINE_S, COARSE_S), *range(hour_s - FINE_S, hour_s)]:
             now = start + second * SECOND
             for at in range(nodes):
-                fleet.speak(at, second, now)
+                fleet.send(at, second, now)
             app.frames.draw()
             await asyncio.sleep(0.001)
         return memory_bytes()

@@ -41,7 +41,7 @@ def measure(quick: bool) -> Outcome:
     cpu_pct, alone_pct = in_new_process(_record, nodes, record_s)
     sealed_s, all_s, verify_s, records, size = in_new_process(_recover, nodes, session_bytes)
     packed, plain, small = in_new_process(_sizes, nodes)
-    lost = _killed(kills)
+    lost = _lost_by_kills(kills)
     return Outcome(
         [
             Row(f"recording {nodes * GPUS:,} records/s", f"{cpu_pct:.1f} % of a core", "≤ 12 %",
@@ -147,7 +147,7 @@ def _timed(act: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def _killed(kills: int) -> list[float]:
+def _lost_by_kills(kills: int) -> list[float]:
     """The age of the newest kept record after each kill, s: everything older is kept."""
     chance, ages = random.Random(2), []
     for number in range(kills):

@@ -24,7 +24,7 @@ GOAL_BYTES = 1_500_000_000
 
 def measure(quick: bool) -> Outcome:
     nodes, hour_s, fine_s = (64, 600, 60) if quick else (NODES, HOUR_S, FINE_S)
-    rss, highest, history, reach_s, took_s = in_new_process(_remember, listen(), nodes, hour_s, fine_s)
+    rss, highest, history, reach_s, took_s = in_new_process(_memory_after, listen(), nodes, hour_s, fine_s)
     return Outcome(
         [
             Row(f"the store's process after 1 h of {nodes:,} nodes × {GPUS} GPUs", f"{rss / 1e9:.2f} GB RSS",
@@ -40,7 +40,7 @@ def measure(quick: bool) -> Outcome:
     )  # fmt: skip
 
 
-def _remember(spoken: Spoken, nodes: int, hour_s: int, fine_s: int) -> tuple[int, int, int, int, float]:
+def _memory_after(spoken: Spoken, nodes: int, hour_s: int, fine_s: int) -> tuple[int, int, int, int, float]:
     """(RSS, peak RSS, bytes of history, its length in s, duration in s) after an hour of records."""
     hub, store = Hub(), Store(HISTORY_BYTES)
     hub.subscribe(store.apply)

@@ -60,13 +60,13 @@ class Voice:
 
     def once(self) -> bytes:
         """Its identity, GPUs, processes and ranks."""
-        return self._said(self._spoken.once, 0)
+        return self._encoded(self._spoken.once, 0)
 
     def second(self, number: int) -> bytes:
         """One tick, stamped `number` seconds after the start."""
-        return self._said(self._spoken.seconds[number % len(self._spoken.seconds)], number)
+        return self._encoded(self._spoken.seconds[number % len(self._spoken.seconds)], number)
 
-    def _said(self, records: list[Fields], number: int) -> bytes:
+    def _encoded(self, records: list[Fields], number: int) -> bytes:
         t = self._began_ns + number * 1_000_000_000
         lines = []
         for record in records:
@@ -106,7 +106,7 @@ def listen() -> Spoken:
     ):
         job.wait_ready()
         target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})
-        return _told(asyncio.run(_listen(load(str(target)).nodes[0])))
+        return _parse_output(asyncio.run(_listen(load(str(target)).nodes[0])))
 
 
 async def _listen(node: NodeConfig) -> bytes:
@@ -124,7 +124,7 @@ async def _listen(node: NodeConfig) -> bytes:
     return bytes(recording.received)
 
 
-def _told(received: bytes) -> Spoken:
+def _parse_output(received: bytes) -> Spoken:
     frames = [msgspec.json.decode(line) for line in LineSplitter().feed(received)]
     hello = next(frame["gconsole"] for frame in frames if "gconsole" in frame)
     by_kind: dict[str, list[Fields]] = defaultdict(list)

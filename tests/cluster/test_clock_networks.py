@@ -43,7 +43,7 @@ def total(fleet: Watched, field: str) -> int:
 # -- choice of network -------------------------------------------------------------------------------------------------
 
 
-def join(one: Node, other: Node) -> None:
+def add_link(one: Node, other: Node) -> None:
     """Add a second link between two nodes, with IPv6 only."""
     ends = [node.outer_pid(node.processes()[0]) for node in (one, other)]
     ip("link", "add", "data0", "netns", str(ends[0]), "type", "veth", "peer", "name", "data0", "netns", str(ends[1]))
@@ -62,7 +62,7 @@ def packets(node: Node) -> int:
 )
 async def test_probes_use_the_configured_interface_over_ipv6(pair: Rig, tmp_path: Path, interface: str) -> None:
     one, other = pair.nodes
-    join(one, other)
+    add_link(one, other)
     try:
         hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", clock={"interface": interface, **FEW_PROBES})
         before = packets(one), packets(other)
@@ -85,7 +85,7 @@ async def test_probes_use_the_configured_interface_over_ipv6(pair: Rig, tmp_path
 # -- asymmetric and lossy paths ----------------------------------------------------------------------------------------
 
 
-async def through(rig: Rig, folder: Path, there: Words, back: Words) -> tuple[Watched, list[Judged]]:
+async def measure(rig: Rig, folder: Path, there: Words, back: Words) -> tuple[Watched, list[Judged]]:
     hosts = rig.write_hosts_toml(folder / "hosts.toml", clock={"cpu_cap_pct": 60})
     with wrong_clocks(folder, DRIFTING) as truth, delayed_both_ways(*rig.nodes, there, back):
         async with watched(hosts) as fleet:
@@ -102,7 +102,7 @@ async def through(rig: Rig, folder: Path, there: Words, back: Words) -> tuple[Wa
 async def test_bound_holds_with_lost_duplicated_or_reordered_packets(
     pair: Rig, tmp_path: Path, there: Words, back: Words
 ) -> None:
-    fleet, found = await through(pair, tmp_path, there, back)
+    fleet, found = await measure(pair, tmp_path, there, back)
 
     for one in found:
         assert one.window.status == "ok" and one.is_covered
@@ -160,7 +160,7 @@ class Mesh:
         return [record for record in self._fleet.records[self._from :] if isinstance(record, ClockNode)]
 
 
-async def crooked(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooked:
+async def measure_asymmetric_edge(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooked:
     """Adds 300 us to one direction of an edge after some clean windows."""
     hosts = rig.write_hosts_toml(folder / "hosts.toml", clock=clock)
     wrong = {node.name: Wrong((-1) ** number * number * 1_300_000, number * 7_000 - 20_000)
@@ -188,7 +188,7 @@ async def crooked(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooke
 
 
 async def test_asymmetric_edge_is_flagged_within_a_few_windows(rig: Rig, tmp_path: Path) -> None:
-    before, after, flagged, ends = await crooked(rig, tmp_path, 1, **FEW_PROBES)
+    before, after, flagged, ends = await measure_asymmetric_edge(rig, tmp_path, 1, **FEW_PROBES)
 
     assert all(error <= bound for error, bound in before + after)
     assert ends in set().union(*flagged[:4])  # the first window contains both states
@@ -199,7 +199,7 @@ async def test_asymmetric_edge_is_flagged_within_a_few_windows(rig: Rig, tmp_pat
 async def test_asymmetric_edge_barely_shifts_offsets_of_six_nodes(tmp_path: Path) -> None:
     """Node errors at most twice those before plus 0.5 us; no other edge flagged."""
     with Rig(nodes=6, name="mesh") as rig:
-        before, after, flagged, ends = await crooked(rig, tmp_path, 5)
+        before, after, flagged, ends = await measure_asymmetric_edge(rig, tmp_path, 5)
 
     assert all(error <= bound for error, bound in before + after)
     clean, dirty = (sorted(error for error, _ in pairs)[len(pairs) // 2] for pairs in (before, after))

@@ -37,7 +37,7 @@ def moving_job(rig: Rig, needs_torch: None) -> Iterator[Job]:
         yield job
 
 
-def waited(hosts: Path, *more: object) -> Any:
+def capture_waiting(hosts: Path, *more: object) -> Any:
     """A capture once the ranks have waited longer than the threshold."""
     return batch(hosts, "--for", f"{LEAST_WAIT_S + 2}s", "--capture", "--samples", "1", *more)
 
@@ -46,7 +46,7 @@ def test_rank_missing_from_a_collective_is_reported(rig: Rig, tmp_path: Path, ne
     hosts = hosts_of(rig, tmp_path)
     with start(rig, ABSENT) as job:
         job.wait_ready()
-        run = waited(hosts, "--records", tmp_path / "records")
+        run = capture_waiting(hosts, "--records", tmp_path / "records")
     assert run.status == 0, run.stderr
     found = run.report["collectives"]
     [fault] = found["faults"]
@@ -66,7 +66,7 @@ def test_rank_missing_from_a_collective_is_reported(rig: Rig, tmp_path: Path, ne
 def test_job_without_collective_records_is_still_captured(rig: Rig, tmp_path: Path, needs_torch: None) -> None:
     with start(rig, ABSENT, server=False) as job:
         job.wait_ready()
-        run = waited(hosts_of(rig, tmp_path))
+        run = capture_waiting(hosts_of(rig, tmp_path))
     assert run.status == 0, run.stderr
     assert not any(run.report["collectives"].values())
     assert len(run.report["captures"][0]["read"]) == 4
@@ -75,7 +75,7 @@ def test_job_without_collective_records_is_still_captured(rig: Rig, tmp_path: Pa
 
 def test_process_groups_of_a_capture_are_mapped_onto_the_topology(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
     hosts = hosts_of(rig, tmp_path, agent={"simulate_gpus": 2})
-    run = waited(hosts, "--records", tmp_path / "records")
+    run = capture_waiting(hosts, "--records", tmp_path / "records")
     assert run.status == 0, run.stderr
 
     topology = json.loads(gconsole("topo", "--from", tmp_path / "records", "--format", "json").stdout)
@@ -90,7 +90,7 @@ def test_process_groups_of_a_capture_are_mapped_onto_the_topology(rig: Rig, tmp_
 
 
 def test_job_making_progress_has_no_collective_faults(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
-    run = waited(hosts_of(rig, tmp_path))
+    run = capture_waiting(hosts_of(rig, tmp_path))
     assert run.status == 0, run.stderr
     found = run.report["collectives"]
     assert found["groups"][0]["is_whole"]

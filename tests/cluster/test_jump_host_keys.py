@@ -53,7 +53,7 @@ def copy_key(rig: Rig, source: Node, node: Node) -> None:
     node.start_sshd()
 
 
-def give_key_of_another_type(rig: Rig, node: Node) -> None:
+def replace_key_type(rig: Rig, node: Node) -> None:
     node.stop_sshd()
     remove(rig.folder / node.name / "host_key")
     path = rig.folder / node.name / "host_key"
@@ -85,7 +85,7 @@ def cluster(needs_namespaces: None) -> Iterator[Cluster]:
             node = rig.add_node(name, behind=bastion)
             lines.append(known_hosts_line([node.address], node.port, node.host_key() or ""))
         rig.node("changed").change_host_key()
-        give_key_of_another_type(rig, rig.node("other-type"))
+        replace_key_type(rig, rig.node("other-type"))
         copy_key(rig, bastion, rig.node("usurped"))
         yield Cluster(rig, "".join(lines))
 

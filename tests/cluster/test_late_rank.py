@@ -27,16 +27,16 @@ NOTHING = Late("late_5us", 1, 5_000, "planned")
 
 
 @pytest.fixture(scope="module")
-def of_20_ms_and_5_us(
+def late_fleet(
     rig: Rig, tmp_path_factory: pytest.TempPathFactory, needs_namespaces: None, needs_torch: None
 ) -> Iterator[Fleet]:
     yield from fleet(rig, tmp_path_factory.mktemp("late"), MUCH, NOTHING)
 
 
 def test_batch_reports_the_late_rank_and_nothing_below_the_clock_bound(
-    of_20_ms_and_5_us: Fleet,
+    late_fleet: Fleet,
 ) -> None:
-    run = of_20_ms_and_5_us.run("--clocks", "--skew", "--fail-on", "straggler,desync")
+    run = late_fleet.run("--clocks", "--skew", "--fail-on", "straggler,desync")
 
     assert run.status == 1, run.stderr
     assert run.report["clocks"]["reference"] in ERRORS
@@ -51,13 +51,13 @@ def test_batch_reports_the_late_rank_and_nothing_below_the_clock_bound(
     lines = lines_of(run, NOTHING)
     assert len(lines) >= 32
     check_nothing_is_ranked_below_its_bound(lines, NOTHING)
-    assert check_every_arrival(of_20_ms_and_5_us.seen(), of_20_ms_and_5_us.truth) > 300
+    assert check_every_arrival(late_fleet.seen(), late_fleet.truth) > 300
 
 
-def test_the_screen_shows_the_late_rank_in_its_lane_with_its_error_bar(of_20_ms_and_5_us: Fleet) -> None:
+def test_the_screen_shows_the_late_rank_in_its_lane_with_its_error_bar(late_fleet: Fleet) -> None:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
-    terminal = Tmux(" ".join(map(str, (*of_20_ms_and_5_us.argv, of_20_ms_and_5_us.hosts))), columns=140)
+    terminal = Tmux(" ".join(map(str, (*late_fleet.argv, late_fleet.hosts))), columns=140)
     try:
         terminal.until("4/4 nodes", "4/4 ranks")
         terminal.press("4")

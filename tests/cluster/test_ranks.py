@@ -14,7 +14,7 @@ def _truth(job: object) -> set[tuple[int, str, int]]:
     return {(rank.rank, rank.node, rank.pid) for rank in job.ranks}
 
 
-def _said(report: dict) -> set[tuple[int, str, int]]:
+def _reported(report: dict) -> set[tuple[int, str, int]]:
     return {(row["rank"], row["node"], row["pid"]) for row in report["ranks"]}
 
 
@@ -24,7 +24,7 @@ def test_replay_of_a_ring_job_gives_the_same_report(rig: Rig, tmp_path: Path) ->
     with start_ring(rig, rig.nodes, nproc_per_node=2) as job:
         job.wait_ready()
         live = batch(hosts, "--for", "3s", "--records", records)
-        assert _said(live.report) == _truth(job)
+        assert _reported(live.report) == _truth(job)
     again = tmp_path / "again.json"
     run = gconsole("batch", "--from", records, "-o", again)
     assert run.status == live.status == 0
@@ -71,7 +71,7 @@ def test_sudo_shows_the_ranks_of_another_user(foreign: tuple[Rig, Node], tmp_pat
     with start_ring(rig, [node], nproc_per_node=2, user=NOBODY) as job:
         job.wait_ready()
         run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"run_as": "sudo"}))
-        assert _said(run.report) == _truth(job)
+        assert _reported(run.report) == _truth(job)
     assert run.status == 0
 
 

@@ -112,14 +112,14 @@ class World:
         self.screen.watch()
         others = [name for name in self.names if name != node.name]
         try:
-            self._take_time(others)
+            self._wait_calm(others)
             any_instant()
             yield fault
             if words and not is_brief:
                 until(lambda: self.screen.first(words, fault.struck_ns), f"{words!r} on the screen:\n"
                       f"{self.screen.terminal.screen()}")  # fmt: skip
             well_s = fault.wait_until_well()
-            self._take_time(others)
+            self._wait_calm(others)
         finally:
             self.screen.rest()
         count = fault.count
@@ -139,7 +139,7 @@ class World:
         assert loses or count.lost == 0
         assert self.recorder.tally.dropped(calm_ns) <= {node.name}, "no other node is affected"
 
-    def _take_time(self, others: Sequence[str]) -> None:
+    def _wait_calm(self, others: Sequence[str]) -> None:
         """Wait for some ticks without faults, before and after: latency ratios need samples."""
         if is_kept():
             self.recorder.wait_for_ticks(others, CALM_TICKS)

@@ -32,7 +32,7 @@ class Count:
 
 @dataclass
 class _Agent:
-    """Sequence numbers of one incarnation. They arrive in order: gaps are few: a million records take a few pairs."""
+    """Sequence numbers of one incarnation. They arrive in order, so gaps need few pairs."""
 
     node: str
     last: int = 0
@@ -124,14 +124,14 @@ class Tally:
             self.logs.append(record)
         elif isinstance(record, Gap) and not record.source.startswith("sampler"):
             self.gaps.append(record)
-            self._tell(record)
+            self._add_gap(record)
         elif record.node and record.agent and record.agent not in self._consoles:
             agent = self._agents.setdefault(record.agent, _Agent(record.node))
             self._speaking[record.node] = agent
             agent.take(record.seq)
         self._on_record(record)
 
-    def _tell(self, gap: Gap) -> None:
+    def _add_gap(self, gap: Gap) -> None:
         agent = self._speaking.get(gap.node)
         if agent is not None and gap.first_seq is not None and gap.last_seq is not None:
             agent.in_gaps |= set(range(gap.first_seq, gap.last_seq + 1))

@@ -39,7 +39,7 @@ def recording(
         recorder.close()
 
 
-def tell(
+def finish(
     fault: str,
     recorder: Recorder,
     note: str = "",
@@ -62,7 +62,7 @@ def test_killed_console_resumes_its_recording_without_loss(world: World, tmp_pat
         recorder.process.kill()
         recorder.again()
         recorder.wait_for_ticks([node])
-        tell("console killed (SIGKILL) and restarted at once", recorder)
+        finish("console killed (SIGKILL) and restarted at once", recorder)
 
 
 @pytest.mark.parametrize("stopped_s", [4, pytest.param(120, marks=[pytest.mark.full, pytest.mark.timeout(400)])])
@@ -77,7 +77,7 @@ def test_stopped_console_catches_up_without_loss(world: World, tmp_path: Path, s
         recorder.wait_for([node])
         recorder.wait_for_ticks([node])
         well_ns = next(rx for rx, _ in recorder.latency.ticks[node] if rx >= woken_ns)
-        tell(f"console stopped {stopped_s} s (SIGSTOP), continued", recorder, healthy_s=(well_ns - woken_ns) / 1e9,
+        finish(f"console stopped {stopped_s} s (SIGSTOP), continued", recorder, healthy_s=(well_ns - woken_ns) / 1e9,
              note="healthy with the first tick received")  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_console_out_of_file_descriptors_reconnects_once_it_has_some(world: Worl
         recorder.wait_for([node.name])
         recorder.wait_for_ticks([node.name])
         assert message
-        tell("console out of file descriptors while a link is lost", recorder, screen=message.text,
+        finish("console out of file descriptors while a link is lost", recorder, screen=message.text,
              shown_s=message.after_s(struck_ns))  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_full_disk_while_recording_loses_no_records(world: World, tmp_path: Path
         recorder.wait_for_ticks([node], 6)
         line = recorder.tally.said("cannot write: the disk is full", struck_ns)
         assert line
-        tell("console's disk full while recording, 4 s", recorder, screen=line.text, shown_s=line.after_s(struck_ns))
+        finish("console's disk full while recording, 4 s", recorder, screen=line.text, shown_s=line.after_s(struck_ns))
 
 
 def _fill(path: Path) -> None:
@@ -161,7 +161,7 @@ def test_node_whose_clock_is_stepped_stays_connected_with_a_finding(world: World
         assert not recorder.tally.dropped(struck_ns), "the node is ok all the time"
         first = findings[0]
         assert (first.id, first.culprits) == ("clock_step", (node.name,))
-        tell("node's clock stepped by +1 h, and back", recorder, screen=f"{first.id}: {first.text}",
+        finish("node's clock stepped by +1 h, and back", recorder, screen=f"{first.id}: {first.text}",
              shown_s=(first.rx - struck_ns) / 1e9)  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def entry(node: Node, name: str, how: str = "") -> str:
     return "\n".join([*lines, *([f'python = "{node.inside}/{how}"'] if how else []), ""])
 
 
-def many(rig: Rig, folder: Path) -> Path:
+def many_nodes(rig: Rig, folder: Path) -> Path:
     """A hosts.toml with many nodes, one half on the left node, the other on the right one."""
     left, right = rig.nodes[:2]
     entries = [entry(left if name in LEFT else right, name, "" if name == REAL else "light") for name in NAMES]
@@ -58,7 +58,7 @@ def many(rig: Rig, folder: Path) -> Path:
 
 
 def test_half_of_the_fleet_reconnects_after_an_outage_without_record_loss(fleet: Rig, tmp_path: Path) -> None:
-    recorder = Recorder(many(fleet, tmp_path), tmp_path)
+    recorder = Recorder(many_nodes(fleet, tmp_path), tmp_path)
     try:
         recorder.wait_for(NAMES)
         recorder.wait_for_ticks(NAMES, 1)
@@ -74,12 +74,12 @@ def test_half_of_the_fleet_reconnects_after_an_outage_without_record_loss(fleet:
 def test_screen_shows_an_outage_of_half_of_the_fleet(fleet: Rig, tmp_path: Path, consoles: int) -> None:
     """With one console that shows and records, or with two; 64 logins then share these cores with their sshd."""
     with contextlib.ExitStack() as open_ones:
-        screen = open_ones.enter_context(contextlib.closing(Screen(many(fleet, tmp_path), tmp_path)))
+        screen = open_ones.enter_context(contextlib.closing(Screen(many_nodes(fleet, tmp_path), tmp_path)))
         screen.terminal.until(f"{MANY}/{MANY} nodes")
         if consoles == 1:
             recorded = screen.record("night")
         else:
-            recorded = open_ones.enter_context(contextlib.closing(Recorder(many(fleet, tmp_path), tmp_path)))
+            recorded = open_ones.enter_context(contextlib.closing(Recorder(many_nodes(fleet, tmp_path), tmp_path)))
         recorded.wait_for(NAMES)
         recorded.wait_for_ticks(NAMES, 1)
         for _ in range(3):

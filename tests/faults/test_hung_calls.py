@@ -25,7 +25,7 @@ TIMED_OUT = r"timed out: py-spy took longer than [\d.]+ s"
 
 def test_hanging_nvml_call_stalls_only_the_gpu_sampler(world: World, tmp_path: Path) -> None:
     node = world.rig.nodes[1]
-    scenario = _arm(node)
+    scenario = _install_library(node)
     python = {node.name: {"python": f"{node.inside}/gpu-python"}}
     hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], nodes=python, agent={"linger_s": 600})
     recorder = Recorder(hosts, tmp_path)
@@ -39,12 +39,12 @@ def test_hanging_nvml_call_stalls_only_the_gpu_sampler(world: World, tmp_path: P
         shown_s = (seen.hung_ns - struck_ns) / 1e9
         recorder.wait_for_ticks([node.name], 3)
         assert not recorder.tally.dropped(struck_ns), "the node itself is ok"
-        _let_go(scenario)
+        _release(scenario)
         before = seen.gpus
         until(lambda: recorder.read() and seen.gpus > before and not seen.hung, "the GPUs are read again")
         count = recorder.stop().count()
     finally:
-        _let_go(scenario)
+        _release(scenario)
         recorder.close()
     write(
         Row(
@@ -70,7 +70,7 @@ class GpuMonitor:
                 self.hung_ns = record.rx
 
 
-def _arm(node: Node) -> library.Scenario:
+def _install_library(node: Node) -> library.Scenario:
     shutil.copytree(library.folder(), node.folder / "lib", dirs_exist_ok=True)
     scenario = library.Scenario(node.folder / "scenario", scenarios.hgx_h100())
     python = node.folder / "gpu-python"
@@ -87,7 +87,7 @@ def _hang(scenario: library.Scenario) -> None:
     pipe.rename(scenario.path)
 
 
-def _let_go(scenario: library.Scenario) -> None:
+def _release(scenario: library.Scenario) -> None:
     if scenario.path.is_fifo():
         pipe = scenario.path.with_name("opened")
         scenario.path.rename(pipe)
@@ -109,7 +109,7 @@ def test_hanging_py_spy_times_out_only_its_own_rank(world: World, tmp_path: Path
         tally.also(lambda record: stacks.append(record) if isinstance(record, Stack) else None)
         until(lambda: tally.read().count().agents == len(world.names), "all of them are recorded")
         began = tally.count()
-        with stopping(node) as stopped:
+        with stop_py_spy(node) as stopped:
             screen.watch()
             struck_ns = any_instant()
             screen.terminal.press("s")
@@ -139,7 +139,7 @@ def test_hanging_py_spy_times_out_only_its_own_rank(world: World, tmp_path: Path
 
 
 @contextlib.contextmanager
-def stopping(node: Node) -> Iterator[Path]:
+def stop_py_spy(node: Node) -> Iterator[Path]:
     """Stop (SIGSTOP) every py-spy that starts on the node; the path of a file with one line for each.
 
     The agent has already verified the cached file and starts it unchanged. A thread that polls for its processes and

@@ -57,11 +57,11 @@ def run(target: Target, seconds: int) -> FuzzResult:
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False,
                           preexec_fn=lambda: os.nice(19))  # fmt: skip
     counted = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
-    failure = "" if done.returncode == 0 else _story(done.stderr)
+    failure = "" if done.returncode == 0 else _failure_summary(done.stderr)
     return FuzzResult(target.name, int(counted[1]) if counted else 0, time.monotonic() - began, "atheris", failure)
 
 
-def _story(output: str) -> str:
+def _failure_summary(output: str) -> str:
     lines = output.splitlines()
     at = next((number for number, line in enumerate(lines) if "Uncaught" in line or "ERROR" in line), 0)
     kept = next((line for line in lines if "artifact_prefix" in line), "")

@@ -50,7 +50,7 @@ class Target:
     most: int = 65_536  # maximum bytes of one input
 
 
-def _honest_lines(most: int = 400) -> list[bytes]:
+def _recorded_lines(most: int = 400) -> list[bytes]:
     """Output of real agents, from a recorded hang."""
     path = sorted(RECORDINGS.glob("a*.ndjson.xz"))[0]
     return lzma.decompress(path.read_bytes()).splitlines()[:most]
@@ -58,7 +58,7 @@ def _honest_lines(most: int = 400) -> list[bytes]:
 
 def _one_of_each_kind() -> list[bytes]:
     found: dict[str, bytes] = {}
-    for line in _honest_lines(4000):
+    for line in _recorded_lines(4000):
         found.setdefault(str(json.loads(line).get("kind")), line)
     return list(found.values())
 

@@ -28,7 +28,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # the login's own setting must not hide GPUs
 
 
-def looked(times: int = 1) -> list:
+def read_timers(times: int = 1) -> list:
     sampler = GpuTimerSampler(Context())
     sampler.start()
     return [check(kind, fields) for tick in range(times) for kind, fields in sampler.tick(60.0 * tick)]
@@ -37,7 +37,7 @@ def looked(times: int = 1) -> list:
 def test_true_timer_offset_is_within_the_bound_of_every_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_COUNT", "3")
     monkeypatch.setenv("CUDA_LOG", str(tmp_path / "log"))
-    found = looked()
+    found = read_timers()
     assert [one.index for one in found] == [0, 1, 2]
     assert found[2].uuid == "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a002"
     for one in found:
@@ -51,13 +51,13 @@ def test_true_timer_offset_is_within_the_bound_of_every_gpu(monkeypatch: pytest.
 
 def test_coarse_timer_step_is_measured_and_the_bound_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_STEP_NS", "1000000")
-    [one] = looked()
+    [one] = read_timers()
     assert one.step_ns >= 1_000_000
     assert abs(one.ahead_ns - AHEAD_NS) <= one.bound_ns
 
 
 def test_timer_drift_is_reported_from_the_second_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = looked(times=2)
+    first, second = read_timers(times=2)
     assert first.drift_ppm is None
     # CLOCK_REALTIME is the timer here; it may be slewed within the limits of a time service
     assert abs(second.drift_ppm) <= 500 + second.drift_bound_ppm
@@ -70,11 +70,11 @@ def test_failing_cuda_call_is_reported_for_its_gpu_only(monkeypatch: pytest.Monk
     if call in ("cuInit", "cuDeviceGetCount"):
         monkeypatch.setenv("CUDA_FAIL", f"{call}=46")
         with pytest.raises(Unavailable) as caught:
-            looked()
+            read_timers()
         assert caught.value.name == "gpu_clock_failed"
         assert call in caught.value.text and "busy or unavailable (46)" in caught.value.text
         return
-    good, bad = looked()
+    good, bad = read_timers()
     assert good.error is None and good.ahead_ns is not None
     assert bad.error == f"{call}: CUDA-capable device(s) is/are busy or unavailable (46)"
     assert bad.ahead_ns is None and bad.bound_ns is None
@@ -82,7 +82,7 @@ def test_failing_cuda_call_is_reported_for_its_gpu_only(monkeypatch: pytest.Monk
 
 def test_cuda_error_without_text_is_reported_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_FAIL", "cuCtxCreate_v2=719")
-    assert [one.error for one in looked()] == ["cuCtxCreate_v2: error 719"]
+    assert [one.error for one in read_timers()] == ["cuCtxCreate_v2: error 719"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_gpu_timers_are_unavailable_without_a_gpu_or_libcuda(
     if name == "gpu_clock_no_cuda" and _has_cuda():
         pytest.skip(f"this machine has a {NAME} of its own")
     with pytest.raises(Unavailable) as caught:
-        looked()
+        read_timers()
     assert caught.value.name == name and caught.value.try_
 
 
@@ -110,7 +110,7 @@ def _has_cuda() -> bool:
 def test_driver_crash_ends_only_the_helper_process_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DIE", "cuCtxCreate_v2")
     with pytest.raises(Unavailable) as caught:
-        looked()
+        read_timers()
     assert "ended with status -11" in caught.value.text
     assert "libcuda" not in Path(f"/proc/{os.getpid()}/maps").read_text()  # the agent process itself never loads it
 

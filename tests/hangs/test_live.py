@@ -14,7 +14,7 @@ LIVE = [job for job in JOBS if job.live]
 OTHERS = [job for job in JOBS if not job.live]
 
 
-def judged_now(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
+def run_and_grade(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
     """The outcomes, one per job, each with the answer unless it is right."""
     hosts = rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[: labelled.nodes]])
     with running(rig, labelled):
@@ -29,7 +29,7 @@ def judged_now(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
 def test_diagnose_finds_the_culprit_of_an_uninstrumented_job(
     rig: Rig, needs_torch: None, labelled: Labelled, tmp_path: Path
 ) -> None:
-    for one in judged_now(rig, labelled, tmp_path):
+    for one in run_and_grade(rig, labelled, tmp_path):
         assert one == "right", one
 
 
@@ -38,7 +38,7 @@ def test_diagnose_finds_the_culprit_of_an_uninstrumented_job(
 def test_live_diagnosis_blames_no_innocent_rank(
     rig: Rig, needs_torch: None, labelled: Labelled, tmp_path: Path, live_outcomes: list[tuple[Labelled, str]]
 ) -> None:
-    for one in judged_now(rig, labelled, tmp_path):
+    for one in run_and_grade(rig, labelled, tmp_path):
         live_outcomes.append((labelled, one))
         assert not one.startswith("wrong"), one
 

@@ -132,12 +132,12 @@ def record_and_kill(workspace: Workspace) -> None:
     console.until("REC night")
     console.press("d")
     console.until("REC night", f"rank {RANK}", "dataloader_worker.py", "confidence")
-    until_it_is_on_the_disk(workspace)
+    wait_until_written(workspace)
     os.kill(console.pid, signal.SIGKILL)
     console.until_gone()
 
 
-def until_it_is_on_the_disk(workspace: Workspace) -> None:
+def wait_until_written(workspace: Workspace) -> None:
     """The finding follows the captures it is made of; data younger than 1 s may be lost."""
     deadline = time.monotonic() + DEADLINE_S
     night = Session(workspace.folder / "sessions" / "night")

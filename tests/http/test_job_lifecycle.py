@@ -66,7 +66,7 @@ def test_job_is_planned_started_diagnosed_and_stopped_over_http(rig: Rig, tmp_pa
         assert f'gconsole_job_ranks_found{{job="{job}"}} {RANKS}' in api.ask("GET", "/metrics").body.decode()
 
         (rig.nodes[2].folder / "break").touch()
-        until(lambda: _stands_still(api, job))
+        until(lambda: _output_stopped(api, job))
         [verdict] = api.post("/diagnose")["verdicts"]
         assert (verdict["state"], verdict["kind"]) == ("hung", "rank_missing"), verdict
         [culprit] = verdict["culprits"]
@@ -109,7 +109,7 @@ def test_stop_order_for_an_offline_node_stays_pending_until_it_returns(
     assert processes_of(rig, "sleep 987") == []
 
 
-def _stands_still(api: Api, job: str) -> bool:
+def _output_stopped(api: Api, job: str) -> bool:
     """Whether its output has stopped: two requests return the same last line of every rank."""
     looks = [api.get(f"/jobs/{job}/logs?tail=1&fold=false")["lines"] for _ in range(2)]
     return looks[0] == looks[1] and len(looks[0]) >= RANKS and len({line.split("] ")[1] for line in looks[0]}) == 1

@@ -14,7 +14,7 @@ GUIDE = Path(__file__).parents[2] / "docs/guide/jobs.md"
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
-def of_the_guide(words: str) -> list[str]:
+def guide_command(words: str) -> list[str]:
     """The command of the guide that begins with these words, without the program it starts."""
     story = GUIDE.read_text().partition("## Start, break and stop a first job")[2].partition("\n## ")[0]
     found = re.search(rf"^gconsole {re.escape(words)}\b.*$", story, re.MULTILINE)
@@ -29,7 +29,7 @@ def test_guide_commands_start_follow_diagnose_and_stop_a_job(rig: Rig, tmp_path:
     (code / "train.py").write_text(TRAIN)
 
     # one command starts it on four nodes and copies the folder
-    command = of_the_guide("run start")
+    command = guide_command("run start")
     options = [{"hosts.toml": hosts, "~/llama": code}.get(word, word) for word in command[2:]]
     done = run(*options, "--yes", "--json", *TORCH_OPTIONS, "--", find_torch_python(), "train.py",
                100_000, -1, "well")  # fmt: skip
@@ -37,7 +37,7 @@ def test_guide_commands_start_follow_diagnose_and_stop_a_job(rig: Rig, tmp_path:
     plan = json.loads(done.stdout)["plan"]
     job = plan["job"]
     assert len(plan["orders"]) == 4
-    of_the_guide("run logs")
+    guide_command("run logs")
     follow_until(hosts, job, "step 4 ")
     until(lambda: "[0-7] step 3 sum 8" in run("logs", hosts, job).stdout)
 
@@ -45,13 +45,13 @@ def test_guide_commands_start_follow_diagnose_and_stop_a_job(rig: Rig, tmp_path:
     ranks = "grep -lsxz RANK=5 /proc/[0-9]*/environ"
     rig.nodes[2].output(["sh", "-c", f"for p in $({ranks}); do kill -STOP $(basename ${{p%/environ}}); done"])
     try:
-        found = batch(hosts, *of_the_guide("batch")[3:], deadline_s=150.0)
+        found = batch(hosts, *guide_command("batch")[3:], deadline_s=150.0)
         [verdict] = [one for one in found.report["verdicts"] if one["job"].startswith(job)]
         assert (found.status, verdict["kind"], verdict["confidence"]) == (1, "rank_stopped", "certain"), found.stderr
         assert "5" in str(verdict["culprits"])
     finally:
         # from another terminal: no process is left
-        of_the_guide("run stop")
+        guide_command("run stop")
         stopped = run("stop", hosts, job, "--yes", "--grace", "2s")
     assert stopped.status == 0, stopped.stdout + stopped.stderr
     assert stopped.stdout.count("nothing left") == 4

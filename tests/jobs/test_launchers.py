@@ -26,7 +26,7 @@ def needs_accelerate() -> None:
         pytest.skip("accelerate is not installed beside torch")
 
 
-def the_job_does_what_torchruns_does(rig: Rig, hosts: Path, folder: str, launcher: str, procs: int) -> None:
+def check_job(rig: Rig, hosts: Path, folder: str, launcher: str, procs: int) -> None:
     done = run("start", hosts, "--yes", "--follow", *wanted(folder, launcher, procs))
     assert done.status == 0, done.stdout + done.stderr
     for step in range(3):
@@ -37,10 +37,10 @@ def the_job_does_what_torchruns_does(rig: Rig, hosts: Path, folder: str, launche
 
 def test_torch_job_runs_with_the_env_launcher(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])
-    the_job_does_what_torchruns_does(rig, hosts, script("train.py", TRAIN), "env", 2)
+    check_job(rig, hosts, script("train.py", TRAIN), "env", 2)
 
 
 @pytest.mark.usefixtures("needs_accelerate")
 def test_accelerate_starts_the_ranks_of_all_nodes(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])
-    the_job_does_what_torchruns_does(rig, hosts, script("train.py", TRAIN), "accelerate", 1)
+    check_job(rig, hosts, script("train.py", TRAIN), "accelerate", 1)

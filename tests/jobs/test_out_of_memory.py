@@ -22,7 +22,7 @@ time.sleep(600)
 
 
 @contextlib.contextmanager
-def a_small_memory(name: str) -> Iterator[Path]:
+def small_cgroup(name: str) -> Iterator[Path]:
     """A memory cgroup for the test; skips if it cannot be created."""
     path = MEMORY / name
     try:
@@ -44,7 +44,7 @@ def test_status_reports_a_rank_killed_by_the_oom_killer(rig: Rig, tmp_path: Path
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     folder = script("greedy.py", GREEDY)
     node = rig.nodes[1]
-    with a_small_memory(f"gconsole-test-{os.getpid()}") as cgroup:
+    with small_cgroup(f"gconsole-test-{os.getpid()}") as cgroup:
         [sshd] = [line.split()[0] for line in node.ps().splitlines() if "[listener]" in line]
         (cgroup / "cgroup.procs").write_text(str(node.outer_pid(int(sshd))))
         job = started(hosts, "--nodes", 2, "--procs-per-node", 1, "--launcher", "env", "--workdir", folder, "--",

@@ -126,7 +126,7 @@ class Console:
         self.hub.subscribe(self.store.apply)
         self._seq = 0
 
-    def hear(self, record: Record, agent: str) -> None:
+    def deliver(self, record: Record, agent: str) -> None:
         if agent != self.intake.agent:
             self.intake.greet(agent)
             self._seq = 0
@@ -191,8 +191,8 @@ def test_memory_for_a_node_is_bounded_whatever_values_it_sends(small: None, has_
     console, inventor, sizes = Console(), Inventor(), []
     for agent in range(6):
         if has_node_record:
-            console.hear(inventor.node(), f"agent{agent}")
+            console.deliver(inventor.node(), f"agent{agent}")
         for record in inventor.records():
-            console.hear(record, f"agent{agent}")
+            console.deliver(record, f"agent{agent}")
         sizes.append(console.size())
     assert sizes[-1] <= 1.05 * max(sizes[:3]), sizes

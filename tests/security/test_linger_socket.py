@@ -22,7 +22,7 @@ except OSError as error:
 """
 
 
-def knock(node: Node, socket: str, words: str, user: str) -> str:
+def send_request(node: Node, socket: str, words: str, user: str) -> str:
     return node.output(["python3", "-c", KNOCK, socket, words], user=user)
 
 
@@ -35,15 +35,15 @@ async def test_linger_socket_ignores_other_users_even_with_open_permissions(
             await fleet.sampled()
             found = await asyncio.to_thread(node.output, ["sh", "-c", "ls /var/tmp/gconsole-*/run/*.sock"])
             socket = found.strip()
-            assert "PermissionError" in knock(node, socket, '{"who": true}', "other"), "the folder is 0700"
+            assert "PermissionError" in send_request(node, socket, '{"who": true}', "other"), "the folder is 0700"
             folder = Path(socket).parent
             opened = f"chmod 755 {folder.parent} {folder}; chmod 666 {socket}"
             node.output(["sh", "-c", opened])
             for words in ('{"who": true}', '{"stop": true}', '{"start": {}}'):
-                assert "heard: nothing" in knock(node, socket, words, "other") or "refused" in knock(
+                assert "heard: nothing" in send_request(node, socket, words, "other") or "refused" in send_request(
                     node, socket, words, "other"
                 )
-            assert '"agent"' in knock(node, socket, '{"who": true}', "root"), "its own user gets an answer"
+            assert '"agent"' in send_request(node, socket, '{"who": true}', "root"), "its own user gets an answer"
             before = len(fleet.records)
             await fleet.until(lambda: len(fleet.records) > before + 10)
             assert fleet.state("node1") == "ok"

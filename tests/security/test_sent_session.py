@@ -48,9 +48,9 @@ class Sent:
 
     def put(self, table: pa.Table, **how: Any) -> None:
         pq.write_table(table, self.file, compression="zstd", **how)
-        self.tell(rows=len(table))
+        self.set_metadata(rows=len(table))
 
-    def tell(self, **changes: Any) -> None:
+    def set_metadata(self, **changes: Any) -> None:
         """Change the compaction metadata of the file."""
         path = self.session.parquet_folder / MANIFEST
         content = json.loads(path.read_text())
@@ -62,14 +62,14 @@ class Sent:
         place = self.session.parquet_folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         self.file.rename(place)
-        self.tell(path=name)
+        self.set_metadata(path=name)
 
 
 def with_column(sent: Sent, name: str, values: pa.Array) -> None:
     sent.put(sent.table.set_column(sent.table.column_names.index(name), name, values), store_schema=False)
 
 
-def a_bomb(sent: Sent) -> None:
+def repeated_text(sent: Sent) -> None:
     """20,000 rows with the same 1 MiB text: a file of a few kB."""
     rows = 20_000
     text = pa.DictionaryArray.from_arrays(pa.repeat(0, rows).cast(pa.int32()), pa.array(["x" * (1 << 20)]))
@@ -82,14 +82,14 @@ def many_columns(sent: Sent) -> None:
     sent.put(pa.table({**dict(zip(sent.table.column_names, sent.table.columns, strict=True)), **more}))
 
 
-def deep(sent: Sent) -> None:
+def nested_lists(sent: Sent) -> None:
     kind = pa.int8()
     for _ in range(150):
         kind = pa.list_(kind)
     sent.put(sent.table.append_column("deep", pa.nulls(len(sent.table), kind)))
 
 
-def a_long_footer(sent: Sent) -> None:
+def long_footer(sent: Sent) -> None:
     sent.file.write_bytes(sent.file.read_bytes()[:-8] + (2**31 - 1).to_bytes(4, "little") + b"PAR1")
 
 
@@ -108,20 +108,20 @@ def enormous_rows(sent: Sent) -> None:
     assert written(len(sent.table)) in footer
     footer = footer.replace(written(len(sent.table)), written(1 << 60))
     sent.file.write_bytes(before + footer + len(footer).to_bytes(4, "little") + b"PAR1")
-    sent.tell(rows=1 << 60)
+    sent.set_metadata(rows=1 << 60)
 
 
-def a_name_that_is_no_text(sent: Sent) -> None:
+def invalid_utf8_name(sent: Sent) -> None:
     sent.put(sent.table, store_schema=False)
     sent.file.write_bytes(sent.file.read_bytes().replace(b"util_pct", b"u\xffil_pct"))
 
 
-def a_pipe(sent: Sent) -> None:
+def named_pipe(sent: Sent) -> None:
     sent.file.unlink()
     os.mkfifo(sent.file)
 
 
-def a_link(sent: Sent) -> None:
+def symbolic_link(sent: Sent) -> None:
     outside = sent.session.path.parent / "outside.parquet"
     sent.file.rename(outside)
     sent.file.symlink_to(outside)
@@ -133,22 +133,22 @@ BOTH = ("query", "verify")
 HARM: dict[str, tuple[Callable[[Sent], None], tuple[str, ...]]] = {
     "metadata of 20 MB": (lambda sent: sent.put(sent.table.replace_schema_metadata({"x": "y" * (20 << 20)})), BOTH),
     "5,000 columns": (many_columns, BOTH),
-    "nested lists": (deep, BOTH),
-    "long footer": (a_long_footer, BOTH),
+    "nested lists": (nested_lists, BOTH),
+    "long footer": (long_footer, BOTH),
     "2^60 rows": (enormous_rows, BOTH),
-    "text of 20 GB": (a_bomb, ("verify",)),
+    "text of 20 GB": (repeated_text, ("verify",)),
     "timestamp of type text": (lambda sent: with_column(sent, "rx", pa.array(["x"] * len(sent.table))), ("verify",)),
     "number of type struct": (
         lambda sent: with_column(sent, "util_pct", pa.array([{"a": 1}] * len(sent.table))), ("verify",),
     ),
     "null node": (lambda sent: with_column(sent, "node", pa.nulls(len(sent.table), pa.string())), ("verify",)),
-    "name with invalid UTF-8": (a_name_that_is_no_text, ("verify",)),
-    "pipe": (a_pipe, ("query",)),
-    "symbolic link": (a_link, ("query",)),
+    "name with invalid UTF-8": (invalid_utf8_name, ("verify",)),
+    "pipe": (named_pipe, ("query",)),
+    "symbolic link": (symbolic_link, ("query",)),
     "SQL in name": (lambda sent: sent.move("gpu/x' UNION SELECT 1 --/part-1-1-0.parquet"), ("query",)),
     "name outside the session": (lambda sent: sent.move("../../part-1-1-0.parquet"), ("query",)),
     "endless segments": (
-        lambda sent: sent.tell(path=f"gpu/hour=2026-01-01T00/part-1-{10**12}-0.parquet"), ("verify",),
+        lambda sent: sent.set_metadata(path=f"gpu/hour=2026-01-01T00/part-1-{10**12}-0.parquet"), ("verify",),
     ),
 }  # fmt: skip
 
@@ -162,7 +162,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Session:
     return session
 
 
-def ended(name: str, path: Path) -> tuple[int, str]:
+def run_command(name: str, path: Path) -> tuple[int, str]:
     """Exit status and output of a command that may not use more memory than MOST_DATA."""
     run = fork_server.run(
         [GCONSOLE, *COMMANDS[name](path)], text=True, timeout=PATIENCE_S, limits={resource.RLIMIT_DATA: MOST_DATA}
@@ -175,7 +175,7 @@ def test_commands_accept_an_intact_session_within_the_memory_limit(
     sound: Session, tmp_path: Path, command: str
 ) -> None:
     """The control: the memory limit does not affect a valid session."""
-    assert ended(command, Sent(tmp_path, sound).session.path)[0] == 0
+    assert run_command(command, Sent(tmp_path, sound).session.path)[0] == 0
 
 
 @pytest.mark.parametrize("harm", HARM)
@@ -184,7 +184,7 @@ def test_harmful_parquet_fails_with_exit_code_2_and_one_line(sound: Session, tmp
     do, commands = HARM[harm]
     do(sent)
     for command in commands:
-        status, output = ended(command, sent.session.path)
+        status, output = run_command(command, sent.session.path)
         assert (status, len(output.splitlines())) == (2, 1), (command, output)
         assert "internal error" not in output
 
@@ -251,7 +251,7 @@ def test_file_that_invalidates_duckdb_does_not_affect_other_sessions(sound: Sess
     sent = Sent(tmp_path, sound)
     found = Path(__file__).parents[1] / "fuzz" / "found" / "parquet" / "count-crashes-database"
     shutil.copy(found, sent.file)
-    sent.tell(rows=39)
+    sent.set_metadata(rows=39)
     for _ in range(2):
         with pytest.raises(SessionError, match="its Parquet is damaged"):
             list(reader.records(sent.session.path))

@@ -54,7 +54,7 @@ if is_last:
 DEADLINE_S = 150.0
 
 
-def a_node_that_speaks_fast(folder: Path) -> Path:
+def fast_node(folder: Path) -> Path:
     """A hosts.toml with one node, whose agents each end after `TICKS` ticks and are replaced."""
     once = [
         Node(hostname="n", boot_id="b", kernel="k", arch="x", python="3.11", uid=0, pid=1, sample_interval_ms=1000),
@@ -79,7 +79,7 @@ def _unstamped(record: Record) -> bytes:
     return msgspec.json.encode({name: value for name, value in fields.items() if name not in ("seq", "t", "mono")})
 
 
-def _held() -> int:
+def _record_blocks() -> int:
     """Number of live memory blocks of records that came from nodes."""
     made = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, records.__file__)])
     return sum(found.count for found in made.statistics("filename"))
@@ -88,7 +88,7 @@ def _held() -> int:
 @pytest.mark.timeout(300)
 def test_hours_of_recording_keep_only_current_records_in_memory(tmp_path, monkeypatch):
     monkeypatch.setenv("GCONSOLE_SESSIONS_FOLDER", str(tmp_path / "sessions"))
-    config, session = load(str(a_node_that_speaks_fast(tmp_path))), named("night", tmp_path / "sessions")
+    config, session = load(str(fast_node(tmp_path))), named("night", tmp_path / "sessions")
     held = [TICKS * AGENTS * 99]
 
     def look() -> None:
@@ -98,7 +98,7 @@ def test_hours_of_recording_keep_only_current_records_in_memory(tmp_path, monkey
             while held[-1] > MOST_HELD and time.monotonic() < deadline:
                 time.sleep(0.5)
                 if session.path.is_dir() and _on_disk(session) >= TICKS * AGENTS:
-                    held.append(_held())
+                    held.append(_record_blocks())
         finally:
             recording.request_stop(session)
 
