@@ -4,7 +4,7 @@ The product has no hook for this. The nodes get the product's own agent with ano
 product's, followed by a table of errors by host name. This works only for nodes with their own host names.
 Timestamps of a job are shifted by a proxy of its worker server (`jobs/clock_proxy.py`).
 
-As a program, `shifted.py PACKAGE batch …` is `gconsole batch …` with that agent.
+As a program, `skewed_clocks.py PACKAGE batch …` is `gconsole batch …` with that agent.
 """
 
 from __future__ import annotations
