@@ -175,6 +175,8 @@ class LineView(ScrollView, Painting, can_focus=True, inherit_bindings=False):
     def show_line(self, y: int) -> None:
         """Scroll line `y` into view, as little as needed."""
         first, last = self._visible()
+        if first == last:
+            return  # no line fits, such as under a note that fills the view
         if y < first:
             self.scroll_to(y=y, animate=False, immediate=True, force=True)
         elif y >= last:
