@@ -2,8 +2,11 @@
 # ARGS= passes flags through: make demo ARGS="--nodes 8", make test ARGS="-k ranks".
 
 VENV   ?= .venv
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
-	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+# First the distribution's own Python, if it can make a virtual environment: it is built with optimisations that one from
+# pyenv lacks, which takes a third more CPU time for the tests of the screen.
+PYTHON ?= $(shell for p in /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11 \
+	python3.13 python3.12 python3.11 python3.14 python3 python; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 PY     := $(VENV)/bin/python
 ARGS   ?=
 

@@ -1,8 +1,8 @@
 """Run the test groups side by side and print what each of them cost.
 
 A group is a folder of `tests/`. Its files are distributed over as many pytest processes as `GROUPS` gives it (xdist
-would collect the whole group in each of them). They start in the order of `GROUPS` while there are free slots, two per
-core, because most tests wait for SSH servers, jobs and timers. `lint` (ruff, mypy, import rules) is one more group.
+would collect the whole group in each of them). They start in the order of `GROUPS` while there are free slots, three
+per core, because most tests wait for SSH servers, jobs and timers. `lint` (ruff, mypy, import rules) is one more group.
 
 Tiers: `--quick` runs in a minute, `--full` adds the tests that are too long for CI and one slice of the campaign
 (tests/campaign.py); without either, everything that is not marked `full` runs.
@@ -36,7 +36,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LOGS = ROOT / "build" / "tests"
 CORES = len(os.sched_getaffinity(0))
-SLOTS = 2 * CORES
+SLOTS = 3 * CORES
 #: Failed tests per group that run a second time. More failures than these have a common cause.
 MAX_REPEATED = 5
 
