@@ -40,21 +40,21 @@ SLOTS = 3 * CORES
 #: Failed tests per group that run a second time. More failures than these have a common cause.
 MAX_REPEATED = 5
 
-#: Group → its number of pytest processes. First those that wait most, last the one whose tests are short and need the
-#: CPU most, so that both cores are busy until the end.
+#: Group → its number of pytest processes. First those that wait most, last the one that needs the CPU all the time, so
+#: that both cores are busy until the end.
 GROUPS: Mapping[str, int] = {
     "lint": 1,
-    "clocks": 1,
     "cluster": 2,
     "faults": 1,
-    "hangs": 1,
-    "tui": 2,
+    "clocks": 1,
     "sessions": 1,
+    "hangs": 1,
     "security": 1,
     "jobs": 1,
     "http": 1,
-    "gpus": 1,
     "unit": 2,
+    "gpus": 1,
+    "tui": 3,
     "boundaries": 1,
 }
 #: Tier → which tests of a group it runs.
