@@ -54,7 +54,7 @@ async def test_records_arriving_during_a_long_measurement_are_folded_and_release
             held.append(sys.getrefcount(first))
 
     await headless.watch(measure)
-    assert (held[0], held[-1]) == (free + 1, free), "it was folded, and is let go of while the work goes on"
+    assert (held[0], held[-1]) == (free + 1, free), "folded and released while the work is running"
 
 
 async def test_failing_work_fails_the_watch_and_cancelled_work_finishes_its_cleanup():

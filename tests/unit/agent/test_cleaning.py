@@ -73,7 +73,7 @@ def test_folder_swapped_in_during_clean_is_left_untouched(
     monkeypatch.setattr(cache_users, "users", swapped_meanwhile)
     answer = clean(there)
     assert (there / "blob" / "thesis").read_text() == "three years"
-    assert not list((tmp_path / "away").iterdir()), "what was looked at is emptied, wherever it is now"
+    assert not list((tmp_path / "away").iterdir()), "the opened folder is emptied, wherever it was moved"
     [kept] = answer["kept"]
     assert kept["path"] == str(there) and "removal incomplete" in kept["why"]
 

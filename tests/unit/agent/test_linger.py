@@ -21,7 +21,7 @@ def test_unresponsive_agent_is_distinguished_from_an_absent_one(tmp_path: Path) 
     path = tmp_path / "agent.sock"
     with a_listener(path), pytest.raises(linger.AgentNotResponding):
         linger.describe(str(path), timeout_s=0.05)
-    assert linger.describe(str(path), timeout_s=0.05) is None, "its listener is closed"
+    assert linger.describe(str(path), timeout_s=0.05) is None, "the listener is closed"
     assert linger.describe(str(tmp_path / "never"), timeout_s=0.05) is None
 
 

@@ -58,10 +58,10 @@ class Console:
         for frame in frames[: round(len(frames) * share)]:
             if "gap" in frame:
                 first, last = frame["gap"]
-                assert first == self.last + 1, "a gap stands exactly where its records would"
+                assert first == self.last + 1, "a gap takes the place of its records"
                 self.lost.extend(range(first, last + 1))
             else:
-                assert frame["seq"] == self.last + 1, "records come in order and without holes"
+                assert frame["seq"] == self.last + 1, "records arrive in order and without gaps"
                 self.received.append(frame["seq"])
 
     def acknowledge(self, back: int) -> None:
@@ -72,7 +72,7 @@ class Console:
         while not self.accounts_for(self.outbox.last_seq):
             before = self.last
             self.take()
-            assert self.last > before, "something that is held does not come"
+            assert self.last > before, "a held record is not delivered"
 
     def accounts_for(self, posted: int) -> bool:
         return sorted(self.received + self.lost) == list(range(1, posted + 1))

@@ -61,7 +61,7 @@ class TestRealStacks:
         found = fold(dump_records("lock.0", 0), JOB)
         [group] = found.groups
         assert group.cls == "collective"
-        assert names(group) == ["<module>", "main", "train_step", "all_reduce"], "torch's wrappers say nothing"
+        assert names(group) == ["<module>", "main", "train_step", "all_reduce"], "torch's wrapper frames are hidden"
 
     def test_sleeping_rank_is_classified_by_its_system_call(self):
         group = group_of(fold(dump_records("absent.1", 1, syscall="clock_nanosleep"), JOB), 1)
@@ -155,7 +155,7 @@ def test_python_version_and_folder_do_not_split_a_group():
     older = [USER, ("step", "/scratch/b/job/train.py", 30), ("all_reduce", C10D.replace("3.11", "3.10"), 3100)]
     [group] = fold([stack(0, newer), stack(1, older)], JOB).groups
     assert group.ranks == (0, 1)
-    assert group.path[1].function == "Trainer.step", "the qualified name is shown where one is known"
+    assert group.path[1].function == "Trainer.step", "the qualified name is shown if known"
     assert group.path[2].lines == (3100, 3252)
 
 

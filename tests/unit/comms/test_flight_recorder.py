@@ -112,7 +112,7 @@ def test_older_and_newer_formats_are_read_by_the_same_rules(version):
     parsed = flight_recorder.parse_document({"version": version, "entries": [old]})
     [entry] = parsed.entries
     assert (entry["collective_seq_id"], entry["record_id"], entry["process_group"]) == (5, 4, ["0", ""])
-    assert entry["retired"] is None, "a format without it does not say"
+    assert entry["retired"] is None, "unknown in a format without it"
     assert fits(parsed)
 
 

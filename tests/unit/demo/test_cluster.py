@@ -83,7 +83,7 @@ def folder(config: Config) -> Path:
 def wait_until(condition: Callable[[], object], deadline_s: float = 60.0) -> None:
     end = time.monotonic() + deadline_s
     while not condition():
-        assert time.monotonic() < end, f"not within {deadline_s} s"
+        assert time.monotonic() < end, f"timed out after {deadline_s} s"
         time.sleep(0.02)
 
 

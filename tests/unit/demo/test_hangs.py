@@ -68,7 +68,7 @@ def test_demo_hang_is_diagnosed_with_the_right_verdict_and_culprits(
     assert [culprit["rank"] for culprit in verdict["culprits"]] == ranks
     assert {culprit["class"] for culprit in verdict["culprits"]} == {cls}
     assert [finding["id"] for finding in report["findings"]] == [kind]
-    assert any(rank["watched"] and rank["step"] > 0 for rank in report["ranks"]), "the steps of the ring are watched"
+    assert any(rank["watched"] and rank["step"] > 0 for rank in report["ranks"]), "the steps of the ring are sampled"
     assert verdict["summary"] in output
 
 

@@ -95,7 +95,7 @@ async def test_wait_without_a_timeout_ends_only_on_a_manual_retry() -> None:
     assert not waiting.done()
     one.again.set()
     await waiting
-    assert not one.again.is_set(), "the next wait is a wait again"
+    assert not one.again.is_set(), "the next wait blocks again"
 
 
 async def test_probe_of_the_last_address_succeeds_only_while_the_port_is_open() -> None:

@@ -121,7 +121,7 @@ async def test_monitoring_stops_when_the_connection_receives_data_again() -> Non
         while not monitor._task.done():  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.01)
     monitor.watch()
-    assert monitor._task is None, "it rises again with the next silence"
+    assert monitor._task is None, "it restarts with the next silence"
     await monitor.close()
 
 
@@ -152,7 +152,7 @@ def test_unacknowledged_data_is_reported_only_for_an_open_tcp_connection() -> No
             while unacked_on(one) != Unacked(0, 0):  # the acknowledgement may be delayed
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-    assert unacked_on(one) is None, "it is closed"
+    assert unacked_on(one) is None, "the socket is closed"
     near, far = socket.socketpair()
     with near, far:
         assert unacked_on(near) is None

@@ -35,7 +35,7 @@ async def test_sweep_after_lost_nodes_frees_reference_cycles(no_collector: None)
     hub = Hub()
     fleet = Fleet(Config(cluster="c", nodes=()), hub)
     left = weakref.ref(CyclicObject())
-    assert left() is not None, "nothing has freed it"
+    assert left() is not None, "not yet freed"
     for node in ("n1", "n2"):
         hub.publish_own(NodeState(node=node, state="lost", error=Failure("lost", "it is gone"), attempt=1, retry_at=1))
     async with asyncio.timeout(20):

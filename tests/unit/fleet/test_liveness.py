@@ -219,7 +219,7 @@ async def test_probe_through_a_jump_host_succeeds_once_the_server_sends_its_bann
     async with Node(b"SSH-2.0-x\r\n") as port:
         assert await jump_host.probe("127.0.0.1", port)
         assert await jump_host.probe("127.0.0.1", port)
-    assert not await jump_host.probe("127.0.0.1", port), "nothing listens there any more"
+    assert not await jump_host.probe("127.0.0.1", port), "the port is closed"
 
 
 async def test_silent_node_behind_a_jump_host_gets_only_one_probe_connection(
@@ -244,7 +244,7 @@ async def test_late_banner_does_not_answer_the_next_probe(jump_host: JumpHost, m
         node.writers[0].write(b"SSH-2.0-x\r\n")
         while jump_host._banner_checks:  # noqa: ASYNC110 - likewise
             await asyncio.sleep(0.01)
-    assert not await jump_host.probe("127.0.0.1", port), "nothing listens there any more"
+    assert not await jump_host.probe("127.0.0.1", port), "the port is closed"
 
 
 async def test_sshd_answers_a_keepalive_request(jump_host: JumpHost) -> None:

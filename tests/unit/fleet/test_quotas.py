@@ -74,7 +74,7 @@ def test_a_bucket_gives_its_burst_and_then_its_rate():
     now[0] = 1.0
     assert [bucket.consume() for _ in range(3)] == [True, True, False]
     now[0] = 1000.0
-    assert [bucket.consume() for _ in range(4)] == [True, True, True, False], "idle time saves up one burst, not more"
+    assert [bucket.consume() for _ in range(4)] == [True, True, True, False], "idle time accumulates at most one burst"
 
 
 def test_overdrawn_token_bucket_returns_the_wait_until_it_is_repaid():
@@ -109,7 +109,7 @@ def test_entities_per_node_are_limited_and_ended_ones_free_quota(monkeypatch: py
         return Process(pid=pid, ppid=1, start_ticks=1, uid=1, comm="x", role="child", gone=gone)
 
     assert [quota.refusal(process(pid), 100) is None for pid in range(4)] == [True, True, True, False]
-    assert quota.refusal(process(1), 100) is None, "one that is known says more"
+    assert quota.refusal(process(1), 100) is None, "a further record of a known process"
     assert quota.refusal(process(1, gone=True), 100) is None
     assert quota.refusal(process(9), 100) is None
 
@@ -191,10 +191,10 @@ def test_reconnecting_as_another_agent_does_not_enlarge_the_quota(monkeypatch: p
     assert tell_of_three(0) == [True] * 3 and [tell_of_an_error(xid) for xid in range(4)] == [True] * 3 + [False]
     node.intake.greet("b" * 16)
     node.seq = 0
-    assert tell_of_three(10) == [False] * 3, "the store still has those of the agent before"
+    assert tell_of_three(10) == [False] * 3, "the store still has entries of the previous agent"
     node.say(who())
-    assert tell_of_three(20) == [True] * 3, "it forgot them with the first word of the new one"
-    assert not tell_of_an_error(9), "errors of a GPU are kept when the agent is another"
+    assert tell_of_three(20) == [True] * 3, "they are dropped with the first record of the new agent"
+    assert not tell_of_an_error(9), "GPU errors are kept across agents"
 
 
 def test_event_flood_is_limited_and_every_dropped_event_is_counted():
@@ -202,7 +202,7 @@ def test_event_flood_is_limited_and_every_dropped_event_is_counted():
     kept = sum(node.say(Log(source="agent", text="x")) is not None for _ in range(3 * quotas.EVENTS_BURST))
     assert quotas.EVENTS_BURST <= kept < 2 * quotas.EVENTS_BURST
     lost = sum(gap.count or 0 for gap in node.gaps) + sum(gap.count or 0 for gap in node.intake._pending.values())
-    assert lost == 3 * quotas.EVENTS_BURST - kept, "every one that was refused is counted"
+    assert lost == 3 * quotas.EVENTS_BURST - kept, "every rejected record is counted"
     assert len(node.gaps) <= 2 * quotas.WARNINGS_BURST
 
 

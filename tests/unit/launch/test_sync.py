@@ -59,7 +59,7 @@ def test_node_gets_the_same_files_and_modes_and_later_only_changed_ones(folder: 
     (node / "checkpoint.pt").write_text("of the last run")
     assert synchronize(read_folder(folder), node) == 1
     assert (node / "lib/data.py").read_text() == "x = 3"
-    assert (node / "checkpoint.pt").exists(), "what only the node has is left alone"
+    assert (node / "checkpoint.pt").exists(), "files that exist only on the node are kept"
 
 
 def test_symlink_out_of_the_folder_is_rejected_by_name(folder: Path):
@@ -114,5 +114,5 @@ def test_file_that_changed_during_the_copy_is_not_installed(tmp_path: Path):
 def test_program_given_by_relative_path_is_found_in_the_synced_folder(folder: Path):
     found = read_folder(folder)
     assert has_program(found, "./run.sh")
-    assert not has_program(found, "run.sh"), "that one is looked for on the PATH"
+    assert not has_program(found, "run.sh"), "searched on the PATH"
     assert not has_program(found, "/bin/sh")

@@ -102,6 +102,6 @@ def test_lingering_agent_of_the_previous_release_is_replaced_by_the_current_one(
     assert current != previous
     deadline = time.monotonic() + DEADLINE_S
     while is_alive(pid):
-        assert time.monotonic() < deadline, "the agent of the previous release is still there"
+        assert time.monotonic() < deadline, "the agent of the previous release is still running"
         time.sleep(0.05)
     assert pid_behind(socket_of(tmp_path)) != pid

@@ -18,7 +18,7 @@ def test_each_metric_is_a_field_of_its_record_or_derived(struct: type[Record], m
     if metric.plot is not None and metric.plot.limit:
         assert metric.plot.limit in GpuInfo.__struct_fields__
     if metric.uses:
-        assert metric.field, "only fields are kept, exported and compared"
+        assert metric.field, "only fields are stored, exported and compared"
 
 
 @pytest.mark.parametrize("struct", CATALOGUE, ids=lambda struct: struct.__name__)

@@ -33,7 +33,7 @@ def test_loopback_master_gives_a_different_job_id_per_node():
         for more in ({}, {"TORCHELASTIC_RUN_ID": "100"}):
             env = {**TORCH, **more, "MASTER_ADDR": address}
             assert key(env) != key(env, machine="boot-b net:[1]")
-            assert key(env) != key(env, machine="boot-a net:[2]"), "another network namespace has another loopback"
+            assert key(env) != key(env, machine="boot-a net:[2]"), "loopback differs between network namespaces"
             assert key(env) == key({**env, "RANK": "1"})
 
 
@@ -41,7 +41,7 @@ def test_slurm_step_and_torch_master_port_form_the_job_id():
     slurm = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "2"}
     assert key(slurm) == "slurm-1234.0"
     assert key({**slurm, **TORCH}) == "slurm-1234.0:29500"
-    assert key({**slurm, "MASTER_PORT": "29500"}) == "slurm-1234.0", "some ranks set it sooner than others"
+    assert key({**slurm, "MASTER_PORT": "29500"}) == "slurm-1234.0", "some ranks set it earlier than others"
     assert key({**TORCH, "SLURM_JOB_ID": "1234"}) == "slurm-1234:29500"
 
 

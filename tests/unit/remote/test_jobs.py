@@ -188,7 +188,7 @@ def test_job_whose_supervisor_was_killed_stays_running_and_can_be_stopped(agent,
     until(lambda: terminate_processes.with_job_environment("j-1", 0))
     os.kill(the_state(agent)["pid"], signal.SIGKILL)
     until(lambda: not terminate_processes.descendants(os.getpid()) or the_state(agent)["state"] == "running")
-    assert the_state(agent)["state"] == "running", "its processes are there still"
+    assert the_state(agent)["state"] == "running", "its processes are still running"
     assert requests.stop(agent, {"job": "j-1", "grace_s": 5.0})["left"] == []
     assert the_state(agent)["state"] == "stopped"
 
@@ -250,7 +250,7 @@ def test_followed_output_starts_with_the_last_lines_per_rank_and_continues(agent
     until(lambda: _written(agent, 0).endswith("unfinished") and _written(agent, 1) == "hello\n")
     requests.follow(agent, {"job": "j-1", "tail": 2, "follow": True})
     texts = {fields["rank"]: fields["text"] for _, fields in agent.outbox.posted}
-    assert texts == {0: "5", 1: "hello"}, "the last line has no end yet, and counts as one"
+    assert texts == {0: "5", 1: "hello"}, "an unterminated last line counts as a line"
     requests.stop(agent, {"job": "j-1", "grace_s": 5.0})
     sampler = JobSampler(agent.context, agent)
     texts = [fields["text"] for kind, fields in sampler.tick(0.0) if kind == "log"]
@@ -384,7 +384,7 @@ def test_output_written_while_unwatched_is_delivered_once_on_return(agent, tmp_p
         until_told("one")
         requests.watch(agent, dict(watched, wanted=False))
         (tmp_path / "go").touch()
-        assert texts() == [], "nobody looks"
+        assert texts() == [], "not watched"
         requests.watch(agent, dict(watched, wanted=True))
         until_told("two")  # and not "one" again
     finally:

@@ -14,7 +14,7 @@ def test_missing_py_spy_is_reported_with_the_reason(ranks):
     _, [stack] = capture(ranks.seen(), blobs=Blobs(None, "the console has no py-spy for riscv64"))
     assert (stack.status, stack.reason) == ("tool_missing", "the console has no py-spy for riscv64")
     assert "gconsole bundle" in stack.try_
-    assert stack.syscall is not None, "/proc says what it says"
+    assert stack.syscall is not None, "the syscall is read from /proc"
 
 
 def test_hung_reader_is_killed_with_its_process_group_and_not_retried(ranks, tmp_path, monkeypatch):
@@ -48,7 +48,7 @@ def test_capture_ends_by_its_deadline_with_a_record_per_rank(ranks, tmp_path):
     _, records = capture(ranks.seen(), deadline_s=0.5, blobs=a_slow_py_spy(tmp_path))
     assert time.monotonic() - began < 3
     assert {stack.status for stack in records} == {"timed_out"}
-    assert len(records) == 4, "each rank has a record, also the one whose turn did not come"
+    assert len(records) == 4, "each rank has a record, even one not reached"
 
 
 def test_unparsable_read_is_retried(ranks, tmp_path):

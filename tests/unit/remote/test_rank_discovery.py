@@ -44,7 +44,7 @@ def test_parent_of_spawned_ranks_is_a_launcher_despite_its_slurm_rank(proc):
     slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
     proc.python(50, "main.py", env=slurm)
     seen = watch(proc)
-    assert seen.numbers() == {50: 0}, "alone it looks like a rank"
+    assert seen.numbers() == {50: 0}, "on its own it resembles a rank"
 
     for local in (0, 1):
         proc.python(100 + local, "-c spawn_main", ppid=50, env={**slurm, **torch_rank(local, 4)})
@@ -420,7 +420,7 @@ def test_process_listing_is_skipped_for_a_few_ticks_while_no_process_starts(proc
     proc.python(100, env=torch_rank(0, 2))
 
     seen.tick()
-    assert seen.ranks == {}, "the kernel says that nothing began"
+    assert seen.ranks == {}, "according to the kernel no process was started"
     (proc.root / "loadavg").write_text("0.00 0.00 0.00 1/91 778\n")
     seen.tick()
     assert seen.numbers() == {100: 0}

@@ -76,7 +76,7 @@ def test_zombie_rank_reports_its_exit_code_or_signal_once(proc, code, text):
 
     proc.end(100)
     records = seen.tick() + seen.tick()
-    assert [type(record).__name__ for record in records] == ["Process"], "the end is told once"
+    assert [type(record).__name__ for record in records] == ["Process"], "the exit is reported once"
     assert seen.processes[100].gone
     assert seen.seen.ranks == ()
 

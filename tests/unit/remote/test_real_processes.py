@@ -332,5 +332,5 @@ def agent_folder(folder):
 def wait_for(condition):
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.01)

@@ -52,7 +52,7 @@ def test_a_stopped_rank_is_read_and_stays_stopped(ranks):
     _, records = capture(ranks.seen())
     assert main_thread(records).status == "ok"
     assert main_thread(records).proc_state == "T"
-    assert ranks.state(0) == "T", "it was stopped by somebody else, and only they let it go on"
+    assert ranks.state(0) == "T", "a foreign SIGSTOP must not be undone"
 
 
 def test_an_uninterruptible_rank_is_read_and_the_capture_ends(ranks, tmp_path):

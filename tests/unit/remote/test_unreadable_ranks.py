@@ -23,7 +23,7 @@ def test_unreadable_ranks_of_another_users_torchrun_report_a_permission_remedy(p
     for word in ("/proc/100/environ", f"uid {OTHER}", f"uid {os.geteuid()}", 'run_as = "sudo"'):
         assert word in rank.reason
     assert seen.seen.unreadable == 4
-    assert seen.stats[100].state == "idle", "what it does is everybody's to read"
+    assert seen.stats[100].state == "idle", "its activity is readable by every user"
     assert seen.roles() == {50: "launcher", 100: "rank", 101: "rank", 102: "child"}
 
 
@@ -46,7 +46,7 @@ def test_node_rank_of_a_static_launcher_determines_the_ranks_of_its_node(proc):
     ranks = watch(proc).ranks
 
     assert (ranks[100].rank, ranks[101].rank, ranks[101].group_rank) == (2, 3, 1)
-    assert ranks[100].job == ranks[200].job, "what may be read elsewhere and what may not are one job"
+    assert ranks[100].job == ranks[200].job, "readable and unreadable ranks are one job"
 
 
 def test_rank_number_is_unknown_below_an_elastic_launcher(proc):

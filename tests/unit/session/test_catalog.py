@@ -94,7 +94,7 @@ def test_merging_overlapping_sessions_keeps_each_record_once_in_order(tmp_path):
     assert [record.seq for record in records if record.agent == "agent1"] == list(range(1, 10))
     assert [record.seq for record in records if record.agent == "agent2"] == [3, 4]
     assert (meta.records, meta.state, meta.merged) == (11, "closed", ("one", "two"))
-    assert list(reader.records(one.path)) != [], "what was merged stays"
+    assert list(reader.records(one.path)) != [], "the merged sessions are kept"
 
 
 def test_merging_into_an_existing_name_is_rejected_and_leaves_that_session_unchanged(tmp_path):
@@ -188,7 +188,7 @@ def test_retention_reports_when_crashed_sessions_alone_exceed_max_bytes(tmp_path
     crashed(tmp_path, "night", [gpus(3)])
     (words,) = retention.enforce_limits(tmp_path, Limits(max_bytes=10), 0)
     assert "more than [sessions] max_bytes" in words
-    assert named("night", tmp_path).path.exists(), "what a crash left is not deleted"
+    assert named("night", tmp_path).path.exists(), "a crashed session is not deleted"
 
 
 def test_session_without_read_permission_is_listed_as_unreadable_beside_the_others(tmp_path, monkeypatch):

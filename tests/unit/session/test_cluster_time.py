@@ -125,7 +125,7 @@ def test_perfetto_trace_timestamps_are_in_cluster_time(tmp_path):
     (at,) = [packet.timestamp for packet in trace.packet if packet.track_event.type == 4]
 
     assert at == CommonClock({"n1": line}, {}).to_cluster("n1", 55 * SECOND).ns
-    assert "n1" in [packet.track_descriptor.name for packet in trace.packet], "not called a clock of its own"
+    assert "n1" in [packet.track_descriptor.name for packet in trace.packet], "no separate clock name"
 
 
 @pytest.mark.slow

@@ -176,7 +176,7 @@ def test_slice_starts_with_the_state_known_at_its_begin(tmp_path):
     assert item["gpu_id"] == ["n1:0:NVIDIA H100"]
     page = exported(session, "html", tmp_path, begin="5s").read_text()
     assert "<th>lasted<td>5 s" in page and "still so" in page
-    assert b"still so" not in exported(session, "perfetto", tmp_path, begin="5s").read_bytes(), "it had happened before"
+    assert b"still so" not in exported(session, "perfetto", tmp_path, begin="5s").read_bytes(), "before the slice"
     only = slice_session(session.path, begin="5s", kinds=frozenset({"gpu"}))
     assert [record.rx - START for record in only.records()] == [9 * SECOND + 1000, 10 * SECOND + 1000]
 
@@ -299,7 +299,7 @@ def test_gswarm_export_has_the_documented_units(tmp_path):
     assert first["gpu_memory"] == [25.0, None]
     assert (first["dram_bandwidth_rx"], first["dram_bandwidth_tx"]) == ([12.0, None], [3.0, None])
     assert first["dram_bandwidth"] == [15.0, None]
-    assert "gpu_bandwidth" not in first, "nobody measured NVLink"
+    assert "gpu_bandwidth" not in first, "NVLink was not measured"
     assert [frame["frame_id"] for frame in dataset["frames"]] == [1, 2]
     assert dataset["start_time"] == first["time"] == "2026-09-21T14:13:20+00:00"
     assert dataset["summary_by_device"]["n1:0:NVIDIA H100"]["avg_gpu_util"] == 48.5
@@ -350,7 +350,7 @@ def test_perfetto_trace_is_valid_and_has_no_unknown_fields(trace):
     assert {packet.trusted_packet_sequence_id for packet in trace.packet} == {1}
     size = trace.ByteSize()
     trace.DiscardUnknownFields()
-    assert trace.ByteSize() == size, "every field is one that Perfetto knows"
+    assert trace.ByteSize() == size, "every field is in Perfetto's schema"
 
 
 def test_perfetto_trace_has_tracks_per_rank_and_counters_per_gpu(trace):
@@ -428,7 +428,7 @@ def test_html_page_has_no_external_resources_and_no_active_content(tmp_path):
 
     assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
     assert not [name for name, _ in page.attributes if name.startswith("on") or name in ("src", "href")]
-    assert hostile in page.text, "it is there as text"
+    assert hostile in page.text, "it is present as text"
     assert "svg" in page.tags and "4 GPUs" in page.text
 
 

@@ -73,7 +73,7 @@ def test_live_plots_cover_the_whole_metric_history():
     assert names == expected_names and table.shape == expected.shape
     assert curves.seconds == streamed.seconds
     differs = np.abs(table - expected) > 0.01
-    assert differs.sum() <= 1, "but where ten seconds hold the change"
+    assert differs.sum() <= 1, "except in the 10 s around the change"
     assert table[0, 0] == 100 and table[0, -1] == 0 and not np.isnan(table).any()
 
 

@@ -206,7 +206,7 @@ def test_session_without_segments_is_verified_and_recovered_from_parquet(tmp_pat
     assert (after.records, after.counts, after.first_rx, after.last_rx, after.state, after.agents) == (
         before.records, before.counts, before.first_rx, before.last_rx, "closed", before.agents,
     )  # fmt: skip
-    assert after.sealed == before.sealed, "the next segment must not take a number that Parquet stands for"
+    assert after.sealed == before.sealed, "the next segment must not reuse a compacted number"
 
 
 def test_records_in_neither_segments_nor_parquet_are_reported_missing(tmp_path):

@@ -52,7 +52,7 @@ def a_node(name="node1", agent="agent1", seq=1, **changes):
 @pytest.mark.slow
 async def test_records_are_acknowledged_once_every_recording_has_them_on_disk(tmp_path):
     setup = RecorderSetup(tmp_path)
-    assert setup.hub.kept("agent1", 7) == 7, "where nothing is recorded, what has come is enough"
+    assert setup.hub.kept("agent1", 7) == 7, "without a recording, reception suffices"
     await setup.recorder.start("one")
     await setup.recorder.start("two", select(kinds=("gpu",)))
     setup.hub.publish(gpus(3))
@@ -149,7 +149,7 @@ async def test_crashed_session_resumes_with_the_same_console_id_and_agents(tmp_p
     await setup.recorder.close()
     records = setup.records("night")
     assert [record.seq for record in records if record.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
-    assert not [record for record in records if isinstance(record, Gap)], "the agent lingered: nothing is missing"
+    assert not [record for record in records if isinstance(record, Gap)], "the agent lingered, so no record is missing"
     assert [part.how for part in session.read().parts] == ["crashed", "stopped"]
 
 
@@ -184,13 +184,13 @@ async def test_resuming_a_crashed_session_adopts_the_console_id_of_its_lingering
     records = setup.records("night")
     assert [record.seq for record in records if record.agent == "agent1"] == [1, 2, 3, 4, 5, 6]
     assert not [record for record in records if isinstance(record, Gap)], (
-        "what its own agent said is no word of those awaited"
+        "records of its own agent are not from lingering agents"
     )
     meta = named("night", tmp_path).read()
     assert [(part.console, part.was) for part in meta.parts] == [("console1", ""), ("console1", "console2")]
     assert recovery.last_agents(meta)["node1"][0] == "agent1"
     own = [record.seq for record in records if record.agent == "console1"]
-    assert own == sorted(set(own)), "its own records go on behind those that are there"
+    assert own == sorted(set(own)), "its own records continue after the existing ones"
 
 
 @pytest.mark.slow
@@ -255,7 +255,7 @@ async def test_anonymous_recording_contains_no_host_or_user_name(tmp_path):
     everything = session.meta_path.read_bytes() + written + repr(setup.records("shared")).encode()
     for name in (b"node1", b"alice", b"10.9.8.7", b"not chosen"):
         assert name not in everything
-    assert any(isinstance(one, Gpu) for one in setup.records("shared")), "the chosen node is there"
+    assert any(isinstance(one, Gpu) for one in setup.records("shared")), "the selected node is present"
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ async def test_internal_error_ends_the_recording_with_a_reason_but_not_the_conso
         await asyncio.sleep(0.01)
     assert "internal error" in setup.recorder.active()[0].trouble
     setup.hub.publish(gpus(1, first=2))
-    assert setup.hub.kept("agent1", 2) == 2, "no agent waits for it"
+    assert setup.hub.kept("agent1", 2) == 2, "no agent awaits its acknowledgement"
     assert not named("one", tmp_path).is_being_written()
 
 
@@ -297,7 +297,7 @@ async def test_retention_runs_while_recording_and_its_deletions_are_recorded(tmp
     left, gone = sorted(warnings_in(setup.store), key=lambda text: text.startswith("session old"))
     assert not named("old", tmp_path).path.exists()
     assert "old was deleted: all sessions together take" in gone
-    assert "no closed session is left to delete" in left, "said once, however often it is looked at"
+    assert "no closed session is left to delete" in left, "reported once, however often it is evaluated"
     logs = [record.text for record in setup.records("new") if isinstance(record, Log) and record.severity == "warning"]
     assert sorted(logs) == sorted([gone, left])
     (line,) = (tmp_path / DELETED_LOG).read_bytes().splitlines()

@@ -143,7 +143,7 @@ def test_host_name_inside_a_longer_name_is_not_replaced():
     text = anonymous("node1")(Log(source="console", text="node10 node1 xnode1 node1-ib /data/node1/x")).text
     assert text.split()[0] == "node10"
     assert text.split()[2] == "xnode1"
-    assert text.split()[3] == f"{text.split()[1]}-ib", "its other network is no other host"
+    assert text.split()[3] == f"{text.split()[1]}-ib", "name of the same host on another network"
     assert "node1" not in text.split()[1] + text.split()[4]
 
 

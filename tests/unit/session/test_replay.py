@@ -90,7 +90,7 @@ def test_replay_played_to_the_end_matches_the_final_live_store(session):
 def test_replay_time_advances_at_the_set_speed_only_while_playing(session):
     player = Replay(session)
     player.advance(10.0)
-    assert player.position == BEGAN, "it does not play before it is told to"
+    assert player.position == BEGAN, "paused until play() is called"
     player.is_playing = True
     player.advance(10.0)
     assert player.store.gpus["node1", "GPU-1"].gpu.util_pct == 10.0
@@ -236,7 +236,7 @@ def test_quick_jump_shows_the_current_state_and_backfills_the_history(session, s
         assert np.isnan(before).sum() > np.isnan(curve(full.store)).sum()
         quick.backfill()
         quick.apply_backfill()
-    assert quick.store is looked_at, "whoever looks at it goes on looking"
+    assert quick.store is looked_at, "the store is not replaced"
     assert known(quick.store) == known(full.store)
     np.testing.assert_array_equal(curve(quick.store), curve(full.store))
 
@@ -266,7 +266,7 @@ def test_backfill_is_cancelled_by_a_jump_elsewhere(session):
     player.jump_quickly(BEGAN + 750 * SECOND)
     player.apply_backfill()
     assert not player.needs_backfill
-    assert not np.array_equal(curve(player.store), before, equal_nan=True), "of the instant it went to"
+    assert not np.array_equal(curve(player.store), before, equal_nan=True), "state of the target instant"
 
 
 def test_jump_with_an_index_does_not_read_the_blocks_it_covers(blocks_of_a_minute, session):
@@ -284,7 +284,7 @@ def test_jump_with_an_index_does_not_read_the_blocks_it_covers(blocks_of_a_minut
     player.jump(player.end)
 
     assert not player.damages
-    assert player.store.findings, "what changed in between is told by the index"
+    assert player.store.findings, "changes in between come from the index"
 
 
 def test_grown_or_damaged_segment_is_read_without_the_index(blocks_of_a_minute, session):

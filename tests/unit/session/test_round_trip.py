@@ -68,11 +68,11 @@ def test_truncated_or_bit_flipped_segment_yields_only_records_that_were_written(
     came = [encode(one) for one in reader.lenient(session.path, damages.append)]
 
     written = [encode(one) for batch in batches for one in batch]
-    assert not Counter(came) - Counter(written), "nothing that was not written, nothing twice"
+    assert not Counter(came) - Counter(written), "no unknown and no duplicate records"
     if not flips:
         kept = sum(len(batch) for batch, end in zip(batches, ends, strict=True) if end <= len(hurt))
-        assert came == written[:kept], "a cut takes the end, and no whole frame"
+        assert came == written[:kept], "truncation loses only incomplete frames"
     if bytes(hurt) != whole and len(hurt) not in (0, *ends):
-        assert damages, "and it is said"
+        assert damages, "damage is reported"
     recovery.recover(session)
-    assert [encode(one) for one in reader.lenient(session.path, damages.append)] == came, "mending takes nothing away"
+    assert [encode(one) for one in reader.lenient(session.path, damages.append)] == came, "repair drops no records"

@@ -158,7 +158,7 @@ def test_anonymous_session_has_consistent_pseudonyms_and_no_original_names(tmp_p
     found = [record for record in records if isinstance(record, Finding)]
     culprits = {culprit.partition(":")[0] for finding in found for culprit in finding.culprits}
     assert len(heads) == 2
-    assert culprits == heads, "a finding blames the host under the name that its records have"
+    assert culprits == heads, "a finding names the host like its records"
     assert any(head in text for head in heads)
     users = {record.user for record in records if isinstance(record, Node | Process) and record.uid == 1000}
     assert len(users) == 1, "one user, one name"

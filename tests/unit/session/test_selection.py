@@ -80,7 +80,7 @@ def test_sampling_state_of_ended_processes_is_freed():
         return RankStat(node="a", job="j", rank=0, pid=pid, start_ticks=1, state="moving", mono=at, rx=at)
 
     kept = [record for second in range(600) for record in selected([stat(second, 1)])]
-    assert [record.mono // SECOND for record in kept] == list(range(0, 600, 10)), "one that stays keeps its rate"
+    assert [record.mono // SECOND for record in kept] == list(range(0, 600, 10)), "a remaining process keeps its rate"
     held = []
     tracemalloc.start()
     for hour in range(1, 4):
@@ -88,4 +88,4 @@ def test_sampling_state_of_ended_processes_is_freed():
             selected([stat(second, second)])
         held.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
-    assert held[2] - held[0] < 50_000, "bytes; 7,200 more processes would take half a million"
+    assert held[2] - held[0] < 50_000, "bytes; 7,200 retained processes need half a million"

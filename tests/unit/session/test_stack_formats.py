@@ -67,7 +67,7 @@ def check_speedscope(text: str) -> dict[str, Any]:
     for frame in frames:
         assert isinstance(frame["name"], str) and set(frame) <= {"name", "file", "line", "col"}
         assert isinstance(frame.get("file", ""), str) and isinstance(frame.get("line", 1), int)
-    assert len({json.dumps(frame, sort_keys=True) for frame in frames}) == len(frames), "a frame has one number"
+    assert len({json.dumps(frame, sort_keys=True) for frame in frames}) == len(frames), "frames are unique"
     for profile in document["profiles"]:
         assert set(profile) == {"type", "name", "unit", "startValue", "endValue", "samples", "weights"}
         assert profile["type"] == "sampled" and profile["unit"] in UNITS and isinstance(profile["name"], str)

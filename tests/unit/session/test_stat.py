@@ -74,7 +74,7 @@ def test_plot_includes_collective_skew(tmp_path):
 
     (skew,) = skews_of(slice_session(session.path))
     assert {one.behind_ns for one in skew.analysed} == {20_000_000}
-    assert b"skew" in picture.read_bytes(), "the picture says of what it is"
+    assert b"skew" in picture.read_bytes(), "the plot has a title"
 
 
 @pytest.mark.slow

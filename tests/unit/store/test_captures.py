@@ -26,7 +26,7 @@ def test_frames_sent_once_are_shared_by_stacks_of_one_agent():
     store.apply([a_stack(), a_stack(rank=1, frames=None), a_stack(rank=2, agent="b", frames=None)])
     capture = store.captures.get("c1")
     assert [stack.frames for stack in capture.stacks] == [TRAIN, TRAIN, None]
-    assert capture.lost == 1, "the frames of another agent are not this one's"
+    assert capture.lost == 1, "frames of another agent are not used"
 
 
 def test_only_the_latest_captures_are_kept():

@@ -20,7 +20,7 @@ def test_replaced_edges_are_dropped_after_the_kept_number_of_windows():
     assert ("node1", "peer99") in book.windows
     assert len(book.windows) <= 2 + KEPT_WINDOWS // 10 + 1
     assert sum(len(kept) for kept in book.windows.values()) <= 2 * KEPT_WINDOWS
-    assert ("node1", "peer1") in book.windows.changed_since(0), "whoever looks is told that it went"
+    assert ("node1", "peer1") in book.windows.changed_since(0), "the removal is reported as a change"
 
 
 def test_rarely_probed_edge_keeps_windows_of_the_same_time_span():

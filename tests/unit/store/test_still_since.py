@@ -40,8 +40,8 @@ def test_main_thread_wakeup_or_high_cpu_use_counts_as_movement():
 
 def test_wakeup_caused_by_a_native_stack_read_is_not_movement():
     woken = {"state": "moving", "ctx_switches_s": 2.0}
-    assert since(a_tick(1), a_tick(2, **woken), a_native_read(1.5, 2.1), a_tick(3)) == 1, "said before the read ended"
-    assert since(a_tick(1), a_native_read(1.5, 2.1), a_tick(2), a_tick(3, **woken), a_tick(4)) == 1, "and after it"
+    assert since(a_tick(1), a_tick(2, **woken), a_native_read(1.5, 2.1), a_tick(3)) == 1, "before the read ended"
+    assert since(a_tick(1), a_native_read(1.5, 2.1), a_tick(2), a_tick(3, **woken), a_tick(4)) == 1, "after it"
 
 
 def test_wakeup_before_or_after_a_native_stack_read_counts_as_movement():

@@ -51,7 +51,7 @@ def selectors(node: Any) -> Iterator[tuple[str, set[str]]]:
 def test_dashboard_query_is_valid_promql_over_exported_series_and_labels(text: str) -> None:
     known = exported_series()
     found = list(selectors(promql_parser.parse(text)))
-    assert {name for name, _ in found} == set(re.findall(r"\b(?:gconsole|process)_\w+", text)), "none was left out"
+    assert {name for name, _ in found} == set(re.findall(r"\b(?:gconsole|process)_\w+", text)), "all names are parsed"
     for name, labels in found:
         assert name in known, name
         assert labels <= known[name], (name, labels)

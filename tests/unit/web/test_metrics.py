@@ -70,7 +70,7 @@ def test_stale_metrics_are_not_exported_while_the_node_is_up() -> None:
     found = read(everything(), NOW + STALE_NS)
     assert "gconsole_gpu_power_watts" not in found and "gconsole_node_load1" not in found
     assert "gconsole_rank_step" not in found and "gconsole_nic_up" not in found
-    assert value(found, "gconsole_node_up") == 1, "its connection is there"
+    assert value(found, "gconsole_node_up") == 1, "its connection state is exported"
 
 
 def test_lost_node_exports_only_its_up_metric() -> None:

@@ -18,7 +18,7 @@ def test_missing_rank_is_named_from_json_and_pickle_dumps(form):
     assert (fault.kind, fault.ranks, fault.waiting, fault.seq, fault.op) == (
         "missing_rank", (1,), (0, 2), 3, "all_reduce",
     )  # fmt: skip
-    assert fault.confidence == "likely", "dumps in files have no instant: nobody knows for how long"
+    assert fault.confidence == "likely", "dumps in files have no time stamp: duration unknown"
     assert "seq 3 gloo:all_reduce [64] Float retired false" in fault.evidence[0]
     assert fault.evidence[-1].endswith("last_enqueued_collective 2 gloo:all_reduce")
 
@@ -39,14 +39,14 @@ def test_mismatch_between_two_ranks_names_no_culprit(kind, what):
     fault = only(recorded(kind))
     assert (fault.kind, fault.ranks, fault.confidence) == ("shape_dtype_mismatch", (), "none")
     assert fault.sides[1].what == what
-    assert fault.unseen == (1,), "the third died before it could dump: of it nothing is known"
+    assert fault.unseen == (1,), "the third rank exited before its dump: state unknown"
 
 
 def test_rank_waiting_in_another_group_is_not_the_root_cause():
     found = recorded("subgroup")
     default, pairs = found.faults
     assert (default.title, default.ranks, default.held) == ("default_pg (0)", (0, 1), ((0, "pairs (1)"),))
-    assert (pairs.ranks, pairs.confidence) == ((), "none"), "gloo does not say who is in a subgroup"
+    assert (pairs.ranks, pairs.confidence) == ((), "none"), "gloo does not report members of subgroups"
     assert "group members are not recorded" in pairs.text
     assert found.graph.causes == (1,)
 
@@ -134,7 +134,7 @@ def test_mismatch_with_a_tie_names_no_culprit():
 def test_majority_of_the_read_ranks_alone_names_no_culprit():
     ops = [an_op(0, 5, waits=True), an_op(1, 5, waits=True), an_op(2, 5, "nccl:broadcast", waits=True)]
     fault = next(one for one in said(*ops).faults if one.kind == "op_mismatch")
-    assert (fault.ranks, fault.unseen) == ((), (3,)), "with the fourth it may be two against two"
+    assert (fault.ranks, fault.unseen) == ((), (3,)), "with the fourth rank it may be a tie"
 
 
 def test_rank_zero_can_be_the_culprit_of_a_mismatch():

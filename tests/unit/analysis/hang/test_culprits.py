@@ -53,7 +53,7 @@ def test_rank_missing_from_the_collective_is_the_culprit_with_its_activity_class
 def test_verdict_is_certain_for_a_sleeping_culprit_but_not_a_running_one():
     assert waiting(Scene(), 1).rank(1, own(), syscall="fsync").verdict().confidence == "certain"
     spins = waiting(Scene(), 1).rank(1, own("spin"), state="R", wakes=40).verdict()
-    assert spins.confidence == "likely", "it may only take its time"
+    assert spins.confidence == "likely", "it may be slow"
 
 
 def test_majority_outside_the_collective_are_the_culprits():
@@ -139,7 +139,7 @@ def test_all_ranks_of_a_node_without_processes_are_reported_missing():
 def test_rank_missing_after_setup_is_reported_as_dead():
     verdict = waiting(Scene(), 3).verdict()
     assert (verdict.kind, names(verdict), verdict.culprits[0].node) == ("rank_dead", [(3, "dead")], "node2")
-    assert verdict.confidence == "likely", "nobody saw it end"
+    assert verdict.confidence == "likely", "its exit was not observed"
 
 
 def test_culprit_site_is_the_busy_worker_of_a_waiting_data_loader():
