@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # for `tests.campaign`
 LOGS = ROOT / "build" / "tests"
 CORES = len(os.sched_getaffinity(0))
 SLOTS = 3 * CORES
@@ -54,7 +55,7 @@ GROUPS: Mapping[str, int] = {
     "http": 1,
     "unit": 2,
     "gpus": 1,
-    "tui": 3,
+    "tui": 4,
     "boundaries": 1,
 }
 #: Tier → which tests of a group it runs.
