@@ -36,6 +36,7 @@ def test_a_rebooted_node_comes_back_with_a_new_agent_and_boot_id(world: World) -
         time.sleep(3)
         node_faults.reboot(node)
         fault.mend()
+        fault.wait_until_lost()
         fault.wait_until_well()
         assert fault.count.agents == 1
         assert world.recorder.boots[node.name] != before
