@@ -192,7 +192,7 @@ def _start(part: Part, tier: str, args: Sequence[str], is_live: bool) -> subproc
         ]  # fmt: skip
     environment = {**os.environ, "TEST_TIER": tier}  # how many examples a property test draws
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a thousand processes compiles its modules again
-    common = {"cwd": ROOT, "env": environment, "preexec_fn": _restore_sighup}
+    common = {"cwd": ROOT, "env": environment, "preexec_fn": _restore_signals}
     if is_live:
         return subprocess.Popen(argv, **common)
     with _log(part).open("wb") as log:
@@ -209,9 +209,10 @@ def _without_plugins(group: str) -> Iterator[str]:
         yield from ("-p", "no:textual-snapshot")
 
 
-def _restore_sighup() -> None:
-    """SIGHUP as in a terminal, also below `nohup`: tests send it to the programs that they start."""
+def _restore_signals() -> None:
+    """Signals as in a terminal, also below `nohup` and in a background job: tests send them to what they start."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
