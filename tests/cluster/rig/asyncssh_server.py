@@ -5,6 +5,7 @@ agent is deployed as it is through sshd.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -101,7 +102,8 @@ class AsyncsshServer:
             for connection in list(self.connections):
                 connection.abort()
             for pid in self._commands:
-                os.killpg(pid, signal.SIGKILL)  # not reaped yet, so the pid is not reused
+                with contextlib.suppress(ProcessLookupError):  # reaped a moment ago, by asyncio's thread
+                    os.killpg(pid, signal.SIGKILL)
 
     def log(self) -> str:
         return self._log.read_text()
