@@ -122,7 +122,7 @@ def test_cadence_in_the_wrong_unit_stays_under_the_packet_rate_limit(monkeypatch
     """5 us instead of 5 ms, without the validation in console and agent: the token bucket and the cap limit it."""
     monkeypatch.setattr(commands, "_CADENCE_US", (1, 1_000_000))
     with probe_agents(2) as (asking, answering):
-        pair(asking, answering, cadence_us=5, spacing_us=0, cpu_cap_pct=10)
+        pair(asking, answering, cadence_us=5, spacing_us=0, cpu_cap_pct=1)  # 10 % is not reached on a busy machine
         wait_for(lambda: asking.said("clock_cost") and asking.said("clock_cost")[-1]["cadence_us"] > 5)
 
         for cost in (*asking.said("clock_cost"), *answering.said("clock_cost")):
