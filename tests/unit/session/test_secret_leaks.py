@@ -120,7 +120,7 @@ def contents(session: Session, folder: Path) -> dict[str, str]:
     lines = b"\n".join(encode(record) for record in reader.records(session.path)).decode()
     found = {"segments": lines, "session.json": session.meta_path.read_text()}
     for path in session.parquet_folder.rglob("*.parquet"):
-        found[str(path)] = json.dumps(pq.read_table(path, partitioning=None).to_pylist(), default=repr)
+        found[str(path)] = json.dumps(pq.ParquetFile(path).read().to_pylist(), default=repr)
     for form in SESSION_FORMATS.values():
         place = folder / f"out{form.suffix}"
         if form.is_folder:
@@ -132,7 +132,7 @@ def contents(session: Session, folder: Path) -> dict[str, str]:
             files = [place]
         for path in files:
             is_table = path.suffix == ".parquet"
-            table = json.dumps(pq.read_table(path, partitioning=None).to_pylist(), default=repr) if is_table else ""
+            table = json.dumps(pq.ParquetFile(path).read().to_pylist(), default=repr) if is_table else ""
             found[f"{form.name} {path.name}"] = table or path.read_bytes().decode(errors="replace")
     return found
 
