@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
+@cache
 def any_record(kind: str) -> st.SearchStrategy[Any]:
     """Any record of a kind that may be sent by a node."""
     return _struct(KINDS[kind])
 
 
 def _struct(struct: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
-    info = types.type_info(struct)
+    info = _type_info(struct)
     return st.builds(struct, **{field.name: _value(field.type) for field in info.fields})
 
 
@@ -65,9 +67,12 @@ def records_in(table: str, columns: pa.Table) -> Iterator[Any]:
     if table == "unknown":
         yield from (decode(line.encode()) for line in columns.column("raw").to_pylist())
         return
-    info = types.type_info(KINDS[table])
+    info = _type_info(KINDS[table])
     for row in columns.to_pylist(maps_as_pydicts="strict"):
         yield msgspec.convert(_shaped(info, row), KINDS[table])
+
+
+_type_info = cache(types.type_info)
 
 
 def _shaped(info: types.Type, value: Any) -> Any:
