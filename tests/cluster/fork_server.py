@@ -202,6 +202,7 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
     for target, fd in enumerate(fds[:3]):
         os.dup2(fd, target)
     os.closerange(3, 1 << 16)
+    _reopen_streams()
     if request["session"]:
         os.setsid()
     os.environ.clear()
@@ -212,6 +213,14 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
     if request["passwd"]:
         _mount_passwd(request["passwd"])
     return request["argv"]
+
+
+def _reopen_streams() -> None:
+    """Open Python's streams again: those of the server remember whether the server's files were seekable."""
+    for fd, (name, mode, buffering) in enumerate([("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1)]):
+        old = getattr(sys, name)
+        stream = open(fd, mode, buffering, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
 
 
 def _mount_passwd(path: str) -> None:
