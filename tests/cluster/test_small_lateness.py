@@ -31,7 +31,11 @@ def a_fleet(request: pytest.FixtureRequest, rig: Rig, tmp_path: Path) -> Iterato
 @pytest.mark.parametrize("a_fleet", RANKED, indirect=True, ids=lambda late: late.group)
 def test_late_rank_is_the_culprit_with_an_error_bound(a_fleet: Fleet) -> None:
     [late] = a_fleet.late
-    run = a_fleet.run("--skew", "--for", "8s", "--set", "skew.max_ms=0.05", "--fail-on", "straggler")
+    for _ in range(4):  # on a busy machine a window may resolve too little; it never names another rank
+        run = a_fleet.run("--skew", "--for", "8s", "--set", "skew.max_ms=0.05", "--fail-on", "straggler")
+        assert {culprit["rank"] for culprit in run.report["skew"]["culprits"]} <= {late.rank}
+        if run.status == 1:
+            break
 
     assert run.status == 1, run.stderr
     [skew] = a_fleet.seen().collectives

@@ -55,7 +55,7 @@ def made_up(api: Api, folder: Path, examples: int) -> SchemathesisResult:
     ]  # fmt: skip
     env = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(STORAGE)}
     done = subprocess.run(
-        list(map(str, argv)), cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=500
+        list(map(str, argv)), cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=800
     )
     text = done.stdout + done.stderr
     count = re.search(r"([\d,]+) generated", text)

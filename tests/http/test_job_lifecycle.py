@@ -36,6 +36,7 @@ RANKS = 4
 
 
 # torchrun imports torch as well; tests/jobs covers it in `make test`.
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("launcher", ["env", pytest.param("torchrun", marks=pytest.mark.full)])
 def test_job_is_planned_started_diagnosed_and_stopped_over_http(rig: Rig, tmp_path: Path, launcher: str) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=FEW_PROBES)
@@ -60,7 +61,7 @@ def test_job_is_planned_started_diagnosed_and_stopped_over_http(rig: Rig, tmp_pa
         job = started["job"]
         assert started["seen"]["state"] in ("dispatching", "running"), "the last node may not have started yet"
         until(lambda: f"[0-{RANKS - 1}] step 3 sum {RANKS}" in api.get(f"/jobs/{job}/logs?contains=step 3 ".replace(
-            " ", "%20"))["lines"])  # fmt: skip
+            " ", "%20"))["lines"], 240)  # fmt: skip
         until(lambda: (seen := api.get(f"/jobs/{job}")["ranks"]) and seen["ranks_found"] == list(range(RANKS)))
         assert [rank["rank"] for rank in api.get(f"/ranks?job={job}")["ranks"]] == list(range(RANKS))
         assert f'gconsole_job_ranks_found{{job="{job}"}} {RANKS}' in api.ask("GET", "/metrics").body.decode()

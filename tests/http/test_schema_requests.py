@@ -18,6 +18,7 @@ def test_responses_to_generated_requests_match_the_openapi_document(
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)
 def test_responses_to_many_more_generated_requests_match_the_openapi_document(
     api: Api, tmp_path, capsys: pytest.CaptureFixture[str]
 ) -> None:
