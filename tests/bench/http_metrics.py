@@ -143,14 +143,14 @@ def _library_seconds(nodes: int, runs: int) -> tuple[list[float], list[float]]:
 
 def _schemathesis_requests(examples: int) -> tuple[int, int]:
     """(requests, exit status of schemathesis)."""
-    from api_client import serving as api_process
-    from schemathesis_run import made_up
+    from api_client import running_api as api_process
+    from schemathesis_run import run_schemathesis
 
     with Rig(nodes=2, name="bench") as rig, tempfile.TemporaryDirectory() as scratch:
         hosts = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": 4})
         with api_process(hosts, Path(scratch), "--rate", "10000") as api:
             api.until_connected(2)
-            found = made_up(api, Path(scratch), examples)
+            found = run_schemathesis(api, Path(scratch), examples)
     return found.requests, found.status
 
 

@@ -22,7 +22,7 @@ DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     """An HTTP response."""
 
     status: int
@@ -47,10 +47,10 @@ class Api:
     def url(self) -> str:
         return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
-    def ask(
+    def request(
         self, method: str, path: str, body: Any = None, *, token: str | None = "", deadline_s: float = DEADLINE_S,
         **headers: str,
-    ) -> Answer:  # fmt: skip
+    ) -> HttpResponse:  # fmt: skip
         """One request; `token` None sends none, "" the valid one; `headers` with _ for -. A body is sent as JSON."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
@@ -58,37 +58,37 @@ class Api:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         if data is not None:
             sent.setdefault("Content-Type", "application/json")
-        talk = self.connected(deadline_s)
+        connection = self.connection(deadline_s)
         try:
-            talk.request(method, path, data, sent)
-            response = talk.getresponse()
-            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            connection.request(method, path, data, sent)
+            response = connection.getresponse()
+            return HttpResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         finally:
-            talk.close()
+            connection.close()
 
-    def connected(self, deadline_s: float = DEADLINE_S) -> http.client.HTTPConnection:
+    def connection(self, deadline_s: float = DEADLINE_S) -> http.client.HTTPConnection:
         if self.tls is not None:
             return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=deadline_s, context=self.tls)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=deadline_s)
 
     def get(self, path: str, **headers: str) -> Any:
         """The JSON of a successful GET."""
-        answer = self.ask("GET", path, **headers)
-        assert answer.status == 200, (path, answer)
-        return answer.json
+        response = self.request("GET", path, **headers)
+        assert response.status == 200, (path, response)
+        return response.json
 
     def post(self, path: str, body: Any = None, status: int = 200) -> Any:
         """The JSON of a POST that returns `status`."""
-        answer = self.ask("POST", path, {} if body is None else body, deadline_s=150.0)
-        assert answer.status == status, (path, answer)
-        return answer.json
+        response = self.request("POST", path, {} if body is None else body, deadline_s=150.0)
+        assert response.status == status, (path, response)
+        return response.json
 
     def until_connected(self, nodes: int) -> None:
         """Wait until that many nodes are connected and sampled."""
 
         def are_there() -> bool:
-            seen = self.get("/nodes")["nodes"]
-            return sum(one["about"]["state"] == "ok" and one["cost"] is not None for one in seen) == nodes
+            nodes_seen = self.get("/nodes")["nodes"]
+            return sum(node["about"]["state"] == "ok" and node["cost"] is not None for node in nodes_seen) == nodes
 
         until(are_there)
 
@@ -96,14 +96,14 @@ class Api:
 def until(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
     """Wait until the condition is true; its value."""
     deadline = time.monotonic() + deadline_s
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {deadline_s:g} s"
         time.sleep(0.1)
-    return found
+    return value
 
 
 @contextlib.contextmanager
-def serving(
+def running_api(
     hosts: Path, folder: Path, *args: str, listen: str = "127.0.0.1:0", tls: ssl.SSLContext | None = None
 ) -> Iterator[Api]:
     """Run the real command until the block ends; then assert that it exits normally."""

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 sys.path.insert(0, str(Path(__file__).parent))  # and `from api_client import Api`
 
-from api_client import Api, serving
+from api_client import Api, running_api
 from fixtures import FEW_PROBES, four_nodes, needs_torch
 from rig import Rig
 
@@ -30,6 +30,6 @@ def api(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A read-only console, with four simulated GPUs per node."""
     folder = tmp_path_factory.mktemp("api")
     hosts = rig.write_hosts_toml(folder / "hosts.toml", agent={"simulate_gpus": 4}, clock=FEW_PROBES)
-    with serving(hosts, folder, "--rate", "5000") as api:
+    with running_api(hosts, folder, "--rate", "5000") as api:
         api.until_connected(4)
         yield api

@@ -40,10 +40,10 @@ class SchemathesisResult:
 
     status: int
     requests: int
-    text: str
+    output: str
 
 
-def made_up(api: Api, folder: Path, examples: int) -> SchemathesisResult:
+def run_schemathesis(api: Api, folder: Path, examples: int) -> SchemathesisResult:
     """Well-formed and ill-formed requests to all operations, `examples` of each, plus fixed ones."""
     config = folder / "schemathesis.toml"
     config.write_text(CONFIGURATION)
@@ -54,9 +54,9 @@ def made_up(api: Api, folder: Path, examples: int) -> SchemathesisResult:
         *(f"--exclude-operation-id={name}" for name in ENDLESS),
     ]  # fmt: skip
     env = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(STORAGE)}
-    done = subprocess.run(
+    process = subprocess.run(
         list(map(str, argv)), cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=800
     )
-    text = done.stdout + done.stderr
-    count = re.search(r"([\d,]+) generated", text)
-    return SchemathesisResult(done.returncode, int(count[1].replace(",", "")) if count else 0, text)
+    output = process.stdout + process.stderr
+    count = re.search(r"([\d,]+) generated", output)
+    return SchemathesisResult(process.returncode, int(count[1].replace(",", "")) if count else 0, output)

@@ -8,7 +8,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from api_client import Api, serving
+from api_client import Api, running_api
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -18,57 +18,57 @@ from rig import Rig
 
 
 def test_every_operation_requires_the_token(api: Api) -> None:
-    found = api.get("/openapi.json")["paths"]
+    paths = api.get("/openapi.json")["paths"]
     requests = [(method.upper(), path.replace("{name}", "x").replace("{id}", "x"))
-             for path, methods in found.items() for method in methods]  # fmt: skip
+             for path, methods in paths.items() for method in methods]  # fmt: skip
     assert len(requests) > 20
     for method, path in requests:
         for token in (None, "wrong", api.token[:-1], f"{api.token}x", api.token.swapcase(), "\xe9"):
-            answer = api.ask(method, path, token=token)
-            assert answer.status == 401, (method, path, token)
-            assert answer.json["name"] == "no_token"
-            assert answer.headers["www-authenticate"].startswith("Bearer")
+            response = api.request(method, path, token=token)
+            assert response.status == 401, (method, path, token)
+            assert response.json["name"] == "no_token"
+            assert response.headers["www-authenticate"].startswith("Bearer")
 
 
 def test_request_with_a_foreign_host_header_is_rejected(api: Api) -> None:
     for host in ("evil.example", f"evil.example:{api.port}", "127.0.0.1.evil.example", "192.0.2.1", "", "localhost@x"):
-        assert api.ask("GET", "/status", Host=host).status in (400, 403), host
+        assert api.request("GET", "/status", Host=host).status in (400, 403), host
     for host in ("localhost", f"127.0.0.1:{api.port}", "[::1]:1", "LOCALHOST"):
-        assert api.ask("GET", "/status", Host=host).status == 200, host
+        assert api.request("GET", "/status", Host=host).status == 200, host
 
 
 def test_cross_origin_request_is_rejected_without_cors_headers(api: Api) -> None:
-    answer = api.ask("GET", "/status", Origin="http://evil.example")
-    assert answer.status == 403
-    preflight = api.ask("OPTIONS", "/jobs", token=None, Origin="http://evil.example",
+    response = api.request("GET", "/status", Origin="http://evil.example")
+    assert response.status == 403
+    preflight = api.request("OPTIONS", "/jobs", token=None, Origin="http://evil.example",
                          Access_Control_Request_Method="POST")  # fmt: skip
     assert preflight.status in (401, 403)
-    for one in (answer, preflight, api.ask("GET", "/status", Origin=api.url)):
-        assert not [name for name in one.headers if name.startswith("access-control")]
+    for rejection in (response, preflight, api.request("GET", "/status", Origin=api.url)):
+        assert not [name for name in rejection.headers if name.startswith("access-control")]
 
 
 def test_unsupported_method_and_unknown_path_get_descriptive_errors(api: Api) -> None:
-    answer = api.ask("DELETE", "/nodes")
-    assert answer.status == 405 and answer.headers["allow"] == "GET, POST"
-    assert api.ask("GET", "/nope").json["name"] == "no_such_path"
+    response = api.request("DELETE", "/nodes")
+    assert response.status == 405 and response.headers["allow"] == "GET, POST"
+    assert api.request("GET", "/nope").json["name"] == "no_such_path"
 
 
 def test_rate_limited_requests_get_429_with_retry_after(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    with serving(hosts, tmp_path, "--rate", "1") as api:
-        answers = [api.ask("GET", "/") for _ in range(40)]
-        late = [answer for answer in answers if answer.status == 429]
+    with running_api(hosts, tmp_path, "--rate", "1") as api:
+        answers = [api.request("GET", "/") for _ in range(40)]
+        late = [response for response in answers if response.status == 429]
         assert late and late[0].headers["retry-after"] == "1"
-        assert {answer.status for answer in answers} == {200, 429}
+        assert {response.status for response in answers} == {200, 429}
 
 
 @pytest.mark.parametrize("where", ["0.0.0.0:0", "10.99.0.1:0", "[::]:0"])
 def test_non_loopback_listen_address_requires_tls(tmp_path: Path, where: str) -> None:
     hosts = tmp_path / "hosts.toml"
     hosts.write_text('[[nodes]]\nhosts = "here"\ntransport = "local"\n')
-    done = gconsole("api", hosts, "--listen", where)
-    assert done.status == 2
-    assert "--tls-cert" in done.stderr and "ssh -L" in done.stderr
+    result = gconsole("api", hosts, "--listen", where)
+    assert result.status == 2
+    assert "--tls-cert" in result.stderr and "ssh -L" in result.stderr
 
 
 def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
@@ -76,35 +76,35 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     hosts.write_text('[[nodes]]\nhosts = "here"\ntransport = "local"\n')
     token.write_text("a" * 40)
     token.chmod(0o640)
-    done = gconsole("api", hosts, "--token-file", token)
-    assert done.status == 2 and f"chmod 600 {token}" in done.stderr
+    result = gconsole("api", hosts, "--token-file", token)
+    assert result.status == 2 and f"chmod 600 {token}" in result.stderr
 
 
 def test_server_with_tls_files_accepts_only_tls(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    certificate, key = certified(tmp_path)
+    certificate, key = write_certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=str(certificate))
     tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
-    with serving(hosts, tmp_path, *tls, listen="0.0.0.0:0", tls=trusting) as api:
+    with running_api(hosts, tmp_path, *tls, listen="0.0.0.0:0", tls=trusting) as api:
         assert api.get("/")["message"] == "gconsole HTTP API"
-        assert api.ask("GET", "/", Host=f"api.rig.example:{api.port}").status == 200, "a name of the certificate"
-        assert api.ask("GET", "/", Host="evil.example").status == 403
-        assert api.ask("GET", "/", token="wrong").status == 401
+        assert api.request("GET", "/", Host=f"api.rig.example:{api.port}").status == 200, "a name of the certificate"
+        assert api.request("GET", "/", Host="evil.example").status == 403
+        assert api.request("GET", "/", token="wrong").status == 401
         plain = Api(api.port, api.token, api.pid)
         with pytest.raises(OSError):
-            plain.ask("GET", "/")
+            plain.request("GET", "/")
         distrusting = Api(api.port, api.token, api.pid, ssl.create_default_context())
         with pytest.raises(ssl.SSLCertVerificationError):
-            distrusting.ask("GET", "/")
+            distrusting.request("GET", "/")
 
 
-def certified(folder: Path) -> tuple[Path, Path]:
+def write_certificate(folder: Path) -> tuple[Path, Path]:
     """A self-signed certificate for 127.0.0.1 and a name, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gconsole test")])
     now = datetime.datetime.now(datetime.UTC)
     names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("api.rig.example")]
-    made = (
+    signed = (
         x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
@@ -113,7 +113,7 @@ def certified(folder: Path) -> tuple[Path, Path]:
         .sign(key, hashes.SHA256())
     )  # fmt: skip
     certificate, private = folder / "cert.pem", folder / "key.pem"
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     private.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )

@@ -16,27 +16,27 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0
 SCRAPES, CLIENTS = 1000, 4
 
 
-def scraped(api: Api) -> dict[str, Metric]:
+def scrape(api: Api) -> dict[str, Metric]:
     """Metric families by name, parsed by Prometheus' own OpenMetrics parser."""
-    answer = api.ask("GET", "/metrics", Accept=OPENMETRICS)
-    assert answer.status == 200 and answer.headers["content-type"].startswith("application/openmetrics-text")
-    return {family.name: family for family in openmetrics(answer.body.decode())}
+    response = api.request("GET", "/metrics", Accept=OPENMETRICS)
+    assert response.status == 200 and response.headers["content-type"].startswith("application/openmetrics-text")
+    return {family.name: family for family in openmetrics(response.body.decode())}
 
 
-def labelled(family: Metric | None, label: str) -> set[str]:
+def label_values(family: Metric | None, label: str) -> set[str]:
     return {sample.labels[label] for sample in family.samples} if family else set()
 
 
 def test_both_prometheus_formats_parse_to_the_same_metrics(api: Api) -> None:
-    until(lambda: len(labelled(scraped(api).get("gconsole_gpu_power_watts"), "uuid")) == 16)
-    found = scraped(api)
-    power, spent = found["gconsole_gpu_power_watts"], found["process_cpu_seconds"]
+    until(lambda: len(label_values(scrape(api).get("gconsole_gpu_power_watts"), "uuid")) == 16)
+    families = scrape(api)
+    power, cpu_seconds = families["gconsole_gpu_power_watts"], families["process_cpu_seconds"]
     assert (power.type, power.unit) == ("gauge", "watts")
     assert power.samples[0].labels.keys() == {"node", "gpu", "uuid"}
-    assert (spent.type, spent.samples[0].name) == ("counter", "process_cpu_seconds_total")
-    answer = api.ask("GET", "/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    until(lambda: _names(scraped(api).values()) == _names(plain(api.ask("GET", "/metrics").body.decode())))
+    assert (cpu_seconds.type, cpu_seconds.samples[0].name) == ("counter", "process_cpu_seconds_total")
+    response = api.request("GET", "/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    until(lambda: _names(scrape(api).values()) == _names(plain(api.request("GET", "/metrics").body.decode())))
 
 
 def _names(families: Iterable[Metric]) -> set[str]:
@@ -46,32 +46,32 @@ def _names(families: Iterable[Metric]) -> set[str]:
 
 def test_metric_names_end_with_their_unit_and_ratios_are_0_to_1(api: Api) -> None:
     units = ("ratio", "bytes", "watts", "joules", "celsius", "hertz", "seconds", "bytes_per_second")
-    for family in scraped(api).values():
+    for family in scrape(api).values():
         if family.name.endswith(units) or family.unit:
             assert family.unit and family.name.endswith(family.unit), family.name
-        if family.unit == "ratio" and not any(word in family.name for word in ("agent", "rank", "drift")):
+        if family.unit == "ratio" and not any(part in family.name for part in ("agent", "rank", "drift")):
             assert all(0 <= sample.value <= 1 for sample in family.samples), family.name
 
 
 def test_series_of_a_disconnected_node_end_and_resume(api: Api, rig: Rig) -> None:
     rig.nodes[3].down()
     try:
-        until(lambda: labelled(scraped(api).get("gconsole_gpu_power_watts"), "node") == {"node1", "node2", "node3"})
-        up = {sample.labels["node"]: sample.value for sample in scraped(api)["gconsole_node_up"].samples}
+        until(lambda: label_values(scrape(api).get("gconsole_gpu_power_watts"), "node") == {"node1", "node2", "node3"})
+        up = {sample.labels["node"]: sample.value for sample in scrape(api)["gconsole_node_up"].samples}
         assert up == {"node1": 1, "node2": 1, "node3": 1, "node4": 0}
     finally:
         rig.nodes[3].up()
-    api.ask("DELETE", "/nodes/node4")
-    until(lambda: labelled(scraped(api)["gconsole_node_up"], "node") == {"node1", "node2", "node3"})
+    api.request("DELETE", "/nodes/node4")
+    until(lambda: label_values(scrape(api)["gconsole_node_up"], "node") == {"node1", "node2", "node3"})
     api.post("/nodes", {"nodes": "node4"}, status=202)
-    until(lambda: "node4" in labelled(scraped(api).get("gconsole_gpu_power_watts"), "node"))
+    until(lambda: "node4" in label_values(scrape(api).get("gconsole_gpu_power_watts"), "node"))
     api.until_connected(4)
 
 
 def test_a_thousand_concurrent_scrapes_get_complete_responses(api: Api, record_property: pytest.Function) -> None:
-    def many(number: int) -> Iterable[bytes]:
-        return [api.ask("GET", "/metrics", Accept=OPENMETRICS).body[-6:] for _ in range(number)]
+    def scrape_often(number: int) -> Iterable[bytes]:
+        return [api.request("GET", "/metrics", Accept=OPENMETRICS).body[-6:] for _ in range(number)]
 
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
-        ends = [end for found in clients.map(many, [SCRAPES // CLIENTS] * CLIENTS) for end in found]
+        ends = [end for batch in clients.map(scrape_often, [SCRAPES // CLIENTS] * CLIENTS) for end in batch]
     assert ends == [b"# EOF\n"] * SCRAPES

@@ -30,7 +30,7 @@ def test_gswarm_endpoints_respond_as_documented(api: Api) -> None:
     clients = api.get("/clients")
     assert clients["total_clients"] == 4
     assert clients["clients"][0]["gpus"][0]["id"].startswith("node1:0:"), "hostname:device_idx:device_name"
-    latest = until(lambda: (found := api.get("/metrics/latest"))["client_data"].keys() == set(NAMES) and found)
+    latest = until(lambda: (metrics := api.get("/metrics/latest"))["client_data"].keys() == set(NAMES) and metrics)
     metric = latest["client_data"]["node3"]["gpus_metrics"][0]
     assert 0 <= metric["gpu_util"] <= 100 and 0 <= metric["mem_util"] <= 100, "percent"
     assert "message" in api.get("/") and "version" in api.get("/")
@@ -40,23 +40,24 @@ def test_several_sessions_record_at_once_and_stop_by_name(api: Api) -> None:
     for name in ("full_training", "one_phase"):
         assert api.post("/profiling/start", {"name": name})["success"] is True
     assert api.get("/status")["is_profiling"] is True
-    again = api.ask("POST", "/profiling/start", {"name": "one_phase"})
+    again = api.request("POST", "/profiling/start", {"name": "one_phase"})
     assert again.status == 409 and "already being recorded" in again.json["text"]
     assert api.get("/profiling/sessions")["active"] == ["full_training", "one_phase"]
-    until(lambda: all(one["records"] > 0 for one in api.get("/status")["active_sessions"]))
-    assert [one["name"] for one in api.post("/profiling/stop", {"name": "one_phase"})["stopped"]] == ["one_phase"]
-    assert api.ask("POST", "/profiling/stop", {"name": "one_phase"}).status == 404
+    until(lambda: all(session["records"] > 0 for session in api.get("/status")["active_sessions"]))
+    stopped = api.post("/profiling/stop", {"name": "one_phase"})["stopped"]
+    assert [session["name"] for session in stopped] == ["one_phase"]
+    assert api.request("POST", "/profiling/stop", {"name": "one_phase"}).status == 404
     unnamed = api.post("/profiling/start", {})["name"]
-    assert {one["name"] for one in api.post("/profiling/stop", {})["stopped"]} == {"full_training", unnamed}
+    assert {session["name"] for session in api.post("/profiling/stop", {})["stopped"]} == {"full_training", unnamed}
     assert api.post("/profiling/stop", {})["message"] == "Profiling is not active."
-    kept = {one["name"]: one["state"] for one in api.get("/profiling/sessions")["sessions"]}
-    assert kept["full_training"] == kept["one_phase"] == "closed"
+    states = {session["name"]: session["state"] for session in api.get("/profiling/sessions")["sessions"]}
+    assert states["full_training"] == states["one_phase"] == "closed"
 
 
 def test_node_is_removed_and_added_over_http(api: Api) -> None:
-    assert api.ask("DELETE", "/nodes/node4").status == 200
-    assert [one["node"] for one in api.get("/nodes")["nodes"]] == NAMES[:3]
-    assert api.ask("DELETE", "/nodes/node4").status == 404
+    assert api.request("DELETE", "/nodes/node4").status == 200
+    assert [node["node"] for node in api.get("/nodes")["nodes"]] == NAMES[:3]
+    assert api.request("DELETE", "/nodes/node4").status == 404
     assert api.post("/nodes", {"nodes": "node[1-4]"}, status=202) == {"added": ["node4"]}
     api.until_connected(4)
 
@@ -65,29 +66,29 @@ def test_doctor_checks_only_the_requested_nodes(api: Api) -> None:
     exams = api.post("/nodes/health", {"nodes": "node[1-2]"})["nodes"]
     assert [exam["node"] for exam in exams] == ["node1", "node2"]
     assert all(exam["reached"] and exam["checks"] for exam in exams)
-    stranger = api.ask("POST", "/nodes/health", {"nodes": "nobody7"})
-    assert stranger.status == 404 and "nobody7" in stranger.json["text"]
+    unknown = api.request("POST", "/nodes/health", {"nodes": "nobody7"})
+    assert unknown.status == 404 and "nobody7" in unknown.json["text"]
 
 
 def test_capture_without_a_job_returns_no_jobs_and_no_failures(api: Api) -> None:
-    found = api.post("/captures", {"samples": 1})
-    assert found["jobs"] == [] and found["failures"] == {}
+    capture = api.post("/captures", {"samples": 1})
+    assert capture["jobs"] == [] and capture["failures"] == {}
     assert api.post("/diagnose", {"samples": 1})["verdicts"] == []
 
 
 def test_two_clients_are_answered_side_by_side(api: Api) -> None:
-    def many(_: int) -> list[list[str]]:
-        return [[one["node"] for one in api.get("/nodes")["nodes"]] for _ in range(20)]
+    def list_nodes(_: int) -> list[list[str]]:
+        return [[node["node"] for node in api.get("/nodes")["nodes"]] for _ in range(20)]
 
     with concurrent.futures.ThreadPoolExecutor(2) as clients:
-        assert list(clients.map(many, range(2))) == [[NAMES] * 20] * 2
+        assert list(clients.map(list_nodes, range(2))) == [[NAMES] * 20] * 2
 
 
 def test_job_start_and_stop_are_forbidden_without_allow_run(api: Api) -> None:
     for path in ("/jobs", "/jobs/train-1/stop"):
-        answer = api.ask("POST", path, {"command": ["true"]} if path == "/jobs" else {})
-        assert answer.status == 403 and answer.json["name"] == "read_only"
-        assert "--allow-run" in answer.json["try"]
+        response = api.request("POST", path, {"command": ["true"]} if path == "/jobs" else {})
+        assert response.status == 403 and response.json["name"] == "read_only"
+        assert "--allow-run" in response.json["try"]
 
 
 @pytest.mark.parametrize(
@@ -101,22 +102,22 @@ def test_job_start_and_stop_are_forbidden_without_allow_run(api: Api) -> None:
     ],
 )  # fmt: skip
 def test_invalid_request_body_is_rejected_with_an_explanation(api: Api, path: str, body: Any, status: int) -> None:
-    answer = api.ask("POST", path, body)
-    assert answer.status == status, answer
-    assert answer.json["status"] == status and answer.json["text"]
+    response = api.request("POST", path, body)
+    assert response.status == status, response
+    assert response.json["status"] == status and response.json["text"]
 
 
 def test_request_without_json_content_type_is_rejected(api: Api) -> None:
     """Requests that a page of another site can send without preflight: a form, or plain text."""
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
-        assert api.ask("POST", "/captures", b'{"samples": 1}', Content_Type=kind).status == 415
+        assert api.request("POST", "/captures", b'{"samples": 1}', Content_Type=kind).status == 415
 
 
 def test_docs_page_lists_every_path_and_loads_no_external_resources(api: Api) -> None:
-    answer = api.ask("GET", "/docs")
-    page = answer.body.decode()
-    assert answer.headers["content-type"].startswith("text/html")
-    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    response = api.request("GET", "/docs")
+    page = response.body.decode()
+    assert response.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in response.headers["content-security-policy"]
     assert all(f"<code>{path}</code>" in page for path in api.get("/openapi.json")["paths"])
     assert "<script" not in page and "src=" not in page and "http" not in page.partition("<style>")[0]
 
@@ -125,6 +126,6 @@ def test_basic_auth_is_accepted_only_for_api_documentation(api: Api) -> None:
     handlers = urllib.request.HTTPPasswordMgrWithDefaultRealm()
     handlers.add_password(None, api.url, "anybody", api.token)
     browser = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(handlers))
-    with browser.open(f"{api.url}/openapi.json") as found:
-        assert json.load(found)["openapi"] == "3.1.0"
-    assert api.ask("GET", "/nodes", token=None, Authorization="Basic YTpi").status == 401
+    with browser.open(f"{api.url}/openapi.json") as response:
+        assert json.load(response)["openapi"] == "3.1.0"
+    assert api.request("GET", "/nodes", token=None, Authorization="Basic YTpi").status == 401

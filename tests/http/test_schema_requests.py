@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 from api_client import Api
-from schemathesis_run import made_up
+from schemathesis_run import run_schemathesis
 
 
 def test_responses_to_generated_requests_match_the_openapi_document(
     api: Api, tmp_path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = made_up(api, tmp_path, examples=1)
+    result = run_schemathesis(api, tmp_path, examples=1)
     with capsys.disabled():
-        print(f"\n  {found.requests} requests made up from the OpenAPI document")
-    assert found.status == 0, found.text
-    assert found.requests > 300
+        print(f"\n  {result.requests} requests made up from the OpenAPI document")
+    assert result.status == 0, result.output
+    assert result.requests > 300
 
 
 @pytest.mark.full
@@ -22,7 +22,7 @@ def test_responses_to_generated_requests_match_the_openapi_document(
 def test_responses_to_many_more_generated_requests_match_the_openapi_document(
     api: Api, tmp_path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = made_up(api, tmp_path, examples=50)
+    result = run_schemathesis(api, tmp_path, examples=50)
     with capsys.disabled():
-        print(f"\n  {found.requests} requests made up from the OpenAPI document")
-    assert found.status == 0, found.text
+        print(f"\n  {result.requests} requests made up from the OpenAPI document")
+    assert result.status == 0, result.output
