@@ -57,16 +57,16 @@ def run(*args: object, **options: Any) -> Run:
     return gconsole("run", *args, deadline_s=150.0, **options)
 
 
-def the_jobs(hosts: Path) -> list[dict[str, Any]]:
+def list_jobs(hosts: Path) -> list[dict[str, Any]]:
     """All jobs that the nodes report."""
     return json.loads(run("status", hosts, "--json").stdout)["jobs"]
 
 
-def started(hosts: Path, *args: object) -> str:
+def start_job(hosts: Path, *args: object) -> str:
     """Start a job; its id."""
-    done = run("start", hosts, "--yes", "--json", *args)
-    assert done.status == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)["plan"]["job"]
+    result = run("start", hosts, "--yes", "--json", *args)
+    assert result.status == 0, result.stdout + result.stderr
+    return json.loads(result.stdout)["plan"]["job"]
 
 
 def follow_until(hosts: Path, job: str, text: str, deadline_s: float = 150.0) -> None:

@@ -11,7 +11,7 @@ from run_command import TORCH_OPTIONS, TRAIN, processes_of, run
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
 
-def wanted(folder: str, launcher: str, procs: int) -> list[object]:
+def job_options(folder: str, launcher: str, procs: int) -> list[object]:
     return ["--nodes", 2, "--procs-per-node", procs, "--launcher", launcher, "--workdir", folder, *TORCH_OPTIONS,
             "--", find_torch_python(), "train.py", 3, -1, "well"]  # fmt: skip
 
@@ -27,11 +27,11 @@ def needs_accelerate() -> None:
 
 
 def check_job(rig: Rig, hosts: Path, folder: str, launcher: str, procs: int) -> None:
-    done = run("start", hosts, "--yes", "--follow", *wanted(folder, launcher, procs))
-    assert done.status == 0, done.stdout + done.stderr
+    result = run("start", hosts, "--yes", "--follow", *job_options(folder, launcher, procs))
+    assert result.status == 0, result.stdout + result.stderr
     for step in range(3):
-        assert f"step {step} sum {2 * procs}" in done.stdout
-    assert "node[1-2]  completed" in done.stderr
+        assert f"step {step} sum {2 * procs}" in result.stdout
+    assert "node[1-2]  completed" in result.stderr
     assert processes_of(rig, "train.py") == []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rig import Rig
-from run_command import processes_of, run, started
+from run_command import processes_of, run, start_job
 
 LIMIT_BYTES = 192 << 20
 MEMORY = Path("/sys/fs/cgroup/memory")
@@ -47,8 +47,8 @@ def test_status_reports_a_rank_killed_by_the_oom_killer(rig: Rig, tmp_path: Path
     with small_cgroup(f"gconsole-test-{os.getpid()}") as cgroup:
         [sshd] = [line.split()[0] for line in node.ps().splitlines() if "[listener]" in line]
         (cgroup / "cgroup.procs").write_text(str(node.outer_pid(int(sshd))))
-        job = started(hosts, "--nodes", 2, "--procs-per-node", 1, "--launcher", "env", "--workdir", folder, "--",
-                      "python3", "greedy.py")  # fmt: skip
+        job = start_job(hosts, "--nodes", 2, "--procs-per-node", 1, "--launcher", "env", "--workdir", folder, "--",
+                        "python3", "greedy.py")  # fmt: skip
         try:
             status = ""
             for _ in range(30):

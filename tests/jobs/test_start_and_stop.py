@@ -9,7 +9,7 @@ from pathlib import Path
 import fork_server
 from program import GCONSOLE, gconsole
 from rig import Rig
-from run_command import PLAIN, processes_of, run, started, the_jobs, until
+from run_command import PLAIN, list_jobs, processes_of, run, start_job, until
 
 #: Occupies the port.
 LISTEN = """
@@ -22,7 +22,7 @@ time.sleep(600)
 """
 
 
-def wanted(folder: str, *args: object, nodes: int = 2, procs: int = 1) -> list[object]:
+def job_options(folder: str, *args: object, nodes: int = 2, procs: int = 1) -> list[object]:
     return ["--nodes", nodes, "--procs-per-node", procs, "--launcher", "env", "--workdir", folder, *args]
 
 
@@ -32,28 +32,28 @@ def hosts_of_two(rig: Rig, folder: Path, **changes: object) -> Path:
 
 
 def state_of(hosts: Path, job: str) -> str:
-    [found] = [the_job for the_job in the_jobs(hosts) if the_job["job"] == job]
-    return found["state"]
+    [matching] = [the_job for the_job in list_jobs(hosts) if the_job["job"] == job]
+    return matching["state"]
 
 
 def test_plan_starts_nothing_and_lists_the_nodes_of_the_job(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     folder = script("plain.py", PLAIN)
-    done = run("plan", hosts, *wanted(folder, nodes=3), "--", "python3", "plain.py")
-    assert done.status == 0, done.stdout + done.stderr
-    assert f"rendezvous {rig.nodes[0].address}:" in done.stdout
-    assert "– node4: not needed" in done.stdout
+    result = run("plan", hosts, *job_options(folder, nodes=3), "--", "python3", "plain.py")
+    assert result.status == 0, result.stdout + result.stderr
+    assert f"rendezvous {rig.nodes[0].address}:" in result.stdout
+    assert "– node4: not needed" in result.stdout
     assert processes_of(rig, "plain.py") == []
-    machine = run("plan", hosts, "--json", *wanted(folder, nodes=3), "--", "python3", "plain.py")
-    assert list(json.loads(machine.stdout)["plan"]["orders"]) == ["node1", "node2", "node3"]
+    json_result = run("plan", hosts, "--json", *job_options(folder, nodes=3), "--", "python3", "plain.py")
+    assert list(json.loads(json_result.stdout)["plan"]["orders"]) == ["node1", "node2", "node3"]
 
 
 def test_plan_fails_when_the_work_folder_is_missing_on_nodes(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     script("plain.py", PLAIN)
-    done = run("plan", hosts, *wanted("/no/such/folder", nodes=4), "--", "python3", "plain.py")
-    assert done.status == 1
-    assert "node[1-4]: folder /no/such/folder does not exist" in done.stdout
+    result = run("plan", hosts, *job_options("/no/such/folder", nodes=4), "--", "python3", "plain.py")
+    assert result.status == 1
+    assert "node[1-4]: folder /no/such/folder does not exist" in result.stdout
 
 
 def test_start_that_fails_on_one_node_leaves_no_processes_on_any(rig: Rig, tmp_path: Path, script) -> None:
@@ -62,20 +62,20 @@ def test_start_that_fails_on_one_node_leaves_no_processes_on_any(rig: Rig, tmp_p
     for node in rig.nodes:
         (node.folder / "program").chmod(0o755)
     (rig.nodes[2].folder / "program").write_text("#!/nonexistent/interpreter\n")  # it exists but cannot be executed
-    before = len(the_jobs(hosts))
-    done = run("start", hosts, "--yes", *wanted(folder, nodes=4), "--", "./program")
-    assert done.status == 1, done.stdout + done.stderr
-    assert "✖ node3" in done.stderr
-    assert "No such file" in done.stderr
-    assert "no processes left" in done.stderr
+    before = len(list_jobs(hosts))
+    result = run("start", hosts, "--yes", *job_options(folder, nodes=4), "--", "./program")
+    assert result.status == 1, result.stdout + result.stderr
+    assert "✖ node3" in result.stderr
+    assert "No such file" in result.stderr
+    assert "no processes left" in result.stderr
     assert processes_of(rig, "sleep 600") == []
-    assert len(the_jobs(hosts)) == before
+    assert len(list_jobs(hosts)) == before
 
 
 def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
-    options = wanted(folder, "--port", 29777)
+    options = job_options(folder, "--port", 29777)
     argv = [GCONSOLE, "run", "start", hosts, *options, "--", "python3", "plain.py", "x"]
     process = subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
@@ -102,34 +102,35 @@ def test_a_port_taken_between_plan_and_start_starts_nothing(rig: Rig, tmp_path: 
 def test_concurrent_jobs_have_separate_ports_and_stop_independently(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
-    one = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-one")
-    two = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-two")
-    ports = {job["ordered"]["master_port"] for job in the_jobs(hosts) if job["job"] in (one, two)}
+    first_job = start_job(hosts, *job_options(folder), "--", "python3", "plain.py", "go-one")
+    second_job = start_job(hosts, *job_options(folder), "--", "python3", "plain.py", "go-two")
+    ports = {job["ordered"]["master_port"] for job in list_jobs(hosts) if job["job"] in (first_job, second_job)}
     assert len(ports) == 2
-    assert run("stop", hosts, one, "--yes").status == 0
-    assert (state_of(hosts, one), state_of(hosts, two)) == ("stopped", "running")
+    assert run("stop", hosts, first_job, "--yes").status == 0
+    assert (state_of(hosts, first_job), state_of(hosts, second_job)) == ("stopped", "running")
     for node in rig.nodes[:2]:
         (node.folder / "go-two").touch()
-    assert run("wait", hosts, two, "--timeout", "60s").status == 0
-    assert "[0-1] bye" in run("logs", hosts, two).stdout
+    assert run("wait", hosts, second_job, "--timeout", "60s").status == 0
+    assert "[0-1] bye" in run("logs", hosts, second_job).stdout
     assert processes_of(rig, "plain.py") == []
 
 
 def test_job_survives_its_killed_console_and_is_found_by_the_next(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
-    argv = [GCONSOLE, "run", "start", hosts, "--yes", "--follow", *wanted(folder), "--", "python3", "plain.py", "go-on"]
+    argv = [GCONSOLE, "run", "start", hosts, "--yes", "--follow", *job_options(folder), "--",
+            "python3", "plain.py", "go-on"]  # fmt: skip
     console = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         until(lambda: len(processes_of(rig, "plain.py go-on")) == 2)
     finally:
         os.kill(console.pid, signal.SIGKILL)
         console.communicate()
-    [job] = [the_job for the_job in the_jobs(hosts) if the_job["state"] == "running"]
+    [job] = [the_job for the_job in list_jobs(hosts) if the_job["state"] == "running"]
     assert len(processes_of(rig, "plain.py go-on")) == 2
-    kept = gconsole("clean", hosts)
-    assert kept.status == 3
-    assert f"jobs are running: {job['job']}" in kept.stdout
+    cleaned = gconsole("clean", hosts)
+    assert cleaned.status == 3
+    assert f"jobs are running: {job['job']}" in cleaned.stdout
     for node in rig.nodes[:2]:
         (node.folder / "go-on").touch()
     assert run("wait", hosts, job["job"], "--timeout", "60s").status == 0
@@ -138,18 +139,18 @@ def test_job_survives_its_killed_console_and_is_found_by_the_next(rig: Rig, tmp_
 def test_pending_stop_is_executed_when_a_cut_node_reconnects(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
     folder = script("plain.py", PLAIN)
-    job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "never")
+    job = start_job(hosts, *job_options(folder), "--", "python3", "plain.py", "never")
     rig.nodes[1].down()
     try:
-        done = run("stop", hosts, job, "--yes", "--grace", "2s")
-        assert done.status == 3, done.stdout + done.stderr
-        assert "node2  unknown: " in done.stdout
-        assert "node2 unreachable; the next `gconsole run` that connects stops it there" in done.stderr
+        result = run("stop", hosts, job, "--yes", "--grace", "2s")
+        assert result.status == 3, result.stdout + result.stderr
+        assert "node2  unknown: " in result.stdout
+        assert "node2 unreachable; the next `gconsole run` that connects stops it there" in result.stderr
         assert len(processes_of(rig, "plain.py never")) == 1
     finally:
         rig.nodes[1].up()
-    seen = run("status", hosts)
-    assert f"pending stop of {job} on node2: stopped: 1 processes ended, nothing left" in seen.stderr
+    status = run("status", hosts)
+    assert f"pending stop of {job} on node2: stopped: 1 processes ended, nothing left" in status.stderr
     assert processes_of(rig, "plain.py never") == []
     again = run("stop", hosts, job, "--yes", "--grace", "2s")
     assert again.status == 0, again.stdout + again.stderr
@@ -157,7 +158,7 @@ def test_pending_stop_is_executed_when_a_cut_node_reconnects(rig: Rig, tmp_path:
 
 def test_job_output_of_a_cut_node_is_delivered_after_reconnecting(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
-    job = started(hosts, *wanted(script("plain.py", PLAIN)), "--", "python3", "plain.py", "go-on-cut")
+    job = start_job(hosts, *job_options(script("plain.py", PLAIN)), "--", "python3", "plain.py", "go-on-cut")
     argv = [GCONSOLE, "run", "logs", hosts, job, "--follow"]
     following = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     output = ""
@@ -172,9 +173,9 @@ def test_job_output_of_a_cut_node_is_delivered_after_reconnecting(rig: Rig, tmp_
         until(lambda: not processes_of(rig, "plain.py go-on-cut"))
     finally:
         rig.nodes[1].up()
-    rest, errors = following.communicate(timeout=90)
+    remaining, errors = following.communicate(timeout=90)
     assert following.returncode == 0, errors
-    assert rest.count("bye") == 2 or "[0-1] bye" in rest, rest
+    assert remaining.count("bye") == 2 or "[0-1] bye" in remaining, remaining
     assert run("wait", hosts, job, "--timeout", "60s").status == 0
     assert state_of(hosts, job) == "completed"
 
@@ -182,7 +183,7 @@ def test_job_output_of_a_cut_node_is_delivered_after_reconnecting(rig: Rig, tmp_
 def test_stop_with_wait_option_waits_for_a_disconnected_node(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path, ssh={"connect_timeout_s": 3.0})
     folder = script("plain.py", PLAIN)
-    job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "never")
+    job = start_job(hosts, *job_options(folder), "--", "python3", "plain.py", "never")
     rig.nodes[1].down()
     try:
         argv = [GCONSOLE, "run", "stop", hosts, job, "--yes", "--grace", "2s", "--wait", "60s"]
@@ -190,9 +191,9 @@ def test_stop_with_wait_option_waits_for_a_disconnected_node(rig: Rig, tmp_path:
         first = stopping.stdout.readline()
     finally:
         rig.nodes[1].up()
-    rest, errors = stopping.communicate(timeout=90)
+    remaining, errors = stopping.communicate(timeout=90)
     assert "node1  stopped: 1 processes ended, nothing left" in first
-    assert "node2  stopped: 1 processes ended, nothing left" in rest, errors
+    assert "node2  stopped: 1 processes ended, nothing left" in remaining, errors
     assert stopping.returncode == 0
     assert processes_of(rig, "plain.py never") == []
 
@@ -200,7 +201,7 @@ def test_stop_with_wait_option_waits_for_a_disconnected_node(rig: Rig, tmp_path:
 def test_ranks_of_a_started_job_are_listed_by_ps(rig: Rig, tmp_path: Path, script) -> None:
     hosts = hosts_of_two(rig, tmp_path)
     folder = script("plain.py", PLAIN)
-    job = started(hosts, *wanted(folder), "--", "python3", "plain.py", "go-see")
+    job = start_job(hosts, *job_options(folder), "--", "python3", "plain.py", "go-see")
     try:
         listed = gconsole("ps", hosts)
         assert any("0-1" in line and "plain.py go-see" in line for line in listed.stdout.splitlines()), listed.stdout
