@@ -9,9 +9,8 @@ import numpy as np
 
 from gconsole.analysis.clock.network_fit import Constraints, Mesh, intervals, solve
 from gconsole.analysis.clock.pair_bounds import edge_window
-from tests.clocks.evaluation import middle as median_of
-from tests.clocks.evaluation import windows
-from tests.clocks.synthetic import JITTER, SCENARIOS, bins, regular
+from tests.clocks.evaluation import evaluate_windows, median_of
+from tests.clocks.synthetic import JITTER, SCENARIOS, bins, regular_edges
 from tests.clocks.synthetic import measure as probe
 
 from .result import Outcome, Row
@@ -31,7 +30,7 @@ def measure_paths(count: int) -> list[Row]:
     """Error, bound and ratio of each path, 20 ppm apart."""
     rows = []
     for name, cadence_us, least in PATHS:
-        found = windows(SCENARIOS[name], count, cadence_us=cadence_us)
+        found = evaluate_windows(SCENARIOS[name], count, cadence_us=cadence_us)
         ours, peer = median_of(found, "edge") / 1000, median_of(found, "peer_edge") / 1000
         covered = sum(one.is_covered is True for one in found)
         bound = median(one.bound or 0.0 for one in found) / 1000
@@ -50,7 +49,7 @@ def measure_paths(count: int) -> list[Row]:
 def solved(count: int, seed: int) -> tuple[float, float]:
     """Seconds for the robust solution of a mesh, and for the guaranteed interval of each node."""
     rng = np.random.default_rng(seed)
-    edges = np.array(regular(count, seed))
+    edges = np.array(regular_edges(count, seed))
     truth = rng.normal(0.0, 1e6, count)
     offset = truth[edges[:, 1]] - truth[edges[:, 0]] + rng.normal(0.0, 1000.0, len(edges))
     bad = rng.random(len(edges)) < 0.05

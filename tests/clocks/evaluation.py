@@ -15,7 +15,7 @@ from .synthetic import FAR, NEAR, Clock, Path, Stamps, bins, measure
 
 
 @dataclass(frozen=True)
-class Judged:
+class WindowErrors:
     """Errors in ns: at the middle of the window, and the maximum within it; of the product and the usual estimator."""
 
     centre: float
@@ -28,45 +28,45 @@ class Judged:
     status: str
 
 
-def judge(stamps: Stamps) -> Judged:
+def evaluate_window(stamps: Stamps) -> WindowErrors:
     """Evaluate one window."""
     window = edge_window(bins(stamps))
-    at = np.array([stamps.t1[0], window.x0, stamps.t1[-1]], dtype=np.int64)
-    truth = stamps.ahead(at)
+    instants = np.array([stamps.t1[0], window.x0, stamps.t1[-1]], dtype=np.int64)
+    truth = stamps.ahead(instants)
     base = stamps.far.reads - stamps.near.reads
-    error = np.abs(_line(window, at) - base - truth)
+    error = np.abs(_line(window, instants) - base - truth)
     peer = np.abs(stamps.least_rtt_line() - truth)
     bound = window.bound_ns
-    return Judged(
+    return WindowErrors(
         float(error[1]), float(error.max()), float(peer[1]), float(peer.max()), bound,
         (window.min_rtt_ns or 0) / 2,
-        None if bound is None else _is_covered(window, at, truth + base, float(error[1])), window.status,
+        None if bound is None else _is_covered(window, instants, truth + base, float(error[1])), window.status,
     )  # fmt: skip
 
 
-def _line(window: EdgeWindow, at: np.ndarray) -> np.ndarray:
+def _line(window: EdgeWindow, instants: np.ndarray) -> np.ndarray:
     assert window.line is not None
     slope, offset = window.line
-    return window.y0 + offset + slope * (at - window.x0)
+    return window.y0 + offset + slope * (instants - window.x0)
 
 
-def _is_covered(window: EdgeWindow, at: np.ndarray, truth: np.ndarray, error: float) -> bool:
+def _is_covered(window: EdgeWindow, instants: np.ndarray, truth: np.ndarray, error: float) -> bool:
     inside = all(
         low <= true - window.y0 <= high
-        for when, true in zip(at.tolist(), truth.tolist(), strict=True)
-        for low, _, high in [window.at(when)]
+        for instant, true in zip(instants.tolist(), truth.tolist(), strict=True)
+        for low, _, high in [window.at(instant)]
     )
     assert window.bound_ns is not None
     return inside and error <= window.bound_ns
 
 
 @cache
-def windows(path: Path, count: int = 12, ppm: float = FAR.ppm, **how: int) -> tuple[Judged, ...]:
+def evaluate_windows(path: Path, count: int = 12, ppm: float = FAR.ppm, **how: int) -> tuple[WindowErrors, ...]:
     """Windows of one path, each with its own seed; cached, because several tests read the same ones."""
     far = Clock(FAR.reads, ppm)
-    return tuple(judge(measure(path, seed, near=NEAR, far=far, **how)) for seed in range(count))
+    return tuple(evaluate_window(measure(path, seed, near=NEAR, far=far, **how)) for seed in range(count))
 
 
-def middle(found: Sequence[Judged], name: str) -> float:
+def median_of(results: Sequence[WindowErrors], name: str) -> float:
     """The median of one field over windows."""
-    return float(median(getattr(one, name) for one in found))
+    return float(median(getattr(result, name) for result in results))

@@ -15,7 +15,7 @@ from gconsole_remote.samplers.base import Context
 
 #: The probe plan of a fleet at default settings, low enough for shared test machines.
 PACE = {"cadence_us": 5000, "spacing_us": 100, "bin_ms": 100, "cpu_cap_pct": 60}
-PATIENCE_S = 20.0
+DEADLINE_S = 20.0
 
 
 class Outbox:
@@ -40,11 +40,11 @@ class Agent:
     def on_end(self, action: Callable[[], object]) -> None:
         """Not needed here: services end with their test."""
 
-    def said(self, kind: str) -> list[dict[str, Any]]:
-        return [fields for found, fields in self.outbox.facts if found == kind]
+    def posted(self, kind: str) -> list[dict[str, Any]]:
+        return [fields for posted_kind, fields in self.outbox.facts if posted_kind == kind]
 
     def total(self, field: str) -> int:
-        return sum(cost[field] for cost in self.said("clock_cost"))
+        return sum(cost[field] for cost in self.posted("clock_cost"))
 
     def ports(self) -> set[int]:
         return open_ports()
@@ -80,8 +80,8 @@ def open_ports() -> set[int]:
 
 
 def wait_for(condition: Callable[[], Any]) -> Any:
-    began = time.monotonic()
-    while not (found := condition()):
-        assert time.monotonic() - began < PATIENCE_S, "not in time"
+    started = time.monotonic()
+    while not (value := condition()):
+        assert time.monotonic() - started < DEADLINE_S, "not in time"
         time.sleep(0.01)
-    return found
+    return value

@@ -30,24 +30,24 @@ def lossy(share: float, delay: Delay) -> Delay:
 
 
 @dataclass
-class _Way:
-    """One direction: packets received at `ear` are sent from `mouth` to `to`."""
+class _Direction:
+    """One direction: packets received at `source` are sent from `sender` to `target`."""
 
-    ear: socket.socket
-    mouth: socket.socket
-    to: tuple[str, int]
+    source: socket.socket
+    sender: socket.socket
+    target: tuple[str, int]
     delay: Delay
 
 
 class Relay(threading.Thread):
     """Relays between two ports on loopback; the near end sends to `near_port`, the far one to `far_port`."""
 
-    def __init__(self, near: int, far: int, there: Delay, back: Delay, seed: int) -> None:
+    def __init__(self, near: int, far: int, forward: Delay, backward: Delay, seed: int) -> None:
         super().__init__(name="relay", daemon=True)
         self._near_side, self._far_side = (self._socket() for _ in range(2))
-        self._ways = [
-            _Way(self._near_side, self._far_side, ("127.0.0.1", far), there),
-            _Way(self._far_side, self._near_side, ("127.0.0.1", near), back),
+        self._directions = [
+            _Direction(self._near_side, self._far_side, ("127.0.0.1", far), forward),
+            _Direction(self._far_side, self._near_side, ("127.0.0.1", near), backward),
         ]
         self._draw = random.Random(seed)
         self._ended = threading.Event()
@@ -61,21 +61,23 @@ class Relay(threading.Thread):
         return self._address(self._far_side)
 
     def run(self) -> None:
-        waiting: list[tuple[float, int, _Way, bytes]] = []
+        waiting: list[tuple[float, int, _Direction, bytes]] = []
         count = itertools.count()
         while not self._ended.is_set():
-            left = waiting[0][0] - time.monotonic() if waiting else 0.05
-            ready, _, _ = select.select([way.ear for way in self._ways], [], [], min(0.05, max(0.0, left)))
+            remaining_s = waiting[0][0] - time.monotonic() if waiting else 0.05
+            ready, _, _ = select.select(
+                [direction.source for direction in self._directions], [], [], min(0.05, max(0.0, remaining_s))
+            )
             now = time.monotonic()
-            for way in self._ways:
-                if way.ear in ready:
-                    data = way.ear.recv(4096)
-                    delay = way.delay(self._draw)
+            for direction in self._directions:
+                if direction.source in ready:
+                    data = direction.source.recv(4096)
+                    delay = direction.delay(self._draw)
                     if delay is not None:
-                        heapq.heappush(waiting, (now + delay, next(count), way, data))
+                        heapq.heappush(waiting, (now + delay, next(count), direction, data))
             while waiting and waiting[0][0] <= time.monotonic():
-                _, _, way, data = heapq.heappop(waiting)
-                way.mouth.sendto(data, way.to)
+                _, _, direction, data = heapq.heappop(waiting)
+                direction.sender.sendto(data, direction.target)
 
     def close(self) -> None:
         self._ended.set()

@@ -32,40 +32,40 @@ class MeasuredWindow:
     records: list[ClockBins]
     truth: Truth
 
-    def error_ns(self, at: int) -> float:
+    def error_ns(self, instant: int) -> float:
         """The error of the line at an instant of the near clock."""
-        return abs(self.window.y0 + self.window.at(at)[1] - self._true(at))
+        return abs(self.window.y0 + self.window.at(instant)[1] - self._true(instant))
 
-    def is_covered(self, at: int) -> bool:
-        low, _, high = self.window.at(at)
-        return low <= self._true(at) - self.window.y0 <= high
+    def is_covered(self, instant: int) -> bool:
+        low, _, high = self.window.at(instant)
+        return low <= self._true(instant) - self.window.y0 <= high
 
-    def least_rtt_error_ns(self, at: int) -> float:
+    def least_rtt_error_ns(self, instant: int) -> float:
         """The error of the usual estimate: the midpoint of the exchange with the minimum RTT, for the whole window."""
         best = min(
-            ((one.rtt, record.ahead + one.ahead - one.rtt / 2) for record in self.records for row in record.bins
-             for one in row.best),
+            (exchange.rtt, record.ahead + exchange.ahead - exchange.rtt / 2)
+                   for record in self.records for row in record.bins for exchange in row.best
         )  # fmt: skip
-        return abs(best[1] - self._true(at))
+        return abs(best[1] - self._true(instant))
 
     @property
     def ends(self) -> tuple[int, int]:
         half = self.window.width_ns // 2
         return self.window.x0 - half, self.window.x0 + half
 
-    def _true(self, at: int) -> float:
-        return self.truth.between(NEAR, FAR, at)
+    def _true(self, instant: int) -> float:
+        return self.truth.between(NEAR, FAR, instant)
 
 
 @contextmanager
 def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
     """An agent whose package is a copy of the product's, with clock errors."""
     name = f"gconsole_far_{secrets.token_hex(4)}"
-    own = copy_with_wrong_clock(folder / name, {os.uname().nodename: wrong})
+    copied = copy_with_wrong_clock(folder / name, {os.uname().nodename: wrong})
     sys.path.insert(0, str(folder))
     try:
         agent = Agent(importlib.import_module(f"{name}.clocks.commands").ProbeService)
-        yield agent, Truth(own.epoch, {FAR: wrong})
+        yield agent, Truth(copied.epoch, {FAR: wrong})
         agent.probes.stop()
     finally:
         sys.path.remove(str(folder))
@@ -73,23 +73,25 @@ def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
             del sys.modules[module]
 
 
-def seen(folder: Path, wrong: Wrong, there: Delay, back: Delay, seed: int, **pace: int) -> MeasuredWindow:
+def measure_window(
+    folder: Path, wrong: Wrong, forward: Delay, backward: Delay, seed: int, **pace: int
+) -> MeasuredWindow:
     """Probe for one window of about 4 s."""
     near, key = Agent(), secrets.token_hex(16)
     with far_agent(folder, wrong) as (far, truth):
         ports = [listen(agent) for agent in (near, far)]
-        relay = Relay(ports[0]["port"], ports[1]["port"], there, back, seed)
+        relay = Relay(ports[0]["port"], ports[1]["port"], forward, backward, seed)
         relay.start()
         try:
             probe(far, [peer(relay.far_port, key, probes=False, name=NEAR)], **pace)
             probe(near, [peer(relay.near_port, key, probes=True, name=FAR)], **pace)
-            wait_for(lambda: sum(len(fields["bins"]) for fields in near.said("clock_bins")) >= 35)
+            wait_for(lambda: sum(len(fields["bins"]) for fields in near.posted("clock_bins")) >= 35)
         finally:
             near.probes.stop()
             relay.close()
-    records = [read(fields) for fields in near.said("clock_bins")]
+    records = [decode(fields) for fields in near.posted("clock_bins")]
     return MeasuredWindow(edge_window(records), records, truth)
 
 
-def read(fields: dict[str, Any]) -> ClockBins:
+def decode(fields: dict[str, Any]) -> ClockBins:
     return msgspec.convert({"kind": "clock_bins", "node": NEAR, **fields}, ClockBins)

@@ -107,11 +107,11 @@ class Stamps:
     def rtt(self) -> Ints:
         return (self.t4 - self.t1) - (self.t3 - self.t2)
 
-    def ahead(self, at: Ints) -> Floats:
+    def ahead(self, readings: Ints) -> Floats:
         """The true offset of the far clock when the near clock reads `at`, minus the two first readings."""
-        true = at - self.near.reads
+        true = readings - self.near.reads
         for _ in range(3):
-            true = true - (self.near.at(true) - at)
+            true = true - (self.near.at(true) - readings)
         return (self.far.at(true) - self.far.reads - (self.near.at(true) - self.near.reads)).astype(np.float64)
 
     def least_rtt_line(self) -> float:
@@ -136,17 +136,17 @@ def measure(
     triples = int(seconds * 1e6 / cadence_us)
     first = int(start_s * SECOND) + np.arange(triples, dtype=np.int64) * cadence_us * US
     first = first + rng.integers(0, cadence_us * US // 4, triples)
-    left = (first[:, None] + np.arange(3) * spacing_us * US).ravel()
-    n = len(left)
+    sent = (first[:, None] + np.arange(3) * spacing_us * US).ravel()
+    n = len(sent)
     sending = no_delay if path.mode == "k" else send_call
     waking = (busy_wake_up if path.is_busy else wake_up) if path.mode == "u" else no_delay
-    arrive = _arrivals(left + sending(rng, n), path.forward(rng, n), path.is_fifo)
+    arrive = _arrivals(sent + sending(rng, n), path.forward(rng, n), path.is_fifo)
     seen = arrive + waking(rng, n)
     answers = arrive + (busy_wake_up if path.is_busy else wake_up)(rng, n) + 3 * US
     answers = np.maximum(answers, seen)
     back = _arrivals(answers + sending(rng, n), path.backward(rng, n), path.is_fifo)
     back_seen = back + waking(rng, n)
-    t1, t2, t3, t4 = (np.rint(one).astype(np.int64) for one in (left, seen, answers, back_seen))
+    t1, t2, t3, t4 = (np.rint(times).astype(np.int64) for times in (sent, seen, answers, back_seen))
     t1, t4 = near.at(t1), near.at(t4)
     t2, t3 = far.at(t2), far.at(t3)
     if path.early is not None:
@@ -155,11 +155,11 @@ def measure(
     return Stamps(t1, t2, t3, t4, got, near, far)
 
 
-def _arrivals(left: Floats, delay: Floats, is_fifo: bool) -> Floats:
-    arrive = left + delay
+def _arrivals(sent: Floats, delay: Floats, is_fifo: bool) -> Floats:
+    arrive = sent + delay
     if not is_fifo:
         return arrive
-    order = np.argsort(left, kind="stable")
+    order = np.argsort(sent, kind="stable")
     arrive[order] = np.maximum.accumulate(arrive[order])
     return arrive
 
@@ -175,7 +175,9 @@ def bins(stamps: Stamps, src: str = "a", dst: str = "b", bin_ms: int = BIN_MS, k
     base = int(stamps.t1[0])
     ahead = int(np.median(stamps.t2 - stamps.t1)) // 1000 * 1000
     number = (stamps.t1 - base) // (bin_ms * MS)
-    packed = [_bin(stamps, np.flatnonzero(number == one), base, ahead, kept) for one in range(int(number.max()) + 1)]
+    packed = [
+        _bin(stamps, np.flatnonzero(number == index), base, ahead, kept) for index in range(int(number.max()) + 1)
+    ]
     per_record = 1000 // bin_ms
     records = []
     for first in range(0, len(packed), per_record):
@@ -185,8 +187,8 @@ def bins(stamps: Stamps, src: str = "a", dst: str = "b", bin_ms: int = BIN_MS, k
             ClockBins(
                 node=src, dst=dst, stamps="user" if stamps.far is None else "kernel_rx", base=base + shift,
                 base_real=1_700_000_000 * SECOND + base + shift, ahead=ahead, bin_ms=bin_ms,
-                bins=tuple(_shifted(one, shift) for one in part), cadence_us=5_000,
-                ticks=sum(one.sent for one in part) // 3,
+                bins=tuple(_shifted(bin_, shift) for bin_ in part), cadence_us=5_000,
+                ticks=sum(bin_.sent for bin_ in part) // 3,
             )
         )  # fmt: skip
     return records
@@ -205,10 +207,10 @@ def _bin(stamps: Stamps, index: NDArray[np.intp], base: int, ahead: int, kept: i
         fastest = np.sort(causal[np.argsort(stamps.rtt[causal], kind="stable")[:kept]])
         best = tuple(
             Exchange(
-                int(stamps.t1[one]) - base, int(stamps.t2[one] - stamps.t1[one]) - ahead,
-                int(stamps.t3[one] - stamps.t2[one]), int(stamps.rtt[one]),
+                int(stamps.t1[row]) - base, int(stamps.t2[row] - stamps.t1[row]) - ahead,
+                int(stamps.t3[row] - stamps.t2[row]), int(stamps.rtt[row]),
             )
-            for one in fastest
+            for row in fastest
         )  # fmt: skip
         neighbours = causal[:-1][(np.diff(causal) == 1) & (causal[:-1] % 3 != 2)]
         if len(neighbours):
@@ -219,13 +221,13 @@ def _bin(stamps: Stamps, index: NDArray[np.intp], base: int, ahead: int, kept: i
     return ClockBin(forward, backward, best, len(index), got, got - len(causal), mismatch)
 
 
-def _shifted(one: ClockBin, shift: int) -> ClockBin:
+def _shifted(bin_: ClockBin, shift: int) -> ClockBin:
     """The same bin relative to a base that is `shift` ns later."""
     move = lambda point: None if point is None else Point(point.at - shift, point.ahead)  # noqa: E731
     return ClockBin(
-        move(one.forward), move(one.backward),
-        tuple(Exchange(best.t1 - shift, best.ahead, best.turn, best.rtt) for best in one.best),
-        one.sent, one.got, one.noncausal, one.mismatch_ns,
+        move(bin_.forward), move(bin_.backward),
+        tuple(Exchange(best.t1 - shift, best.ahead, best.turn, best.rtt) for best in bin_.best),
+        bin_.sent, bin_.got, bin_.noncausal, bin_.mismatch_ns,
     )  # fmt: skip
 
 
@@ -261,7 +263,7 @@ class Node:
 EPOCH = 1_700_000_000 * SECOND
 
 
-def a_fleet(count: int, seed: int, most_ppm: float = 30.0) -> list[Node]:
+def make_nodes(count: int, seed: int, most_ppm: float = 30.0) -> list[Node]:
     """Nodes with different boot times and clock rates."""
     rng = np.random.default_rng(seed)
     nodes = []
@@ -271,7 +273,7 @@ def a_fleet(count: int, seed: int, most_ppm: float = 30.0) -> list[Node]:
     return nodes
 
 
-def regular(count: int, seed: int, cycles: int = 3) -> list[tuple[int, int]]:
+def regular_edges(count: int, seed: int, cycles: int = 3) -> list[tuple[int, int]]:
     """Edges of a union of random rings; all pairs for few nodes."""
     if count <= 7:
         return [(a, b) for a in range(count) for b in range(a + 1, count)]
@@ -292,7 +294,7 @@ def snapshot(node: Node, true: int, width_ns: int = 210) -> ClockSnapshot:
     )  # fmt: skip
 
 
-def probed(
+def probe_records(
     nodes: Sequence[Node], edges: Sequence[tuple[int, int]], seed: int, start_s: float = 1.0, seconds: float = 4.0,
     path: Callable[[int, int], Path] = lambda _a, _b: JITTER, cadence_us: int = 20_000,
 ) -> list[ClockBins | ClockSnapshot]:  # fmt: skip
@@ -312,7 +314,7 @@ def probed(
     return sorted(output, key=lambda record: record.rx)
 
 
-def true_of(node: Node, mono: int) -> float:
+def true_time_of(node: Node, mono: int) -> float:
     """The true time at which a node's MONOTONIC_RAW read `mono`."""
     clock = node.clock
     return (mono - clock.reads) / (1.0 + clock.ppm * 1e-6)

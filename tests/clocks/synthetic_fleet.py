@@ -10,21 +10,21 @@ from gconsole.analysis.clock.model import ClusterInstant, CommonClock
 from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.records import ClockNode, ClockSnapshot, ClockWindow, Record
 
-from .synthetic import EPOCH, SECOND, Node, true_of
+from .synthetic import EPOCH, SECOND, Node, true_time_of
 
 #: Error of float64 for an instant days after boot, ns.
 FLOAT_NS = 1_100
 
 
-class Told:
+class ClockFoldResult:
     """The product's output for some records."""
 
     def __init__(self, records: Iterable[Record], limits: ClockLimits | None = None) -> None:
         self.records = list(records)
         fold = ClockFold(limits or ClockLimits())
         outputs = [*fold.add(self.records), *fold.finish()]
-        self.windows = [one for one in outputs if isinstance(one, ClockWindow)]
-        self.lines = [one for one in outputs if isinstance(one, ClockNode)]
+        self.windows = [record for record in outputs if isinstance(record, ClockWindow)]
+        self.lines = [record for record in outputs if isinstance(record, ClockNode)]
 
     @property
     def last(self) -> dict[str, ClockNode]:
@@ -54,18 +54,18 @@ class Told:
 
     def worst_ns(self, nodes: Sequence[Node]) -> float:
         by_name = {node.name: node for node in nodes}
-        known = [(line, line.at_common) for line in self.lines if line.at_common is not None]
-        return max(abs(at - self._common(line, by_name)) for line, at in known)
+        estimates = [(line, line.at_common) for line in self.lines if line.at_common is not None]
+        return max(abs(common_ns - self._common(line, by_name)) for line, common_ns in estimates)
 
     def _common(self, line: ClockNode, nodes: dict[str, Node]) -> float:
         """The true reading of the common clock when this node's clock read `at_mono`."""
         reference = nodes[line.reference]
-        true = true_of(nodes[line.node], line.at_mono)
+        true = true_time_of(nodes[line.node], line.at_mono)
         epoch = epoch_of(self)
         return reference.clock.reads + true * (1 + reference.clock.ppm * 1e-6) + epoch
 
 
-def epoch_of(result: Told) -> int:
+def epoch_of(result: ClockFoldResult) -> int:
     """The constant offset of the common clock from its reference's."""
     return next(
         line.at_common - line.at_mono
@@ -74,15 +74,15 @@ def epoch_of(result: Told) -> int:
     )
 
 
-def common_at(result: Told, nodes: Sequence[Node], second: float) -> int:
+def common_clock_at(result: ClockFoldResult, nodes: Sequence[Node], second: float) -> int:
     """The true reading of the common clock at a second of true time."""
-    own = next(line for line in result.lines if line.node == line.reference)
-    reference = next(node for node in nodes if node.name == own.reference)
+    reference_line = next(line for line in result.lines if line.node == line.reference)
+    reference = next(node for node in nodes if node.name == reference_line.reference)
     mono = int(reference.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
     return mono + epoch_of(result)
 
 
-def stamped(result: Told, node: Node, second: float, clock: str) -> ClusterInstant | None:
+def cluster_time_of(result: ClockFoldResult, node: Node, second: float, clock: str) -> ClusterInstant | None:
     """The product's cluster time of an instant that the node stamped with one of its clocks."""
     if clock == "real":
         instant = EPOCH + int(second * SECOND) + node.real_off_ns

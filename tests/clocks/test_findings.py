@@ -18,11 +18,11 @@ from gconsole.present.skew import skew_text
 from gconsole.records import ClockNode, ClockSource, ClockWindow, NodeState, RankStat, Record
 from gconsole.report import exit_code, make_report, unknown_words
 
-from .synthetic import EPOCH, MS, SECOND, US, VETH, Node, a_fleet, probed, regular
+from .synthetic import EPOCH, MS, SECOND, US, VETH, Node, make_nodes, probe_records, regular_edges
 from .test_skew import NODES, entries
 
 
-class Watched:
+class FindingPipeline:
     """A store on a hub, with the clock and lateness findings."""
 
     def __init__(self, max_bound_us: float = 100.0, max_ms: float = 10.0) -> None:
@@ -37,12 +37,14 @@ class Watched:
         fold = ClockFold(ClockLimits(**limits))
         records: list[Record] = []
         for window in range(3):
-            records += probed(nodes, regular(len(nodes), 1), window, 1.0 + 4 * window, path=lambda _a, _b: VETH)
+            records += probe_records(
+                nodes, regular_edges(len(nodes), 1), window, 1.0 + 4 * window, path=lambda _a, _b: VETH
+            )
         records.sort(key=lambda record: record.rx)
         self.hub.publish(records)  # type: ignore[arg-type]
         self.hub.publish_own(*(NodeState(node=node.name, state="ok") for node in nodes))
         outputs = [*fold.add(records), *fold.finish()]
-        assert all(isinstance(one, ClockNode | ClockWindow) for one in outputs)
+        assert all(isinstance(output, ClockNode | ClockWindow) for output in outputs)
         self.hub.publish_own(*outputs)
 
     async def ids(self) -> set[str]:
@@ -51,61 +53,61 @@ class Watched:
 
 
 async def test_rank_later_than_the_limit_is_a_straggler_and_fails_batch() -> None:
-    watched = Watched(max_ms=1.0)
-    watched.probe(NODES)
-    watched.hub.publish(entries({5: 2 * MS}))
-    assert await watched.ids() == {"straggler"}
-    report = make_report(watched.store)
+    pipeline = FindingPipeline(max_ms=1.0)
+    pipeline.probe(NODES)
+    pipeline.hub.publish(entries({5: 2 * MS}))
+    assert await pipeline.ids() == {"straggler"}
+    report = make_report(pipeline.store)
     assert [culprit.rank for culprit in report.skew.culprits] == [5]
     assert report.clocks.reference in {node.name for node in NODES}
     assert exit_code(report, ("straggler",)) == 1
     assert exit_code(report, ("clock_unsynced", "desync")) == 0
-    assert "✖ 5 node002 40/40 100 %" in " ".join(skew_text(skew_of(watched.store)).split())
+    assert "✖ 5 node002 40/40 100 %" in " ".join(skew_text(skew_of(pipeline.store)).split())
 
 
-def steps(late_s: dict[int, float]) -> list[RankStat]:
+def step_records(late_s: dict[int, float]) -> list[RankStat]:
     """One rank per node, stepping every half second, sampled 50 ms apart."""
 
     def read(rank: int, step: int, second: float) -> RankStat:
         mono = int(NODES[rank].clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
-        known = {"job": "llama", "rank": rank, "pid": 7 + rank, "start_ticks": 7, "state": "moving"}
+        identity = {"job": "llama", "rank": rank, "pid": 7 + rank, "start_ticks": 7, "state": "moving"}
         t = EPOCH + NODES[rank].real_off_ns + int(second * SECOND)
-        return RankStat(node=NODES[rank].name, step=step, t=t, mono=mono, **known)  # type: ignore[arg-type]
+        return RankStat(node=NODES[rank].name, step=step, t=t, mono=mono, **identity)  # type: ignore[arg-type]
 
-    found = []
+    records = []
     for step in range(5, 25):
         for rank in range(4):
-            at = step / 2 + late_s.get(rank, 0.0)
-            found += [read(rank, step - 1, at - 0.05), read(rank, step, at)]
-    return found
+            reached_s = step / 2 + late_s.get(rank, 0.0)
+            records += [read(rank, step - 1, reached_s - 0.05), read(rank, step, reached_s)]
+    return records
 
 
 async def test_stragglers_are_found_from_steps_at_the_end_without_collective_records() -> None:
-    watched = Watched(max_ms=100.0)
-    watched.probe(NODES)
-    watched.hub.publish(steps({2: 0.2}))
-    await watched.findings.evaluate()
-    assert len(watched.store.findings) == 0
-    assert await watched.ids() == {"straggler"}
-    [found] = watched.store.findings.values()
-    assert found.culprits == ("rank 2",) and " steps, " in found.text
-    assert make_report(watched.store).skew.steps_by == "a watched variable"
+    pipeline = FindingPipeline(max_ms=100.0)
+    pipeline.probe(NODES)
+    pipeline.hub.publish(step_records({2: 0.2}))
+    await pipeline.findings.evaluate()
+    assert len(pipeline.store.findings) == 0
+    assert await pipeline.ids() == {"straggler"}
+    [finding] = pipeline.store.findings.values()
+    assert finding.culprits == ("rank 2",) and " steps, " in finding.text
+    assert make_report(pipeline.store).skew.steps_by == "a watched variable"
 
 
 async def test_late_rank_under_the_limit_is_reported_without_a_finding() -> None:
-    watched = Watched(max_ms=10.0)
-    watched.probe(NODES)
-    watched.hub.publish(entries({5: 2 * MS}))
-    assert await watched.ids() == set()
-    assert [culprit.rank for culprit in make_report(watched.store).skew.culprits] == [5]  # configured, not detected
+    pipeline = FindingPipeline(max_ms=10.0)
+    pipeline.probe(NODES)
+    pipeline.hub.publish(entries({5: 2 * MS}))
+    assert await pipeline.ids() == set()
+    assert [culprit.rank for culprit in make_report(pipeline.store).skew.culprits] == [5]  # configured, not detected
 
 
 async def test_lateness_within_clock_error_is_counted_as_unresolved() -> None:
-    watched = Watched()
-    watched.probe(NODES)
-    watched.hub.publish(entries({5: 1 * US}))
-    await watched.ids()
-    skew = make_report(watched.store).skew
+    pipeline = FindingPipeline()
+    pipeline.probe(NODES)
+    pipeline.hub.publish(entries({5: 1 * US}))
+    await pipeline.ids()
+    skew = make_report(pipeline.store).skew
     assert skew.culprits == []
     [unresolved] = skew.unresolved
     assert (unresolved.judged, unresolved.unresolved) == (40, 40)
@@ -113,39 +115,39 @@ async def test_lateness_within_clock_error_is_counted_as_unresolved() -> None:
 
 
 async def test_time_service_without_a_source_and_wide_bound_are_unsynced() -> None:
-    watched = Watched(max_bound_us=1.0)
-    nodes = a_fleet(3, 1)
-    watched.probe(nodes)
-    watched.hub.publish([ClockSource(node="node001", daemon="chrony", synced=False, text="chronyd has no source")])
-    assert await watched.ids() == {"clock_unsynced"}
-    texts = {finding.culprits[0]: finding.text for finding in watched.store.findings.values()}
+    pipeline = FindingPipeline(max_bound_us=1.0)
+    nodes = make_nodes(3, 1)
+    pipeline.probe(nodes)
+    pipeline.hub.publish([ClockSource(node="node001", daemon="chrony", synced=False, text="chronyd has no source")])
+    assert await pipeline.ids() == {"clock_unsynced"}
+    texts = {finding.culprits[0]: finding.text for finding in pipeline.store.findings.values()}
     assert "chrony: chronyd has no source" in texts["node001"]
-    reference = make_report(watched.store).clocks.reference
+    reference = make_report(pipeline.store).clocks.reference
     assert {"node000", "node001", "node002"} - set(texts) <= {reference}
 
 
 async def test_changed_limits_apply_to_a_running_session() -> None:
-    watched = Watched(max_bound_us=100.0, max_ms=10.0)
-    watched.probe(NODES)
-    watched.hub.publish(entries({5: 2 * MS}))
-    assert await watched.ids() == set()
-    watched.clocks.config = ClockConfig(max_bound_us=1.0)
-    watched.lateness.follow(SkewConfig(max_ms=1.0))
-    assert await watched.ids() == {"clock_unsynced", "straggler"}
+    pipeline = FindingPipeline(max_bound_us=100.0, max_ms=10.0)
+    pipeline.probe(NODES)
+    pipeline.hub.publish(entries({5: 2 * MS}))
+    assert await pipeline.ids() == set()
+    pipeline.clocks.config = ClockConfig(max_bound_us=1.0)
+    pipeline.lateness.follow(SkewConfig(max_ms=1.0))
+    assert await pipeline.ids() == {"clock_unsynced", "straggler"}
 
 
 async def test_node_without_a_time_service_has_no_finding() -> None:
-    watched = Watched()
-    watched.probe(a_fleet(3, 1))
-    watched.hub.publish([ClockSource(node="node001", daemon=None, synced=False, text="no time service was found")])
-    assert await watched.ids() == set()
+    pipeline = FindingPipeline()
+    pipeline.probe(make_nodes(3, 1))
+    pipeline.hub.publish([ClockSource(node="node001", daemon=None, synced=False, text="no time service was found")])
+    assert await pipeline.ids() == set()
 
 
 async def test_wide_ntp_bound_without_probes_raises_no_finding() -> None:
-    watched = Watched()
+    pipeline = FindingPipeline()
     line = {"window_id": 1, "reference": "node000", "at_mono": 1, "at_common": 1, "alpha": 1.0, "method": "ntp"}
-    watched.hub.publish([ClockNode(node="node001", bound_ns=12 * MS, warnings=("wide",), **line)])
-    assert await watched.ids() == set()
+    pipeline.hub.publish([ClockNode(node="node001", bound_ns=12 * MS, warnings=("wide",), **line)])
+    assert await pipeline.ids() == set()
 
 
 def test_every_clock_and_skew_finding_id_is_accepted_by_fail_on() -> None:

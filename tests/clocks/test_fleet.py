@@ -19,23 +19,23 @@ from .synthetic import (
     US,
     VETH,
     Path,
-    a_fleet,
-    probed,
-    regular,
+    make_nodes,
+    probe_records,
+    regular_edges,
     snapshot,
     uniform,
 )
-from .synthetic_fleet import Told, common_at, stamped
+from .synthetic_fleet import ClockFoldResult, cluster_time_of, common_clock_at
 
 
 def fold(count: int, windows: int = 3, path: Path = VETH, limits: ClockLimits | None = None, path_of=None, edges=None):
-    nodes = a_fleet(count, 1)
-    edges = edges or regular(count, 1)
+    nodes = make_nodes(count, 1)
+    edges = edges or regular_edges(count, 1)
     records = []
     for number in range(windows):
         paths = path_of or (lambda _a, _b: path)
-        records += probed(nodes, edges, 100 + number, 1.0 + 4.0 * number, path=paths)
-    return nodes, Told(sorted(records, key=lambda record: record.rx), limits)
+        records += probe_records(nodes, edges, 100 + number, 1.0 + 4.0 * number, path=paths)
+    return nodes, ClockFoldResult(sorted(records, key=lambda record: record.rx), limits)
 
 
 @cache
@@ -74,39 +74,41 @@ def test_the_drift_of_a_node_is_measured_with_a_bound() -> None:
 @pytest.mark.parametrize("second", [2.0, 4.9, 9.3, 12.5, 14.0, 30.0, 300.0])
 def test_timestamp_of_any_clock_converts_within_a_bound_that_grows_with_age(clock, second) -> None:
     nodes, result = six_nodes()
-    truth = common_at(result, nodes, second)
+    truth = common_clock_at(result, nodes, second)
     for node in nodes:
-        at = stamped(result, node, second, clock)
-        assert at is not None
-        assert abs(at.ns - truth) <= at.bound_ns + 2
-    worst = {when: max(stamped(result, node, when, clock).bound_ns for node in nodes) for when in (9.3, 14.0, 300.0)}
+        instant = cluster_time_of(result, node, second, clock)
+        assert instant is not None
+        assert abs(instant.ns - truth) <= instant.bound_ns + 2
+    worst = {
+        when: max(cluster_time_of(result, node, when, clock).bound_ns for node in nodes) for when in (9.3, 14.0, 300.0)
+    }
     assert worst[9.3] < worst[14.0] < worst[300.0]
 
 
 def test_asymmetric_edge_is_flagged_and_barely_shifts_node_offsets() -> None:
-    crooked = Path(uniform(300.0, 300.1), uniform(0.2, 0.3))
-    straight_nodes, straight = fold(16, path=VETH)
-    bad = regular(16, 1)[5]
-    nodes, result = fold(16, path_of=lambda a, b: crooked if (a, b) == bad else VETH)
+    asymmetric = Path(uniform(300.0, 300.1), uniform(0.2, 0.3))
+    symmetric_nodes, symmetric_result = fold(16, path=VETH)
+    bad = regular_edges(16, 1)[5]
+    nodes, result = fold(16, path_of=lambda a, b: asymmetric if (a, b) == bad else VETH)
     flagged = {(window.node, window.dst) for window in result.windows if window.flagged}
     assert flagged == {(nodes[bad[0]].name, nodes[bad[1]].name)}
     assert result.misses(nodes) == []
-    assert result.worst_ns(nodes) <= 2 * straight.worst_ns(straight_nodes) + 500
+    assert result.worst_ns(nodes) <= 2 * symmetric_result.worst_ns(symmetric_nodes) + 500
 
 
 def test_asymmetric_ssh_edges_are_not_flagged() -> None:
-    nodes = a_fleet(8, 1)
-    crooked, edges = Path(uniform(115.0, 300.0), uniform(83.0, 300.0)), regular(8, 1)
+    nodes = make_nodes(8, 1)
+    asymmetric, edges = Path(uniform(115.0, 300.0), uniform(83.0, 300.0)), regular_edges(8, 1)
     over_ssh = {edge for edge in edges if 3 in edge}  # all edges of one node
     records = []
     for number in range(3):
-        records += probed(
-            nodes, edges, number, 1.0 + 4 * number, path=lambda a, b: crooked if (a, b) in over_ssh else VETH
+        records += probe_records(
+            nodes, edges, number, 1.0 + 4 * number, path=lambda a, b: asymmetric if (a, b) in over_ssh else VETH
         )
     for record in records:
         if isinstance(record, ClockBins) and "node003" in (record.node, record.dst):
             record.method, record.stamps = "ssh", "ssh"
-    result = Told(sorted(records, key=lambda record: record.rx))
+    result = ClockFoldResult(sorted(records, key=lambda record: record.rx))
     assert not any(window.flagged for window in result.windows)
     assert {line.method for line in result.lines if line.node == "node003"} <= {"ssh"}
     assert result.last["node003"].status == "ok"
@@ -132,23 +134,23 @@ def test_partitioned_fleet_has_a_common_clock_only_in_the_larger_part() -> None:
 
 
 def test_common_clock_of_a_single_node_is_its_own_realtime() -> None:
-    nodes = a_fleet(1, 1)
-    result = Told(snapshot(nodes[0], second * SECOND) for second in range(1, 30))
+    nodes = make_nodes(1, 1)
+    result = ClockFoldResult(snapshot(nodes[0], second * SECOND) for second in range(1, 30))
     real = EPOCH + 10 * SECOND + nodes[0].real_off_ns  # before the first line
-    at = result.clock.to_cluster("node000", real, "real")
-    assert at is not None
-    assert abs(at.ns - real) < 30 * US
+    instant = result.clock.to_cluster("node000", real, "real")
+    assert instant is not None
+    assert abs(instant.ns - real) < 30 * US
 
 
 def test_node_whose_clock_was_stepped_within_a_window_gets_no_bound() -> None:
-    nodes = a_fleet(4, 1)
-    records = probed(nodes, regular(4, 1), 1, 1.0, path=lambda _a, _b: VETH)
+    nodes = make_nodes(4, 1)
+    records = probe_records(nodes, regular_edges(4, 1), 1, 1.0, path=lambda _a, _b: VETH)
     bins = [record for record in records if isinstance(record, ClockBins)]
-    began = {node.name: min((one.base for one in bins if one.node == node.name), default=0) for node in nodes}
+    began = {node.name: min((item.base for item in bins if item.node == node.name), default=0) for node in nodes}
     for record in bins:
         if "node003" in (record.node, record.dst) and record.base - began[record.node] >= 2 * SECOND:
             record.ahead += MS if record.dst == "node003" else -MS
-    result = Told(records)
+    result = ClockFoldResult(records)
     assert {window.status for window in result.windows if "node003" in (window.node, window.dst)} == {"noncausal"}
     assert result.last["node003"].bound_ns is None
     assert "noncausal" in result.last["node003"].warnings
@@ -156,32 +158,32 @@ def test_node_whose_clock_was_stepped_within_a_window_gets_no_bound() -> None:
 
 
 def test_edge_that_contradicts_the_others_is_flagged() -> None:
-    nodes = a_fleet(6, 1)
-    records = probed(nodes, regular(6, 1), 1, 1.0, path=lambda _a, _b: VETH)
+    nodes = make_nodes(6, 1)
+    records = probe_records(nodes, regular_edges(6, 1), 1, 1.0, path=lambda _a, _b: VETH)
     for record in records:
         if isinstance(record, ClockBins) and (record.node, record.dst) == ("node000", "node001"):
             record.ahead += MS  # a whole window is shifted: not detectable within the edge
-    result = Told(records)
+    result = ClockFoldResult(records)
     assert [(window.node, window.dst) for window in result.windows if window.flagged] == [("node000", "node001")]
     assert result.misses(nodes) == []
 
 
 def test_agent_in_another_time_namespace_gets_a_warning() -> None:
-    nodes = a_fleet(3, 1)
-    records = probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: VETH)
+    nodes = make_nodes(3, 1)
+    records = probe_records(nodes, regular_edges(3, 1), 1, 1.0, path=lambda _a, _b: VETH)
     for record in records:
         if record.node == "node001" and isinstance(record, ClockSnapshot):
             record.timens_monotonic_ns = 5 * SECOND
-    assert "timens" in Told(records).last["node001"].warnings
+    assert "timens" in ClockFoldResult(records).last["node001"].warnings
 
 
 def test_clock_steps_and_slews_are_warnings_and_keep_bounds_valid() -> None:
-    nodes = a_fleet(3, 1)
-    records = probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: VETH)
+    nodes = make_nodes(3, 1)
+    records = probe_records(nodes, regular_edges(3, 1), 1, 1.0, path=lambda _a, _b: VETH)
     for record in records:
         if record.node == "node001" and isinstance(record, ClockSnapshot):
             record.step_ns, record.slew_ppm = 3 * MS, 400.0
-    result = Told(records)
+    result = ClockFoldResult(records)
     assert set(result.last["node001"].warnings) == {"step", "slew"}
     assert result.misses(nodes) == []
 
@@ -198,15 +200,15 @@ def test_bound_above_the_limit_gets_the_wide_warning() -> None:
 
 
 def test_user_space_stamps_busy_nodes_and_drifting_oscillators_get_warnings() -> None:
-    nodes = a_fleet(3, 1)
+    nodes = make_nodes(3, 1)
     nodes[1] = replace(nodes[1], clock=replace(nodes[1].clock, ppm=150.0))
-    records = probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: replace(VETH, mode="u"))
+    records = probe_records(nodes, regular_edges(3, 1), 1, 1.0, path=lambda _a, _b: replace(VETH, mode="u"))
     for record in records:
         if isinstance(record, ClockBins):
             record.stamps = "user"
             if record.node == "node000":
                 record.ticks, record.missed = 100, 6
-    result = Told(records)
+    result = ClockFoldResult(records)
     assert all("userstamp" in line.warnings for line in result.lines)
     assert {line.node for line in result.lines if "loaded" in line.warnings} == {"node000"}
     off = {line.node for line in result.lines if "rate" in line.warnings}
@@ -215,10 +217,10 @@ def test_user_space_stamps_busy_nodes_and_drifting_oscillators_get_warnings() ->
 
 
 def test_drift_within_its_error_bound_gets_no_rate_warning() -> None:
-    nodes = a_fleet(3, 1)
+    nodes = make_nodes(3, 1)
     nodes[1] = replace(nodes[1], clock=replace(nodes[1].clock, ppm=150.0))
-    rough = Path(uniform(50, 3000), uniform(50, 3000))
-    result = Told(probed(nodes, regular(3, 1), 1, 1.0, path=lambda _a, _b: rough))
+    noisy = Path(uniform(50, 3000), uniform(50, 3000))
+    result = ClockFoldResult(probe_records(nodes, regular_edges(3, 1), 1, 1.0, path=lambda _a, _b: noisy))
     rates = [(line.drift_ppm, line.drift_bound_ppm) for line in result.lines]
     assert any(abs(drift) > 100 > abs(drift) - bound for drift, bound in rates), "the midpoint alone is too high"
     assert not any("rate" in line.warnings for line in result.lines)
@@ -227,8 +229,8 @@ def test_drift_within_its_error_bound_gets_no_rate_warning() -> None:
 # -- claims of time services -------------------------------------------------------------------------------------------
 
 
-def claims(count: int, bound_ns: int | None) -> list:
-    nodes = a_fleet(count, 1)
+def time_service_records(count: int, bound_ns: int | None) -> list:
+    nodes = make_nodes(count, 1)
     records = [snapshot(node, second * SECOND) for second in range(1, 15) for node in nodes]
     sources = [
         ClockSource(node=node.name, daemon="chrony", synced=True, offset_ns=0, bound_ns=bound_ns) for node in nodes
@@ -237,31 +239,31 @@ def claims(count: int, bound_ns: int | None) -> list:
 
 
 def test_bound_without_probes_is_the_sum_of_both_ntp_bounds() -> None:
-    line = Told(claims(2, 40_000)).last["node001"]
+    line = ClockFoldResult(time_service_records(2, 40_000)).last["node001"]
     assert line.method == "ntp"
     assert line.bound_ns is not None
     assert 80_000 <= line.bound_ns < 81_000
 
 
 def test_bound_is_unknown_without_probes_and_time_service_bounds() -> None:
-    result = Told(claims(2, None))
+    result = ClockFoldResult(time_service_records(2, None))
     line = result.last["node001"]
     assert (line.method, line.bound_ns, line.status) == ("system", None, "no_data")
     assert result.clock.to_cluster("node001", 5, "real") is None
 
 
 def test_time_service_bound_that_contradicts_probes_is_ignored() -> None:
-    nodes = a_fleet(3, 1)  # their CLOCK_REALTIME are milliseconds apart
+    nodes = make_nodes(3, 1)  # their CLOCK_REALTIME are milliseconds apart
     sources = [ClockSource(node=node.name, daemon="chrony", synced=True, bound_ns=1_000) for node in nodes]
-    result = Told([*sources, *probed(nodes, regular(3, 1), 1, 1.0)])
+    result = ClockFoldResult([*sources, *probe_records(nodes, regular_edges(3, 1), 1, 1.0)])
     assert {line.method for line in result.lines} == {"probe"}
     assert result.misses(nodes) == []
 
 
 def test_tighter_ptp_bound_consistent_with_probes_is_used() -> None:
-    nodes = [replace(node, real_off_ns=0) for node in a_fleet(3, 1)]
+    nodes = [replace(node, real_off_ns=0) for node in make_nodes(3, 1)]
     sources = [ClockSource(node=node.name, daemon="ptp4l", synced=True, bound_ns=1_000) for node in nodes]
-    result = Told([*sources, *probed(nodes, regular(3, 1), 1, 1.0)])
+    result = ClockFoldResult([*sources, *probe_records(nodes, regular_edges(3, 1), 1, 1.0)])
     assert {line.method for line in result.lines if line.node != line.reference} == {"ptp"}
     assert result.misses(nodes) == []
 

@@ -22,11 +22,11 @@ def brute_force(forward: np.ndarray, backward: np.ndarray, slack: float, x: floa
     rows += [(1.0, 0.0, MOST_SLOPE), (-1.0, 0.0, MOST_SLOPE)]  # (coefficient of a, of b, upper limit)
     table = np.array(rows)
     values = []
-    for one, other in itertools.combinations(table, 2):
-        matrix = np.array([one[:2], other[:2]])
+    for first, second in itertools.combinations(table, 2):
+        matrix = np.array([first[:2], second[:2]])
         if abs(np.linalg.det(matrix)) < 1e-12:
             continue
-        corner = np.linalg.solve(matrix, np.array([one[2], other[2]]))
+        corner = np.linalg.solve(matrix, np.array([first[2], second[2]]))
         if (table[:, :2] @ corner <= table[:, 2] + 1e-3).all():
             values.append(corner[1] + corner[0] * x)
     return (min(values), max(values)) if values else None
@@ -37,11 +37,11 @@ def brute_force(forward: np.ndarray, backward: np.ndarray, slack: float, x: floa
 def test_interval_matches_brute_force(path: Path, x: float) -> None:
     for seed in range(2):
         points = samples(bins(measure(path, seed, seconds=2.0)))
-        found = region(points.forward, points.backward, 720.0)
-        assert found is not None
+        polygon = region(points.forward, points.backward, 720.0)
+        assert polygon is not None
         expected = brute_force(points.forward, points.backward, 720.0, x)
         assert expected is not None
-        assert found.interval(x) == pytest.approx(expected, abs=1.0)
+        assert polygon.interval(x) == pytest.approx(expected, abs=1.0)
 
 
 @pytest.mark.parametrize("cadence_us", [800, 5_000])
@@ -52,15 +52,15 @@ def test_binning_only_widens_the_interval_of_the_raw_stamps(path: Path, cadence_
     points = samples(bins(stamps))
     base = stamps.far.reads - stamps.near.reads
 
-    def raw(at: np.ndarray, ahead: np.ndarray) -> np.ndarray:
-        return np.stack([(at - points.x0).astype(float), (ahead - points.y0).astype(float)], axis=1)[stamps.got]
+    def raw(instants: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+        return np.stack([(instants - points.x0).astype(float), (ahead - points.y0).astype(float)], axis=1)[stamps.got]
 
     forward, backward = raw(stamps.t1, stamps.t2 - stamps.t1), raw(stamps.t4, stamps.t3 - stamps.t4)
-    whole, binned = region(forward, backward, 720.0), region(points.forward, points.backward, 720.0)
-    assert whole is not None
+    unbinned, binned = region(forward, backward, 720.0), region(points.forward, points.backward, 720.0)
+    assert unbinned is not None
     assert binned is not None
     truth = float(stamps.ahead(np.array([points.x0]))[0]) + base - points.y0
-    (low, high), (least, most) = whole.interval(0.0), binned.interval(0.0)
+    (low, high), (least, most) = unbinned.interval(0.0), binned.interval(0.0)
     assert least - 1.0 <= low <= truth <= high <= most + 1.0
     assert (low - least) + (most - high) <= 20_000
 
@@ -75,26 +75,32 @@ def plain_quantile_line(points: list[tuple[float, float, int]]) -> tuple[float, 
                   for i in range(3)]  # fmt: skip
         right = [sum(w * row[i] * y for w, (row, y, _) in zip(weights, rows, strict=True)) for i in range(3)]
         matrix[0][0] += 1e-12 * (1.0 + matrix[0][0])
-        unknown = solved(matrix, right)
-        outward = [sign * (y - sum(u * one for u, one in zip(unknown, row, strict=True))) for row, y, sign in rows]
-        sizes = [abs(one) for one in outward]
+        unknown = solve_linear(matrix, right)
+        residuals = [
+            sign * (y - sum(u * coefficient for u, coefficient in zip(unknown, row, strict=True)))
+            for row, y, sign in rows
+        ]
+        sizes = [abs(residual) for residual in residuals]
         floor = max(1.0, 1e-3 * statistics.median(sizes))
-        weights = [(TAU if one > 0 else 1 - TAU) / max(size, floor) for one, size in zip(outward, sizes, strict=True)]
+        weights = [
+            (TAU if residual > 0 else 1 - TAU) / max(size, floor)
+            for residual, size in zip(residuals, sizes, strict=True)
+        ]
     return unknown[0] / 1e9, (unknown[1] + unknown[2]) / 2
 
 
-def solved(matrix: list[list[float]], right: list[float]) -> list[float]:
+def solve_linear(matrix: list[list[float]], right: list[float]) -> list[float]:
     """Three linear equations, by elimination with pivoting."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for column in range(3):
         rows[column:] = sorted(rows[column:], key=lambda row: -abs(row[column]))
         for below in range(column + 1, 3):
             share = rows[below][column] / rows[column][column]
-            rows[below] = [one - share * other for one, other in zip(rows[below], rows[column], strict=True)]
-    found = [0.0, 0.0, 0.0]
+            rows[below] = [value - share * pivot for value, pivot in zip(rows[below], rows[column], strict=True)]
+    solution = [0.0, 0.0, 0.0]
     for row in (2, 1, 0):
-        found[row] = (rows[row][3] - sum(rows[row][i] * found[i] for i in range(row + 1, 3))) / rows[row][row]
-    return found
+        solution[row] = (rows[row][3] - sum(rows[row][i] * solution[i] for i in range(row + 1, 3))) / rows[row][row]
+    return solution
 
 
 @pytest.mark.parametrize("path", [VETH, JITTER, QUEUE, ASYM_FIXED])

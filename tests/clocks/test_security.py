@@ -24,7 +24,7 @@ KEY = secrets.token_hex(16)
 EDGE = 7
 
 
-class Asker:
+class ProbeClient:
     """A socket that probes a service; `answers` returns its replies."""
 
     def __init__(self, agent: Agent) -> None:
@@ -39,14 +39,14 @@ class Asker:
 
     def settle(self) -> None:
         """Wait until the thread has started its plan; requests before that are counted, and not part of a test."""
-        self.answers()
+        self.replies()
         self.send(b"a fence: counts are said together, so those that hold it hold all that came before it")
         wait_for(lambda: self.agent.total("bad_tag"))
         self._before = {field: self.agent.total(field) for field in ("bad_tag", "unnamed", "replayed")}
         self._last = 1_000_000
 
     @property
-    def named(self) -> dict[str, object]:
+    def peer_entry(self) -> dict[str, object]:
         address, port = self.socket.getsockname()
         return peer({"address": address, "port": port}, KEY, probes=False, edge=EDGE)
 
@@ -56,137 +56,137 @@ class Asker:
     def send(self, data: bytes, from_: socket.socket | None = None) -> None:
         (from_ or self.socket).sendto(data, (self.port["address"], self.port["port"]))
 
-    def answers(self) -> list[bytes]:
+    def replies(self) -> list[bytes]:
         """Replies to all requests sent so far; a final genuine request marks the end."""
-        found: list[bytes] = []
+        replies: list[bytes] = []
         for _ in range(20):  # requests are not answered until the thread has started its plan
             self._last += 1
             self.send(self.request(self._last))
             with contextlib.suppress(TimeoutError):
                 while True:
-                    found.append(self.socket.recv(4096))
-                    if packet.head(found[-1])[2] == self._last:
-                        return found[:-1]
+                    replies.append(self.socket.recv(4096))
+                    if packet.head(replies[-1])[2] == self._last:
+                        return replies[:-1]
         raise AssertionError("no genuine request was answered")
 
-    def counts(self, field: str, count: int) -> bool:
+    def counter_reaches(self, field: str, count: int) -> bool:
         """Whether the counter reaches that value, once counters are reported."""
         count += self._before[field]
         return wait_for(lambda: self.agent.total(field) >= count) and self.agent.total(field) == count
 
 
 @pytest.fixture
-def asker() -> Iterator[Asker]:
+def client() -> Iterator[ProbeClient]:
     with probe_agents(1) as (agent,):
-        asker = Asker(agent)
-        probe(agent, [asker.named])
-        asker.settle()
-        yield asker
-        asker.socket.close()
+        client = ProbeClient(agent)
+        probe(agent, [client.peer_entry])
+        client.settle()
+        yield client
+        client.socket.close()
 
 
-def test_authenticated_peer_gets_one_reply_of_the_request_size(asker):
-    asker.send(asker.request(105))
+def test_authenticated_peer_gets_one_reply_of_the_request_size(client):
+    client.send(client.request(105))
 
-    (answer,) = asker.answers()
+    (reply,) = client.replies()
 
-    assert len(answer) == packet.SIZE == len(asker.request(105))
-    assert packet.head(answer)[:4] == (packet.REPLY, EDGE, 105, 0)
-    assert packet.is_genuine(asker.seal, answer)
-    received, answered = packet.times(answer)
-    assert 0 < received <= answered
+    assert len(reply) == packet.SIZE == len(client.request(105))
+    assert packet.head(reply)[:4] == (packet.REPLY, EDGE, 105, 0)
+    assert packet.is_genuine(client.seal, reply)
+    received, sent = packet.times(reply)
+    assert 0 < received <= sent
 
 
-def test_request_with_a_wrong_tag_is_dropped_and_counted(asker):
-    asker.send(asker.request(105, seal=packet.sealer(b"another key of 16")))
-    forged = bytearray(asker.request(106))
+def test_request_with_a_wrong_tag_is_dropped_and_counted(client):
+    client.send(client.request(105, seal=packet.sealer(b"another key of 16")))
+    forged = bytearray(client.request(106))
     forged[20] ^= 1
-    asker.send(bytes(forged))
+    client.send(bytes(forged))
 
-    assert asker.answers() == []
-    assert asker.counts("bad_tag", 2)
-
-
-def test_malformed_packets_of_any_length_are_dropped_and_counted(asker):
-    for data in (b"", b"x", asker.request(105)[:-1], asker.request(105) + b"\0", b"GET / HTTP/1.1\r\n\r\n" * 80):
-        asker.send(data)
-
-    assert asker.answers() == []
-    assert asker.counts("bad_tag", 5)
+    assert client.replies() == []
+    assert client.counter_reaches("bad_tag", 2)
 
 
-def test_replayed_request_is_answered_once(asker):
+def test_malformed_packets_of_any_length_are_dropped_and_counted(client):
+    for data in (b"", b"x", client.request(105)[:-1], client.request(105) + b"\0", b"GET / HTTP/1.1\r\n\r\n" * 80):
+        client.send(data)
+
+    assert client.replies() == []
+    assert client.counter_reaches("bad_tag", 5)
+
+
+def test_replayed_request_is_answered_once(client):
     for _ in range(5):
-        asker.send(asker.request(105))
+        client.send(client.request(105))
 
-    assert len(asker.answers()) == 1
-    assert asker.counts("replayed", 4)
+    assert len(client.replies()) == 1
+    assert client.counter_reaches("replayed", 4)
 
 
-def test_reordered_requests_are_all_answered(asker):
+def test_reordered_requests_are_all_answered(client):
     for number in (109, 105, 107, 106, 108):
-        asker.send(asker.request(number))
+        client.send(client.request(number))
 
-    assert sorted(packet.head(answer)[2] for answer in asker.answers()) == [105, 106, 107, 108, 109]
+    assert sorted(packet.head(reply)[2] for reply in client.replies()) == [105, 106, 107, 108, 109]
 
 
-def test_unlisted_peer_gets_no_reply_even_with_the_key(asker):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        stranger.bind(("127.0.0.1", 0))
-        asker.send(asker.request(105), stranger)
-        asker.send(asker.request(106, edge=EDGE + 1))  # a known peer, on an edge that it does not belong to
-        asker.answers()
-        stranger.setblocking(False)
+def test_unlisted_peer_gets_no_reply_even_with_the_key(client):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unlisted_socket:
+        unlisted_socket.bind(("127.0.0.1", 0))
+        client.send(client.request(105), unlisted_socket)
+        client.send(client.request(106, edge=EDGE + 1))  # a known peer, on an edge that it does not belong to
+        client.replies()
+        unlisted_socket.setblocking(False)
 
         with pytest.raises(BlockingIOError):
-            stranger.recv(4096)
-    assert asker.counts("unnamed", 2)
+            unlisted_socket.recv(4096)
+    assert client.counter_reaches("unnamed", 2)
 
 
-def test_unsolicited_reply_is_dropped_and_counted(asker):
-    asker.send(packet.pack(asker.seal, packet.REPLY, EDGE, 5, 0, packet.KERNEL, 1, 2))
+def test_unsolicited_reply_is_dropped_and_counted(client):
+    client.send(packet.pack(client.seal, packet.REPLY, EDGE, 5, 0, packet.KERNEL, 1, 2))
 
-    assert asker.answers() == []
-    assert asker.counts("bad_tag", 1)
+    assert client.replies() == []
+    assert client.counter_reaches("bad_tag", 1)
 
 
-def test_packet_flood_is_read_and_answered_only_within_the_rate_limit(asker):
+def test_packet_flood_is_read_and_answered_only_within_the_rate_limit(client):
     """One edge at 5 ms needs 600 packets/s; twice that, plus a burst of 0.1 s, is read, and no more."""
-    flood = [asker.request(number) for number in range(2000, 22_000)]
+    flood = [client.request(number) for number in range(2000, 22_000)]
     began = time.monotonic()
 
     for data in flood:
-        asker.send(data)
-    asker.socket.settimeout(1.0)
+        client.send(data)
+    client.socket.settimeout(1.0)
     answers = 0
     try:
-        while asker.socket.recv(4096):
+        while client.socket.recv(4096):
             answers += 1
     except TimeoutError:
-        took = time.monotonic() - began
-    assert answers <= 120 + 1200 * took
-    read = sum(cost["rx_packets_s"] for cost in asker.agent.said("clock_cost"))
-    assert read <= 120 + 1200 * (took + 1)
-    wait_for(lambda: asker.agent.total("over_rate") > len(flood) / 2)
+        elapsed_s = time.monotonic() - began
+    assert answers <= 120 + 1200 * elapsed_s
+    read = sum(cost["rx_packets_s"] for cost in client.agent.posted("clock_cost"))
+    assert read <= 120 + 1200 * (elapsed_s + 1)
+    wait_for(lambda: client.agent.total("over_rate") > len(flood) / 2)
 
 
 @pytest.mark.parametrize("stamps", [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (0, 0)])
 def test_peer_with_absurd_timestamps_gets_no_bound_for_its_edge(stamps):
     """It has the key, so its tags are valid. The agent's records are readable but give no line."""
     seal = packet.sealer(bytes.fromhex(KEY))
-    with probe_agents(1) as (agent,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as liar:
-        liar.bind(("127.0.0.1", 0))
-        liar.settimeout(5.0)
-        address, port = liar.getsockname()
+    with probe_agents(1) as (agent,), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer_socket:
+        peer_socket.bind(("127.0.0.1", 0))
+        peer_socket.settimeout(5.0)
+        address, port = peer_socket.getsockname()
         listen(agent)
         probe(agent, [peer({"address": address, "port": port}, KEY, probes=True, edge=EDGE)], cadence_us=50_000)
-        while sum(len(one["bins"]) for one in agent.said("clock_bins")) < 12:
-            data, where = liar.recvfrom(4096)
+        while sum(len(posted_bins["bins"]) for posted_bins in agent.posted("clock_bins")) < 12:
+            data, sender = peer_socket.recvfrom(4096)
             _, edge, number, position, _ = packet.head(data)
-            liar.sendto(packet.pack(seal, packet.REPLY, edge, number, position, packet.KERNEL, *stamps), where)
+            peer_socket.sendto(packet.pack(seal, packet.REPLY, edge, number, position, packet.KERNEL, *stamps), sender)
     records = [
         msgspec.convert(json.loads(json.dumps({"kind": "clock_bins", "node": "a", **fields})), ClockBins)
-        for fields in agent.said("clock_bins")
+        for fields in agent.posted("clock_bins")
     ]
 
     window = edge_window(records)

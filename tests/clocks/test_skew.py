@@ -24,24 +24,26 @@ from gconsole.analysis.skew.sync_points import (
 from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepSeen, StepTable
 from gconsole.records import Collective, PgStatus, RankStat, Stack
 
-from .synthetic import EPOCH, JITTER, MS, SECOND, US, VETH, Node, Path, a_fleet, probed, regular, wire
-from .synthetic_fleet import Told
+from .synthetic import EPOCH, JITTER, MS, SECOND, US, VETH, Node, Path, make_nodes, probe_records, regular_edges, wire
+from .synthetic_fleet import ClockFoldResult
 
-NODES = a_fleet(4, 1)
+NODES = make_nodes(4, 1)
 PER_NODE = 2
 
 
-def a_clock(path: Path, nodes: Sequence[Node] = NODES) -> CommonClock:
+def make_clock(path: Path, nodes: Sequence[Node] = NODES) -> CommonClock:
     records = []
     for number in range(3):
-        records += probed(nodes, regular(len(nodes), 1), number, 1.0 + 4 * number, path=lambda _a, _b: path)
-    return Told(sorted(records, key=lambda record: record.rx)).clock
+        records += probe_records(
+            nodes, regular_edges(len(nodes), 1), number, 1.0 + 4 * number, path=lambda _a, _b: path
+        )
+    return ClockFoldResult(sorted(records, key=lambda record: record.rx)).clock
 
 
 @pytest.fixture(scope="module")
 def good_clock() -> CommonClock:
     """Bounds of about 3 us per edge."""
-    return a_clock(VETH)
+    return make_clock(VETH)
 
 
 def entries(
@@ -49,7 +51,7 @@ def entries(
 ) -> list[Collective]:
     """Flight Recorder entries of each rank: collectives every 100 ms, `late_ns` after the others, all end together."""
     rng = np.random.default_rng(seed)
-    found = []
+    records = []
     for seq in range(count):
         begin = 3 * SECOND + seq * 100 * MS
         arrive = [begin + late_ns.get(rank, 0) + int(rng.integers(0, noise_ns + 1)) for rank in range(ranks)]
@@ -57,54 +59,54 @@ def entries(
         for rank, true in enumerate(arrive):
             node = NODES[rank // PER_NODE]
             real = EPOCH + node.real_off_ns
-            found.append(
+            records.append(
                 Collective(
                     node=node.name, capture="c1", source="worker_server", job="llama", rank=rank, record_id=seq,
                     process_group=("0", "default_pg"), collective_seq_id=seq, profiling_name="nccl:all_reduce",
                     time_created_ns=real + true, time_discovered_completed_ns=real + over, state="completed",
                 )
             )  # fmt: skip
-    return found
+    return records
 
 
-def of(records: list[Collective], clock: CommonClock) -> JobSkew:
-    [found] = skew_by_job(sync_points(records, clock))
-    return found
+def skew_of_entries(records: list[Collective], clock: CommonClock) -> JobSkew:
+    [skew] = skew_by_job(sync_points(records, clock))
+    return skew
 
 
 @pytest.mark.parametrize("late_ns", [20 * MS, 2 * MS, 200 * US])
 def test_a_late_rank_is_ranked_with_its_error_bar(good_clock: CommonClock, late_ns: int) -> None:
-    found = of(entries({5: late_ns}), good_clock)
-    worst = found.ranks[0]
+    skew = skew_of_entries(entries({5: late_ns}), good_clock)
+    worst = skew.ranks[0]
     assert (worst.rank, worst.is_culprit, worst.share_last) == (5, True, 1.0)
     assert worst.behind_ns is not None
     assert worst.behind_bound_ns is not None
     assert abs(worst.behind_ns - late_ns) <= worst.behind_bound_ns + 1_000
-    assert [culprit.rank for culprit in found.culprits] == [5]
-    assert found.unresolved == 0
+    assert [culprit.rank for culprit in skew.culprits] == [5]
+    assert skew.unresolved == 0
 
 
 def test_five_microseconds_between_nodes_are_unresolved() -> None:
     """Over a switch; with smaller bounds (two namespaces of one machine) they may be resolved."""
     switch = Path(wire(6.0), wire(6.0))
-    found = of(entries({5: 5 * US}), a_clock(switch))
-    assert found.resolved == 0
-    assert found.unresolved == 40
-    assert found.culprits == ()
-    assert all(not rank.is_resolved for rank in found.ranks)
+    skew = skew_of_entries(entries({5: 5 * US}), make_clock(switch))
+    assert skew.resolved == 0
+    assert skew.unresolved == 40
+    assert skew.culprits == ()
+    assert all(not rank.is_resolved for rank in skew.ranks)
 
 
 def test_coarse_clock_leaves_unresolved_what_a_good_clock_resolves(good_clock: CommonClock) -> None:
-    coarse = a_clock(JITTER)
-    assert of(entries({5: 60 * US}), good_clock).resolved == 40
-    assert of(entries({5: 60 * US}), coarse).resolved == 0
-    assert of(entries({5: 2 * MS}), coarse).culprits[0].rank == 5
+    coarse = make_clock(JITTER)
+    assert skew_of_entries(entries({5: 60 * US}), good_clock).resolved == 40
+    assert skew_of_entries(entries({5: 60 * US}), coarse).resolved == 0
+    assert skew_of_entries(entries({5: 2 * MS}), coarse).culprits[0].rank == 5
 
 
 def test_ranks_of_one_node_need_no_common_clock() -> None:
     records = [entry for entry in entries({1: 50 * US}, noise_ns=100) if entry.node == "node000"]
-    found = of(records, CommonClock({}, {}))
-    assert [culprit.rank for culprit in found.culprits] == [1]
+    skew = skew_of_entries(records, CommonClock({}, {}))
+    assert [culprit.rank for culprit in skew.culprits] == [1]
 
 
 def test_ranks_on_different_nodes_have_no_sync_points_without_a_common_clock() -> None:
@@ -131,24 +133,24 @@ def test_sync_point_is_whole_only_when_all_possible_group_members_were_read(good
     assert not any(
         sync_point.is_whole for sync_point in sync_points(records, good_clock, [status(0, tuple(range(8)))], world)
     )
-    others = [structs.replace(status(rank, None), process_group=("8", "tp")) for rank in (6, 7)]
+    other_groups = [structs.replace(status(rank, None), process_group=("8", "tp")) for rank in (6, 7)]
     assert all(
-        sync_point.is_whole for sync_point in sync_points(records, good_clock, others, world)
+        sync_point.is_whole for sync_point in sync_points(records, good_clock, other_groups, world)
     )  # read, but not a participant
 
 
 def test_all_ranks_of_a_late_node_are_culprits(good_clock: CommonClock) -> None:
-    found = of(entries({4: MS, 5: MS}), good_clock)
-    assert {culprit.rank for culprit in found.culprits} == {4, 5}
-    assert found.by_node[0].name == "node002"
+    skew = skew_of_entries(entries({4: MS, 5: MS}), good_clock)
+    assert {culprit.rank for culprit in skew.culprits} == {4, 5}
+    assert skew.by_node[0].name == "node002"
     assert lateness(sync_points(entries({4: MS, 5: MS}), good_clock)[0]).last == (4, 5)
 
 
 def test_time_the_other_ranks_waited_is_attributed_to_the_late_rank(good_clock: CommonClock) -> None:
-    found = of(entries({5: 20 * MS}, count=50), good_clock)
-    assert found.ranks[0].caused_gpu_s == pytest.approx(7 * 50 * 0.020, rel=0.01)
-    assert found.ranks[0].waited_gpu_s == 0.0
-    assert sum(rank.waited_gpu_s for rank in found.ranks) == pytest.approx(found.ranks[0].caused_gpu_s)
+    skew = skew_of_entries(entries({5: 20 * MS}, count=50), good_clock)
+    assert skew.ranks[0].caused_gpu_s == pytest.approx(7 * 50 * 0.020, rel=0.01)
+    assert skew.ranks[0].waited_gpu_s == 0.0
+    assert sum(rank.waited_gpu_s for rank in skew.ranks) == pytest.approx(skew.ranks[0].caused_gpu_s)
 
 
 def test_ranks_late_at_random_are_not_culprits(good_clock: CommonClock) -> None:
@@ -157,9 +159,9 @@ def test_ranks_late_at_random_are_not_culprits(good_clock: CommonClock) -> None:
     for seq in range(60):
         late = int(rng.integers(0, 8))
         records += [entry for entry in entries({late: 2 * MS}, count=60, seed=seq) if entry.collective_seq_id == seq]
-    found = of(records, good_clock)
-    assert found.resolved == 60
-    assert found.culprits == ()
+    skew = skew_of_entries(records, good_clock)
+    assert skew.resolved == 60
+    assert skew.culprits == ()
 
 
 def test_growing_lateness_is_reported_as_a_trend(good_clock: CommonClock) -> None:
@@ -169,7 +171,7 @@ def test_growing_lateness_is_reported_as_a_trend(good_clock: CommonClock) -> Non
         for entry in entries({5: seq * 100 * US}, count=40, seed=seq)
         if entry.collective_seq_id == seq
     ]
-    worst = of(records, good_clock).ranks[0]
+    worst = skew_of_entries(records, good_clock).ranks[0]
     assert worst.trend_ns == pytest.approx(2 * MS, rel=0.1)
 
 
@@ -181,9 +183,9 @@ def test_chance_of_being_last_follows_the_binomial_distribution() -> None:
 
 def test_collectives_with_a_missing_record_count_as_incomplete(good_clock: CommonClock) -> None:
     records = [entry for entry in entries({5: MS}) if not (entry.rank == 5 and (entry.collective_seq_id or 0) % 2)]
-    found = of(records, good_clock)
-    assert found.incomplete == 20
-    assert found.ranks[0].meetings == 20
+    skew = skew_of_entries(records, good_clock)
+    assert skew.incomplete == 20
+    assert skew.ranks[0].meetings == 20
 
 
 def test_rank_with_two_captures_is_counted_once(good_clock: CommonClock) -> None:
@@ -193,42 +195,42 @@ def test_rank_with_two_captures_is_counted_once(good_clock: CommonClock) -> None
 
 def test_collectives_that_end_before_they_start_are_a_clock_violation(good_clock: CommonClock) -> None:
     assert violations(sync_points(entries({5: MS}), good_clock)) == []
-    wrong = entries({})
-    for one in wrong:
-        if one.node == "node003":  # its clock differs from the reported one
-            assert one.time_created_ns is not None
-            assert one.time_discovered_completed_ns is not None
-            one.time_created_ns += 30 * MS
-            one.time_discovered_completed_ns += 30 * MS
-    met = sync_points(wrong, good_clock)
-    broken = violations(met)
+    records = entries({})
+    for record in records:
+        if record.node == "node003":  # its clock differs from the reported one
+            assert record.time_created_ns is not None
+            assert record.time_discovered_completed_ns is not None
+            record.time_created_ns += 30 * MS
+            record.time_discovered_completed_ns += 30 * MS
+    points = sync_points(records, good_clock)
+    broken = violations(points)
     assert len(broken) == 40
     assert broken[0].entered.node == "node003"
-    assert [one.id for one in skew_findings(skew_by_job(met), broken, (), 1000.0)] == ["clock_violated"]
+    assert [finding.id for finding in skew_findings(skew_by_job(points), broken, (), 1000.0)] == ["clock_violated"]
 
 
 def test_a_finding_names_the_culprit_the_victims_and_the_figures(good_clock: CommonClock) -> None:
-    met = sync_points(entries({5: 20 * MS}), good_clock)
+    points = sync_points(entries({5: 20 * MS}), good_clock)
     gpus = {("llama", 0, rank): RankGpu(f"n:gpu{rank}", 1980.0 if rank != 5 else 1200.0, 600.0) for rank in range(8)}
-    [found] = skew_findings(skew_by_job(met), (), (), 10.0, gpus)
-    assert (found.id, found.culprits) == ("straggler", ("rank 5",))
-    assert found.victims == tuple(f"rank {rank}" for rank in (0, 1, 2, 3, 4, 6, 7))
-    assert "last at 40 of 40 collectives" in found.text
-    assert "1200 MHz, its peers at 1980 MHz" in found.text
-    assert list(skew_findings(skew_by_job(met), (), (), 30.0)) == []
+    [finding] = skew_findings(skew_by_job(points), (), (), 10.0, gpus)
+    assert (finding.id, finding.culprits) == ("straggler", ("rank 5",))
+    assert finding.victims == tuple(f"rank {rank}" for rank in (0, 1, 2, 3, 4, 6, 7))
+    assert "last at 40 of 40 collectives" in finding.text
+    assert "1200 MHz, its peers at 1980 MHz" in finding.text
+    assert list(skew_findings(skew_by_job(points), (), (), 30.0)) == []
 
 
 def test_skew_is_broken_down_by_group_and_node_with_rank_percentiles(good_clock: CommonClock) -> None:
     records = entries({5: 20 * MS})
     for record in records:
         record.process_group = ("1", "dp") if (record.collective_seq_id or 0) % 4 else ("2", "tp")
-    found = of(records, good_clock)
-    assert [(share.name, share.ranks, share.last) for share in found.by_group] == [("dp", 8, 30), ("tp", 8, 10)]
-    assert sum(share.caused_gpu_s for share in found.by_group) == pytest.approx(found.by_node[0].caused_gpu_s)
-    worst, *rest = found.ranks
+    skew = skew_of_entries(records, good_clock)
+    assert [(share.name, share.ranks, share.last) for share in skew.by_group] == [("dp", 8, 30), ("tp", 8, 10)]
+    assert sum(share.caused_gpu_s for share in skew.by_group) == pytest.approx(skew.by_node[0].caused_gpu_s)
+    worst, *other_ranks = skew.ranks
     assert worst.median_ns <= worst.p99_ns == pytest.approx(20 * MS, rel=0.01)
     assert worst.median_after_median_ns == pytest.approx(20 * MS, rel=0.01)
-    assert all(one.chance == 1.0 for one in rest) and worst.chance == pytest.approx(8.0**-40)
+    assert all(rank.chance == 1.0 for rank in other_ranks) and worst.chance == pytest.approx(8.0**-40)
 
 
 def test_rank_captured_late_is_found_from_capture_sync_points(good_clock: CommonClock) -> None:
@@ -240,11 +242,11 @@ def test_rank_captured_late_is_found_from_capture_sync_points(good_clock: Common
             role="rank", status="ok", began=began, ended=began + MS,
         )  # fmt: skip
 
-    [found] = skew_by_job(
+    [skew] = skew_by_job(
         capture_sync_points([stack(rank, sample) for rank in range(8) for sample in range(10)], good_clock)
     )
-    assert [culprit.rank for culprit in found.culprits] == [6]
-    assert found.culprits[0].behind_ns == pytest.approx(9 * MS, rel=0.01)
+    assert [culprit.rank for culprit in skew.culprits] == [6]
+    assert skew.culprits[0].behind_ns == pytest.approx(9 * MS, rel=0.01)
 
 
 def test_rank_behind_at_a_collective_is_a_desync() -> None:
@@ -263,9 +265,9 @@ def test_rank_behind_at_a_collective_is_a_desync() -> None:
 
     last = {0: 9, 1: 9, 2: 4, 3: 9}
     records = [entry(rank, seq) for rank, done in last.items() for seq in range(done + 1)]
-    [found] = desyncs("llama", 0, groups_of(records, [status(rank, done) for rank, done in last.items()], 4))
-    assert (found.behind, found.furthest, found.others) == ((2,), 4, 9)
-    [finding] = skew_findings((), (), [found], 10.0)
+    [desync] = desyncs("llama", 0, groups_of(records, [status(rank, done) for rank, done in last.items()], 4))
+    assert (desync.behind, desync.furthest, desync.others) == ((2,), 4, 9)
+    [finding] = skew_findings((), (), [desync], 10.0)
     assert (finding.id, finding.culprits) == ("desync", ("rank 2",))
     assert finding.evidence == ("collective.collective_seq_id rank 2 4",)
 
@@ -273,31 +275,37 @@ def test_rank_behind_at_a_collective_is_a_desync() -> None:
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-def walk(node: Node, step: int, at: Sequence[tuple[int, float]], every_s: float = 0.05) -> StepProgress:
+def step_progress(node: Node, step: int, reached: Sequence[tuple[int, float]], every_s: float = 0.05) -> StepProgress:
     """A rank at steps, each first reached at that true second, sampled every `every_s`."""
 
     def mono(second: float) -> int:
         return int(node.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
 
-    return StepProgress(node.name, step, [StepSeen(one, mono(second - every_s), mono(second)) for one, second in at])
+    return StepProgress(
+        node.name, step, [StepSeen(number, mono(second - every_s), mono(second)) for number, second in reached]
+    )
 
 
 def test_step_lateness_is_resolved_only_as_finely_as_steps_are_sampled(good_clock: CommonClock) -> None:
     steps = range(5, 15)
-    walks = {
-        ("llama", 0, rank): walk(NODES[rank], 14, [(step, step / 2 + (0.2 if rank == 2 else 0.0)) for step in steps])
+    ranks = {
+        ("llama", 0, rank): step_progress(
+            NODES[rank], 14, [(step, step / 2 + (0.2 if rank == 2 else 0.0)) for step in steps]
+        )
         for rank in range(4)
     }
-    [found] = skew_by_job(step_sync_points(walks, good_clock))
-    assert [culprit.rank for culprit in found.culprits] == [2]
-    [finding] = skew_findings([found], (), (), 10.0)
+    [skew] = skew_by_job(step_sync_points(ranks, good_clock))
+    assert [culprit.rank for culprit in skew.culprits] == [2]
+    [finding] = skew_findings([skew], (), (), 10.0)
     assert "rank 2 on node002 was last at 10 of 10 steps" in finding.text
     assert finding.evidence[0].startswith("rank_stat.step")
-    slowly = {
-        ("llama", 0, rank): walk(NODES[rank], 14, [(s, s / 2 + (0.2 if rank == 2 else 0.0)) for s in steps], 1.0)
+    coarse_progress = {
+        ("llama", 0, rank): step_progress(
+            NODES[rank], 14, [(number, number / 2 + (0.2 if rank == 2 else 0.0)) for number in steps], 1.0
+        )
         for rank in range(4)
     }
-    assert skew_by_job(step_sync_points(slowly, good_clock))[0].resolved == 0
+    assert skew_by_job(step_sync_points(coarse_progress, good_clock))[0].resolved == 0
 
 
 def test_steps_are_inferred_from_the_collective_pattern_without_a_step_variable(good_clock: CommonClock) -> None:
@@ -312,59 +320,59 @@ def test_steps_are_inferred_from_the_collective_pattern_without_a_step_variable(
 
 
 def test_rank_two_steps_behind_is_a_desync() -> None:
-    walks = {("llama", 0, rank): StepProgress("n", 100 if rank != 3 else 98) for rank in range(8)}
-    [found] = desyncs_of_steps(walks)
-    assert (found.behind, found.furthest, found.others) == ((3,), 98, 100)
-    assert [one.id for one in skew_findings((), (), [found], 10.0)] == ["desync"]
-    walks["llama", 0, 3] = StepProgress("n", 99)
-    assert desyncs_of_steps(walks) == []
+    ranks = {("llama", 0, rank): StepProgress("n", 100 if rank != 3 else 98) for rank in range(8)}
+    [desync] = desyncs_of_steps(ranks)
+    assert (desync.behind, desync.furthest, desync.others) == ((3,), 98, 100)
+    assert [finding.id for finding in skew_findings((), (), [desync], 10.0)] == ["desync"]
+    ranks["llama", 0, 3] = StepProgress("n", 99)
+    assert desyncs_of_steps(ranks) == []
 
 
 def test_progress_between_two_readings_is_not_a_desync() -> None:
-    walks = {("llama", 0, rank): StepProgress("n", 1000 if rank != 3 else 970, (), 40) for rank in range(8)}
-    assert desyncs_of_steps(walks) == []
-    walks["llama", 0, 3] = StepProgress("n", 950, (), 40)
-    assert [desync.behind for desync in desyncs_of_steps(walks)] == [(3,)]
+    ranks = {("llama", 0, rank): StepProgress("n", 1000 if rank != 3 else 970, (), 40) for rank in range(8)}
+    assert desyncs_of_steps(ranks) == []
+    ranks["llama", 0, 3] = StepProgress("n", 950, (), 40)
+    assert [desync.behind for desync in desyncs_of_steps(ranks)] == [(3,)]
 
 
 def test_rank_with_older_readings_is_not_a_desync() -> None:
-    walks = {("ring", 0, rank): StepProgress("n", 12, (), None) for rank in range(8)}
+    ranks = {("ring", 0, rank): StepProgress("n", 12, (), None) for rank in range(8)}
     for rank in (0, 1, 2, 3, 6, 7):  # their nodes were sampled once more
-        walks["ring", 0, rank] = StepProgress("n", 15, (), 3)
-    assert desyncs_of_steps(walks) == []
+        ranks["ring", 0, rank] = StepProgress("n", 15, (), 3)
+    assert desyncs_of_steps(ranks) == []
     for rank in (4, 5):  # their earlier gain is small compared with the others' later one
-        walks["ring", 0, rank] = StepProgress("n", 12, (), 0)
-    assert desyncs_of_steps(walks) == []
+        ranks["ring", 0, rank] = StepProgress("n", 12, (), 0)
+    assert desyncs_of_steps(ranks) == []
 
 
 def test_repeated_step_record_does_not_count_as_a_new_reading() -> None:
-    book = StepTable()
+    table = StepTable()
 
-    def tell(second: int, step: int, read: int) -> None:
-        known = {"job": "llama", "rank": 1, "pid": 7, "start_ticks": 7, "state": "moving"}
-        at = {"t": EPOCH + second * SECOND, "mono": second * SECOND, "watched_at": EPOCH + read * SECOND}
-        book.add(RankStat(node="n", step=step, **known, **at), second)  # type: ignore[arg-type]
+    def add_reading(second: int, step: int, read: int) -> None:
+        identity = {"job": "llama", "rank": 1, "pid": 7, "start_ticks": 7, "state": "moving"}
+        times = {"t": EPOCH + second * SECOND, "mono": second * SECOND, "watched_at": EPOCH + read * SECOND}
+        table.add(RankStat(node="n", step=step, **identity, **times), second)  # type: ignore[arg-type]
 
     for second in range(10, 20):
-        tell(second, 100, 10)
-    tell(21, 140, 20)
-    [one] = book.ranks().values()
-    assert (one.step, one.gained, one.read) == (140, 40, 20 * SECOND)
-    assert one.seen == (StepSeen(140, 10 * SECOND, 20 * SECOND),)
+        add_reading(second, 100, 10)
+    add_reading(21, 140, 20)
+    [rank_steps] = table.ranks().values()
+    assert (rank_steps.step, rank_steps.gained, rank_steps.read) == (140, 40, 20 * SECOND)
+    assert rank_steps.seen == (StepSeen(140, 10 * SECOND, 20 * SECOND),)
 
 
 def test_step_table_keeps_only_the_newest_steps_of_many_ranks() -> None:
-    def kept(ranks: int) -> int:
-        book = StepTable()
+    def count_kept(ranks: int) -> int:
+        table = StepTable()
         for step in range(300):
             for rank in range(ranks):
-                book.add(RankStat(
+                table.add(RankStat(
                     node="n", job="llama", rank=rank, pid=rank, start_ticks=1, state="moving", step=step,
                     t=step * SECOND, mono=step * SECOND,
                 ), step)  # fmt: skip
-        seen = [one.seen for one in book.ranks().values()]
-        assert all(steps[-1].step == 299 for steps in seen)
-        return sum(len(steps) for steps in seen)
+        histories = [rank_steps.seen for rank_steps in table.ranks().values()]
+        assert all(steps[-1].step == 299 for steps in histories)
+        return sum(len(steps) for steps in histories)
 
-    assert kept(2) == 2 * KEPT
-    assert kept(512) == KEPT_IN_ALL
+    assert count_kept(2) == 2 * KEPT
+    assert count_kept(512) == KEPT_IN_ALL

@@ -6,8 +6,8 @@ import msgspec
 
 from gconsole.records import ClockBin, ClockBins
 
-from .synthetic import JITTER, a_fleet, probed, regular
-from .synthetic_fleet import Told
+from .synthetic import JITTER, make_nodes, probe_records, regular_edges
+from .synthetic_fleet import ClockFoldResult
 
 
 def unanswered(record: ClockBins) -> ClockBins:
@@ -22,12 +22,12 @@ def over_ssh(record: ClockBins) -> ClockBins:
 
 
 def test_edge_blocked_for_udp_is_measured_over_ssh() -> None:
-    nodes = a_fleet(2, 1)
+    nodes = make_nodes(2, 1)
     records = []
-    for record in probed(nodes, regular(2, 1), 1, path=lambda _a, _b: JITTER):
+    for record in probe_records(nodes, regular_edges(2, 1), 1, path=lambda _a, _b: JITTER):
         records += [unanswered(record), over_ssh(record)] if isinstance(record, ClockBins) else [record]
 
-    result = Told(records)
+    result = ClockFoldResult(records)
 
     assert [(window.method, window.status, window.udp_blocked) for window in result.windows] == [("ssh", "ok", True)]
     assert all(line.bound_ns is not None for line in result.lines)
@@ -35,11 +35,11 @@ def test_edge_blocked_for_udp_is_measured_over_ssh() -> None:
 
 
 def test_bins_of_a_previous_agent_incarnation_are_dropped_after_a_restart() -> None:
-    nodes = a_fleet(2, 1)
-    records = list(probed(nodes, regular(2, 1), 1, path=lambda _a, _b: JITTER))
+    nodes = make_nodes(2, 1)
+    records = list(probe_records(nodes, regular_edges(2, 1), 1, path=lambda _a, _b: JITTER))
     bins = [record for record in records if isinstance(record, ClockBins)]
     bins[-1].agent = "another incarnation"
 
-    result = Told(records)
+    result = ClockFoldResult(records)
 
     assert all(window.pairs <= sum(row.sent for row in bins[-1].bins) for window in result.windows)
