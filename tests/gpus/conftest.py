@@ -13,7 +13,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "unit" / "remote")]  # for `nvml`, 
 def watch(tmp_path, monkeypatch):
     """`watch(lines)` is a started sampler over a scenario of these lines; stopped at the end of the test."""
     from nvml.library import Scenario, load
-    from started_sampler import Watching
+    from started_sampler import StartedSampler
 
     load()
     monkeypatch.setattr("gconsole_remote.nvml.events.WAIT_MS", 20)
@@ -22,9 +22,9 @@ def watch(tmp_path, monkeypatch):
     def start(lines, **parts):
         scenario = Scenario(tmp_path / "scenario", lines)
         monkeypatch.setenv("NVML_SCENARIO", str(scenario.path))
-        started.append(Watching(scenario, tmp_path, **parts))
+        started.append(StartedSampler(scenario, tmp_path, **parts))
         return started[-1]
 
     yield start
-    for one in started:
-        one.stop()
+    for sampler in started:
+        sampler.stop()

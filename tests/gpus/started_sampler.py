@@ -12,7 +12,7 @@ from gconsole_remote.samplers.gpu import GpuSampler
 DEADLINE_S = 60.0
 
 
-class Watching:
+class StartedSampler:
     """`tick(seconds)` advances the clock and returns the records by kind; `now` is the sampler's clock."""
 
     def __init__(self, scenario, folder, proc=None, kmsg=None, interval_s=1.0):

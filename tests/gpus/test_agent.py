@@ -26,8 +26,8 @@ def batch(tmp_path):
         report, records = tmp_path / "report.json", tmp_path / "records.ndjson"
         argv = [GCONSOLE, "batch", str(hosts), "--for", f"{seconds}s", "--quiet"]
         argv += ["--output", str(report), "--records", str(records)]
-        done = fork_server.run(argv, text=True, env={**os.environ, **scenario.environment}, timeout=DEADLINE_S)
-        assert done.returncode == 0, done.stderr
+        result = fork_server.run(argv, text=True, env={**os.environ, **scenario.environment}, timeout=DEADLINE_S)
+        assert result.returncode == 0, result.stderr
         by_kind = {}
         for line in records.read_text().splitlines():
             record = json.loads(line)

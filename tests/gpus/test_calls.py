@@ -87,7 +87,7 @@ TOPOLOGY = {"nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus", "nv
             "nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo_v2"}  # fmt: skip
 
 
-def everything():
+def all_calls():
     """A machine that supports everything that the agent queries."""
     lines = scenarios.hgx_h100() | {
         "gpu.fan": 40, "gpu.numa": 1, "gpu.gpm.60": 10.0, "gpu.gpm.61": 20.0, "gpu.share.0": "700 66 10",
@@ -97,35 +97,35 @@ def everything():
     return lines | dict.fromkeys((f"gpu.field.{number}" for number in (29, 30, 38, 45, 52, 59)), 0)
 
 
-def seen(watch, lines):
+def report_figures(watch, lines):
     """Records of GPU 0: the names of all values ever reported, and the reasons for the missing ones."""
-    watching = watch(lines)
-    known, unsupported = set(), {}
+    sampler = watch(lines)
+    reported, unsupported = set(), {}
     for tick in range(TICKS):
-        watching.scenario.change({"gpu.field.138": 1000 + tick, "gpu.field.139": 1000 + tick,
-                                  "gpu.field.138@all": 5000 * tick, "gpu.field.139@all": 5000 * tick})  # fmt: skip
-        records = watching.tick()
+        sampler.scenario.change({"gpu.field.138": 1000 + tick, "gpu.field.139": 1000 + tick,
+                                 "gpu.field.138@all": 5000 * tick, "gpu.field.139@all": 5000 * tick})  # fmt: skip
+        records = sampler.tick()
         for kind in ("gpu_info", "gpu", "gpu_link", "gpu_process"):
-            for record in (one for one in getattr(records, kind) if one.index == 0):
+            for record in (candidate for candidate in getattr(records, kind) if candidate.index == 0):
                 values = {field: getattr(record, field) for field in record.__struct_fields__}
-                known |= {f"{kind}.{field}" for field, value in values.items() if value not in (None, (), {}, "")}
+                reported |= {f"{kind}.{field}" for field, value in values.items() if value not in (None, (), {}, "")}
         for info in records.gpu_info:
             unsupported = info.unsupported if info.index == 0 else unsupported
     return SimpleNamespace(
-        watching=watching, unsupported=unsupported,
-        figures={name for name in known if name.partition(".")[2] not in _ENVELOPE},
+        sampler=sampler, unsupported=unsupported,
+        figures={name for name in reported if name.partition(".")[2] not in _ENVELOPE},
     )  # fmt: skip
 
 
 @pytest.fixture
-def whole(watch):
+def full_figures(watch):
     """The values of a machine on which every call works; computed once."""
-    if not _WHOLE:
-        _WHOLE.update(seen(watch, everything()).figures)
-    return _WHOLE
+    if not _FULL_FIGURES:
+        _FULL_FIGURES.update(report_figures(watch, all_calls()).figures)
+    return _FULL_FIGURES
 
 
-_WHOLE = set()
+_FULL_FIGURES = set()
 
 
 @pytest.fixture(scope="module")
@@ -143,28 +143,28 @@ def stem(name):
 
 
 def test_every_nvml_function_of_the_agent_is_covered_here(named_calls):
-    judged = {*COSTS, *NAMED, *OPENING, *TOPOLOGY}
+    covered = {*COSTS, *NAMED, *OPENING, *TOPOLOGY}
 
     assert {stem(name) for name in named_calls} <= {stem(name) for name in FUNCTIONS}
-    assert judged == set(FUNCTIONS)
+    assert covered == set(FUNCTIONS)
 
 
 def test_every_figure_is_known_when_all_calls_succeed(watch):
-    result = seen(watch, everything())
+    result = report_figures(watch, all_calls())
 
     assert result.unsupported == {}
-    wanted = {figure for figures in COSTS.values() for figure in figures.split()}
-    assert wanted <= result.figures
+    expected = {figure for figures in COSTS.values() for figure in figures.split()}
+    assert expected <= result.figures
 
 
 @pytest.mark.parametrize("code", [NOT_SUPPORTED, 999])
 @pytest.mark.parametrize("function", COSTS)
-def test_failing_call_loses_only_its_own_figures_with_a_reason(watch, whole, function, code):
-    result = seen(watch, everything() | {f"fail.{function}": code} | _without_gpm(function))
+def test_failing_call_loses_only_its_own_figures_with_a_reason(watch, full_figures, function, code):
+    result = report_figures(watch, all_calls() | {f"fail.{function}": code} | _without_gpm(function))
 
     costs = set(COSTS[function].split()) if code != NOT_SUPPORTED or function not in REPLACED else set()
-    assert whole - result.figures - _buses(function) == costs
-    assert result.figures <= whole
+    assert full_figures - result.figures - _buses(function) == costs
+    assert result.figures <= full_figures
     for figure in costs:
         kind, _, field = figure.partition(".")
         assert result.unsupported[figure if kind == "gpu_process" else field]
@@ -182,35 +182,35 @@ def _buses(function):
 
 @pytest.mark.parametrize("function", NAMED)
 def test_failing_call_without_its_own_figure_is_listed_as_unsupported(watch, function):
-    result = seen(watch, everything() | {f"fail.{function}": 999})
+    result = report_figures(watch, all_calls() | {f"fail.{function}": 999})
 
     def is_reported(records):
         return any(NAMED[function] in info.unsupported for info in records.gpu_info if info.index == 0)
 
-    assert NAMED[function] in result.unsupported or result.watching.until(is_reported)
+    assert NAMED[function] in result.unsupported or result.sampler.until(is_reported)
 
 
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in OPENING])
 def test_call_that_starts_failing_later_loses_no_gpu_records(watch, function):
-    watching = watch(everything())
-    watching.tick()
-    watching.scenario.change({f"fail.{function}": 999})
+    sampler = watch(all_calls())
+    sampler.tick()
+    sampler.scenario.change({f"fail.{function}": 999})
 
-    records = [watching.tick(61.0), watching.tick()]
+    records = [sampler.tick(61.0), sampler.tick()]
 
-    assert [len(one.gpu) for one in records] == [8, 8]
-    assert not any(info.lost for one in records for info in one.gpu_info)
-    assert not any(process.gone for one in records for process in one.gpu_process)
+    assert [len(tick.gpu) for tick in records] == [8, 8]
+    assert not any(info.lost for tick in records for info in tick.gpu_info)
+    assert not any(process.gone for tick in records for process in tick.gpu_process)
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount",
                                       "nvmlDeviceGetMigDeviceHandleByIndex"])  # fmt: skip
 def test_mig_devices_stay_when_the_mig_calls_fail(watch, function):
-    watching = watch(scenarios.mig())
-    watching.tick()
-    watching.scenario.change({f"fail.{function}": 999})
+    sampler = watch(scenarios.mig())
+    sampler.tick()
+    sampler.scenario.change({f"fail.{function}": 999})
 
-    records = watching.tick(61.0)
+    records = sampler.tick(61.0)
 
     assert [gpu.uuid for gpu in records.gpu][1:] == ["MIG-1", "MIG-2"]
     assert not any(info.lost for info in records.gpu_info)
@@ -219,13 +219,13 @@ def test_mig_devices_stay_when_the_mig_calls_fail(watch, function):
 @pytest.mark.parametrize("kind", ["compute", "graphics", "mps"])
 def test_processes_stay_while_the_process_list_call_fails(watch, kind):
     function = {name.partition(".")[2]: function for function, name in NAMED.items()}[kind]
-    watching = watch(everything())
-    watching.tick()
-    watching.scenario.change({f"fail.{function}": 999})
-    while_unknown = [process for _ in range(4) for process in watching.tick().gpu_process]
-    watching.scenario.change(drop=(f"fail.{function}", f"gpu.{kind}.0"))
+    sampler = watch(all_calls())
+    sampler.tick()
+    sampler.scenario.change({f"fail.{function}": 999})
+    while_unknown = [process for _ in range(4) for process in sampler.tick().gpu_process]
+    sampler.scenario.change(drop=(f"fail.{function}", f"gpu.{kind}.0"))
 
-    gone = [process for _ in range(4) for process in watching.tick().gpu_process]
+    gone = [process for _ in range(4) for process in sampler.tick().gpu_process]
 
     assert while_unknown == []
     assert {(process.type, process.gone) for process in gone} == {(kind, True)}

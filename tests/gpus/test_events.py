@@ -18,10 +18,10 @@ from gconsole_remote.samplers.base import Unavailable
     ],
 )
 def test_unusable_driver_has_an_error_name_and_a_remedy(watch, code, name, words):
-    with pytest.raises(Unavailable, match=words) as caught:
+    with pytest.raises(Unavailable, match=words) as error:
         watch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": code})
 
-    assert (caught.value.name, bool(caught.value.try_)) == (name, True)
+    assert (error.value.name, bool(error.value.try_)) == (name, True)
 
 
 def test_driver_without_gpus_is_unavailable(watch):
@@ -43,14 +43,14 @@ def test_gpu_that_cannot_be_opened_is_lost_and_the_others_are_sampled(watch, fun
 
 
 def test_gpu_off_the_bus_is_lost_and_reported_again_when_back(watch):
-    watching = watch(scenarios.hgx_h100() | {"gpu3.compute.0": "77 1024"})
-    watching.tick()
-    watching.scenario.change({"gpu3.lost": 15})
+    sampler = watch(scenarios.hgx_h100() | {"gpu3.compute.0": "77 1024"})
+    sampler.tick()
+    sampler.scenario.change({"gpu3.lost": 15})
 
-    records = watching.tick(2.0)
-    quiet = watching.tick()
-    watching.scenario.change(drop=("gpu3.lost",))
-    back = [watching.tick(10.0), watching.tick()]
+    records = sampler.tick(2.0)
+    quiet = sampler.tick()
+    sampler.scenario.change(drop=("gpu3.lost",))
+    back = [sampler.tick(10.0), sampler.tick()]
 
     assert [gpu.index for gpu in records.gpu] == [0, 1, 2, 4, 5, 6, 7]
     assert [(info.index, info.lost) for info in records.gpu_info] == [(3, "GPU is lost")]
@@ -59,16 +59,16 @@ def test_gpu_off_the_bus_is_lost_and_reported_again_when_back(watch):
     assert (quiet.gpu_event, quiet.gpu_info) == ([], [])
     assert 3 in [gpu.index for gpu in back[0].gpu]
     assert [info.lost for info in back[0].gpu_info if info.index == 3] == [None]
-    assert [event.event for one in back for event in one.gpu_event] == ["back"]
+    assert [event.event for records_back in back for event in records_back.gpu_event] == ["back"]
 
 
 def test_xid_from_nvml_is_reported_with_its_meaning(watch):
-    watching = watch(scenarios.hgx_h100())
-    watching.tick()
-    watching.scenario.change({"event.0": "5 8 79", "event.1": "2 8 31"})
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    sampler.scenario.change({"event.0": "5 8 79", "event.1": "2 8 31"})
 
     events = []
-    watching.until(lambda records: len(events.__iadd__(records.gpu_event)) == 2)
+    sampler.until(lambda records: len(events.__iadd__(records.gpu_event)) == 2)
 
     assert [(event.index, event.xid, event.severity, event.source) for event in events] == [
         (5, 79, "error", "nvml"), (2, 31, "warning", "nvml")]  # fmt: skip
@@ -84,15 +84,15 @@ def test_gpu_without_event_support_lists_xid_as_unsupported(watch):
 def test_xid_in_both_kernel_log_and_nvml_is_reported_once(watch, tmp_path):
     kmsg = tmp_path / "kmsg"
     kmsg.write_text("6,1,1,-;NVRM: Xid (PCI:0000:10:00): 13, an old message\n")
-    watching = watch(scenarios.hgx_h100(), kmsg=kmsg)
-    watching.tick()
+    sampler = watch(scenarios.hgx_h100(), kmsg=kmsg)
+    sampler.tick()
     with kmsg.open("a") as f:
         f.write("4,2,2,-;NVRM: Xid (PCI:0000:12:00): 149, NETIR_LINK_EVT Fatal   XC0 i0 Link 08 (0x004505c6)\n")
         f.write("4,3,3,-;NVRM: Xid (PCI:0000:77:00): 94, pid=1\n")
-    reported = watching.tick().gpu_event
-    watching.scenario.change({"event.0": "2 8 149", "event.1": "0 8 31"})
+    reported = sampler.tick().gpu_event
+    sampler.scenario.change({"event.0": "2 8 149", "event.1": "0 8 31"})
 
-    later = watching.until(lambda records: records.gpu_event).gpu_event
+    later = sampler.until(lambda records: records.gpu_event).gpu_event
 
     assert [(event.index, event.xid, event.severity, event.sub_code) for event in reported] == [
         (2, 149, "error", "NETIR_LINK_EVT"), (None, 94, "warning", None)]  # fmt: skip
@@ -101,24 +101,24 @@ def test_xid_in_both_kernel_log_and_nvml_is_reported_once(watch, tmp_path):
 
 
 def test_nvlink_down_and_up_are_events(watch):
-    watching = watch(scenarios.hgx_h100())
+    sampler = watch(scenarios.hgx_h100())
     for _ in range(9):
-        watching.tick()
-    watching.scenario.change({"gpu4.field.165@11": "u32:0"})
-    down = [event for _ in range(10) for event in watching.tick().gpu_event]
-    watching.scenario.change({"gpu4.field.165@11": "u32:1"})
-    up = [event for _ in range(10) for event in watching.tick().gpu_event]
+        sampler.tick()
+    sampler.scenario.change({"gpu4.field.165@11": "u32:0"})
+    down = [event for _ in range(10) for event in sampler.tick().gpu_event]
+    sampler.scenario.change({"gpu4.field.165@11": "u32:1"})
+    up = [event for _ in range(10) for event in sampler.tick().gpu_event]
 
     assert [(event.event, event.index, event.link, event.severity) for event in down] == [("link_down", 4, 11, "error")]
     assert [event.event for event in up] == ["link_up"]
 
 
 def test_recovery_action_of_the_driver_is_reported_once(watch):
-    watching = watch(scenarios.hgx_h100())
-    watching.tick()
-    watching.scenario.change({"gpu6.field.230": "u32:2"})
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    sampler.scenario.change({"gpu6.field.230": "u32:2"})
 
-    records, quiet = watching.tick(), watching.tick()
+    records, quiet = sampler.tick(), sampler.tick()
 
     assert [(event.index, event.event) for event in records.gpu_event] == [(6, "recovery_action")]
     assert (records.gpu[6].recovery_action, quiet.gpu_event) == ("node_reboot", [])
@@ -128,8 +128,10 @@ def test_sustained_throttling_is_an_event_and_a_flicker_is_not():
     watch = ThrottleWatch()
     changes = []
     for second in range(40):
-        here = second == 2 or 10 <= second < 20
-        changes += [(second, *change) for change in watch.update(second, ("hw_thermal_slowdown",) if here else ())]
+        is_throttled = second == 2 or 10 <= second < 20
+        changes += [
+            (second, *change) for change in watch.update(second, ("hw_thermal_slowdown",) if is_throttled else ())
+        ]
 
     assert changes == [(13, "hw_thermal_slowdown", True, None), (30, "hw_thermal_slowdown", False, 10)]
 
@@ -144,9 +146,9 @@ def test_sustained_throttling_is_an_event_and_a_flicker_is_not():
     ],
 )
 def test_kernel_log_lines_are_parsed_for_xids(line, number):
-    found = parse_xid(line)
+    xid = parse_xid(line)
 
-    assert (found and found.number) == number
+    assert (xid and xid.number) == number
 
 
 def test_both_pci_address_notations_parse_to_the_same_address():

@@ -6,9 +6,9 @@ from nvml.library import FUNCTIONS
 
 
 def test_gpu_info_has_identity_and_limits(watch, tmp_path):
-    place = tmp_path / "sys/bus/pci/devices/0000:10:00.0"
-    place.mkdir(parents=True)
-    (place / "numa_node").write_text("1\n")
+    device = tmp_path / "sys/bus/pci/devices/0000:10:00.0"
+    device.mkdir(parents=True)
+    (device / "numa_node").write_text("1\n")
 
     info = watch(scenarios.hgx_h100()).tick().gpu_info[0]
 
@@ -24,9 +24,9 @@ def test_gpu_info_has_identity_and_limits(watch, tmp_path):
 
 
 def test_eight_gpus_send_figures_every_tick_and_their_info_once(watch):
-    watching = watch(scenarios.hgx_h100())
+    sampler = watch(scenarios.hgx_h100())
 
-    first, second, third = watching.tick(), watching.tick(), watching.tick()
+    first, second, third = sampler.tick(), sampler.tick(), sampler.tick()
 
     assert [len(records.gpu) for records in (first, second, third)] == [8, 8, 8]
     assert [len(records.gpu_info) for records in (first, second, third)] == [8, 0, 0]
@@ -40,9 +40,9 @@ def test_eight_gpus_send_figures_every_tick_and_their_info_once(watch):
 
 
 def test_unsupported_figures_are_none_and_listed_once_with_a_reason(watch):
-    watching = watch(scenarios.nothing_supported())
+    sampler = watch(scenarios.nothing_supported())
 
-    first, second = watching.tick(), watching.tick()
+    first, second = sampler.tick(), sampler.tick()
 
     assert second.gpu_info == []
     assert set(first.gpu_info[0].unsupported.values()) == {"Not Supported"}
@@ -51,63 +51,63 @@ def test_unsupported_figures_are_none_and_listed_once_with_a_reason(watch):
 
 
 def test_newly_supported_figure_appears_after_the_refresh(watch):
-    watching = watch(scenarios.nothing_supported())
-    watching.tick()
-    watching.scenario.change({"gpu.power": 250000})
+    sampler = watch(scenarios.nothing_supported())
+    sampler.tick()
+    sampler.scenario.change({"gpu.power": 250000})
 
-    assert watching.tick().gpu[0].power_w is None
-    records = watching.tick(61.0)
+    assert sampler.tick().gpu[0].power_w is None
+    records = sampler.tick(61.0)
     assert records.gpu[0].power_w == 250.0
     assert "power_w" not in records.gpu_info[0].unsupported
 
 
 def test_nvlink_throughput_is_the_growth_of_the_link_counters(watch):
-    watching = watch(scenarios.hgx_h100())
-    first = watching.tick()
-    watching.scenario.change({"gpu.field.138@all": 1_000_000 + 500, "gpu.field.139@all": 2_000_000 + 4000})
+    sampler = watch(scenarios.hgx_h100())
+    first = sampler.tick()
+    sampler.scenario.change({"gpu.field.138@all": 1_000_000 + 500, "gpu.field.139@all": 2_000_000 + 4000})
 
-    gpu = watching.tick(2.0).gpu[0]
+    gpu = sampler.tick(2.0).gpu[0]
 
     assert first.gpu[0].nvlink_tx_bytes_s is None
     assert (gpu.nvlink_tx_bytes_s, gpu.nvlink_rx_bytes_s) == (250 * 1024, 2000 * 1024)
 
 
 def test_pcie_traffic_comes_from_gpm_where_there_is_gpm(watch):
-    watching = watch(scenarios.hgx_h100())
-    watching.tick()
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
 
-    gpu = watching.tick().gpu[0]
+    gpu = sampler.tick().gpu[0]
 
     assert (gpu.pcie_tx_bytes_s, gpu.pcie_rx_bytes_s) == (100 << 20, 200 << 20)
 
 
 def test_pcie_throughput_comes_from_64_bit_counters_without_gpm(watch):
-    watching = watch(scenarios.pcie_only() | {"gpu.field.197": 10**12, "gpu.field.198": 2 * 10**12})
-    watching.tick()
-    watching.scenario.change({"gpu.field.197": 10**12 + 10**9, "gpu.field.198": 2 * 10**12 + 3 * 10**9})
+    sampler = watch(scenarios.pcie_only() | {"gpu.field.197": 10**12, "gpu.field.198": 2 * 10**12})
+    sampler.tick()
+    sampler.scenario.change({"gpu.field.197": 10**12 + 10**9, "gpu.field.198": 2 * 10**12 + 3 * 10**9})
 
-    gpu = watching.tick().gpu[0]
+    gpu = sampler.tick().gpu[0]
 
     assert (gpu.pcie_tx_bytes_s, gpu.pcie_rx_bytes_s) == (1e9, 3e9)
 
 
 @pytest.mark.parametrize("narrow", [{}, {"gpu.field.197": "u32:5", "gpu.field.198": "u32:9"}])
 def test_pcie_throughput_falls_back_to_the_slow_background_call(watch, narrow):
-    watching = watch(scenarios.pcie_only() | narrow)
-    watching.tick()
+    sampler = watch(scenarios.pcie_only() | narrow)
+    sampler.tick()
 
-    records = watching.until(lambda records: all(gpu.pcie_rx_bytes_s is not None for gpu in records.gpu), 1.0)
+    records = sampler.until(lambda records: all(gpu.pcie_rx_bytes_s is not None for gpu in records.gpu), 1.0)
 
     assert (records.gpu[3].pcie_rx_bytes_s, records.gpu[3].pcie_tx_bytes_s) == (4096 * 1024, 1024 * 1024)
-    assert "pcie_rx_bytes_s" not in watching.sampler._devices[3].last_info["unsupported"]
+    assert "pcie_rx_bytes_s" not in sampler.sampler._devices[3].last_info["unsupported"]
 
 
 def test_throttle_reasons_have_their_share_of_time(watch):
-    watching = watch(scenarios.hgx_h100())
-    watching.tick()
-    watching.scenario.change({"gpu.reasons": 0x44, "gpu.field.74": 500_000_000, "gpu.field.270": 20_000_000})
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    sampler.scenario.change({"gpu.reasons": 0x44, "gpu.field.74": 500_000_000, "gpu.field.270": 20_000_000})
 
-    gpu = watching.tick(2.0).gpu[0]
+    gpu = sampler.tick(2.0).gpu[0]
 
     assert gpu.clocks_event_reasons == ("sw_power_cap", "hw_thermal_slowdown")
     assert gpu.clocks_event_share_pct["sw_power_cap"] == 25.0
@@ -116,78 +116,78 @@ def test_throttle_reasons_have_their_share_of_time(watch):
 
 
 def test_error_counters_have_totals_and_growth(watch):
-    watching = watch(scenarios.hgx_h100())
-    watching.tick()
-    watching.scenario.change({"gpu2.field.3": 7, "gpu2.field.94": "u32:2"})
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    sampler.scenario.change({"gpu2.field.3": 7, "gpu2.field.94": "u32:2"})
 
-    gpus = watching.tick().gpu
+    gpus = sampler.tick().gpu
 
     assert (gpus[2].ecc_corrected_volatile, gpus[2].pcie_replays) == (7, 2)
     assert gpus[2].grown == {"ecc_corrected_volatile": 7, "pcie_replays": 2}
     assert gpus[1].grown == {}
-    assert watching.tick().gpu[2].grown == {}
+    assert sampler.tick().gpu[2].grown == {}
 
 
 def test_wrapped_32_bit_counter_grows_and_a_reset_counter_does_not(watch):
-    watching = watch(scenarios.hgx_h100() | {"gpu0.field.94": f"u32:{2**32 - 3}", "gpu1.field.94": "u32:50"})
-    watching.tick()
-    watching.scenario.change({"gpu0.field.94": "u32:4", "gpu1.field.94": "u32:1", "gpu.field.138@all": 5})
+    sampler = watch(scenarios.hgx_h100() | {"gpu0.field.94": f"u32:{2**32 - 3}", "gpu1.field.94": "u32:50"})
+    sampler.tick()
+    sampler.scenario.change({"gpu0.field.94": "u32:4", "gpu1.field.94": "u32:1", "gpu.field.138@all": 5})
 
-    gpus = watching.tick().gpu
+    gpus = sampler.tick().gpu
 
     assert (gpus[0].grown, gpus[1].grown) == ({"pcie_replays": 7}, {})
     assert gpus[0].nvlink_tx_bytes_s is None  # the driver was reset: the traffic in between is unknown
 
 
 def test_every_nvlink_is_reported_every_ten_seconds_with_speed_and_errors(watch):
-    watching = watch(scenarios.hgx_h100())
-    records = [watching.tick() for _ in range(12)]
-    watching.scenario.change({"gpu0.field.138@5": 1000 + 2048, "gpu0.field.161@5": 9})
+    sampler = watch(scenarios.hgx_h100())
+    records = [sampler.tick() for _ in range(12)]
+    sampler.scenario.change({"gpu0.field.138@5": 1000 + 2048, "gpu0.field.161@5": 9})
 
-    links = [link for _ in range(10) for link in watching.tick().gpu_link if link.index == 0]
+    links = [link for _ in range(10) for link in sampler.tick().gpu_link if link.index == 0]
 
-    assert all(len(one.gpu_link) in (0, 18) for one in records[1:])
-    assert {link.index for one in records for link in one.gpu_link} == set(range(8))
+    assert all(len(tick.gpu_link) in (0, 18) for tick in records[1:])
+    assert {link.index for tick in records for link in tick.gpu_link} == set(range(8))
     (link,) = [link for link in links if link.link == 5]
     assert (link.up, link.version, link.speed_bytes_s) == (True, 4, 26562e6)
     assert (link.replay_errors, link.grown) == (9, {"replay_errors": 9})
     assert 0 < link.tx_bytes_s <= 2048 * 1024 / 10
-    assert watching.tick().gpu[0].nvlink_replay_errors == 9  # the sum over links, because the GPU has no total
+    assert sampler.tick().gpu[0].nvlink_replay_errors == 9  # the sum over links, because the GPU has no total
 
 
 def test_older_calls_replace_field_values_missing_from_the_driver(watch):
     lines = scenarios.hgx_h100() | {"gpu.ecc.0.0": 3, "gpu.remapped": "1 2 1 0", "gpu.energy": 7000, "gpu.replays": 4}
     for number in (3, 83, 94, 142, 143, 144, 145):
         del lines[f"gpu.field.{number}"]
-    watching = watch(lines)
-    watching.tick()
+    sampler = watch(lines)
+    sampler.tick()
 
-    gpu = watching.tick().gpu[0]
+    gpu = sampler.tick().gpu[0]
 
     assert (gpu.ecc_corrected_volatile, gpu.energy_j, gpu.pcie_replays) == (3, 7.0, 4)
     assert (gpu.remapped_rows_uncorrected, gpu.remap_pending, gpu.remap_failed) == (2, True, False)
 
 
 def test_each_mig_device_has_its_own_records(watch):
-    watching = watch(scenarios.mig())
-    first = watching.tick()
-    second = watching.tick()
+    sampler = watch(scenarios.mig())
+    first = sampler.tick()
+    second = sampler.tick()
 
-    whole, *parts = first.gpu_info
-    assert (whole.mig_mode, whole.mig_devices, len(parts)) == (True, ("MIG-1", "MIG-2"), 2)
+    physical, *parts = first.gpu_info
+    assert (physical.mig_mode, physical.mig_devices, len(parts)) == (True, ("MIG-1", "MIG-2"), 2)
     assert [(part.parent, part.mig_index, part.gpu_instance) for part in parts] == [
-        (whole.uuid, 0, 1), (whole.uuid, 2, 2)]  # fmt: skip
+        (physical.uuid, 0, 1), (physical.uuid, 2, 2)]  # fmt: skip
     assert [(gpu.uuid, gpu.util_pct, gpu.sm_pct) for gpu in second.gpu[1:]] == [
         ("MIG-1", None, 25.0), ("MIG-2", None, 75.0)]  # fmt: skip
     assert [process.uuid for process in first.gpu_process] == ["MIG-2"]
 
 
 def test_removed_mig_device_is_reported_as_lost(watch):
-    watching = watch(scenarios.mig())
-    watching.tick()
-    watching.scenario.change(drop=("gpu0mig2.uuid",))
+    sampler = watch(scenarios.mig())
+    sampler.tick()
+    sampler.scenario.change(drop=("gpu0mig2.uuid",))
 
-    records = watching.tick(61.0)
+    records = sampler.tick(61.0)
 
     lost = [(info.uuid, info.lost) for info in records.gpu_info if info.lost]
     assert lost == [("MIG-2", "this MIG device was removed")]
@@ -203,10 +203,10 @@ _OPENING = {"nvmlInitWithFlags", "nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDe
 @pytest.mark.parametrize("code", [3, 999])
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in _OPENING | {"nvmlEventSetFree"}])
 def test_any_failing_call_keeps_the_other_figures(watch, function, code):
-    watching = watch(scenarios.hgx_h100() | {f"fail.{function}": code})
+    sampler = watch(scenarios.hgx_h100() | {f"fail.{function}": code})
 
-    watching.tick()
-    records = watching.tick()
+    sampler.tick()
+    records = sampler.tick()
 
     assert [(gpu.util_pct, gpu.temp_c) for gpu in records.gpu].count((97, 61)) == 8 or function in (
         "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperatureV")  # fmt: skip
@@ -215,14 +215,14 @@ def test_any_failing_call_keeps_the_other_figures(watch, function, code):
 
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name not in _OPENING])
 def test_gpu_lost_in_any_call_keeps_the_other_gpus(watch, function):
-    watching = watch(scenarios.hgx_h100())
-    watching.tick()
-    watching.scenario.change({f"gpu3.fail.{function}": 15})
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    sampler.scenario.change({f"gpu3.fail.{function}": 15})
 
-    records = [watching.tick(61.0), watching.tick()]
+    records = [sampler.tick(61.0), sampler.tick()]
 
-    assert {gpu.index for one in records for gpu in one.gpu} >= {0, 1, 2, 4, 5, 6, 7}
-    assert {event.index for one in records for event in one.gpu_event} <= {3}
+    assert {gpu.index for tick in records for gpu in tick.gpu} >= {0, 1, 2, 4, 5, 6, 7}
+    assert {event.index for tick in records for event in tick.gpu_event} <= {3}
 
 
 @pytest.mark.parametrize("code", [3, 999])
@@ -230,10 +230,10 @@ def test_gpu_lost_in_any_call_keeps_the_other_gpus(watch, function):
     "nvmlGpmMigSampleGet", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
     "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetMigMode"])  # fmt: skip
 def test_failing_mig_call_keeps_the_figures_of_the_gpu(watch, function, code):
-    watching = watch(scenarios.mig() | {f"fail.{function}": code})
-    watching.tick()
+    sampler = watch(scenarios.mig() | {f"fail.{function}": code})
+    sampler.tick()
 
-    assert watching.tick().gpu[0].power_w == 512.345
+    assert sampler.tick().gpu[0].power_w == 512.345
 
 
 @pytest.mark.parametrize("function", [
@@ -242,18 +242,18 @@ def test_failing_mig_call_keeps_the_figures_of_the_gpu(watch, function, code):
     "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetTemperature", "nvmlDeviceGetMemoryInfo",
     "nvmlShutdown"])  # fmt: skip
 def test_failing_fallback_call_keeps_the_other_figures(watch, function):
-    watching = watch(scenarios.nothing_supported() | {"gpu.power": 250000, f"fail.{function}": 999})
-    watching.tick()
+    sampler = watch(scenarios.nothing_supported() | {"gpu.power": 250000, f"fail.{function}": 999})
+    sampler.tick()
 
-    assert [gpu.power_w for gpu in watching.tick().gpu] == [250.0, 250.0]
+    assert [gpu.power_w for gpu in sampler.tick().gpu] == [250.0, 250.0]
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 999])
 def test_figures_of_single_calls_remain_without_field_values(watch, code):
-    watching = watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetFieldValues": code})
-    watching.tick()
+    sampler = watch(scenarios.hgx_h100() | {"fail.nvmlDeviceGetFieldValues": code})
+    sampler.tick()
 
-    gpu = watching.tick().gpu[0]
+    gpu = sampler.tick().gpu[0]
 
     assert (gpu.util_pct, gpu.energy_j, gpu.sm_pct) == (97, None, 88.5)
 

@@ -17,29 +17,29 @@ LIMITS = HealthConfig(window_s=10)
 GIB = scenarios.GIB
 
 
-def watched(watching, seconds, play=None):
+def findings_after(sampler, seconds, play=None):
     """Findings after some seconds; `play(second)` returns the scenario changes of that second."""
     facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
     facts.add([Node(node="n1", agent="a", hostname="n1", boot_id="b", kernel="6.1", arch="x86_64", python="3.11",
                     uid=0, pid=1, sample_interval_ms=1000)])  # fmt: skip
     for second in range(seconds):
         if play is not None:
-            watching.scenario.change(play(second))
-        ticked = watching.tick()
-        for records in vars(ticked).values():
+            sampler.scenario.change(play(second))
+        tick = sampler.tick()
+        for records in vars(tick).values():
             for record in records:
                 record.node, record.agent = "n1", "a"
-                record.mono = record.rx = int(watching.now * 1e9)
-        facts.add([one for records in (ticked.gpu_info, *vars(ticked).values()) for one in records])
-    return {one.id: one for one in health_findings(facts, LIMITS)}
+                record.mono = record.rx = int(sampler.now * 1e9)
+        facts.add([record for records in (tick.gpu_info, *vars(tick).values()) for record in records])
+    return {finding.id: finding for finding in health_findings(facts, LIMITS)}
 
 
 def test_healthy_node_has_no_findings(watch):
-    assert watched(watch(scenarios.hgx_h100()), 25) == {}
+    assert findings_after(watch(scenarios.hgx_h100()), 25) == {}
 
 
 #: fault: (initial lines, changes at a second, text of the one finding).
-PLAYED = {
+FAULTS = {
     "gpu_ecc": ({"gpu2.field.4": 3}, None, "n1:gpu2: 3 uncorrected memory errors"),
     "gpu_remap_pending": ({"gpu1.field.144": "u32:1"}, None, "n1:gpu1: pending row remaps"),
     "gpu_throttle": (
@@ -58,45 +58,45 @@ PLAYED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("id", PLAYED)
+@pytest.mark.parametrize("id", FAULTS)
 def test_each_gpu_fault_gives_exactly_its_own_finding(watch, id):
-    lines, play, words = PLAYED[id]
-    found = watched(watch(scenarios.hgx_h100() | lines), 25, play)
+    lines, play, words = FAULTS[id]
+    findings = findings_after(watch(scenarios.hgx_h100() | lines), 25, play)
 
-    assert set(found) == {id}
-    assert words in found[id].text
+    assert set(findings) == {id}
+    assert words in findings[id].text
 
 
 def test_uncorrected_ecc_errors_are_found_through_the_old_call(watch):
     lines = scenarios.hgx_h100() | {"gpu.field.4": "code:3", "gpu.ecc.1.0": 0, "gpu2.ecc.1.0": 2}
 
-    assert "2 uncorrected memory errors" in watched(watch(lines), 3)["gpu_ecc"].text
+    assert "2 uncorrected memory errors" in findings_after(watch(lines), 3)["gpu_ecc"].text
 
 
 def test_gpu_that_cannot_be_opened_is_a_gpu_lost_finding(watch):
-    found = watched(watch(scenarios.hgx_h100() | {"gpu3.fail.nvmlDeviceGetUUID": 15}), 3)
+    findings = findings_after(watch(scenarios.hgx_h100() | {"gpu3.fail.nvmlDeviceGetUUID": 15}), 3)
 
-    assert set(found) == {"gpu_lost"}
-    assert found["gpu_lost"].culprits == ("n1:gpu3",)
+    assert set(findings) == {"gpu_lost"}
+    assert findings["gpu_lost"].culprits == ("n1:gpu3",)
 
 
 def test_node_without_supported_figures_has_no_findings(watch):
-    assert watched(watch(scenarios.nothing_supported()), 25) == {}
+    assert findings_after(watch(scenarios.nothing_supported()), 25) == {}
 
 
 def test_mig_devices_have_no_findings(watch):
-    assert watched(watch(scenarios.mig()), 25) == {}
+    assert findings_after(watch(scenarios.mig()), 25) == {}
 
 
 @pytest.mark.parametrize("function", [name for name in FUNCTIONS if name != "nvmlDeviceGetUUID"])
 def test_failing_nvml_call_raises_no_finding(watch, function):
     """A missing value is not a fault; only a GPU that the driver cannot open is one."""
     try:
-        watching = watch(scenarios.hgx_h100() | {f"gpu2.fail.{function}": 999})
+        sampler = watch(scenarios.hgx_h100() | {f"gpu2.fail.{function}": 999})
     except Exception as error:
         pytest.fail(f"one GPU's failing call kept the sampler from starting: {error}")
 
-    assert set(watched(watching, 3)) <= ({"gpu_lost"} if function.startswith("nvmlDeviceGetHandle") else set())
+    assert set(findings_after(sampler, 3)) <= ({"gpu_lost"} if function.startswith("nvmlDeviceGetHandle") else set())
 
 
 def test_simulated_fleet_has_no_findings_for_an_hour():
@@ -105,7 +105,7 @@ def test_simulated_fleet_has_no_findings_for_an_hour():
     facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
     for sampler in samplers.values():
         sampler.start()
-    found = set()
+    texts = set()
     for second in range(0, 3600, 3):
         now[0] = float(second)
         for name, sampler in samplers.items():
@@ -113,8 +113,8 @@ def test_simulated_fleet_has_no_findings_for_an_hour():
             for record in ticked:
                 record.node, record.mono = name, int(now[0] * 1e9)
             facts.add(ticked)
-        found |= {one.text for one in health_findings(facts, LIMITS)}
+        texts |= {finding.text for finding in health_findings(facts, LIMITS)}
     for sampler in samplers.values():
         sampler.stop()
 
-    assert found == set()
+    assert texts == set()

@@ -28,7 +28,7 @@ def without_nvlink(gpu):
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory):
-    machines = {
+    scenarios_by_node = {
         "node1": scenarios.hgx_h100(),
         "node2": scenarios.hgx_h100(),
         "node3": scenarios.hgx_h100(),
@@ -37,20 +37,20 @@ def hosts(tmp_path_factory):
         "node6": scenarios.hgx_h100() | {"gpu5.vbios": "96.00.99"},
     }
     try:
-        with Rig(nodes=list(machines), name="topo") as rig:
-            python = {name: equip(rig.node(name), lines) for name, lines in machines.items()}
+        with Rig(nodes=list(scenarios_by_node), name="topo") as rig:
+            python = {name: equip(rig.node(name), lines) for name, lines in scenarios_by_node.items()}
             yield rig.write_hosts_toml(tmp_path_factory.mktemp("fleet") / "hosts.toml", nodes=python)
     except RigUnavailable as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
-def seen(hosts, tmp_path_factory):
+def batch_outputs(hosts, tmp_path_factory):
     """(report, records file) of one batch run over the fleet."""
-    place = tmp_path_factory.mktemp("seen")
-    run = gconsole("batch", hosts, "--quiet", "-o", place / "report.json", "--records", place / "run.ndjson")
+    folder = tmp_path_factory.mktemp("seen")
+    run = gconsole("batch", hosts, "--quiet", "-o", folder / "report.json", "--records", folder / "run.ndjson")
     assert run.status == 0, run.stderr
-    return json.loads((place / "report.json").read_text()), place / "run.ndjson"
+    return json.loads((folder / "report.json").read_text()), folder / "run.ndjson"
 
 
 def test_topo_prints_the_matrix_of_every_class_and_names_every_difference(hosts):
@@ -67,13 +67,17 @@ def test_topo_prints_the_matrix_of_every_class_and_names_every_difference(hosts)
     assert row.split()[:9] == ["GPU0", "X", *["NV18"] * 7]
 
 
-def test_difference_within_a_topology_class_is_a_finding(seen):
-    texts = {tuple(line["culprits"]): line["text"] for line in seen[0]["findings"] if line["id"] == "topology_differs"}
+def test_difference_within_a_topology_class_is_a_finding(batch_outputs):
+    texts = {
+        tuple(line["culprits"]): line["text"]
+        for line in batch_outputs[0]["findings"]
+        if line["id"] == "topology_differs"
+    }
     assert any("VBIOS" in text for culprits, text in texts.items() if any("node6" in name for name in culprits)), texts
 
 
-def test_topo_of_a_node_from_records_shows_peer_access(seen):
-    odd, slow = (gconsole("topo", "--from", seen[1], "--node", node) for node in ("node4", "node5"))
+def test_topo_of_a_node_from_records_shows_peer_access(batch_outputs):
+    odd, slow = (gconsole("topo", "--from", batch_outputs[1], "--node", node) for node in ("node4", "node5"))
 
     assert odd.status == 0
     assert "▲ GPU4–GPU5 PIX, class A NV18" in odd.stdout
@@ -82,8 +86,8 @@ def test_topo_of_a_node_from_records_shows_peer_access(seen):
     assert "peer access: no; no read and no write: not supported by the chipset" in slow.stdout
 
 
-def test_topo_json_file_has_the_same_classes_as_the_report(seen, tmp_path):
-    report, records = seen
+def test_topo_json_file_has_the_same_classes_as_the_report(batch_outputs, tmp_path):
+    report, records = batch_outputs
     run = gconsole("topo", "--from", records, "--format", "json", "-o", tmp_path / "topology.json")
 
     assert (run.status, run.stdout) == (0, "")
@@ -98,15 +102,15 @@ def test_topo_json_file_has_the_same_classes_as_the_report(seen, tmp_path):
     (("--path", "node1:0", "node1:0"), "both ends are the same GPU"),
     (("--path", "node1:0", "node1:1", "--format", "dot"), "--path conflicts with --node"),
 ])  # fmt: skip
-def test_invalid_topo_arguments_are_rejected_in_one_line(seen, arguments, message):
-    run = gconsole("topo", "--from", seen[1], *arguments)
+def test_invalid_topo_arguments_are_rejected_in_one_line(batch_outputs, arguments, message):
+    run = gconsole("topo", "--from", batch_outputs[1], *arguments)
 
     assert run.status == 2
     assert message in run.stderr
 
 
-def test_topo_path_within_a_node_shows_bandwidth_and_peer_access(seen):
-    run = gconsole("topo", "--from", seen[1], "--path", "node1:0", "node1:gpu7")
+def test_topo_path_within_a_node_shows_bandwidth_and_peer_access(batch_outputs):
+    run = gconsole("topo", "--from", batch_outputs[1], "--path", "node1:0", "node1:gpu7")
 
     assert run.status == 0
     assert run.stdout.splitlines()[0] == "node1 GPU0 to node1 GPU7: 478 GB/s over NVSwitch (18 × 26.6 GB/s)"

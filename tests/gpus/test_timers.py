@@ -37,23 +37,23 @@ def read_timers(times: int = 1) -> list:
 def test_true_timer_offset_is_within_the_bound_of_every_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_COUNT", "3")
     monkeypatch.setenv("CUDA_LOG", str(tmp_path / "log"))
-    found = read_timers()
-    assert [one.index for one in found] == [0, 1, 2]
-    assert found[2].uuid == "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a002"
-    for one in found:
-        assert one.error is None and not one.simulated
-        assert abs(one.ahead_ns - (one.index + 1) * AHEAD_NS) <= one.bound_ns
-        assert one.bound_ns >= one.width_ns // 2 + one.step_ns
-        assert 1 <= one.reads <= 64
+    timers = read_timers()
+    assert [timer.index for timer in timers] == [0, 1, 2]
+    assert timers[2].uuid == "GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a002"
+    for timer in timers:
+        assert timer.error is None and not timer.simulated
+        assert abs(timer.ahead_ns - (timer.index + 1) * AHEAD_NS) <= timer.bound_ns
+        assert timer.bound_ns >= timer.width_ns // 2 + timer.step_ns
+        assert 1 <= timer.reads <= 64
     output = (tmp_path / "log").read_text().split("\n")
     assert output[:-1] == ["born 0", "gone 0", "born 1", "gone 1", "born 2", "gone 2"]  # every context was destroyed
 
 
 def test_coarse_timer_step_is_measured_and_the_bound_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_STEP_NS", "1000000")
-    [one] = read_timers()
-    assert one.step_ns >= 1_000_000
-    assert abs(one.ahead_ns - AHEAD_NS) <= one.bound_ns
+    [timer] = read_timers()
+    assert timer.step_ns >= 1_000_000
+    assert abs(timer.ahead_ns - AHEAD_NS) <= timer.bound_ns
 
 
 def test_timer_drift_is_reported_from_the_second_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +69,10 @@ def test_failing_cuda_call_is_reported_for_its_gpu_only(monkeypatch: pytest.Monk
     monkeypatch.setenv("CUDA_FAIL", f"{call}=46@1")
     if call in ("cuInit", "cuDeviceGetCount"):
         monkeypatch.setenv("CUDA_FAIL", f"{call}=46")
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(Unavailable) as error:
             read_timers()
-        assert caught.value.name == "gpu_clock_failed"
-        assert call in caught.value.text and "busy or unavailable (46)" in caught.value.text
+        assert error.value.name == "gpu_clock_failed"
+        assert call in error.value.text and "busy or unavailable (46)" in error.value.text
         return
     good, bad = read_timers()
     assert good.error is None and good.ahead_ns is not None
@@ -82,7 +82,7 @@ def test_failing_cuda_call_is_reported_for_its_gpu_only(monkeypatch: pytest.Monk
 
 def test_cuda_error_without_text_is_reported_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_FAIL", "cuCtxCreate_v2=719")
-    assert [one.error for one in read_timers()] == ["cuCtxCreate_v2: error 719"]
+    assert [timer.error for timer in read_timers()] == ["cuCtxCreate_v2: error 719"]
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_gpu_timers_are_unavailable_without_a_gpu_or_libcuda(
         monkeypatch.setenv(key, value)
     if name == "gpu_clock_no_cuda" and _has_cuda():
         pytest.skip(f"this machine has a {NAME} of its own")
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(Unavailable) as error:
         read_timers()
-    assert caught.value.name == name and caught.value.try_
+    assert error.value.name == name and error.value.try_
 
 
 def _has_cuda() -> bool:
@@ -109,9 +109,9 @@ def _has_cuda() -> bool:
 
 def test_driver_crash_ends_only_the_helper_process_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DIE", "cuCtxCreate_v2")
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(Unavailable) as error:
         read_timers()
-    assert "ended with status -11" in caught.value.text
+    assert "ended with status -11" in error.value.text
     assert "libcuda" not in Path(f"/proc/{os.getpid()}/maps").read_text()  # the agent process itself never loads it
 
 
@@ -127,8 +127,8 @@ def test_timer_that_stops_working_is_an_error_record(monkeypatch: pytest.MonkeyP
 def test_simulated_gpus_have_timers_marked_simulated() -> None:
     sampler = GpuTimerSampler(Context(simulate_gpus=2), SimulatedNvml(2, "host"))
     sampler.start()
-    found = [check(kind, fields) for kind, fields in sampler.tick(0.0)]
-    assert [one.index for one in found] == [0, 1] and all(one.simulated and one.ahead_ns for one in found)
+    timers = [check(kind, fields) for kind, fields in sampler.tick(0.0)]
+    assert [timer.index for timer in timers] == [0, 1] and all(timer.simulated and timer.ahead_ns for timer in timers)
 
 
 def test_ptx_kernel_has_both_entries_and_targets_sm_60() -> None:

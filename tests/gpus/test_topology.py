@@ -10,7 +10,7 @@ from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.topology import TopologySampler
 
 
-class Watching:
+class StartedTopologySampler:
     def __init__(self, scenario, sys):
         self.scenario = scenario
         context = Context()
@@ -37,12 +37,12 @@ def watch(tmp_path, monkeypatch):
     def start(lines):
         scenario = Scenario(tmp_path / "scenario", lines)
         monkeypatch.setenv("NVML_SCENARIO", str(scenario.path))
-        started.append(Watching(scenario, tmp_path / "sys"))
+        started.append(StartedTopologySampler(scenario, tmp_path / "sys"))
         return started[-1]
 
     yield start
-    for one in started:
-        one.sampler.stop()
+    for started_sampler in started:
+        started_sampler.sampler.stop()
 
 
 def of_type(links, kind):
@@ -51,22 +51,22 @@ def of_type(links, kind):
 
 def pci_device(sys, chain, numa=0, speed="32.0 GT/s PCIe", width=16, **files):
     """A device below these bridges (addresses from the root port down, the device's own last)."""
-    place = sys / "devices/pci0000:00"
+    device = sys / "devices/pci0000:00"
     for address in chain:
-        place = place / address
-        place.mkdir(parents=True, exist_ok=True)
+        device = device / address
+        device.mkdir(parents=True, exist_ok=True)
         for name in ("current_link_speed", "max_link_speed"):
-            (place / name).write_text(f"{speed}\n")
+            (device / name).write_text(f"{speed}\n")
         for name in ("current_link_width", "max_link_width"):
-            (place / name).write_text(f"{width}\n")
-        (place / "numa_node").write_text(f"{numa}\n")
-    (place / "local_cpulist").write_text("0-51\n")
+            (device / name).write_text(f"{width}\n")
+        (device / "numa_node").write_text(f"{numa}\n")
+    (device / "local_cpulist").write_text("0-51\n")
     for name, text in files.items():
-        (place / name).write_text(f"{text}\n")
+        (device / name).write_text(f"{text}\n")
     devices = sys / "bus/pci/devices"
     devices.mkdir(parents=True, exist_ok=True)
-    (devices / chain[-1]).symlink_to(place)
-    return place
+    (devices / chain[-1]).symlink_to(device)
+    return device
 
 
 def rdma(sys, name, device):
@@ -76,68 +76,68 @@ def rdma(sys, name, device):
 
 
 def test_nvlinks_to_four_switches_are_four_edges_per_gpu(watch):
-    watching = watch(scenarios.hgx_h100())
+    sampler = watch(scenarios.hgx_h100())
 
-    links = of_type(watching.tick(), "nvlink")
+    links = of_type(sampler.tick(), "nvlink")
 
-    mine = [link for link in links if link.a.id == watching.uuid(3)]
+    links_of_gpu = [link for link in links if link.a.id == sampler.uuid(3)]
     assert len(links) == 32
-    assert [(link.b.kind, link.b.id, len(link.links)) for link in mine] == [
+    assert [(link.b.kind, link.b.id, len(link.links)) for link in links_of_gpu] == [
         ("switch", "0000:05:00.0", 5), ("switch", "0000:06:00.0", 5),
         ("switch", "0000:07:00.0", 4), ("switch", "0000:08:00.0", 4)]  # fmt: skip
-    assert all((link.up, link.version, link.speed_bytes_s) == (link.links, 4, 26562e6) for link in mine)
-    assert all(link.unsupported == {} for link in mine)
+    assert all((link.up, link.version, link.speed_bytes_s) == (link.links, 4, 26562e6) for link in links_of_gpu)
+    assert all(link.unsupported == {} for link in links_of_gpu)
 
 
 def test_every_gpu_pair_has_its_ancestor_and_p2p_status(watch):
-    watching = watch(scenarios.pcie_only())
+    sampler = watch(scenarios.pcie_only())
 
-    peers = of_type(watching.tick(), "peer")
+    peers = of_type(sampler.tick(), "peer")
 
     assert [link.ancestor for link in peers] == ["NODE", "SYS", "SYS", "SYS", "SYS", "NODE"]
     assert {(link.read, link.write, link.atomics) for link in peers} == {("chipset_not_supported",) * 3}
 
 
 def test_bridged_gpus_have_nvlinks_only_to_their_partner(watch):
-    watching = watch(scenarios.bridged())
+    sampler = watch(scenarios.bridged())
 
-    links = watching.tick()
+    links = sampler.tick()
 
     assert {(link.a.id, link.b.id, len(link.up)) for link in of_type(links, "nvlink")} == {
-        (watching.uuid(index), watching.uuid(index ^ 1), 12) for index in range(4)}  # fmt: skip
+        (sampler.uuid(index), sampler.uuid(index ^ 1), 12) for index in range(4)}  # fmt: skip
     assert [link.nvlink for link in of_type(links, "peer")] == ["ok", *["not_supported"] * 4, "ok"]
 
 
 def test_unchanged_topology_is_sent_once_and_a_downed_link_again(watch):
-    watching = watch(scenarios.hgx_h100())
-    watching.tick()
-    assert watching.tick() == []
-    watching.scenario.change({"gpu2.field.165@5": "u32:0", "gpu2.field.164@5": "u32:0", "gpu2.remote_type.5": 255})
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    assert sampler.tick() == []
+    sampler.scenario.change({"gpu2.field.165@5": "u32:0", "gpu2.field.164@5": "u32:0", "gpu2.remote_type.5": 255})
 
-    assert watching.tick(10.0) == []
-    (link,) = watching.tick()
+    assert sampler.tick(10.0) == []
+    (link,) = sampler.tick()
 
-    assert (link.a.id, link.b.id) == (watching.uuid(2), "0000:06:00.0")
+    assert (link.a.id, link.b.id) == (sampler.uuid(2), "0000:06:00.0")
     assert (link.links, link.up, link.speed_bytes_s) == ((1, 5, 9, 13, 17), (1, 9, 13, 17), 26562e6)
 
 
 def test_a_gpu_that_is_lost_keeps_the_edges_it_had(watch):
-    watching = watch(scenarios.hgx_h100())
-    watching.tick()
-    watching.scenario.change({"gpu3.lost": 15})
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    sampler.scenario.change({"gpu3.lost": 15})
 
-    assert watching.tick() == []
+    assert sampler.tick() == []
 
-    watching.scenario.change(drop=("gpu3.lost",))
-    assert watching.tick() == []
+    sampler.scenario.change(drop=("gpu3.lost",))
+    assert sampler.tick() == []
 
 
 def test_removed_links_are_reported_as_gone(watch):
-    watching = watch(scenarios.bridged())
-    watching.tick()
-    watching.scenario.change({"gpu.field.91": "u32:0"})
+    sampler = watch(scenarios.bridged())
+    sampler.tick()
+    sampler.scenario.change({"gpu.field.91": "u32:0"})
 
-    gone = watching.tick()
+    gone = sampler.tick()
 
     assert {(link.type, link.gone) for link in gone} == {("nvlink", True)}
     assert len(gone) == 4
@@ -157,8 +157,8 @@ def test_pcie_path_of_gpus_and_nics_is_read_from_sysfs(watch, tmp_path):
     assert (gpu.uplink_gen, gpu.uplink_width) == (5, 8)  # the second device rewrote the shared bridges
     nic = others[-1]
     assert (nic.a.kind, nic.a.id, nic.width, nic.via[1:]) == ("nic", "mlx5_0", 8, gpu.via[1:])
-    unseen = others[0]
-    assert (unseen.via, unseen.b.id, unseen.unsupported["via"]) == ((), "", "device not found in sysfs")
+    unknown_gpu = others[0]
+    assert (unknown_gpu.via, unknown_gpu.b.id, unknown_gpu.unsupported["via"]) == ((), "", "device not found in sysfs")
 
 
 def test_numa_distances_are_read_from_sysfs(watch, tmp_path):
@@ -173,14 +173,14 @@ def test_numa_distances_are_read_from_sysfs(watch, tmp_path):
 
 
 def test_pcie_width_change_is_reported_but_speed_change_is_not(watch, tmp_path):
-    place = pci_device(tmp_path / "sys", ["0000:01:00.0", "0000:10:00.0"])
-    watching = watch(scenarios.hgx_h100())
-    watching.tick()
-    (place / "current_link_speed").write_text("2.5 GT/s PCIe\n")
-    assert watching.tick() == []
-    (place / "current_link_width").write_text("8\n")
+    device = pci_device(tmp_path / "sys", ["0000:01:00.0", "0000:10:00.0"])
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    (device / "current_link_speed").write_text("2.5 GT/s PCIe\n")
+    assert sampler.tick() == []
+    (device / "current_link_width").write_text("8\n")
 
-    (link,) = watching.tick()
+    (link,) = sampler.tick()
 
     assert (link.width, link.width_max, link.gen, link.gen_max) == (8, 16, 1, 5)
 
@@ -255,10 +255,10 @@ def test_failing_fallback_call_leaves_only_its_figure_unknown(watch, function):
 @pytest.mark.parametrize("function", [*TOPOLOGY_CALLS, "nvmlDeviceGetFieldValues", "nvmlDeviceGetUUID",
                                       "nvmlDeviceGetHandleByIndex_v2"])  # fmt: skip
 def test_gpu_lost_at_start_loses_only_its_own_links(watch, function):
-    watching = watch(scenarios.hgx_h100() | {f"gpu3.fail.{function}": 15})
+    sampler = watch(scenarios.hgx_h100() | {f"gpu3.fail.{function}": 15})
 
-    links = watching.tick()
+    links = sampler.tick()
 
-    fine = [link for link in of_type(links, "peer") if watching.uuid(3) not in (link.a.id, link.b.id)]
-    assert len(fine) == 21
-    assert all(link.unsupported == {} for link in fine)
+    unaffected = [link for link in of_type(links, "peer") if sampler.uuid(3) not in (link.a.id, link.b.id)]
+    assert len(unaffected) == 21
+    assert all(link.unsupported == {} for link in unaffected)
