@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,12 +104,22 @@ class Stamps:
     near: Clock
     far: Clock
 
-    @property
+    @cached_property
     def rtt(self) -> Ints:
         return (self.t4 - self.t1) - (self.t3 - self.t2)
 
+    @cached_property
+    def forward(self) -> Ints:
+        """What the far clock reads on arrival minus what the near one read at sending."""
+        return self.t2 - self.t1
+
+    @cached_property
+    def backward(self) -> Ints:
+        """What the far clock reads at sending back minus what the near one reads on arrival."""
+        return self.t3 - self.t4
+
     def ahead(self, readings: Ints) -> Floats:
-        """The true offset of the far clock when the near clock reads `at`, minus the two first readings."""
+        """The true offset of the far clock at these `readings` of the near one, minus the two first readings."""
         true = readings - self.near.reads
         for _ in range(3):
             true = true - (self.near.at(true) - readings)
@@ -173,7 +184,7 @@ def _early(rng: np.random.Generator, stamps: Ints, early: tuple[float, float, fl
 def bins(stamps: Stamps, src: str = "a", dst: str = "b", bin_ms: int = BIN_MS, kept: int = 4) -> list[ClockBins]:
     """The agent's records of these timestamps: one per second."""
     base = int(stamps.t1[0])
-    ahead = int(np.median(stamps.t2 - stamps.t1)) // 1000 * 1000
+    ahead = int(np.median(stamps.forward)) // 1000 * 1000
     number = (stamps.t1 - base) // (bin_ms * MS)
     packed = [
         _bin(stamps, np.flatnonzero(number == index), base, ahead, kept) for index in range(int(number.max()) + 1)
@@ -200,21 +211,21 @@ def _bin(stamps: Stamps, index: NDArray[np.intp], base: int, ahead: int, kept: i
     best: tuple[Exchange, ...] = ()
     mismatch = None
     if len(causal):
-        up = causal[np.argmin((stamps.t2 - stamps.t1)[causal])]
-        down = causal[np.argmax((stamps.t3 - stamps.t4)[causal])]
-        forward = Point(int(stamps.t1[up]) - base, int(stamps.t2[up] - stamps.t1[up]) - ahead)
-        backward = Point(int(stamps.t4[down]) - base, int(stamps.t3[down] - stamps.t4[down]) - ahead)
+        up = causal[np.argmin(stamps.forward[causal])]
+        down = causal[np.argmax(stamps.backward[causal])]
+        forward = Point(int(stamps.t1[up]) - base, int(stamps.forward[up]) - ahead)
+        backward = Point(int(stamps.t4[down]) - base, int(stamps.backward[down]) - ahead)
         fastest = np.sort(causal[np.argsort(stamps.rtt[causal], kind="stable")[:kept]])
         best = tuple(
             Exchange(
-                int(stamps.t1[row]) - base, int(stamps.t2[row] - stamps.t1[row]) - ahead,
+                int(stamps.t1[row]) - base, int(stamps.forward[row]) - ahead,
                 int(stamps.t3[row] - stamps.t2[row]), int(stamps.rtt[row]),
             )
             for row in fastest
         )  # fmt: skip
         neighbours = causal[:-1][(np.diff(causal) == 1) & (causal[:-1] % 3 != 2)]
         if len(neighbours):
-            before, after = ((stamps.t2 - stamps.t1)[neighbours + more] for more in (0, 1))
+            before, after = (stamps.forward[neighbours + more] for more in (0, 1))
             fast = np.argsort(np.maximum(before, after), kind="stable")[: max(3, len(neighbours) // 16)]
             mismatch = int(np.sort(np.abs(after - before)[fast])[len(fast) // 2])
     got = int(stamps.got[index].sum())
