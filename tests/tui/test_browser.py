@@ -69,6 +69,7 @@ async def test_key_pressed_in_the_browser_switches_the_console_view(browser: Ope
         await says(tab, "The console has ended")
 
 
+@pytest.mark.full  # test_serve shows it with two connections
 async def test_second_browser_window_is_refused_until_the_first_one_ends(browser: Open) -> None:
     async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as first:
         await first.until(lambda: "demo-ring" in first.drawn, "the console was not drawn")

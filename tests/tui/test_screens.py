@@ -23,10 +23,10 @@ class TestSizes:
     @pytest.mark.parametrize(
         ("cluster", "size"),
         [
-            *(pytest.param(demo, size, id=f"demo {size}") for size in SIZES),
             *(
-                pytest.param(pod, size, id=f"pod {size}", marks=() if size in USUAL_SIZES else pytest.mark.full)
+                pytest.param(cluster, size, id=f"{cluster.__name__} {size}", marks=() if usual else pytest.mark.full)
                 for size in SIZES
+                for cluster, usual in ((demo, size[0] <= 200), (pod, size in USUAL_SIZES))
             ),
             pytest.param(lambda: Cluster("node1"), (80, 24), id="one node of which nothing is known"),
             pytest.param(Cluster, (80, 24), id="no node at all"),

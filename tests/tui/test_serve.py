@@ -168,6 +168,7 @@ class TestAVisitor:
         async with Guest(address) as third:
             await third.until("demo-ring")
 
+    @pytest.mark.full  # test_browser reloads a real page
     async def test_reloaded_page_gets_a_new_console(self, address: str):
         """The new page's connection may come before the old one's is closed."""
         first = Guest(address)
