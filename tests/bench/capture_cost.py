@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobs import start_torchrun
-from live_fleet import Watched, watched
+from live_fleet import LiveFleet, started_fleet
 from rig import Rig
 
 from gconsole.core.control import CaptureRequest, new_capture
@@ -99,7 +99,7 @@ def measure(quick: bool) -> Outcome:
 
 
 async def _blocks(rig: Rig, target: Path, blocks: int, samples: int, rest_s: float) -> list[Block]:
-    async with watched(target) as watch:
+    async with started_fleet(target) as watch:
         await watch.sampled()
         await watch.until(lambda: len(watch.store.ranks) == 2)
         node = watch.store.nodes[rig.nodes[0].name].node
@@ -112,7 +112,7 @@ async def _blocks(rig: Rig, target: Path, blocks: int, samples: int, rest_s: flo
 
 async def _watch_pct(target: Path, for_s: float) -> float:
     """CPU of reading variables of both ranks once a second, in % of a core, as reported by the agent."""
-    async with watched(target, watch_locals="number", watch_every_s=1, agent_cpu_budget_pct=100) as watch:
+    async with started_fleet(target, watch_locals="number", watch_every_s=1, agent_cpu_budget_pct=100) as watch:
         await watch.sampled()
         await watch.until(lambda: sum(bool(now.stat and now.stat.watched) for now in watch.store.ranks.values()) == 2)
         await asyncio.sleep(for_s)
@@ -121,7 +121,7 @@ async def _watch_pct(target: Path, for_s: float) -> float:
         return now.cost.watch_cpu_pct
 
 
-async def _block(watch: Watched, agent: int, samples: int, rest_s: float, chance: random.Random) -> Block:
+async def _block(watch: LiveFleet, agent: int, samples: int, rest_s: float, chance: random.Random) -> Block:
     block = Block()
     await asyncio.sleep(chance.random())  # random phase relative to the agent's ticks, which are 1 s apart too
     began, spent = time.monotonic(), _cpu_s(agent)
@@ -138,7 +138,7 @@ async def _block(watch: Watched, agent: int, samples: int, rest_s: float, chance
     return block
 
 
-def _add_windows(block: Block, watch: Watched, order: CaptureRequest) -> None:
+def _add_windows(block: Block, watch: LiveFleet, order: CaptureRequest) -> None:
     """Sample times from the records of a capture; the node's clock is this machine's."""
     offset = time.time() - time.monotonic()
     capture = watch.store.captures.get(order.id)

@@ -10,17 +10,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from delayed_links import Judged, Words, delayed_both_ways, judged
-from live_fleet import watched
+from delayed_links import CheckedWindow, RelayArguments, checked_windows, delayed_both_ways
+from live_fleet import started_fleet
 from rig import Rig
-from skewed_clocks import Wrong, wrong_clocks
+from skewed_clocks import ClockError, wrong_clocks
 
 from gconsole.analysis.clock.pair_bounds import slack_ns
 from gconsole.records import ClockBins
 from tests.bench.result import Outcome, Row, middle
 
 WINDOWS, WINDOW_S = 10, 4
-DRIFTING = {"node2": Wrong(5_000_000, 20_000)}
+DRIFTING = {"node2": ClockError(5_000_000, 20_000)}
 JITTER, QUEUE = ("uniform", 50, 150), ("queue", 50, 0.6, 100)
 BOUND_GOAL = 1.3
 _SLACK_US = slack_ns(WINDOW_S * 1_000_000_000) / 1000
@@ -31,7 +31,7 @@ class Case:
     """One path: how arrivals are stamped, the interval of triples, and the required ratio."""
 
     name: str
-    way: Words | None
+    way: RelayArguments | None
     kernel_stamps: bool
     cadence_us: int
     spacing_us: int
@@ -73,25 +73,27 @@ def measure(quick: bool) -> Outcome:
     )
 
 
-async def _windows(rig: Rig, case: Case, count: int) -> list[Judged]:
+async def _windows(rig: Rig, case: Case, count: int) -> list[CheckedWindow]:
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
-        truth = stack.enter_context(wrong_clocks(Path(scratch), DRIFTING, case.kernel_stamps))
+        clock_errors = stack.enter_context(wrong_clocks(Path(scratch), DRIFTING, case.kernel_stamps))
         if case.way is not None:
             stack.enter_context(delayed_both_ways(*rig.nodes, case.way, case.way))
         hosts = rig.write_hosts_toml(Path(scratch, "hosts.toml"))
         flags = {"probe_cadence_us": case.cadence_us, "packet_spacing_us": case.spacing_us, "cpu_cap_pct": 60}
-        async with watched(hosts, **{f"clock_{name}": value for name, value in flags.items()}) as fleet:
+        async with started_fleet(hosts, **{f"clock_{name}": value for name, value in flags.items()}) as fleet:
             await fleet.sampled()
             fleet.fleet.want_clocks("bench", True)
 
             def found() -> list[ClockBins]:
                 return [record for record in fleet.records if isinstance(record, ClockBins) and record.method == "udp"]
 
-            await fleet.until(lambda: len(judged(found(), truth, WINDOW_S)) >= count, 60.0 + 3 * WINDOW_S * count)
-            return judged(found(), truth, WINDOW_S)
+            await fleet.until(
+                lambda: len(checked_windows(found(), clock_errors, WINDOW_S)) >= count, 60.0 + 3 * WINDOW_S * count
+            )
+            return checked_windows(found(), clock_errors, WINDOW_S)
 
 
-def _rows(case: Case, found: list[Judged]) -> list[Row]:
+def _rows(case: Case, found: list[CheckedWindow]) -> list[Row]:
     sound = [one for one in found if one.window.region is not None]
     ours, peer = [one.edge_error_ns / 1000 for one in sound], [one.peer_error_ns / 1000 for one in sound]
     bounds = [(one.window.bound_ns or 0.0) / 1000 for one in sound]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs import start_torchrun
-from live_fleet import Watched, watched
+from live_fleet import LiveFleet, started_fleet
 from rig import Rig
 from rig.detect import tool
 
@@ -67,7 +67,7 @@ async def _rounds(
     """Alternates gconsole, the loop and clush; the agents run all the time, as they do in the field."""
     names = [node.name for node in rig.nodes]
     ours, loops, clushes = [], [], []
-    async with watched(target) as watch:
+    async with started_fleet(target) as watch:
         await watch.sampled()
         await watch.fleet.capture(CaptureRequest(new_capture()))  # py-spy is uploaded
         for _ in range(runs):
@@ -78,7 +78,7 @@ async def _rounds(
     return ours, loops, clushes
 
 
-async def _press(watch: Watched) -> DiagnosisTiming:
+async def _press(watch: LiveFleet) -> DiagnosisTiming:
     began = time.perf_counter()
     orders: list[str] = []
     named_s: list[float] = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from skewed_clocks import Truth, Wrong, copy_with_wrong_clock
+from skewed_clocks import ClockError, ClockErrors, copy_with_wrong_clock
 
 from gconsole.analysis.clock.pair_bounds import EdgeWindow, edge_window
 from gconsole.records import ClockBins
@@ -26,11 +26,11 @@ NEAR, FAR = "near", "far"
 
 @dataclass(frozen=True)
 class MeasuredWindow:
-    """A window as the product measured it, and the truth."""
+    """A window as the product measured it, and the known clock errors."""
 
     window: EdgeWindow
     records: list[ClockBins]
-    truth: Truth
+    clock_errors: ClockErrors
 
     def error_ns(self, instant: int) -> float:
         """The error of the line at an instant of the near clock."""
@@ -54,18 +54,18 @@ class MeasuredWindow:
         return self.window.x0 - half, self.window.x0 + half
 
     def _true(self, instant: int) -> float:
-        return self.truth.between(NEAR, FAR, instant)
+        return self.clock_errors.offset_between_ns(NEAR, FAR, instant)
 
 
 @contextmanager
-def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
+def far_agent(folder: Path, wrong: ClockError) -> Iterator[tuple[Agent, ClockErrors]]:
     """An agent whose package is a copy of the product's, with clock errors."""
     name = f"gconsole_far_{secrets.token_hex(4)}"
     copied = copy_with_wrong_clock(folder / name, {os.uname().nodename: wrong})
     sys.path.insert(0, str(folder))
     try:
         agent = Agent(importlib.import_module(f"{name}.clocks.commands").ProbeService)
-        yield agent, Truth(copied.epoch, {FAR: wrong})
+        yield agent, ClockErrors(copied.epoch, {FAR: wrong})
         agent.probes.stop()
     finally:
         sys.path.remove(str(folder))
@@ -74,11 +74,11 @@ def far_agent(folder: Path, wrong: Wrong) -> Iterator[tuple[Agent, Truth]]:
 
 
 def measure_window(
-    folder: Path, wrong: Wrong, forward: Delay, backward: Delay, seed: int, **pace: int
+    folder: Path, wrong: ClockError, forward: Delay, backward: Delay, seed: int, **pace: int
 ) -> MeasuredWindow:
     """Probe for one window of about 4 s."""
     near, key = Agent(), secrets.token_hex(16)
-    with far_agent(folder, wrong) as (far, truth):
+    with far_agent(folder, wrong) as (far, clock_errors):
         ports = [listen(agent) for agent in (near, far)]
         relay = Relay(ports[0]["port"], ports[1]["port"], forward, backward, seed)
         relay.start()
@@ -90,7 +90,7 @@ def measure_window(
             near.probes.stop()
             relay.close()
     records = [decode(fields) for fields in near.posted("clock_bins")]
-    return MeasuredWindow(edge_window(records), records, truth)
+    return MeasuredWindow(edge_window(records), records, clock_errors)
 
 
 def decode(fields: dict[str, Any]) -> ClockBins:

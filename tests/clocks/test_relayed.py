@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skewed_clocks import Wrong
+from skewed_clocks import ClockError
 
 from .relay import jitter, lossy, queue
 from .relay_edge import measure_window
 
 US = 1e-6
-DRIFTING = Wrong(5_000_000, 20_000)  # 5 ms ahead, and 20 ppm fast
+DRIFTING = ClockError(5_000_000, 20_000)  # 5 ms ahead, and 20 ppm fast
 DELAYS = {
     "jitter": (jitter(100 * US, 50 * US), jitter(100 * US, 50 * US)),
     "queue": (queue(50 * US, 100 * US, 0.6), queue(50 * US, 100 * US, 0.6)),

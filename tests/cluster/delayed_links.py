@@ -13,13 +13,13 @@ from functools import cache
 from pathlib import Path
 
 from rig import Node, RigUnavailable
-from skewed_clocks import Truth
+from skewed_clocks import ClockErrors
 
 from gconsole.analysis.clock.pair_bounds import EdgeWindow, edge_window
 from gconsole.records import ClockBins
 
 _SOURCE = Path(__file__).with_name("delay_relay.c")
-Words = Sequence[object]
+RelayArguments = Sequence[object]
 
 
 @cache
@@ -36,11 +36,11 @@ def _program() -> Path:
 
 
 @contextmanager
-def delayed_one_way(node: Node, other: Node, words: Words, seed: int = 1) -> Iterator[None]:
+def delayed_one_way(node: Node, peer: Node, arguments: RelayArguments, seed: int = 1) -> Iterator[None]:
     """Delay the packets from `node` to `other` as `words` specify (see delay_relay.c), not the reverse direction."""
     if not (node.folder / "delay_relay").exists():
         shutil.copy(_program(), node.folder / "delay_relay")  # each node has its own /tmp
-    argv = [f"{node.inside}/delay_relay", "eth0", node.address, other.address, str(seed), *map(str, words)]
+    argv = [f"{node.inside}/delay_relay", "eth0", node.address, peer.address, str(seed), *map(str, arguments)]
     with node.run(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None and program.stdout is not None
         try:
@@ -52,21 +52,23 @@ def delayed_one_way(node: Node, other: Node, words: Words, seed: int = 1) -> Ite
 
 
 @contextmanager
-def delayed_both_ways(one: Node, other: Node, there: Words, back: Words, seed: int = 1) -> Iterator[None]:
+def delayed_both_ways(
+    node: Node, peer: Node, there: RelayArguments, back: RelayArguments, seed: int = 1
+) -> Iterator[None]:
     """Delay both directions between two nodes."""
     with ExitStack() as stack:
-        stack.enter_context(delayed_one_way(one, other, there, 2 * seed))
-        stack.enter_context(delayed_one_way(other, one, back, 2 * seed + 1))
+        stack.enter_context(delayed_one_way(node, peer, there, 2 * seed))
+        stack.enter_context(delayed_one_way(peer, node, back, 2 * seed + 1))
         yield
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A measured window of one edge, and the truth; errors in ns."""
+class CheckedWindow:
+    """A measured window of one edge, and the known clock errors; errors in ns."""
 
     window: EdgeWindow
     records: list[ClockBins]
-    truth: Truth
+    clock_errors: ClockErrors
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -80,40 +82,43 @@ class Judged:
     @property
     def edge_error_ns(self) -> float:
         """The largest error of the line within the window."""
-        return max(abs(self.window.y0 + self.window.at(at)[1] - self._true(at)) for at in self.instants)
+        return max(
+            abs(self.window.y0 + self.window.at(instant_ns)[1] - self._true_offset_ns(instant_ns))
+            for instant_ns in self.instants
+        )
 
     @property
     def peer_error_ns(self) -> float:
         """The same for the usual estimate: the midpoint of the exchange with the minimum RTT, for the whole window."""
         _, offset = min(
-            (one.rtt, record.ahead + one.ahead - one.rtt / 2)
-            for record in self.records for row in record.bins for one in row.best
+            (exchange.rtt, record.ahead + exchange.ahead - exchange.rtt / 2)
+            for record in self.records for row in record.bins for exchange in row.best
         )  # fmt: skip
-        return max(abs(offset - self._true(at)) for at in self.instants)
+        return max(abs(offset - self._true_offset_ns(instant_ns)) for instant_ns in self.instants)
 
     @property
     def is_covered(self) -> bool:
-        """Whether the truth is within the bound at both ends and in the middle; trivially true without a bound."""
+        """Whether the true offset is within the bound at both ends and in the middle; true without a bound."""
         if self.window.region is None:
             return True
-        return all(low <= self._true(at) - self.window.y0 <= high
-                   for at in self.instants for low, _, high in [self.window.at(at)])  # fmt: skip
+        return all(low <= self._true_offset_ns(instant_ns) - self.window.y0 <= high
+                   for instant_ns in self.instants for low, _, high in [self.window.at(instant_ns)])  # fmt: skip
 
-    def _true(self, at: int) -> float:
-        return self.truth.between(self.window.src, self.window.dst, at)
+    def _true_offset_ns(self, instant_ns: int) -> float:
+        return self.clock_errors.offset_between_ns(self.window.src, self.window.dst, instant_ns)
 
 
-def judged(records: Sequence[ClockBins], truth: Truth, window_s: int = 4) -> list[Judged]:
+def checked_windows(records: Sequence[ClockBins], clock_errors: ClockErrors, window_s: int = 4) -> list[CheckedWindow]:
     """All complete windows of each edge, cut consecutively from its records."""
     by_edge: dict[tuple[str, str], list[ClockBins]] = {}
     for record in records:
         by_edge.setdefault((record.node, record.dst), []).append(record)
-    found = []
+    checked = []
     for edge in by_edge.values():
         part: list[ClockBins] = []
-        for record in sorted(edge, key=lambda one: one.base):
+        for record in sorted(edge, key=lambda entry: entry.base):
             part.append(record)
-            if sum(len(one.bins) * one.bin_ms for one in part) >= window_s * 1000:
-                found.append(Judged(edge_window(part), part, truth))
+            if sum(len(entry.bins) * entry.bin_ms for entry in part) >= window_s * 1000:
+                checked.append(CheckedWindow(edge_window(part), part, clock_errors))
                 part = []
-    return found
+    return checked

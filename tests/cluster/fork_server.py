@@ -54,7 +54,7 @@ class Popen(subprocess.Popen):
     _passwd: Path | None
 
     def __init__(self, args: Sequence[object], **options: Any) -> None:
-        argv = [str(word) for word in args]
+        argv = [str(argument) for argument in args]
         self._limits = options.pop("limits", {})
         self._passwd = options.pop("passwd", None)
         self._is_forked = argv[0] == str(GCONSOLE) and _can_fork(options)
@@ -155,7 +155,7 @@ def preload() -> None:
     for name in PRELOADED:
         package = importlib.import_module(f"gconsole.{name}")
         for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{package.__name__}."):
-            if not any(word in module.name for word in HEAVY):
+            if not any(name in module.name for name in HEAVY):
                 with contextlib.suppress(ImportError):  # the command that needs it reports it
                     importlib.import_module(module.name)
     importlib.import_module("gconsole.fleet.deploy.agent_payload").build()

@@ -14,7 +14,7 @@ from gconsole.fleet.fleet import Fleet
 from gconsole.records import Gap, NodeState
 
 
-class Watched:
+class LiveFleet:
     """A running fleet with its store, and all records in the order they passed the hub."""
 
     def __init__(self, fleet: Fleet, hub: Hub, store: Store) -> None:
@@ -35,14 +35,18 @@ class Watched:
 
     async def sampled(self, deadline_s: float = 90.0) -> None:
         """Wait until every node has sent its first full tick."""
-        await self.until(lambda: all(now.cost for now in self.store.nodes.values()), deadline_s)
+        await self.until(lambda: all(node_store.cost for node_store in self.store.nodes.values()), deadline_s)
 
     def state(self, node: str) -> str | None:
-        now = self.store.nodes.get(node)
-        return now.state.state if now and now.state else None
+        node_store = self.store.nodes.get(node)
+        return node_store.state.state if node_store and node_store.state else None
 
     def states(self) -> dict[str, Any]:
-        return {now.name: (now.state.state, now.state.error) for now in self.store.nodes.values() if now.state}
+        return {
+            node_store.name: (node_store.state.state, node_store.state.error)
+            for node_store in self.store.nodes.values()
+            if node_store.state
+        }
 
     def history(self, node: str) -> list[str]:
         """The states of a node, without consecutive duplicates."""
@@ -51,25 +55,25 @@ class Watched:
 
     def seqs(self, node: str) -> dict[str, list[int]]:
         """Sequence numbers of the records of each incarnation of a node's agent, in order of arrival."""
-        found: dict[str, list[int]] = {}
+        seqs: dict[str, list[int]] = {}
         for record in self.records:
             if record.node == node and record.agent != self.hub.console_id:
-                found.setdefault(record.agent, []).append(record.seq)
-        return found
+                seqs.setdefault(record.agent, []).append(record.seq)
+        return seqs
 
     def gaps(self, node: str) -> list[Gap]:
         return [r for r in self.records if isinstance(r, Gap) and r.node == node]
 
 
 @asynccontextmanager
-async def watched(hosts: Path, **flags: object) -> AsyncIterator[Watched]:
+async def started_fleet(hosts: Path, **flags: object) -> AsyncIterator[LiveFleet]:
     """The fleet of a hosts file; `agent_linger_s=60` overrides `agent.linger_s`."""
     config = load(str(hosts), flags={key.replace("_", ".", 1): str(value) for key, value in flags.items()})
     hub = Hub()
     store = Store()
     hub.subscribe(store.apply)
     fleet = Fleet(config, hub)
-    watching = Watched(fleet, hub, store)
+    watching = LiveFleet(fleet, hub, store)
     await fleet.start()
     try:
         yield watching

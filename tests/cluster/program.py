@@ -36,7 +36,7 @@ def run_program(
     args: Sequence[object], deadline_s: float = 90.0, env: Mapping[str, str] | None = None, home: Any = None
 ) -> Run:
     """Run any program so."""
-    argv = [str(word) for word in args]
+    argv = [str(argument) for argument in args]
     options: dict[str, Any] = {"env": env} if env else {}
     if home and os.geteuid() == 0:  # as SshHome.popen, for a forked command
         options = {"env": {**(env or os.environ), "HOME": str(home.path)}, "passwd": home.passwd}

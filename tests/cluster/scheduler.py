@@ -32,8 +32,8 @@ class Scheduler:
         self.bin.mkdir()
         for command in COMMANDS:
             path = self.bin / command
-            words = shlex.join([sys.executable, str(Path(__file__)), str(self._state), command])
-            path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            command_line = shlex.join([sys.executable, str(Path(__file__)), str(self._state), command])
+            path.write_text(f'#!/bin/sh\nexec {command_line} "$@"\n')
             path.chmod(0o755)
 
     @property
@@ -67,27 +67,27 @@ def main() -> None:
     )
 
 
-def squeue(known: dict[str, Any], args: list[str]) -> None:
+def squeue(state: dict[str, Any], args: list[str]) -> None:
     parser = argparse.ArgumentParser("squeue", allow_abbrev=False)
     parser.add_argument("--noheader", action="store_true", required=True)
     parser.add_argument("--jobs", required=True)
     parser.add_argument("--format", choices=["%T %N"], required=True)
-    job = known["jobs"].get(parser.parse_args(args).jobs)
+    job = state["jobs"].get(parser.parse_args(args).jobs)
     if job is None:
         fail("slurm_load_jobs error: Invalid job id specified")
     print(job["state"], job["nodes"])
 
 
-def scontrol(known: dict[str, Any], args: list[str]) -> None:
-    show, what, folded = args
-    assert (show, what) == ("show", "hostnames"), args
-    head, _, inside = folded.rstrip("]").partition("[")
-    first, _, last = inside.partition("-")
-    numbers = range(int(first), int(last) + 1) if inside else ()
+def scontrol(state: dict[str, Any], args: list[str]) -> None:
+    verb, noun, folded = args
+    assert (verb, noun) == ("show", "hostnames"), args
+    head, _, numbers_text = folded.rstrip("]").partition("[")
+    first, _, last = numbers_text.partition("-")
+    numbers = range(int(first), int(last) + 1) if numbers_text else ()
     print("\n".join(f"{head}{number}" for number in numbers) or folded)
 
 
-def srun(known: dict[str, Any], args: list[str]) -> None:
+def srun(state: dict[str, Any], args: list[str]) -> None:
     parser = argparse.ArgumentParser("srun", allow_abbrev=False)
     for name in ("jobid", "nodelist", "nodes", "ntasks", "cpu-bind", "export"):
         parser.add_argument(f"--{name}", required=True)
@@ -95,37 +95,37 @@ def srun(known: dict[str, Any], args: list[str]) -> None:
         parser.add_argument(f"--{name}", action="store_true", required=True)
     split = args.index("--")
     options, command = parser.parse_args(args[:split]), args[split + 1 :]
-    job = known["jobs"].get(options.jobid)
+    job = state["jobs"].get(options.jobid)
     if job is None or job["state"] != "RUNNING":
         fail("srun: error: Unable to confirm allocation for job: Invalid job id specified")
     assert (options.nodes, options.ntasks) == ("1", "1")
     own = {name: os.environ[name] for name in options.export.split(",") if name in os.environ}
-    status = inside(known, options.nodelist, command, own)
+    status = run_on_node(state, options.nodelist, command, own)
     if status:
         print(f"srun: error: {options.nodelist}: task 0: Exited with exit code {status}", file=sys.stderr)
     sys.exit(status)
 
 
-def kubectl(known: dict[str, Any], args: list[str]) -> None:
+def kubectl(state: dict[str, Any], args: list[str]) -> None:
     if args[:2] == ["get", "pods"]:
         parser = argparse.ArgumentParser("kubectl", allow_abbrev=False)
         for name in ("--namespace", "--selector", "-o"):
             parser.add_argument(name, required=True)
         options = parser.parse_args(args[2:])
         wanted = dict(part.split("=") for part in options.selector.split(","))
-        here = known["pods"] if options.namespace == "training" else []
+        here = state["pods"] if options.namespace == "training" else []
         pods = [pod for pod in here if wanted.items() <= pod["labels"].items()]
         print(json.dumps({"apiVersion": "v1", "kind": "List", "items": [described(pod) for pod in pods]}))
         return
     verb, stdin, namespace, name, container, dashes, *command = args
     assert (verb, stdin, dashes) == ("exec", "--stdin", "--"), args
     assert (namespace, container) == ("--namespace=training", "--container=trainer"), args
-    pod = next((pod for pod in known["pods"] if pod["name"] == name), None)
-    if known["forbidden"]:
+    pod = next((pod for pod in state["pods"] if pod["name"] == name), None)
+    if state["forbidden"]:
         fail(f'Error from server (Forbidden): pods "{name}" is forbidden: User "me" cannot create resource "pods/exec"')
     if pod is None:
         fail(f'Error from server (NotFound): pods "{name}" not found')
-    status = inside(known, pod["node"], command, {"PATH": os.environ["PATH"], "HOME": "/root"})
+    status = run_on_node(state, pod["node"], command, {"PATH": os.environ["PATH"], "HOME": "/root"})
     if status:
         print(f"command terminated with exit code {status}", file=sys.stderr)
     sys.exit(status)
@@ -140,14 +140,14 @@ def described(pod: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def inside(known: dict[str, Any], node: str, command: list[str], env: dict[str, str]) -> int:
-    pid = known["pids"][node]
+def run_on_node(state: dict[str, Any], node: str, command: list[str], env: dict[str, str]) -> int:
+    pid = state["pids"][node]
     argv = ["nsenter", f"--target={pid}", "--mount", "--uts", "--net", "--pid", "--", *command]
     return subprocess.run(argv, env=env, check=False).returncode
 
 
-def fail(words: str) -> NoReturn:
-    print(words, file=sys.stderr)
+def fail(text: str) -> NoReturn:
+    print(text, file=sys.stderr)
     sys.exit(1)
 
 

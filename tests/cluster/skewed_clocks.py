@@ -52,7 +52,7 @@ def mono_of_kernel(stamp):
 
 
 @dataclass(frozen=True)
-class Wrong:
+class ClockError:
     """The error of all clocks of one node: an offset at the epoch, and a rate."""
 
     offset_ns: int = 0
@@ -60,26 +60,26 @@ class Wrong:
 
 
 @dataclass(frozen=True)
-class Truth:
+class ClockErrors:
     """The errors since `epoch` (MONOTONIC_RAW of this machine, which all nodes share)."""
 
     epoch: int
-    errors: Mapping[str, Wrong]
+    errors: Mapping[str, ClockError]
 
     def ahead(self, node: str, raw: int) -> float:
         """The offset of a node's clocks from this machine's at that instant, ns."""
-        wrong = self.errors.get(node, Wrong())
+        wrong = self.errors.get(node, ClockError())
         return wrong.offset_ns + (raw - self.epoch) * wrong.ppb / 1e9
 
-    def between(self, near: str, far: str, near_raw: int) -> float:
+    def offset_between_ns(self, near: str, far: str, near_raw: int) -> float:
         """The offset of the far clock from the near one when the near one reads `near_raw`, ns."""
-        wrong = self.errors.get(near, Wrong())
+        wrong = self.errors.get(near, ClockError())
         raw = self.epoch + (near_raw - self.epoch - wrong.offset_ns) / (1 + wrong.ppb / 1e9)
         return self.ahead(far, int(raw)) - self.ahead(near, int(raw))
 
-    def real(self, node: str, stamp: int) -> float:
+    def true_realtime_ns(self, node: str, stamp: int) -> float:
         """The true CLOCK_REALTIME when the node's clock with its error reads `stamp`."""
-        wrong = self.errors.get(node, Wrong())
+        wrong = self.errors.get(node, ClockError())
         raw_of_real = stamps.mono_ns() - stamps.realtime_ns()
         ahead = wrong.offset_ns + (stamp - wrong.offset_ns + raw_of_real - self.epoch) * wrong.ppb / 1e9
         return stamp - ahead
@@ -90,7 +90,7 @@ class Truth:
         return {"CLOCKS": json.dumps({"epoch": self.epoch, "nodes": nodes})}
 
 
-def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Truth:
+def copy_with_wrong_clock(package: Path, errors: Mapping[str, ClockError], kernel_stamps: bool = True) -> ClockErrors:
     """Copy the agent's package to that path, with clock errors by host name.
 
     Without `kernel_stamps` its sockets request an unknown option, as on a kernel without receive timestamps.
@@ -104,20 +104,20 @@ def copy_with_wrong_clock(package: Path, errors: Mapping[str, Wrong], kernel_sta
     if not kernel_stamps:
         with (package / "clocks" / "udp_socket.py").open("a") as file:
             file.write("\n_SO_TIMESTAMPNS = 9999\n")
-    return Truth(epoch, dict(errors))
+    return ClockErrors(epoch, dict(errors))
 
 
 @contextmanager
-def wrong_clocks(folder: Path, errors: Mapping[str, Wrong], kernel_stamps: bool = True) -> Iterator[Truth]:
+def wrong_clocks(folder: Path, errors: Mapping[str, ClockError], kernel_stamps: bool = True) -> Iterator[ClockErrors]:
     """All agents started inside the block have these clock errors."""
     package = folder / "gconsole_remote"
-    truth = copy_with_wrong_clock(package, errors, kernel_stamps)
-    with _sent_from(package):
-        yield truth
+    clock_errors = copy_with_wrong_clock(package, errors, kernel_stamps)
+    with _agent_package(package):
+        yield clock_errors
 
 
 @contextmanager
-def _sent_from(package: Path) -> Iterator[None]:
+def _agent_package(package: Path) -> Iterator[None]:
     own = agent_payload._package_dir
     agent_payload.build.cache_clear()
     agent_payload._package_dir = lambda name: package if name == "gconsole_remote" else own(name)
@@ -129,5 +129,5 @@ def _sent_from(package: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    with _sent_from(Path(sys.argv.pop(1))):
+    with _agent_package(Path(sys.argv.pop(1))):
         main()

@@ -55,9 +55,9 @@ class Slurm:
         for command in ("squeue", "scontrol", "srun"):
             path = self._bin / command
             target = nodes[0].outer_pid(1)
-            words = ["nsenter", f"--target={target}", "--mount", "--uts", "--net", "--pid", "--", "env",
+            argv = ["nsenter", f"--target={target}", "--mount", "--uts", "--net", "--pid", "--", "env",
                      f"SLURM_CONF={self._env['SLURM_CONF']}", f"/usr/bin/{command}"]  # fmt: skip
-            path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            path.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
             path.chmod(0o755)
 
     @property
@@ -78,8 +78,8 @@ class Slurm:
                 for name in ("state", "spool"):
                     (node.folder / name).mkdir()
                 self._start(node, "munged", "--foreground", "--force", *(
-                    f"--{what}={node.inside}/munge.{end}"
-                    for what, end in (("key-file", "key"), ("socket", "sock"), ("pid-file", "pid"),
+                    f"--{option}={node.inside}/munge.{suffix}"
+                    for option, suffix in (("key-file", "key"), ("socket", "sock"), ("pid-file", "pid"),
                                       ("log-file", "log"), ("seed-file", "seed"))
                 ))  # fmt: skip
             self._start(first, "slurmctld", "-D")

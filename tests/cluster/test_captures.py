@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs import start_ring
-from live_fleet import watched
+from live_fleet import started_fleet
 from program import batch, gconsole
 from rig import Rig
 
@@ -18,7 +18,7 @@ async def test_capture_samples_all_ranks_of_all_nodes_at_the_same_instant(rig: R
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     with start_ring(rig, rig.nodes, nproc_per_node=2) as job:
         job.wait_ready()
-        async with watched(hosts) as watch:
+        async with started_fleet(hosts) as watch:
             await watch.sampled()
             order = CaptureRequest(new_capture(), samples=2, every_s=0.2)
             done = await watch.fleet.capture(order)
@@ -36,7 +36,7 @@ async def test_node_lost_during_a_capture_does_not_block_the_others(tmp_path: Pa
     with Rig(nodes=2, name="losing") as rig, start_ring(rig, rig.nodes, nproc_per_node=1) as job:
         staying, leaving = rig.nodes
         job.wait_ready()
-        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml")) as watch:
+        async with started_fleet(rig.write_hosts_toml(tmp_path / "hosts.toml")) as watch:
             await watch.sampled()
             order = CaptureRequest(new_capture(), samples=5, every_s=0.3)
             capturing = asyncio.create_task(watch.fleet.capture(order))

@@ -4,19 +4,19 @@ import asyncio
 import json
 from pathlib import Path
 
-from live_fleet import watched
+from live_fleet import started_fleet
 from program import batch, gconsole
 from rig import Rig
 
 
 def _caches(rig: Rig) -> list[str]:
     """All gconsole caches on the nodes."""
-    found = []
+    files = []
     for node in rig.nodes:
         places = "/var/tmp/gconsole-[0-9]* /tmp/gconsole-[0-9]* ~/.cache/gconsole-agent"  # without demo folders
         listing = node.output(["sh", "-c", f"ls -d {places} 2>/dev/null; true"])
-        found += [f"{node.name}:{path}" for path in listing.split()]
-    return found
+        files += [f"{node.name}:{path}" for path in listing.split()]
+    return files
 
 
 def test_a_run_leaves_one_folder_and_clean_removes_it(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_an_ephemeral_run_leaves_nothing(tmp_path: Path, needs_namespaces: None)
 async def test_clean_keeps_a_cache_in_use_and_names_its_console(tmp_path: Path, needs_namespaces: None) -> None:
     with Rig(nodes=1, name="inuse") as rig:
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-        async with watched(hosts) as fleet:
+        async with started_fleet(hosts) as fleet:
             await fleet.sampled()
             kept = await asyncio.to_thread(gconsole, "clean", hosts)
             assert kept.status == 3
@@ -57,14 +57,14 @@ async def test_clean_keeps_a_cache_in_use_and_names_its_console(tmp_path: Path, 
 
 async def test_two_consoles_on_one_fleet_do_not_disturb_each_other(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    async with watched(hosts) as one, watched(hosts, agent_linger_s=30) as two:
-        await one.sampled()
-        await two.sampled()
-        for fleet in (one, two):
+    async with started_fleet(hosts) as first, started_fleet(hosts, agent_linger_s=30) as second:
+        await first.sampled()
+        await second.sampled()
+        for fleet in (first, second):
             for node in rig.nodes:
                 assert fleet.state(node.name) == "ok"
                 assert len(fleet.seqs(node.name)) == 1
-    assert one.hub.console_id != two.hub.console_id
+    assert first.hub.console_id != second.hub.console_id
 
 
 def test_doctor_checks_every_node_and_groups_equal_results(rig: Rig, tmp_path: Path) -> None:

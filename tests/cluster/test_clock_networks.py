@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from delayed_links import Judged, Words, delayed_both_ways, delayed_one_way, judged
+from delayed_links import CheckedWindow, RelayArguments, checked_windows, delayed_both_ways, delayed_one_way
 from fixtures import FEW_PROBES
-from live_fleet import Watched, watched
+from live_fleet import LiveFleet, started_fleet
 from program import gconsole
 from rig import Node, Rig
 from rig.network import ip
-from skewed_clocks import Truth, Wrong, wrong_clocks
+from skewed_clocks import ClockError, ClockErrors, wrong_clocks
 
 from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import ClockBins, ClockCost, ClockNode, ClockWindow
 
 pytestmark = pytest.mark.usefixtures("needs_namespaces")
 
-DRIFTING = {"node2": Wrong(5_000_000, 20_000)}
+DRIFTING = {"node2": ClockError(5_000_000, 20_000)}
 HALF_LOST = ("uniform", 50, 150, "lost", 0.5)
 DISORDERLY = ("uniform", 50, 150, "twice", 0.2, "overtake", 0.1, 2_000)
 LONGER = ("uniform", 300, 301)
@@ -32,22 +32,22 @@ def pair() -> Iterator[Rig]:
         yield rig
 
 
-def udp(fleet: Watched) -> list[ClockBins]:
+def udp(fleet: LiveFleet) -> list[ClockBins]:
     return [record for record in fleet.records if isinstance(record, ClockBins) and record.method == "udp"]
 
 
-def total(fleet: Watched, field: str) -> int:
+def total(fleet: LiveFleet, field: str) -> int:
     return sum(getattr(record, field) for record in fleet.records if isinstance(record, ClockCost))
 
 
 # -- choice of network -------------------------------------------------------------------------------------------------
 
 
-def add_link(one: Node, other: Node) -> None:
+def add_link(near: Node, far: Node) -> None:
     """Add a second link between two nodes, with IPv6 only."""
-    ends = [node.outer_pid(node.processes()[0]) for node in (one, other)]
+    ends = [node.outer_pid(node.processes()[0]) for node in (near, far)]
     ip("link", "add", "data0", "netns", str(ends[0]), "type", "veth", "peer", "name", "data0", "netns", str(ends[1]))
-    for number, node in enumerate((one, other), 1):
+    for number, node in enumerate((near, far), 1):
         node.output(["ip", "-6", "addr", "add", f"fd64::{number}/64", "dev", "data0", "nodad"])
         node.output(["ip", "link", "set", "data0", "up"])
 
@@ -58,41 +58,43 @@ def packets(node: Node) -> int:
 
 
 @pytest.mark.parametrize(
-    "interface", ["data0", *(pytest.param(one, marks=pytest.mark.full) for one in ("=data0", "^eth0"))]
+    "interface", ["data0", *(pytest.param(name, marks=pytest.mark.full) for name in ("=data0", "^eth0"))]
 )
 async def test_probes_use_the_configured_interface_over_ipv6(pair: Rig, tmp_path: Path, interface: str) -> None:
-    one, other = pair.nodes
-    add_link(one, other)
+    near, far = pair.nodes
+    add_link(near, far)
     try:
         hosts = pair.write_hosts_toml(tmp_path / "hosts.toml", clock={"interface": interface, **FEW_PROBES})
-        before = packets(one), packets(other)
-        with wrong_clocks(tmp_path, DRIFTING) as truth:
-            async with watched(hosts) as fleet:
+        before = packets(near), packets(far)
+        with wrong_clocks(tmp_path, DRIFTING) as clock_errors:
+            async with started_fleet(hosts) as fleet:
                 await fleet.sampled()
                 fleet.fleet.want_clocks("test", True)
-                await fleet.until(lambda: judged(udp(fleet), truth, 2))
+                await fleet.until(lambda: checked_windows(udp(fleet), clock_errors, 2))
                 probes = udp(fleet)  # before the packets are counted: later ones only increase the count
-                arrived = packets(one) - before[0], packets(other) - before[1]
+                arrived = packets(near) - before[0], packets(far) - before[1]
     finally:
-        one.output(["ip", "link", "del", "data0"])
+        near.output(["ip", "link", "del", "data0"])
 
     assert {(record.family, record.stamps) for record in probes} == {("ipv6", "kernel_rx")}
     got = sum(row.got for record in probes for row in record.bins)
     assert min(arrived) >= got > 50
-    assert all(one.is_covered for one in judged(probes, truth, 2))
+    assert all(window.is_covered for window in checked_windows(probes, clock_errors, 2))
 
 
 # -- asymmetric and lossy paths ----------------------------------------------------------------------------------------
 
 
-async def measure(rig: Rig, folder: Path, there: Words, back: Words) -> tuple[Watched, list[Judged]]:
+async def measure(
+    rig: Rig, folder: Path, there: RelayArguments, back: RelayArguments
+) -> tuple[LiveFleet, list[CheckedWindow]]:
     hosts = rig.write_hosts_toml(folder / "hosts.toml", clock={"cpu_cap_pct": 60})
-    with wrong_clocks(folder, DRIFTING) as truth, delayed_both_ways(*rig.nodes, there, back):
-        async with watched(hosts) as fleet:
+    with wrong_clocks(folder, DRIFTING) as clock_errors, delayed_both_ways(*rig.nodes, there, back):
+        async with started_fleet(hosts) as fleet:
             await fleet.sampled()
             fleet.fleet.want_clocks("test", True)
-            await fleet.until(lambda: judged(udp(fleet), truth))
-    return fleet, judged(udp(fleet), truth)
+            await fleet.until(lambda: checked_windows(udp(fleet), clock_errors))
+    return fleet, checked_windows(udp(fleet), clock_errors)
 
 
 @pytest.mark.parametrize(
@@ -100,27 +102,27 @@ async def measure(rig: Rig, folder: Path, there: Words, back: Words) -> tuple[Wa
     [(DISORDERLY, DISORDERLY), pytest.param(HALF_LOST, ("uniform", 50, 150), marks=pytest.mark.full)],
 )
 async def test_bound_holds_with_lost_duplicated_or_reordered_packets(
-    pair: Rig, tmp_path: Path, there: Words, back: Words
+    pair: Rig, tmp_path: Path, there: RelayArguments, back: RelayArguments
 ) -> None:
-    fleet, found = await measure(pair, tmp_path, there, back)
+    fleet, checked = await measure(pair, tmp_path, there, back)
 
-    for one in found:
-        assert one.window.status == "ok" and one.is_covered
-        assert one.window.bound_ns < one.window.min_rtt_ns, "lost and duplicate probes do not widen the bound"
+    for measured in checked:
+        assert measured.window.status == "ok" and measured.is_covered
+        assert measured.window.bound_ns < measured.window.min_rtt_ns, "lost and duplicate probes do not widen the bound"
     if there is DISORDERLY:
         assert total(fleet, "replayed") > 50  # each is answered and used once
-        assert all(one.window.kept <= one.window.sent for one in found)
+        assert all(measured.window.kept <= measured.window.sent for measured in checked)
     else:
-        assert 0.3 < found[0].window.lost / found[0].window.sent < 0.7
+        assert 0.3 < checked[0].window.lost / checked[0].window.sent < 0.7
     assert total(fleet, "bad_tag") == total(fleet, "over_rate") == 0
 
 
 # -- one asymmetric edge of many ---------------------------------------------------------------------------------------
 
 
-def errors(lines: Sequence[ClockNode], truth: Truth) -> list[tuple[float, int]]:
+def errors(lines: Sequence[ClockNode], clock_errors: ClockErrors) -> list[tuple[float, int]]:
     """(error, bound) of every line of a node, ns, relative to the common clock of its window."""
-    found = []
+    errors_and_bounds = []
     for number in {line.window_id for line in lines}:
         window = [line for line in lines if line.window_id == number and line.at_common is not None]
         own = next((line for line in window if line.node == line.reference), None)
@@ -130,8 +132,10 @@ def errors(lines: Sequence[ClockNode], truth: Truth) -> list[tuple[float, int]]:
         for line in window:
             if line is not own and line.at_common is not None and line.bound_ns is not None:
                 ahead = line.at_common - line.at_mono - epoch  # integer first: a float resolves 256 ns here
-                found.append((abs(ahead - truth.between(line.node, own.node, line.at_mono)), line.bound_ns))
-    return found
+                errors_and_bounds.append(
+                    (abs(ahead - clock_errors.offset_between_ns(line.node, own.node, line.at_mono)), line.bound_ns)
+                )
+    return errors_and_bounds
 
 
 #: (errors before, errors after, flagged edges of each window after, the asymmetric edge)
@@ -141,7 +145,7 @@ Crooked = tuple[list[tuple[float, int]], list[tuple[float, int]], list[set[froze
 class Mesh:
     """A fleet with the windows since the last `forget`."""
 
-    def __init__(self, fleet: Watched, edges: int) -> None:
+    def __init__(self, fleet: LiveFleet, edges: int) -> None:
         self._fleet, self._edges, self._from = fleet, edges, 0
 
     def forget(self) -> None:
@@ -163,28 +167,28 @@ class Mesh:
 async def measure_asymmetric_edge(rig: Rig, folder: Path, clean: int, **clock: object) -> Crooked:
     """Adds 300 us to one direction of an edge after some clean windows."""
     hosts = rig.write_hosts_toml(folder / "hosts.toml", clock=clock)
-    wrong = {node.name: Wrong((-1) ** number * number * 1_300_000, number * 7_000 - 20_000)
+    wrong = {node.name: ClockError((-1) ** number * number * 1_300_000, number * 7_000 - 20_000)
              for number, node in enumerate(rig.nodes)}  # fmt: skip
-    one, other = rig.nodes[1], rig.nodes[2]
+    near, far = rig.nodes[1], rig.nodes[2]
     count = len(rig.nodes)
-    with wrong_clocks(folder, wrong) as truth:
-        async with watched(hosts) as fleet:
+    with wrong_clocks(folder, wrong) as clock_errors:
+        async with started_fleet(hosts) as fleet:
             clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
             clockwork.start()
             await fleet.sampled()
             fleet.fleet.want_clocks("test", True)
             mesh = Mesh(fleet, count * (count - 1) // 2)
             await fleet.until(lambda: len(mesh.windows) >= clean, 60.0)
-            before = errors(mesh.lines(), truth)
-            with delayed_one_way(one, other, LONGER):
+            before = errors(mesh.lines(), clock_errors)
+            with delayed_one_way(near, far, LONGER):
                 mesh.forget()
                 await fleet.until(lambda: len(mesh.windows) >= max(4, clean), 60.0)
-                after = errors(mesh.lines(), truth)
+                after = errors(mesh.lines(), clock_errors)
                 flagged = [
                     {frozenset((edge.node, edge.dst)) for edge in window if edge.flagged} for window in mesh.windows
                 ]
             await clockwork.stop()
-    return before, after, flagged, frozenset((one.name, other.name))
+    return before, after, flagged, frozenset((near.name, far.name))
 
 
 async def test_asymmetric_edge_is_flagged_within_a_few_windows(rig: Rig, tmp_path: Path) -> None:

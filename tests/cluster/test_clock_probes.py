@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from live_fleet import Watched, watched
+from live_fleet import LiveFleet, started_fleet
 from rig import Rig
-from skewed_clocks import Wrong, wrong_clocks
+from skewed_clocks import ClockError, wrong_clocks
 
 from gconsole.core.control import CaptureRequest, new_capture
 from gconsole.records import ClockBins, ClockCost, ClockSnapshot, Log
@@ -20,30 +20,30 @@ def hosts(rig: Rig, tmp_path: Path) -> Path:
     return rig.write_hosts_toml(tmp_path / "hosts.toml", clock={"probe_cadence_us": 20_000})
 
 
-def bins(fleet: Watched, method: str = "udp") -> list[ClockBins]:
+def bins(fleet: LiveFleet, method: str = "udp") -> list[ClockBins]:
     return [record for record in fleet.records if isinstance(record, ClockBins) and record.method == method]
 
 
-def edges(fleet: Watched, method: str = "udp") -> set[tuple[str, str]]:
-    return {(one.node, one.dst) for one in bins(fleet, method) if any(row.got for row in one.bins)}
+def edges(fleet: LiveFleet, method: str = "udp") -> set[tuple[str, str]]:
+    return {(record.node, record.dst) for record in bins(fleet, method) if any(row.got for row in record.bins)}
 
 
-def seconds_of_bins(fleet: Watched, edge: tuple[str, str]) -> int:
-    return sum(len(one.bins) for one in bins(fleet) if (one.node, one.dst) == edge) // 10
+def seconds_of_bins(fleet: LiveFleet, edge: tuple[str, str]) -> int:
+    return sum(len(record.bins) for record in bins(fleet) if (record.node, record.dst) == edge) // 10
 
 
 async def test_every_pair_of_four_nodes_is_probed_once_with_valid_bounds(hosts: Path) -> None:
-    async with watched(hosts) as fleet:
+    async with started_fleet(hosts) as fleet:
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
         await fleet.until(lambda: len(edges(fleet)) == 6 and all(seconds_of_bins(fleet, e) >= 2 for e in edges(fleet)))
 
     assert len({frozenset(edge) for edge in edges(fleet)}) == 6
-    for one in bins(fleet):
-        assert one.stamps == "kernel_rx"
-        for row in one.bins:  # all nodes share one clock: the true offset is 0
-            assert row.forward is None or one.ahead + row.forward.ahead >= 0
-            assert row.backward is None or one.ahead + row.backward.ahead <= 0
+    for record in bins(fleet):
+        assert record.stamps == "kernel_rx"
+        for row in record.bins:  # all nodes share one clock: the true offset is 0
+            assert row.forward is None or record.ahead + row.forward.ahead >= 0
+            assert row.backward is None or record.ahead + row.backward.ahead <= 0
     costs = [record for record in fleet.records if isinstance(record, ClockCost)]
     assert {cost.node for cost in costs} == {f"node{number}" for number in range(1, 5)}
     assert sum(cost.bad_tag + cost.replayed + cost.over_rate for cost in costs) == 0
@@ -60,12 +60,12 @@ def ports(rig: Rig) -> int:
 
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_udp_sockets_are_open_only_while_nodes_probe(rig: Rig, hosts: Path) -> None:
-    async with watched(hosts, clock_duty="off") as fleet:
+    async with started_fleet(hosts, clock_duty="off") as fleet:
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
         assert ports(rig) == 0  # disabled for all purposes
 
-    async with watched(hosts, clock_probe_window_s="4", clock_duty="auto") as fleet:
+    async with started_fleet(hosts, clock_probe_window_s="4", clock_duty="auto") as fleet:
         await fleet.sampled()
         await fleet.until(lambda: len(edges(fleet)) == 6, 150.0)  # an edge that misses a window waits a minute
         await fleet.until(lambda: ports(rig) == 0)  # one background window, then none
@@ -83,7 +83,7 @@ async def test_udp_sockets_are_open_only_while_nodes_probe(rig: Rig, hosts: Path
 
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_recording_clocks_keeps_probing_continuous(rig: Rig, hosts: Path, tmp_path: Path) -> None:
-    async with watched(hosts, clock_probe_window_s="1") as fleet:
+    async with started_fleet(hosts, clock_probe_window_s="1") as fleet:
         await fleet.sampled()
         await fleet.until(lambda: len(edges(fleet)) == 6)
         await fleet.until(lambda: ports(rig) == 0)  # the background window is over; the next is a minute away
@@ -98,23 +98,35 @@ async def test_recording_clocks_keeps_probing_continuous(rig: Rig, hosts: Path, 
 
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_probes_bound_the_offset_of_wrong_and_drifting_clocks(rig: Rig, hosts: Path, tmp_path: Path) -> None:
-    errors = {"node2": Wrong(5_000_000, 20_000), "node3": Wrong(-2_000_000_000, -30_000), "node4": Wrong(700, 0)}
-    with wrong_clocks(tmp_path, errors) as truth:
-        async with watched(hosts) as fleet:
+    errors = {
+        "node2": ClockError(5_000_000, 20_000),
+        "node3": ClockError(-2_000_000_000, -30_000),
+        "node4": ClockError(700, 0),
+    }
+    with wrong_clocks(tmp_path, errors) as clock_errors:
+        async with started_fleet(hosts) as fleet:
             await fleet.sampled()
             fleet.fleet.want_clocks("test", True)
             await fleet.until(lambda: len(edges(fleet)) == 6 and len(bins(fleet)) > 20)
 
     rows = 0
-    for one in bins(fleet):
-        for row in one.bins:
+    for record in bins(fleet):
+        for row in record.bins:
             if row.forward is None or row.backward is None:
                 continue
             rows += 1
-            above = one.ahead + row.forward.ahead - truth.between(one.node, one.dst, one.base + row.forward.at)
-            below = one.ahead + row.backward.ahead - truth.between(one.node, one.dst, one.base + row.backward.at)
+            above = (
+                record.ahead
+                + row.forward.ahead
+                - clock_errors.offset_between_ns(record.node, record.dst, record.base + row.forward.at)
+            )
+            below = (
+                record.ahead
+                + row.backward.ahead
+                - clock_errors.offset_between_ns(record.node, record.dst, record.base + row.backward.at)
+            )
             # 1 us of tolerance: two clock reads between a timestamp and its error
-            assert below < 1000 and above > -1000 and above - below < 1_000_000, (one.node, one.dst, row)
+            assert below < 1000 and above > -1000 and above - below < 1_000_000, (record.node, record.dst, row)
     assert rows > 100
 
 
@@ -123,7 +135,7 @@ async def test_edge_without_udp_is_measured_over_ssh_and_reported_as_blocked(rig
     near, far = rig.nodes[0], rig.nodes[1]
     near.output(["ip", "route", "add", "blackhole", f"{far.address}/32"])
     try:
-        async with watched(hosts) as fleet:
+        async with started_fleet(hosts) as fleet:
             await fleet.sampled()
             fleet.fleet.want_clocks("test", True)
             await fleet.until(lambda: len(edges(fleet)) == 5 and edges(fleet, "ssh") and len(bins(fleet, "ssh")) >= 3)
@@ -135,15 +147,15 @@ async def test_edge_without_udp_is_measured_over_ssh_and_reported_as_blocked(rig
     assert [record.text for record in fleet.records if isinstance(record, Log) and record.severity == "warning"] == [
         f"UDP blocked {src} → {dst}: clocks are compared over SSH instead, with a wider error bound"
     ]
-    for one in bins(fleet, "ssh"):
-        assert (one.stamps, one.agent) == ("ssh", fleet.hub.console_id)
-        for row in one.bins:
-            assert row.forward is None or one.ahead + row.forward.ahead >= 0
-            assert row.backward is None or one.ahead + row.backward.ahead <= 0
+    for record in bins(fleet, "ssh"):
+        assert (record.stamps, record.agent) == ("ssh", fleet.hub.console_id)
+        for row in record.bins:
+            assert row.forward is None or record.ahead + row.forward.ahead >= 0
+            assert row.backward is None or record.ahead + row.backward.ahead <= 0
 
 
 async def test_ssh_clock_method_sends_no_udp_probes(rig: Rig, hosts: Path) -> None:
-    async with watched(hosts, clock_method="ssh") as fleet:
+    async with started_fleet(hosts, clock_method="ssh") as fleet:
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
         await fleet.until(lambda: len(edges(fleet, "ssh")) == 6)
@@ -152,7 +164,7 @@ async def test_ssh_clock_method_sends_no_udp_probes(rig: Rig, hosts: Path) -> No
 
 @pytest.mark.full
 async def test_remaining_nodes_keep_probing_after_a_node_is_removed(rig: Rig, hosts: Path) -> None:
-    async with watched(hosts) as fleet:
+    async with started_fleet(hosts) as fleet:
         await fleet.sampled()
         fleet.fleet.want_clocks("test", True)
         await fleet.until(lambda: len(edges(fleet)) == 6)
@@ -166,12 +178,12 @@ async def test_remaining_nodes_keep_probing_after_a_node_is_removed(rig: Rig, ho
 @pytest.mark.full
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_capture_triggers_one_probe_window(rig: Rig, hosts: Path) -> None:
-    async with watched(hosts) as fleet:
+    async with started_fleet(hosts) as fleet:
         await fleet.sampled()
         await fleet.until(lambda: len(edges(fleet)) == 6)
         await fleet.until(lambda: ports(rig) == 0)  # the first background window is over
         fleet.records.clear()
         await fleet.fleet.capture(CaptureRequest(new_capture()))
         await fleet.until(lambda: len(edges(fleet)) == 6)
-        assert min(one.cadence_us for one in bins(fleet)) == 20_000, "as configured"
+        assert min(record.cadence_us for record in bins(fleet)) == 20_000, "as configured"
         await fleet.until(lambda: ports(rig) == 0)

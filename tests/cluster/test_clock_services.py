@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live_fleet import watched
+from live_fleet import started_fleet
 from program import batch, gconsole
 from rig import Node, Rig
 
@@ -62,12 +62,12 @@ def until_synced(node: Node) -> None:
 
 async def test_unprivileged_agent_reads_chronyd_state(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    async with watched(hosts, clock_duty="off") as fleet:
+    async with started_fleet(hosts, clock_duty="off") as fleet:
         await fleet.until(lambda: len([record for record in fleet.records if isinstance(record, ClockSource)]) >= 3)
     claims = {record.node: record for record in fleet.records if isinstance(record, ClockSource)}
 
     keeper, follower, lonely = (claims[node.name] for node in rig.nodes)
-    assert {one.daemon for one in claims.values()} == {"chrony"}
+    assert {claim.daemon for claim in claims.values()} == {"chrony"}
     assert (follower.synced, follower.stratum, follower.source) == (True, 6, rig.nodes[0].address)
     assert follower.offset_ns is not None and follower.bound_ns is not None
     assert abs(follower.offset_ns) <= follower.bound_ns < 100_000_000  # both nodes share one clock
@@ -84,9 +84,9 @@ def test_chrony_without_a_source_is_a_clock_unsynced_finding(rig: Rig, tmp_path:
     services = {line["node"]: line for line in run.report["clocks"]["services"]}
     assert services["follower"]["daemon"] == "chrony" and services["follower"]["source"] == rig.nodes[0].address
     assert run.status == 1
-    found = [one for one in run.report["findings"] if one["id"] == "clock_unsynced"]
-    assert [one["culprits"] for one in found] == [["lonely"]]
-    assert "chrony: chronyd has no source" in found[0]["text"]
+    findings = [line for line in run.report["findings"] if line["id"] == "clock_unsynced"]
+    assert [line["culprits"] for line in findings] == [["lonely"]]
+    assert "chrony: chronyd has no source" in findings[0]["text"]
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from live_fleet import Watched, watched
+from live_fleet import LiveFleet, started_fleet
 from program import batch
 from rig import Rig
 
@@ -24,30 +24,30 @@ NAMES = {f"node{number}" for number in range(1, 5)}
 class RunningFleet:
     """A running fleet whose hosts file is rewritten several times."""
 
-    fleet: Watched
+    fleet: LiveFleet
     clockwork: ClockEstimator
     hosts: Path
-    seen: int = 0
+    first_index: int = 0
 
     async def save(self, **clock: object) -> None:
         """Write the hosts file with these keys in [clock]; `since` starts here."""
         flags = {f"clock.{name}": str(value) for name, value in clock.items()}
-        self.seen = len(self.fleet.records)
+        self.first_index = len(self.fleet.records)
         await self.fleet.fleet.apply(load(str(self.hosts), flags=flags, environ={}))
 
     def since(self, kind: type) -> list:
         """Records of that kind since the last change."""
-        return [record for record in self.fleet.records[self.seen :] if isinstance(record, kind)]
+        return [record for record in self.fleet.records[self.first_index :] if isinstance(record, kind)]
 
-    def nodes(self, kind: type, holds=lambda _: True) -> set[str]:
+    def nodes(self, kind: type, condition=lambda _: True) -> set[str]:
         """Nodes with such a record since the last change."""
-        return {one.node for one in self.since(kind) if holds(one)}
+        return {record.node for record in self.since(kind) if condition(record)}
 
 
 @pytest.fixture
 async def changed(rig: Rig, tmp_path: Path) -> AsyncIterator[RunningFleet]:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    async with watched(hosts, clock_probe_window_s="2") as fleet:
+    async with started_fleet(hosts, clock_probe_window_s="2") as fleet:
         clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
         clockwork.start()
         fleet.fleet.followers.append(lambda config: clockwork.follow(config.clock))
@@ -60,19 +60,19 @@ async def changed(rig: Rig, tmp_path: Path) -> AsyncIterator[RunningFleet]:
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_saved_clock_settings_apply_to_running_agents(changed: RunningFleet, tmp_path: Path) -> None:
     fleet = changed.fleet
-    await fleet.until(lambda: len(changed.nodes(ClockSnapshot, lambda one: 2 <= one.reads <= 11)) == 4)
+    await fleet.until(lambda: len(changed.nodes(ClockSnapshot, lambda record: 2 <= record.reads <= 11)) == 4)
 
     await changed.save(snapshot_period_ms=20, probe_window_s=2)
-    await fleet.until(lambda: changed.nodes(ClockSnapshot, lambda one: one.reads >= 16) == NAMES)
-    await fleet.until(lambda: len([one for one in changed.since(ClockBins) if one.bin_ms == 20]) >= 6)
-    await fleet.until(lambda: any(one.width_ns < 3_500_000_000 for one in changed.since(ClockWindow)))
+    await fleet.until(lambda: changed.nodes(ClockSnapshot, lambda record: record.reads >= 16) == NAMES)
+    await fleet.until(lambda: len([record for record in changed.since(ClockBins) if record.bin_ms == 20]) >= 6)
+    await fleet.until(lambda: any(record.width_ns < 3_500_000_000 for record in changed.since(ClockWindow)))
 
     await changed.save(preset="high", cpu_cap_pct=100, output_dir=tmp_path / "lines", probe_window_s=3)
-    await fleet.until(lambda: 800 in {one.cadence_us for one in changed.since(ClockBins)})
-    assert {one.bin_ms for one in changed.since(ClockBins) if one.cadence_us == 800} == {50}
+    await fleet.until(lambda: 800 in {record.cadence_us for record in changed.since(ClockBins)})
+    assert {record.bin_ms for record in changed.since(ClockBins) if record.cadence_us == 800} == {50}
 
     await changed.save(probe_cadence_us=50_000, packet_spacing_us=2_000, output_dir=tmp_path / "lines")
-    await fleet.until(lambda: len([one for one in changed.since(ClockBins) if one.cadence_us == 50_000]) >= 6)
+    await fleet.until(lambda: len([record for record in changed.since(ClockBins) if record.cadence_us == 50_000]) >= 6)
     gaps = [
         after.t1 - before.t1
         for record in changed.since(ClockBins) if record.cadence_us == 50_000
@@ -84,11 +84,11 @@ async def test_saved_clock_settings_apply_to_running_agents(changed: RunningFlee
     await fleet.until(lambda: {json.loads(line)["type"] for line in written.read_text().splitlines()} == types)
 
     await changed.save(interface="nosuch0")
-    await fleet.until(lambda: any("interface nosuch0 not found" in one.text for one in changed.since(Log)))
+    await fleet.until(lambda: any("interface nosuch0 not found" in record.text for record in changed.since(Log)))
 
     await changed.save(enabled="false")
     await fleet.until(lambda: len(changed.since(AgentCost)) >= 12)
-    changed.seen = len(fleet.records)
+    changed.first_index = len(fleet.records)
     await fleet.until(lambda: len(changed.since(AgentCost)) >= 12)
     assert not changed.since(ClockSnapshot) and not changed.since(ClockBins)
 
@@ -109,10 +109,10 @@ def test_clock_settings_precedence_is_flag_environment_file_preset(rig: Rig, tmp
           "--set", "clock.probe_window_s=2", env=env)  # fmt: skip
 
     entries = [json.loads(line) for line in records.read_text().splitlines()]
-    bins = [one for one in entries if one["kind"] == "clock_bins" and one["method"] == "udp"]
-    assert {one["cadence_us"] for one in bins} == {10_000} and {one["bin_ms"] for one in bins} == {50}
-    widths = [one["width_ns"] for one in entries if one["kind"] == "clock_window"]
+    bins = [record for record in entries if record["kind"] == "clock_bins" and record["method"] == "udp"]
+    assert {record["cadence_us"] for record in bins} == {10_000} and {record["bin_ms"] for record in bins} == {50}
+    widths = [record["width_ns"] for record in entries if record["kind"] == "clock_window"]
     assert widths and min(widths) < 3_500_000_000
     (written,) = folder.iterdir()
     lines = [json.loads(line) for line in written.read_text().splitlines()]
-    assert len([one for one in lines if one["type"] == "window"]) == len(widths)
+    assert len([line for line in lines if line["type"] == "window"]) == len(widths)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from fixtures import FEW_PROBES
-from live_fleet import Watched, watched
+from live_fleet import LiveFleet, started_fleet
 from program import batch, gconsole
 from rig import Rig, find_python
-from skewed_clocks import Truth, Wrong, wrong_clocks
+from skewed_clocks import ClockError, ClockErrors, wrong_clocks
 
 from gconsole.monitor.clock_estimator import ClockEstimator
 from gconsole.records import AgentCost, ClockBins, ClockNode, ClockWindow
@@ -84,34 +84,43 @@ def test_batch_without_clocks_sends_no_probes(hosts: Path, tmp_path: Path) -> No
     assert not kinds & {"clock_bins", "clock_cost", "clock_node"} and "clock_snapshot" in kinds
 
 
-def checked(fleet: Watched, truth: Truth) -> list[tuple[float, int]]:
+def errors_of(fleet: LiveFleet, clock_errors: ClockErrors) -> list[tuple[float, int]]:
     """(error, bound) of every edge's window, ns."""
-    found = []
+    errors_and_bounds = []
     for record in fleet.records:
         if isinstance(record, ClockWindow) and record.beta_ns is not None and record.bound_ns is not None:
-            found.append((abs(record.beta_ns - truth.between(record.node, record.dst, record.centre)), record.bound_ns))
-    return found
+            errors_and_bounds.append(
+                (
+                    abs(record.beta_ns - clock_errors.offset_between_ns(record.node, record.dst, record.centre)),
+                    record.bound_ns,
+                )
+            )
+    return errors_and_bounds
 
 
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_wrong_and_drifting_clocks_are_measured_within_their_bounds(hosts: Path, tmp_path: Path) -> None:
-    errors = {"node1": Wrong(800_000, 5_000), "node2": Wrong(5_000_000, 20_000), "node3": Wrong(-90_000_000, -30_000)}
-    with wrong_clocks(tmp_path, errors) as truth:
-        async with watched(hosts) as fleet:
+    errors = {
+        "node1": ClockError(800_000, 5_000),
+        "node2": ClockError(5_000_000, 20_000),
+        "node3": ClockError(-90_000_000, -30_000),
+    }
+    with wrong_clocks(tmp_path, errors) as clock_errors:
+        async with started_fleet(hosts) as fleet:
             clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
             clockwork.start()
             await fleet.sampled()
             fleet.fleet.want_clocks("test", True)
-            await fleet.until(lambda: len(checked(fleet, truth)) >= 12)
+            await fleet.until(lambda: len(errors_of(fleet, clock_errors)) >= 12)
             await clockwork.stop()
 
-    pairs = checked(fleet, truth)
+    pairs = errors_of(fleet, clock_errors)
     assert all(error <= bound for error, bound in pairs), pairs
     lines = [record for record in fleet.records if isinstance(record, ClockNode) and record.bound_ns is not None]
     common = {line.reference for line in lines}
     assert len(common) == 1
     (reference,) = common
-    drift = {node: errors.get(node, Wrong()).ppb / 1000 for node in NAMES}
+    drift = {node: errors.get(node, ClockError()).ppb / 1000 for node in NAMES}
     for line in lines:
         assert line.drift_ppm is not None and line.drift_bound_ppm is not None
         true_ppm = drift[line.node] - drift[reference]
@@ -184,14 +193,14 @@ def test_python_36_agents_measure_clocks_within_bounds(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("needs_namespaces")
 async def test_background_probe_window_gives_bounds_until_the_next_window(hosts: Path) -> None:
     """Remaining probe samples after a window do not cause a fallback to the time services' claims."""
-    async with watched(hosts) as fleet:
+    async with started_fleet(hosts) as fleet:
         clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
         clockwork.start()
         await fleet.until(lambda: len(fleet.store.clocks.nodes) == len(NAMES), 60.0)
         costs = [fleet.store.nodes[node].cost for node in NAMES]
-        seen = len(fleet.records)
+        earlier = len(fleet.records)
         await fleet.until(
-            lambda: len([record for record in fleet.records[seen:] if isinstance(record, AgentCost)]) > 6 * 4
+            lambda: len([record for record in fleet.records[earlier:] if isinstance(record, AgentCost)]) > 6 * 4
         )
         await clockwork.stop()
 

@@ -48,16 +48,16 @@ def test_rank_missing_from_a_collective_is_reported(rig: Rig, tmp_path: Path, ne
         job.wait_ready()
         run = capture_waiting(hosts, "--records", tmp_path / "records")
     assert run.status == 0, run.stderr
-    found = run.report["collectives"]
-    [fault] = found["faults"]
+    collectives = run.report["collectives"]
+    [fault] = collectives["faults"]
     assert (fault["kind"], fault["ranks"], fault["waiting"]) == ("missing_rank", [ABSENT], [0, 1, 3])
     assert (fault["op"], fault["seq"], fault["confidence"]) == ("all_reduce", 4, "certain")
     assert fault["waited_s"] >= LEAST_WAIT_S
-    [group] = found["groups"]
+    [group] = collectives["groups"]
     assert (group["source"], group["ranks"], group["is_whole"]) == ("flight recorder", [0, 1, 2, 3], True)
     assert [member["last_entered"] for member in group["members"]] == [4, 4, 3, 4]
-    assert found["waits"][0]["causes"] == [ABSENT]
-    assert "names a pair" in found["matrix"][0]["refused"]
+    assert collectives["waits"][0]["causes"] == [ABSENT]
+    assert "names a pair" in collectives["matrix"][0]["refused"]
     assert f"which [{ABSENT}] has not entered" in run.stdout
     again = gconsole("batch", "--from", tmp_path / "records")
     assert again.stdout == run.stdout
@@ -92,6 +92,6 @@ def test_process_groups_of_a_capture_are_mapped_onto_the_topology(rig: Rig, tmp_
 def test_job_making_progress_has_no_collective_faults(rig: Rig, tmp_path: Path, moving_job: Job) -> None:
     run = capture_waiting(hosts_of(rig, tmp_path))
     assert run.status == 0, run.stderr
-    found = run.report["collectives"]
-    assert found["groups"][0]["is_whole"]
-    assert found["faults"] == []
+    collectives = run.report["collectives"]
+    assert collectives["groups"][0]["is_whole"]
+    assert collectives["faults"] == []

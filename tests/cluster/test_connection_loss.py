@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from live_fleet import watched
+from live_fleet import started_fleet
 from program import GCONSOLE
 from rig import Node, Rig
 
@@ -27,7 +27,7 @@ async def _until_no_agent(node: Node, deadline_s: float) -> None:
 
 async def test_cut_link_is_reported_as_lost_and_reconnects(rig: Rig, tmp_path: Path, needs_namespaces: None) -> None:
     node = rig.nodes[0]
-    async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml")) as fleet:
+    async with started_fleet(rig.write_hosts_toml(tmp_path / "hosts.toml")) as fleet:
         await fleet.sampled()
         node.down()
         try:
@@ -42,7 +42,7 @@ async def test_cut_link_is_reported_as_lost_and_reconnects(rig: Rig, tmp_path: P
 
 async def test_node_reconnects_after_its_sshd_session_ends(rig: Rig, tmp_path: Path) -> None:
     node = rig.nodes[1]
-    async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])) as fleet:
+    async with started_fleet(rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])) as fleet:
         await fleet.sampled()
         [first] = fleet.seqs(node.name)
         node.stop_sshd(sessions=True)
@@ -58,7 +58,7 @@ async def test_lingering_agent_loses_and_duplicates_no_records_over_random_cuts(
     node = rig.nodes[2]
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
     moments = random.Random(7)
-    async with watched(hosts, agent_linger_s=60, agent_sample_interval_ms=100, agent_simulate_gpus=16) as fleet:
+    async with started_fleet(hosts, agent_linger_s=60, agent_sample_interval_ms=100, agent_simulate_gpus=16) as fleet:
         await fleet.sampled()
         link = fleet.fleet.links[node.name]
         for _ in range(5):
@@ -80,7 +80,7 @@ async def test_a_buffer_that_is_too_small_leaves_a_counted_gap(rig: Rig, tmp_pat
     node = rig.nodes[3]
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
     flags = {"agent_linger_s": 60, "agent_buffer_bytes": 65536, "agent_cpu_budget_pct": 100}
-    async with watched(hosts, agent_sample_interval_ms=100, agent_simulate_gpus=64, **flags) as fleet:
+    async with started_fleet(hosts, agent_sample_interval_ms=100, agent_simulate_gpus=64, **flags) as fleet:
         await fleet.sampled()
         node.stop_sshd(sessions=True)
         await fleet.until(lambda: fleet.state(node.name) == "lost")

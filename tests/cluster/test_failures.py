@@ -27,7 +27,7 @@ KINDS = {
 }
 
 
-class Fleet:
+class FailingFleet:
     """One run over one node of each kind."""
 
     def __init__(self, run: Run, missing: dict[str, str], seconds: float) -> None:
@@ -35,7 +35,7 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailingFleet]:
     with Rig(nodes=0, name="failures") as rig:
         missing = {}
         for kind in KINDS:
@@ -48,30 +48,30 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         rig.write_hosts_toml(hosts, ssh={"connect_timeout_s": 3})
         began = time.monotonic()
         run = batch(hosts, deadline_s=150)
-        yield Fleet(run, missing, time.monotonic() - began)
+        yield FailingFleet(run, missing, time.monotonic() - began)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_failure_has_a_name_a_reason_and_a_remedy(fleet: Fleet, kind: str) -> None:
+def test_each_failure_has_a_name_a_reason_and_a_remedy(fleet: FailingFleet, kind: str) -> None:
     if kind in fleet.missing:
         pytest.skip(f"node kind {kind}: {fleet.missing[kind]}")
     line = fleet.run.node(kind.replace("_", "-"))
-    name, word = KINDS[kind]
+    name, fragment = KINDS[kind]
     if name is None:
         assert (line["state"], line["error"]) == ("ok", None)
         return
     assert line["state"] == "failed"
     assert line["error"]["name"] == name
-    assert word in line["error"]["text"]
+    assert fragment in line["error"]["text"]
     assert line["error"]["try"]
 
 
-def test_partly_failed_fleet_exits_with_status_3(fleet: Fleet) -> None:
+def test_partly_failed_fleet_exits_with_status_3(fleet: FailingFleet) -> None:
     assert fleet.run.status == 3
     assert "Traceback" not in fleet.run.stderr + fleet.run.stdout
 
 
-def test_summary_lists_every_failed_node_with_a_remedy(fleet: Fleet) -> None:
+def test_summary_lists_every_failed_node_with_a_remedy(fleet: FailingFleet) -> None:
     for line in fleet.run.report["nodes"]:
         if line["error"]:
             assert line["node"] in fleet.run.stdout
@@ -79,7 +79,7 @@ def test_summary_lists_every_failed_node_with_a_remedy(fleet: Fleet) -> None:
     assert "try:" in fleet.run.stdout
 
 
-def test_a_node_with_python_36_runs_the_agent_on_it(fleet: Fleet) -> None:
+def test_a_node_with_python_36_runs_the_agent_on_it(fleet: FailingFleet) -> None:
     if "python36" in fleet.missing:
         pytest.skip("node kind python36: not supported by this mode of the rig")
     assert fleet.run.node("python36")["python"].startswith("3.6.")

@@ -63,17 +63,19 @@ def test_report_describes_every_fault_with_severity_and_evidence(
 def test_report_has_no_other_findings_and_exit_code_is_1(night: tuple) -> None:
     status, report, _, _ = night
 
-    found = sorted((line["id"], line["severity"]) for line in report["findings"])
+    findings = sorted((line["id"], line["severity"]) for line in report["findings"])
     shape = [line for line in report["findings"] if line["id"] == faulty_fleet.OF_SHAPE[0]]
 
-    assert found == sorted([*((id, severity) for id, severity, _ in EVERYTHING), faulty_fleet.OF_SHAPE[:2]])
+    assert findings == sorted([*((id, severity) for id, severity, _ in EVERYTHING), faulty_fleet.OF_SHAPE[:2]])
     assert [(line["culprits"], line["text"]) for line in shape] == [(["port"], faulty_fleet.OF_SHAPE[2])]
     assert status == 1
 
 
 def test_broken_driver_is_listed_as_a_missing_capability_of_its_node(night: tuple) -> None:
     recorded = faulty_fleet.records(night[3])
-    missing = {one["node"]: [lack["name"] for lack in one["missing"]] for one in recorded if one["kind"] == "node"}
+    missing = {
+        record["node"]: [lack["name"] for lack in record["missing"]] for record in recorded if record["kind"] == "node"
+    }
 
     for node, (_, name) in faulty_fleet.BROKEN.items():
         assert name in missing[node]

@@ -16,22 +16,22 @@ from rig.sandbox import INSIDE
 
 
 @dataclass(frozen=True)
-class Cluster:
+class JumpHostCluster:
     """A cluster behind a bastion, whose operator signs host keys; `known` is the content of the user's known_hosts."""
 
     rig: Rig
-    known: str
+    known_hosts: str
 
-    def run(self, folder: Path, only: list[str] | None = None, known: str | None = None, **ssh: str) -> Run:
+    def run(self, folder: Path, only: list[str] | None = None, known_hosts: str | None = None, **ssh: str) -> Run:
         path = folder / "known_hosts"
-        path.write_text(self.known if known is None else known)
+        path.write_text(self.known_hosts if known_hosts is None else known_hosts)
         names = [node.name for node in self.rig.nodes if node.behind] if only is None else only
         text = self.rig.ssh_config_text().replace(str(self.rig.known_hosts), str(path))
         by_name = {name: {"jump": "bastion"} for name in names}  # defined in the ssh configuration
         ssh_too = {"known_hosts": path, **ssh}
         hosts = self.rig.write_hosts_toml(folder / "hosts.toml", only=names, nodes=by_name, ssh=ssh_too)
         run = batch(hosts, home=self.rig.ssh_config(text))
-        assert path.read_text() == (self.known if known is None else known), "nothing is written"
+        assert path.read_text() == (self.known_hosts if known_hosts is None else known_hosts), "nothing is written"
         return run
 
 
@@ -66,7 +66,7 @@ PLAIN = ("plain", "changed", "other-type", "usurped")
 
 
 @pytest.fixture(scope="module")
-def cluster(needs_namespaces: None) -> Iterator[Cluster]:
+def cluster(needs_namespaces: None) -> Iterator[JumpHostCluster]:
     with Rig(nodes=0, name="gch-keys") as rig:
         bastion = rig.add_bastion()
         ours, foreign = make(rig.folder / "authority"), make(rig.folder / "foreign")
@@ -87,12 +87,12 @@ def cluster(needs_namespaces: None) -> Iterator[Cluster]:
         rig.node("changed").change_host_key()
         replace_key_type(rig, rig.node("other-type"))
         copy_key(rig, bastion, rig.node("usurped"))
-        yield Cluster(rig, "".join(lines))
+        yield JumpHostCluster(rig, "".join(lines))
 
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
 def test_only_nodes_with_valid_host_keys_are_accepted_behind_a_bastion(
-    cluster: Cluster, tmp_path: Path, transport: str
+    cluster: JumpHostCluster, tmp_path: Path, transport: str
 ) -> None:
     run = cluster.run(tmp_path, transport=transport, host_key_policy="accept-new")
     errors = {name: (run.node(name)["error"] or {}).get("name") for name in CERTIFIED + PLAIN}
@@ -110,19 +110,23 @@ def test_only_nodes_with_valid_host_keys_are_accepted_behind_a_bastion(
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
 def test_bastion_with_a_changed_key_blocks_all_nodes_behind_it(
-    cluster: Cluster, tmp_path: Path, transport: str
+    cluster: JumpHostCluster, tmp_path: Path, transport: str
 ) -> None:
     bastion, other = cluster.rig.node("bastion"), cluster.rig.node("good")
-    known = cluster.known.replace((bastion.host_key() or "").split()[1], (other.host_key() or "").split()[1])
-    run = cluster.run(tmp_path, ["good", "plain"], known, transport=transport, host_key_policy="accept-new")
+    known_hosts = cluster.known_hosts.replace(
+        (bastion.host_key() or "").split()[1], (other.host_key() or "").split()[1]
+    )
+    run = cluster.run(tmp_path, ["good", "plain"], known_hosts, transport=transport, host_key_policy="accept-new")
     for name in ("good", "plain"):
         assert run.node(name)["error"]["name"] == "host_key_changed", run.node(name)
 
 
 @pytest.mark.parametrize("transport", ["asyncssh", "openssh"])
-def test_bastion_key_is_not_accepted_for_a_node_behind_it(cluster: Cluster, tmp_path: Path, transport: str) -> None:
+def test_bastion_key_is_not_accepted_for_a_node_behind_it(
+    cluster: JumpHostCluster, tmp_path: Path, transport: str
+) -> None:
     """A malicious bastion could answer for the node with its own, known key."""
     usurped = cluster.rig.node("usurped")
-    known = "".join(line for line in cluster.known.splitlines(True) if usurped.address not in line)
-    run = cluster.run(tmp_path, ["usurped"], known, transport=transport)
+    known_hosts = "".join(line for line in cluster.known_hosts.splitlines(True) if usurped.address not in line)
+    run = cluster.run(tmp_path, ["usurped"], known_hosts, transport=transport)
     assert run.node("usurped")["error"]["name"] == "host_key_unknown", run.node("usurped")

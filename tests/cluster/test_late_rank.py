@@ -12,29 +12,29 @@ from collections.abc import Iterator
 import pytest
 from lateness import (
     ERRORS,
-    Fleet,
-    Late,
+    LateGroup,
+    SkewedFleet,
     check_every_arrival,
     check_nothing_is_ranked_below_its_bound,
-    fleet,
     lines_of,
+    skewed_fleet,
 )
 from rig import Rig
 from tmux import Tmux
 
-MUCH = Late("late_20ms", 2, 20_000_000)
-NOTHING = Late("late_5us", 1, 5_000, "planned")
+MUCH = LateGroup("late_20ms", 2, 20_000_000)
+NOTHING = LateGroup("late_5us", 1, 5_000, "planned")
 
 
 @pytest.fixture(scope="module")
 def late_fleet(
     rig: Rig, tmp_path_factory: pytest.TempPathFactory, needs_namespaces: None, needs_torch: None
-) -> Iterator[Fleet]:
-    yield from fleet(rig, tmp_path_factory.mktemp("late"), MUCH, NOTHING)
+) -> Iterator[SkewedFleet]:
+    yield from skewed_fleet(rig, tmp_path_factory.mktemp("late"), MUCH, NOTHING)
 
 
 def test_batch_reports_the_late_rank_and_nothing_below_the_clock_bound(
-    late_fleet: Fleet,
+    late_fleet: SkewedFleet,
 ) -> None:
     run = late_fleet.run("--clocks", "--skew", "--fail-on", "straggler,desync")
 
@@ -44,17 +44,17 @@ def test_batch_reports_the_late_rank_and_nothing_below_the_clock_bound(
     assert (culprit["rank"], culprit["node"]) == (MUCH.rank, "node3")
     assert culprit["behind_bound_ns"] < 1_000_000 < 10_000_000 < culprit["behind_ns"]
     assert all(other["behind_ns"] < 100_000 for other in others)  # a smaller bound than 5 µs is better than required
-    [found] = [one for one in run.report["findings"] if one["id"] in ("straggler", "desync", "clock_violated")]
-    assert (found["id"], found["culprits"]) == ("straggler", [f"rank {MUCH.rank}"])
+    [finding] = [line for line in run.report["findings"] if line["id"] in ("straggler", "desync", "clock_violated")]
+    assert (finding["id"], finding["culprits"]) == ("straggler", [f"rank {MUCH.rank}"])
     assert f"✖ {MUCH.rank:<4}  node3" in run.stdout
 
     lines = lines_of(run, NOTHING)
     assert len(lines) >= 32
     check_nothing_is_ranked_below_its_bound(lines, NOTHING)
-    assert check_every_arrival(late_fleet.seen(), late_fleet.truth) > 300
+    assert check_every_arrival(late_fleet.skew_snapshot(), late_fleet.clock_errors) > 300
 
 
-def test_the_screen_shows_the_late_rank_in_its_lane_with_its_error_bar(late_fleet: Fleet) -> None:
+def test_the_screen_shows_the_late_rank_in_its_lane_with_its_error_bar(late_fleet: SkewedFleet) -> None:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
     terminal = Tmux(" ".join(map(str, (*late_fleet.argv, late_fleet.hosts))), columns=140)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from live_fleet import Watched
+from live_fleet import LiveFleet
 from rig import Rig
 
 from gconsole.config import load
@@ -24,21 +24,21 @@ class PromptAnswers:
         self._answer, self._after_s = answer, after_s
         self.prompts: list[tuple[str, str]] = []
 
-    async def __call__(self, who: str, prompt: str) -> str | None:
-        self.prompts.append((who, prompt))
+    async def __call__(self, subject: str, prompt: str) -> str | None:
+        self.prompts.append((subject, prompt))
         number = len(self.prompts)
         await asyncio.sleep(self._after_s)
         return self._answer(number)
 
 
 @asynccontextmanager
-async def watched(hosts: Path, ask: Prompt, **flags: str) -> AsyncIterator[Watched]:
+async def prompting_fleet(hosts: Path, ask: Prompt, **flags: str) -> AsyncIterator[LiveFleet]:
     """The fleet of a hosts file, with a user to answer prompts."""
     config = load(str(hosts), flags={key.replace("_", ".", 1): value for key, value in flags.items()})
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
     fleet = Fleet(config, hub, ask)
-    watching = Watched(fleet, hub, store)
+    watching = LiveFleet(fleet, hub, store)
     await fleet.start()
     try:
         yield watching
@@ -50,9 +50,9 @@ async def test_passphrase_is_prompted_once_for_all_nodes_and_again_if_wrong(rig:
     key = rig.encrypted_key("correct horse", "id_asked")
     answers = PromptAnswers(lambda number: "wrong" if number == 1 else "correct horse", after_s=0.3)
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key})
-    async with watched(hosts, answers) as watching:
+    async with prompting_fleet(hosts, answers) as watching:
         await watching.sampled()
-    assert [who for who, _ in answers.prompts] == [str(key)] * 2
+    assert [subject for subject, _ in answers.prompts] == [str(key)] * 2
     assert "Wrong passphrase" in answers.prompts[1][1]
 
 
@@ -64,7 +64,7 @@ async def test_encrypted_key_behind_a_bastion_is_prompted_for_once(tmp_path: Pat
         key = rig.encrypted_key("correct horse", "id_way")
         answers = PromptAnswers(lambda number: "correct horse", after_s=0.3)
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", ssh={"identity_file": key, "jump": jump_of(rig, bastion)})
-        async with watched(hosts, answers) as watching:
+        async with prompting_fleet(hosts, answers) as watching:
             await watching.sampled()
         assert len(answers.prompts) == 1
         assert bastion.logins() == 1
@@ -79,7 +79,7 @@ async def test_slow_password_entry_does_not_time_out_or_delay_other_nodes(tmp_pa
         asking = rig.add_node("asking", "password_only")
         answers = PromptAnswers(lambda number: asking.password, after_s=4.0)
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-        async with watched(hosts, answers, ssh_connect_timeout_s="2", ssh_max_connecting="1") as watching:
+        async with prompting_fleet(hosts, answers, ssh_connect_timeout_s="2", ssh_max_connecting="1") as watching:
             await watching.until(lambda: answers.prompts)
             await watching.until(lambda: all(watching.state(node.name) == "ok" for node in rig.nodes[:2]), 3.5)
             assert watching.state("asking") == "connecting"
@@ -93,7 +93,7 @@ async def test_dismissed_prompt_fails_the_node_and_reappears_only_on_reconnect(t
     with Rig(nodes=0, name="none") as rig:
         asking = rig.add_node("asking", "password_only")
         answers = PromptAnswers(lambda number: None)
-        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml"), answers) as watching:
+        async with prompting_fleet(rig.write_hosts_toml(tmp_path / "hosts.toml"), answers) as watching:
             await watching.until(lambda: watching.state("asking") == "failed")
             error = watching.store.nodes["asking"].state.error
             assert (error.name, len(answers.prompts)) == ("auth_interactive", 1)
@@ -109,7 +109,7 @@ async def test_changed_hosts_file_adds_and_removes_nodes(rig: Rig, tmp_path: Pat
     few.write_text("[[nodes]]".join([head, *entries[:2]]))
     many.write_text("[[nodes]]".join([head, *entries[1:]]))
     first, second, *rest = [node.name for node in rig.nodes]
-    async with watched(few, PromptAnswers(lambda number: None)) as watching:
+    async with prompting_fleet(few, PromptAnswers(lambda number: None)) as watching:
         await watching.sampled()
         changes = await watching.fleet.apply(load(str(many)))
         assert changes.removed == (first,)

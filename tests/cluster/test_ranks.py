@@ -10,7 +10,7 @@ from program import batch, gconsole
 from rig import Node, Rig
 
 
-def _truth(job: object) -> set[tuple[int, str, int]]:
+def _actual(job: object) -> set[tuple[int, str, int]]:
     return {(rank.rank, rank.node, rank.pid) for rank in job.ranks}
 
 
@@ -24,7 +24,7 @@ def test_replay_of_a_ring_job_gives_the_same_report(rig: Rig, tmp_path: Path) ->
     with start_ring(rig, rig.nodes, nproc_per_node=2) as job:
         job.wait_ready()
         live = batch(hosts, "--for", "3s", "--records", records)
-        assert _reported(live.report) == _truth(job)
+        assert _reported(live.report) == _actual(job)
     again = tmp_path / "again.json"
     run = gconsole("batch", "--from", records, "-o", again)
     assert run.status == live.status == 0
@@ -71,7 +71,7 @@ def test_sudo_shows_the_ranks_of_another_user(foreign: tuple[Rig, Node], tmp_pat
     with start_ring(rig, [node], nproc_per_node=2, user=NOBODY) as job:
         job.wait_ready()
         run = batch(rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"run_as": "sudo"}))
-        assert _reported(run.report) == _truth(job)
+        assert _reported(run.report) == _actual(job)
     assert run.status == 0
 
 

@@ -18,20 +18,20 @@ HERE = str(Path(__file__).parent)
 DEADLINE_S = 60
 
 
-def traces(pid: int) -> list[str]:
+def leftovers_of(pid: int) -> list[str]:
     """Everything on this machine with the prefix of rigs of process `pid`."""
     prefix = f"gct{pid}"
-    found = [str(path) for path in Path(tempfile.gettempdir()).glob(f"{prefix}*")]
-    found += [str(path) for path in Path("/run/netns").glob(f"{prefix}*")]
-    found += [str(path) for path in Path("/sys/class/net").glob(f"{prefix}*")]
+    leftovers = [str(path) for path in Path(tempfile.gettempdir()).glob(f"{prefix}*")]
+    leftovers += [str(path) for path in Path("/run/netns").glob(f"{prefix}*")]
+    leftovers += [str(path) for path in Path("/sys/class/net").glob(f"{prefix}*")]
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             text = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
         except OSError:
             continue
         if prefix.encode() in text:
-            found.append(f"process {folder.name}: {text[:200]}")
-    return found
+            leftovers.append(f"process {folder.name}: {text[:200]}")
+    return leftovers
 
 
 @pytest.mark.usefixtures("needs_openssh")
@@ -42,8 +42,8 @@ def test_ssh_reaches_every_node_and_the_closed_rig_leaves_no_traces(each_mode: s
             assert (done.returncode, done.stdout, done.stderr) == (3, "42\n", "aside\n")
             assert node.logins() == 1
         rig.nodes[0].run(["sleep", "1000"])
-        assert traces(os.getpid())
-    assert traces(os.getpid()) == []
+        assert leftovers_of(os.getpid())
+    assert leftovers_of(os.getpid()) == []
 
 
 async def test_a_command_over_ssh_reads_its_stdin_to_the_end(each_mode: str) -> None:
@@ -97,7 +97,7 @@ with Rig(nodes=2, mode={each_mode!r}) as rig:
     if number == signal.SIGKILL:
         with Rig(nodes=0, mode=each_mode):  # the next rig cleans up
             pass
-    assert traces(owner.pid) == []
+    assert leftovers_of(owner.pid) == []
 
 
 def test_hosts_toml_lists_every_node_and_accepts_overrides(each_mode: str) -> None:
@@ -147,8 +147,8 @@ def test_job_with_a_stopped_rank_is_killed_when_its_context_exits(each_mode: str
 
 
 def test_two_rigs_at_once_do_not_collide(each_mode: str) -> None:
-    with Rig(nodes=1, mode=each_mode) as one, Rig(nodes=1, mode=each_mode) as other:
-        first, second = one.nodes[0], other.nodes[0]
+    with Rig(nodes=1, mode=each_mode) as first_rig, Rig(nodes=1, mode=each_mode) as second_rig:
+        first, second = first_rig.nodes[0], second_rig.nodes[0]
         assert (first.address, first.port) != (second.address, second.port)
         second.run(["sleep", "1000"])
         assert "sleep" not in first.ps()

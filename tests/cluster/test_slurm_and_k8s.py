@@ -51,7 +51,7 @@ def test_slurm_job_is_watched_through_job_steps_without_ssh(site: Scheduler, rig
 
 def test_slurm_step_exports_only_home_path_and_user(site: Scheduler) -> None:
     argv = argv_of(SlurmStep("4711"), "node1", "env")
-    exported = next(word for word in argv if word.startswith("--export="))
+    exported = next(argument for argument in argv if argument.startswith("--export="))
 
     assert "SECRET_OF_THE_LOGIN_NODE" in site.environment
     assert exported == "--export=HOME,PATH,USER"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from jobs import Job, Rank, start_torchrun
-from live_fleet import Watched, watched
+from live_fleet import LiveFleet, started_fleet
 from program import batch
 from rig import Rig
 
@@ -65,7 +65,7 @@ def hosts_of(rig: Rig, folder: Path, **changes: Any) -> Path:
     return rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[:2]], **changes)
 
 
-def stats_of(watch: Watched) -> dict[int, RankStat]:
+def stats_of(watch: LiveFleet) -> dict[int, RankStat]:
     return {now.rank.rank: now.stat for now in watch.store.ranks.values() if now.stat and now.stat.watched}
 
 
@@ -91,7 +91,7 @@ def test_stepping_job_is_diagnosed_as_moving(rig: Rig, job: Job, tmp_path: Path)
 
 async def test_step_variable_of_every_rank_is_read_while_it_runs(rig: Rig, job: Job, tmp_path: Path) -> None:
     hosts = hosts_of(rig, tmp_path, watch=WATCH)
-    async with watched(hosts) as watch:
+    async with started_fleet(hosts) as watch:
         await watch.sampled()
         await watch.until(lambda: len(stats_of(watch)) == 4, 60.0)
         first = stats_of(watch)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hostile_records import TOUCHED, as_bytes
 from injection_checks import assert_safe_cells, assert_safe_page, assert_safe_text
-from live_fleet import watched
+from live_fleet import started_fleet
 from program import Run, batch, gconsole
 from rig import Node, Rig, pythons
 from tmux import Tmux
@@ -226,7 +226,7 @@ async def test_flooding_nodes_do_not_delay_or_lose_records_of_other_nodes(
     with Rig(nodes=["node1", "node2", *FLOODS], name="gcy-flood") as rig:
         for name, (how, payload) in FLOODS.items():
             take_over(rig.node(name), how, payload)
-        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml")) as fleet:
+        async with started_fleet(rig.write_hosts_toml(tmp_path / "hosts.toml")) as fleet:
             good = ("node1", "node2")
             await fleet.until(lambda: all(fleet.state(name) == "ok" for name in good), 60)
             await fleet.until(lambda: all(_ticks(fleet, name) >= 4 for name in good), 120)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from live_fleet import watched
+from live_fleet import started_fleet
 from rig import Node, Rig
 
 #: Another user's attempts: to read the status, and to stop the agent.
@@ -31,7 +31,7 @@ async def test_linger_socket_ignores_other_users_even_with_open_permissions(
 ) -> None:
     with Rig(nodes=1, name="gcy-sock") as rig:
         node = rig.nodes[0]
-        async with watched(rig.write_hosts_toml(tmp_path / "hosts.toml"), agent_linger_s=60) as fleet:
+        async with started_fleet(rig.write_hosts_toml(tmp_path / "hosts.toml"), agent_linger_s=60) as fleet:
             await fleet.sampled()
             found = await asyncio.to_thread(node.output, ["sh", "-c", "ls /var/tmp/gconsole-*/run/*.sock"])
             socket = found.strip()

@@ -33,9 +33,9 @@ class NodeClock:
     """This node's clock error from CLOCKS: the offset at the epoch, plus a rate."""
 
     def __init__(self) -> None:
-        said = json.loads(os.environ["CLOCKS"])
-        self._epoch = said["epoch"]
-        self._offset, self._ppb = said["nodes"].get(os.uname().nodename, (0, 0))
+        clocks = json.loads(os.environ["CLOCKS"])
+        self._epoch = clocks["epoch"]
+        self._offset, self._ppb = clocks["nodes"].get(os.uname().nodename, (0, 0))
 
     def shifted(self, real: int) -> int:
         """The reading of this node's CLOCK_REALTIME at the true time `real`."""
@@ -61,8 +61,8 @@ class Plans:
     def planned(self, group: str, real: int) -> int:
         """The latest plan before the actual timestamp; the timestamp itself if there is none."""
         plans = self._planned.get(group, [])
-        at = bisect.bisect_right(plans, real + _GRACE_NS)
-        return plans[at - 1] if at else real
+        index = bisect.bisect_right(plans, real + _GRACE_NS)
+        return plans[index - 1] if index else real
 
 
 @contextlib.contextmanager
@@ -109,13 +109,13 @@ def _serve(link: socket.socket, path: str, shift: Callable[[dict], None]) -> Non
 
 
 def _request(asker: socket.socket) -> bytes:
-    said = b""
-    while b"\r\n\r\n" not in said:
+    request = b""
+    while b"\r\n\r\n" not in request:
         piece = asker.recv(4096)
         if not piece:
             break
-        said += piece
-    return said
+        request += piece
+    return request
 
 
 def _answer(path: str, request: bytes, shift: Callable[[dict], None]) -> bytes:

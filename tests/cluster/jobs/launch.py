@@ -63,7 +63,7 @@ class Job:
                 for process in self.processes
                 for rank, pid in _READY.findall(process.log.read_text())
             ),
-            key=lambda one: one.rank,
+            key=lambda rank: rank.rank,
         )
 
     def wait_ready(self, deadline_s: float = 120.0) -> list[Rank]:

@@ -59,13 +59,13 @@ def join_ring(rank, world_size):
 
 def collect_places(world_size, own):
     places = {0: own}
-    meeting = socket.socket()
-    meeting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    meeting.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
-    meeting.listen(world_size)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    listener.listen(world_size)
     guests = []
     while len(places) < world_size:
-        guest, _ = meeting.accept()
+        guest, _ = listener.accept()
         rank, place = guest.makefile("r").readline().split()
         places[int(rank)] = place
         guests.append(guest)
@@ -73,7 +73,7 @@ def collect_places(world_size, own):
     for guest in guests:
         guest.sendall(table.encode())
         guest.close()
-    meeting.close()
+    listener.close()
     return table.split()
 
 

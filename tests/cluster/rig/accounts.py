@@ -34,8 +34,8 @@ def current() -> Account:
 
 def find(user: str | int) -> Account:
     """An account of the nodes by name or uid; a uid without an account has no home."""
-    known = (current(), *GUESTS)
-    for account in known:
+    accounts = (current(), *GUESTS)
+    for account in accounts:
         if user in (account.name, account.uid):
             return account
     if isinstance(user, int):
@@ -48,15 +48,17 @@ def write_files(folder: Path) -> list[tuple[str, str]]:
     """Write the nodes' passwd, group and shadow to `folder`; the list of (file, target in a node) to bind."""
     folder.mkdir()
     me = current()
-    others = [
+    system_accounts = [
         line
         for line in Path("/etc/passwd").read_text().splitlines()
         if line.split(":")[0] not in {me.name, *(guest.name for guest in GUESTS)}
     ]
-    mine = [f"{one.name}:x:{one.uid}:{one.gid}::{one.home}:{one.shell}" for one in (me, *GUESTS)]
+    mine = [
+        f"{account.name}:x:{account.uid}:{account.gid}::{account.home}:{account.shell}" for account in (me, *GUESTS)
+    ]
     groups = [f"{guest.name}:x:{guest.gid}:" for guest in GUESTS] + Path("/etc/group").read_text().splitlines()
-    shadow = [f"{one.name}:{PASSWORD_HASH}:20000:0:99999:7:::" for one in (me, *GUESTS)]
-    contents = {"passwd": (mine + others, 0o644), "group": (groups, 0o644), "shadow": (shadow, 0o600)}
+    shadow = [f"{account.name}:{PASSWORD_HASH}:20000:0:99999:7:::" for account in (me, *GUESTS)]
+    contents = {"passwd": (mine + system_accounts, 0o644), "group": (groups, 0o644), "shadow": (shadow, 0o600)}
     binds = []
     for name, (lines, mode) in contents.items():
         file = folder / name

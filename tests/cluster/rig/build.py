@@ -18,7 +18,7 @@ from .stub_servers import NoServer, Server, StubServer
 
 
 @dataclass(frozen=True)
-class Order:
+class NodeSpec:
     """One node to be built."""
 
     name: str
@@ -37,33 +37,33 @@ class Builder(Protocol):
     """Builds nodes of one mode; `start` before the first, `close` after the last."""
 
     def start(self) -> None: ...
-    def build(self, order: Order, folder: Path) -> Node: ...
+    def build(self, spec: NodeSpec, folder: Path) -> Node: ...
     def relay_address(self) -> str: ...
     def close(self) -> None: ...
 
 
 def _make_server(
-    order: Order, sandbox: Sandbox, address: str, port: int, spare: tuple[str, int], server: "Maker"
+    spec: NodeSpec, sandbox: Sandbox, address: str, port: int, spare: tuple[str, int], server: "Maker"
 ) -> Server:
     """The server of a node, or a stub that replaces or precedes it."""
-    if order.kind.listener == "closed":
+    if spec.kind.listener == "closed":
         return NoServer()
-    if order.kind.listener == "hangs":
+    if spec.kind.listener == "hangs":
         return StubServer(sandbox, address, port, ("hangs",))
-    if order.kind.listener == "throttles":
-        if order.throttle_first is None:
+    if spec.kind.listener == "throttles":
+        if spec.throttle_first is None:
             return StubServer(sandbox, address, port, ("throttles",))
-        behind = ("throttles", str(order.throttle_first), spare[0], str(spare[1]))
-        return StubServer(sandbox, address, port, behind, server(sandbox, _settings(order, *spare)))
-    return server(sandbox, _settings(order, address, port))
+        behind = ("throttles", str(spec.throttle_first), spare[0], str(spare[1]))
+        return StubServer(sandbox, address, port, behind, server(sandbox, _settings(spec, *spare)))
+    return server(sandbox, _settings(spec, address, port))
 
 
 class Maker(Protocol):
     def __call__(self, sandbox: Sandbox, settings: Settings) -> Server: ...
 
 
-def _settings(order: Order, address: str, port: int) -> Settings:
-    return Settings(address, port, order.kind, order.max_startups, order.sshd_options)
+def _settings(spec: NodeSpec, address: str, port: int) -> Settings:
+    return Settings(address, port, spec.kind, spec.max_startups, spec.sshd_options)
 
 
 class NamespaceBuilder:
@@ -90,36 +90,36 @@ class NamespaceBuilder:
     def relay_address(self) -> str:
         return self._bridge.address
 
-    def build(self, order: Order, folder: Path) -> Node:
-        account = accounts.find(order.user)
+    def build(self, spec: NodeSpec, folder: Path) -> Node:
+        account = accounts.find(spec.user)
         plan = namespace_plan(
             folder,
-            [*self._binds, *self._own_files(order, folder)],
+            [*self._binds, *self._own_files(spec, folder)],
             account.home,
-            home_read_only=order.kind.home_read_only,
-            noexec=order.kind.noexec,
-            copies=self._copies(order, account),
+            home_read_only=spec.kind.home_read_only,
+            noexec=spec.kind.noexec,
+            copies=self._copies(spec, account),
         )
-        path = pythons.search_path("/run/node/bin", order.python)
-        sandbox = NamespaceSandbox(order.name, folder, path, self._ports(order), plan)
+        path = pythons.search_path("/run/node/bin", spec.python)
+        sandbox = NamespaceSandbox(spec.name, folder, path, self._ports(spec), plan)
         with self._hosts.open("a") as file:  # in place: the file is bind-mounted in the nodes
             # The second entry is for IPv6 sockets with IPv4 peers; without it torch queries the DNS at each connection
-            file.write(f"{sandbox.address} {order.name}\n::ffff:{sandbox.address} {order.name}\n")
-        server = _make_server(order, sandbox, sandbox.address, self.SSH_PORT, self.SPARE, self._server)
-        password = PASSWORD if order.kind.login == "password" else None
-        return Node(order.name, order.kind, order.user, self.SSH_PORT, sandbox, server, order.behind, password)
+            file.write(f"{sandbox.address} {spec.name}\n::ffff:{sandbox.address} {spec.name}\n")
+        server = _make_server(spec, sandbox, sandbox.address, self.SSH_PORT, self.SPARE, self._server)
+        password = PASSWORD if spec.kind.login == "password" else None
+        return Node(spec.name, spec.kind, spec.user, self.SSH_PORT, sandbox, server, spec.behind, password)
 
     @staticmethod
     def _server(sandbox: Sandbox, settings: Settings) -> Server:
         settings.pam = any(Path("/lib").glob("**/security/pam_unix.so")) if settings.kind.login == "password" else False
         return OpenSshServer(sandbox, settings)
 
-    def _ports(self, order: Order) -> list[network.Port]:
+    def _ports(self, spec: NodeSpec) -> list[network.Port]:
         number = len(self._netns)
         netns = f"{self._claim.prefix}n{number}"
         self._netns.append(netns)
-        hidden = self._hidden_bridge() if order.is_bastion or order.behind else None
-        if order.behind:
+        hidden = self._hidden_bridge() if spec.is_bastion or spec.behind else None
+        if spec.behind:
             return [network.Port(hidden, f"{self._claim.prefix}v{number}", netns)]
         ports = [network.Port(self._bridge, f"{self._claim.prefix}v{number}", netns)]
         if hidden:
@@ -132,14 +132,14 @@ class NamespaceBuilder:
             self._hidden.create()
         return self._hidden
 
-    def _copies(self, order: Order, account: accounts.Account) -> list[list]:
+    def _copies(self, spec: NodeSpec, account: accounts.Account) -> list[list]:
         """The warm agent cache, for nodes whose Python can use it."""
-        kind = order.kind
-        if order.is_first_start or order.is_bastion or kind.sudo or kind.noexec or order.python != pythons.own_python():
+        kind = spec.kind
+        if spec.is_first_start or spec.is_bastion or kind.sudo or kind.noexec or spec.python != pythons.own_python():
             return []
         return [[str(agent_cache.folder()), f"/var/tmp/gconsole-{account.uid}", account.uid, account.gid]]
 
-    def _own_files(self, order: Order, folder: Path) -> list[tuple[str, str]]:
+    def _own_files(self, spec: NodeSpec, folder: Path) -> list[tuple[str, str]]:
         """Files of /etc and /proc that differ on this node."""
         boot_id = folder / "boot_id"
         boot_id.write_text(f"{_uuid()}\n")
@@ -148,13 +148,13 @@ class NamespaceBuilder:
             machine_id = folder / "machine-id"
             machine_id.write_text(f"{_uuid().replace('-', '')}\n")
             binds.append((str(machine_id), "/etc/machine-id"))
-        if order.kind.login == "password" and Path("/etc/pam.d/sshd").exists():
+        if spec.kind.login == "password" and Path("/etc/pam.d/sshd").exists():
             service = folder / "pam"
             service.write_text(PAM_SERVICE)
             binds.append((str(service), "/etc/pam.d/sshd"))
-        if order.kind.sudo:
-            binds += _sudo_files(order, folder)
-        if self._hides_packages and order.python == pythons.own_python():
+        if spec.kind.sudo:
+            binds += _sudo_files(spec, folder)
+        if self._hides_packages and spec.python == pythons.own_python():
             (folder / "no_packages").mkdir()
             binds += [(str(folder / "no_packages"), str(target)) for target in pythons.package_folders()]
         return binds
@@ -169,11 +169,11 @@ def _uuid() -> str:
     return Path("/proc/sys/kernel/random/uuid").read_text().strip()
 
 
-def _sudo_files(order: Order, folder: Path) -> list[tuple[str, str]]:
+def _sudo_files(spec: NodeSpec, folder: Path) -> list[tuple[str, str]]:
     if shutil.which("sudo", path=TOOL_PATH) is None:
         raise RigUnavailable("no sudo")
     sudoers = folder / "sudoers"
-    sudoers.write_text(f"root ALL=(ALL:ALL) ALL\n{order.user} ALL=(ALL:ALL) NOPASSWD: ALL\n")
+    sudoers.write_text(f"root ALL=(ALL:ALL) ALL\n{spec.user} ALL=(ALL:ALL) NOPASSWD: ALL\n")
     sudoers.chmod(0o440)
     service = folder / "pam-sudo"
     service.write_text("account required pam_permit.so\nsession required pam_permit.so\nauth required pam_deny.so\n")
@@ -195,18 +195,18 @@ class SharedBuilder:
     def relay_address(self) -> str:
         return SharedSandbox.address
 
-    def build(self, order: Order, folder: Path) -> Node:
-        if order.kind.needs_namespaces:
-            raise RigUnavailable(f"a {order.kind.name} node needs namespaces mode")
-        if order.user != accounts.current().name:
+    def build(self, spec: NodeSpec, folder: Path) -> Node:
+        if spec.kind.needs_namespaces:
+            raise RigUnavailable(f"a {spec.kind.name} node needs namespaces mode")
+        if spec.user != accounts.current().name:
             raise RigUnavailable("logging in as another user needs namespaces mode")
-        path = pythons.search_path(str(folder / "bin"), order.python)
-        sandbox = SharedSandbox(order.name, self._claim, folder, path)
+        path = pythons.search_path(str(folder / "bin"), spec.python)
+        sandbox = SharedSandbox(spec.name, self._claim, folder, path)
         port = self._reserve()
-        spare = (sandbox.address, self._reserve() if order.kind.listener == "throttles" else 0)
-        server = _make_server(order, sandbox, sandbox.address, port, spare, self._server)
-        password = PASSWORD if order.kind.login == "password" and self._takes_passwords else None
-        return Node(order.name, order.kind, order.user, port, sandbox, server, order.behind, password)
+        spare = (sandbox.address, self._reserve() if spec.kind.listener == "throttles" else 0)
+        server = _make_server(spec, sandbox, sandbox.address, port, spare, self._server)
+        password = PASSWORD if spec.kind.login == "password" and self._takes_passwords else None
+        return Node(spec.name, spec.kind, spec.user, port, sandbox, server, spec.behind, password)
 
     def _reserve(self) -> int:
         """A port reserved for the lifetime of the rig: bound but not listening, so that our server can listen."""

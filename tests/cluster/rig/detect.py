@@ -29,10 +29,10 @@ class Mode:
 
 def tool(name: str) -> str:
     """The path of an installed program; RigUnavailable if it is missing."""
-    found = shutil.which(name, path=TOOL_PATH)
-    if found is None:
+    path = shutil.which(name, path=TOOL_PATH)
+    if path is None:
         raise RigUnavailable(f"{name} is not installed")
-    return found
+    return path
 
 
 def pick_mode(wanted: str | None = None) -> Mode:

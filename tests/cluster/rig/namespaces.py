@@ -26,10 +26,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _Result = TypeVar("_Result")
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, call: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 def unshare(flags: int) -> None:

@@ -106,7 +106,7 @@ class Node:
     def ps(self) -> str:
         """One line per process: pid, state, command line."""
         lines = []
-        for process in sorted(self._sandbox.processes(), key=lambda one: one.pid):
+        for process in sorted(self._sandbox.processes(), key=lambda entry: entry.pid):
             try:
                 state = Path(f"/proc/{process.outer}/stat").read_text().rpartition(")")[2].split()[0]
                 command = Path(f"/proc/{process.outer}/cmdline").read_text(errors="replace").replace("\0", " ")
@@ -125,9 +125,9 @@ class Node:
         """Reconnect the node."""
         self._namespaces("plugging a node").set_link("up")
 
-    def _namespaces(self, what: str) -> NamespaceSandbox:
+    def _namespaces(self, action: str) -> NamespaceSandbox:
         if not isinstance(self._sandbox, NamespaceSandbox):
-            raise RigUnavailable(f"{what} needs namespaces mode")
+            raise RigUnavailable(f"{action} needs namespaces mode")
         return self._sandbox
 
     # Server

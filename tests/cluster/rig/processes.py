@@ -34,7 +34,7 @@ def all_pids() -> Iterator[int]:
 
 def in_pid_namespace(inode: int) -> list[Process]:
     """Every process whose PID namespace is `inode`, its init and zombies included."""
-    found = []
+    processes = []
     for pid in all_pids():
         try:
             if Path(f"/proc/{pid}/ns/pid").stat().st_ino != inode:
@@ -43,43 +43,43 @@ def in_pid_namespace(inode: int) -> list[Process]:
         except OSError:
             continue  # it ended after the listing
         inner = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1]
-        found.append(Process(int(inner), pid))
-    return found
+        processes.append(Process(int(inner), pid))
+    return processes
 
 
 def with_variable(name: str, value: str, exact: bool = True) -> list[Process]:
     """Every readable process with NAME=VALUE in its environment; `exact=False` matches VALUE as a prefix."""
     wanted = f"{name}={value}".encode()
-    found = []
+    processes = []
     for pid in all_pids():
         try:
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
         if any(text == wanted or (not exact and text.startswith(wanted)) for text in variables):
-            found.append(Process(pid, pid))
-    return found
+            processes.append(Process(pid, pid))
+    return processes
 
 
 def descendants(root: int) -> list[int]:
     """All descendants of `root`, without `root`."""
-    found, waiting = [], [root]
+    pids, waiting = [], [root]
     while waiting:
         below = _children(waiting.pop())
-        found += below
+        pids += below
         waiting += below
-    return found
+    return pids
 
 
 def _children(pid: int) -> list[int]:
     # Not a scan of /proc: benchmarks keep thousands of processes alive beside a rig.
-    found = []
+    pids = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += [int(child) for child in children.read_text().split()]
+            pids += [int(child) for child in children.read_text().split()]
         except OSError:
             continue  # that thread has ended
-    return found
+    return pids
 
 
 def name_of(pid: int) -> str:

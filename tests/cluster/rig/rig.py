@@ -10,7 +10,7 @@ from typing import Any
 
 from . import accounts, claims, exit_cleanup, hosts, keys, privsep, pythons
 from .agent import SshAgent
-from .build import Builder, NamespaceBuilder, Order, SharedBuilder
+from .build import Builder, NamespaceBuilder, NodeSpec, SharedBuilder
 from .detect import pick_mode
 from .home import SshHome
 from .kinds import KINDS
@@ -92,7 +92,7 @@ class Rig:
         self.known_hosts.touch(0o600)
         self.key = self.new_key("id_ed25519")
         self._stack.callback(self._stop_nodes)
-        self._add([self._order(name, "plain") for name in self._plain])
+        self._add([self._spec(name, "plain") for name in self._plain])
 
     def _make_builder(self, claim: claims.Claim) -> Builder:
         if self.mode == "namespaces":
@@ -126,7 +126,7 @@ class Rig:
         lines of sshd_config, OpenSSH modes only. `throttle_first` is how many connections a "throttle" node drops
         before it accepts one (never, by default).
         """
-        order = self._order(
+        spec = self._spec(
             name,
             kind,
             behind=behind,
@@ -136,17 +136,17 @@ class Rig:
             sshd_options=tuple(sshd_options),
             throttle_first=throttle_first,
         )
-        return self._add([order])[0]
+        return self._add([spec])[0]
 
     def add_bastion(self, name: str = "bastion", **options: Any) -> Node:
         """Start a jump host; `logins()` counts connections through it, `add_node(…, behind=…)` puts nodes behind it."""
         self._bastions.add(name)
-        return self._add([self._order(name, "plain", is_bastion=True, **options)])[0]
+        return self._add([self._spec(name, "plain", is_bastion=True, **options)])[0]
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)
 
-    def _order(
+    def _spec(
         self,
         name: str,
         kind: str,
@@ -155,7 +155,7 @@ class Rig:
         python: Path | str | None = None,
         max_startups: str | None = None,
         **rest: Any,
-    ) -> Order:
+    ) -> NodeSpec:
         if not _NAME.fullmatch(name) or any(node.name == name for node in self.nodes):
             raise ValueError(f"{name!r} is taken or cannot be the name of a node")
         chosen = KINDS[kind]
@@ -164,12 +164,12 @@ class Rig:
         python = python or self._python or pythons.own_python()
         if user is None:
             user = accounts.OPS.name if chosen.sudo else self.user
-        return Order(
+        return NodeSpec(
             name, chosen, user, python, max_startups or self._max_startups, is_first_start=self._is_first_start, **rest
         )
 
-    def _add(self, orders: list[Order]) -> list[Node]:
-        nodes = [self._build(order) for order in orders]
+    def _add(self, specs: list[NodeSpec]) -> list[Node]:
+        nodes = [self._build(spec) for spec in specs]
         self.nodes += nodes
         with ThreadPoolExecutor(PARALLEL) as pool:
             list(pool.map(self._start_node, nodes))
@@ -181,11 +181,11 @@ class Rig:
             )
         return nodes
 
-    def _build(self, order: Order) -> Node:
-        folder = self.folder / order.name
+    def _build(self, spec: NodeSpec) -> Node:
+        folder = self.folder / spec.name
         folder.mkdir(0o755)
-        pythons.fill_bin(folder / "bin", order.python)
-        return self._builder.build(order, folder)
+        pythons.fill_bin(folder / "bin", spec.python)
+        return self._builder.build(spec, folder)
 
     def _start_node(self, node: Node) -> None:
         self._write_authorized(node)

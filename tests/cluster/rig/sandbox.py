@@ -42,7 +42,7 @@ class Children:
         self._children: list[subprocess.Popen] = []
 
     def add(self, child: subprocess.Popen) -> subprocess.Popen:
-        self._children = [one for one in self._children if one.poll() is None]
+        self._children = [process for process in self._children if process.poll() is None]
         self._children.append(child)
         return child
 

@@ -31,11 +31,11 @@ def hold(listener):
 
 
 def throttle(listener, first, behind):
-    seen = 0
+    accepted = 0
     while True:
         client, _ = listener.accept()
-        seen += 1
-        if first is None or seen <= first:
+        accepted += 1
+        if first is None or accepted <= first:
             dismiss(client)
             continue
         server = socket.create_connection(behind)
