@@ -41,14 +41,14 @@ def minority(stacks: Iterable[Stack]) -> frozenset[int]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class BaselineAnswer:
     """Ranks that torch's analyser blames, and its exception if it crashed."""
 
     ranks: frozenset[int]
     crash: str | None
 
 
-def torchfrtrace(python: Path, worlds: Mapping[str, int], mended: bool) -> dict[str, Answer]:
+def torchfrtrace(python: Path, worlds: Mapping[str, int], mended: bool) -> dict[str, BaselineAnswer]:
     """The output of `torchfrtrace` for the recorded flight recorders of these jobs (id → world size).
 
     torch 2.13 writes gloo's group names differently in the entries and in the table of groups, which makes its
@@ -64,7 +64,10 @@ def torchfrtrace(python: Path, worlds: Mapping[str, int], mended: bool) -> dict[
                 Path(folder, job, f"rank_{rank}").write_bytes(pickle.dumps(dump))
         script = Path(__file__).with_name("torchfrtrace_all.py")
         done = subprocess.run([python, script, folder], capture_output=True, text=True, timeout=120, check=True)
-    return {job: Answer(frozenset(one["ranks"]), one["crash"]) for job, one in json.loads(done.stdout).items()}
+    return {
+        job: BaselineAnswer(frozenset(answer["ranks"]), answer["crash"])
+        for job, answer in json.loads(done.stdout).items()
+    }
 
 
 def _mend(dumps: dict[str, Any], world_size: int) -> None:

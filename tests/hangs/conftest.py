@@ -17,7 +17,7 @@ LINES: list[str] = []
 
 
 @pytest.fixture(scope="session")
-def say_at_the_end() -> Callable[[Iterable[str]], None]:
+def report_at_end() -> Callable[[Iterable[str]], None]:
     """Adds lines to the end of the run's report."""
     return LINES.extend
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from jobs import Job, find_torch_python, gloo_environment, start_plain, start_script, start_torchrun
 from rig import Rig
 
-from .labels import Labelled
+from .labels import LabelledJob
 
 SCRIPTS = Path(__file__).parent / "jobs"
 #: Four to eight interpreters import torch at once, on two shared cores.
@@ -18,7 +18,7 @@ READY_S = 120.0
 
 
 @contextlib.contextmanager
-def running(rig: Rig, labelled: Labelled, env: Mapping[str, str] | None = None) -> Iterator[list[Job]]:
+def running(rig: Rig, labelled: LabelledJob, env: Mapping[str, str] | None = None) -> Iterator[list[Job]]:
     """The job, and the healthy one beside it if there is one, all ranks READY; killed at the end."""
     nodes = rig.nodes[: labelled.nodes]
     script = SCRIPTS / f"{labelled.name}.py"
@@ -33,10 +33,10 @@ def running(rig: Rig, labelled: Labelled, env: Mapping[str, str] | None = None) 
             job = start_script(rig, script, nodes, labelled.per_node, variables, python)
         jobs = [stack.enter_context(job)]
         if labelled.beside:
-            other = start_torchrun(rig, nodes, labelled.per_node, SCRIPTS / f"{labelled.beside}.py", variables)
-            jobs.append(stack.enter_context(other))
-        for one in jobs:
-            wait_ready(one)
+            healthy = start_torchrun(rig, nodes, labelled.per_node, SCRIPTS / f"{labelled.beside}.py", variables)
+            jobs.append(stack.enter_context(healthy))
+        for job in jobs:
+            wait_ready(job)
         yield jobs
 
 
@@ -49,6 +49,6 @@ def wait_ready(job: Job) -> None:
         time.sleep(0.05)
 
 
-def arguments(labelled: Labelled) -> list[str]:
+def arguments(labelled: LabelledJob) -> list[str]:
     """Arguments of `gconsole batch` for a verdict on such a job."""
     return [*(("--for", labelled.watched) if labelled.watched else ()), "--diagnose"]

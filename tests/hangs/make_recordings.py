@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 from jobs import find_torch_python
 from rig import Rig
 
-from .labels import JOBS, Labelled
+from .labels import JOBS, LabelledJob
 from .live_jobs import arguments, running
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def record(rig: Rig, labelled: Labelled) -> str:
+def record(rig: Rig, labelled: LabelledJob) -> str:
     """Record one job; the reason if that failed, else empty."""
     with tempfile.TemporaryDirectory() as folder:
         hosts = rig.write_hosts_toml(Path(folder, "hosts.toml"), only=[n.name for n in rig.nodes[: labelled.nodes]])
@@ -85,7 +85,7 @@ def record(rig: Rig, labelled: Labelled) -> str:
     return ""
 
 
-def record_flight(rig: Rig, labelled: Labelled) -> str:
+def record_flight(rig: Rig, labelled: LabelledJob) -> str:
     """Keep the flight recorder of every rank that responds; the reason if there is none, else empty."""
     name = f"flight-{labelled.id}"  # unique per job: torch does not reuse a socket
     for node in rig.nodes:

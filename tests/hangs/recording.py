@@ -13,12 +13,12 @@ from gconsole.core.store import Store
 from gconsole.report import make_report
 from gconsole.session import ndjson
 
-from .labels import Labelled
+from .labels import LabelledJob
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
 
-def unpacked(labelled: Labelled, folder: Path) -> Path:
+def unpacked(labelled: LabelledJob, folder: Path) -> Path:
     """The unpacked recording of a job, for `gconsole batch --from`."""
     path = folder / f"{labelled.id}.ndjson"
     path.write_bytes(lzma.decompress((RECORDINGS / f"{labelled.id}.ndjson.xz").read_bytes()))
@@ -35,5 +35,5 @@ def stored(path: Path) -> Store:
 
 def verdicts(path: Path) -> list[dict[str, Any]]:
     """The verdicts of the report, in order of the jobs' names."""
-    found = msgspec.to_builtins(make_report(stored(path)).verdicts)
-    return sorted(found, key=lambda verdict: str(verdict["job"]))
+    verdicts = msgspec.to_builtins(make_report(stored(path)).verdicts)
+    return sorted(verdicts, key=lambda verdict: str(verdict["job"]))

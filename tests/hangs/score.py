@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .labels import Truth
+from .labels import Label
 
 #: `right`: all that the label requires. `inexact`: the right ranks under another class, kind or state, or only some of
 #: them. `refused`: no rank blamed where one should be. `wrong`: an innocent rank blamed, or an alarm for a job that
@@ -16,7 +16,7 @@ Outcome = Literal["right", "inexact", "refused", "wrong"]
 
 
 @dataclass(frozen=True)
-class Said:
+class VerdictSummary:
     """One method's answer for one job."""
 
     state: str
@@ -29,36 +29,36 @@ class Said:
         return f"{self.state} {self.kind}{whom}"
 
 
-NOTHING = Said("no answer")
+NOTHING = VerdictSummary("no answer")
 
 
-def said_by(verdict: dict[str, Any]) -> Said:
+def summary_of(verdict: dict[str, Any]) -> VerdictSummary:
     """The answer in a verdict of the report."""
-    return Said(
+    return VerdictSummary(
         verdict["state"], verdict["kind"], frozenset(culprit["rank"] for culprit in verdict["culprits"]),
         frozenset(culprit["class"] for culprit in verdict["culprits"]),
     )  # fmt: skip
 
 
-def outcome(truth: Truth, answer: Said) -> Outcome:
+def grade(label: Label, answer: VerdictSummary) -> Outcome:
     """Grade an answer against the label."""
-    if answer.culprits - truth.culprits - truth.may_name or (answer.state == "hung" and "moving" in truth.states):
+    if answer.culprits - label.culprits - label.may_name or (answer.state == "hung" and "moving" in label.states):
         return "wrong"
-    if not truth.decidable:
+    if not label.decidable:
         return "right"
-    exact = answer.culprits == truth.culprits or (not truth.culprits and bool(answer.culprits))
-    fits = answer.state in truth.states and answer.kind in truth.kinds
-    if exact and fits and answer.classes <= (truth.classes or answer.classes):
+    exact = answer.culprits == label.culprits or (not label.culprits and bool(answer.culprits))
+    fits = answer.state in label.states and answer.kind in label.kinds
+    if exact and fits and answer.classes <= (label.classes or answer.classes):
         return "right"
     return "inexact" if answer.culprits else "refused"
 
 
-def whom_outcome(truth: Truth, culprits: frozenset[int] | None) -> Outcome:
+def culprit_outcome(label: Label, culprits: frozenset[int] | None) -> Outcome:
     """Grade a method that only blames ranks; None if it could not be run."""
     culprits = culprits or frozenset()
-    if culprits - truth.culprits - truth.may_name:
+    if culprits - label.culprits - label.may_name:
         return "wrong"
-    if not truth.decidable or culprits == truth.culprits:
+    if not label.decidable or culprits == label.culprits:
         return "right"
     return "inexact" if culprits else "refused"
 
@@ -82,9 +82,9 @@ class Score:
         return self.right / self.decidable if self.decidable else 0.0
 
 
-def score(method: str, outcomes: Sequence[tuple[Truth, Outcome]]) -> Score:
+def score(method: str, outcomes: Sequence[tuple[Label, Outcome]]) -> Score:
     """Count the outcomes of a method over many jobs."""
-    counts = Counter(one for truth, one in outcomes if truth.decidable or one == "wrong")
+    counts = Counter(outcome for label, outcome in outcomes if label.decidable or outcome == "wrong")
     return Score(method, counts["right"], counts["inexact"], counts["refused"], counts["wrong"])
 
 
@@ -92,7 +92,7 @@ def table(scores: Sequence[Score]) -> list[str]:
     """The scores, one line per method."""
     lines = [f"{'':22s} {'right':>6s} {'inexact':>8s} {'refused':>8s} {'wrong':>6s} {'share right':>12s}"]
     lines += [
-        f"{one.method:22s} {one.right:6d} {one.inexact:8d} {one.refused:8d} {one.wrong:6d} {one.share:11.0%}"
-        for one in scores
+        f"{row.method:22s} {row.right:6d} {row.inexact:8d} {row.refused:8d} {row.wrong:6d} {row.share:11.0%}"
+        for row in scores
     ]
     return lines

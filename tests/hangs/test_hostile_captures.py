@@ -102,7 +102,7 @@ def test_rank_with_200_threads_is_captured_and_classified_by_its_main_thread(tmp
     assert len({thread.thread_id for thread in threads}) >= 201
     assert {thread.status for thread in threads} == {"ok"}
     [verdict] = verdicts(path)
-    assert [one["class"] for one in verdict["culprits"]] == ["sleep"]
+    assert [culprit["class"] for culprit in verdict["culprits"]] == ["sleep"]
 
 
 def test_control_characters_are_not_printed_and_markup_is_literal(tmp_path: Path) -> None:

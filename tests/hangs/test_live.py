@@ -6,49 +6,52 @@ import pytest
 from program import batch
 from rig import Rig
 
-from .labels import JOBS, Labelled
+from .labels import JOBS, LabelledJob
 from .live_jobs import arguments, running
-from .score import NOTHING, outcome, said_by
+from .score import NOTHING, grade, summary_of
 
 LIVE = [job for job in JOBS if job.live]
 OTHERS = [job for job in JOBS if not job.live]
 
 
-def run_and_grade(rig: Rig, labelled: Labelled, folder: Path) -> list[str]:
+def run_and_grade(rig: Rig, labelled: LabelledJob, folder: Path) -> list[str]:
     """The outcomes, one per job, each with the answer unless it is right."""
     hosts = rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[: labelled.nodes]])
     with running(rig, labelled):
         run = batch(hosts, *arguments(labelled), deadline_s=120.0)
-    found = sorted(run.report["verdicts"], key=lambda verdict: str(verdict["job"]))
-    answers = [said_by(verdict) for verdict in found] or [NOTHING]
-    outcomes = [(outcome(truth, one), one) for truth, one in zip(labelled.truths, answers, strict=False)]
-    return [one if one == "right" else f"{one}: {words}\n{run.stdout}\n{run.stderr}" for one, words in outcomes]
+    verdicts = sorted(run.report["verdicts"], key=lambda verdict: str(verdict["job"]))
+    answers = [summary_of(verdict) for verdict in verdicts] or [NOTHING]
+    outcomes = [(grade(label, answer), answer) for label, answer in zip(labelled.labels, answers, strict=False)]
+    return [
+        outcome if outcome == "right" else f"{outcome}: {answer}\n{run.stdout}\n{run.stderr}"
+        for outcome, answer in outcomes
+    ]
 
 
-@pytest.mark.parametrize("labelled", LIVE, ids=[one.id for one in LIVE])
+@pytest.mark.parametrize("labelled", LIVE, ids=[job.id for job in LIVE])
 def test_diagnose_finds_the_culprit_of_an_uninstrumented_job(
-    rig: Rig, needs_torch: None, labelled: Labelled, tmp_path: Path
+    rig: Rig, needs_torch: None, labelled: LabelledJob, tmp_path: Path
 ) -> None:
-    for one in run_and_grade(rig, labelled, tmp_path):
-        assert one == "right", one
+    for outcome in run_and_grade(rig, labelled, tmp_path):
+        assert outcome == "right", outcome
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("labelled", OTHERS, ids=[other.id for other in OTHERS])
+@pytest.mark.parametrize("labelled", OTHERS, ids=[job.id for job in OTHERS])
 def test_live_diagnosis_blames_no_innocent_rank(
-    rig: Rig, needs_torch: None, labelled: Labelled, tmp_path: Path, live_outcomes: list[tuple[Labelled, str]]
+    rig: Rig, needs_torch: None, labelled: LabelledJob, tmp_path: Path, live_outcomes: list[tuple[LabelledJob, str]]
 ) -> None:
-    for one in run_and_grade(rig, labelled, tmp_path):
-        live_outcomes.append((labelled, one))
-        assert not one.startswith("wrong"), one
+    for outcome in run_and_grade(rig, labelled, tmp_path):
+        live_outcomes.append((labelled, outcome))
+        assert not outcome.startswith("wrong"), outcome
 
 
 @pytest.mark.full
 def test_live_diagnosis_is_right_for_90_percent_of_decidable_jobs(
-    needs_torch: None, live_outcomes: list[tuple[Labelled, str]]
+    needs_torch: None, live_outcomes: list[tuple[LabelledJob, str]]
 ) -> None:
-    decidable = [(labelled, one) for labelled, one in live_outcomes if labelled.truth.decidable]
-    right = [one for _, one in decidable if one == "right"]
-    bad = "\n".join(f"{labelled.id}: {one}" for labelled, one in decidable if one != "right")
+    decidable = [(labelled, outcome) for labelled, outcome in live_outcomes if labelled.label.decidable]
+    right = [outcome for _, outcome in decidable if outcome == "right"]
+    bad = "\n".join(f"{labelled.id}: {outcome}" for labelled, outcome in decidable if outcome != "right")
     assert decidable, "the jobs ran in this session"
     assert len(right) >= 0.9 * len(decidable), bad

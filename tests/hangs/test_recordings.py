@@ -9,73 +9,75 @@ from pathlib import Path
 import pytest
 
 from .baselines import minority, torchfrtrace
-from .labels import JOBS, Labelled, Truth
+from .labels import JOBS, Label, LabelledJob
 from .recording import RECORDINGS, stored, unpacked, verdicts
-from .score import NOTHING, Outcome, Said, outcome, said_by, score, table, whom_outcome
+from .score import NOTHING, Outcome, VerdictSummary, culprit_outcome, grade, score, summary_of, table
 
 ROOT = Path(__file__).parents[2]
 GOAL = 0.9
 
 
 @dataclass(frozen=True)
-class Case:
+class RecordingCase:
     """One job of one recording: its label, the verdict, and the ranks that the minority vote blames."""
 
-    labelled: Labelled
-    truth: Truth
-    answer: Said
+    labelled: LabelledJob
+    label: Label
+    answer: VerdictSummary
     minority: frozenset[int]
 
 
 @pytest.fixture(scope="session")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
+def cases(tmp_path_factory: pytest.TempPathFactory) -> list[RecordingCase]:
     folder = tmp_path_factory.mktemp("recordings")
     return [case for labelled in JOBS for case in of_recording(labelled, folder)]
 
 
-def of_recording(labelled: Labelled, folder: Path) -> list[Case]:
+def of_recording(labelled: LabelledJob, folder: Path) -> list[RecordingCase]:
     path = unpacked(labelled, folder)
-    found = verdicts(path)
+    verdicts_of_recording = verdicts(path)
     stacks = [stack for capture in stored(path).captures.values() for stack in capture.stacks]
     names = sorted({stack.job for stack in stacks})
     return [
-        Case(
-            labelled, truth,
-            said_by(found[number]) if number < len(found) else NOTHING,
+        RecordingCase(
+            labelled, label,
+            summary_of(verdicts_of_recording[number]) if number < len(verdicts_of_recording) else NOTHING,
             minority(stack for stack in stacks if number < len(names) and stack.job == names[number]),
         )
-        for number, truth in enumerate(labelled.truths)
+        for number, label in enumerate(labelled.labels)
     ]  # fmt: skip
 
 
-def judged(cases: list[Case]) -> list[tuple[Truth, Outcome]]:
-    return [(case.truth, outcome(case.truth, case.answer)) for case in cases]
+def graded(cases: list[RecordingCase]) -> list[tuple[Label, Outcome]]:
+    return [(case.label, grade(case.label, case.answer)) for case in cases]
 
 
 @pytest.mark.parametrize("labelled", JOBS, ids=[job.id for job in JOBS])
-def test_no_verdict_names_an_innocent_rank(cases: list[Case], labelled: Labelled) -> None:
+def test_no_verdict_names_an_innocent_rank(cases: list[RecordingCase], labelled: LabelledJob) -> None:
     for case in cases:
         if case.labelled is labelled:
-            assert outcome(case.truth, case.answer) != "wrong", f"{case.answer}, but the label is {case.truth}"
+            assert grade(case.label, case.answer) != "wrong", f"{case.answer}, but the label is {case.label}"
 
 
-def test_verdicts_are_right_for_90_percent_of_decidable_recordings(cases: list[Case], say_at_the_end) -> None:
-    ours = score("gconsole", judged(cases))
-    rivals = [score("minority vote", [(case.truth, whom_outcome(case.truth, case.minority)) for case in cases])]
-    say_at_the_end(table([ours, *rivals, *flight_scores()]))
+def test_verdicts_are_right_for_90_percent_of_decidable_recordings(cases: list[RecordingCase], report_at_end) -> None:
+    ours = score("gconsole", graded(cases))
+    rivals = [score("minority vote", [(case.label, culprit_outcome(case.label, case.minority)) for case in cases])]
+    report_at_end(table([ours, *rivals, *flight_scores()]))
     bad = [
-        f"  {one:8s} {case.labelled.id:28s} answer: {case.answer};  label: {words(case.truth)}"
-        for case, (truth, one) in zip(cases, judged(cases), strict=True)
-        if one != "right"
+        f"  {outcome:8s} {case.labelled.id:28s} answer: {case.answer};  label: {label_text(case.label)}"
+        for case, (label, outcome) in zip(cases, graded(cases), strict=True)
+        if outcome != "right"
     ]
-    say_at_the_end([f"{len(cases)} jobs; not right:", *bad])
+    report_at_end([f"{len(cases)} jobs; not right:", *bad])
     assert ours.wrong == 0
     assert ours.share >= GOAL, "\n".join(bad)
 
 
-def words(truth: Truth) -> str:
-    expected = Said("|".join(sorted(truth.states)), "|".join(sorted(truth.kinds)), truth.culprits, truth.classes)
-    return f"{expected}{'' if truth.decidable else ' (not decidable)'}"
+def label_text(label: Label) -> str:
+    expected = VerdictSummary(
+        "|".join(sorted(label.states)), "|".join(sorted(label.kinds)), label.culprits, label.classes
+    )
+    return f"{expected}{'' if label.decidable else ' (not decidable)'}"
 
 
 def flight_scores():
@@ -85,12 +87,12 @@ def flight_scores():
     jobs = [job for job in JOBS if (RECORDINGS / f"{job.id}.flight.json.xz").exists()]
     if no_torch() or not jobs:
         return []
-    found = []
+    scores = []
     for method, mended in (("torchfrtrace", False), ("torchfrtrace, mended", True)):
         answers = torchfrtrace(find_torch_python(), {job.id: job.nodes * job.per_node for job in jobs}, mended)
-        outcomes = [(job.truth, whom_outcome(job.truth, answers[job.id].ranks)) for job in jobs]
-        found.append(score(f"{method} ({len(jobs)})", outcomes))
-    return found
+        outcomes = [(job.label, culprit_outcome(job.label, answers[job.id].ranks)) for job in jobs]
+        scores.append(score(f"{method} ({len(jobs)})", outcomes))
+    return scores
 
 
 def test_the_same_records_give_the_same_verdict_whenever_they_are_read(tmp_path: Path) -> None:

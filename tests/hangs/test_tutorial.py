@@ -25,8 +25,8 @@ from .live_jobs import running
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-(LABELLED,) = [one for one in JOBS if one.id == "dataloader_worker"]
-(RANK,) = LABELLED.truth.culprits
+(LABELLED,) = [job for job in JOBS if job.id == "dataloader_worker"]
+(RANK,) = LABELLED.label.culprits
 
 
 def shown() -> dict[str, str]:
@@ -97,8 +97,8 @@ def test_tutorial_commands_recover_replay_diagnose_query_and_export_a_killed_rec
     replayed.press("q")
     replayed.until_gone()
 
-    judged = workspace.run("diagnose", " --quiet -o verdict.json")
-    assert judged.returncode == 1, judged.stdout + judged.stderr
+    diagnosis = workspace.run("diagnose", " --quiet -o verdict.json")
+    assert diagnosis.returncode == 1, diagnosis.stdout + diagnosis.stderr
     (verdict,) = json.loads((workspace.folder / "verdict.json").read_text())["verdicts"]
     assert [culprit["rank"] for culprit in verdict["culprits"]] == [RANK]
 

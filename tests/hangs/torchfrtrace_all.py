@@ -20,7 +20,7 @@ from torch.distributed.flight_recorder.components.fr_logger import FlightRecorde
 def main():
     text = io.StringIO()
     FlightRecorderLogger().logger.addHandler(logging.StreamHandler(text))
-    found = {}
+    answers = {}
     for folder in sorted(Path(sys.argv[1]).iterdir()):
         text.seek(0)
         text.truncate()
@@ -30,8 +30,8 @@ def main():
                 fr_trace.main([str(folder)])
         except (Exception, SystemExit) as error:
             crash = f"{type(error).__name__}: {error}"
-        found[folder.name] = {"ranks": ranks_in(text.getvalue()), "crash": crash}
-    json.dump(found, sys.stdout)
+        answers[folder.name] = {"ranks": ranks_in(text.getvalue()), "crash": crash}
+    json.dump(answers, sys.stdout)
 
 
 def ranks_in(text):
