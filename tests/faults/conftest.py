@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rig import Rig, missing_for
 
-from . import fault_cluster as worlds
+from . import fault_cluster
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,18 +19,18 @@ def _needs() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with their own clusters run first: the shared one, once it runs, takes a fifth of a core."""
-    items.sort(key=lambda item: "world" in getattr(item, "fixturenames", ()))
+    items.sort(key=lambda item: "cluster" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")
-def world(_needs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[worlds.World]:
-    with worlds.made(tmp_path_factory.mktemp("world")) as made:
-        yield made
+def cluster(_needs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[fault_cluster.FaultCluster]:
+    with fault_cluster.running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
 
 
 @pytest.fixture
-def rig(world: worlds.World) -> Rig:
-    return world.rig
+def rig(cluster: fault_cluster.FaultCluster) -> Rig:
+    return cluster.rig
 
 
 @pytest.fixture

@@ -30,11 +30,11 @@ from .record_counts import Tally
 DEADLINE_S = 60.0
 
 
-def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> float:
+def until(condition: Callable[[], object], description: str, deadline_s: float = DEADLINE_S) -> float:
     """Wait until a condition holds; the elapsed time in seconds."""
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < deadline_s, f"not within {deadline_s:g} s: {what}"
+        assert time.monotonic() - began < deadline_s, f"not within {deadline_s:g} s: {description}"
         time.sleep(0.1)
     return time.monotonic() - began
 
@@ -62,10 +62,10 @@ class Latency:
 
     def of(self, nodes: Sequence[str], begin_ns: int, end_ns: int) -> list[int]:
         """Latencies of the ticks that arrived between two instants."""
-        return [took for node in nodes for rx, took in self.ticks[node] if begin_ns <= rx < end_ns]
+        return [latency_ns for node in nodes for rx, latency_ns in self.ticks[node] if begin_ns <= rx < end_ns]
 
 
-class Recorded:
+class SessionReader:
     """A session while a console writes it: the records on the disk so far."""
 
     def __init__(self, session: Path) -> None:
@@ -96,7 +96,7 @@ class Recorded:
         )  # fmt: skip
 
 
-class Recorder(Recorded):
+class Recorder(SessionReader):
     """A `gconsole record` process and its session."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Recorder(Recorded):
 
 
 @dataclass(frozen=True)
-class Seen:
+class ScreenContent:
     """One screen content, and the time since which it was shown (console CLOCK_REALTIME, ns)."""
 
     at: int
@@ -161,46 +161,50 @@ class Screen:
         env = {"HOME": str(folder), "GCONSOLE_SESSIONS_FOLDER": str(self.sessions)}
         command = " ".join(map(shlex.quote, [str(GCONSOLE), "tui", str(hosts), *options]))
         self.terminal = Tmux(command, env, columns=160, rows=45)
-        self._pictures: list[Seen] = []
+        self._pictures: list[ScreenContent] = []
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def record(self, name: str) -> Recorded:
+    def record(self, name: str) -> SessionReader:
         """Start recording incoming records."""
         self.terminal.press("r")
         self.terminal.until("Records all incoming data")
         self.terminal.press("-l", name)
         self.terminal.press("Enter")
-        recorded = Recorded(self.sessions / name)
+        recorded = SessionReader(self.sessions / name)
         until(recorded.tally.session.path.exists, f"{name} is recorded")
         return recorded
 
     def watch(self) -> None:
         self._pictures, self._over = [], threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def rest(self) -> None:
+    def stop_watching(self) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
-    def _look(self) -> None:
+    def _capture_screens(self) -> None:
         while not self._over.wait(0.15):
             text = self.terminal.screen()
             if not self._pictures or self._pictures[-1].text != text:
-                self._pictures.append(Seen(time.time_ns(), text))
+                self._pictures.append(ScreenContent(time.time_ns(), text))
 
-    def first(self, words: str, since_ns: int) -> Seen | None:
+    def first_match(self, pattern: str, since_ns: int) -> ScreenContent | None:
         """The first screen content since then that matches a regular expression."""
         return next(
-            (picture for picture in tuple(self._pictures) if picture.at >= since_ns and re.search(words, picture.text)),
+            (
+                content
+                for content in tuple(self._pictures)
+                if content.at >= since_ns and re.search(pattern, content.text)
+            ),
             None,
         )
 
     def close(self) -> None:
-        self.rest()
+        self.stop_watching()
         self.terminal.press("q", "q")  # the second q confirms during a recording
         with contextlib.suppress(AssertionError):
             self.terminal.until_gone()

@@ -8,22 +8,22 @@ import threading
 from collections.abc import Mapping
 
 
-class Names(threading.Thread):
+class StubDnsServer(threading.Thread):
     """Answers A queries on port 53 of a test address; all other queries get an empty answer."""
 
-    def __init__(self, address: str, known: Mapping[str, str]) -> None:
+    def __init__(self, address: str, addresses: Mapping[str, str]) -> None:
         super().__init__(name="gcf-names", daemon=True)
-        self._known = dict(known)
+        self._addresses = dict(addresses)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind((address, 53))
         self._socket.settimeout(0.2)
         self._over = threading.Event()
-        self.gone = False
+        self.paused = False
         self.unanswered = 0
 
-    def know(self, name: str, address: str) -> None:
+    def add(self, name: str, address: str) -> None:
         """Add a name."""
-        self._known = {**self._known, name: address}
+        self._addresses = {**self._addresses, name: address}
 
     def run(self) -> None:
         while not self._over.is_set():
@@ -31,7 +31,7 @@ class Names(threading.Thread):
                 question, asker = self._socket.recvfrom(512)
             except TimeoutError:
                 continue
-            if self.gone:
+            if self.paused:
                 self.unanswered += 1
             else:
                 self._socket.sendto(self._answer(question), asker)
@@ -39,7 +39,7 @@ class Names(threading.Thread):
     def _answer(self, question: bytes) -> bytes:
         name, end = _name(question)
         kind = struct.unpack_from("!H", question, end)[0]
-        address = self._known.get(name) if kind == 1 else None
+        address = self._addresses.get(name) if kind == 1 else None
         head = question[:2] + struct.pack("!HHHHH", 0x8180, 1, 1 if address else 0, 0, 0)
         query = question[12 : end + 4]
         if address is None:
@@ -54,8 +54,8 @@ class Names(threading.Thread):
 
 def _name(question: bytes) -> tuple[str, int]:
     """The queried name, and the offset of the rest of the question."""
-    at, labels = 12, []
-    while length := question[at]:
-        labels.append(question[at + 1 : at + 1 + length].decode())
-        at += 1 + length
-    return ".".join(labels).lower(), at + 1
+    offset, labels = 12, []
+    while length := question[offset]:
+        labels.append(question[offset + 1 : offset + 1 + length].decode())
+        offset += 1 + length
+    return ".".join(labels).lower(), offset + 1

@@ -19,7 +19,7 @@ def main(kind):
     how = loudly(kind)
     low_high = [7, 9] if how == "other_version" else [1, 1]
     say({"gconsole": {"protocol": low_high, "agent": agent, "arch": os.uname().machine, "wanted": []}})
-    seq, due, rest = 0, time.monotonic(), b""
+    seq, due, partial = 0, time.monotonic(), b""
     while True:
         if how != kind:
             how = loudly(kind)
@@ -32,7 +32,7 @@ def main(kind):
             data = os.read(0, 65536)
             if not data:
                 return
-            *lines, rest = (rest + data).split(b"\n")
+            *lines, partial = (partial + data).split(b"\n")
             answer(lines)
         if how == "flood":
             seq = flood(seq)

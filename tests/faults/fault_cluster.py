@@ -30,54 +30,57 @@ RINGED = 3
 
 @dataclass
 class Fault:
-    """One injected fault: `strike` and `mend` record its start and end; its effect can be queried afterwards."""
+    """One injected fault: `mark_injected` and `mark_repaired` record its start and end; its effect can be queried."""
 
-    world: World
+    cluster: FaultCluster
     node: str
     began: Count
-    struck_ns: int = 0
-    mended_ns: int = 0
+    injected_ns: int = 0
+    repaired_ns: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def strike(self) -> None:
-        self.struck_ns = time.time_ns()
+    def mark_injected(self) -> None:
+        self.injected_ns = time.time_ns()
 
-    def mend(self) -> None:
-        self.mended_ns = time.time_ns()
+    def mark_repaired(self) -> None:
+        self.repaired_ns = time.time_ns()
 
-    def said(self, state: str, since_ns: int) -> int | None:
+    def first_state_ns(self, state: str, since_ns: int) -> int | None:
         """When the recording console first reported that node state since then."""
-        states = self.world.recorder.read().states
-        return next((one.rx for one in states if one.node == self.node and one.state == state and one.rx >= since_ns),
-                    None)  # fmt: skip
+        states = self.cluster.recorder.read().states
+        return next(
+            (record.rx for record in states
+             if record.node == self.node and record.state == state and record.rx >= since_ns),
+            None,
+        )  # fmt: skip
 
     def wait_until_lost(self) -> float:
-        """Seconds from the strike until the console reported the node as lost."""
-        until(lambda: self.said("lost", self.struck_ns), f"{self.node} lost", DEADLINE_S)
-        at = self.said("lost", self.struck_ns)
-        assert at is not None
-        return (at - self.struck_ns) / 1e9
+        """Seconds from the injection until the console reported the node as lost."""
+        until(lambda: self.first_state_ns("lost", self.injected_ns), f"{self.node} lost", DEADLINE_S)
+        lost_ns = self.first_state_ns("lost", self.injected_ns)
+        assert lost_ns is not None
+        return (lost_ns - self.injected_ns) / 1e9
 
-    def wait_until_well(self) -> float:
-        """Seconds from the mend until the node was ok; then waits for one more tick."""
-        lost = self.said("lost", self.struck_ns) or self.struck_ns
-        until(lambda: self.world.recorder.read().state(self.node) == "ok", f"{self.node} ok", DEADLINE_S)
-        at = self.said("ok", lost)
-        self.world.recorder.wait_for_ticks([self.node], deadline_s=DEADLINE_S)
-        return max(0.0, (at - self.mended_ns) / 1e9) if at is not None else 0.0
+    def wait_until_healthy(self) -> float:
+        """Seconds from the repair until the node was ok; then waits for one more tick."""
+        lost_ns = self.first_state_ns("lost", self.injected_ns) or self.injected_ns
+        until(lambda: self.cluster.recorder.read().state(self.node) == "ok", f"{self.node} ok", DEADLINE_S)
+        healthy_ns = self.first_state_ns("ok", lost_ns)
+        self.cluster.recorder.wait_for_ticks([self.node], deadline_s=DEADLINE_S)
+        return max(0.0, (healthy_ns - self.repaired_ns) / 1e9) if healthy_ns is not None else 0.0
 
     def silence_began(self, lost_ns: int) -> int:
         """Start of the node's silence: the fault, or the last tick received before the node was lost."""
-        ticks = (rx for rx, _ in self.world.recorder.latency.ticks[self.node] if rx < lost_ns)
-        return max([self.struck_ns, *ticks])
+        ticks = (rx for rx, _ in self.cluster.recorder.latency.ticks[self.node] if rx < lost_ns)
+        return max([self.injected_ns, *ticks])
 
     @property
     def count(self) -> Count:
         """Counts of the node's records since the fault began."""
-        return self.world.recorder.read().count(self.node).since(self.began)
+        return self.cluster.recorder.read().count(self.node).since(self.began)
 
 
-class World:
+class FaultCluster:
     """`nodes` are real, with a rank each; `recorder` lingers, `screen` does not."""
 
     def __init__(self, rig: Rig, folder: Path) -> None:
@@ -92,21 +95,21 @@ class World:
     def names(self) -> list[str]:
         return [node.name for node in self.rig.nodes]
 
-    def wait_until_well(self) -> None:
+    def wait_until_healthy(self) -> None:
         self.recorder.wait_for(self.names)
         self.recorder.wait_for_ticks(self.names, 1)
         self.screen.terminal.until(f"{len(self.names)}/{len(self.names)} nodes")
 
     @contextlib.contextmanager
     def fault(
-        self, what: str, node: Node, words: str = "", *, loses: bool = False, is_brief: bool = False
+        self, fault_name: str, node: Node, pattern: str = "", *, loses: bool = False, is_brief: bool = False
     ) -> Iterator[Fault]:
         """Inject a fault on a node; at the end, record its figures and assert that other nodes were unaffected.
 
-        `words`: a regular expression that the screen has to match meanwhile; `is_brief`: a busy machine may miss it.
+        `pattern`: a regular expression that the screen has to match meanwhile; `is_brief`: a busy machine may miss it.
         `loses`: records may be lost, because the agent itself ends.
         """
-        self.wait_until_well()
+        self.wait_until_healthy()
         fault = Fault(self, node.name, self.recorder.read().count(node.name))
         calm_ns = time.time_ns()
         self.screen.watch()
@@ -115,23 +118,24 @@ class World:
             self._wait_calm(others)
             any_instant()
             yield fault
-            if words and not is_brief:
-                until(lambda: self.screen.first(words, fault.struck_ns), f"{words!r} on the screen:\n"
+            if pattern and not is_brief:
+                until(lambda: self.screen.first_match(pattern, fault.injected_ns), f"{pattern!r} on the screen:\n"
                       f"{self.screen.terminal.screen()}")  # fmt: skip
-            well_s = fault.wait_until_well()
+            healthy_s = fault.wait_until_healthy()
             self._wait_calm(others)
         finally:
-            self.screen.rest()
+            self.screen.stop_watching()
         count = fault.count
-        lost_ns, seen = fault.said("lost", fault.struck_ns), self.screen.first(words, fault.struck_ns)
+        lost_ns = fault.first_state_ns("lost", fault.injected_ns)
+        content = self.screen.first_match(pattern, fault.injected_ns)
         write(
             Row(
-                fault=what, lost=count.lost, doubled=count.doubled, gap=count.gap,
+                fault=fault_name, lost=count.lost, doubled=count.doubled, gap=count.gap,
                 unhealthy_s=(lost_ns - fault.silence_began(lost_ns)) / 1e9 if lost_ns else None,
-                healthy_s=well_s if lost_ns else None,
-                shown_s=(seen.at - fault.struck_ns) / 1e9 if words and seen else None,
-                screen=_line(seen.text, words) if words and seen else "",
-                others_ratio=self._others(others, calm_ns, fault.struck_ns),
+                healthy_s=healthy_s if lost_ns else None,
+                shown_s=(content.at - fault.injected_ns) / 1e9 if pattern and content else None,
+                screen=_line(content.text, pattern) if pattern and content else "",
+                others_ratio=self._others(others, calm_ns, fault.injected_ns),
                 note="; ".join(fault.notes),
             )
         )  # fmt: skip
@@ -144,10 +148,10 @@ class World:
         if is_kept():
             self.recorder.wait_for_ticks(others, CALM_TICKS)
 
-    def _others(self, others: Sequence[str], calm_ns: int, struck_ns: int) -> float | None:
+    def _others(self, others: Sequence[str], calm_ns: int, injected_ns: int) -> float | None:
         """Ratio of the other nodes' tick latency since the fault began to that before it."""
-        before = self.recorder.latency.of(others, calm_ns, struck_ns)
-        during = self.recorder.latency.of(others, struck_ns, time.time_ns())
+        before = self.recorder.latency.of(others, calm_ns, injected_ns)
+        during = self.recorder.latency.of(others, injected_ns, time.time_ns())
         return statistics.median(during) / statistics.median(before) if before and during else None
 
     def close(self) -> None:
@@ -155,20 +159,20 @@ class World:
         self.recorder.close()
 
 
-def _line(picture: str, words: str) -> str:
+def _line(content: str, pattern: str) -> str:
     """The line of a screen content that matches."""
-    found = next((line for line in picture.splitlines() if re.search(words, line)), "")
-    return " ".join(found.split())
+    line = next((line for line in content.splitlines() if re.search(pattern, line)), "")
+    return " ".join(line.split())
 
 
 @contextlib.contextmanager
-def made(folder: Path, nodes: int = 4) -> Iterator[World]:
+def running_cluster(folder: Path, nodes: int = 4) -> Iterator[FaultCluster]:
     """A new cluster; removed afterwards."""
     with Rig(nodes=nodes, name="gcf") as rig, start_ring(rig, rig.nodes[:RINGED], 1) as job:
         job.wait_ready()
-        world = World(rig, folder)
+        cluster = FaultCluster(rig, folder)
         try:
-            world.wait_until_well()
-            yield world
+            cluster.wait_until_healthy()
+            yield cluster
         finally:
-            world.close()
+            cluster.close()

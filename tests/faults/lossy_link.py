@@ -34,7 +34,7 @@ fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8946, request)  
 """
 
 
-class Wire(threading.Thread):
+class LossyLink(threading.Thread):
     """Drops each frame with probability `loss`, delays the others by `delay_s`, in both directions."""
 
     def __init__(self, node: Node, loss: float = 0.0, delay_s: float = 0.0, seed: int = 0) -> None:
@@ -64,17 +64,17 @@ class Wire(threading.Thread):
         self._forgotten = set(self._ports)
 
     def run(self) -> None:
-        late: list[tuple[float, int, bool, bytes]] = []
+        queued: list[tuple[float, int, bool, bytes]] = []
         count = itertools.count()
         while not self._ended.is_set():
-            wait_s = min(0.05, max(0.0, late[0][0] - time.monotonic())) if late else 0.05
+            wait_s = min(0.05, max(0.0, queued[0][0] - time.monotonic())) if queued else 0.05
             for ready in select.select([self._tap, self._raw], [], [], wait_s)[0]:
                 to_node = ready is not self._raw
                 frame = os.read(self._tap, FRAME_BYTES) if to_node else self._received()
                 if frame and self._passes(frame):
-                    heapq.heappush(late, (time.monotonic() + self._delay_s, next(count), to_node, frame))
-            while late and late[0][0] <= time.monotonic():
-                _, _, to_node, frame = heapq.heappop(late)
+                    heapq.heappush(queued, (time.monotonic() + self._delay_s, next(count), to_node, frame))
+            while queued and queued[0][0] <= time.monotonic():
+                _, _, to_node, frame = heapq.heappop(queued)
                 with contextlib.suppress(OSError):  # a full queue drops frames, as links do
                     os.write(self._tap, frame) if not to_node else self._raw.send(frame)
 
@@ -103,15 +103,15 @@ def _tcp_ports(frame: bytes) -> set[int]:
     """Both ports of a TCP segment over IPv4; empty for other frames."""
     if frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_TCP:
         return set()
-    at = 14 + (frame[14] & 0x0F) * 4
-    return set(struct.unpack_from("!HH", frame, at))
+    offset = 14 + (frame[14] & 0x0F) * 4
+    return set(struct.unpack_from("!HH", frame, offset))
 
 
 @contextlib.contextmanager
-def bad_wire(node: Node, **how: float) -> Iterator[Wire]:
-    wire = Wire(node, **how)  # type: ignore[arg-type]
-    wire.start()
+def lossy_link(node: Node, **how: float) -> Iterator[LossyLink]:
+    link = LossyLink(node, **how)  # type: ignore[arg-type]
+    link.start()
     try:
-        yield wire
+        yield link
     finally:
-        wire.close()
+        link.close()

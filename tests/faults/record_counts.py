@@ -65,14 +65,14 @@ def _without(hole: tuple[int, int], seq: int) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Said:
+class ConsoleMessage:
     """A message of the console, as its screen shows it, and its time (console CLOCK_REALTIME, ns)."""
 
     at: int
     text: str
 
-    def after_s(self, struck_ns: int) -> float:
-        return (self.at - struck_ns) / 1e9
+    def after_s(self, injected_ns: int) -> float:
+        return (self.at - injected_ns) / 1e9
 
 
 class Tally:
@@ -86,10 +86,10 @@ class Tally:
         self._on_record = on_record
         self._read: dict[Path, int] = defaultdict(int)
         self._agents: dict[str, _Agent] = {}
-        self._speaking: dict[str, _Agent] = {}  # node → its current agent
+        self._current_agents: dict[str, _Agent] = {}  # node → its current agent
         self._consoles: set[str] = set()
 
-    def also(self, on_record: Callable[[Record], None]) -> None:
+    def add_callback(self, on_record: Callable[[Record], None]) -> None:
         """Register another callback for all records read from now on."""
         before = self._on_record
 
@@ -109,12 +109,12 @@ class Tally:
 
     def _read_new(self, path: Path) -> None:
         with path.open("rb") as file:
-            for found in zstd_frames.scan(path):
-                if isinstance(found, zstd_frames.Frame) and found.offset >= self._read[path]:
-                    file.seek(found.start)
-                    for line in zstd_frames.unpack(file.read(found.label.bytes), found.label).split(b"\n")[:-1]:
+            for entry in zstd_frames.scan(path):
+                if isinstance(entry, zstd_frames.Frame) and entry.offset >= self._read[path]:
+                    file.seek(entry.start)
+                    for line in zstd_frames.unpack(file.read(entry.label.bytes), entry.label).split(b"\n")[:-1]:
                         self._take(decode(line))
-                    self._read[path] = found.end
+                    self._read[path] = entry.end
 
     def _take(self, record: Record) -> None:
         if isinstance(record, NodeState):
@@ -127,12 +127,12 @@ class Tally:
             self._add_gap(record)
         elif record.node and record.agent and record.agent not in self._consoles:
             agent = self._agents.setdefault(record.agent, _Agent(record.node))
-            self._speaking[record.node] = agent
+            self._current_agents[record.node] = agent
             agent.take(record.seq)
         self._on_record(record)
 
     def _add_gap(self, gap: Gap) -> None:
-        agent = self._speaking.get(gap.node)
+        agent = self._current_agents.get(gap.node)
         if agent is not None and gap.first_seq is not None and gap.last_seq is not None:
             agent.in_gaps |= set(range(gap.first_seq, gap.last_seq + 1))
 
@@ -149,12 +149,16 @@ class Tally:
             len(agents),
         )  # fmt: skip
 
-    def said(self, words: str, since_ns: int = 0) -> Said | None:
+    def first_message(self, pattern: str, since_ns: int = 0) -> ConsoleMessage | None:
         """The first message since then that matches a regular expression: a log line, or the reason of a node state."""
-        logs = (Said(log.rx, log.text) for log in self.logs)
-        reasons = (Said(state.rx, f"{state.error.name}: {state.error.text}") for state in self.states if state.error)
-        found = (one for one in (*logs, *reasons) if one.at >= since_ns and re.search(words, one.text))
-        return min(found, key=lambda one: one.at, default=None)
+        logs = (ConsoleMessage(log.rx, log.text) for log in self.logs)
+        reasons = (
+            ConsoleMessage(state.rx, f"{state.error.name}: {state.error.text}") for state in self.states if state.error
+        )
+        messages = (
+            message for message in (*logs, *reasons) if message.at >= since_ns and re.search(pattern, message.text)
+        )
+        return min(messages, key=lambda message: message.at, default=None)
 
     def dropped(self, since_ns: int = 0) -> set[str]:
         """Nodes whose connection was lost since then; short silences do not count, busy machines cause them."""

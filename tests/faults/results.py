@@ -43,7 +43,7 @@ def main() -> int:
         path = options.ledger or Path(folder, "ledger.jsonl")
         path.touch()
         statuses = [_produce(path, options.short) for _ in range(options.rounds)]
-        rows = [row for one in (*options.keep, path) for row in measurements.read(one)]
+        rows = [row for source in (*options.keep, path) for row in measurements.read(source)]
     about = [*conditions(pick_mode().name), ("runs", f"{options.rounds} of this command; from earlier runs:"
              f" {len(options.keep)}")]  # fmt: skip
     RESULTS.write_text(as_markdown(rows, about))
@@ -77,7 +77,7 @@ def as_markdown(rows: Sequence[Row], about: Sequence[tuple[str, str]]) -> str:
         "",
         "| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD),
     ]  # fmt: skip
-    lines += ["| " + " | ".join(_cells(fault, found)) + " |" for fault, found in faults.items()]
+    lines += ["| " + " | ".join(_cells(fault, fault_rows)) + " |" for fault, fault_rows in faults.items()]
     lines += ["", "## Missed goals", "", *(_missed(faults) or ["none"])]
     lines += ["", "## Conditions", "", *(f"- {name}: {value}" for name, value in about)]
     return "\n".join(lines) + "\n"
@@ -94,38 +94,38 @@ GOALS: Sequence[tuple[str, Callable[[Row], float | None], float]] = (
 def _missed(faults: Mapping[str, Sequence[Row]]) -> list[str]:
     lines = []
     for fault, rows in faults.items():
-        for what, value, goal in GOALS:
-            known = [found for found in map(value, rows) if found is not None]
-            over = [found for found in known if found > goal]
+        for name, value, goal in GOALS:
+            figures = [figure for figure in map(value, rows) if figure is not None]
+            over = [figure for figure in figures if figure > goal]
             if over:
-                times = f"{len(over)} of {len(known)} times"
-                lines.append(f"- {fault}: {what} {max(over):.4g} at worst, goal {goal:g}; {times}")
+                times = f"{len(over)} of {len(figures)} times"
+                lines.append(f"- {fault}: {name} {max(over):.4g} at worst, goal {goal:g}; {times}")
     return lines
 
 
 def _cells(fault: str, rows: Sequence[Row]) -> list[str]:
     message = next((row.screen for row in reversed(rows) if row.screen), "")
     note = next((row.note for row in reversed(rows) if row.note), "")
-    words = "; ".join(part for part in (f"`{message}`" if message else "", note) if part).replace("|", "\\|")
+    notes = "; ".join(part for part in (f"`{message}`" if message else "", note) if part).replace("|", "\\|")
     return [
         fault, str(len(rows)), _sum(rows, lambda row: row.lost), _sum(rows, lambda row: row.doubled),
         _sum(rows, lambda row: row.gap), _times(rows, lambda row: row.unhealthy_s),
         _times(rows, lambda row: row.healthy_s), _times(rows, lambda row: row.shown_s),
-        _times(rows, lambda row: row.others_ratio, 2), words,
+        _times(rows, lambda row: row.others_ratio, 2), notes,
     ]  # fmt: skip
 
 
 def _sum(rows: Sequence[Row], value: Callable[[Row], int | None]) -> str:
-    known = [found for found in map(value, rows) if found is not None]
-    return f"{sum(known):,}" if known else "–"
+    figures = [figure for figure in map(value, rows) if figure is not None]
+    return f"{sum(figures):,}" if figures else "–"
 
 
 def _times(rows: Sequence[Row], value: Callable[[Row], float | None], digits: int = 1) -> str:
-    known = [found for found in map(value, rows) if found is not None]
-    if not known:
+    figures = [figure for figure in map(value, rows) if figure is not None]
+    if not figures:
         return "–"
-    middle = f"{statistics.median(known):.{digits}f}"
-    return middle if len(known) == 1 else f"{middle} (worst {max(known):.{digits}f})"
+    middle = f"{statistics.median(figures):.{digits}f}"
+    return middle if len(figures) == 1 else f"{middle} (worst {max(figures):.{digits}f})"
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from rig import Node, Rig
 
 from . import node_faults
 from .consoles import Recorder
-from .lossy_link import bad_wire
+from .lossy_link import lossy_link
 from .measurements import Row, write
 
 NODES, EVERY_S, SAMPLE_S = 8, 20.0, 2.0
@@ -61,7 +61,7 @@ def warm_up_s(for_s: float) -> float:
     return min(WARM_UP_S, for_s / 2)
 
 
-class Longest(random.Random):
+class MaximumDraw(random.Random):
     """Draws the maximum of each range."""
 
     def uniform(self, a: float, b: float) -> float:
@@ -97,7 +97,7 @@ class Soak:
 
     def _faults(self, warm_up_s: float) -> Iterator[Callable[[Soak, Node], None]]:
         """Each fault in turn at its maximum duration, after the warm-up random ones."""
-        self.draw = Longest()
+        self.draw = MaximumDraw()
         for fault in itertools.cycle(dict.fromkeys(FAULTS)):
             if time.monotonic() - self._began > warm_up_s:
                 break
@@ -138,14 +138,14 @@ def _restart_sshd(soak: Soak, node: Node) -> None:
 
 
 def _lose_packets(soak: Soak, node: Node) -> None:
-    with bad_wire(node, loss=soak.draw.uniform(0.05, 0.3), seed=soak.draw.randrange(1 << 30)):
+    with lossy_link(node, loss=soak.draw.uniform(0.05, 0.3), seed=soak.draw.randrange(1 << 30)):
         time.sleep(8)
 
 
 def _forget_connections(soak: Soak, node: Node) -> None:
-    with bad_wire(node, seed=soak.draw.randrange(1 << 30)) as wire:
+    with lossy_link(node, seed=soak.draw.randrange(1 << 30)) as link:
         time.sleep(2)  # until each connection has been seen
-        wire.forget_connections()
+        link.forget_connections()
         time.sleep(6)
 
 
@@ -192,10 +192,10 @@ def growth_mb_h(samples: Sequence[Sample]) -> float:
 
 
 @dataclass(frozen=True)
-class Flat:
+class ResourceTrend:
     """Number of descriptors, threads or children: after the warm-up, the maximum since, and at the end."""
 
-    what: str
+    name: str
     before: int
     most: int
     at_last: int
@@ -209,9 +209,9 @@ class Flat:
         return self.most <= self.before + NODES and self.at_last <= self.before + 2
 
 
-def _flat(samples: Sequence[Sample], what: str) -> Flat:
-    counts = [getattr(sample, what) for sample in samples]
-    return Flat(what, counts[0], max(counts), counts[-1])
+def _trend(samples: Sequence[Sample], name: str) -> ResourceTrend:
+    counts = [getattr(sample, name) for sample in samples]
+    return ResourceTrend(name, counts[0], max(counts), counts[-1])
 
 
 def main() -> int:
@@ -234,18 +234,19 @@ def main() -> int:
             soak.recorder.close()
     steady = [sample for sample in soak.samples if sample.at_s > warm_up_s(options.for_s)]
     grows = growth_mb_h(steady)
-    flat = [_flat(steady, what) for what in ("descriptors", "threads", "children")]
-    rss = [one.rss_bytes / 1e6 for one in steady]
+    flat = [_trend(steady, name) for name in ("descriptors", "threads", "children")]
+    rss = [sample.rss_bytes / 1e6 for sample in steady]
     write(
         Row(
             fault=f"soak {options.for_s / 60:.0f} min, {NODES} nodes, {sum(soak.faults.values())} faults at random",
             lost=count.lost, doubled=count.doubled, gap=count.gap,
             note=f"seed {options.seed}; {count.records:,} records of {count.agents} agents; RSS {min(rss):.1f} to"
             f" {max(rss):.1f} MB, slope {grows:+.1f} MB/h after {steady[0].at_s:.0f} s; "
-            + "; ".join(f"{one.what} {one.before} then, {one.most} at most, {one.at_last} at the end" for one in flat),
+            + "; ".join(f"{trend.name} {trend.before} then, {trend.most} at most, {trend.at_last} at the end"
+                        for trend in flat),
         )
     )  # fmt: skip
-    is_well = (count.lost, count.doubled) == (0, 0) and grows <= GOAL_MB_H and all(one.is_flat for one in flat)
+    is_well = (count.lost, count.doubled) == (0, 0) and grows <= GOAL_MB_H and all(trend.is_flat for trend in flat)
     return 0 if is_well else 1
 
 

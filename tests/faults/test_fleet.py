@@ -16,8 +16,8 @@ from rig import Node, Rig, keys
 
 from . import fake_agent
 from .busy_cores import cores_awake
-from .consoles import Recorded, Recorder, Screen, any_instant, until
-from .dns_server import Names
+from .consoles import Recorder, Screen, SessionReader, any_instant, until
+from .dns_server import StubDnsServer
 from .measurements import Row, is_kept, write
 
 #: Number of nodes for faults/RESULTS.md and `make full`; half of them are enough logins for the quick test.
@@ -86,45 +86,45 @@ def test_screen_shows_an_outage_of_half_of_the_fleet(fleet: Rig, tmp_path: Path,
             _kill_half(fleet, recorded, screen, "" if consoles == 1 else ", two consoles")
 
 
-def _kill_half(fleet: Rig, recorder: Recorded, screen: Screen | None = None, among: str = "") -> None:
+def _kill_half(fleet: Rig, recorder: SessionReader, screen: Screen | None = None, among: str = "") -> None:
     """With a screen, records also wait for its repaints: latency is measured without one."""
     if screen:
         screen.watch()
     began, before_ticks, meanwhile_ticks = recorder.read().count(*RIGHT), *((15, 5) if is_kept() else (3, 3))
     calm_ns = time.time_ns()
     recorder.wait_for_ticks(RIGHT, before_ticks)
-    struck_ns = any_instant()
+    injected_ns = any_instant()
     fleet.nodes[0].down()
     try:
         recorder.wait_for(LEFT, "lost")
         if screen:
-            until(lambda: screen.first(SHOWN, struck_ns), "the screen shows it")
+            until(lambda: screen.first_match(SHOWN, injected_ns), "the screen shows it")
         recorder.wait_for_ticks(RIGHT, meanwhile_ticks)  # few: after 10 s a connection is closed
     finally:
         fleet.nodes[0].up()
-    mended_ns = time.time_ns()
+    repaired_ns = time.time_ns()
     recorder.wait_for(LEFT)
     recorder.wait_for_ticks(LEFT, 1)
-    states = [state for state in recorder.tally.states if state.rx >= struck_ns]
-    assert not recorder.tally.dropped(struck_ns) & set(RIGHT), "the other half is not affected"
+    states = [state for state in recorder.tally.states if state.rx >= injected_ns]
+    assert not recorder.tally.dropped(injected_ns) & set(RIGHT), "the other half is not affected"
     first_lost = {
         name: next(state.rx for state in states if state.node == name and state.state == "lost") for name in LEFT
     }
     well = [state.rx for state in states if state.state == "ok"]
-    before, meanwhile = (calm_ns, struck_ns), (struck_ns, mended_ns)
+    before, meanwhile = (calm_ns, injected_ns), (injected_ns, repaired_ns)
     real, scripts = (
         [statistics.median(recorder.latency.of(names, *span)) for span in (before, meanwhile)]
         for names in ([REAL], RIGHT[:-1])
     )
-    seen = screen.first(SHOWN, struck_ns) if screen else None
+    content = screen.first_match(SHOWN, injected_ns) if screen else None
     if screen:
-        screen.rest()
+        screen.stop_watching()
     count, doubled = recorder.read().count(*RIGHT).since(began), recorder.tally.count().doubled
     write(
         Row(
             fault=f"{len(LEFT)} of {MANY} nodes fail at once{among}", lost=count.lost, doubled=doubled, gap=count.gap,
-            unhealthy_s=(max(first_lost.values()) - struck_ns) / 1e9, healthy_s=(max(well) - mended_ns) / 1e9,
-            shown_s=(seen.at - struck_ns) / 1e9 if seen else None, screen=SHOWN if seen else "",
+            unhealthy_s=(max(first_lost.values()) - injected_ns) / 1e9, healthy_s=(max(well) - repaired_ns) / 1e9,
+            shown_s=(content.at - injected_ns) / 1e9 if content else None, screen=SHOWN if content else "",
             others_ratio=None if screen else real[1] / real[0],
             note=f"last of the {len(LEFT)}; no linger; one node with an agent, {MANY - 1} with scripts; latency"
             " of the other half"
@@ -140,16 +140,18 @@ def test_restarted_bastion_causes_no_record_loss_behind_it(fleet: Rig, tmp_path:
     recorder = Recorder(hosts, tmp_path)
     try:
         recorder.wait_for_ticks(["inner"])
-        struck_ns = any_instant()
+        injected_ns = any_instant()
         bastion.stop_sshd(sessions=True)
         recorder.wait_for(["inner"], "lost")
         bastion.start_sshd()
-        mended_ns = time.time_ns()
+        repaired_ns = time.time_ns()
         recorder.wait_for(["inner"])
         recorder.wait_for_ticks(["inner"])
-        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
-        lost_ns, well_ns = (next(one.rx for one in states if one.state == state) for state in ("lost", "ok"))
-        message = recorder.tally.said("^lost: ", struck_ns)
+        states = [state for state in recorder.tally.states if state.rx >= injected_ns]
+        lost_ns, healthy_ns = (
+            next(record.rx for record in states if record.state == state) for state in ("lost", "ok")
+        )
+        message = recorder.tally.first_message("^lost: ", injected_ns)
         count = recorder.stop().count()
     finally:
         recorder.close()
@@ -157,8 +159,8 @@ def test_restarted_bastion_causes_no_record_loss_behind_it(fleet: Rig, tmp_path:
     write(
         Row(
             fault="bastion restarted", lost=count.lost, doubled=count.doubled, gap=count.gap,
-            shown_s=message.after_s(struck_ns), screen=message.text,
-            unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
+            shown_s=message.after_s(injected_ns), screen=message.text,
+            unhealthy_s=(lost_ns - injected_ns) / 1e9, healthy_s=(healthy_ns - repaired_ns) / 1e9,
         )
     )  # fmt: skip
     assert (count.lost, count.doubled, count.gap, count.agents) == (0, 0, 0, 1)
@@ -174,28 +176,28 @@ def test_node_reconnects_by_its_last_address_during_a_dns_outage(fleet: Rig, tmp
     addresses = {node.name: {"address": name} for name, node in names.items()}
     hosts = fleet.write_hosts_toml(tmp_path / "hosts.toml", only=["left", "right"], nodes=addresses,
                                    agent={"linger_s": 600})  # fmt: skip
-    server = Names(_bridge(fleet), {"left.gcf.test": left.address})
+    server = StubDnsServer(_bridge(fleet), {"left.gcf.test": left.address})
     server.start()
     argv = ["unshare", "-m", "sh", "-c", f'mount --bind {resolver} /etc/resolv.conf && exec "$@"', "sh", str(GCONSOLE)]
     recorder = Recorder(hosts, tmp_path, "night", argv)
     try:
         recorder.wait_for_ticks(["left"])
-        until(lambda: recorder.read().said("^dns: .*right"), "the failure is called dns")
-        server.gone = True
-        struck_ns = any_instant()
+        until(lambda: recorder.read().first_message("^dns: .*right"), "the failure is called dns")
+        server.paused = True
+        injected_ns = any_instant()
         left.stop_sshd(sessions=True)
         left.start_sshd()
-        mended_ns = time.time_ns()
-        until(lambda: "left" in recorder.read().dropped(struck_ns), "the link is lost")
+        repaired_ns = time.time_ns()
+        until(lambda: "left" in recorder.read().dropped(injected_ns), "the link is lost")
         recorder.wait_for(["left"])
         recorder.wait_for_ticks(["left"])
-        server.know("right.gcf.test", right.address)
-        server.gone = False
+        server.add("right.gcf.test", right.address)
+        server.paused = False
         recorder.wait_for(["right"])
         recorder.wait_for_ticks(["left", "right"])
-        states = [state for state in recorder.tally.states if state.rx >= struck_ns]
-        well_ns = next(state.rx for state in states if state.node == "left" and state.state == "ok")
-        message = recorder.tally.said("^dns: .*right")
+        states = [state for state in recorder.tally.states if state.rx >= injected_ns]
+        healthy_ns = next(state.rx for state in states if state.node == "left" and state.state == "ok")
+        message = recorder.tally.first_message("^dns: .*right")
         count = recorder.stop().count()
     finally:
         recorder.close()
@@ -204,7 +206,7 @@ def test_node_reconnects_by_its_last_address_during_a_dns_outage(fleet: Rig, tmp
     write(
         Row(
             fault="DNS unavailable while a link is lost", lost=count.lost, doubled=count.doubled, gap=count.gap,
-            healthy_s=(well_ns - mended_ns) / 1e9, screen=message.text,
+            healthy_s=(healthy_ns - repaired_ns) / 1e9, screen=message.text,
             note="healthy during the DNS outage, at the cached address; `dns` for a node that was never reached",
         )
     )  # fmt: skip
@@ -217,7 +219,7 @@ def _bridge(fleet: Rig) -> str:
     return fleet._builder.relay_address()
 
 
-@pytest.mark.parametrize(("how", "what", "says"), [
+@pytest.mark.parametrize(("how", "fault_name", "pattern"), [
     ("garbage", "a node that sends garbage", "invalid record|not JSON|malformed frame"),
     ("endless", "a node that sends an endless line", "line longer than"),
     ("other_version", "an agent that speaks another protocol", "agent supports protocol 7 to 9"),
@@ -226,7 +228,7 @@ def _bridge(fleet: Rig) -> str:
     pytest.param("light", "control: two nodes without a fault", "", marks=pytest.mark.full),
 ])  # fmt: skip
 def test_misbehaving_node_is_reported_and_does_not_affect_the_others(
-    fleet: Rig, tmp_path: Path, how: str, what: str, says: str
+    fleet: Rig, tmp_path: Path, how: str, fault_name: str, pattern: str
 ) -> None:
     left, right = fleet.nodes[:2]
     hosts = fleet.write_hosts_toml(tmp_path / "hosts.toml", only=[left.name], extra=entry(right, "bad", how))
@@ -239,23 +241,24 @@ def test_misbehaving_node_is_reported_and_does_not_affect_the_others(
             recorder.wait_for_ticks([left.name, "bad"], 1)
             calm_ns = time.time_ns()
             recorder.wait_for_ticks([left.name], ticks)
-            struck_ns = any_instant()
+            injected_ns = any_instant()
             loud.touch()
             recorder.wait_for_ticks([left.name], ticks)
-            if says:
-                until(lambda: recorder.read().said(says, struck_ns), f"the message {says!r}")
+            if pattern:
+                until(lambda: recorder.read().first_message(pattern, injected_ns), f"the message {pattern!r}")
             recorder.stop()
         finally:
             loud.unlink(missing_ok=True)
             recorder.close()
     good, bad = recorder.tally.count(left.name), recorder.tally.count("bad")
-    message = recorder.tally.said(says, struck_ns) if says else None
+    message = recorder.tally.first_message(pattern, injected_ns) if pattern else None
     before, after = (statistics.median(recorder.latency.of([left.name], *span)) for span in (
-        (calm_ns, struck_ns), (struck_ns, time.time_ns())))  # fmt: skip
+        (calm_ns, injected_ns), (injected_ns, time.time_ns())))  # fmt: skip
     write(
         Row(
-            fault=what, lost=good.lost, doubled=good.doubled + bad.doubled, gap=bad.gap, others_ratio=after / before,
-            shown_s=message.after_s(struck_ns) if message else None, screen=message.text if message else "",
+            fault=fault_name, lost=good.lost, doubled=good.doubled + bad.doubled, gap=bad.gap,
+            others_ratio=after / before,
+            shown_s=message.after_s(injected_ns) if message else None, screen=message.text if message else "",
             note=f"of the other node: {before / 1e6:.0f} ms before, {after / 1e6:.0f} ms meanwhile; of the bad one"
             f" {bad.records} records received, {bad.lost} were lost",
         )

@@ -16,32 +16,34 @@ from gconsole.records import AgentCost, Gpu, Record, Stack
 from tests.gpus.nvml import library, scenarios
 
 from .consoles import Recorder, Screen, any_instant, until
-from .fault_cluster import RINGED, World
+from .fault_cluster import RINGED, FaultCluster
 from .measurements import Row, write
 
 #: Status on the screen of a rank whose stack capture timed out.
 TIMED_OUT = r"timed out: py-spy took longer than [\d.]+ s"
 
 
-def test_hanging_nvml_call_stalls_only_the_gpu_sampler(world: World, tmp_path: Path) -> None:
-    node = world.rig.nodes[1]
+def test_hanging_nvml_call_stalls_only_the_gpu_sampler(cluster: FaultCluster, tmp_path: Path) -> None:
+    node = cluster.rig.nodes[1]
     scenario = _install_library(node)
     python = {node.name: {"python": f"{node.inside}/gpu-python"}}
-    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], nodes=python, agent={"linger_s": 600})
+    hosts = cluster.rig.write_hosts_toml(
+        tmp_path / "hosts.toml", only=[node.name], nodes=python, agent={"linger_s": 600}
+    )
     recorder = Recorder(hosts, tmp_path)
-    seen = GpuMonitor()
-    recorder.tally.also(seen.take)
+    monitor = GpuMonitor()
+    recorder.tally.add_callback(monitor.take)
     try:
-        until(lambda: recorder.read() and seen.gpus, "the GPUs are read")
-        struck_ns = any_instant()
+        until(lambda: recorder.read() and monitor.gpus, "the GPUs are read")
+        injected_ns = any_instant()
         _hang(scenario)
-        until(lambda: recorder.read() and seen.hung, "the sampler is reported as hung")
-        shown_s = (seen.hung_ns - struck_ns) / 1e9
+        until(lambda: recorder.read() and monitor.hung, "the sampler is reported as hung")
+        shown_s = (monitor.hung_ns - injected_ns) / 1e9
         recorder.wait_for_ticks([node.name], 3)
-        assert not recorder.tally.dropped(struck_ns), "the node itself is ok"
+        assert not recorder.tally.dropped(injected_ns), "the node itself is ok"
         _release(scenario)
-        before = seen.gpus
-        until(lambda: recorder.read() and seen.gpus > before and not seen.hung, "the GPUs are read again")
+        before = monitor.gpus
+        until(lambda: recorder.read() and monitor.gpus > before and not monitor.hung, "the GPUs are read again")
         count = recorder.stop().count()
     finally:
         _release(scenario)
@@ -98,22 +100,22 @@ def _release(scenario: library.Scenario) -> None:
         pipe.unlink()
 
 
-def test_hanging_py_spy_times_out_only_its_own_rank(world: World, tmp_path: Path) -> None:
-    node = world.rig.nodes[1]
-    screen = Screen(world.hosts, tmp_path)
+def test_hanging_py_spy_times_out_only_its_own_rank(cluster: FaultCluster, tmp_path: Path) -> None:
+    node = cluster.rig.nodes[1]
+    screen = Screen(cluster.hosts, tmp_path)
     try:
-        everyone = f"{len(world.names)}/{len(world.names)} nodes"
+        everyone = f"{len(cluster.names)}/{len(cluster.names)} nodes"
         screen.terminal.until(everyone, f"{RINGED}/{RINGED} ranks", without="py-spy")  # uploaded first
         tally = screen.record("hanging").tally
         stacks: list[Stack] = []
-        tally.also(lambda record: stacks.append(record) if isinstance(record, Stack) else None)
-        until(lambda: tally.read().count().agents == len(world.names), "all of them are recorded")
+        tally.add_callback(lambda record: stacks.append(record) if isinstance(record, Stack) else None)
+        until(lambda: tally.read().count().agents == len(cluster.names), "all of them are recorded")
         began = tally.count()
         with stop_py_spy(node) as stopped:
             screen.watch()
-            struck_ns = any_instant()
+            injected_ns = any_instant()
             screen.terminal.press("s")
-            until(lambda: screen.first(TIMED_OUT, struck_ns), "the py-spy timeout on the screen")
+            until(lambda: screen.first_match(TIMED_OUT, injected_ns), "the py-spy timeout on the screen")
         until(
             lambda: tally.read() and len({stack.node for stack in stacks}) == RINGED, "every rank's result is recorded"
         )
@@ -122,13 +124,13 @@ def test_hanging_py_spy_times_out_only_its_own_rank(world: World, tmp_path: Path
         met = stopped.read_text().splitlines()
     finally:
         screen.close()
-    seen = screen.first(TIMED_OUT, struck_ns)
-    words = re.search(TIMED_OUT, seen.text) if seen else None
-    assert seen and words
+    content = screen.first_match(TIMED_OUT, injected_ns)
+    match = re.search(TIMED_OUT, content.text) if content else None
+    assert content and match
     write(
         Row(
             fault="py-spy hangs", lost=count.lost, doubled=count.doubled, gap=count.gap,
-            shown_s=(seen.at - struck_ns) / 1e9, screen=words.group(),
+            shown_s=(content.at - injected_ns) / 1e9, screen=match.group(),
             note=f"{len(met)} stopped; the other ranks were read",
         )
     )  # fmt: skip

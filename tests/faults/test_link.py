@@ -10,125 +10,129 @@ from pathlib import Path
 import pytest
 
 from .consoles import Recorder, any_instant, until
-from .fault_cluster import World
-from .lossy_link import bad_wire
+from .fault_cluster import FaultCluster
+from .lossy_link import lossy_link
 from .measurements import Row, write
 
 LOST = "no data for"
 
 
 @pytest.mark.parametrize("cut_s", [1, 5])
-def test_short_link_cut_loses_no_records(world: World, cut_s: int) -> None:
-    node = world.rig.nodes[0]
-    with world.fault(f"link cut {cut_s} s", node, LOST if cut_s > 3 else "") as fault:
-        fault.strike()
+def test_short_link_cut_loses_no_records(cluster: FaultCluster, cut_s: int) -> None:
+    node = cluster.rig.nodes[0]
+    with cluster.fault(f"link cut {cut_s} s", node, LOST if cut_s > 3 else "") as fault:
+        fault.mark_injected()
         node.down()
         try:
             time.sleep(cut_s)  # the fault
         finally:
             node.up()
-        fault.mend()
+        fault.mark_repaired()
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("cut_s", [30, 300])
-def test_long_link_cut_loses_no_records(world: World, cut_s: int) -> None:
-    node = random.Random(cut_s).choice(world.rig.nodes)
-    with world.fault(f"link cut {cut_s} s", node, LOST) as fault:
-        fault.strike()
+def test_long_link_cut_loses_no_records(cluster: FaultCluster, cut_s: int) -> None:
+    node = random.Random(cut_s).choice(cluster.rig.nodes)
+    with cluster.fault(f"link cut {cut_s} s", node, LOST) as fault:
+        fault.mark_injected()
         node.down()
         try:
             time.sleep(cut_s)
         finally:
             node.up()
-        fault.mend()
+        fault.mark_repaired()
 
 
-@pytest.mark.parametrize(("what", "loss", "delay_s"), [
+@pytest.mark.parametrize(("fault_name", "loss", "delay_s"), [
     pytest.param("5 % of all packets lost", 0.05, 0.0, marks=pytest.mark.full),
     ("30 % of all packets lost", 0.3, 0.0), ("500 ms delay each way", 0.0, 0.5),
 ])  # fmt: skip
-def test_packet_loss_or_delay_loses_no_records(world: World, what: str, loss: float, delay_s: float) -> None:
-    node = world.rig.nodes[1]
-    with world.fault(what, node) as fault:
-        fault.strike()
-        with bad_wire(node, loss=loss, delay_s=delay_s, seed=7):
+def test_packet_loss_or_delay_loses_no_records(
+    cluster: FaultCluster, fault_name: str, loss: float, delay_s: float
+) -> None:
+    node = cluster.rig.nodes[1]
+    with cluster.fault(fault_name, node) as fault:
+        fault.mark_injected()
+        with lossy_link(node, loss=loss, delay_s=delay_s, seed=7):
             time.sleep(5)
-        fault.mend()
+        fault.mark_repaired()
 
 
 @pytest.mark.parametrize("away_s", [5, pytest.param(8, marks=pytest.mark.full)])
-def test_total_packet_loss_for_seconds_loses_no_records(world: World, away_s: int) -> None:
+def test_total_packet_loss_for_seconds_loses_no_records(cluster: FaultCluster, away_s: int) -> None:
     """Unlike a link that is down, neither kernel is notified; both retransmit with exponential back-off."""
-    node = world.rig.nodes[1]
-    with world.fault(f"every packet lost for {away_s} s", node, LOST) as fault:
-        with bad_wire(node, loss=1.0):
-            fault.strike()
+    node = cluster.rig.nodes[1]
+    with cluster.fault(f"every packet lost for {away_s} s", node, LOST) as fault:
+        with lossy_link(node, loss=1.0):
+            fault.mark_injected()
             time.sleep(away_s)
-        fault.mend()
+        fault.mark_repaired()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("away_s", [4, 6, 8])
-def test_node_reconnects_after_total_packet_loss_without_linger(world: World, tmp_path: Path, away_s: int) -> None:
+def test_node_reconnects_after_total_packet_loss_without_linger(
+    cluster: FaultCluster, tmp_path: Path, away_s: int
+) -> None:
     """The agent survives if TCP recovers within 1 s; otherwise it is replaced, and the records are lost."""
-    node = world.rig.nodes[1]
-    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
+    node = cluster.rig.nodes[1]
+    hosts = cluster.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
     recorder = Recorder(hosts, tmp_path)
     try:
         recorder.wait_for_ticks([node.name])
         any_instant()
-        with bad_wire(node, loss=1.0):
-            struck_ns = time.time_ns()
+        with lossy_link(node, loss=1.0):
+            injected_ns = time.time_ns()
             time.sleep(away_s)
-        mended_ns = time.time_ns()
+        repaired_ns = time.time_ns()
         recorder.wait_for([node.name])
         recorder.wait_for_ticks([node.name])
         count = recorder.stop().count()
-        states = [state for state in recorder.tally.states if state.rx >= struck_ns]
+        states = [state for state in recorder.tally.states if state.rx >= injected_ns]
     finally:
         recorder.close()
     lost_ns = next(state.rx for state in states if state.state == "lost")
-    well_ns = next(state.rx for state in states if state.state == "ok" and state.rx > lost_ns)
-    message = recorder.tally.said("^lost: ", struck_ns)
+    healthy_ns = next(state.rx for state in states if state.state == "ok" and state.rx > lost_ns)
+    message = recorder.tally.first_message("^lost: ", injected_ns)
     assert message
     write(
         Row(
             fault=f"every packet lost for {away_s} s, without linger",
             lost=count.lost, doubled=count.doubled, gap=count.gap,
-            shown_s=message.after_s(struck_ns), screen=message.text,
-            unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
+            shown_s=message.after_s(injected_ns), screen=message.text,
+            unhealthy_s=(lost_ns - injected_ns) / 1e9, healthy_s=(healthy_ns - repaired_ns) / 1e9,
             note="the same agent" if count.agents == 1 else "a new agent",
         )
     )  # fmt: skip
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
 
 
-def test_half_open_connection_is_detected_and_reconnected(world: World) -> None:
+def test_half_open_connection_is_detected_and_reconnected(cluster: FaultCluster) -> None:
     """Half-open: packets are dropped without RST, while new connections would work."""
-    node = world.rig.nodes[2]
-    words = f"{LOST}|half-open connection"
+    node = cluster.rig.nodes[2]
+    pattern = f"{LOST}|half-open connection"
     with (
-        world.fault("half-open TCP (no RST)", node, words, is_brief=True) as fault,
-        bad_wire(node, seed=3) as wire,
+        cluster.fault("half-open TCP (no RST)", node, pattern, is_brief=True) as fault,
+        lossy_link(node, seed=3) as link,
     ):
-        world.recorder.wait_for_ticks([node.name])
+        cluster.recorder.wait_for_ticks([node.name])
         any_instant()
-        fault.strike()
-        wire.forget_connections()
+        fault.mark_injected()
+        link.forget_connections()
         fault.wait_until_lost()
-        fault.mended_ns = fault.said("lost", fault.struck_ns) or 0
+        fault.repaired_ns = fault.first_state_ns("lost", fault.injected_ns) or 0
         fault.notes.append("healthy counts from the detection of the loss: the link does not recover here")
-        fault.wait_until_well()  # before the link works again
+        fault.wait_until_healthy()  # before the link works again
 
 
 @pytest.mark.full  # its short form is in tests/cluster/test_connection_loss.py
-def test_buffer_overflow_during_an_outage_is_a_counted_gap(world: World, tmp_path: Path) -> None:
+def test_buffer_overflow_during_an_outage_is_a_counted_gap(cluster: FaultCluster, tmp_path: Path) -> None:
     """An outage longer than the agent's buffer: every sequence number is a record or in a gap."""
-    node = world.rig.nodes[0]
+    node = cluster.rig.nodes[0]
     agent = {"linger_s": 600, "buffer_bytes": 65536, "cpu_budget_pct": 100, "sample_interval_ms": 100}
-    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], agent=agent | {"simulate_gpus": 64})
+    hosts = cluster.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name], agent=agent | {"simulate_gpus": 64})
     recorder = Recorder(hosts, tmp_path)
     try:
         recorder.wait_for_ticks([node.name])
@@ -147,34 +151,34 @@ def test_buffer_overflow_during_an_outage_is_a_counted_gap(world: World, tmp_pat
 
 
 @pytest.mark.full  # see above
-def test_outage_without_linger_starts_a_new_agent_without_a_gap_record(world: World, tmp_path: Path) -> None:
+def test_outage_without_linger_starts_a_new_agent_without_a_gap_record(cluster: FaultCluster, tmp_path: Path) -> None:
     """The agent ends with its connection; records of the outage do not exist, and a new incarnation begins at 1."""
-    node = world.rig.nodes[0]
-    hosts = world.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
+    node = cluster.rig.nodes[0]
+    hosts = cluster.rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
     recorder = Recorder(hosts, tmp_path)
     try:
         recorder.wait_for_ticks([node.name])
-        struck_ns = any_instant()
+        injected_ns = any_instant()
         node.stop_sshd(sessions=True)
         time.sleep(2)
         node.start_sshd()
-        mended_ns = time.time_ns()
+        repaired_ns = time.time_ns()
         recorder.wait_for_ticks([node.name])
         count = recorder.stop().count()
-        states = [one for one in recorder.tally.states if one.rx >= struck_ns]
+        states = [state for state in recorder.tally.states if state.rx >= injected_ns]
         ticks = [rx for rx, _ in recorder.latency.ticks[node.name]]
     finally:
         recorder.close()
     hole_s = max(after - before for before, after in itertools.pairwise(ticks)) / 1e9
-    lost_ns, well_ns = (next(one.rx for one in states if one.state == state) for state in ("lost", "ok"))
-    message = recorder.tally.said("^lost: ", struck_ns)
+    lost_ns, healthy_ns = (next(record.rx for record in states if record.state == state) for state in ("lost", "ok"))
+    message = recorder.tally.first_message("^lost: ", injected_ns)
     assert message
     write(
         Row(
             fault="link away 2 s, without linger",
             lost=count.lost, doubled=count.doubled, gap=count.gap,
-            shown_s=message.after_s(struck_ns), screen=message.text,
-            unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - mended_ns) / 1e9,
+            shown_s=message.after_s(injected_ns), screen=message.text,
+            unhealthy_s=(lost_ns - injected_ns) / 1e9, healthy_s=(healthy_ns - repaired_ns) / 1e9,
             note=f"{hole_s:.1f} s without a tick, and a new agent",
         )
     )  # fmt: skip

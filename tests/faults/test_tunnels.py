@@ -12,7 +12,7 @@ from rig import Node, Rig
 
 from . import node_faults
 from .consoles import Recorder, any_instant, until
-from .lossy_link import bad_wire
+from .lossy_link import lossy_link
 from .measurements import Row, write
 
 INNER = ["inner1", "inner2"]
@@ -47,35 +47,38 @@ def test_half_open_connection_on_either_leg_of_a_bastion_is_reconnected(
 ) -> None:
     """Half-open: packets are dropped without RST, while new connections would work."""
     recorder.wait_for(INNER)
-    with bad_wire(_cable(tunnels, hit), seed=3) as wire:
+    with lossy_link(_cable(tunnels, hit), seed=3) as link:
         _wait_for_new_ticks(recorder)  # their packets passed the link, which has recorded the connections
         before = recorder.read().count()
-        struck_ns = any_instant()
-        wire.forget_connections()
-        until(lambda: hit <= recorder.read().dropped(struck_ns), f"{hit} given up")
+        injected_ns = any_instant()
+        link.forget_connections()
+        until(lambda: hit <= recorder.read().dropped(injected_ns), f"{hit} given up")
         recorder.wait_for(INNER)
         recorder.wait_for_ticks(INNER, 1)  # before the link works again
-    lost_ns, well_ns = max(_lost(recorder, struck_ns).values()), _last_well(recorder, struck_ns)
-    count, message = recorder.read().count().since(before), recorder.tally.said("^lost: ", struck_ns)
+    lost_ns, healthy_ns = max(_lost(recorder, injected_ns).values()), _last_well(recorder, injected_ns)
+    count, message = recorder.read().count().since(before), recorder.tally.first_message("^lost: ", injected_ns)
     assert message
     write(
         Row(
             fault=f"half-open TCP {leg}", lost=count.lost, doubled=count.doubled, gap=count.gap,
-            shown_s=message.after_s(struck_ns), screen=message.text,
-            unhealthy_s=(lost_ns - struck_ns) / 1e9, healthy_s=(well_ns - lost_ns) / 1e9,
+            shown_s=message.after_s(injected_ns), screen=message.text,
+            unhealthy_s=(lost_ns - injected_ns) / 1e9, healthy_s=(healthy_ns - lost_ns) / 1e9,
             note="healthy counts from the detection of the loss: the link does not recover here",
         )
     )  # fmt: skip
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
     assert recorder.tally.count().agents == len(INNER)
-    assert recorder.tally.dropped(struck_ns) == hit, "other nodes are not affected"
+    assert recorder.tally.dropped(injected_ns) == hit, "other nodes are not affected"
 
 
 def _wait_for_new_ticks(recorder: Recorder) -> None:
     """Wait until each node has sent a tick with a later timestamp than now."""
     now_ns, ticks = time.time_ns(), recorder.latency.ticks
     until(
-        lambda: recorder.read() and all(any(rx - took > now_ns for rx, took in ticks[node][-3:]) for node in INNER),
+        lambda: (
+            recorder.read()
+            and all(any(rx - latency_ns > now_ns for rx, latency_ns in ticks[node][-3:]) for node in INNER)
+        ),
         "new ticks of each",
     )
 
@@ -99,23 +102,23 @@ def test_briefly_stopped_agent_behind_a_bastion_keeps_its_connection(tunnels: Ri
     node = tunnels.node("inner2")
     before = recorder.read().count()
     pid = node_faults.lingering(node, recorder.process.pid)
-    struck_ns = any_instant()
+    injected_ns = any_instant()
     node.kill(pid, signal.SIGSTOP)
     time.sleep(STOPPED_S)  # the fault
     node.kill(pid, signal.SIGCONT)
-    mended_ns = time.time_ns()
+    repaired_ns = time.time_ns()
     _wait_for_new_ticks(recorder)  # a loss during the stop would be recorded before them
     recorder.wait_for(INNER)
-    lost, message = _lost(recorder, struck_ns), recorder.tally.said("^lost: ", struck_ns)
+    lost, message = _lost(recorder, injected_ns), recorder.tally.first_message("^lost: ", injected_ns)
     count = recorder.read().count().since(before)
     write(
         Row(
             fault=f"agent behind a bastion stopped {STOPPED_S} s (SIGSTOP), continued", lost=count.lost,
             doubled=count.doubled, gap=count.gap,
-            shown_s=message.after_s(struck_ns) if message else None, screen=message.text if message else "",
-            unhealthy_s=(lost[node.name] - struck_ns) / 1e9 if lost else None,
-            healthy_s=(_last_well(recorder, struck_ns) - mended_ns) / 1e9 if lost else None,
+            shown_s=message.after_s(injected_ns) if message else None, screen=message.text if message else "",
+            unhealthy_s=(lost[node.name] - injected_ns) / 1e9 if lost else None,
+            healthy_s=(_last_well(recorder, injected_ns) - repaired_ns) / 1e9 if lost else None,
         )
     )  # fmt: skip
     assert (count.lost, count.doubled, count.gap) == (0, 0, 0)
-    assert not recorder.tally.dropped(struck_ns), "its sshd answers"
+    assert not recorder.tally.dropped(injected_ns), "its sshd answers"
