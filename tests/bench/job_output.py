@@ -21,7 +21,7 @@ from gconsole.tui.views.jobs.view import JobsView
 # Makes `from invented import Cluster` work, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
-from fake_cluster import Cluster
+from fake_cluster import FakeCluster
 from waiting import settle
 
 from tests.bench.headless_screen import STYLES, Painted, frame
@@ -104,9 +104,9 @@ def rate(ranks: int, equal: bool) -> float:
 
 async def frames(ranks: int, equal: bool, count: int) -> list[float]:
     """CPU time of each frame in ms, from the bytes since the last one to its paint."""
-    cluster = Cluster("node1")
+    cluster = FakeCluster("node1")
     cluster.up()
-    cluster.starts("t", procs=ranks)
+    cluster.start_job("t", procs=ranks)
     cluster.job("t@10.1.0.1:29517", ranks, per_node=ranks, step=1)
     each = GOAL // RATE_HZ // ranks
     gc.freeze()  # as the console does at its start
@@ -127,7 +127,7 @@ async def frames(ranks: int, equal: bool, count: int) -> list[float]:
             now_s = number / RATE_HZ
             app.view._page.clock = lambda now_s=now_s: now_s
             began = time.process_time()
-            cluster.say(*(decode(line) for line in lines))  # type: ignore[arg-type]
+            cluster.publish(*(decode(line) for line in lines))  # type: ignore[arg-type]
             app.frames.draw()
             with contextlib.suppress(RuntimeError):  # incomplete groups are held back: may be empty
                 await frame(app)

@@ -24,7 +24,7 @@ from gconsole.tui.widgets.record_grid import RecordGrid
 # Makes `from invented import Cluster` work, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
-from fake_cluster import Cluster
+from fake_cluster import FakeCluster
 
 from tests.bench.headless_screen import STYLES, Painted
 from tests.bench.process_usage import memory_bytes
@@ -161,7 +161,7 @@ class Fleet:
         self.hub.publish(records)
 
     def app(self, **changes: object) -> Console:
-        control = Cluster(*self.names[:1])
+        control = FakeCluster(*self.names[:1])
         return Console(self.store, control, cluster="bench", expected_nodes=self.names, **changes)  # type: ignore[arg-type]
 
 

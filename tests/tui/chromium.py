@@ -27,7 +27,7 @@ _FLAGS = (
 )  # fmt: skip
 
 
-class PageGone(Exception):
+class PageClosed(Exception):
     """The page was left while it was asked."""
 
 
@@ -39,7 +39,7 @@ class Tab:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._bytes = b""
-        self._heard = asyncio.Event()
+        self._message_received = asyncio.Event()
         self.requests: list[str] = []
         self.errors: list[str] = []
 
@@ -50,14 +50,15 @@ class Tab:
             tab = cls(socket)
             listening = asyncio.ensure_future(tab._listen())
             for domain in ("Page", "Network", "Runtime", "Log"):
-                await tab.do(f"{domain}.enable")
-            await tab.do("Emulation.setFocusEmulationEnabled", enabled=True)  # the window in front, as far as it knows
+                await tab.call(f"{domain}.enable")
+            # The window in front, as far as it knows.
+            await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
             try:
                 yield tab
             finally:
                 listening.cancel()
 
-    async def do(self, method: str, **params: Any) -> dict[str, Any]:
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Call a method of the protocol; its result."""
         number = next(self._numbers)
         self._answers[number] = asyncio.get_running_loop().create_future()
@@ -65,13 +66,13 @@ class Tab:
         async with asyncio.timeout(DEADLINE_S):
             answer = await self._answers[number]
         if "error" in answer:
-            raise PageGone(f"{method}: {answer['error']}")
+            raise PageClosed(f"{method}: {answer['error']}")
         return answer["result"]
 
     async def _listen(self) -> None:
         async for message in self._socket:
             event = json.loads(message)
-            self._heard.set()
+            self._message_received.set()
             if "id" in event:
                 self._answers.pop(event["id"]).set_result(event)
                 continue
@@ -89,38 +90,38 @@ class Tab:
                     self.errors.append(params["entry"]["text"])
 
     @property
-    def drawn(self) -> str:
+    def output(self) -> str:
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z$]", "", self._bytes.decode(errors="replace"))
 
-    def forget(self) -> None:
+    def clear_output(self) -> None:
         self._bytes = b""
 
-    async def until(self, condition: Callable[[], object], what: str) -> None:
+    async def until(self, condition: Callable[[], object], description: str) -> None:
         """Wait until the condition, about what was heard of the page, holds."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while not condition():
-                    self._heard.clear()
-                    await self._heard.wait()
+                    self._message_received.clear()
+                    await self._message_received.wait()
         except TimeoutError:
-            raise AssertionError(f"{what}; {self.errors}; drawn: {self.drawn[-1500:]!r}") from None
+            raise AssertionError(f"{description}; {self.errors}; drawn: {self.output[-1500:]!r}") from None
 
     async def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression, awaited."""
-        result = await self.do("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        result = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
     async def press(self, key: str, code: str, text: str) -> None:
         """Press a key on the keyboard, and let it go."""
         number = ord(text.upper())
-        known = {"key": key, "code": code, "windowsVirtualKeyCode": number, "nativeVirtualKeyCode": number}
-        await self.do("Input.dispatchKeyEvent", type="keyDown", text=text, unmodifiedText=text, **known)
-        await self.do("Input.dispatchKeyEvent", type="keyUp", **known)
+        key_fields = {"key": key, "code": code, "windowsVirtualKeyCode": number, "nativeVirtualKeyCode": number}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", text=text, unmodifiedText=text, **key_fields)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **key_fields)
 
     async def screenshot(self) -> bytes:
         """What is seen, as PNG."""
-        return base64.b64decode((await self.do("Page.captureScreenshot"))["data"])
+        return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])
 
 
 def fetch(url: str, method: str = "GET") -> bytes:
@@ -141,19 +142,19 @@ async def chromium(folder: Path) -> AsyncIterator[Callable[[str], contextlib.Abs
     try:
         assert process.stderr is not None
         async with asyncio.timeout(DEADLINE_S):
-            said = b""
-            while not (found := re.search(rb"DevTools listening on ws://([\w.:\[\]]+)/", said)):
+            log = b""
+            while not (listening_line := re.search(rb"DevTools listening on ws://([\w.:\[\]]+)/", log)):
                 line = await process.stderr.readline()
-                assert line, f"Chromium ended: {said.decode(errors='replace')}"
-                said += line
+                assert line, f"Chromium ended: {log.decode(errors='replace')}"
+                log += line
         reading = asyncio.ensure_future(process.stderr.read())  # so that it never waits for us
-        devtools = f"http://{found[1].decode()}/json"
+        devtools = f"http://{listening_line[1].decode()}/json"
 
         @contextlib.asynccontextmanager
         async def tab(address: str) -> AsyncIterator[Tab]:
             target = json.loads(await asyncio.to_thread(fetch, f"{devtools}/new?about:blank", "PUT"))
             async with Tab.attach(target["webSocketDebuggerUrl"]) as opened:
-                await opened.do("Page.navigate", url=address)
+                await opened.call("Page.navigate", url=address)
                 yield opened
             await asyncio.to_thread(fetch, f"{devtools}/close/{target['id']}")
 

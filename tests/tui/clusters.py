@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fake_cluster import SECOND, Cluster
+from fake_cluster import SECOND, FakeCluster
 
 from gconsole.records import Gap, Host, Log, Mark, Missing, Node
 
 
-def compared() -> Cluster:
+def clock_cluster() -> FakeCluster:
     """64 nodes whose clocks are compared, and a job on them of which one rank, and all of one node, are late."""
-    cluster = Cluster(*(f"node{i:03}" for i in range(1, 65)))
+    cluster = FakeCluster(*(f"node{i:03}" for i in range(1, 65)))
     cluster.up()
     cluster.job("llama-70b", 64, per_node=1, step=18_204)
     cluster.snapshots()
@@ -20,9 +20,9 @@ def compared() -> Cluster:
     return cluster
 
 
-def demo() -> Cluster:
+def demo() -> FakeCluster:
     """What `gconsole demo` looks like: 4 nodes, 8 simulated GPUs each, a ring of 8 ranks that moves."""
-    cluster = Cluster("node1", "node2", "node3", "node4", cluster="demo")
+    cluster = FakeCluster("node1", "node2", "node3", "node4", cluster="demo")
     cluster.up(simulated=True)
     figures = ([97.0, 3.0, 88.0, 100.0], [12.0, 55.0, 74.0], [91.0], [64.0, 0.0, 98.0])
     for name, util in zip(cluster.names, figures, strict=True):
@@ -31,33 +31,35 @@ def demo() -> Cluster:
     return cluster
 
 
-def started() -> Cluster:
+def jobs_cluster() -> FakeCluster:
     """Four nodes on which gconsole started jobs: one runs, one has failed, one was stopped; another was only found."""
-    cluster = Cluster("node1", "node2", "node3", "node4")
+    cluster = FakeCluster("node1", "node2", "node3", "node4")
     cluster.up()
     oom = "rank 5 (local rank 1) ended with signal 9; the kernel's OOM killer ended 1 process(es) of its cgroup"
-    cluster.starts("eval-77aa02", "node3", "node4", procs=4, state="completed", exit_code=0, ended=cluster.at)
-    cluster.on_node("eval-77aa02", "node4", 1, "failed", exit_code=1, reason=oom, ended=cluster.at)
-    cluster.starts("sweep-0b1c2d", "node1", procs=1, launcher="env", state="stopped", signal=15, ended=cluster.at)
-    cluster.at += 10 * SECOND
-    cluster.starts("train-3f9a1c", procs=8)
+    cluster.start_job("eval-77aa02", "node3", "node4", procs=4, state="completed", exit_code=0, ended=cluster.now_ns)
+    cluster.job_on_node("eval-77aa02", "node4", 1, "failed", exit_code=1, reason=oom, ended=cluster.now_ns)
+    cluster.start_job(
+        "sweep-0b1c2d", "node1", procs=1, launcher="env", state="stopped", signal=15, ended=cluster.now_ns
+    )
+    cluster.now_ns += 10 * SECOND
+    cluster.start_job("train-3f9a1c", procs=8)
     cluster.up()
     cluster.job("train-3f9a1c@10.1.0.1:29517", 32, states={9: "stuck"}, step=812)
     cluster.job("demo-ring@10.1.0.9:29500", 4, per_node=1, launcher="Slurm")
     for rank in range(32):
         node = cluster.names[rank // 8]
-        cluster.writes("train-3f9a1c", node, rank, "step 811 loss 2.33", *(["a slow batch"] if rank == 9 else []),
-                       "step 812 loss 2.31")  # fmt: skip
-    cluster.writes("train-3f9a1c", "node2", None, "[W socket.cpp:697] a warning with \x1b[31mcolour\x1b[0m")
+        cluster.write_output("train-3f9a1c", node, rank, "step 811 loss 2.33", *(["a slow batch"] if rank == 9 else []),
+                             "step 812 loss 2.31")  # fmt: skip
+    cluster.write_output("train-3f9a1c", "node2", None, "[W socket.cpp:697] a warning with \x1b[31mcolour\x1b[0m")
     return cluster
 
 
-def pod() -> Cluster:
+def pod() -> FakeCluster:
     """A bad night: 64 nodes of which two are gone, 512 ranks of which one is stuck in I/O and eight cannot be seen."""
-    cluster = Cluster(*(f"node{i:03}" for i in range(1, 65)))
+    cluster = FakeCluster(*(f"node{i:03}" for i in range(1, 65)))
     cluster.up(*(name for name in cluster.names if name != "node033"))
     remedy = "ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml"
-    cluster.fails("node033", "auth", "the key was refused", remedy)
+    cluster.fail("node033", "auth", "the key was refused", remedy)
     for i, name in enumerate(cluster.names):
         if name != "node033":
             util = [96.0, 98.0, 99.0, 97.0] if i != 18 else [99.0, 98.0, 99.0, 97.0, 12.0]
@@ -65,22 +67,22 @@ def pod() -> Cluster:
     absent = range(32 * 8, 33 * 8)
     states = {137: "uninterruptible", 138: "idle"}
     cluster.job("llama-70b", 512, absent=absent, states=states, step=18_204)
-    cluster.moves("llama-70b", 137, "node018", "uninterruptible", 18_203)
+    cluster.sample_rank("llama-70b", 137, "node018", "uninterruptible", 18_203)
     cluster.finding("rank_blocked", "error", "rank 137 sleeps in nfs_wait_bit_killable, 41 s", ["rank 137"])
     cluster.finding("gpu_throttle", "warning", "node019 gpu4 hw_thermal_slowdown 38 % of 5 min", ["node019"])
-    cluster.later(12)
+    cluster.advance(12)
     cluster.up(*(name for name in cluster.names if name not in ("node033", "node044")))
-    cluster.loses("node044", "the connection ended")
+    cluster.lose("node044", "the connection ended")
     return cluster
 
 
-def busy_night() -> Cluster:
+def busy_cluster() -> FakeCluster:
     """The pod with something of everything in its events, and one node of which much is known."""
     cluster = pod()
-    cluster.star = "node018"
+    cluster.detailed_node = "node018"
     for number in (136, 137):
         cluster.process("node018", number, "python train.py --config llama-70b.toml --data /data/web")
-    cluster.say(
+    cluster.publish(
         Log(node="node019", source="kernel", severity="error", text="NVRM: Xid 79, GPU has fallen off the bus",
             try_="nvidia-smi -r -i 4"),
         Log(node="node002", source="agent", text="py-spy staged"),

@@ -67,10 +67,10 @@ LOADER = (
 )  # fmt: skip
 
 
-class Tapes:
+class FakeRecordings:
     """Recordings that are written nowhere; `trouble` is what their disk has."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: FakeCluster) -> None:
         self.trouble = ""
         self.path: Path | None = None  # where the newest lies, for those who read it
         self._cluster = cluster
@@ -87,94 +87,96 @@ class Tapes:
         self.selections[name] = selection
         if name == "taken":
             raise SessionError("session taken exists already; try another name")
-        self._cluster.asked.append(("record", name))
-        self._running[name] = self._cluster.at
+        self._cluster.calls.append(("record", name))
+        self._running[name] = self._cluster.now_ns
         return name == "crashed"
 
     async def stop(self, name: str) -> ActiveRecording:
-        self._cluster.asked.append(("record no more", name))
+        self._cluster.calls.append(("record no more", name))
         return ActiveRecording(name, self._running.pop(name), 12_345, 678_901, self.trouble)
 
 
-class Cluster:
+class FakeCluster:
     """Nodes, GPUs and jobs by the handful. Every method may be called again to say something new."""
 
     def __init__(self, *names: str, cluster: str = "h100-pod") -> None:
         self.names = list(names)
         self.cluster = cluster
-        self.says = "3.10.12"  # what the doctor hears from a node
-        self.star = names[0] if names else ""  # the node of which most is known
+        self.python_version = "3.10.12"  # what the doctor hears from a node
+        self.detailed_node = names[0] if names else ""  # the node of which most is known
         self.store = Store()
-        self.at = NOON
-        self.asked: list[tuple[str, str]] = []  # what was asked of `Control`, in order
-        self.standing: dict[int, tuple[StackFrame, ...]] = {}  # where ranks stand that are not in all_reduce
+        self.now_ns = NOON
+        self.calls: list[tuple[str, str]] = []  # what was asked of `Control`, in order
+        self.rank_frames: dict[int, tuple[StackFrame, ...]] = {}  # where ranks stand that are not in all_reduce
         self.variables: tuple[str, ...] = ()  # what the newest capture was to read
-        self.recorded: list[Collective | PgStatus] = []  # what communication libraries have to say in a capture
-        self.slow: asyncio.Event | None = None  # a capture waits for it
-        self.recordings = Tapes(self)
+        self.library_records: list[Collective | PgStatus] = []  # what communication libraries have to say in a capture
+        self.capture_gate: asyncio.Event | None = None  # a capture waits for it
+        self.recordings = FakeRecordings(self)
         self.read_only = False
         self._seq = 0
         for name in names:
-            self.say(NodeState(node=name, state="expected"))
+            self.publish(NodeState(node=name, state="expected"))
 
     # -- Control -----------------------------------------------------------------------------------------------------
 
     async def reconnect(self, node: str) -> None:
         if node not in self.names:
             raise KeyError(node)
-        self.asked.append(("reconnect", node))
+        self.calls.append(("reconnect", node))
 
     async def remove_node(self, node: str) -> None:
-        self.asked.append(("remove", node))
+        self.calls.append(("remove", node))
         self.names.remove(node)
-        self.say(NodeState(node=node, state="removed"))
+        self.publish(NodeState(node=node, state="removed"))
 
     async def mark(self, text: str) -> None:
-        self.asked.append(("mark", text))
-        self.say(Mark(text=text))
+        self.calls.append(("mark", text))
+        self.publish(Mark(text=text))
 
     async def add_nodes(self, names: str) -> Sequence[str]:
-        named = [node.name for node in more_nodes(Config(cluster=self.cluster, nodes=()), names)]
-        new = [name for name in named if name not in self.names]
-        self.asked.append(("add", ",".join(new)))
+        listed = [node.name for node in more_nodes(Config(cluster=self.cluster, nodes=()), names)]
+        new = [name for name in listed if name not in self.names]
+        self.calls.append(("add", ",".join(new)))
         self.names += new
-        self.say(*(NodeState(node=name, state="expected") for name in new))
+        self.publish(*(NodeState(node=name, state="expected") for name in new))
         return new
 
-    def want_clocks(self, who: str, wanted: bool) -> None:
+    def want_clocks(self, requester: str, wanted: bool) -> None:
         if wanted:
-            self.asked.append(("clocks", who))
+            self.calls.append(("clocks", requester))
 
     async def apply(self, config: Config) -> Changes:
-        self.asked.append(("apply", config.cluster))
+        self.calls.append(("apply", config.cluster))
         return Changes(removed=tuple(name for name in self.names if name not in {node.name for node in config.nodes}))
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[NodeReply]:
         from gconsole.fleet.survey import NodeReply  # loads asyncssh, which the consoles of test_serve.py do not need
 
-        self.asked.append(("examine", ",".join(nodes)))
-        return [NodeReply(name, value=[{"name": "python", "state": "ok", "text": self.says}]) for name in nodes]
+        self.calls.append(("examine", ",".join(nodes)))
+        return [
+            NodeReply(name, value=[{"name": "python", "state": "ok", "text": self.python_version}]) for name in nodes
+        ]
 
-    async def capture(self, order: CaptureRequest) -> CaptureResult:
+    async def capture(self, request: CaptureRequest) -> CaptureResult:
         """Every present rank at its place in `standing`, in all_reduce where it has none; an hour goes by between."""
-        self.asked.append(("capture", str(order.samples)))
-        self.variables = tuple(name for name in order.locals if name not in VARIABLES)
-        if self.slow is not None:
-            await self.slow.wait()
+        self.calls.append(("capture", str(request.samples)))
+        self.variables = tuple(name for name in request.locals if name not in VARIABLES)
+        if self.capture_gate is not None:
+            await self.capture_gate.wait()
         ranks = [now.rank for now in self.store.ranks.values() if now.rank.status == "present"]
-        for sample in range(order.samples):
-            self.say(*(self._stack(order, sample, rank) for rank in ranks))
-            self.at += int(max(order.every_s, 3.0) * SECOND)
-        self.say(*(msgspec.structs.replace(said, capture=order.id) for said in self.recorded))
-        counts = NodeCaptureCounts(len(ranks), len(ranks), order.samples, {"ok": len(ranks)}, 0, 0, 0)
-        return CaptureResult(order.id, self.at, dict.fromkeys(sorted({rank.node for rank in ranks}), counts), {})
+        for sample in range(request.samples):
+            self.publish(*(self._stack(request, sample, rank) for rank in ranks))
+            self.now_ns += int(max(request.every_s, 3.0) * SECOND)
+        self.publish(*(msgspec.structs.replace(record, capture=request.id) for record in self.library_records))
+        counts = NodeCaptureCounts(len(ranks), len(ranks), request.samples, {"ok": len(ranks)}, 0, 0, 0)
+        return CaptureResult(request.id, self.now_ns, dict.fromkeys(sorted({rank.node for rank in ranks}), counts), {})
 
-    def _stack(self, order: CaptureRequest, sample: int, rank: Rank) -> Stack:
-        frames = self.standing.get(rank.rank or 0, ALL_REDUCE)
+    def _stack(self, request: CaptureRequest, sample: int, rank: Rank) -> Stack:
+        frames = self.rank_frames.get(rank.rank or 0, ALL_REDUCE)
         return Stack(
-            node=rank.node, capture=order.id, sample=sample, at=self.at, job=rank.job, attempt=rank.attempt,
-            rank=rank.rank, pid=rank.pid, start_ticks=rank.start_ticks, status="ok", engine="py-spy", looked=self.at,
-            began=self.at, ended=self.at + SECOND // 100, proc_state="S", cpu_s=9.0,
+            node=rank.node, capture=request.id, sample=sample, at=self.now_ns, job=rank.job, attempt=rank.attempt,
+            rank=rank.rank, pid=rank.pid, start_ticks=rank.start_ticks, status="ok", engine="py-spy",
+            looked=self.now_ns, began=self.now_ns, ended=self.now_ns + SECOND // 100, proc_state="S", cpu_s=9.0,
             syscall="pread64" if frames is LOADER else "futex", cpu_delta_s=0.0 if sample else None,
             ctx_switches=7, ctx_switches_delta=0 if sample else None, tracer_pid=0, thread_id=1, os_thread_id=rank.pid,
             thread_name="MainThread", active=False, gil=False, frames=frames,
@@ -185,40 +187,40 @@ class Cluster:
         return refusal(ConsoleConfig(read_only=self.read_only), change)
 
     async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> dict[str, Failure]:
-        self.asked.append(("watch" if wanted else "watch no more", f"{job} on {','.join(nodes)}"))
+        self.calls.append(("watch" if wanted else "watch no more", f"{job} on {','.join(nodes)}"))
         return {}
 
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> dict[str, NodeStop | Failure]:
         """Every node that is here ends it."""
-        self.asked.append(("stop job", f"{job} on {','.join(nodes)}"))
-        found: dict[str, NodeStop | Failure] = {}
+        self.calls.append(("stop job", f"{job} on {','.join(nodes)}"))
+        replies: dict[str, NodeStop | Failure] = {}
         for node in nodes:
             now = self.store.nodes[node].state
             is_here = now is not None and now.state == "ok"
-            found[node] = NodeStop(8, (), "stopped", "running") if is_here else Failure("lost", "no word for 3 s")
-        return found
+            replies[node] = NodeStop(8, (), "stopped", "running") if is_here else Failure("lost", "no word for 3 s")
+        return replies
 
     async def stop(self) -> None:
-        self.asked.append(("stop", ""))
+        self.calls.append(("stop", ""))
 
     # -- records -----------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        return self.at
+        return self.now_ns
 
-    def say(self, *records: Record) -> None:
+    def publish(self, *records: Record) -> None:
         """Fold records as if they had arrived now."""
         for record in records:
             self._seq += 1
             record.seq = self._seq
             record.agent = record.agent or f"agent-of-{record.node}"
-            record.t = record.mono = record.rx = self.at
+            record.t = record.mono = record.rx = self.now_ns
         self.store.apply(records)
 
     def up(self, *names: str, simulated: bool = False, missing: Sequence[Any] = ()) -> None:
         """These nodes (all, without any) are reached and have sent a full tick."""
         for name in names or self.names:
-            self.say(
+            self.publish(
                 NodeState(node=name, state="ok", attempt=1),
                 Node(
                     node=name, hostname=name, boot_id="b", kernel="5.15.0-107-generic", arch="x86_64", python="3.10.12",
@@ -232,12 +234,12 @@ class Cluster:
                 AgentCost(node=name, cpu_pct=0.4, rss_bytes=19 << 20, tx_bytes_s=2100.0, sample_interval_ms=1000),
             )  # fmt: skip
 
-    def fails(self, name: str, error: str, text: str, try_: str = "") -> None:
-        self.say(NodeState(node=name, state="failed", attempt=1, error=Failure(error, text, try_)))
+    def fail(self, name: str, error: str, text: str, try_: str = "") -> None:
+        self.publish(NodeState(node=name, state="failed", attempt=1, error=Failure(error, text, try_)))
 
-    def loses(self, name: str, text: str = "no word for 3 s", try_: str = "it is tried again by itself") -> None:
+    def lose(self, name: str, text: str = "no word for 3 s", try_: str = "it is tried again by itself") -> None:
         failure = Failure("lost", text, try_)
-        self.say(NodeState(node=name, state="lost", attempt=1, retry_at=self.at + 4 * SECOND, error=failure))
+        self.publish(NodeState(node=name, state="lost", attempt=1, retry_at=self.now_ns + 4 * SECOND, error=failure))
 
     def gpus(self, *names: str, count: int = 8, simulated: bool = False, util: Sequence[float] | None = None) -> None:
         """GPUs of these nodes (all, without any), each a little different."""
@@ -245,7 +247,7 @@ class Cluster:
             for index in range(count):
                 busy = util[index % len(util)] if util else 93.0 + (index * 7 + len(name)) % 7
                 uuid = f"GPU-{name}-{index}"
-                self.say(
+                self.publish(
                     GpuInfo(
                         node=name, index=index, uuid=uuid, name="NVIDIA H100 80GB HBM3", mem_total_bytes=80 * GIB,
                         power_limit_w=700.0, pci_bus_id=f"00000000:{0x18 + index:02X}:00.0", simulated=simulated,
@@ -279,31 +281,31 @@ class Cluster:
                     **fields,
                 )
 
-    def starts(
+    def start_job(
         self, name: str, *nodes: str, procs: int = 8, state: JobNodeState = "running", launcher: str = "torchrun",
         **fields: Any,
     ) -> None:  # fmt: skip
         """A job that gconsole started on these nodes (all, without any), in that state on each."""
-        on = nodes or tuple(self.names)
-        for index, node in enumerate(on):
-            self.say(
+        job_nodes = nodes or tuple(self.names)
+        for index, node in enumerate(job_nodes):
+            self.publish(
                 Job(
                     node=node, job=name, command=("/venv/bin/python", "train.py", "--lr", "1e-4"), launcher=launcher,
-                    nodes=on, procs_per_node=procs, gpus_per_node=procs, world_size=procs * len(on),
+                    nodes=job_nodes, procs_per_node=procs, gpus_per_node=procs, world_size=procs * len(job_nodes),
                     master_addr="10.1.0.1", master_port=29517, workdir="/home/ops/llama",
-                    created=self.at - 131 * SECOND,
+                    created=self.now_ns - 131 * SECOND,
                 )
             )  # fmt: skip
-            self.on_node(name, node, index, state, **fields)
+            self.job_on_node(name, node, index, state, **fields)
 
-    def on_node(self, job: str, node: str, index: int, state: JobNodeState, **fields: Any) -> None:
+    def job_on_node(self, job: str, node: str, index: int, state: JobNodeState, **fields: Any) -> None:
         """What a job does on one of its nodes."""
-        self.say(JobNode(node=node, job=job, index=index, state=state, pid=7, start_ticks=9,
-                         started=self.at - 130 * SECOND, **fields))  # fmt: skip
+        self.publish(JobNode(node=node, job=job, index=index, state=state, pid=7, start_ticks=9,
+                             started=self.now_ns - 130 * SECOND, **fields))  # fmt: skip
 
-    def writes(self, job: str, node: str, rank: int | None, *lines: str) -> None:
+    def write_output(self, job: str, node: str, rank: int | None, *lines: str) -> None:
         """Whole lines of one rank, or of the launcher."""
-        self.say(Log(node=node, source="job", job=job, rank=rank, text="\n".join(lines)))
+        self.publish(Log(node=node, source="job", job=job, rank=rank, text="\n".join(lines)))
 
     def rank(
         self, job: str, number: int, node: str, world_size: int, state: str = "moving", per_node: int = 8,
@@ -311,32 +313,32 @@ class Cluster:
     ) -> None:  # fmt: skip
         """One rank, found and sampled once."""
         local = number % per_node
-        known = {
+        values = {
             "job": job, "rank": number, "local_rank": local, "world_size": world_size, "local_world_size": per_node,
             "pid": 40000 + number, "start_ticks": 1000 + number, "uid": 1000, "gpu": str(local), "launcher": "torchrun",
             "source": "environ",
         }  # fmt: skip
-        known.update(fields)
-        self.say(Rank(node=node, **known))
-        if known.get("status", "present") == "present":
-            self.moves(job, number, node, state, step, pid=known["pid"], start_ticks=known["start_ticks"])
+        values.update(fields)
+        self.publish(Rank(node=node, **values))
+        if values.get("status", "present") == "present":
+            self.sample_rank(job, number, node, state, step, pid=values["pid"], start_ticks=values["start_ticks"])
 
-    def moves(
+    def sample_rank(
         self, job: str, number: int, node: str, state: str = "moving", step: int | None = None, **fields: Any
     ) -> None:
         """What a rank did in the last tick."""
         busy = state == "moving"
-        known = {
+        values = {
             "pid": 40000 + number, "start_ticks": 1000 + number, "proc_state": {"uninterruptible": "D"}.get(state, "R"),
             "cpu_pct": 97.0 + number % 5 if busy else 0.0, "rss_bytes": int((3 + number % 4 / 8) * GIB), "threads": 41,
             "ctx_switches_s": 1200.0 + number if busy else 0.0,
             "wchan": {"uninterruptible": "nfs_wait_bit_killable"}.get(state, "0" if busy else "futex_do_wait"),
         }  # fmt: skip
-        known.update(fields)
-        self.say(RankStat(node=node, job=job, rank=number, state=state, step=step, **known))  # type: ignore[arg-type]
+        values.update(fields)
+        self.publish(RankStat(node=node, job=job, rank=number, state=state, step=step, **values))  # type: ignore[arg-type]
 
     def process(self, node: str, number: int, cmdline: str) -> None:
-        self.say(
+        self.publish(
             Process(
                 node=node, pid=40000 + number, start_ticks=1000 + number, ppid=1, uid=1000, comm="python",
                 cmdline=cmdline, role="rank",
@@ -344,10 +346,10 @@ class Cluster:
         )  # fmt: skip
 
     def finding(self, id: str, severity: str, text: str, culprits: Sequence[str] = (), **fields: Any) -> None:
-        self.say(
+        self.publish(
             Finding(
                 id=id, severity=severity, confidence="certain", text=text, culprits=tuple(culprits),  # type: ignore[arg-type]
-                first_seen=self.at, **fields,
+                first_seen=self.now_ns, **fields,
             )
         )  # fmt: skip
 
@@ -357,36 +359,37 @@ class Cluster:
         """Some windows of these nodes (all, without any), each compared with three others; the first is reference."""
         nodes = list(names or self.names)
         for window in range(1, windows + 1):
-            for place, name in enumerate(nodes):
-                for other in sorted({nodes[(place + step) % len(nodes)] for step in (1, 2, 5)} - {name}):
-                    self.say(
+            for index, name in enumerate(nodes):
+                for peer in sorted({nodes[(index + step) % len(nodes)] for step in (1, 2, 5)} - {name}):
+                    self.publish(
                         ClockWindow(
-                            node=name, dst=other, window_id=window, centre=self.at, width_ns=4 * SECOND, alpha=1.00001,
-                            beta_ns=1000 * place, bound_ns=bound_ns + 100 * place, pairs=2400, kept=2398, lost=2,
-                            min_rtt_ns=2 * bound_ns, residual_ns=120 - 7 * place, stamps="kernel_rx",
-                            flagged=place == 3, status="ok",
+                            node=name, dst=peer, window_id=window, centre=self.now_ns, width_ns=4 * SECOND,
+                            alpha=1.00001, beta_ns=1000 * index, bound_ns=bound_ns + 100 * index, pairs=2400, kept=2398,
+                            lost=2, min_rtt_ns=2 * bound_ns, residual_ns=120 - 7 * index, stamps="kernel_rx",
+                            flagged=index == 3, status="ok",
                         )
                     )  # fmt: skip
-                self.say(
-                    ClockSource(node=name, daemon="chrony", synced=place != 2, offset_ns=3_000 * place, source="ntp1",
-                                bound_ns=None if place == 2 else 40_000, text="" if place != 2 else "no source"),
+                self.publish(
+                    ClockSource(node=name, daemon="chrony", synced=index != 2, offset_ns=3_000 * index, source="ntp1",
+                                bound_ns=None if index == 2 else 40_000, text="" if index != 2 else "no source"),
                     ClockNode(
-                        node=name, window_id=window, reference=nodes[0], at_mono=self.at - SECOND,
-                        at_common=self.at - SECOND + 900 * place, alpha=1.0,
-                        offset_ns=812_000 if place == 2 else 700 * place,
-                        drift_ppm=0.7 * place - 2.0 if place else 0.0, drift_bound_ppm=2.1,
-                        bound_ns=(bound_ns + 500 * place) if place else 0, repeat_ns=210, edges=6,
-                        min_rtt_ns=2 * bound_ns, stamps="kernel_rx", warnings=("asym",) if place == 3 else (),
+                        node=name, window_id=window, reference=nodes[0], at_mono=self.now_ns - SECOND,
+                        at_common=self.now_ns - SECOND + 900 * index, alpha=1.0,
+                        offset_ns=812_000 if index == 2 else 700 * index,
+                        drift_ppm=0.7 * index - 2.0 if index else 0.0, drift_bound_ppm=2.1,
+                        bound_ns=(bound_ns + 500 * index) if index else 0, repeat_ns=210, edges=6,
+                        min_rtt_ns=2 * bound_ns, stamps="kernel_rx", warnings=("asym",) if index == 3 else (),
                     ),
                 )  # fmt: skip
-            self.later(4)
+            self.advance(4)
 
     def snapshots(self, *names: str) -> None:
         """The nodes' own clocks read against each other: all the same here."""
         for name in names or self.names:
-            self.say(
+            self.publish(
                 ClockSnapshot(
-                    node=name, real=self.at, monotonic=self.at, raw=self.at, boot=self.at, width_ns=200, reads=10
+                    node=name, real=self.now_ns, monotonic=self.now_ns, raw=self.now_ns, boot=self.now_ns,
+                    width_ns=200, reads=10,
                 )
             )  # fmt: skip
 
@@ -397,9 +400,9 @@ class Cluster:
         for seq in range(count):
             for rank in range(ranks):
                 node = self.names[rank // per_node % len(self.names)]
-                began = self.at + seq * SECOND // 10 + (rank * 7 + seq * 3) % 11 * 2_000
+                began = self.now_ns + seq * SECOND // 10 + (rank * 7 + seq * 3) % 11 * 2_000
                 began += int(late.get(rank, 0.0) * 1e6)
-                self.say(
+                self.publish(
                     Collective(
                         node=node, capture=capture, source="worker_server", job=job, rank=rank, record_id=seq,
                         process_group=("0", "default_pg"), collective_seq_id=seq, profiling_name="nccl:all_reduce",
@@ -407,13 +410,13 @@ class Cluster:
                     )
                 )  # fmt: skip
 
-    def later(self, seconds: float) -> None:
-        self.at += int(seconds * SECOND)
+    def advance(self, seconds: float) -> None:
+        self.now_ns += int(seconds * SECOND)
 
     # -- the screen --------------------------------------------------------------------------------------------------
 
     def app(self, **changes: Any) -> ConsoleApp:
-        """The console on this cluster, its clock standing at `self.at`."""
+        """The console on this cluster, its clock standing at `self.now_ns`."""
         arguments: dict[str, Any] = {"cluster": self.cluster, "expected_nodes": list(self.names), "now": self.now}
-        arguments["publish"] = self.say
+        arguments["publish"] = self.publish
         return ConsoleApp(self.store, self, **(arguments | changes))

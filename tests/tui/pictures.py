@@ -44,16 +44,16 @@ def assert_rectangular(app: App[object]) -> None:
     assert [strip.cell_length for strip in strips] == [app.size.width] * app.size.height
     for strip in strips:
         for segment in strip:
-            obeyed = [letter for letter in segment.text if ord(letter) < 0x20 or 0x7F <= ord(letter) < 0xA0]
-            assert not obeyed, f"a terminal obeys {obeyed} of {segment.text!r}"
+            control_characters = [letter for letter in segment.text if ord(letter) < 0x20 or 0x7F <= ord(letter) < 0xA0]
+            assert not control_characters, f"a terminal obeys {control_characters} of {segment.text!r}"
 
 
-def written(pictures: Mapping[str, Picture]) -> str:
+def format_pictures(pictures: Mapping[str, Picture]) -> str:
     """One size as text, in every theme given; those in which a person reads the same are written together."""
     alike: dict[tuple[str, ...], dict[str, Picture]] = {}
     for theme, shown in pictures.items():
         alike.setdefault(shown.lines, {})[theme] = shown
-    return "\n".join(f"== {' '.join(same)}\n{_together(same)}" for same in alike.values())
+    return "\n".join(f"== {' '.join(pictures_alike)}\n{_together(pictures_alike)}" for pictures_alike in alike.values())
 
 
 def read_pictures(text: str) -> dict[tuple[int, int], dict[str, Picture]]:
@@ -96,13 +96,13 @@ def _together(pictures: Mapping[str, Picture]) -> str:
     names = _letters()
     runs = []
     for row in cells:
-        for look in row:
-            if look not in letters:
-                letters[look] = next(names)
-        runs.append("".join(f"{letters[look]}{sum(1 for _ in run)}" for look, run in groupby(row)))
+        for styles in row:
+            if styles not in letters:
+                letters[styles] = next(names)
+        runs.append("".join(f"{letters[styles]}{sum(1 for _ in run)}" for styles, run in groupby(row)))
     legend = [
-        f"{letter:2} " + "   ".join(f"{theme}: {style}" for theme, style in zip(themes, look, strict=True))
-        for look, letter in letters.items()
+        f"{letter:2} " + "   ".join(f"{theme}: {style}" for theme, style in zip(themes, styles, strict=True))
+        for styles, letter in letters.items()
     ]
     return "\n".join([*(line.rstrip() for line in lines), "~" * len(lines[0]), *_folded(runs), "~", *legend]) + "\n"
 
@@ -130,7 +130,7 @@ def _letters() -> Iterator[str]:
 def _folded(runs: Sequence[str]) -> list[str]:
     """Equal rows one below the other are written once, with their number."""
     folded = []
-    for run, same in groupby(runs):
-        count = sum(1 for _ in same)
+    for run, equal_runs in groupby(runs):
+        count = sum(1 for _ in equal_runs)
         folded.append(run if count == 1 else f"{run} x{count}")
     return folded

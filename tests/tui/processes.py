@@ -16,17 +16,17 @@ def processes_of(pid: int) -> list[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it ended while we looked
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, its_parent in parents.items() if its_parent == parent]
-    return found[1:]
+    descendants = [pid]
+    for parent in descendants:
+        descendants += [child for child, its_parent in parents.items() if its_parent == parent]
+    return descendants[1:]
 
 
 def until_none_is_left(pids: Sequence[int]) -> None:
     """Wait until these processes are gone; one that has ended and that nobody has waited for yet is gone."""
     end = time.monotonic() + DEADLINE_S
-    while left := [pid for pid in pids if _runs(pid)]:
-        assert time.monotonic() < end, f"still there: {[_command(pid) for pid in left]}"
+    while running := [pid for pid in pids if _runs(pid)]:
+        assert time.monotonic() < end, f"still there: {[_command(pid) for pid in running]}"
         time.sleep(0.05)
 
 

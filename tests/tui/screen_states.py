@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clusters import busy_night, compared, demo, started
-from fake_cluster import Cluster
+from clusters import busy_cluster, clock_cluster, demo, jobs_cluster
+from fake_cluster import FakeCluster
 from textual.command import CommandList, CommandPalette
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -43,7 +43,7 @@ class Stage:
     """A running console and the cluster behind it."""
 
     pilot: Pilot[None]
-    cluster: Cluster
+    cluster: FakeCluster
 
     @property
     def app(self) -> ConsoleApp:
@@ -53,16 +53,16 @@ class Stage:
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
 
-    async def shows_dialog(self, dialog: type[Screen[object]]) -> None:
+    async def until_dialog(self, dialog: type[Screen[object]]) -> None:
         await until(self.pilot, lambda: isinstance(self.app.screen, dialog), dialog.__name__)
 
-    async def still(self) -> None:
+    async def settle(self) -> None:
         """Nothing blinks, nothing is due."""
         for line in (*self.app.screen.query(Input), *self.app.screen.query(TextArea)):
             line.cursor_blink = False
         await settle(self.pilot)
 
-    async def home(self) -> None:
+    async def go_home(self) -> None:
         """Escape leads back to the Overview from wherever this is; the picture goes on."""
         if self.app.frames.is_frozen:
             self.app.frames.action_freeze()
@@ -83,21 +83,21 @@ class ScreenState:
     name: str
     open: Open
     dialog: type[Screen[object]] | None = None
-    cluster: Callable[[], Cluster] = busy_night
+    cluster: Callable[[], FakeCluster] = busy_cluster
 
 
 def keys(*pressed: str) -> Open:
-    async def opened(stage: Stage) -> None:
+    async def open_screen(stage: Stage) -> None:
         await stage.press(*pressed)
         stage.app.clear_notifications()  # they would go by themselves, at any time
         await until(stage.pilot, lambda: not stage.app.screen.query("Toast"), "no toast")
 
-    return opened
+    return open_screen
 
 
 async def _node_page(stage: Stage) -> None:
-    await stage.app.views.show_page(stage.cluster.star)
-    await until(stage.pilot, lambda: stage.app.view.selected_node == stage.cluster.star)
+    await stage.app.views.show_page(stage.cluster.detailed_node)
+    await until(stage.pilot, lambda: stage.app.view.selected_node == stage.cluster.detailed_node)
     await settle(stage.pilot)  # before its layout a page has other lines, and keys scroll it elsewhere
 
 
@@ -110,7 +110,7 @@ async def _process(stage: Stage) -> None:
     """The last line but two of the page of a node: below them stand its events."""
     await _node_page(stage)
     await stage.press("G", "k", "k", "enter")
-    await stage.shows_dialog(DetailDialog)
+    await stage.until_dialog(DetailDialog)
 
 
 def is_idle(palette: CommandPalette) -> bool:
@@ -118,45 +118,45 @@ def is_idle(palette: CommandPalette) -> bool:
 
 
 def palette(text: str) -> Open:
-    async def opened(stage: Stage) -> None:
+    async def open_screen(stage: Stage) -> None:
         await stage.press("ctrl+p")
-        await stage.shows_dialog(CommandPalette)
+        await stage.until_dialog(CommandPalette)
         await stage.press(*text)
-        found = stage.app.screen
-        assert isinstance(found, CommandPalette)
-        offers = found.query_one(CommandList)
-        await until(stage.pilot, lambda: offers.option_count and is_idle(found), "offers")
+        dialog = stage.app.screen
+        assert isinstance(dialog, CommandPalette)
+        offers = dialog.query_one(CommandList)
+        await until(stage.pilot, lambda: offers.option_count and is_idle(dialog), "offers")
 
-    return opened
+    return open_screen
 
 
 #: Logins that wait for a person; kept, because the event loop forgets tasks that nobody holds.
-_ASKED: set[asyncio.Future[str | None]] = set()
+_PROMPTS: set[asyncio.Future[str | None]] = set()
 
 
 async def _secret(stage: Stage) -> None:
-    for name in (stage.cluster.star, "bastion"):
-        _ASKED.add(asyncio.ensure_future(stage.app.login_prompts.read_secret(f"ops@{name}", f"Password for {name}:")))
-    await stage.shows_dialog(SecretPrompt)
+    for name in (stage.cluster.detailed_node, "bastion"):
+        _PROMPTS.add(asyncio.ensure_future(stage.app.login_prompts.read_secret(f"ops@{name}", f"Password for {name}:")))
+    await stage.until_dialog(SecretPrompt)
     await stage.press(*"horse")
 
 
 async def _toast(stage: Stage) -> None:
     for severity in ("information", "warning", "error"):
-        stage.app.notify(f"{severity}: {stage.cluster.star}", severity=severity, timeout=600, markup=False)  # type: ignore[arg-type]
+        stage.app.notify(f"{severity}: {stage.cluster.detailed_node}", severity=severity, timeout=600, markup=False)  # type: ignore[arg-type]
     await until(stage.pilot, lambda: len(stage.app.screen.query("Toast")) == 3, "toasts")
 
 
 async def _captured(stage: Stage) -> None:
     await stage.press("3", "s")
-    await until(stage.pilot, lambda: ("capture", "1") in stage.cluster.asked, "a capture")
+    await until(stage.pilot, lambda: ("capture", "1") in stage.cluster.calls, "a capture")
     await settle(stage.pilot)
 
 
-def _answered(sql: str, *pressed: str) -> Open:
+def _query_result(sql: str, *pressed: str) -> Open:
     """A question in the Query view with its answer, which always takes as long."""
 
-    async def opened(stage: Stage) -> None:
+    async def open_screen(stage: Stage) -> None:
         await stage.press("9", "slash")
         view = stage.app.view
         assert isinstance(view, QueryView)
@@ -168,7 +168,7 @@ def _answered(sql: str, *pressed: str) -> Open:
         view.show_result(replace(view._result, took_s=0.05))
         await stage.press(*pressed)
 
-    return opened
+    return open_screen
 
 
 async def _log_that_is_gone(stage: Stage) -> None:
@@ -178,13 +178,13 @@ async def _log_that_is_gone(stage: Stage) -> None:
 
 async def _examined(stage: Stage) -> None:
     stage.app.nodes.action_examine_all()
-    await stage.shows_dialog(LinesDialog)
+    await stage.until_dialog(LinesDialog)
 
 
 async def _recording(stage: Stage) -> None:
     for name in ("evening-run", "gpus-only"):
         await stage.press("r", *name, "enter")
-        await until(stage.pilot, lambda name=name: ("record", name) in stage.cluster.asked, "a recording")
+        await until(stage.pilot, lambda name=name: ("record", name) in stage.cluster.calls, "a recording")
     stage.app.clear_notifications()
     await until(stage.pilot, lambda: not stage.app.screen.query("Toast"), "no toast")
 
@@ -197,19 +197,19 @@ async def _recording_on_a_full_disk(stage: Stage) -> None:
 async def _ending_a_recording(stage: Stage) -> None:
     await _recording(stage)
     await stage.press("r")
-    await stage.shows_dialog(Prompt)
+    await stage.until_dialog(Prompt)
 
 
-def _nothing() -> Cluster:
-    return Cluster(cluster="hosts")
+def _nothing() -> FakeCluster:
+    return FakeCluster(cluster="hosts")
 
 
-def _connecting() -> Cluster:
-    return Cluster(*(f"node{i:03}" for i in range(1, 17)))
+def _connecting() -> FakeCluster:
+    return FakeCluster(*(f"node{i:03}" for i in range(1, 17)))
 
 
-def _no_job() -> Cluster:
-    cluster = Cluster("node1", "node2")
+def _no_job() -> FakeCluster:
+    cluster = FakeCluster("node1", "node2")
     cluster.up()
     return cluster
 
@@ -220,14 +220,16 @@ async def _late_rank(stage: Stage) -> None:
     await stage.press("enter")
 
 
-def _clear() -> Cluster:
+def _clear() -> FakeCluster:
     """The demo with a finding that has no culprit: nobody is blamed."""
     cluster = demo()
-    cluster.say(Finding(id="undecided", severity="info", confidence="none", text="no stacks", first_seen=cluster.at))
+    cluster.publish(
+        Finding(id="undecided", severity="info", confidence="none", text="no stacks", first_seen=cluster.now_ns)
+    )
     return cluster
 
 
-async def _written(stage: Stage) -> None:
+async def _job_output(stage: Stage) -> None:
     """The page of the job that runs, with all that its ranks wrote, where they wrote anything."""
     await stage.press("0", "g", "enter")
     view = stage.app.view
@@ -245,7 +247,7 @@ def difference(reading: object) -> Comparison:
     changed = [Changed(f"node{number:03}", "gpu0 driver", "550.127.05", "560.35.03") for number in range(1, 61)]
     changed += [Changed(f"node{number:03}", "kernel", "5.15.0-94", "6.8.0-40") for number in (44, 45)]
     changed += [Changed("node019", "nvlink links", "18", "17"), Changed("node019", "rdma links", None, "8")]
-    found = [
+    figures = [
         Figure("gpu.mem_used_bytes", spread(68e9, 71e9, 72e9), spread(68e9, 71e9, 72e9)),
         Figure("gpu.nvlink_tx_bytes_s", spread(0, 0, 3e6), spread(9e9, 12e9, 14e9)),
         Figure("gpu.power_w", spread(612, 688, 700), spread(540, 690, 701)),
@@ -257,7 +259,7 @@ def difference(reading: object) -> Comparison:
     return Comparison(
         schema="gconsole.diff/1", a="monday", b="tuesday", nodes_only_a=("node063", "node064"), nodes_only_b=(),
         changed=tuple(changed), findings_only_a=(), findings_only_b=("gpu_throttle: node019:gpu4", "nvlink_down"),
-        findings_both=("clock_unsynced: node044",), figures=tuple(found),
+        findings_both=("clock_unsynced: node044",), figures=tuple(figures),
     )  # fmt: skip
 
 
@@ -292,24 +294,24 @@ STATES = (
     ScreenState("gpus", keys("6")),
     ScreenState("page of a GPU", keys("6", "enter")),
     ScreenState("topology", keys("5")),
-    ScreenState("jobs", keys("0"), cluster=started),
+    ScreenState("jobs", keys("0"), cluster=jobs_cluster),
     ScreenState("jobs of the demo", keys("0"), cluster=demo),
-    ScreenState("page of a job", _written, cluster=started),
-    ScreenState("page of a failed job", keys("0", "g", "j", "enter"), cluster=started),
-    ScreenState("page of a discovered job", keys("0", "G", "enter"), cluster=started),
-    ScreenState("skew", keys("4"), cluster=compared),
+    ScreenState("page of a job", _job_output, cluster=jobs_cluster),
+    ScreenState("page of a failed job", keys("0", "g", "j", "enter"), cluster=jobs_cluster),
+    ScreenState("page of a discovered job", keys("0", "G", "enter"), cluster=jobs_cluster),
+    ScreenState("skew", keys("4"), cluster=clock_cluster),
     ScreenState("no skew", keys("4")),
-    ScreenState("details of a late rank", _late_rank, DetailDialog, cluster=compared),
-    ScreenState("clocks", keys("7"), cluster=compared),
-    ScreenState("clocks, the edges", keys("7", "m"), cluster=compared),
-    ScreenState("clock of a node", keys("7", "g", "j", "j", "enter"), cluster=compared),
+    ScreenState("details of a late rank", _late_rank, DetailDialog, cluster=clock_cluster),
+    ScreenState("clocks", keys("7"), cluster=clock_cluster),
+    ScreenState("clocks, the edges", keys("7", "m"), cluster=clock_cluster),
+    ScreenState("clock of a node", keys("7", "g", "j", "j", "enter"), cluster=clock_cluster),
     ScreenState("no clocks", keys("7")),
     ScreenState("query, nothing run", keys("9"), cluster=demo),
     ScreenState("query that is typed", keys("9", "slash", *"SELECT uti"), cluster=demo),
-    ScreenState("query with a mistake", _answered("SELECT powr_w FROM gpu", "escape"), cluster=demo),
-    ScreenState("query", _answered(_PER_GPU)),
-    ScreenState("query, drawn as bars", _answered(_PER_GPU, "p", "p")),
-    ScreenState("query, drawn as heat", _answered(_PER_GPU, "p", "p", "p")),
+    ScreenState("query with a mistake", _query_result("SELECT powr_w FROM gpu", "escape"), cluster=demo),
+    ScreenState("query", _query_result(_PER_GPU)),
+    ScreenState("query, drawn as bars", _query_result(_PER_GPU, "p", "p")),
+    ScreenState("query, drawn as heat", _query_result(_PER_GPU, "p", "p", "p")),
     ScreenState("columns", keys("2", "C", "j"), ColumnsDialog),
     ScreenState("export", keys("2", "e"), ExportDialog),
     ScreenState("events, scrolled back", keys("8", "g")),
@@ -340,17 +342,17 @@ STATES = (
 
 async def draw(state: ScreenState, folder: Path) -> None:
     """Save it as SVG at every size and in every theme that the tests look at."""
-    from test_screenshots import LOOKS
+    from test_screenshots import VARIANTS
 
     cluster = state.cluster()
     async with cluster.app().run_test(size=(80, 24), notifications=True) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)
         await state.open(stage)
-        for theme, (width, height) in LOOKS:
+        for theme, (width, height) in VARIANTS:
             stage.app.themes.use(theme)
             await pilot.resize_terminal(width, height)
-            await stage.still()
+            await stage.settle()
             name = f"{state.name} {width}x{height} {theme}.svg".replace(" ", "_")
             (folder / name).write_text(stage.app.export_screenshot(title=state.name))
 

@@ -19,13 +19,13 @@ from websockets.exceptions import ConnectionClosed
 
 DEADLINE_S = 90.0
 #: What the visitors of most tests run: the console on an invented cluster, which needs no fleet.
-INVENTED = [
+DEMO_COMMAND = [
     sys.executable, "-c",
     f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom clusters import demo\ndemo().app().run()",
 ]  # fmt: skip
 
 
-class Guest:
+class WebSocketClient:
     """Talks to the server as the page does. `words` is all that was drawn since `forget`, without colours."""
 
     def __init__(self, address: str) -> None:
@@ -33,8 +33,10 @@ class Guest:
         self.origin = address[: address.index("/", len("http://"))]
         self._drawn = b""
 
-    async def __aenter__(self) -> Guest:
-        self.socket: ClientConnection = await connected(f"{self.address}socket?width=100&height=30", self.origin)
+    async def __aenter__(self) -> WebSocketClient:
+        self.socket: ClientConnection = await connect_websocket(
+            f"{self.address}socket?width=100&height=30", self.origin
+        )
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -42,10 +44,10 @@ class Guest:
         await self.socket.close()
 
     @property
-    def words(self) -> str:
+    def output(self) -> str:
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z$]", "", self._drawn.decode(errors="replace"))
 
-    def forget(self) -> None:
+    def clear_output(self) -> None:
         self._drawn = b""
 
     async def type(self, keys: str) -> None:
@@ -54,41 +56,41 @@ class Guest:
     async def send(self, message: object) -> None:
         await self.socket.send(json.dumps(message))
 
-    async def until(self, *words: str) -> None:
+    async def until(self, *texts: str) -> None:
         """Wait until all of that has been drawn."""
-        async with deadline(lambda: f"{words} not in {self.words[-2000:]!r}"):
-            while not all(word in self.words for word in words):
+        async with deadline(lambda: f"{texts} not in {self.output[-2000:]!r}"):
+            while not all(text in self.output for text in texts):
                 try:
                     message = await self.socket.recv()
                 except ConnectionClosed as error:
-                    raise AssertionError(f"{error}: {self.words!r}") from error
+                    raise AssertionError(f"{error}: {self.output!r}") from error
                 if isinstance(message, bytes):
                     self._drawn += message
 
-    async def sent_to(self) -> str | None:
+    async def redirect_target(self) -> str | None:
         """The page that the server sends this guest to, before it hangs up; None where it just hangs up."""
         page = None
-        async with deadline(lambda: f"nobody hung up; the screen: {self.words[-2000:]!r}"):
+        async with deadline(lambda: f"nobody hung up; the screen: {self.output[-2000:]!r}"):
             with contextlib.suppress(ConnectionClosed):
                 async for message in self.socket:
                     if isinstance(message, str):
-                        word, about = json.loads(message)
-                        page = about["url"] if word == "open_url" else page
+                        message_kind, fields = json.loads(message)
+                        page = fields["url"] if message_kind == "open_url" else page
         return page
 
 
-async def connected(url: str, origin: str | None) -> ClientConnection:
+async def connect_websocket(url: str, origin: str | None) -> ClientConnection:
     """A websocket to this address with this Origin header. Raises websockets.exceptions.InvalidStatus."""
     return await connect(url.replace("http://", "ws://", 1), origin=origin, proxy=None, max_size=None)  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager
-async def deadline(what: object) -> AsyncIterator[None]:
+async def deadline(message: object) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(DEADLINE_S):
             yield
     except TimeoutError:
-        raise AssertionError(what() if callable(what) else what) from None
+        raise AssertionError(message() if callable(message) else message) from None
 
 
 @contextlib.contextmanager

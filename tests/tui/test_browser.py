@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from chromium import DEADLINE_S, PROGRAM, PageGone, Tab, chromium
-from serving import INVENTED
+from chromium import DEADLINE_S, PROGRAM, PageClosed, Tab, chromium
+from serving import DEMO_COMMAND
 from tmux import Tmux
 
 from gconsole.web.terminal.server import ConsoleServer
@@ -40,7 +40,7 @@ async def browser(tmp_path: Path) -> AsyncIterator[Open]:
         yield tab
 
 
-async def inked(open_tab: Open, picture: bytes) -> tuple[float, int]:
+async def ink_share(open_tab: Open, picture: bytes) -> tuple[float, int]:
     """The share of a picture that is not ground, and its colours."""
     async with open_tab("about:blank") as tab:
         share, colours = await tab.evaluate(COUNT.replace("PICTURE", base64.b64encode(picture).decode()))
@@ -48,13 +48,13 @@ async def inked(open_tab: Open, picture: bytes) -> tuple[float, int]:
 
 
 async def test_key_pressed_in_the_browser_switches_the_console_view(browser: Open) -> None:
-    async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as tab:
-        await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
-        await tab.until(lambda: "metric" in tab.drawn, "the map has no keys")  # nobody clicked: the page has the keys
+    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as tab:
+        await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
+        await tab.until(lambda: "metric" in tab.output, "the map has no keys")  # nobody clicked: the page has the keys
         before = await tab.screenshot()
-        assert "wchan" not in tab.drawn
+        assert "wchan" not in tab.output
         await tab.press("2", "Digit2", "2")
-        await tab.until(lambda: "wchan" in tab.drawn, "the key did not arrive")
+        await tab.until(lambda: "wchan" in tab.output, "the key did not arrive")
         after = await tab.screenshot()
         assert await tab.evaluate("document.title") == "gconsole demo"
         hosts = {urlsplit(url).netloc for url in tab.requests if not url.startswith("data:")}
@@ -62,42 +62,42 @@ async def test_key_pressed_in_the_browser_switches_the_console_view(browser: Ope
         assert tab.errors == []
         assert before != after
         for picture in (before, after):
-            share, colours = await inked(browser, picture)
+            share, colours = await ink_share(browser, picture)
             assert share > 0.02 and colours > 20, "the picture is as good as empty"
         await tab.press("q", "KeyQ", "q")
         await tab.until(lambda: any(url.endswith("/ended") for url in tab.requests), "no word about the end")
-        await says(tab, "The console has ended")
+        await until_page_shows(tab, "The console has ended")
 
 
 @pytest.mark.full  # test_serve shows it with two connections
 async def test_second_browser_window_is_refused_until_the_first_one_ends(browser: Open) -> None:
-    async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as first:
-        await first.until(lambda: "demo-ring" in first.drawn, "the console was not drawn")
+    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as first:
+        await first.until(lambda: "demo-ring" in first.output, "the console was not drawn")
         async with browser(address) as second:
-            await says(second, "Another browser is connected")
+            await until_page_shows(second, "Another browser is connected")
             await first.press("q", "KeyQ", "q")
-            await says(first, "The console has ended")
-            second.forget()
+            await until_page_shows(first, "The console has ended")
+            second.clear_output()
             await second.evaluate("document.querySelector('a').click()")
-            await second.until(lambda: "demo-ring" in second.drawn, "the way was not free")
+            await second.until(lambda: "demo-ring" in second.output, "the way was not free")
 
 
 async def test_reloaded_page_is_drawn_again(browser: Open) -> None:
-    async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as tab:
-        await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
-        tab.forget()
-        await tab.do("Page.reload")
-        await tab.until(lambda: "demo-ring" in tab.drawn, "the page was not drawn again")
+    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as tab:
+        await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
+        tab.clear_output()
+        await tab.call("Page.reload")
+        await tab.until(lambda: "demo-ring" in tab.output, "the page was not drawn again")
 
 
-async def says(tab: Tab, words: str) -> None:
+async def until_page_shows(tab: Tab, text: str) -> None:
     """Wait until the page has these words; between two pages there is no page, or none to ask."""
     end = time.monotonic() + DEADLINE_S
-    found = None
-    while words not in (found or ""):
-        assert time.monotonic() < end, f"{words!r} not on the page: {found!r}"
-        with contextlib.suppress(PageGone):
-            found = await tab.evaluate("document.body ? document.body.innerText : ''")
+    page_text = None
+    while text not in (page_text or ""):
+        assert time.monotonic() < end, f"{text!r} not on the page: {page_text!r}"
+        with contextlib.suppress(PageClosed):
+            page_text = await tab.evaluate("document.body ? document.body.innerText : ''")
         await asyncio.sleep(0.05)
 
 
@@ -116,13 +116,16 @@ SEQUENCES = [
 
 
 async def test_browser_screen_matches_tmux_for_terminal_sequences(browser: Open, tmp_path: Path) -> None:
-    async with ConsoleServer(INVENTED, "x").open() as address, browser(address) as tab:
-        await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
+    async with ConsoleServer(DEMO_COMMAND, "x").open() as address, browser(address) as tab:
+        await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
         for number, text in enumerate(SEQUENCES):
             (tmp_path / str(number)).write_text(text)
             expected = await asyncio.to_thread(drawn_by_tmux, tmp_path / str(number))
-            whole, pieces = f"screen.write({json.dumps(text)})", f"for (const c of {json.dumps(text)}) screen.write(c)"
-            for write in (whole, pieces):
+            at_once, by_character = (
+                f"screen.write({json.dumps(text)})",
+                f"for (const c of {json.dumps(text)}) screen.write(c)",
+            )
+            for write in (at_once, by_character):
                 lines = await tab.evaluate(
                     "(() => { const screen = new Screen(20, 6, { reply() {}, copy() {} }); " + write
                     + "; return screen.rows.map((row) => row.map((cell) => cell.text).join('').trimEnd()); })()"
@@ -133,12 +136,12 @@ async def test_browser_screen_matches_tmux_for_terminal_sequences(browser: Open,
 def drawn_by_tmux(file: Path) -> list[str]:
     terminal = Tmux(f"stty -opost; cat {file}; sleep 60", columns=20, rows=6)
     try:
-        return stable(lambda: [line.rstrip() for line in terminal.screen().split("\n")[:6]])
+        return read_until_stable(lambda: [line.rstrip() for line in terminal.screen().split("\n")[:6]])
     finally:
         terminal.close()
 
 
-def stable(read: Callable[[], list[str]]) -> list[str]:
+def read_until_stable(read: Callable[[], list[str]]) -> list[str]:
     """What is read, once it is not empty and the same twice."""
     end, last = time.monotonic() + DEADLINE_S, [""]
     while time.monotonic() < end:
@@ -151,22 +154,24 @@ def stable(read: Callable[[], list[str]]) -> list[str]:
 
 
 async def test_mouse_click_paste_and_resize_reach_the_console(browser: Open) -> None:
-    async with ConsoleServer(INVENTED, "gconsole demo").open() as address, browser(address) as tab:
-        await tab.until(lambda: "demo-ring" in tab.drawn, "the console was not drawn")
-        assert "wchan" not in tab.drawn
-        where = await tab.evaluate(
+    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as tab:
+        await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
+        assert "wchan" not in tab.output
+        position = await tab.evaluate(
             "(() => { const box = [...document.querySelectorAll('.row span')].find((span) => "
             "span.textContent.includes('Ranks')).getBoundingClientRect();"
             "return [box.x + box.width / 2, box.y + 3]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            await tab.do("Input.dispatchMouseEvent", type=kind, x=where[0], y=where[1], button="left", clickCount=1)
-        await tab.until(lambda: "wchan" in tab.drawn, "the click did not arrive")
-        tab.forget()
-        await tab.do("Input.insertText", text="6")
-        await tab.until(lambda: "60.0G" in tab.drawn, "the text did not arrive")
-        tab.forget()
-        await tab.do("Emulation.setDeviceMetricsOverride", width=1800, height=1000, deviceScaleFactor=1, mobile=False)
-        await tab.until(lambda: "commands" in tab.drawn, "the size did not arrive")
+            await tab.call(
+                "Input.dispatchMouseEvent", type=kind, x=position[0], y=position[1], button="left", clickCount=1
+            )
+        await tab.until(lambda: "wchan" in tab.output, "the click did not arrive")
+        tab.clear_output()
+        await tab.call("Input.insertText", text="6")
+        await tab.until(lambda: "60.0G" in tab.output, "the text did not arrive")
+        tab.clear_output()
+        await tab.call("Emulation.setDeviceMetricsOverride", width=1800, height=1000, deviceScaleFactor=1, mobile=False)
+        await tab.until(lambda: "commands" in tab.output, "the size did not arrive")
         rows = await tab.evaluate("document.querySelectorAll('.row').length")
         assert rows > 50 and tab.errors == []

@@ -35,12 +35,12 @@ def install(machine: Path, name: str, script: str = "") -> Path:
     return path
 
 
-def taken(machine: Path) -> str:
+def clipboard_text(machine: Path) -> str:
     file = machine / "taken"
     return file.read_text() if file.exists() else ""
 
 
-async def told(pilot: Pilot[None], text: str) -> None:
+async def until_toast(pilot: Pilot[None], text: str) -> None:
     """Wait until a toast says that, on however many lines."""
     await until(pilot, lambda: any(text in toast.message for toast in pilot.app._notifications), text)
 
@@ -50,8 +50,8 @@ class TestTools:
     def test_clipboard_tool_is_found_only_with_its_display(self, machine: Path, tool: ClipboardTool):
         path = install(machine, tool.name)
         environ = {"PATH": str(machine / "bin")}
-        found = find_tool(environ | ({tool.needs: ":0"} if tool.needs else {}))
-        assert found is not None and found.argv == (str(path), *tool.argv[1:])
+        command = find_tool(environ | ({tool.needs: ":0"} if tool.needs else {}))
+        assert command is not None and command.argv == (str(path), *tool.argv[1:])
         assert (find_tool(environ) is None) == bool(tool.needs)
 
     def test_no_clipboard_tool_is_found_without_an_installed_one(self, machine: Path):
@@ -60,7 +60,7 @@ class TestTools:
     def test_clipboard_tool_receives_raw_text_without_a_shell(self, machine: Path):
         path = install(machine, "xclip")
         assert run_tool(ClipboardTool((str(path), "-selection", "clipboard")), "$(touch x) 'ä'\n\x1b[31m") == ""
-        assert taken(machine) == "$(touch x) 'ä'\n\x1b[31m"
+        assert clipboard_text(machine) == "$(touch x) 'ä'\n\x1b[31m"
         assert (machine / "arguments").read_text() == "-selection clipboard\n"
 
     def test_failing_clipboard_tool_reports_its_error_or_exit_code(self, machine: Path):
@@ -91,9 +91,9 @@ class TestTheWay:
     def test_copy_path_is_chosen_by_mode_size_and_tool(
         self, where, size: int, tool: bool, osc52: bool, native: bool, refused: str
     ):
-        ways = plan(where, size, lambda: ClipboardTool(("xclip",)) if tool else None)
-        assert (ways.osc52, ways.tool is not None) == (osc52, native)
-        assert (refused in ways.refused) if refused else not ways.refused
+        copy_plan = plan(where, size, lambda: ClipboardTool(("xclip",)) if tool else None)
+        assert (copy_plan.osc52, copy_plan.tool is not None) == (osc52, native)
+        assert (refused in copy_plan.refused) if refused else not copy_plan.refused
 
 
 class TestOnTheScreen:
@@ -101,36 +101,36 @@ class TestOnTheScreen:
         install(machine, "wl-copy")
         app = demo().app(clipboard="both")
         async with running(app, "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
-            await until(pilot, lambda: taken(machine))
-            assert taken(machine) == app.clipboard
-            await told(pilot, "OSC 52, wl-copy; the limit is 73.2 KiB")
+            await until(pilot, lambda: clipboard_text(machine))
+            assert clipboard_text(machine) == app.clipboard
+            await until_toast(pilot, "OSC 52, wl-copy; the limit is 73.2 KiB")
 
     async def test_mode_native_bypasses_osc52_and_its_size_limit(self, machine: Path):
         install(machine, "wl-copy")
         app = pod().app(clipboard="native")
         async with running(app, size=SIZE, toasts=True) as pilot:
-            written: list[str] = []
+            terminal_writes: list[str] = []
             assert app._driver is not None
-            app._driver.write = written.append  # type: ignore[method-assign]
+            app._driver.write = terminal_writes.append  # type: ignore[method-assign]
             await pilot.press("2", "g", "Y")
-            await until(pilot, lambda: len(taken(machine)) > MOST_BYTES)
-            assert not any("\x1b]52" in text for text in written)
-            await told(pilot, "512 ranks copied")
+            await until(pilot, lambda: len(clipboard_text(machine)) > MOST_BYTES)
+            assert not any("\x1b]52" in text for text in terminal_writes)
+            await until_toast(pilot, "512 ranks copied")
 
     async def test_text_too_large_for_osc52_still_reaches_the_tool(self, machine: Path):
         install(machine, "wl-copy")
         async with running(pod().app(clipboard="both"), "2", "g", "Y", size=SIZE, toasts=True) as pilot:
-            await told(pilot, "wl-copy; too large for OSC 52")
+            await until_toast(pilot, "wl-copy; too large for OSC 52")
 
     async def test_failing_tool_is_reported_beside_the_successful_osc52_copy(self, machine: Path):
         install(machine, "wl-copy", "echo 'no compositor' >&2; exit 1")
         async with running(demo().app(clipboard="both"), "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
-            await told(pilot, "sent by OSC 52 only; wl-copy: no compositor")
+            await until_toast(pilot, "sent by OSC 52 only; wl-copy: no compositor")
 
     async def test_native_mode_without_a_tool_suggests_osc52(self, machine: Path):
         app = demo().app(clipboard="native")
         async with running(app, "2", "g", "j", "y", size=SIZE, toasts=True) as pilot:
-            await told(pilot, 'clipboard = "osc52"')
+            await until_toast(pilot, 'clipboard = "osc52"')
             assert app.clipboard == ""
 
     async def test_ctrl_c_selection_reaches_the_terminal_and_the_tool(self, machine: Path):
@@ -141,5 +141,5 @@ class TestOnTheScreen:
             assert isinstance(line, Input)
             line.select_all()
             await pilot.press("ctrl+c")
-            await until(pilot, lambda: taken(machine) == "rank:1")
+            await until(pilot, lambda: clipboard_text(machine) == "rank:1")
             assert app.clipboard == "rank:1"

@@ -18,15 +18,15 @@ from gconsole.tui.dialogs.dialog import KeysDialog
 from gconsole.tui.dialogs.prompts import SecretPrompt
 
 
-def asking(app: ConsoleApp, who: str, prompt: str) -> asyncio.Task[str | None]:
-    return asyncio.ensure_future(app.login_prompts.read_secret(who, prompt))
+def ask_secret(app: ConsoleApp, login: str, prompt: str) -> asyncio.Task[str | None]:
+    return asyncio.ensure_future(app.login_prompts.read_secret(login, prompt))
 
 
 class TestALoginThatAsks:
     async def test_typed_secret_is_returned_and_not_displayed(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
-            answer = asking(app, "ops@bastion", "Verification code:")
+            answer = ask_secret(app, "ops@bastion", "Verification code:")
             await shows(pilot, "Verification code:")
             await shows(pilot, "Login: ops@bastion")
             await pilot.press(*"horse")
@@ -39,7 +39,7 @@ class TestALoginThatAsks:
     async def test_escape_dismisses_the_login_prompt_without_an_answer(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
-            answer = asking(app, "node1", "Password for node1")
+            answer = ask_secret(app, "node1", "Password for node1")
             await shows(pilot, "Password for node1")
             await pilot.press("escape")
             await until(pilot, answer.done)
@@ -48,7 +48,7 @@ class TestALoginThatAsks:
     async def test_several_login_prompts_are_shown_one_after_the_other(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
-            answers = [asking(app, f"node{i}", f"Password for node{i}") for i in (1, 2)]
+            answers = [ask_secret(app, f"node{i}", f"Password for node{i}") for i in (1, 2)]
             for i in (1, 2):
                 await shows(pilot, f"Password for node{i}")
                 await pilot.press(*f"word{i}", "enter")
@@ -59,7 +59,7 @@ class TestALoginThatAsks:
         app = demo().app()
         async with running(app, "question_mark", toasts=True) as pilot:
             await until(pilot, lambda: isinstance(app.screen, KeysDialog))
-            answer = asking(app, "node1", "Password for node1")
+            answer = ask_secret(app, "node1", "Password for node1")
             for _ in range(3):
                 app.login_prompts.open_next()  # as its clock does
                 await pilot.pause()
@@ -71,7 +71,7 @@ class TestALoginThatAsks:
     async def test_login_prompt_closes_when_its_login_ends(self):
         app = demo().app()
         async with running(app, toasts=True) as pilot:
-            answer = asking(app, "node1", "Password for node1")
+            answer = ask_secret(app, "node1", "Password for node1")
             await shows(pilot, "Password for node1")
             answer.cancel()
             await until(pilot, lambda: len(app.screen_stack) == 1)
@@ -86,7 +86,7 @@ class TestTheFleetInThePalette:
             await until(pilot, lambda: isinstance(app.focused, Input))
             app.screen.query_one(Input).value = "new[1-2]"
             await pilot.press("enter")
-            await until(pilot, lambda: ("add", "new1,new2") in cluster.asked)
+            await until(pilot, lambda: ("add", "new1,new2") in cluster.calls)
             await shows(pilot, "connecting to new[1-2]")
 
     async def test_invalid_node_set_is_reported_and_adds_nothing(self):
@@ -98,18 +98,18 @@ class TestTheFleetInThePalette:
             app.screen.query_one(Input).value = "node[1-"
             await pilot.press("enter")
             await shows(pilot, "node[1-")
-            assert cluster.asked == []
+            assert cluster.calls == []
 
     async def test_node_is_removed_only_after_confirmation(self):
         cluster = demo()
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
-            for key, asked in (("escape", []), ("y", [("remove", "node1")])):
+            for key, calls in (("escape", []), ("y", [("remove", "node1")])):
                 await app.run_action("nodes.remove")
                 await shows(pilot, "Remove node1?")
                 await pilot.press(key)
                 await until(pilot, lambda: len(app.screen_stack) == 1)
-                await until(pilot, lambda asked=asked: cluster.asked == asked)
+                await until(pilot, lambda calls=calls: cluster.calls == calls)
 
     async def test_all_failed_nodes_are_reconnected_at_once(self):
         cluster = pod()
@@ -117,7 +117,7 @@ class TestTheFleetInThePalette:
         async with running(app, toasts=True):
             failed = [node.name for node in app.nodes.failed]
             await app.run_action("nodes.reconnect_failed")
-            assert failed and cluster.asked == [("reconnect", name) for name in failed]
+            assert failed and cluster.calls == [("reconnect", name) for name in failed]
 
     async def test_doctor_examines_every_node(self):
         app = demo().app()
@@ -133,7 +133,7 @@ class TestTheFleetInThePalette:
         app = cluster.app()
         async with running(app, toasts=True) as pilot:
             await app.run_action("nodes.examine")
-            await until(pilot, lambda: ("examine", "node1") in cluster.asked)
+            await until(pilot, lambda: ("examine", "node1") in cluster.calls)
 
 
 def write(path: Path, hosts: str) -> None:
@@ -151,7 +151,7 @@ class TestHostsTomlIsSaved:
         cluster = demo()
         async with running(cluster.app(hosts=hosts_file(path)), toasts=True) as pilot:
             write(path, "node[1-3]")
-            await until(pilot, lambda: ("apply", "hosts") in cluster.asked)
+            await until(pilot, lambda: ("apply", "hosts") in cluster.calls)
             await shows(pilot, "removed")
 
     async def test_invalid_hosts_toml_is_reported_and_the_fleet_is_unchanged(self, tmp_path: Path):
@@ -161,7 +161,7 @@ class TestHostsTomlIsSaved:
         async with running(cluster.app(hosts=hosts_file(path)), size=(160, 30), toasts=True) as pilot:
             path.write_text("[[nodes]]\nhosts = 3\n")
             await shows(pilot, "fleet unchanged")
-            assert cluster.asked == []
+            assert cluster.calls == []
 
     def test_half_written_hosts_file_is_not_read_until_it_is_stable(self, tmp_path: Path):
         path = tmp_path / "hosts.toml"

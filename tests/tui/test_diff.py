@@ -30,14 +30,14 @@ from gconsole.tui.replay_app import ReplayApp
 GCONSOLE = Path(sys.executable).with_name("gconsole")
 
 
-def a_session(folder: Path, name: str, kernel: str = "5.15", power_w: float = 300.0) -> Session:
+def write_diff_session(folder: Path, name: str, kernel: str = "5.15", power_w: float = 300.0) -> Session:
     session = named(name, folder)
     head = {"node": "node1", "agent": f"agent of {name}"}
     records: list[Record] = [
         Node(**head, seq=1, rx=SECOND, hostname="node1", boot_id="b", kernel=kernel, arch="x86_64", python="3.10",
              uid=0, pid=1, sample_interval_ms=1000),
-        *(Gpu(**head, seq=2 + at, t=at, mono=at, rx=(1 + at) * SECOND, index=0, uuid="GPU-0", power_w=power_w + at)
-          for at in range(100)),
+        *(Gpu(**head, seq=2 + n, t=n, mono=n, rx=(1 + n) * SECOND, index=0, uuid="GPU-0", power_w=power_w + n)
+          for n in range(100)),
     ]  # fmt: skip
     writer.write_session(session, records, Meta(cluster="pod"))
     return session
@@ -79,8 +79,11 @@ def test_identical_sessions_report_no_differences():
 
 
 async def test_diff_screen_keys_sort_copy_show_help_and_quit(tmp_path):
-    one, other = a_session(tmp_path, "monday"), a_session(tmp_path, "tuesday", kernel="6.8", power_w=450.0)
-    app = DiffApp(diff_of(one, other))
+    monday, tuesday = (
+        write_diff_session(tmp_path, "monday"),
+        write_diff_session(tmp_path, "tuesday", kernel="6.8", power_w=450.0),
+    )
+    app = DiffApp(diff_of(monday, tuesday))
     async with app.run_test(size=(120, 30)) as pilot:
         await shows(pilot, "monday → tuesday", "kernel  5.15 → 6.8", "gpu power_w", "+42.9 %", "METRICS  by name")
         await pilot.press("o")
@@ -113,12 +116,12 @@ async def test_escape_while_reading_cancels_the_comparison(tmp_path):
 
 
 async def test_damaged_session_is_reported_and_not_compared(tmp_path):
-    one, other = a_session(tmp_path, "monday"), a_session(tmp_path, "tuesday")
-    (segment,) = other.segments()
+    monday, tuesday = write_diff_session(tmp_path, "monday"), write_diff_session(tmp_path, "tuesday")
+    (segment,) = tuesday.segments()
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 1
     segment.write_bytes(data)
-    app = DiffApp(diff_of(one, other))
+    app = DiffApp(diff_of(monday, tuesday))
     async with app.run_test() as pilot:
         for _ in range(600):
             if app.error:
@@ -129,9 +132,9 @@ async def test_damaged_session_is_reported_and_not_compared(tmp_path):
 
 
 async def test_replay_is_compared_with_a_session_entered_by_name(tmp_path):
-    one = a_session(tmp_path, "monday")
-    a_session(tmp_path, "tuesday", kernel="6.8")
-    app = ReplayApp(Replay(one))
+    monday = write_diff_session(tmp_path, "monday")
+    write_diff_session(tmp_path, "tuesday", kernel="6.8")
+    app = ReplayApp(Replay(monday))
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: app.frames.is_current)
         await app.run_action("replay.compare")
@@ -149,8 +152,8 @@ async def test_replay_is_compared_with_a_session_entered_by_name(tmp_path):
 def test_diff_opens_a_screen_and_its_exit_code_reports_differences(tmp_path):
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
-    a_session(tmp_path, "monday")
-    a_session(tmp_path, "tuesday", kernel="6.8")
+    write_diff_session(tmp_path, "monday")
+    write_diff_session(tmp_path, "tuesday", kernel="6.8")
     terminal = Tmux(env={**os.environ, "GCONSOLE_SESSIONS_FOLDER": str(tmp_path)}, columns=100, rows=30)
     try:
         terminal.until("ready>")

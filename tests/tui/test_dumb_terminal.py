@@ -26,27 +26,28 @@ process_filter = "env:GCONSOLE_TEST_OF_NOBODY=1"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def hosts_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts.toml").write_text(LOCAL)
     return tmp_path
 
 
-def in_a_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
+def run_in_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
     """Run it where TERM says that; its exit code, all that it wrote, and what it had started when it began to write."""
     master, worker = pty.openpty()
     argv = [sys.executable, "-m", "gconsole", *args]
-    with subprocess.Popen(argv, stdin=worker, stdout=worker, stderr=worker, env={**os.environ, "TERM": term}) as it:
+    environment = {**os.environ, "TERM": term}
+    with subprocess.Popen(argv, stdin=worker, stdout=worker, stderr=worker, env=environment) as process:
         os.close(worker)
-        said, started = b"", []
+        output, started = b"", []
         try:
-            while part := os.read(master, 65536):
-                said += part
-                started = started or processes_of(it.pid)
+            while chunk := os.read(master, 65536):
+                output += chunk
+                started = started or processes_of(process.pid)
         except OSError:
             pass  # nobody has the terminal open any more
     os.close(master)
-    return it.returncode, said.decode(), started
+    return process.returncode, output.decode(), started
 
 
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
@@ -55,29 +56,31 @@ def in_a_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
     [(["hosts.toml"], "gconsole batch TARGET"), ([], "gconsole batch TARGET"), (["demo"], "gconsole demo --batch")],
 )
 def test_terminal_without_cursor_movement_gets_an_alternative_and_exit_code_2(
-    args: list[str], instead: str, term: str, here: Path
+    args: list[str], instead: str, term: str, hosts_folder: Path
 ) -> None:
-    code, said, started = in_a_terminal(*args, term=term)
+    code, output, started = run_in_terminal(*args, term=term)
     assert code == 2
-    assert f"TERM={term}" in said and instead in said.replace("\r\n", " ")
-    assert "\x1b" not in said and "Traceback" not in said
+    assert f"TERM={term}" in output and instead in output.replace("\r\n", " ")
+    assert "\x1b" not in output and "Traceback" not in output
     assert started == []
 
 
 @pytest.mark.parametrize(("args", "instead"), [(["hosts.toml"], "batch TARGET"), (["demo"], "demo --batch")])
-def test_missing_terminal_exits_with_code_2_and_names_an_alternative(args: list[str], instead: str, here: Path) -> None:
+def test_missing_terminal_exits_with_code_2_and_names_an_alternative(
+    args: list[str], instead: str, hosts_folder: Path
+) -> None:
     argv = [sys.executable, "-m", "gconsole", *args]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "requires a terminal" in done.stderr and instead in done.stderr
-    assert "Traceback" not in done.stderr
+    result = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert "requires a terminal" in result.stderr and instead in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.fixture
-def terminal(here: Path, request: pytest.FixtureRequest) -> Iterator[Tmux]:
+def terminal(hosts_folder: Path, request: pytest.FixtureRequest) -> Iterator[Tmux]:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
-    tmux = Tmux(f"exec {sys.executable} -m gconsole hosts.toml", {**request.param, "XDG_STATE_HOME": str(here)})
+    tmux = Tmux(f"exec {sys.executable} -m gconsole hosts.toml", {**request.param, "XDG_STATE_HOME": str(hosts_folder)})
     try:
         tmux.until("1/1 nodes", "here")
         yield tmux
@@ -89,7 +92,11 @@ def terminal(here: Path, request: pytest.FixtureRequest) -> Iterator[Tmux]:
 def test_no_color_uses_no_colours_but_keeps_every_glyph(terminal: Tmux) -> None:
     styled = terminal.screen(styled=True)
     assert "●" in styled and "1/1 nodes" in terminal.screen()
-    parameters = {word for found in re.findall(r"\x1b\[([\d;:]*)m", styled) for word in re.split("[;:]", found or "0")}
+    parameters = {
+        parameter
+        for sequence in re.findall(r"\x1b\[([\d;:]*)m", styled)
+        for parameter in re.split("[;:]", sequence or "0")
+    }
     assert parameters <= {"0", "1", "2", "7", "22", "27", "39", "49"}, "beside bold, dim, reversed: the terminal's own"
     terminal.press("n")
     terminal.until("node▲", "agent")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from clusters import busy_night
+from clusters import busy_cluster
 from waiting import settle
 
 from gconsole.tui.widgets.line_view import LineView
@@ -12,7 +12,7 @@ from gconsole.tui.widgets.line_view import LineView
 @pytest.mark.parametrize("rounds", [2, pytest.param(5, marks=pytest.mark.full)])
 @pytest.mark.parametrize("key", ["", "question_mark", "e", "ctrl+p"], ids=["view", "keys", "export", "palette"])
 async def test_resized_view_is_laid_out_even_under_a_dialog(key: str, rounds: int):
-    async with busy_night().app().run_test(size=(60, 20), notifications=True) as pilot:
+    async with busy_cluster().app().run_test(size=(60, 20), notifications=True) as pilot:
         await settle(pilot)
         await pilot.press(*[key] * bool(key))
         view = pilot.app.screen_stack[0]
@@ -21,7 +21,7 @@ async def test_resized_view_is_laid_out_even_under_a_dialog(key: str, rounds: in
                 await pilot.resize_terminal(*size)
                 await settle(pilot)
                 assert not view._layout_required and not view._update_timer._active.is_set()
-                shown = [each for each in view.query(LineView) if each.region and each.show_vertical_scrollbar]
-                bars = [each.vertical_scrollbar for each in shown]
+                shown = [lines for lines in view.query(LineView) if lines.region and lines.show_vertical_scrollbar]
+                bars = [lines.vertical_scrollbar for lines in shown]
                 assert bars or size == (120, 40)
                 assert all(bar.region for bar in bars)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_cluster import NOON, SECOND, Cluster
+from fake_cluster import NOON, SECOND, FakeCluster
 
 from gconsole.config.model import Config
 from gconsole.core.bus import Hub
@@ -22,18 +22,18 @@ from gconsole.tui.views.events.model import (
 
 
 def a_log(text: str = "something", severity: str = "info", **fields: object) -> Log:
-    known = {"node": "node1", "source": "kernel", "rx": NOON, "t": NOON} | fields
-    return Log(text=text, severity=severity, **known)  # type: ignore[arg-type]
+    defaults = {"node": "node1", "source": "kernel", "rx": NOON, "t": NOON} | fields
+    return Log(text=text, severity=severity, **defaults)  # type: ignore[arg-type]
 
 
 def a_finding(**fields: object) -> Finding:
-    known = {"id": "slow", "severity": "warning", "confidence": "likely", "text": "it lags", "first_seen": NOON}
-    return Finding(**(known | fields))  # type: ignore[arg-type]
+    defaults = {"id": "slow", "severity": "warning", "confidence": "likely", "text": "it lags", "first_seen": NOON}
+    return Finding(**(defaults | fields))  # type: ignore[arg-type]
 
 
 def a_rank(**fields: object) -> Rank:
-    known = {"job": "llama", "rank": 7, "pid": 1, "start_ticks": 1, "source": "environ", "node": "node1"}
-    return Rank(**(known | fields))  # type: ignore[arg-type]
+    defaults = {"job": "llama", "rank": 7, "pid": 1, "start_ticks": 1, "source": "environ", "node": "node1"}
+    return Rank(**(defaults | fields))  # type: ignore[arg-type]
 
 
 class TestWords:
@@ -95,8 +95,8 @@ class TestTheStory:
         assert facts["record"] == "#12 of a1"
 
     def test_finding_details_include_culprits_and_evidence(self):
-        story = event_detail(a_finding(culprits=("rank 7",), evidence=("e1", "e2")), NOON)
-        facts = [(fact.label, fact.text) for fact in story.facts]
+        detail = event_detail(a_finding(culprits=("rank 7",), evidence=("e1", "e2")), NOON)
+        facts = [(fact.label, fact.text) for fact in detail.facts]
         assert ("culprits", "rank 7") in facts
         assert [text for label, text in facts if label == "evidence"] == ["e1", "e2"]
 
@@ -142,20 +142,20 @@ class TestTheLog:
         assert len(copy.rows(NOON)) == 1
 
     def test_snapshot_contains_every_stored_event_once(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         app = cluster.app()
-        cluster.say(a_log("one"))
-        cluster.say(a_log("two"))
+        cluster.publish(a_log("one"))
+        cluster.publish(a_log("two"))
         assert [row.span.text for row in app.frames.builder.build().events.rows(NOON)][-2:] == ["one", "two"]
         assert len(app.frames.builder.build().events.rows(NOON)) == len(cluster.store.events)
 
 
 async def test_live_fleet_mark_publishes_a_console_record():
-    hub, said = Hub(), []
-    hub.subscribe(said.extend)
+    hub, published = Hub(), []
+    hub.subscribe(published.extend)
     fleet = Fleet(Config(cluster="lab", nodes=()), hub)
     await fleet.mark("switched the fabric over")
     await fleet.stop()
-    assert [(type(record), record.text, record.agent) for record in said] == [
+    assert [(type(record), record.text, record.agent) for record in published] == [
         (Mark, "switched the fabric over", hub.console_id)
     ]

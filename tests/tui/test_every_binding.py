@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import busy_night
+from clusters import busy_cluster
 from pictures import picture
 from screen_states import Stage
 from textual.app import App
@@ -39,7 +39,7 @@ PLACES = {
     **{row.name: [row.key] for row in VIEWS},
 }
 #: Actions that show nothing there before this.
-PREPARED = {
+PREPARATION = {
     "lines.left": ["escape", "l", "l"],
     "lines.right": ["escape"],
     "columns.move_down": ["j", "j", "j"],
@@ -51,10 +51,10 @@ PREPARED = {
     "app.view_overview": ["2"],
 }
 #: Where keys mean something only after a story: the tests of that story press them.
-TOLD_IN = {"hang": "test_hang.py", "gpus": "test_gpus.py", "query": "test_query_view.py", "sql": "test_query_view.py",
-           "jobs": "test_jobs.py", "diff": "test_diff.py"}  # fmt: skip
+TESTED_IN = {"hang": "test_hang.py", "gpus": "test_gpus.py", "query": "test_query_view.py", "sql": "test_query_view.py",
+             "jobs": "test_jobs.py", "diff": "test_diff.py"}  # fmt: skip
 #: Apps of their own.
-APART = {"gallery", "progress", "replay", *TOLD_IN}
+SEPARATE_APPS = {"gallery", "progress", "replay", *TESTED_IN}
 LEAVING = {"app.quit"}
 
 
@@ -68,10 +68,10 @@ def actions_of(scope: str) -> Iterator[Action]:
             yield action
 
 
-SCOPES = sorted({action.scope for action in ACTIONS} - APART)
+SCOPES = sorted({action.scope for action in ACTIONS} - SEPARATE_APPS)
 
 
-def seen(app: App[object]) -> object:
+def screen_text(app: App[object]) -> object:
     """Everything of an app that a person notices: the screen, what the clipboard holds, that it is there at all."""
     return (picture(app), app.clipboard) if app.is_running else None
 
@@ -81,35 +81,35 @@ async def test_every_key_has_a_visible_effect_in_its_scope(scope: str, tmp_path:
     assert scope in PLACES, f"say in PLACES how to come to {scope!r}"
     monkeypatch.chdir(tmp_path)  # screenshots
     monkeypatch.setattr(os, "getsid", lambda _: os.getpid())  # no shell could bring this test back
-    cluster = busy_night()
-    unseen = []
+    cluster = busy_cluster()
+    without_effect = []
     async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)
         for action in actions_of(scope):
             for key in keys_of(action):
-                await come_to(stage, [*PLACES[scope], *PREPARED.get(action.id, ())])
-                before = seen(stage.app)
+                await go_to(stage, [*PLACES[scope], *PREPARATION.get(action.id, ())])
+                before = screen_text(stage.app)
                 await stage.press(key)
-                await stage.still()
-                if seen(stage.app) == before:
-                    unseen.append(f"{action.id}: {key}")
+                await stage.settle()
+                if screen_text(stage.app) == before:
+                    without_effect.append(f"{action.id}: {key}")
                 await leave(stage)
-    assert not unseen
+    assert not without_effect
 
 
-async def come_to(stage: Stage, steps: list[str]) -> None:
+async def go_to(stage: Stage, steps: list[str]) -> None:
     for step in steps:
         if step.startswith("!"):
             await stage.app.run_action(step[1:])
         else:
             await stage.press(step)
-    await stage.still()
+    await stage.settle()
 
 
 async def leave(stage: Stage) -> None:
     """Back to the Overview as it was; the picture goes on and nothing is told."""
-    await stage.home()
+    await stage.go_home()
     if stage.app.frames.is_frozen:
         stage.app.frames.action_freeze()
     stage.app.shutdown._interrupted_at = 0.0
@@ -120,7 +120,7 @@ async def leave(stage: Stage) -> None:
 
 @pytest.mark.parametrize("key", [key for action in ACTIONS if action.id in LEAVING for key in keys_of(action)])
 async def test_quit_keys_exit_the_app(key: str):
-    app = busy_night().app()
+    app = busy_cluster().app()
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press(key)
@@ -128,10 +128,10 @@ async def test_quit_keys_exit_the_app(key: str):
 
 
 async def gallery_shows(pilot: Pilot[None], key: str) -> bool:
-    before = seen(pilot.app)
+    before = screen_text(pilot.app)
     await pilot.press(key)
     await pilot.pause()
-    return seen(pilot.app) != before
+    return screen_text(pilot.app) != before
 
 
 @pytest.mark.parametrize("action", [*in_scope("gallery"), *in_scope("progress")], ids=lambda action: action.id)
@@ -145,14 +145,14 @@ async def test_gallery_and_progress_keys_have_a_visible_effect(action: Action):
             assert await gallery_shows(pilot, key), key
 
 
-@pytest.mark.parametrize("scope", TOLD_IN)
+@pytest.mark.parametrize("scope", TESTED_IN)
 def test_keys_of_specialised_views_are_covered_by_their_own_tests(scope: str):
-    source = (Path(__file__).parent / TOLD_IN[scope]).read_text()
-    calls = re.findall(r"(?:press|opened)\(([^)]*)\)", source)
+    source = (Path(__file__).parent / TESTED_IN[scope]).read_text()
+    calls = re.findall(r"(?:press|open_jobs)\(([^)]*)\)", source)
     pressed = {key for call in calls for key in re.findall(r'"([^"]+)"', call)}
-    left_out = [action.id for action in in_scope(scope) if action.keys and not pressed & set(keys_of(action))]
-    assert not left_out
+    untested = [action.id for action in in_scope(scope) if action.keys and not pressed & set(keys_of(action))]
+    assert not untested
 
 
 def test_every_action_scope_is_covered():
-    assert {action.scope for action in ACTIONS} <= set(PLACES) | APART
+    assert {action.scope for action in ACTIONS} <= set(PLACES) | SEPARATE_APPS

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def opened(pilot: Pilot[None], *keys: str) -> ExportDialog:
+async def open_export(pilot: Pilot[None], *keys: str) -> ExportDialog:
     """The dialog, after these keys and `e`."""
     await settle(pilot)
     await pilot.press(*keys)
@@ -53,17 +53,17 @@ async def opened(pilot: Pilot[None], *keys: str) -> ExportDialog:
     return dialog
 
 
-async def choose(pilot: Pilot[None], what: str, form: str) -> None:
+async def choose(pilot: Pilot[None], item_name: str, format_name: str) -> None:
     """Go to that line and that form, with the keys."""
     dialog = pilot.app.screen
     assert isinstance(dialog, ExportDialog)
-    for key, is_there in (("down", lambda: dialog.selected[0].what.startswith(what)),
-                          ("tab", lambda: dialog.selected[1].name == form)):  # fmt: skip
+    for key, is_selected in (("down", lambda: dialog.selected[0].what.startswith(item_name)),
+                             ("tab", lambda: dialog.selected[1].name == format_name)):  # fmt: skip
         for _ in range(9):
-            if is_there():
+            if is_selected():
                 break
             await pilot.press(key)
-        assert is_there(), (what, form)
+        assert is_selected(), (item_name, format_name)
 
 
 async def saved(pilot: Pilot[None], folder: Path) -> str:
@@ -83,21 +83,21 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def at(app: ConsoleApp) -> Input:
+def path_input(app: ConsoleApp) -> Input:
     return app.screen.query_one(Input)
 
 
 def a_stack(rank: int, *functions: str, **fields: Any) -> Stack:
-    frames = tuple(StackFrame(name, "train.py", 10 + at) for at, name in enumerate(functions))
-    known = {"capture": "c1", "sample": 0, "job": "demo-ring", "rank": rank, "pid": 40000 + rank, "status": "ok",
-             "start_ticks": 1, "thread_name": "MainThread", "frames": frames, "path": rank}  # fmt: skip
-    return Stack(node="node1", **(known | fields))
+    frames = tuple(StackFrame(name, "train.py", 10 + offset) for offset, name in enumerate(functions))
+    defaults = {"capture": "c1", "sample": 0, "job": "demo-ring", "rank": rank, "pid": 40000 + rank, "status": "ok",
+                "start_ticks": 1, "thread_name": "MainThread", "frames": frames, "path": rank}  # fmt: skip
+    return Stack(node="node1", **(defaults | fields))
 
 
 class TestTheTable:
     async def test_csv_has_the_filtered_ranks_in_displayed_order_with_raw_units(self, folder: Path):
         async with pod().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2", "slash", *"node:node018", "enter", "O")
+            await open_export(pilot, "2", "slash", *"node:node018", "enter", "O")
             rows = list(csv.DictReader(io.StringIO(await saved(pilot, folder))))
         assert [row["rank"] for row in rows] == ["143", "142", "141", "140", "139", "138", "137", "136"]
         stuck = rows[6]
@@ -110,7 +110,7 @@ class TestTheTable:
 
     async def test_json_has_ranks_with_their_full_records(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2")
+            await open_export(pilot, "2")
             await choose(pilot, "Ranks", "JSON")
             rows = json.loads(await saved(pilot, folder))
         assert [row["rank"] for row in rows] == list(range(8))
@@ -118,7 +118,7 @@ class TestTheTable:
 
     async def test_text_export_matches_the_displayed_table(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2")
+            await open_export(pilot, "2")
             await choose(pilot, "Ranks", "text")
             lines = (await saved(pilot, folder)).splitlines()
         assert lines[0].split()[:4] == ["rank", "state", "node", "gpu"]
@@ -126,11 +126,11 @@ class TestTheTable:
 
     async def test_selection_exports_the_cursor_row_or_its_group(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2", "G")
+            await open_export(pilot, "2", "G")
             await choose(pilot, "Selected: 1 rank", "JSON")
             assert [row["rank"] for row in json.loads(await saved(pilot, folder))] == [7]
             only_file(folder).unlink()
-            await opened(pilot, "b", "g")
+            await open_export(pilot, "b", "g")
             await choose(pilot, "Selected: 2 ranks", "JSON")
             assert [row["rank"] for row in json.loads(await saved(pilot, folder))] == [0, 1]
 
@@ -138,13 +138,13 @@ class TestTheTable:
         cluster = demo()
         await cluster.mark("here")
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
-            for view, what, count, field, value in (
+            for view, item_name, count, field, value in (
                 ("1", "GPUs: 32 GPUs", 32, "index", 0), ("1", "Selected: 8 GPUs of node1", 8, "node", "node1"),
                 ("n", "Nodes: 4 nodes", 4, "node", "node1"), ("n", "Selected: 1 node", 1, "node", "node1"),
                 ("8", "Selected: 1 event", 1, "kind", "mark"), ("8", "Events: ", None, "kind", "node"),
             ):  # fmt: skip
-                await opened(pilot, view)
-                await choose(pilot, what, "JSON")
+                await open_export(pilot, view)
+                await choose(pilot, item_name, "JSON")
                 rows = json.loads(await saved(pilot, folder))
                 assert len(rows) == count if count else len(rows) > 4
                 assert rows[0][field] == value
@@ -152,14 +152,14 @@ class TestTheTable:
 
     async def test_view_without_a_table_offers_only_general_exports(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            dialog = await opened(pilot, "3")
+            dialog = await open_export(pilot, "3")
             assert [item.name for item in dialog._items] == ["screen", "report", "page", "session", "session"]
 
 
 class TestEverythingElse:
     async def test_screen_export_excludes_the_export_dialog(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot)
+            await open_export(pilot)
             await choose(pilot, "Screen", "SVG")
             svg = await saved(pilot, folder)
         assert svg.startswith("<svg") and "FINDINGS" in svg
@@ -167,7 +167,7 @@ class TestEverythingElse:
 
     async def test_report_export_has_the_batch_report_schema(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot)
+            await open_export(pilot)
             await choose(pilot, "Report", "JSON")
             report = json.loads(await saved(pilot, folder))
         assert report["schema"] == "gconsole.report/1"
@@ -175,14 +175,14 @@ class TestEverythingElse:
 
     async def test_newest_capture_is_exported_as_folded_text_and_json(self, folder: Path):
         cluster = demo()
-        cluster.say(a_stack(0, "old", capture="c0"))
-        cluster.say(*(a_stack(rank, "main", "step") for rank in (0, 1)), a_stack(2, "main", "load"))
+        cluster.publish(a_stack(0, "old", capture="c0"))
+        cluster.publish(*(a_stack(rank, "main", "step") for rank in (0, 1)), a_stack(2, "main", "load"))
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             for form, expected in (
                 ("folded", "rank [0-1];MainThread;main (train.py:10);step (train.py:11) 2\n"),
                 ("text", "STACKS  3 ranks, 2 groups"), ("JSON", '"capture": "c1"'),
             ):  # fmt: skip
-                await opened(pilot)
+                await open_export(pilot)
                 await choose(pilot, "Stacks", form)
                 text = await saved(pilot, folder)
                 assert expected in text and "c0" not in text and "old" not in text
@@ -190,7 +190,7 @@ class TestEverythingElse:
 
     async def test_stacks_export_is_absent_without_a_capture(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            dialog = await opened(pilot)
+            dialog = await open_export(pilot)
             assert "stacks" not in [item.name for item in dialog._items]
 
 
@@ -199,58 +199,58 @@ class TestASessionThatNobodyRecorded:
         cluster = demo()
         cluster.store = Store(history_bytes=1 << 26)
         for _ in range(5):
-            cluster.later(1)
+            cluster.advance(1)
             cluster.up(simulated=True)
             for name in cluster.names:
                 cluster.gpus(name, simulated=True)
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot)
+            await open_export(pilot)
             await choose(pilot, "HTML report", "HTML")
             page = await saved(pilot, folder)
         assert page.count("<svg") >= 4 and "util_pct" in page and "SIM" in page and page.endswith("</html>\n")
 
     async def test_in_memory_history_is_exported_as_one_json_session(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot)
+            await open_export(pilot)
             await choose(pilot, "Session: in-memory history", "json")
-            assert at(pilot.app).value == "gconsole-demo-session-20231115-120000.json"
-            told = json.loads(await saved(pilot, folder))
-        assert told["schema"] == "gconsole.session/1" and told["session"]["name"] == "demo-20231115-1200"
-        assert {"gpu", "rank", "rank_stat", "node"} <= {record["kind"] for record in told["records"]}
+            assert path_input(pilot.app).value == "gconsole-demo-session-20231115-120000.json"
+            document = json.loads(await saved(pilot, folder))
+        assert document["schema"] == "gconsole.session/1" and document["session"]["name"] == "demo-20231115-1200"
+        assert {"gpu", "rank", "rank_stat", "node"} <= {record["kind"] for record in document["records"]}
 
     async def test_other_session_formats_are_written_or_report_why_not(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            for form, words in (
+            for format_name, message in (
                 ("perfetto", ""),
                 ("gswarm", ""),
                 ("speedscope", "no stacks were captured"),
             ):
-                await opened(pilot)
-                await choose(pilot, "Session: in-memory history", form)
+                await open_export(pilot)
+                await choose(pilot, "Session: in-memory history", format_name)
                 await pilot.press("enter")
-                if words:
-                    await until(pilot, lambda words=words: words in " ".join(screen(pilot.app).split()), words)
+                if message:
+                    await until(pilot, lambda message=message: message in " ".join(screen(pilot.app).split()), message)
                     await pilot.press("escape")
-                await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog), form)
+                await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog), format_name)
         assert [name.rpartition("0.")[2] for name in names_in(folder)] == ["gswarm.json", "perfetto-trace"]
 
     async def test_table_export_needs_a_new_or_empty_folder(self, folder: Path):
         (folder / "kept").mkdir()
         (folder / "kept" / "precious").write_text("mine")
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot)
+            await open_export(pilot)
             await choose(pilot, "Tables: in-memory history", "csv")
-            at(pilot.app).value = "kept"
+            path_input(pilot.app).value = "kept"
             await pilot.press("enter")
             await until(
                 pilot, lambda: "needs a new or empty folder" in " ".join(screen(pilot.app).split()), "a refusal"
             )
-            at(pilot.app).value = "tables"
+            path_input(pilot.app).value = "tables"
             await pilot.press("enter")
             await shows(pilot, "saved session as csv")
-            await opened(pilot)
+            await open_export(pilot)
             await choose(pilot, "Tables: in-memory history", "parquet")
-            at(pilot.app).value = "no/such/tables"
+            path_input(pilot.app).value = "no/such/tables"
             await pilot.press("enter")
             await until(pilot, lambda: "does not exist" in " ".join(screen(pilot.app).split()), "a refusal")
             await pilot.press("escape")
@@ -265,14 +265,14 @@ class TestASessionThatNobodyRecorded:
         cluster.recordings.path = path
         await cluster.recordings.start("evening")
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot)
+            await open_export(pilot)
             await choose(pilot, "Session: evening", "json")
-            told = json.loads(await saved(pilot, folder))
-        assert [record["text"] for record in told["records"]] == ["hello"]
+            document = json.loads(await saved(pilot, folder))
+        assert [record["text"] for record in document["records"]] == ["hello"]
 
     async def test_click_selects_a_format_on_a_long_line(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            dialog = await opened(pilot, "2")
+            dialog = await open_export(pilot, "2")
             lines = screen(pilot.app).splitlines()
             y = next(y for y, line in enumerate(lines) if "Session: in-memory" in line)
             await pilot.click(offset=(lines[y].index("gswarm"), y))
@@ -282,49 +282,49 @@ class TestASessionThatNobodyRecorded:
 class TestThePath:
     async def test_proposed_name_follows_the_selected_item_and_format(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2")
-            assert at(pilot.app).value.startswith("gconsole-demo-ranks-2")
-            assert at(pilot.app).value.endswith(".csv")
+            await open_export(pilot, "2")
+            assert path_input(pilot.app).value.startswith("gconsole-demo-ranks-2")
+            assert path_input(pilot.app).value.endswith(".csv")
             await pilot.press("tab")
-            assert at(pilot.app).value.endswith(".json")
+            assert path_input(pilot.app).value.endswith(".json")
             await pilot.press("shift+tab")
-            assert at(pilot.app).value.endswith(".csv")
+            assert path_input(pilot.app).value.endswith(".csv")
             await pilot.press("up")
-            assert at(pilot.app).value.startswith("gconsole-demo-session-2")
+            assert path_input(pilot.app).value.startswith("gconsole-demo-session-2")
 
     async def test_proposed_name_has_the_displayed_instant_not_the_save_time(self):
         cluster = demo()
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2", "space")
-            assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120000.csv"
+            await open_export(pilot, "2", "space")
+            assert path_input(pilot.app).value == "gconsole-demo-ranks-20231115-120000.csv"
             await pilot.press("escape")
-            cluster.later(60)
-            await opened(pilot)
-            assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120000.csv"
+            cluster.advance(60)
+            await open_export(pilot)
+            assert path_input(pilot.app).value == "gconsole-demo-ranks-20231115-120000.csv"
             await pilot.press("escape", "space")
-            await opened(pilot)
-            assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120100.csv"
+            await open_export(pilot)
+            assert path_input(pilot.app).value == "gconsole-demo-ranks-20231115-120100.csv"
 
     async def test_proposed_name_gets_a_number_if_the_file_exists(self, folder: Path):
         (folder / "gconsole-demo-ranks-20231115-120000.csv").write_text("precious")
         (folder / "gconsole-demo-ranks-20231115-120000-2.csv").symlink_to("nowhere")
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2")
-            assert at(pilot.app).value == "gconsole-demo-ranks-20231115-120000-3.csv"
+            await open_export(pilot, "2")
+            assert path_input(pilot.app).value == "gconsole-demo-ranks-20231115-120000-3.csv"
 
     async def test_typed_name_is_kept_and_only_a_known_suffix_follows_the_format(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2")
-            at(pilot.app).value = "mine.csv"
+            await open_export(pilot, "2")
+            path_input(pilot.app).value = "mine.csv"
             await pilot.press("tab")
-            assert at(pilot.app).value == "mine.json"
-            at(pilot.app).value = "mine.dat"
+            assert path_input(pilot.app).value == "mine.json"
+            path_input(pilot.app).value = "mine.dat"
             await pilot.press("tab")
-            assert at(pilot.app).value == "mine.dat"
+            assert path_input(pilot.app).value == "mine.dat"
 
     async def test_click_selects_item_and_format(self):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            dialog = await opened(pilot, "2")
+            dialog = await open_export(pilot, "2")
             lines = screen(pilot.app).splitlines()
             y = next(y for y, line in enumerate(lines) if "Selected: 1 rank" in line)
             await pilot.click(offset=(lines[y].index("JSON"), y))
@@ -334,9 +334,9 @@ class TestThePath:
     async def test_existing_file_is_replaced_only_after_confirmation(self, folder: Path):
         (folder / "mine.csv").write_text("precious")
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2")
+            await open_export(pilot, "2")
             for key, expected in (("escape", "precious"), ("y", "job,attempt,rank")):
-                at(pilot.app).value = "mine.csv"
+                path_input(pilot.app).value = "mine.csv"
                 await pilot.press("enter")
                 await until(pilot, lambda: isinstance(pilot.app.screen, Confirm))
                 await shows(pilot, "Replace the file?")
@@ -349,18 +349,18 @@ class TestThePath:
     async def test_export_error_is_shown_in_the_dialog_and_the_path_is_kept(self, folder: Path):
         (folder / "file").write_text("no folder")
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            dialog = await opened(pilot, "2")
-            for path, words in (
+            dialog = await open_export(pilot, "2")
+            for path, message in (
                 ("no/such/folder/x.csv", "does not exist"), ("file/x.csv", "Not a directory"),
                 ("", "no file name"), ("~nobody-of-that-name/x.csv", "home directory"),
                 ("/dev/null", "/dev/null is not a regular file"), ("x" * 300, "File name too long"),
             ):  # fmt: skip
-                at(pilot.app).value = path
+                path_input(pilot.app).value = path
                 await pilot.press("enter")
-                await until(pilot, lambda words=words: words in " ".join(screen(pilot.app).split()), words)
+                await until(pilot, lambda message=message: message in " ".join(screen(pilot.app).split()), message)
                 assert "✖" in screen(pilot.app)
-                assert pilot.app.screen is dialog and at(pilot.app).value == path
-            at(pilot.app).value = "good.csv"
+                assert pilot.app.screen is dialog and path_input(pilot.app).value == path
+            path_input(pilot.app).value = "good.csv"
             await pilot.press("enter")
             await until(pilot, lambda: (folder / "good.csv").exists())
         assert names_in(folder) == ["file", "good.csv"]
@@ -368,29 +368,29 @@ class TestThePath:
     async def test_entered_folder_gets_the_proposed_file_name(self, folder: Path):
         (folder / "there").mkdir()
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot, "2")
-            at(pilot.app).value = "there"
+            await open_export(pilot, "2")
+            path_input(pilot.app).value = "there"
             await pilot.press("enter")
             await shows(pilot, "that is a folder")
-            assert at(pilot.app).value.startswith("there/gconsole-demo-ranks-")
+            assert path_input(pilot.app).value.startswith("there/gconsole-demo-ranks-")
             await pilot.press("enter")
             await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog))
             assert names_in(folder / "there")
-            await opened(pilot)
-            assert at(pilot.app).value.startswith("there/gconsole-demo-ranks-")  # the next one goes there, too
+            await open_export(pilot)
+            assert path_input(pilot.app).value.startswith("there/gconsole-demo-ranks-")  # the next one goes there, too
 
     async def test_escape_saves_nothing(self, folder: Path):
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
-            await opened(pilot)
+            await open_export(pilot)
             await pilot.press("escape")
             await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog))
         assert names_in(folder) == []
 
     async def test_escape_during_a_slow_export_leaves_no_file(self, folder: Path):
-        made = threading.Event()
+        released = threading.Event()
 
         def slow() -> str:
-            made.wait(DEADLINE_S)
+            released.wait(DEADLINE_S)
             return "too late"
 
         app = demo().app()
@@ -402,16 +402,16 @@ class TestThePath:
             await shows(pilot, "writing …")
             await pilot.press("escape")
             await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog))
-            made.set()
+            released.set()
             await pilot.pause()
         assert names_in(folder) == []
 
     async def test_export_dialog_fits_a_small_terminal(self):
         async with pod().app().run_test(size=(60, 20), notifications=True) as pilot:
-            await opened(pilot, "2")
-            shown = screen(pilot.app)
-            for words in ("Export", "Ranks: 512 ranks", "‹CSV›", "Report", "Enter", "Esc"):
-                assert words in shown, shown
+            await open_export(pilot, "2")
+            screen_text = screen(pilot.app)
+            for text in ("Export", "Ranks: 512 ranks", "‹CSV›", "Report", "Enter", "Esc"):
+                assert text in screen_text, screen_text
 
 
 class TestTheFile:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from clusters import demo, pod
-from fake_cluster import Cluster
+from fake_cluster import FakeCluster
 from running import running
 from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
@@ -26,7 +26,7 @@ def ranks(pilot: Pilot[None]) -> RanksView:
     return app.view
 
 
-def listed(pilot: Pilot[None]) -> list[int | None]:
+def listed_ranks(pilot: Pilot[None]) -> list[int | None]:
     return [row.number for row in ranks(pilot)._grid.rows if isinstance(row, RankListRow)]
 
 
@@ -40,7 +40,7 @@ class TestTyping:
     async def test_filter_applies_while_typing_and_shows_the_match_count(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "state:idle")
-            await until(pilot, lambda: listed(pilot) == [138])
+            await until(pilot, lambda: listed_ranks(pilot) == [138])
             await shows(pilot, "1 of 512 ranks")
             await shows(pilot, "1 shown")
 
@@ -49,17 +49,17 @@ class TestTyping:
             await type_filter(pilot, "rank:0-2")
             await pilot.press("enter", "j")
             assert ranks(pilot)._grid.has_focus
-            assert listed(pilot) == [0, 1, 2]
+            assert listed_ranks(pilot) == [0, 1, 2]
             assert "/ rank:0-2" in screen(pilot.app)
 
     async def test_escape_clears_the_filter_before_it_leaves_the_view(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:0")
             await pilot.press("escape")
-            await until(pilot, lambda: len(listed(pilot)) == 512)
+            await until(pilot, lambda: len(listed_ranks(pilot)) == 512)
             assert "/ rank" not in screen(pilot.app)
             await pilot.press("slash", *"rank:1", "enter", "escape")
-            await until(pilot, lambda: len(listed(pilot)) == 512)
+            await until(pilot, lambda: len(listed_ranks(pilot)) == 512)
             assert ranks(pilot).id == "ranks"
             await pilot.press("escape")
             assert isinstance(pilot.app, ConsoleApp) and pilot.app.view.id == "overview"
@@ -69,9 +69,9 @@ class TestTyping:
             await type_filter(pilot, "rank:0 stat:x")
             await shows(pilot, "╰ unknown field stat; did you mean state?")
             lines = screen(pilot.app).splitlines()
-            at = next(y for y, line in enumerate(lines) if line.startswith("/ "))
-            assert lines[at + 1].index("╰") == lines[at].index("stat:x")
-            assert listed(pilot) == [0]
+            line_number = next(y for y, line in enumerate(lines) if line.startswith("/ "))
+            assert lines[line_number + 1].index("╰") == lines[line_number].index("stat:x")
+            assert listed_ranks(pilot) == [0]
             await pilot.press("enter")
             assert ranks(pilot)._filter.is_open, "what is no filter is not kept"
 
@@ -86,9 +86,9 @@ class TestTyping:
     async def test_partial_field_name_is_not_applied_until_enter(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "rank:7 wch")
-            assert listed(pilot) == [7]
+            assert listed_ranks(pilot) == [7]
             await pilot.press("enter")
-            await until(pilot, lambda: listed(pilot) == [])
+            await until(pilot, lambda: listed_ranks(pilot) == [])
 
     async def test_typed_letters_do_not_trigger_key_bindings(self):
         async with demo().app().run_test(size=SIZE) as pilot:
@@ -108,8 +108,8 @@ class TestTyping:
         async with cluster.app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "state:stopped")
             await shows(pilot, "No matching ranks")
-            cluster.moves("demo-ring", 3, "node2", "stopped")
-            await until(pilot, lambda: listed(pilot) == [3])
+            cluster.sample_rank("demo-ring", 3, "node2", "stopped")
+            await until(pilot, lambda: listed_ranks(pilot) == [3])
 
     async def test_palette_opens_the_filter_and_the_footer_shows_its_keys(self):
         async with running(demo().app(), "2", "ctrl+p", *"filter rows") as pilot:
@@ -132,11 +132,11 @@ class TestCompleting:
     async def test_repeated_tab_cycles_through_values(self):
         async with pod().app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "state:")
-            seen = []
+            values = []
             for _ in range(3):
                 await pilot.press("tab")
-                seen.append(ranks(pilot)._filter._line.value)
-            assert len(set(seen)) == 3 and all(text.startswith("state:") for text in seen)
+                values.append(ranks(pilot)._filter._line.value)
+            assert len(set(values)) == 3 and all(text.startswith("state:") for text in values)
 
     async def test_current_node_names_are_offered_as_completions(self):
         async with pod().app().run_test(size=SIZE) as pilot:
@@ -158,7 +158,7 @@ class TestRecall:
             assert ranks(pilot)._filter._line.value == "rank:2"
             await pilot.press("ctrl+r")
             assert ranks(pilot)._filter._line.value == "rank:1"
-            await until(pilot, lambda: listed(pilot) == [1])
+            await until(pilot, lambda: listed_ranks(pilot) == [1])
 
 
 class TestVocabulary:
@@ -172,15 +172,15 @@ class TestVocabulary:
                 ("mem:>44G rank:1", [1]),
             ):  # fmt: skip
                 await type_filter(pilot, text)
-                await until(pilot, lambda numbers=numbers: listed(pilot) == numbers, text)
+                await until(pilot, lambda numbers=numbers: listed_ranks(pilot) == numbers, text)
                 await pilot.press("escape")  # clears the filter
 
     async def test_failed_state_filter_matches_a_stopped_rank(self):
         cluster = demo()
-        cluster.moves("demo-ring", 3, "node2", "stopped")
+        cluster.sample_rank("demo-ring", 3, "node2", "stopped")
         async with cluster.app().run_test(size=SIZE) as pilot:
             await type_filter(pilot, "state:failed")
-            await until(pilot, lambda: listed(pilot) == [3])
+            await until(pilot, lambda: listed_ranks(pilot) == [3])
 
     def test_rank_field_names_and_aliases_are_unique(self):
         names = [name for field in RANKS.fields for name in (field.name, *field.aliases)]
@@ -188,20 +188,20 @@ class TestVocabulary:
 
 
 async def test_hostile_job_name_does_not_break_completion():
-    cluster = Cluster("node1")
+    cluster = FakeCluster("node1")
     cluster.up()
     cluster.job('[red]\x1b[31m "x" ' + "y" * 4096, 1)
     async with cluster.app().run_test(size=SIZE) as pilot:
         await type_filter(pilot, "job:")
         await pilot.press("tab")
-        await until(pilot, lambda: listed(pilot) == [0])
+        await until(pilot, lambda: listed_ranks(pilot) == [0])
         assert all(len(line) <= 80 for line in screen(pilot.app).splitlines())
 
 
 class TestGrouping:
     async def test_b_cycles_grouping_by_job_node_state_class_tag_and_none(self):
         cluster = pod()
-        cluster.say(NodeState(node="node001", state="ok", attempt=1, tags=("rack1",)))
+        cluster.publish(NodeState(node="node001", state="ok", attempt=1, tags=("rack1",)))
         async with running(cluster.app(), "2", "b") as pilot:
             await shows(pilot, "▾ node001  8 ranks   ● 8 running")
             await pilot.press("b", "g")
@@ -271,10 +271,10 @@ class TestOrder:
         cluster = demo()
         async with running(cluster.app(), "2") as pilot:
             ranks(pilot)._sort_by("cpu")
-            before = listed(pilot)
+            before = listed_ranks(pilot)
             for number in range(8):
-                cluster.moves("demo-ring", number, f"node{number // 2 + 1}", cpu_pct=98.9 - number % 5 / 9)
+                cluster.sample_rank("demo-ring", number, f"node{number // 2 + 1}", cpu_pct=98.9 - number % 5 / 9)
             await settle(pilot)
-            assert listed(pilot) == before
-            cluster.moves("demo-ring", before[-1] or 0, f"node{(before[-1] or 0) // 2 + 1}", cpu_pct=1.0)
-            await until(pilot, lambda: listed(pilot)[0] == before[-1])
+            assert listed_ranks(pilot) == before
+            cluster.sample_rank("demo-ring", before[-1] or 0, f"node{(before[-1] or 0) // 2 + 1}", cpu_pct=1.0)
+            await until(pilot, lambda: listed_ranks(pilot)[0] == before[-1])

@@ -14,7 +14,7 @@ from gconsole.tui.models.filter_language import FilterError, FilterField, Vocabu
 
 
 @dataclass(frozen=True)
-class Thing:
+class FilteredItem:
     name: str = "node012"
     state: str = "moving"
     util: float | None = None
@@ -23,7 +23,7 @@ class Thing:
     note: str | None = None
 
 
-THINGS: Vocabulary[Thing] = Vocabulary(
+THINGS: Vocabulary[FilteredItem] = Vocabulary(
     (
         FilterField("node", "word", lambda thing: thing.name, "a node"),
         FilterField("state", "word", lambda thing: thing.state, "a state"),
@@ -38,13 +38,13 @@ VALUES = {"state": ("moving", "stuck", "stopped"), "node": ("node001", "node002"
 
 
 def passes(text: str, **fields: object) -> bool:
-    return parse(text, THINGS).matches(Thing(**fields))  # type: ignore[arg-type]
+    return parse(text, THINGS).matches(FilteredItem(**fields))  # type: ignore[arg-type]
 
 
-def mistake(text: str) -> FilterError:
-    with pytest.raises(FilterError) as caught:
+def filter_error(text: str) -> FilterError:
+    with pytest.raises(FilterError) as error:
         parse(text, THINGS)
-    return caught.value
+    return error.value
 
 
 def offered(text: str, cursor: int | None = None) -> tuple[str, ...]:
@@ -139,13 +139,13 @@ class TestMistakes:
         ],
     )
     def test_filter_error_has_text_position_and_hint(self, text, at, said, try_):
-        error = mistake(text)
+        error = filter_error(text)
         assert (error.start, error.end) == at
         assert said in error.text and try_ in error.try_ and not error.unfinished
 
     @pytest.mark.parametrize("text", ["state:", "util:<", '"two', "node:n[1-", "-", "x\\", "util:-", "state:a,"])
     def test_incomplete_term_is_flagged_as_unfinished(self, text: str):
-        assert mistake(text).unfinished
+        assert filter_error(text).unfinished
 
 
 class TestCompletion:
@@ -163,8 +163,8 @@ class TestCompletion:
         assert offered('note:"two w') == ('"two words"',)
 
     def test_only_text_before_the_cursor_is_completed(self):
-        found = complete("sta x", 3, THINGS, lambda _: ())
-        assert (found.start, found.end, found.options) == (0, 3, ("state:",))
+        completion = complete("sta x", 3, THINGS, lambda _: ())
+        assert (completion.start, completion.end, completion.options) == (0, 3, ("state:",))
 
 
 texts = st.text(max_size=30)
@@ -175,17 +175,17 @@ class TestAlways:
     @given(st.one_of(texts, filters))
     def test_any_text_parses_or_fails_with_an_error_position_inside_it(self, text: str):
         try:
-            wanted = parse(text, THINGS)
+            parsed = parse(text, THINGS)
         except FilterError as error:
             assert 0 <= error.start <= error.end <= len(text)
             assert error.text and error.try_
         else:
-            assert parse(wanted.text, THINGS) == wanted
+            assert parse(parsed.text, THINGS) == parsed
 
     @given(st.one_of(texts, filters), st.integers(0, 30))
     def test_completion_span_stays_within_the_text(self, text: str, cursor: int):
-        found = complete(text, min(cursor, len(text)), THINGS, lambda _: ("x",))
-        assert 0 <= found.start <= found.end <= len(text)
+        completion = complete(text, min(cursor, len(text)), THINGS, lambda _: ("x",))
+        assert 0 <= completion.start <= completion.end <= len(text)
 
     @given(texts.filter(bool))
     def test_quoted_value_matches_exactly_its_row(self, value: str):
@@ -195,12 +195,12 @@ class TestAlways:
     @given(filters, st.sampled_from(["node001", "stuck", "a", "b0"]), st.floats(0, 100) | st.none())
     def test_negated_term_never_agrees_with_the_original(self, text: str, name: str, util: float | None):
         try:
-            wanted, opposite = parse(text, THINGS), parse(f"-{text}", THINGS)
+            parsed, opposite = parse(text, THINGS), parse(f"-{text}", THINGS)
         except FilterError:
             return
-        if len(wanted.terms) == len(opposite.terms) == 1 and text[0] not in "- ":
-            thing = Thing(name, util=util)
-            assert wanted.matches(thing) != opposite.matches(thing)
+        if len(parsed.terms) == len(opposite.terms) == 1 and text[0] not in "- ":
+            item = FilteredItem(name, util=util)
+            assert parsed.matches(item) != opposite.matches(item)
 
     @given(st.text("ab*?", min_size=1, max_size=8), st.text("ab", max_size=8))
     def test_wildcards_match_as_in_a_shell(self, wild: str, name: str):

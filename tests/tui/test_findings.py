@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fake_cluster import Cluster
+from fake_cluster import FakeCluster
 from waiting import screen, until
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "analysis"))
@@ -19,7 +19,7 @@ from gconsole.records import GpuInfo, Node, NodeState
 from gconsole.tui.app import ConsoleApp
 
 
-def a_node(name):
+def make_node(name):
     return Node(node=name, agent="a", hostname=name, boot_id="b", kernel="6.1", arch="x86_64", python="3.11", uid=0,
                 pid=1, sample_interval_ms=1000)  # fmt: skip
 
@@ -28,10 +28,10 @@ async def test_finding_is_listed_marks_its_node_and_clears():
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
     findings = FindingTracker(hub, HealthConfig(clear_s=0))
-    app = ConsoleApp(store, Cluster("n1"), cluster="pod", expected_nodes=["n1", "n2"], findings=findings)
+    app = ConsoleApp(store, FakeCluster("n1"), cluster="pod", expected_nodes=["n1", "n2"], findings=findings)
     hub.publish_own(NodeState(node="n1", state="ok"), NodeState(node="n2", state="ok"))
     async with app.run_test(size=(120, 40)) as pilot:
-        hub.publish([a_node("n1"), a_node("n2"), GpuInfo(node="n2", index=3, uuid="u", lost="GPU is lost")])
+        hub.publish([make_node("n1"), make_node("n2"), GpuInfo(node="n2", index=3, uuid="u", lost="GPU is lost")])
         await until(pilot, lambda: "n2:gpu3: lost by the driver" in screen(app))
 
         assert app.frame.worst_finding == "failed"
@@ -46,18 +46,18 @@ async def test_finding_is_listed_marks_its_node_and_clears():
 
 async def test_node_differing_from_its_class_is_a_finding_and_stays_while_paused(monkeypatch):
     monkeypatch.setattr("gconsole.monitor.topology.LASTS_S", 0.0)
-    cluster, hub = Cluster(*(f"n{number}" for number in range(1, 6))), Hub()
+    cluster, hub = FakeCluster(*(f"n{number}" for number in range(1, 6))), Hub()
     hub.subscribe(cluster.store.apply)
     cluster.up()
 
-    def tell(name, **more):
+    def publish_facts(name, **more):
         facts = hgx_facts(name, **more)
         for record in (*facts.gpus, *facts.links, *facts.nics):
             record.node = name
-        cluster.say(*facts.gpus, *facts.links, *facts.nics)
+        cluster.publish(*facts.gpus, *facts.links, *facts.nics)
 
     for name in cluster.names:
-        tell(name, down=["mlx5_1"] if name == "n3" else [])
+        publish_facts(name, down=["mlx5_1"] if name == "n3" else [])
     app = cluster.app(findings=FindingTracker(hub, HealthConfig(clear_s=0)))
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "n3: NIC1 state down, the rest active" in screen(app))
@@ -65,6 +65,6 @@ async def test_node_differing_from_its_class_is_a_finding_and_stays_while_paused
         await until(pilot, lambda: "topology_differs" in app.frame.fleet.by_name["n3"].reason)
         assert "topology_differs" in [record.id for record in app.frame.events.items if hasattr(record, "cleared_at")]
         await pilot.press("space")
-        tell("n3")
+        publish_facts("n3")
         await until(pilot, lambda: all(finding.cleared_at is not None for finding in cluster.store.findings.values()))
         assert "n3: NIC1 state down" in screen(app)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from clusters import pod
-from fake_cluster import GIB, Cluster
+from fake_cluster import GIB, FakeCluster
 from running import running
 from waiting import screen, shows, until
 
@@ -21,33 +21,33 @@ from gconsole.tui.widgets.heat_map import HeatMap
 UTIL = HEAT_METRICS[0]
 
 
-def frame_of(cluster: Cluster) -> ScreenSnapshot:
+def frame_of(cluster: FakeCluster) -> ScreenSnapshot:
     return SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None).build()
 
 
-def rows_of(cluster: Cluster):
+def rows_of(cluster: FakeCluster):
     frame = frame_of(cluster)
     ranks = ranks_on(frame.gpu_processes.values(), frame.jobs, frame.gpus)
     return {row.name: row for row in gpu_rows(frame.fleet, frame.gpus, ranks, frame.findings)}
 
 
-def one_node(**gpu: object) -> Cluster:
-    cluster = Cluster("node1")
+def one_node(**gpu: object) -> FakeCluster:
+    cluster = FakeCluster("node1")
     cluster.up()
     cluster.gpus(count=2)
-    cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", **gpu))  # type: ignore[arg-type]
+    cluster.publish(Gpu(node="node1", index=0, uuid="GPU-node1-0", **gpu))  # type: ignore[arg-type]
     return cluster
 
 
-def with_curves() -> Cluster:
+def with_curves() -> FakeCluster:
     """A cluster that keeps history, with two minutes of one GPU in it."""
-    cluster = Cluster("node1")
+    cluster = FakeCluster("node1")
     cluster.store = Store(history_bytes=1 << 26)
     cluster.up()
     cluster.gpus(count=2)
     for second in range(120):
-        cluster.later(1)
-        cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", util_pct=50.0 + second % 40, power_w=400.0))
+        cluster.advance(1)
+        cluster.publish(Gpu(node="node1", index=0, uuid="GPU-node1-0", util_pct=50.0 + second % 40, power_w=400.0))
     cluster.up()
     return cluster
 
@@ -59,12 +59,12 @@ class TestRows:
     def test_gpu_row_shows_the_worst_known_state(self):
         cluster = one_node(util_pct=90.0)
         assert rows_of(cluster)["node1:gpu0"].row_state == ("ok", "ok")
-        cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", sm_clock_mhz=900.0,
-                        clocks_event_share_pct={"hw_thermal_slowdown": 60.0}))  # fmt: skip
+        cluster.publish(Gpu(node="node1", index=0, uuid="GPU-node1-0", sm_clock_mhz=900.0,
+                            clocks_event_share_pct={"hw_thermal_slowdown": 60.0}))  # fmt: skip
         assert rows_of(cluster)["node1:gpu0"].row_state == ("warning", "held down")
         cluster.finding("gpu_ecc", "error", "two uncorrected errors", ["node1:gpu0"])
         assert rows_of(cluster)["node1:gpu0"].row_state == ("failed", "ecc")
-        cluster.say(GpuInfo(node="node1", index=0, uuid="GPU-node1-0", lost="GPU is lost"))
+        cluster.publish(GpuInfo(node="node1", index=0, uuid="GPU-node1-0", lost="GPU is lost"))
         row = rows_of(cluster)["node1:gpu0"]
         assert row.row_state == ("failed", "lost")
         assert row.note is not None and row.note.text == "GPU is lost"
@@ -77,7 +77,9 @@ class TestRows:
         cluster = one_node()
         cluster.job("train", 2, per_node=2)
         assert rows_of(cluster)["node1:gpu0"].ranks == ()  # no job is folded yet
-        cluster.say(GpuProcess(node="node1", index=0, uuid="GPU-node1-0", pid=7, type="compute", job="train", rank=5))
+        cluster.publish(
+            GpuProcess(node="node1", index=0, uuid="GPU-node1-0", pid=7, type="compute", job="train", rank=5)
+        )
         assert rows_of(cluster)["node1:gpu0"].ranks == (5,)
 
 
@@ -91,7 +93,7 @@ class TestPeers:
         assert peer_range(frame_of(one_node(util_pct=0.0)).gpus, UTIL) is None
 
     def test_half_idle_fleet_has_no_outliers(self):
-        cluster = Cluster(*(f"node{i}" for i in range(8)))
+        cluster = FakeCluster(*(f"node{i}" for i in range(8)))
         cluster.up()
         cluster.gpus(util=[0.0, 99.0])
         peers = peer_range(frame_of(cluster).gpus, UTIL)
@@ -121,16 +123,16 @@ class TestTheGrid:
             await until(pilot, lambda: "▲" in screen(app) or "▼" in screen(app))
 
     async def test_gpu_columns_depend_on_the_width(self):
-        shown = {}
+        columns = {}
         app = pod().app()
         async with running(app, "6", size=(60, 24)) as pilot:
             for width in (60, 80, 120, 200):
                 await pilot.resize_terminal(width, 24)
                 await until(pilot, lambda width=width: app.view.initial_focus().size.width == width)  # type: ignore[misc, union-attr]
-                shown[width] = app.view.initial_focus().shown_columns  # type: ignore[union-attr]
-        assert shown[60] == ["state", "node", "gpu", "util", "mem", "power", "temp", "ranks"]
-        assert shown[80] == ["state", "node", "gpu", "util", "curve", "mem", "power", "temp", "sm_clock", "ranks"]
-        assert set(shown[80]) < set(shown[120]) < set(shown[200])
+                columns[width] = app.view.initial_focus().shown_columns  # type: ignore[union-attr]
+        assert columns[60] == ["state", "node", "gpu", "util", "mem", "power", "temp", "ranks"]
+        assert columns[80] == ["state", "node", "gpu", "util", "curve", "mem", "power", "temp", "sm_clock", "ranks"]
+        assert set(columns[80]) < set(columns[120]) < set(columns[200])
 
     def test_every_gpu_field_has_a_column(self):
         assert {column.key for column in COLUMNS} == set(GpusView.kind.fields)
@@ -171,11 +173,11 @@ class TestThePage:
 
     async def test_gpu_page_shows_only_its_own_hints_processes_links_and_events(self):
         cluster = one_node(remap_pending=True, util_pct=3.0)
-        who = {"node": "node1", "index": 0, "uuid": "GPU-node1-0"}
-        cluster.say(
-            GpuProcess(**who, pid=4711, type="compute", comm="python", mem_used_bytes=GIB, rank=3, job="a"),
-            GpuLink(**who, link=4, up=False),
-            GpuEvent(**who, event="xid", severity="error", text="XID 79: the GPU has fallen off the bus", xid=79),
+        gpu = {"node": "node1", "index": 0, "uuid": "GPU-node1-0"}
+        cluster.publish(
+            GpuProcess(**gpu, pid=4711, type="compute", comm="python", mem_used_bytes=GIB, rank=3, job="a"),
+            GpuLink(**gpu, link=4, up=False),
+            GpuEvent(**gpu, event="xid", severity="error", text="XID 79: the GPU has fallen off the bus", xid=79),
             GpuEvent(node="node1", index=1, uuid="GPU-node1-1", event="xid", severity="error", text="another's"),
         )
         app = cluster.app()
@@ -189,7 +191,7 @@ class TestThePage:
         async with running(cluster.app(), "6", "enter") as pilot:
             await shows(pilot, "node1 gpu0")
             cluster.store.gpus.drop(("node1", "GPU-node1-0"), cluster.store.version + 1)
-            cluster.later(1)
+            cluster.advance(1)
             cluster.up()
             await shows(pilot, "GPU removed")
 

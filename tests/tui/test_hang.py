@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from clusters import pod
-from fake_cluster import LOADER, SECOND, Cluster
+from fake_cluster import LOADER, SECOND, FakeCluster
 from running import running
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
@@ -20,12 +20,12 @@ from gconsole.tui.views.hang.view import HangView
 SIZE = (130, 42)
 
 
-def hung() -> Cluster:
+def hung() -> FakeCluster:
     """Two nodes, eight ranks; rank 5 reads a shard, the others wait for it."""
-    cluster = Cluster("node1", "node2")
+    cluster = FakeCluster("node1", "node2")
     cluster.up()
     cluster.job("llama", 8, per_node=4)
-    cluster.standing[5] = LOADER
+    cluster.rank_frames[5] = LOADER
     return cluster
 
 
@@ -65,7 +65,7 @@ class TestFromTheKeyToTheLine:
         async with running(cluster.app(), "s", size=SIZE) as pilot:
             await shows(pilot, "STACKS 8 ranks, 2 groups")
             await shows(pilot, "undecided")
-        assert cluster.asked.count(("capture", "1")) == 1
+        assert cluster.calls.count(("capture", "1")) == 1
 
     async def test_capital_s_prompts_for_a_sample_count_from_1_to_100(self):
         cluster = hung()
@@ -74,14 +74,14 @@ class TestFromTheKeyToTheLine:
             await pilot.press(*"500", "enter")
             await shows(pilot, "is not a number from 1 to 100")
             await pilot.press("S", *"4", "enter")
-            await until(pilot, lambda: ("capture", "4") in cluster.asked)
+            await until(pilot, lambda: ("capture", "4") in cluster.calls)
 
     async def test_hang_view_without_a_capture_shows_which_key_to_press(self):
         async with running(hung().app(), "3") as pilot:
             await shows(pilot, "diagnose: sample until")
 
     async def test_diagnosis_without_any_rank_reports_no_readable_stack(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         async with running(cluster.app(), "d", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "no rank with a readable stack")
@@ -92,11 +92,11 @@ class TestWalking:
         async with running(hung().app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
             go_to_verdict(pilot)
-            seen = []
+            focus_order = []
             for _ in range(4):
                 await pilot.press("tab")
-                seen.append(focused(pilot))
-            assert seen == ["hang-tree", "hang-ranks", "hang-threads", "hang-verdict"]
+                focus_order.append(focused(pilot))
+            assert focus_order == ["hang-tree", "hang-ranks", "hang-threads", "hang-verdict"]
             await pilot.press("shift+tab")
             assert focused(pilot) == "hang-threads"
 
@@ -149,7 +149,7 @@ class TestComparing:
         cluster = hung()
         async with running(cluster.app(), "s", size=SIZE) as pilot:
             await shows(pilot, "capture 1 of 1")
-            del cluster.standing[5]
+            del cluster.rank_frames[5]
             await pilot.press("s")
             await shows(pilot, "capture 2 of 2")
             await pilot.press("X")
@@ -173,7 +173,7 @@ class TestComparing:
 class TestWhileItReads:
     async def test_capture_shows_progress_and_escape_cancels_it(self):
         cluster = hung()
-        cluster.slow = asyncio.Event()
+        cluster.capture_gate = asyncio.Event()
         app = cluster.app()
         async with running(app, "s", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "captured 0/8 ranks")
@@ -183,12 +183,12 @@ class TestWhileItReads:
 
     async def test_second_capture_is_refused_while_one_is_running(self):
         cluster = hung()
-        cluster.slow = asyncio.Event()
+        cluster.capture_gate = asyncio.Event()
         async with running(cluster.app(), "s", size=SIZE, toasts=True) as pilot:
             await shows(pilot, "captured 0/8 ranks")
             await pilot.press("d")
             await shows(pilot, "a capture is already running")
-            cluster.slow.set()
+            cluster.capture_gate.set()
             await shows(pilot, "STACKS 8 ranks")
 
 
@@ -198,16 +198,17 @@ class TestCollectives:
         world = tuple(range(8))
         for rank in world:
             last = 6 if rank == 5 else 7
-            cluster.recorded.append(
-                PgStatus(capture="", source="worker_server", job="llama", rank=rank, read_at=cluster.at, ranks=world,
-                         process_group=("0", "default_pg"), last_enqueued_collective=last, oldest_record_id=0)
+            cluster.library_records.append(
+                PgStatus(capture="", source="worker_server", job="llama", rank=rank, read_at=cluster.now_ns,
+                         ranks=world, process_group=("0", "default_pg"), last_enqueued_collective=last,
+                         oldest_record_id=0)
             )  # fmt: skip
             if rank != 5:
-                cluster.recorded.append(
-                    Collective(capture="", source="worker_server", job="llama", rank=rank, read_at=cluster.at,
+                cluster.library_records.append(
+                    Collective(capture="", source="worker_server", job="llama", rank=rank, read_at=cluster.now_ns,
                                record_id=6, process_group=("0", "default_pg"), collective_seq_id=7,
                                input_numel=64, retired=False,
-                               profiling_name="gloo:all_reduce", time_created_ns=cluster.at - 60 * SECOND)
+                               profiling_name="gloo:all_reduce", time_created_ns=cluster.now_ns - 60 * SECOND)
                 )  # fmt: skip
         async with running(cluster.app(), "d", size=SIZE) as pilot:
             await shows(pilot, "rank_missing")
@@ -277,12 +278,12 @@ async def test_verdict_is_published_as_a_finding():
 async def test_undecided_single_capture_publishes_no_finding():
     cluster = hung()
     hub = Hub()
-    said: list[Finding] = []
-    hub.subscribe(lambda records: said.extend(record for record in records if isinstance(record, Finding)))
+    findings: list[Finding] = []
+    hub.subscribe(lambda records: findings.extend(record for record in records if isinstance(record, Finding)))
     async with running(cluster.app(findings=FindingTracker(hub, HealthConfig())), "s", size=SIZE) as pilot:
         await shows(pilot, "undecided")
         await settle(pilot)
-    assert said == [], "nobody asked for a verdict"
+    assert findings == [], "nobody asked for a verdict"
 
 
 async def test_capture_of_a_healthy_fleet_is_one_group():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from fake_cluster import Cluster
+from fake_cluster import FakeCluster
 from pictures import assert_rectangular
 from running import running
 from screen_states import STATES, ScreenState, Stage
@@ -33,13 +33,13 @@ HOSTILE = {
 }
 
 
-def hostile(text: str) -> Cluster:
+def hostile(text: str) -> FakeCluster:
     """A cluster on which every text that a node can choose is this one."""
     name = text or "job"
-    cluster = Cluster("node1", "node2", "node3", cluster=name)
-    cluster.says = text
+    cluster = FakeCluster("node1", "node2", "node3", cluster=name)
+    cluster.python_version = text
     cluster.up("node1", missing=(Missing(text, text, text),))
-    cluster.say(
+    cluster.publish(
         Node(
             node="node1", hostname=text, boot_id=text, kernel=text, arch=text, python=text, os=text, cpus=1,
             mem_total_bytes=1, uid=1, user=text, pid=1, sample_interval_ms=1, missing=(Missing(text, text, text),),
@@ -47,15 +47,15 @@ def hostile(text: str) -> Cluster:
         )
     )  # fmt: skip
     cluster.gpus("node1")
-    cluster.fails("node2", "auth", text, text)
-    cluster.loses("node3", text, text)
+    cluster.fail("node2", "auth", text, text)
+    cluster.lose("node3", text, text)
     cluster.job(name, 3, per_node=4, launcher=text, source=text, gpu=text)
     cluster.job(f"other {name}", 3, per_node=4)
-    cluster.moves(name, 1, "node1", "uninterruptible", wchan=text)
+    cluster.sample_rank(name, 1, "node1", "uninterruptible", wchan=text)
     cluster.rank(name, 3, "node1", 4, status="no_permission", reason=text, pid=99)
     cluster.process("node1", 0, text)
     cluster.finding("slow", "warning", text, [text, "node1"], victims=(text,), evidence=(text,))
-    cluster.say(
+    cluster.publish(
         Log(node="node1", source=text, severity="error", text=text, try_=text),
         Gap(node="node1", source=text, reason=text),
         Mark(text=text),
@@ -72,7 +72,7 @@ async def assert_no_line_breaks(text: str, size: tuple[int, int], states: Sequen
         await settle(pilot)
         for state in states:
             await state.open(stage)
-            await stage.still()
+            await stage.settle()
             assert_rectangular(app)
             await stage.home()
         app.notify(f"{text}!", timeout=600, markup=False)

@@ -56,17 +56,19 @@ class TestTheFile:
         assert read_keys(file, every_action()) == OwnKeys({})
 
     def test_key_file_accepts_one_or_several_keys_in_any_toml_form(self, file: Path):
-        own = read(file, 'list.columns = "c"\n"app.mark" = ["N", "ctrl+n"]\n[app]\ntheme = "T"\n[lines]\ntop = "0"\n')
-        assert own.keymap["list.columns"] == "c"
-        assert own.keymap["app.mark"] == "N,ctrl+n"
-        assert own.keymap["app.theme"] == "T"
-        assert not any("list.columns" in line for line in own.complaints)
+        own_keys = read(
+            file, 'list.columns = "c"\n"app.mark" = ["N", "ctrl+n"]\n[app]\ntheme = "T"\n[lines]\ntop = "0"\n'
+        )
+        assert own_keys.keymap["list.columns"] == "c"
+        assert own_keys.keymap["app.mark"] == "N,ctrl+n"
+        assert own_keys.keymap["app.theme"] == "T"
+        assert not any("list.columns" in line for line in own_keys.complaints)
 
     def test_action_id_of_the_previous_release_works_with_a_warning(self, file: Path):
-        own = read(file, 'hang.walk = "w"\n')
-        assert own.keymap == {"hang.next_pane": "w,tab"}
+        own_keys = read(file, 'hang.walk = "w"\n')
+        assert own_keys.keymap == {"hang.next_pane": "w,tab"}
         text = "keys.toml:1: hang.walk was renamed to hang.next_pane; the next release ignores hang.walk"
-        assert own.complaints == (text,)
+        assert own_keys.complaints == (text,)
 
     def test_empty_list_removes_all_keys_of_an_action(self, file: Path):
         assert read(file, "app.mark = []\n") == OwnKeys({"app.mark": ""})
@@ -75,8 +77,8 @@ class TestTheFile:
         assert read(file, 'app.quit = "Z"\nlist.sort = "w"\n') == OwnKeys({"app.quit": "Z,q", "list.sort": "w,o"})
 
     def test_two_actions_may_swap_their_keys(self, file: Path):
-        own = read(file, 'list.copy = "Y"\nlist.copy_json = "y"\n')
-        assert own == OwnKeys({"list.copy": "Y", "list.copy_json": "y"})
+        own_keys = read(file, 'list.copy = "Y"\nlist.copy_json = "y"\n')
+        assert own_keys == OwnKeys({"list.copy": "Y", "list.copy_json": "y"})
 
     @pytest.mark.parametrize(
         ("line", "said"),
@@ -93,34 +95,36 @@ class TestTheFile:
          ('filter.previous = "ctrl+s"', "ctrl+s is already the key of app.screenshot")],
     )  # fmt: skip
     def test_invalid_binding_is_reported_with_its_line_and_the_rest_applies(self, file: Path, line: str, said: str):
-        own = read(file, f'app.theme = "T"\n{line}\n')
-        [complaint] = own.complaints
+        own_keys = read(file, f'app.theme = "T"\n{line}\n')
+        [complaint] = own_keys.complaints
         assert complaint.startswith("keys.toml:2: ") and said in complaint
-        assert dict(own.keymap) == {"app.theme": "T"}
+        assert dict(own_keys.keymap) == {"app.theme": "T"}
 
     @pytest.mark.parametrize("lines", [("hang.walk", "hang.next_pane"), ("hang.next_pane", "hang.walk")])
     def test_new_id_wins_over_the_old_id_of_the_same_action(self, file: Path, lines: tuple[str, str]):
-        own = read(file, "".join(f'{id} = "{"f6" if id == "hang.walk" else "f7"}"\n' for id in lines))
-        assert own.keymap["hang.next_pane"].split(",")[0] == "f7"
+        own_keys = read(file, "".join(f'{id} = "{"f6" if id == "hang.walk" else "f7"}"\n' for id in lines))
+        assert own_keys.keymap["hang.next_pane"].split(",")[0] == "f7"
         line = lines.index("hang.walk") + 1
         ignored = f"keys.toml:{line}: hang.walk is ignored because its new name, hang.next_pane, is set, too"
-        assert own.complaints == (ignored,)
+        assert own_keys.complaints == (ignored,)
 
     def test_later_of_two_bindings_for_one_key_is_rejected(self, file: Path):
-        own = read(file, 'app.theme = "T"\napp.doctor = "T"\n')
-        assert dict(own.keymap) == {"app.theme": "T"}
-        assert own.complaints == ("keys.toml:2: app.doctor: T is already the key of app.theme; change that one, too",)
+        own_keys = read(file, 'app.theme = "T"\napp.doctor = "T"\n')
+        assert dict(own_keys.keymap) == {"app.theme": "T"}
+        assert own_keys.complaints == (
+            "keys.toml:2: app.doctor: T is already the key of app.theme; change that one, too",
+        )
 
     def test_rejected_binding_also_rejects_one_that_needed_its_key(self, file: Path):
-        own = read(file, 'app.theme = "M"\napp.mark = "y"\n')
-        assert dict(own.keymap) == {}, "M stays with mark, because y is not free"
-        assert len(own.complaints) == 2
+        own_keys = read(file, 'app.theme = "M"\napp.mark = "y"\n')
+        assert dict(own_keys.keymap) == {}, "M stays with mark, because y is not free"
+        assert len(own_keys.complaints) == 2
 
     @pytest.mark.parametrize("text", ["list.sort = ", "\ufeffx = 1", "a.b.c.d = 'x'", "[[list]]\nsort = 's'\n"])
     def test_broken_key_file_is_reported_without_an_exception(self, file: Path, text: str):
-        own = read(file, text)
-        assert own.keymap == {}
-        assert own.complaints
+        own_keys = read(file, text)
+        assert own_keys.keymap == {}
+        assert own_keys.complaints
 
     def test_unreadable_binary_or_oversized_key_file_is_reported(self, file: Path, tmp_path: Path):
         file.write_bytes(b"\xff\xfe\x00" * 1000)
@@ -138,17 +142,17 @@ class TestTheTable:
                 assert isinstance(view, ListView) == (view.scope not in NO_LISTS), row.name
 
     def test_default_keys_are_unique_in_each_scope(self):
-        for place in places(every_action()):
-            keys = [key for action in place for key in keys_of(action, {}) if key not in FIXED]
-            assert len(keys) == len(set(keys)), [action.id for action in place]
+        for scope_actions in places(every_action()):
+            keys = [key for action in scope_actions for key in keys_of(action, {}) if key not in FIXED]
+            assert len(keys) == len(set(keys)), [action.id for action in scope_actions]
 
     def test_config_keys_output_is_inactive_until_uncommented(self, file: Path):
         printed = CliRunner().invoke(config, ["keys"]).output
         assert read(file, printed) == OwnKeys({})
         uncommented = "\n".join(line.removeprefix("# ") for line in printed.splitlines() if " = " in line)
-        own = read(file, uncommented)
-        assert own.complaints == ()
-        assert own.keymap == {action.id: action.keys for action in every_action()}
+        own_keys = read(file, uncommented)
+        assert own_keys.complaints == ()
+        assert own_keys.keymap == {action.id: action.keys for action in every_action()}
 
     def test_config_keys_names_every_action_and_the_fixed_keys(self):
         text = keys_text(every_action())
@@ -158,8 +162,8 @@ class TestTheTable:
 
 class TestOnTheScreen:
     async def test_footer_help_tabs_and_palette_show_configured_keys(self, file: Path):
-        own = read(file, 'app.pause = "P"\napp.view_ranks = "w"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
-        async with running(demo().app(keys=own), size=(120, 60)) as pilot:
+        own_keys = read(file, 'app.pause = "P"\napp.view_ranks = "w"\nlist.filter = ["ctrl+f", "/"]\napp.theme = "T"\n')
+        async with running(demo().app(keys=own_keys), size=(120, 60)) as pilot:
             assert "P pause" in screen(pilot.app).splitlines()[-1]
             assert "w Ranks" in screen(pilot.app).splitlines()[1]
             await pilot.press("w")
@@ -172,8 +176,8 @@ class TestOnTheScreen:
             await shows(pilot, "(data keeps arriving)   P")
 
     async def test_configured_keys_work_and_replaced_keys_do_nothing(self, file: Path):
-        own = read(file, 'app.pause = "P"\napp.theme = "T"\napp.mark = []\n')
-        app = demo().app(keys=own)
+        own_keys = read(file, 'app.pause = "P"\napp.theme = "T"\napp.mark = []\n')
+        app = demo().app(keys=own_keys)
         async with running(app) as pilot:
             before = app.theme
             await pilot.press("space", "M", "T")
@@ -183,8 +187,8 @@ class TestOnTheScreen:
             await shows(pilot, "FROZEN")
 
     async def test_invalid_bindings_are_listed_in_events_and_announced_by_a_toast(self, file: Path):
-        own = read(file, 'app.mark = "q"\napp.nothing = "x"\n')
-        async with running(demo().app(keys=own), size=(120, 24), toasts=True) as pilot:
+        own_keys = read(file, 'app.mark = "q"\napp.nothing = "x"\n')
+        async with running(demo().app(keys=own_keys), size=(120, 24), toasts=True) as pilot:
             await shows(pilot, "2 warnings; see Events")
             await pilot.press("8")
             await shows(pilot, "keys.toml:1: app.mark: q is a fixed key")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from clusters import demo, pod
-from fake_cluster import Cluster
+from fake_cluster import FakeCluster
 from running import running
 from textual.command import CommandPalette
 from textual.pilot import Pilot
@@ -64,10 +64,10 @@ class TestTheTable:
             }  # fmt: skip
             for action in [*ACTIONS, *(row.action for row in VIEWS)]:
                 namespace, _, name = action.call.partition("(")[0].rpartition(".")
-                where = KeysDialog if action.scope == "dialog" else targets[action.scope]
+                target = KeysDialog if action.scope == "dialog" else targets[action.scope]
                 if namespace and namespace != "app":
-                    where = ReplayController if namespace == "replay" else getattr(app, namespace)
-                assert hasattr(where, f"action_{name}"), action.id
+                    target = ReplayController if namespace == "replay" else getattr(app, namespace)
+                assert hasattr(target, f"action_{name}"), action.id
 
 
 class TestViews:
@@ -135,7 +135,7 @@ class TestOverview:
         cluster = demo()
         async with running(cluster.app(), "2", "enter") as pilot:
             await shows(pilot, "97 % of a core")
-            cluster.moves("demo-ring", 0, "node1", cpu_pct=41.0)
+            cluster.sample_rank("demo-ring", 0, "node1", cpu_pct=41.0)
             await shows(pilot, "41 % of a core")
 
 
@@ -174,7 +174,7 @@ class TestRanks:
             await shows(pilot, "not found; unreachable: node033, node044")
 
     async def test_ranks_view_without_jobs_shows_no_jobs_message(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         async with cluster.app().run_test(size=SIZE) as pilot:
             await settle(pilot)
@@ -186,22 +186,22 @@ class TestEverywhere:
     async def test_R_reconnects_the_node_under_the_cursor(self):
         cluster = demo()
         async with running(cluster.app(), "j", "R") as pilot:
-            await until(pilot, lambda: cluster.asked == [("reconnect", "node2")])
+            await until(pilot, lambda: cluster.calls == [("reconnect", "node2")])
             await pilot.press("2", "G", "R")
-            await until(pilot, lambda: cluster.asked[-1] == ("reconnect", "node4"))
+            await until(pilot, lambda: cluster.calls[-1] == ("reconnect", "node4"))
 
     async def test_R_does_nothing_while_no_node_is_selected(self):
         cluster = demo()
         async with running(cluster.app(), "2", "g", "R") as pilot:
             await pilot.pause()
-            assert cluster.asked == []
+            assert cluster.calls == []
 
     async def test_R_works_in_the_details_of_a_failed_node(self):
         cluster = pod()
         async with running(cluster.app(), "shift+tab", "shift+tab", "enter") as pilot:
             await shows(pilot, "node033 ✖ failed")
             await pilot.press("R")
-            await until(pilot, lambda: cluster.asked == [("reconnect", "node033")])
+            await until(pilot, lambda: cluster.calls == [("reconnect", "node033")])
 
     async def test_space_pauses_the_display_while_data_keeps_arriving(self):
         cluster = demo()
@@ -209,8 +209,8 @@ class TestEverywhere:
             await shows(pilot, "FROZEN 12:00:00")
             before = screen(pilot.app)
             cluster.gpus("node1", simulated=True, util=[41.0])
-            cluster.moves("demo-ring", 0, "node1", "stopped")
-            cluster.loses("node3")
+            cluster.sample_rank("demo-ring", 0, "node1", "stopped")
+            cluster.lose("node3")
             await frames(pilot)
             assert screen(pilot.app) == before
             await pilot.press("2")
@@ -225,9 +225,9 @@ class TestEverywhere:
     async def test_question_mark_lists_keys_of_the_current_view_first(self):
         async with running(demo().app(), "question_mark", size=(80, 60)) as pilot:
             await until(pilot, lambda: isinstance(pilot.app.screen, KeysDialog))
-            said = screen(pilot.app)
-            assert said.index("Next heat-map metric") < said.index("Everywhere") < said.index("Quit")
-            assert "which rank is blocking the job" in said
+            output = screen(pilot.app)
+            assert output.index("Next heat-map metric") < output.index("Everywhere") < output.index("Quit")
+            assert "which rank is blocking the job" in output
             await pilot.press("j", "k", "escape")
             await until(pilot, lambda: len(pilot.app.screen_stack) == 1)
 
@@ -253,9 +253,9 @@ class TestEverywhere:
         async with running(app, "ctrl+p", *"remove node033") as pilot:
             await accept(pilot, "Remove node (data kept)")
             await until(pilot, lambda: isinstance(app.screen, Confirm))
-            assert cluster.asked == []  # not before it is confirmed
+            assert cluster.calls == []  # not before it is confirmed
             await pilot.press("y")
-            await until(pilot, lambda: cluster.asked == [("remove", "node033")])
+            await until(pilot, lambda: cluster.calls == [("remove", "node033")])
             await shows(pilot, "62/63 nodes")
 
     async def test_reconnecting_a_removed_node_shows_a_message(self):
@@ -346,7 +346,7 @@ class TestFooter:
 
     async def test_footer_of_a_running_capture_starts_with_escape_to_cancel(self):
         cluster = demo()
-        cluster.slow = asyncio.Event()
+        cluster.capture_gate = asyncio.Event()
         async with running(cluster.app(), "s", size=(60, 20)) as pilot:
             await until(pilot, lambda: screen(pilot.app).splitlines()[-1].startswith(" Esc cancel  s stacks"), "Esc")
 

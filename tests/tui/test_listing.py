@@ -7,7 +7,7 @@ import json
 
 import pytest
 from clusters import demo, pod
-from fake_cluster import Cluster
+from fake_cluster import FakeCluster
 from textual.pilot import Pilot
 from waiting import accept, screen, settle, shows, until
 
@@ -58,18 +58,18 @@ async def filter_by(pilot: Pilot[None], key: str, text: str) -> None:
     await until(pilot, lambda: list_of(pilot)._filter._line.value == text)
 
 
-def racks() -> Cluster:
+def racks() -> FakeCluster:
     """The pod in racks of 16, with a job on the first half of another one, and some trouble in the log."""
     cluster = pod()
     for number, name in enumerate(cluster.names):
         now = cluster.store.nodes[name]
         assert now.state is not None
         state = now.state
-        cluster.say(
+        cluster.publish(
             NodeState(node=name, state=state.state, attempt=1, error=state.error, tags=(f"rack{number // 16 + 1}",))
         )
     cluster.gpus("node064", count=9)
-    cluster.say(
+    cluster.publish(
         Log(node="node019", source="kernel", severity="error", text="NVRM: Xid 79, GPU has fallen off the bus"),
         Log(node="node020", source="kernel", severity="warning", text="NVRM: Xid 63, row remapping pending"),
         Log(node="node019", source="agent", text="py-spy staged"),
@@ -85,7 +85,7 @@ def night() -> ScreenSnapshot:
     return frame_of(racks())
 
 
-def frame_of(cluster: Cluster) -> ScreenSnapshot:
+def frame_of(cluster: FakeCluster) -> ScreenSnapshot:
     app = cluster.app()
     app.frames.job_fold.refresh(app.frames.builder.build(), asyncio.run)
     app.frames.builder.jobs = app.frames.job_fold.value
@@ -216,14 +216,14 @@ class TestEvents:
             await pilot.press("enter")
             await shows(pilot, "No matching events.")
             for number in range(40):
-                cluster.say(Log(node="node1", source="kernel", text=f"line {number}"))
-                cluster.say(Log(source="agent", text="noise"))
+                cluster.publish(Log(node="node1", source="kernel", text=f"line {number}"))
+                cluster.publish(Log(source="agent", text="noise"))
             await shows(pilot, "line 39")
             await shows(pilot, "following")
             assert "noise" not in screen(pilot.app)
             await pilot.press("g")
             await shows(pilot, "G follow")
-            cluster.say(Log(node="node1", source="kernel", text="line 40"))
+            cluster.publish(Log(node="node1", source="kernel", text="line 40"))
             await shows(pilot, "41 of ")
             assert "line 40" not in screen(pilot.app)
             await pilot.press("escape")
@@ -232,7 +232,7 @@ class TestEvents:
     async def test_visible_filtered_events_stay_while_the_oldest_are_dropped(self):
         cluster = demo()
         for number in range(10_900):
-            cluster.say(Log(node="node1", source="kernel" if number % 2 else "agent", text=f"line {number}"))
+            cluster.publish(Log(node="node1", source="kernel" if number % 2 else "agent", text=f"line {number}"))
         app = cluster.app()
         async with app.run_test(size=SIZE) as pilot:
             await filter_by(pilot, "8", "kind:kernel")
@@ -240,7 +240,7 @@ class TestEvents:
             await shows(pilot, "G follow")
             before = [line[:70].rstrip() for line in screen(app).splitlines()[6:-1]]
             for number in range(1_200):
-                cluster.say(Log(node="node1", source="kernel", text=f"more {number}"))
+                cluster.publish(Log(node="node1", source="kernel", text=f"more {number}"))
             view = app.view
             assert isinstance(view, EventsView)
             await until(pilot, lambda: view._passing.gone > 0)
@@ -256,7 +256,7 @@ class TestEvents:
             await until(pilot, lambda: "✖" in screen(pilot.app).splitlines()[5])
             await pilot.press("o")
             await shows(pilot, "node▲")
-            cluster.say(Log(node="node001", source="kernel", text="the newest of all"))
+            cluster.publish(Log(node="node001", source="kernel", text="the newest of all"))
             await pilot.press("g")
             await until(pilot, lambda: any("the newest of all" in row.span.text for row in rows(pilot)))
             x = screen(pilot.app).splitlines()[4].index("time")
@@ -271,8 +271,8 @@ class TestEvents:
             await open_list(pilot, "8", "b")
             await until(pilot, lambda: "node019" in heads(pilot))
             await shows(pilot, "grouped by node, sorted by time")
-            at = heads(pilot).index("node019")
-            head = [row for row in list_of(pilot)._grid.rows if isinstance(row, GroupHeader)][at]
+            index = heads(pilot).index("node019")
+            head = [row for row in list_of(pilot)._grid.rows if isinstance(row, GroupHeader)][index]
             assert "✖ 1 error" in "".join(span.text for span in head.banner)
             await pilot.press("b")
             await until(pilot, lambda: heads(pilot) == ["error", "warning", "info"])
@@ -286,7 +286,7 @@ class TestEvents:
         async with cluster.app().run_test(size=SIZE) as pilot:
             await open_list(pilot, "8", "b", "G")
             await pilot.press("R")
-            await until(pilot, lambda: cluster.asked == [("reconnect", "node064")])
+            await until(pilot, lambda: cluster.calls == [("reconnect", "node064")])
 
     async def test_y_copies_an_event_as_text_and_Y_as_json(self):
         app = racks().app()
@@ -306,7 +306,7 @@ class TestEvents:
             assert len(pilot.app.screen_stack) == 1
             await pilot.press("space")
             count = len(rows(pilot))
-            cluster.say(Log(node="node001", source="kernel", severity="error", text="too late"))
+            cluster.publish(Log(node="node001", source="kernel", severity="error", text="too late"))
             await pilot.press("O", "slash", *"too", "enter")
             await shows(pilot, "No matching events")
             await pilot.press("escape")
@@ -319,12 +319,12 @@ class TestEvents:
         async with cluster.app().run_test(size=SIZE) as pilot:
             await filter_by(pilot, "8", "tag:moved")
             await until(pilot, lambda: not rows(pilot))
-            cluster.say(NodeState(node="node020", state="ok", attempt=1, tags=("moved",)))
+            cluster.publish(NodeState(node="node020", state="ok", attempt=1, tags=("moved",)))
             await until(pilot, lambda: any("Xid 63" in row.span.text for row in rows(pilot)))
 
     async def test_grouped_events_are_not_rearranged_without_new_events(self):
         cluster = demo()
-        cluster.say(*(Log(node=f"node{i % 4 + 1}", source="agent", text=f"line {i}") for i in range(10_000)))
+        cluster.publish(*(Log(node=f"node{i % 4 + 1}", source="agent", text=f"line {i}") for i in range(10_000)))
         app = cluster.app()
         async with app.run_test(size=(120, 40)) as pilot:
             await filter_by(pilot, "8", "text:9")
@@ -337,7 +337,7 @@ class TestEvents:
                 view.show_snapshot(app.frames.builder.build())
             assert view._entries is before
             log = len(rows(pilot))
-            cluster.say(Log(node="node2", source="agent", text="line 9"))
+            cluster.publish(Log(node="node2", source="agent", text="line 9"))
             await until(pilot, lambda: len(rows(pilot)) == log + 1)
 
 
@@ -436,16 +436,16 @@ async def test_grouped_rows_of_a_live_column_are_stable_under_small_changes():
         await open_list(pilot, "n", "b", "o", "O")
         await shows(pilot, "CPU▼")
         before = [row.key for row in rows(pilot)]
-        cluster.say(Host(node="node4", cpu_pct=62.9))
+        cluster.publish(Host(node="node4", cpu_pct=62.9))
         await shows(pilot, "63")
         assert [row.key for row in rows(pilot)] == before, "1.5 % is noise"
 
 
 def test_hostile_tag_is_escaped_in_a_group_heading():
-    cluster = Cluster("node1")
+    cluster = FakeCluster("node1")
     cluster.up()
     cluster.gpus("node1", count=1)
-    cluster.say(NodeState(node="node1", state="ok", attempt=1, tags=("[red]\x1b[31m",)))
+    cluster.publish(NodeState(node="node1", state="ok", attempt=1, tags=("[red]\x1b[31m",)))
     frame = frame_of(cluster)
     listed = node_rows(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
     order: SteadyOrder = SteadyOrder(lambda: 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from clusters import demo, pod
-from fake_cluster import SECOND, Cluster
+from fake_cluster import SECOND, FakeCluster
 
 from gconsole.present.spans import Line
 from gconsole.records import AgentCost, NodeState, RankStat
@@ -19,7 +19,7 @@ from gconsole.tui.views.overview.model import finding_lines, job_lines, node_lin
 from gconsole.tui.views.ranks.model import rank_rows
 
 
-def frame_of(cluster: Cluster, *, live: bool = True, staging=None, frozen: bool = False) -> ScreenSnapshot:
+def frame_of(cluster: FakeCluster, *, live: bool = True, staging=None, frozen: bool = False) -> ScreenSnapshot:
     """What the screen would be told now."""
     watch = SnapshotBuilder(cluster.store, cluster.cluster, cluster.names, live=live, now=cluster.now, staging=staging)
     fold = JobFold(cluster.store)
@@ -29,7 +29,7 @@ def frame_of(cluster: Cluster, *, live: bool = True, staging=None, frozen: bool 
     return watch.build(frame.frozen_copy()) if frozen else frame
 
 
-def header(cluster: Cluster, width: int = 200, **how) -> str:
+def header(cluster: FakeCluster, width: int = 200, **how) -> str:
     return "".join(span.text for span in header_spans(frame_of(cluster, **how).header, width))
 
 
@@ -37,43 +37,43 @@ def text(lines: tuple[Line, ...]) -> str:
     return "\n".join(line.text for line in lines)
 
 
-def nodes_of(cluster: Cluster, width: int = 100) -> str:
+def nodes_of(cluster: FakeCluster, width: int = 100) -> str:
     return text(node_lines(frame_of(cluster).fleet, width))
 
 
-def jobs_of(cluster: Cluster, width: int = 100) -> str:
+def jobs_of(cluster: FakeCluster, width: int = 100) -> str:
     frame = frame_of(cluster)
     return text(job_lines(frame.jobs, frame.settled, width))
 
 
-def findings_of(cluster: Cluster, width: int = 100) -> str:
+def findings_of(cluster: FakeCluster, width: int = 100) -> str:
     frame = frame_of(cluster)
     return text(finding_lines(frame.findings, frame.fleet, frame.jobs, frame.settled, width))
 
 
 class TestHeader:
     def test_header_counts_nodes_and_ranks_as_seen_of_expected(self):
-        said = header(pod())
-        assert "62/64 nodes" in said
-        assert "496/512 ranks" in said
+        output = header(pod())
+        assert "62/64 nodes" in output
+        assert "496/512 ranks" in output
 
     def test_header_shows_a_dash_instead_of_zero_for_unknown_counts(self):
-        said = header(Cluster("node1", "node2"))
-        assert "– GPUs" in said
-        assert "– ranks" in said
-        assert "0 ranks" not in said
+        output = header(FakeCluster("node1", "node2"))
+        assert "– GPUs" in output
+        assert "– ranks" in output
+        assert "0 ranks" not in output
 
     def test_gpu_total_is_unknown_until_every_node_has_reported(self):
-        cluster = Cluster("node1", "node2")
+        cluster = FakeCluster("node1", "node2")
         cluster.up("node1")
         cluster.gpus("node1")
         assert "8/– GPUs" in header(cluster)
 
     def test_gpus_of_a_lost_node_count_as_expected_but_not_seen(self):
-        cluster = Cluster("node1", "node2")
+        cluster = FakeCluster("node1", "node2")
         cluster.up()
         cluster.gpus()
-        cluster.loses("node2")
+        cluster.lose("node2")
         assert "8/16 GPUs" in header(cluster)
 
     def test_simulated_data_are_labelled_at_every_width(self):
@@ -82,20 +82,20 @@ class TestHeader:
         assert " SIM " not in header(pod())
 
     def test_one_simulated_gpu_suffices_for_the_simulation_label(self):
-        cluster = Cluster("node1", "node2")
+        cluster = FakeCluster("node1", "node2")
         cluster.up()
         cluster.gpus("node2", count=1, simulated=True)
         assert " SIM " in header(cluster)
 
     def test_no_job_is_shown_only_after_every_node_has_reported_or_failed(self):
-        cluster = Cluster("node1", "node2")
+        cluster = FakeCluster("node1", "node2")
         cluster.up("node1")
         assert "no job" not in header(cluster)
-        cluster.fails("node2", "refused", "connection refused")
+        cluster.fail("node2", "refused", "connection refused")
         assert "no job" in header(cluster)
 
     def test_ranks_of_several_jobs_are_counted_together(self):
-        cluster = Cluster("node1", "node2")
+        cluster = FakeCluster("node1", "node2")
         cluster.up()
         cluster.job("a", 8)
         cluster.job("b", 8, world_size=16)
@@ -108,7 +108,7 @@ class TestHeader:
 
     def test_header_of_a_silent_fleet_shows_the_data_age(self):
         cluster = demo()
-        cluster.later(75)
+        cluster.advance(75)
         assert "◐ data 75 s old" in header(cluster)
         assert "0/4 nodes" in header(cluster)
 
@@ -117,22 +117,22 @@ class TestHeader:
         assert "FROZEN 12:00:00" in header(cluster, frozen=True)
 
     def test_replay_header_shows_the_recorded_time(self):
-        said = header(demo(), live=False)
-        assert "REPLAY 12:00:00" in said
-        assert "4/4 nodes" in said
+        output = header(demo(), live=False)
+        assert "REPLAY 12:00:00" in output
+        assert "4/4 nodes" in output
 
     def test_narrow_header_keeps_node_counts_and_drops_job_names(self):
-        said = header(pod(), 40)
-        assert "62/64 nodes" in said
-        assert "llama" not in said
+        output = header(pod(), 40)
+        assert "62/64 nodes" in output
+        assert "llama" not in output
 
     def test_hostile_job_name_is_escaped_in_the_header(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         cluster.job("[bold]\x1b[2Jx" + "y" * 4000, 1)
-        said = header(cluster)
-        assert "\x1b" not in said
-        assert "[bold]␛[2Jx" in said
+        output = header(cluster)
+        assert "\x1b" not in output
+        assert "[bold]␛[2Jx" in output
 
 
 class TestNodes:
@@ -144,98 +144,98 @@ class TestNodes:
         assert "2 ✖" in first
 
     def test_failed_node_shows_its_reason_and_hint(self):
-        said = nodes_of(pod())
-        assert "✖ node033  auth: the key was refused" in said
-        assert "try ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml" in said
+        output = nodes_of(pod())
+        assert "✖ node033  auth: the key was refused" in output
+        assert "try ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml" in output
 
     def test_lost_node_shows_for_how_long(self):
         assert "✖ node044  lost 12 s ago: the connection ended" in nodes_of(pod())
 
     def test_equal_failures_are_folded_into_one_line(self):
-        cluster = Cluster(*(f"node{i}" for i in range(1, 9)))
+        cluster = FakeCluster(*(f"node{i}" for i in range(1, 9)))
         for name in cluster.names:
-            cluster.fails(name, "refused", f"{name} refused the connection on port 22", f"is sshd running on {name}?")
-        said = nodes_of(cluster)
-        assert "✖ node[1-8]  refused: NODE refused the connection on port 22" in said
-        assert "try is sshd running on NODE?" in said
-        assert said.count("✖ node") == 1
+            cluster.fail(name, "refused", f"{name} refused the connection on port 22", f"is sshd running on {name}?")
+        output = nodes_of(cluster)
+        assert "✖ node[1-8]  refused: NODE refused the connection on port 22" in output
+        assert "try is sshd running on NODE?" in output
+        assert output.count("✖ node") == 1
 
     def test_finding_id_is_kept_on_a_node_whose_name_it_contains(self):
-        cluster = Cluster("ecc", "xid")
+        cluster = FakeCluster("ecc", "xid")
         cluster.up()
         for name in cluster.names:
             cluster.finding(f"gpu_{name}", "error", "bad", [name])
-        said = nodes_of(cluster)
-        assert "▲ ecc  finding: gpu_ecc" in said and "▲ xid  finding: gpu_xid" in said
+        output = nodes_of(cluster)
+        assert "▲ ecc  finding: gpu_ecc" in output and "▲ xid  finding: gpu_xid" in output
 
     def test_silent_node_is_stale_after_three_sample_intervals(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
-        cluster.later(2.9)
+        cluster.advance(2.9)
         assert "1 ●" in nodes_of(cluster)
-        cluster.later(0.2)
+        cluster.advance(0.2)
         assert "◐ node1  no data for 3 s" in nodes_of(cluster)
 
     def test_agent_with_a_longer_sample_interval_is_stale_later(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
-        cluster.say(AgentCost(node="node1", sample_interval_ms=5000))
-        cluster.later(14)
+        cluster.publish(AgentCost(node="node1", sample_interval_ms=5000))
+        cluster.advance(14)
         assert "1 ●" in nodes_of(cluster)
 
     def test_hung_sampler_is_a_warning_with_its_name(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
-        cluster.say(AgentCost(node="node1", sample_interval_ms=1000, hung=("host",)))
+        cluster.publish(AgentCost(node="node1", sample_interval_ms=1000, hung=("host",)))
         assert "▲ node1  hung: host not responding" in nodes_of(cluster)
 
     def test_node_named_by_a_finding_is_a_warning(self):
         assert "▲ node019  finding: gpu_throttle" in nodes_of(pod())
 
     def test_removed_node_is_dropped_from_the_expected_count(self):
-        cluster = Cluster("node1", "node2")
+        cluster = FakeCluster("node1", "node2")
         cluster.up()
         watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
         watch.build()
-        cluster.say(NodeState(node="node2", state="removed"))
+        cluster.publish(NodeState(node="node2", state="removed"))
         assert watch.build().fleet.expected == 1
 
     def test_joining_node_is_expected(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
         watch.build()
-        cluster.say(NodeState(node="node2", state="connecting"))
+        cluster.publish(NodeState(node="node2", state="connecting"))
         assert [node.word for node in watch.build().fleet.nodes] == ["ok", "connecting"]
 
 
 class TestJobs:
     def test_job_states_are_counted_with_running_first(self):
-        said = jobs_of(pod())
-        assert "● 494 running  ▲ 1 waiting  ▲ 1 D state  ◐ 8 lost  ◌ 8 missing" in said
+        output = jobs_of(pod())
+        assert "● 494 running  ▲ 1 waiting  ▲ 1 D state  ◐ 8 lost  ◌ 8 missing" in output
 
     def test_missing_ranks_are_listed_with_a_reason(self):
-        said = jobs_of(pod())
-        assert "◌ rank 256-263 not found; unreachable: node033, node044" in said
-        assert "◌ rank 344-351 node node044 lost" in said
+        output = jobs_of(pod())
+        assert "◌ rank 256-263 not found; unreachable: node033, node044" in output
+        assert "◌ rank 344-351 node node044 lost" in output
 
     def test_job_shows_the_median_step_and_the_ranks_behind(self):
-        said = jobs_of(pod())
-        assert "step 18,204 (median)" in said
-        assert "at 18,203: 1" in said
+        output = jobs_of(pod())
+        assert "step 18,204 (median)" in output
+        assert "at 18,203: 1" in output
 
     def test_job_without_steps_has_no_step_line(self):
         assert "step" not in jobs_of(demo())
 
     def test_rank_claimed_by_two_processes_is_reported(self):
-        cluster = Cluster("node1", "node2")
+        cluster = FakeCluster("node1", "node2")
         cluster.up()
         cluster.rank("a", 0, "node1", 1)
         cluster.rank("a", 0, "node2", 1, pid=7)
         assert "▲ rank 0 is claimed by 2 processes" in jobs_of(cluster)
 
     def test_job_list_shows_discovering_before_the_first_scan(self):
-        assert "discovering ranks" in jobs_of(Cluster("node1"))
+        assert "discovering ranks" in jobs_of(FakeCluster("node1"))
 
     def test_job_states_wrap_between_items_only(self):
         lines = jobs_of(pod(), width=38).splitlines()
@@ -250,9 +250,9 @@ class TestFindings:
         assert lines[1].startswith("▲ gpu_throttle")
 
     def test_no_alerts_message_counts_nodes_not_reporting(self):
-        cluster = Cluster("node1", "node2")
+        cluster = FakeCluster("node1", "node2")
         cluster.up("node1")
-        cluster.fails("node2", "dns", "no such host")
+        cluster.fail("node2", "dns", "no such host")
         assert findings_of(cluster) == "◌ no alerts, but 1 node not reporting"
 
     def test_no_alerts_message_is_shown_when_every_node_reports(self):
@@ -262,13 +262,13 @@ class TestFindings:
         cluster = demo()
         cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"])
         assert "slow" in findings_of(cluster)
-        cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"], cleared_at=cluster.at)
+        cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"], cleared_at=cluster.now_ns)
         assert findings_of(cluster) == "● no alerts · job progress not checked (d diagnoses)"
 
 
 class TestRanks:
     def test_rank_rows_are_grouped_by_job(self):
-        cluster = Cluster("node1", "node2")
+        cluster = FakeCluster("node1", "node2")
         cluster.up()
         cluster.job("b", 2)
         cluster.job("a", 2)
@@ -277,7 +277,7 @@ class TestRanks:
         assert [row.job for row in rows if row.banner is None] == ["a", "a", "b", "b"]
 
     def test_missing_ranks_are_listed_in_rank_order(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         cluster.job("a", 3, absent=[1])
         states = [(row.number, row.state) for row in rank_rows(frame_of(cluster).jobs) if row.banner is None]
@@ -288,7 +288,7 @@ class TestRanks:
         assert [row.state for row in rows[1:4]] == ["idle", "uninterruptible", "lost"]
 
     def test_unknown_value_sorts_last_in_both_directions(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         cluster.job("a", 3, absent=[1])
         jobs = frame_of(cluster).jobs
@@ -302,7 +302,7 @@ class TestRanks:
         assert row.stat is not None
 
     def test_unreadable_rank_shows_the_remedy(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         cluster.rank("a", 0, "node1", 1, status="no_permission", reason='belongs to uid 7; run_as = "sudo"')
         row = rank_rows(frame_of(cluster).jobs)[1]
@@ -310,17 +310,17 @@ class TestRanks:
         assert row.note is not None and "sudo" in row.note.text
 
     def test_row_version_changes_only_with_its_values(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         cluster.job("a", 2)
         before = rank_rows(frame_of(cluster).jobs)
-        cluster.moves("a", 1, "node1")
+        cluster.sample_rank("a", 1, "node1")
         after = rank_rows(frame_of(cluster).jobs)
         assert before[1].version == after[1].version
         assert before[2].version != after[2].version
 
     def test_four_thousand_ranks_are_folded_into_one_job(self):
-        cluster = Cluster(*(f"node{i:03}" for i in range(512)))
+        cluster = FakeCluster(*(f"node{i:03}" for i in range(512)))
         cluster.up()
         cluster.job("big", 4096)
         jobs = frame_of(cluster).jobs
@@ -337,7 +337,7 @@ class TestHeat:
         assert row.cells[1].level == 0
 
     def test_unknown_heat_map_value_is_a_dash_without_level(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         cluster.gpus(count=1)
         gpu = cluster.store.gpus["node1", "GPU-node1-0"].gpu
@@ -348,7 +348,7 @@ class TestHeat:
         assert row.cells == (("–", None, ""),)
 
     def test_gpus_are_ordered_by_index(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         cluster.gpus(count=12)
         assert [gpu.gpu.index for gpu in frame_of(cluster).gpus.of("node1") if gpu.gpu] == list(range(12))
@@ -361,7 +361,7 @@ class TestHeat:
         assert texts == ["97", "50", "663", "73", "2.0", "–", "–", "0"]
 
     def test_node_without_gpus_shows_its_cpu_in_the_heat_map(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up()
         frame = frame_of(cluster)
         assert host_row(frame.fleet.nodes[0], frame.nodes["node1"]).cells[0].text == "61"
@@ -374,7 +374,7 @@ class TestHeat:
         cluster = demo()
         watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
         assert watch.build().gpus.total == 32
-        cluster.say(NodeState(node="node2", state="removed"))
+        cluster.publish(NodeState(node="node2", state="removed"))
         gpus = watch.build().gpus
         assert gpus.total == 24
         assert gpus.of("node2") == ()
@@ -386,48 +386,48 @@ class TestFreezing:
         watch = SnapshotBuilder(cluster.store, "x", cluster.names, live=True, now=cluster.now, staging=None)
         frame = watch.build().frozen_copy()
         cluster.gpus("node1", util=[1.0])
-        cluster.loses("node1")
-        cluster.later(60)
-        still = watch.build(frame)
-        assert still.gpus.of("node1")[0].gpu.util_pct == 97.0
-        assert still.nodes["node1"].state.state == "ok"
-        assert still.fleet == frame.fleet
+        cluster.lose("node1")
+        cluster.advance(60)
+        rebuilt = watch.build(frame)
+        assert rebuilt.gpus.of("node1")[0].gpu.util_pct == 97.0
+        assert rebuilt.nodes["node1"].state.state == "ok"
+        assert rebuilt.fleet == frame.fleet
 
 
 class TestStories:
     def test_failed_node_details_show_error_message_hint_and_retry(self):
         frame = frame_of(pod())
-        story = node_detail(frame.fleet.by_name["node033"], frame.nodes["node033"])
-        told = {fact.label: fact.text for fact in story.facts}
-        assert told["error"] == "auth"
-        assert told["message"] == "the key was refused"
-        assert told["try"].startswith("ssh-add")
-        assert told["next attempt"].startswith("not scheduled")
+        detail = node_detail(frame.fleet.by_name["node033"], frame.nodes["node033"])
+        facts = {fact.label: fact.text for fact in detail.facts}
+        assert facts["error"] == "auth"
+        assert facts["message"] == "the key was refused"
+        assert facts["try"].startswith("ssh-add")
+        assert facts["next attempt"].startswith("not scheduled")
 
     def test_retried_node_details_show_the_next_attempt(self):
         frame = frame_of(pod())
-        story = node_detail(frame.fleet.by_name["node044"], frame.nodes["node044"])
-        told = {fact.label: fact.text for fact in story.facts}
-        assert told["next attempt"] == "12:00:16"
-        assert told["last data"] == "12 s ago"
+        detail = node_detail(frame.fleet.by_name["node044"], frame.nodes["node044"])
+        facts = {fact.label: fact.text for fact in detail.facts}
+        assert facts["next attempt"] == "12:00:16"
+        assert facts["last data"] == "12 s ago"
 
     def test_simulated_gpu_details_start_with_simulated(self):
         frame = frame_of(demo())
-        story = gpu_detail(frame.fleet.nodes[0], frame.gpus.of("node1")[0])
-        assert story.facts[0].label == "simulated"
+        detail = gpu_detail(frame.fleet.nodes[0], frame.gpus.of("node1")[0])
+        assert detail.facts[0].label == "simulated"
 
 
 def test_rank_stat_without_its_rank_record_creates_no_job():
-    cluster = Cluster("node1")
+    cluster = FakeCluster("node1")
     cluster.up()
-    cluster.say(RankStat(node="node1", job="a", rank=0, pid=1, start_ticks=1, state="moving"))
+    cluster.publish(RankStat(node="node1", job="a", rank=0, pid=1, start_ticks=1, state="moving"))
     assert frame_of(cluster).jobs.jobs == ()
 
 
 def test_data_age_uses_console_time_despite_a_wrong_node_clock():
-    cluster = Cluster("node1")
+    cluster = FakeCluster("node1")
     cluster.up()
-    cluster.later(1)
-    cluster.say(AgentCost(node="node1", sample_interval_ms=1000))
-    cluster.store.nodes["node1"].cost.t = cluster.at - 3600 * SECOND  # type: ignore[union-attr]
+    cluster.advance(1)
+    cluster.publish(AgentCost(node="node1", sample_interval_ms=1000))
+    cluster.store.nodes["node1"].cost.t = cluster.now_ns - 3600 * SECOND  # type: ignore[union-attr]
     assert "1 ●" in nodes_of(cluster)

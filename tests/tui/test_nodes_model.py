@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from clusters import demo, pod
-from fake_cluster import NOON, Cluster
+from fake_cluster import NOON, FakeCluster
 
 from gconsole.present.spans import wrapped
 from gconsole.records import Host, Missing, Process
@@ -17,12 +17,12 @@ from gconsole.tui.views.nodes.page_model import NodePageData, facts_lines, list_
 from gconsole.tui.views.nodes.view import page_data
 
 
-def rows_of(cluster: Cluster) -> list[NodeRow]:
+def rows_of(cluster: FakeCluster) -> list[NodeRow]:
     frame = frame_of(cluster)
     return node_rows(frame.fleet, frame.nodes, frame.gpus, frame.jobs)
 
 
-def frame_of(cluster: Cluster):
+def frame_of(cluster: FakeCluster):
     app = cluster.app()
     app.frames.job_fold.refresh(app.frames.builder.build(), asyncio.run)
     app.frames.builder.jobs = app.frames.job_fold.value
@@ -38,21 +38,21 @@ def texts(row: NodeRow) -> dict[str, str]:
     return {key: field.span(row).text for key, field in FIELDS.items()}
 
 
-def known_of(cluster: Cluster, name: str) -> NodePageData:
-    known = page_data(frame_of(cluster), name)
-    assert known is not None
-    return known
+def page_of(cluster: FakeCluster, name: str) -> NodePageData:
+    page = page_data(frame_of(cluster), name)
+    assert page is not None
+    return page
 
 
 class TestRows:
     def test_node_row_shows_reported_values_and_a_dash_for_unknown_ones(self):
         cluster = pod()
-        cluster.say(Host(node="node002", mem_used_bytes=811 << 30, disk_read_bytes_s=3.5e6, net_tx_bytes_s=0.0))
+        cluster.publish(Host(node="node002", mem_used_bytes=811 << 30, disk_read_bytes_s=3.5e6, net_tx_bytes_s=0.0))
         row = next(row for row in rows_of(cluster) if row.key == "node002")
-        said = texts(row)
-        assert (said["state"], said["gpus"], said["ranks"], said["agent"]) == ("● ok", "8", "8", "0.4")
-        assert (said["mem"], said["read"], said["tx"], said["rx"]) == ("40", "3.3M", "0B", "–")
-        assert (said["kernel"], said["tags"], said["io_stall"]) == ("5.15.0-107-generic", "–", "–")
+        cells = texts(row)
+        assert (cells["state"], cells["gpus"], cells["ranks"], cells["agent"]) == ("● ok", "8", "8", "0.4")
+        assert (cells["mem"], cells["read"], cells["tx"], cells["rx"]) == ("40", "3.3M", "0B", "–")
+        assert (cells["kernel"], cells["tags"], cells["io_stall"]) == ("5.15.0-107-generic", "–", "–")
 
     def test_node_that_never_connected_shows_its_failure_instead_of_metrics(self):
         row = next(row for row in rows_of(pod()) if row.key == "node033")
@@ -61,7 +61,7 @@ class TestRows:
 
     def test_stale_metrics_are_dimmed_and_the_node_state_shows_their_age(self):
         cluster = demo()
-        cluster.later(9)
+        cluster.advance(9)
         row = rows_of(cluster)[0]
         assert texts(row)["state"] == "◐ stale 9 s"
         assert FIELDS["cpu"].span(row).style == "stale"
@@ -69,16 +69,16 @@ class TestRows:
 
     def test_node_without_the_metric_sorts_last_in_both_directions(self):
         cluster = pod()
-        cluster.say(Host(node="node002", cpu_pct=2.0), Host(node="node003", cpu_pct=99.0))
+        cluster.publish(Host(node="node002", cpu_pct=2.0), Host(node="node003", cpu_pct=99.0))
         rows = rows_of(cluster)
         up, down = ordered(rows, "cpu"), ordered(rows, "cpu", True)
         assert (up[0].key, down[0].key) == ("node002", "node003")
         assert up[-1].key == down[-1].key == "node033"
 
     def test_node_names_sort_naturally_and_states_sort_worst_first(self):
-        cluster = Cluster("n10", "n9", "n1")
+        cluster = FakeCluster("n10", "n9", "n1")
         cluster.up("n10", "n1")
-        cluster.fails("n9", "auth", "no")
+        cluster.fail("n9", "auth", "no")
         rows = rows_of(cluster)
         assert [row.key for row in ordered(rows, "node")] == ["n1", "n9", "n10"]
         assert ordered(rows, "state")[0].key == "n9"
@@ -87,46 +87,46 @@ class TestRows:
         cluster = demo()
         before = rows_of(cluster)
         assert [row.version for row in rows_of(cluster)] == [row.version for row in before]
-        cluster.say(Host(node="node2", cpu_pct=1.0))
+        cluster.publish(Host(node="node2", cpu_pct=1.0))
         changed = [row.key for row, old in zip(rows_of(cluster), before, strict=True) if row.version != old.version]
         assert changed == ["node2"]
 
 
 class TestThePage:
     def test_node_page_shows_the_failure_its_remedy_and_the_reconnect_schedule(self):
-        said = "\n".join(line.text for line in facts_lines(known_of(pod(), "node033"), 78))
-        assert "ssh-add ~/.ssh/id_ed25519" in said
-        assert "not scheduled; R reconnects now" in said
+        output = "\n".join(line.text for line in facts_lines(page_of(pod(), "node033"), 78))
+        assert "ssh-add ~/.ssh/id_ed25519" in output
+        assert "not scheduled; R reconnects now" in output
 
     def test_node_page_shows_each_missing_source_with_its_reason_and_remedy(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.up(missing=[Missing("py-spy", "ptrace is restricted", "sysctl kernel.yama.ptrace_scope=0")])
-        lines = [line.text for line in facts_lines(known_of(cluster, "node1"), 78)]
-        place = next(y for y, line in enumerate(lines) if line.startswith("no py-spy"))
-        assert "ptrace is restricted" in lines[place]
-        assert "sysctl kernel.yama.ptrace_scope=0" in lines[place + 1]
+        lines = [line.text for line in facts_lines(page_of(cluster, "node1"), 78)]
+        line_number = next(y for y, line in enumerate(lines) if line.startswith("no py-spy"))
+        assert "ptrace is restricted" in lines[line_number]
+        assert "sysctl kernel.yama.ptrace_scope=0" in lines[line_number + 1]
 
     def test_node_page_lists_the_gpus_ranks_processes_and_events_of_the_node(self):
         cluster = demo()
         cluster.process("node2", 2, "python train.py")
-        known = known_of(cluster, "node2")
-        lines = list_lines(known, 78)
+        page = page_of(cluster, "node2")
+        lines = list_lines(page, 78)
         kinds = [line.key.kind for line in lines if isinstance(line.key, PageItem)]
         assert {kind: kinds.count(kind) for kind in kinds} == {"gpu": 8, "rank": 2, "process": 1, "event": 2}
         assert "connected, receiving data" in next(line.text for line in lines if line.text.startswith("12:00:00"))
 
     def test_page_of_a_node_that_never_connected_omits_ranks_and_processes(self):
-        said = "\n".join(line.text for line in list_lines(known_of(pod(), "node033"), 78))
-        assert "RANKS" not in said
-        assert "PROCESSES" not in said
+        output = "\n".join(line.text for line in list_lines(page_of(pod(), "node033"), 78))
+        assert "RANKS" not in output
+        assert "PROCESSES" not in output
 
     def test_no_line_of_the_node_page_exceeds_the_width(self):
         cluster = demo()
         cluster.process("node1", 0, "漢字" * 200)
-        cluster.fails("node1", "auth", "漢字カタカナ" * 40, "x" * 300)
-        known = known_of(cluster, "node1")
+        cluster.fail("node1", "auth", "漢字カタカナ" * 40, "x" * 300)
+        page = page_of(cluster, "node1")
         for width in (20, 60, 78):
-            lines = [*facts_lines(known, max(width, 26)), *list_lines(known, width)]
+            lines = [*facts_lines(page, max(width, 26)), *list_lines(page, width)]
             assert max(width_of(line.text) for line in lines) <= max(width, 26)
 
     def test_long_text_wraps_at_spaces_without_losing_characters(self):
@@ -141,4 +141,4 @@ class TestThePage:
 
 
 def test_node_page_data_carries_the_time_of_its_frame():
-    assert known_of(demo(), "node1").now == NOON
+    assert page_of(demo(), "node1").now == NOON

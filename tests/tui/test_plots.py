@@ -22,7 +22,7 @@ FIGURES = ["–", "0", "0.5", "100", "1980", "81.9G"]
 HOSTILE = "[bold]\x1b[31m" + "e\u0301" * 30 + "שלום" + "漢字" + "x" * 4096
 
 
-class Alone(BaseApp):
+class PlotApp(BaseApp):
     """One widget on a screen of its own."""
 
     CSS_PATH = "../../console/tui/console.tcss"
@@ -30,16 +30,16 @@ class Alone(BaseApp):
     def __init__(self, widget: Widget) -> None:
         super().__init__()
         self.widget = widget
-        self.heard: list[str] = []
+        self.messages: list[str] = []
 
     def compose(self) -> ComposeResult:
         yield self.widget
 
     def on_line_view_opened(self, event: LineView.Opened) -> None:
-        self.heard.append("opened")
+        self.messages.append("opened")
 
     def on_progress_cancelled(self, event: Progress.Cancelled) -> None:
-        self.heard.append("cancelled")
+        self.messages.append("cancelled")
 
 
 def drawn(widget: Widget) -> list[str]:
@@ -105,13 +105,13 @@ class TestSparkline:
     @pytest.mark.parametrize("width", [1, 8, 20, 60, 200])
     async def test_sparkline_fits_every_width(self, width: int):
         widget = Sparkline()
-        async with Alone(widget).run_test(size=(width, 3)):
+        async with PlotApp(widget).run_test(size=(width, 3)):
             widget.show(curve(), 1)
             drawn(widget)
 
     async def test_sparkline_shows_title_value_and_unit(self):
         widget = Sparkline()
-        async with Alone(widget).run_test(size=(60, 3)):
+        async with PlotApp(widget).run_test(size=(60, 3)):
             widget.show(curve(), 1)
             (line,) = drawn(widget)
             assert line.startswith("utilisation")
@@ -119,7 +119,7 @@ class TestSparkline:
 
     async def test_sparkline_is_not_redrawn_for_the_same_version(self):
         widget = Sparkline()
-        async with Alone(widget).run_test(size=(60, 3)):
+        async with PlotApp(widget).run_test(size=(60, 3)):
             widget.show(curve(), 1)
             before = drawn(widget)
             widget.show(Plot("other", "W", np.zeros(3)), 1)
@@ -131,7 +131,7 @@ class TestSparkline:
 class TestHistory:
     async def test_history_plot_shows_axes_units_and_statistics(self):
         widget = HistoryPlot()
-        async with Alone(widget).run_test(size=(60, 8)) as pilot:
+        async with PlotApp(widget).run_test(size=(60, 8)) as pilot:
             widget.show(curve(), 1)
             await pilot.pause()
             lines = drawn(widget)
@@ -144,7 +144,7 @@ class TestHistory:
     @pytest.mark.parametrize("size", [(1, 1), (5, 2), (12, 5), (60, 8), (200, 60)])
     async def test_history_plot_fits_every_size(self, size: tuple[int, int]):
         widget = HistoryPlot()
-        async with Alone(widget).run_test(size=size) as pilot:
+        async with PlotApp(widget).run_test(size=size) as pilot:
             widget.show(curve(), 1)
             await pilot.pause()
             drawn(widget)
@@ -154,7 +154,7 @@ class TestHistory:
 
     async def test_keys_scroll_a_history_plot_taller_than_its_room(self):
         widget = HistoryPlot()
-        async with Alone(widget).run_test(size=(40, 5)) as pilot:
+        async with PlotApp(widget).run_test(size=(40, 5)) as pilot:
             widget.styles.height, widget.styles.min_height = 3, 3
             widget.show(curve(), 1)
             await pilot.pause()
@@ -170,21 +170,21 @@ class TestHistory:
 class TestProgress:
     async def test_progress_shows_its_count_and_escape_cancels_once(self):
         widget = Progress()
-        app = Alone(widget)
+        app = PlotApp(widget)
         async with app.run_test(size=(80, 3)) as pilot:
             widget.show("captured", 371, 512, "ranks", 1.8)
             assert drawn(widget)[0].startswith("captured 371/512 ranks  █")
             assert drawn(widget)[0].endswith("Esc cancels")
             widget.focus()
             await pilot.press("escape", "escape")
-            assert app.heard == ["cancelled"]
+            assert app.messages == ["cancelled"]
             assert drawn(widget)[0].endswith("cancelling …")
             widget.show("captured", 0, 512, "ranks")
             assert not widget.is_cancelled
 
     async def test_unknown_total_is_shown_as_a_dash_without_a_bar(self):
         widget = Progress()
-        async with Alone(widget).run_test(size=(80, 3)):
+        async with PlotApp(widget).run_test(size=(80, 3)):
             widget.show("read", 12, None, "files")
             assert drawn(widget)[0].startswith("read 12/– files  ···")
 
@@ -192,7 +192,7 @@ class TestProgress:
     @pytest.mark.parametrize("done", [0, 1, 512, 600])
     async def test_progress_fits_every_width_with_hostile_text(self, width: int, done: int):
         widget = Progress()
-        async with Alone(widget).run_test(size=(width, 2)):
+        async with PlotApp(widget).run_test(size=(width, 2)):
             widget.show("captured", done, 512, HOSTILE[:40], 3.0)
             drawn(widget)
 
@@ -204,7 +204,7 @@ class TestRankTree:
 
     async def test_ranks_are_aligned_in_one_column_at_the_right(self):
         widget = RankTree()
-        async with Alone(widget).run_test(size=(100, 8)) as pilot:
+        async with PlotApp(widget).run_test(size=(100, 8)) as pilot:
             await self.shown(widget)
             await pilot.pause()
             lines = drawn(widget)
@@ -216,7 +216,7 @@ class TestRankTree:
 
     async def test_left_folds_or_selects_the_parent_and_right_unfolds_or_descends(self):
         widget = RankTree()
-        async with Alone(widget).run_test(size=(100, 8)) as pilot:
+        async with PlotApp(widget).run_test(size=(100, 8)) as pilot:
             await self.shown(widget)
             await pilot.press("j")
             assert widget.selected == ("train_step", "train.py:150")
@@ -236,19 +236,19 @@ class TestRankTree:
 
     async def test_enter_and_double_click_open_and_a_click_on_the_marker_folds(self):
         widget = RankTree()
-        app = Alone(widget)
+        app = PlotApp(widget)
         async with app.run_test(size=(100, 8)) as pilot:
             await self.shown(widget)
             await pilot.press("enter")
-            assert app.heard == ["opened"]
+            assert app.messages == ["opened"]
             await pilot.click(RankTree, offset=(2, 1))
             assert len(widget.rows) == 4
             await pilot.click(RankTree, offset=(10, 2), times=2)
-            assert app.heard == ["opened", "opened"]
+            assert app.messages == ["opened", "opened"]
 
     async def test_folds_and_cursor_are_kept_when_the_tree_is_replaced(self):
         widget = RankTree()
-        async with Alone(widget).run_test(size=(100, 8)) as pilot:
+        async with PlotApp(widget).run_test(size=(100, 8)) as pilot:
             await self.shown(widget)
             await pilot.press("j", "h", "j")
             widget.show([stacks()])
@@ -262,7 +262,7 @@ class TestRankTree:
     async def test_hostile_frame_names_do_not_break_the_line_width(self, width: int):
         widget = RankTree()
         branch = TreeNode(1, (Span(HOSTILE),), "0-511," * 200, HOSTILE, (TreeNode(2, (Span("x"),)),))
-        async with Alone(widget).run_test(size=(width, 5)) as pilot:
+        async with PlotApp(widget).run_test(size=(width, 5)) as pilot:
             widget.show([branch])
             await pilot.pause()
             drawn(widget)
@@ -306,34 +306,34 @@ class TestLanes:
         late = (Lane(1, "1", "", 20.0, 0.06, "failed"), Lane(2, "2", "", 0.066, 0.08, "unknown"))
         axis = axis_of((*late, Lane(3, "3", "", 0.05, 0.07, "unknown")))
         assert axis == Axis(50, 0.07)
-        drawn = ["".join(span.text for span in bar(lane, 40, axis)) for lane in late]
-        assert drawn[1].startswith("├") and drawn[1].index("◌") < drawn[1].index("┤")
-        assert drawn[0].index("✖") > 30
+        bars = ["".join(span.text for span in bar(lane, 40, axis)) for lane in late]
+        assert bars[1].startswith("├") and bars[1].index("◌") < bars[1].index("┤")
+        assert bars[0].index("✖") > 30
         assert ticks(40, axis, "ms").split() == ["0", "1.8", "50", "ms"]
-        assert [axis.share(at) for at in (0, axis.middle, 50)] == pytest.approx([0, 0.5, 1])
+        assert [axis.share(value) for value in (0, axis.middle, 50)] == pytest.approx([0, 0.5, 1])
 
     async def test_keys_and_clicks_select_and_open_lanes(self):
         widget = Lanes("rank", "late", "ms")
-        app = Alone(widget)
+        app = PlotApp(widget)
         async with app.run_test(size=(80, 8)) as pilot:
             widget.show(lanes())
             widget.focus()
             await pilot.press("j", "j", "enter")
             assert widget.selected == 12
-            assert app.heard == ["opened"]
+            assert app.messages == ["opened"]
             await pilot.press("G")
             assert widget.selected == 99
             await pilot.press("g", "pagedown", "k", "pageup")
             assert widget.selected == 137
             await pilot.click(Lanes, offset=(3, 2), times=2)
             assert widget.selected == 40
-            assert app.heard == ["opened", "opened"]
+            assert app.messages == ["opened", "opened"]
             widget.show(lanes()[::-1])
             assert widget.selected == 40
 
     async def test_only_visible_lanes_are_rendered(self):
         widget = Lanes("rank", "late", "ms")
-        async with Alone(widget).run_test(size=(80, 8)) as pilot:
+        async with PlotApp(widget).run_test(size=(80, 8)) as pilot:
             widget.show([Lane(n, str(n), f"{n}.0 ms", n, 1.0, "ok") for n in range(4096)])
             await pilot.pause()
             assert len(widget._painted) <= 8
@@ -342,7 +342,7 @@ class TestLanes:
     @pytest.mark.parametrize("width", [1, 10, 30, 200])
     async def test_hostile_lane_labels_do_not_break_the_line_width(self, width: int):
         widget = Lanes("rank", "late", "ms")
-        async with Alone(widget).run_test(size=(width, 5)) as pilot:
+        async with PlotApp(widget).run_test(size=(width, 5)) as pilot:
             widget.show([Lane(1, HOSTILE, HOSTILE, 3.0, 1.0, "ok")])
             await pilot.pause()
             drawn(widget)

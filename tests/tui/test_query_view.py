@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import busy_night, demo
-from fake_cluster import Cluster
+from clusters import busy_cluster, demo
+from fake_cluster import FakeCluster
 from session_builders import a_job, a_session
 from waiting import screen, settle, shows, until
 
@@ -25,7 +25,7 @@ NAMES = {"gpu": ("node", "util_pct", "power_w"), "rank": ("node", "rank"), "rank
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
 
 
-def ask(store: Store, sql: str) -> list[dict[str, object]]:
+def query_store(store: Store, sql: str) -> list[dict[str, object]]:
     database = Database(store_snapshot.snapshot_tables(store, TABLES))
     try:
         return database.query(sql).to_dicts()
@@ -35,14 +35,14 @@ def ask(store: Store, sql: str) -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def busy() -> Iterator[Database]:
-    database = Database(store_snapshot.snapshot_tables(busy_night().store, TABLES))
+    database = Database(store_snapshot.snapshot_tables(busy_cluster().store, TABLES))
     # a query of every table: one of a table that is new builds the database again
     database.query(" UNION ALL ".join(f"SELECT count(*) FROM {table}" for table in TABLES))
     yield database
     database.close()
 
 
-async def asked(pilot, sql: str) -> QueryView:
+async def run_query(pilot, sql: str) -> QueryView:
     """Type a question in the Query view and wait for its answer."""
     await pilot.press("9")
     view = pilot.app.view
@@ -57,19 +57,19 @@ async def asked(pilot, sql: str) -> QueryView:
 
 class TestTheLiveStore:
     def test_latest_gpu_records_are_rows_of_the_gpu_table(self):
-        rows = ask(demo().store, "SELECT node, count(*) AS gpus FROM gpu GROUP BY node ORDER BY node")
+        rows = query_store(demo().store, "SELECT node, count(*) AS gpus FROM gpu GROUP BY node ORDER BY node")
         assert rows and all(row["gpus"] for row in rows)
 
     def test_history_has_one_row_per_second_with_only_the_retained_metrics(self):
-        cluster = Cluster("node1")
+        cluster = FakeCluster("node1")
         cluster.store = Store(history_bytes=1 << 26)
         cluster.up()
         cluster.gpus(count=2)
         for second in range(20):
-            cluster.later(1)
-            cluster.say(Gpu(node="node1", index=0, uuid="GPU-node1-0", util_pct=float(second), encoder_pct=7.0))
+            cluster.advance(1)
+            cluster.publish(Gpu(node="node1", index=0, uuid="GPU-node1-0", util_pct=float(second), encoder_pct=7.0))
 
-        rows = ask(cluster.store, """SELECT util_pct, encoder_pct, "index", uuid FROM gpu
+        rows = query_store(cluster.store, """SELECT util_pct, encoder_pct, "index", uuid FROM gpu
                                      WHERE uuid = 'GPU-node1-0' AND util_pct < 20 ORDER BY t""")  # fmt: skip
 
         assert [row["util_pct"] for row in rows] == [float(second) for second in range(20)]
@@ -77,7 +77,7 @@ class TestTheLiveStore:
         assert rows[0]["encoder_pct"] is None and rows[0]["index"] == 0
 
     def test_no_log_record_appears_twice(self):
-        rows = ask(busy_night().store, "SELECT agent, seq, count(*) AS n FROM log GROUP BY ALL HAVING n > 1")
+        rows = query_store(busy_cluster().store, "SELECT agent, seq, count(*) AS n FROM log GROUP BY ALL HAVING n > 1")
         assert not rows
 
     @pytest.mark.parametrize("table", TABLES)
@@ -85,8 +85,8 @@ class TestTheLiveStore:
         busy.query(f"SELECT * FROM {table}")
 
     def test_ranks_now_view_covers_all_ranks_of_the_store(self):
-        rows = ask(busy_night().store, "SELECT job, count(*) AS n FROM ranks_now GROUP BY job")
-        assert sum(row["n"] for row in rows) == len(busy_night().store.ranks)
+        rows = query_store(busy_cluster().store, "SELECT job, count(*) AS n FROM ranks_now GROUP BY job")
+        assert sum(row["n"] for row in rows) == len(busy_cluster().store.ranks)
 
 
 class TestCompletion:
@@ -128,33 +128,35 @@ class TestDrawings:
 
 
 async def test_a_query_runs_and_its_result_is_shown_below():
-    app = busy_night().app()
+    app = busy_cluster().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        await asked(pilot, "SELECT node, count(*) AS ranks FROM ranks_now GROUP BY node ORDER BY node LIMIT 3")
+        await run_query(pilot, "SELECT node, count(*) AS ranks FROM ranks_now GROUP BY node ORDER BY node LIMIT 3")
         await shows(pilot, "3 rows in")
         await shows(pilot, "ranks")
 
 
 async def test_p_cycles_from_charts_back_to_the_table():
-    app = busy_night().app()
+    app = busy_cluster().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        view = await asked(pilot, "SELECT node, max(util_pct) AS util_pct FROM gpu GROUP BY node ORDER BY node LIMIT 5")
-        seen = []
+        view = await run_query(
+            pilot, "SELECT node, max(util_pct) AS util_pct FROM gpu GROUP BY node ORDER BY node LIMIT 5"
+        )
+        formats = []
         for _ in view._result.drawings():
             await pilot.press("p")
             await settle(pilot)
-            seen.append((view._format, screen(app)))
-        assert [how for how, _ in seen] == ["line", "bar", "table"]
-        assert "█" in seen[1][1]
+            formats.append((view._format, screen(app)))
+        assert [format_name for format_name, _ in formats] == ["line", "bar", "table"]
+        assert "█" in formats[1][1]
 
 
 async def test_query_error_is_shown_and_the_query_text_is_kept():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        await asked(pilot, "SELECT powr_w FROM gpu")
+        await run_query(pilot, "SELECT powr_w FROM gpu")
         await shows(pilot, "Candidate bindings")
         await shows(pilot, "SELECT powr_w FROM gpu")
 
@@ -186,9 +188,9 @@ async def test_query_over_a_memory_limit_is_rejected_and_the_console_keeps_worki
     async with app.run_test(size=(140, 30)) as pilot:
         await settle(pilot)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        await asked(pilot, sql)
+        await run_query(pilot, sql)
         await shows(pilot, words)
-        await asked(pilot, "SELECT 6 * 7 AS answer")
+        await run_query(pilot, "SELECT 6 * 7 AS answer")
         await shows(pilot, "42")
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000, "kB: it took place elsewhere"
 
@@ -198,32 +200,34 @@ async def test_killed_sql_worker_is_replaced_on_the_next_query():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        await asked(pilot, "SELECT 1")
+        await run_query(pilot, "SELECT 1")
         app.queries.client._worker._process.kill()
         app.queries.client._worker._process.wait()
-        await asked(pilot, "SELECT 6 * 7 AS answer")
+        await run_query(pilot, "SELECT 6 * 7 AS answer")
         await shows(pilot, "42")
 
 
 async def test_host_rows_carry_cluster_time_without_querying_the_clock_tables():
-    cluster = Cluster("node1", "node2", "node3")
+    cluster = FakeCluster("node1", "node2", "node3")
     cluster.up()
     cluster.clocks()
     cluster.up()
     app = cluster.app()
     async with app.run_test(size=(120, 30)) as pilot:
         await settle(pilot)
-        view = await asked(pilot, "SELECT node, t, t_cluster, bound_ns FROM host WHERE mono IS NOT NULL ORDER BY node")
+        view = await run_query(
+            pilot, "SELECT node, t, t_cluster, bound_ns FROM host WHERE mono IS NOT NULL ORDER BY node"
+        )
     rows = [row.values for row in view._result.rows]
     assert [row[0] for row in rows] == ["node1", "node2", "node3"]
     assert all(row[2] is not None and abs(row[2] - row[1]) < 10_000 and row[3] > 0 for row in rows), rows
 
 
 async def test_out_of_range_timestamp_is_shown_without_an_error():
-    app = busy_night().app()
+    app = busy_cluster().app()
     async with app.run_test(size=(120, 30)) as pilot:
         await settle(pilot)
-        await asked(pilot, "SELECT make_timestamp(t) AS wrong FROM rank LIMIT 1")
+        await run_query(pilot, "SELECT make_timestamp(t) AS wrong FROM rank LIMIT 1")
         await shows(pilot, "55842-06-06 00:00:00")
 
 
@@ -238,7 +242,7 @@ async def test_screen_keeps_updating_while_a_query_runs():
         await pilot.press("enter")
         await until(pilot, lambda: app.queries.client.is_busy, "that it works")
         before = app.frame.now
-        cluster.later(1)
+        cluster.advance(1)
         await until(pilot, lambda: app.frame.now > before, "a newer picture")
         while app.queries.client.is_busy:
             await pilot.press("escape")
@@ -249,7 +253,7 @@ async def test_tab_completes_and_ctrl_r_recalls_earlier_queries():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        view = await asked(pilot, "FROM mark")
+        view = await run_query(pilot, "FROM mark")
         await pilot.press("i")
         await until(pilot, lambda: view._editor.names, "names")
         view._editor.line.text = ""
@@ -307,7 +311,7 @@ async def test_l_and_h_scroll_to_columns_that_do_not_fit():
     app = demo().app()
     async with app.run_test(size=(60, 20)) as pilot:
         await settle(pilot)
-        view = await asked(pilot, "FROM host LIMIT 1")
+        view = await run_query(pilot, "FROM host LIMIT 1")
         first = view._grid.shown_columns[0]
         await pilot.press("l", "right")
         await settle(pilot)
@@ -322,7 +326,7 @@ async def test_result_row_can_be_copied_opened_and_saved_as_csv(tmp_path: Path, 
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        await asked(pilot, "SELECT '=1+2' AS formula, [1, 2] AS list, 3.5 AS share")
+        await run_query(pilot, "SELECT '=1+2' AS formula, [1, 2] AS list, 3.5 AS share")
         await pilot.press("y")
         assert app.clipboard == "formula  list   share\n=1+2     [1,2]  3.5"
         await pilot.press("Y")
@@ -341,12 +345,12 @@ async def test_earlier_queries_are_restored_at_the_next_start():
     app = demo().app()
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        view = await asked(pilot, "FROM mark")
-        kept = view.arrangement
+        view = await run_query(pilot, "FROM mark")
+        arrangement = view.arrangement
     again = QueryView(id="query")
-    again.restore(kept)
-    assert (kept.filter, kept.earlier) == ("FROM mark", ("FROM mark",))
-    assert again.arrangement == kept
+    again.restore(arrangement)
+    assert (arrangement.filter, arrangement.earlier) == ("FROM mark", ("FROM mark",))
+    assert again.arrangement == arrangement
 
 
 async def test_replayed_session_is_queried_and_exported_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -356,13 +360,13 @@ async def test_replayed_session_is_queried_and_exported_in_full(tmp_path: Path, 
     app = cluster.app(recorded=recorded)
     async with app.run_test(size=(100, 30)) as pilot:
         await settle(pilot)
-        await asked(pilot, "SELECT count(*) AS samples FROM gpu")
+        await run_query(pilot, "SELECT count(*) AS samples FROM gpu")
         await shows(pilot, "12")
         await pilot.press("e")
         await shows(pilot, "Session: night")
         dialog = app.screen
-        place = next(at for at, item in enumerate(dialog._items) if item.name == "session")
-        dialog._select(place, 0)
+        index = next(number for number, item in enumerate(dialog._items) if item.name == "session")
+        dialog._select(index, 0)
         dialog._path_input.value = str(tmp_path / "night.json")
         await pilot.press("enter")
         await until(pilot, lambda: (tmp_path / "night.json").exists(), "the file")
@@ -373,12 +377,12 @@ async def test_replayed_session_is_queried_and_exported_in_full(tmp_path: Path, 
 async def test_query_of_a_damaged_session_reports_the_skipped_records(tmp_path: Path):
     session = a_session(tmp_path, a_job())
     (path,) = session.segments()
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-20] + b"?" * 20)
+    content = path.read_bytes()
+    path.write_bytes(content[:-20] + b"?" * 20)
     app = demo().app(recorded=session.path)
     async with app.run_test(size=(140, 30)) as pilot:
         await settle(pilot)
-        await asked(pilot, "SELECT count(*) AS samples FROM gpu")
+        await run_query(pilot, "SELECT count(*) AS samples FROM gpu")
         await shows(pilot, "skipped (unreadable)")
 
 
@@ -388,7 +392,7 @@ async def test_html_report_can_be_exported_from_a_live_session(tmp_path: Path):
         await settle(pilot)
         await pilot.press("e")
         dialog = app.screen
-        dialog._select(next(at for at, item in enumerate(dialog._items) if item.name == "page"), 0)
+        dialog._select(next(index for index, item in enumerate(dialog._items) if item.name == "page"), 0)
         dialog._path_input.value = str(tmp_path / "page.html")
         await pilot.press("enter")
         await until(pilot, lambda: (tmp_path / "page.html").exists(), "the file")

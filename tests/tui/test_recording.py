@@ -1,7 +1,7 @@
 """`r` begins and ends recordings by name, the header says so, and nobody leaves one without meaning to."""
 
 from clusters import pod
-from fake_cluster import SECOND, Cluster
+from fake_cluster import SECOND, FakeCluster
 from textual.pilot import Pilot
 from waiting import until
 
@@ -9,7 +9,7 @@ from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.models.header import header_spans
 
 
-def running(cluster: Cluster) -> list[str]:
+def active_names(cluster: FakeCluster) -> list[str]:
     return [now.name for now in cluster.recordings.active()]
 
 
@@ -17,7 +17,7 @@ def header_of(pilot: Pilot[None], width: int = 120) -> str:
     return "".join(span.text for span in header_spans(pilot.app.frame.header, width))  # type: ignore[attr-defined]
 
 
-async def record(pilot: Pilot[None], cluster: Cluster, name: str) -> None:
+async def record(pilot: Pilot[None], cluster: FakeCluster, name: str) -> None:
     await pilot.press("r")
     await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
     await pilot.press(*name, "enter")
@@ -32,11 +32,11 @@ async def test_r_starts_a_named_recording_and_stops_it():
     cluster = pod()
     async with cluster.app().run_test(size=(120, 30)) as pilot:
         await record(pilot, cluster, "night")
-        await until(pilot, lambda: running(cluster) == ["night"])
-        cluster.at += 761 * SECOND
+        await until(pilot, lambda: active_names(cluster) == ["night"])
+        cluster.now_ns += 761 * SECOND
         await until(pilot, lambda: "● REC night  00:12:41" in header_of(pilot))
         await record(pilot, cluster, "")
-        await until(pilot, lambda: running(cluster) == [])
+        await until(pilot, lambda: active_names(cluster) == [])
         await until(pilot, lambda: "REC" not in header_of(pilot))
         assert "recorded night: 12,345 records" in toasts(pilot)
 
@@ -45,8 +45,8 @@ async def test_recording_without_a_name_is_named_after_the_cluster_and_time():
     cluster = pod()
     async with cluster.app().run_test() as pilot:
         await record(pilot, cluster, "")
-        await until(pilot, lambda: running(cluster) != [])
-        assert running(cluster)[0].startswith("h100-pod-2023111")
+        await until(pilot, lambda: active_names(cluster) != [])
+        assert active_names(cluster)[0].startswith("h100-pod-2023111")
 
 
 async def test_several_recordings_run_at_once_and_each_is_stopped_by_name():
@@ -58,14 +58,14 @@ async def test_several_recordings_run_at_once_and_each_is_stopped_by_name():
         await record(pilot, cluster, "")
         await until(pilot, lambda: "type the name of one" in toasts(pilot))
         await record(pilot, cluster, "one")
-        await until(pilot, lambda: running(cluster) == ["two"])
+        await until(pilot, lambda: active_names(cluster) == ["two"])
 
 
 async def test_recording_prompt_accepts_the_options_of_the_record_command():
     cluster = pod()
     async with cluster.app().run_test(size=(120, 30)) as pilot:
         await record(pilot, cluster, "gpus --metrics gpu --every 10s --nodes node[1-2] --redact")
-        await until(pilot, lambda: running(cluster) == ["gpus"])
+        await until(pilot, lambda: active_names(cluster) == ["gpus"])
         selection = cluster.recordings.selections["gpus"]
         assert (selection.nodes, selection.every_s, selection.anonymous) == (("node1", "node2"), 10.0, True)
         assert "gpu" in selection.kinds
@@ -73,7 +73,7 @@ async def test_recording_prompt_accepts_the_options_of_the_record_command():
         await record(pilot, cluster, "more --every soon")
         await until(pilot, lambda: "is not a duration" in toasts(pilot))
         await record(pilot, cluster, "gpus")
-        await until(pilot, lambda: running(cluster) == [])
+        await until(pilot, lambda: active_names(cluster) == [])
 
 
 async def test_existing_session_name_is_rejected_and_nothing_is_recorded():
@@ -81,7 +81,7 @@ async def test_existing_session_name_is_rejected_and_nothing_is_recorded():
     async with cluster.app().run_test() as pilot:
         await record(pilot, cluster, "taken")
         await until(pilot, lambda: "already" in toasts(pilot))
-        assert running(cluster) == []
+        assert active_names(cluster) == []
 
 
 async def test_recording_resumed_after_a_crash_is_reported():

@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from fake_cluster import SECOND, Cluster
+from fake_cluster import SECOND, FakeCluster
 from session_builders import a_job, a_session
 from textual.pilot import Pilot
 from waiting import screen, settle, shows, until
@@ -19,43 +19,43 @@ from gconsole.tui.dialogs.prompts import Prompt
 from gconsole.tui.replay_app import ReplayApp
 
 
-class Taped(Cluster):
+class RecordingCluster(FakeCluster):
     """A cluster that keeps what it said."""
 
     def __init__(self, *names: str) -> None:
-        self.tape: list[Record] = []
+        self.records: list[Record] = []
         super().__init__(*names)
 
-    def say(self, *records: Record) -> None:
-        super().say(*records)
-        self.tape += map(copy.copy, records)
+    def publish(self, *records: Record) -> None:
+        super().publish(*records)
+        self.records += map(copy.copy, records)
 
 
 @pytest.fixture
 def player(tmp_path):
     """Ten minutes of two nodes and a job: a capture after three, a mark after five, a node lost after eight."""
-    cluster = Taped("node1", "node2")
-    began = cluster.at
+    cluster = RecordingCluster("node1", "node2")
+    began = cluster.now_ns
     cluster.up()
     cluster.gpus()
     cluster.job("demo-ring", 8, per_node=4)
     for minute in range(1, 11):
-        cluster.at = began + minute * 60 * SECOND
+        cluster.now_ns = began + minute * 60 * SECOND
         cluster.up(*(["node1"] if minute > 8 else []))
         if minute == 3:
-            cluster.say(Finding(id="gpu_idle", severity="warning", confidence="likely",
-                                text="a GPU of node2 idles", first_seen=cluster.at))  # fmt: skip
+            cluster.publish(Finding(id="gpu_idle", severity="warning", confidence="likely",
+                                    text="a GPU of node2 idles", first_seen=cluster.now_ns))  # fmt: skip
         if minute == 5:
-            cluster.say(Mark(text="the loss went up"))
+            cluster.publish(Mark(text="the loss went up"))
         if minute == 8:
-            cluster.loses("node2")
+            cluster.lose("node2")
     session = named("night", tmp_path)
     meta = Meta(cluster="h100-pod", created=began, parts=(RecorderRun(began=began, how="stopped"),))
-    writer.write_session(session, cluster.tape, meta)
+    writer.write_session(session, cluster.records, meta)
     return Replay(session)
 
 
-async def run(player: Replay, pilot: Pilot[None]) -> None:
+async def wait_until_loaded(player: Replay, pilot: Pilot[None]) -> None:
     await settle(pilot)
     await until(pilot, lambda: bool(player.events), "the events of the session")
 
@@ -66,7 +66,7 @@ def minute_of(player: Replay) -> float:
 
 async def test_header_shows_replay_mode_and_its_time(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         await shows(pilot, " REPLAY ")
         await shows(pilot, "2/2 nodes")
         await shows(pilot, "00:10:00")
@@ -74,19 +74,19 @@ async def test_header_shows_replay_mode_and_its_time(player):
 
 async def test_view_opened_during_a_rebuild_of_all_views_is_rebuilt_too(player, monkeypatch):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
-        stage, came = pilot.app.views.stage, []
+        await wait_until_loaded(player, pilot)
+        stage, opened = pilot.app.views.stage, []
         remove = stage.remove_children
 
         async def remove_while_others_come():
             await remove()
-            if not came:
-                came.append(True)
+            if not opened:
+                opened.append(True)
                 await pilot.app.views.action_show("ranks")
 
         monkeypatch.setattr(stage, "remove_children", remove_while_others_come)
         await pilot.press("right_square_bracket")
-        await until(pilot, lambda: came and pilot.app.views.current == "ranks", "the view")
+        await until(pilot, lambda: opened and pilot.app.views.current == "ranks", "the view")
         await settle(pilot)
         assert minute_of(player) == 3
         assert set(stage.children) == set(pilot.app.views.opened.values())
@@ -94,7 +94,7 @@ async def test_view_opened_during_a_rebuild_of_all_views_is_rebuilt_too(player, 
 
 async def test_view_mounted_after_a_rebuild_of_all_views_is_rebuilt_too(player, monkeypatch):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         views, jumped = pilot.app.views, []
         mount = views.stage.mount
 
@@ -113,7 +113,7 @@ async def test_view_mounted_after_a_rebuild_of_all_views_is_rebuilt_too(player, 
 
 async def test_arrangement_of_an_unopened_view_survives_two_jumps(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         await pilot.press("2", "slash", *"rank:0", "enter", "1")
         arranged = pilot.app.views.arrangements["ranks"]
         assert "rank:0" in str(arranged)
@@ -128,7 +128,7 @@ async def test_arrangement_of_an_unopened_view_survives_two_jumps(player):
 
 async def test_brackets_jump_between_events_and_views_show_the_state_at_that_time(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         await pilot.press("right_square_bracket")
         await until(pilot, lambda: minute_of(player) == 3)
         await shows(pilot, "a GPU of node2 idles")
@@ -148,7 +148,7 @@ async def test_brackets_jump_between_events_and_views_show_the_state_at_that_tim
 
 async def test_data_go_stale_between_records_during_replay(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         await pilot.press("T")
         await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
         await pilot.press(*"+210s", "enter")
@@ -158,7 +158,7 @@ async def test_data_go_stale_between_records_during_replay(player):
 
 async def test_header_is_above_and_time_line_below_the_view(player):
     async with ReplayApp(player).run_test(size=(80, 24)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         regions = [pilot.app.query_one(name).region for name in ("#header", "#tabs", "#stage", "#time-line", "#footer")]
         assert [region.y for region in regions] == [0, 1, 3, 22, 23]
         assert all(region.width == 80 for region in regions)
@@ -167,7 +167,7 @@ async def test_header_is_above_and_time_line_below_the_view(player):
 
 async def test_jump_keeps_the_current_view_and_its_filter(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         await pilot.press("2", "slash", *"rank:3", "enter")
         await until(pilot, lambda: pilot.app.view.arrangement.filter == "rank:3")
         await pilot.press("right_square_bracket")
@@ -177,7 +177,7 @@ async def test_jump_keeps_the_current_view_and_its_filter(player):
 
 async def test_space_plays_and_pauses_and_angle_brackets_change_the_speed(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         await pilot.press("greater_than_sign", "greater_than_sign")
         await shows(pilot, "×5")
         await pilot.press("space")
@@ -197,7 +197,7 @@ async def test_a_replay_slower_than_requested_shows_its_real_speed(player, monke
 
 async def test_space_at_the_end_restarts_the_replay_from_the_beginning(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         player.jump(player.end)
         await pilot.press("space")
         await until(pilot, lambda: minute_of(player) < 1 and player.is_playing)
@@ -205,7 +205,7 @@ async def test_space_at_the_end_restarts_the_replay_from_the_beginning(player):
 
 async def test_typed_time_jumps_to_that_position(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         await pilot.press("T")
         await until(pilot, lambda: isinstance(pilot.app.screen, Prompt))
         await pilot.press(*"50%", "enter")
@@ -214,19 +214,19 @@ async def test_typed_time_jumps_to_that_position(player):
 
 async def test_the_time_line_is_dragged(player):
     async with ReplayApp(player).run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         line = screen(pilot.app).splitlines()[pilot.app.query_one("#time-line").region.y]
-        start, room = line.index("●"), len(line.split("●")[1].split()[0]) + 1
+        start, track_width = line.index("●"), len(line.split("●")[1].split()[0]) + 1
         await pilot.mouse_down("#time-line", offset=(start + 2, 0))
-        await pilot.hover("#time-line", offset=(start + room // 2, 0))
-        await pilot.mouse_up("#time-line", offset=(start + room // 2, 0))
+        await pilot.hover("#time-line", offset=(start + track_width // 2, 0))
+        await pilot.mouse_up("#time-line", offset=(start + track_width // 2, 0))
         await until(pilot, lambda: 4 < minute_of(player) < 6)
 
 
 async def test_actions_that_need_a_node_are_not_offered_in_replay(player):
     app = ReplayApp(player)
     async with app.run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         offered = {action.id for action, _ in app.guide.offered()}
         assert {"replay.play", "app.export", "app.diagnose", "app.quit"} <= offered
         assert not offered & {"app.capture", "app.record", "app.reconnect", "app.add_nodes", "app.mark"}
@@ -238,7 +238,7 @@ async def test_actions_that_need_a_node_are_not_offered_in_replay(player):
 async def test_time_dialog_reports_text_that_is_not_a_time(player):
     app = ReplayApp(player)
     async with app.run_test(size=(140, 40)) as pilot:
-        await run(player, pilot)
+        await wait_until_loaded(player, pilot)
         for text in ("50%", "90s", "+1s", "noon"):
             await pilot.press("T")
             await settle(pilot)
@@ -263,11 +263,11 @@ async def test_jump_to_the_end_of_a_long_hang_shows_the_live_verdict(tmp_path):
     last = next(record for record in records if isinstance(record, RankStat) and record.mono == 70 * SECOND)
     for number in range(6):
         rank, sample = number % 2, number // 2
-        at = last.t + sample * SECOND // 3
+        t = last.t + sample * SECOND // 3
         records.append(Stack(
-            node="n0", agent="agent-n0", seq=9000 + number, t=at, mono=at - last.t + last.mono, rx=at + number,
-            capture="c", sample=sample, job="llama", rank=rank, pid=100 + rank, start_ticks=7, status="ok", began=at,
-            ended=at + 900, thread_id=1, os_thread_id=100 + rank, frames=stuck if rank else waits, path=rank,
+            node="n0", agent="agent-n0", seq=9000 + number, t=t, mono=t - last.t + last.mono, rx=t + number,
+            capture="c", sample=sample, job="llama", rank=rank, pid=100 + rank, start_ticks=7, status="ok", began=t,
+            ended=t + 900, thread_id=1, os_thread_id=100 + rank, frames=stuck if rank else waits, path=rank,
             proc_state="S",
         ))  # fmt: skip
     records.sort(key=lambda record: record.rx)

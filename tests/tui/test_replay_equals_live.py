@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from clusters import busy_night, compared
-from fake_cluster import LOADER, Cluster
+from clusters import busy_cluster, clock_cluster
+from fake_cluster import LOADER, FakeCluster
 from textual.pilot import Pilot
 from waiting import frames, screen, settle
 
@@ -36,7 +36,7 @@ SQL = "SELECT node, count(*) AS ranks, max(step) AS step FROM ranks_now GROUP BY
 
 
 @dataclass
-class Tape:
+class RecordStream:
     """What was said, in the batches in which it was, and by when it was over."""
 
     cluster: str
@@ -52,30 +52,30 @@ class Tape:
         return max(record.rx for record in self.records)
 
 
-async def invented(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Cluster], *lost: str) -> Tape:
+async def fake_stream(monkeypatch: pytest.MonkeyPatch, make: Callable[[], FakeCluster], *lost: str) -> RecordStream:
     """An invented cluster that goes on for four minutes, with a hang that is captured."""
     batches: list[list[Published]] = []
 
-    def say(cluster: Cluster, *records: object) -> None:
-        as_before(cluster, *records)
+    def publish(cluster: FakeCluster, *records: object) -> None:
+        original_publish(cluster, *records)
         batches.append([copy.copy(record) for record in records])  # type: ignore[misc]
 
-    as_before = Cluster.say
-    monkeypatch.setattr(Cluster, "say", say)
+    original_publish = FakeCluster.publish
+    monkeypatch.setattr(FakeCluster, "publish", publish)
     cluster = make()
-    cluster.standing = {3: LOADER}
+    cluster.rank_frames = {3: LOADER}
     failed = {"node033", *lost}
     for minute in range(4):
-        cluster.later(60)
+        cluster.advance(60)
         cluster.up(*(name for name in cluster.names if name not in failed))
         if minute == 2:
             await cluster.capture(CaptureRequest(id="c1", samples=3, every_s=3.0))
             cluster.finding("rank_missing", "error", "rank 3 has not entered all_reduce", ["rank 3"])
     cluster.up(*(name for name in cluster.names if name not in failed))
-    return Tape(cluster.cluster, list(cluster.names), batches)
+    return RecordStream(cluster.cluster, list(cluster.names), batches)
 
 
-async def recorded(monkeypatch: pytest.MonkeyPatch) -> Tape:
+async def lab_stream(monkeypatch: pytest.MonkeyPatch) -> RecordStream:
     """A hang of the lab, as real agents told it, a batch a tick."""
     lines = lzma.decompress((HANGS / "dataloader_worker.ndjson.xz").read_bytes()).splitlines()
     records = [decode(line) for line in lines]
@@ -85,14 +85,14 @@ async def recorded(monkeypatch: pytest.MonkeyPatch) -> Tape:
             batches.append([])
         batches[-1].append(record)
     names = sorted({record.node for record in records if record.node})
-    return Tape("lab", names, batches)
+    return RecordStream("lab", names, batches)
 
 
-def a_few_nodes() -> Cluster:
+def a_few_nodes() -> FakeCluster:
     """Six nodes with something of everything: clocks, a rank that is late, one that is stuck, a node that is lost."""
-    cluster = Cluster(*(f"node{number}" for number in range(1, 7)), "node033")
+    cluster = FakeCluster(*(f"node{number}" for number in range(1, 7)), "node033")
     cluster.up(*cluster.names[:6])
-    cluster.fails("node033", "auth", "the key was refused", "ssh-add")
+    cluster.fail("node033", "auth", "the key was refused", "ssh-add")
     cluster.gpus(*cluster.names[:6], util=[96.0, 12.0])
     cluster.job("llama", 12, per_node=2, states={7: "uninterruptible"}, step=18_204)
     cluster.process("node2", 3, "python train.py")
@@ -101,8 +101,8 @@ def a_few_nodes() -> Cluster:
     cluster.snapshots(*cluster.names[:6])
     cluster.collectives("llama", 12, {7: 20.0, 5: 2.0}, per_node=2)
     cluster.finding("gpu_throttle", "warning", "node2 gpu1 hw_thermal_slowdown", ["node2"])
-    cluster.say(Mark(text="switched the fabric over"), Gap(node="node3", source="buffer", reason="slow", count=12))
-    cluster.loses("node6", "the connection ended")
+    cluster.publish(Mark(text="switched the fabric over"), Gap(node="node3", source="buffer", reason="slow", count=12))
+    cluster.lose("node6", "the connection ended")
     return cluster
 
 
@@ -110,32 +110,32 @@ def only_in_full(name: str) -> object:
     return pytest.param(name, marks=pytest.mark.full)
 
 
-TAPES = {
-    "a_few_nodes": lambda patch: invented(patch, a_few_nodes, "node6"),
-    "a_bad_night": lambda patch: invented(patch, busy_night, "node044"),
-    "late_ranks": lambda patch: invented(patch, compared),
-    "a_hang_of_the_lab": recorded,
+STREAMS = {
+    "a_few_nodes": lambda patch: fake_stream(patch, a_few_nodes, "node6"),
+    "a_bad_night": lambda patch: fake_stream(patch, busy_cluster, "node044"),
+    "late_ranks": lambda patch: fake_stream(patch, clock_cluster),
+    "a_hang_of_the_lab": lab_stream,
 }
 
 
 @pytest.fixture(params=["a_few_nodes", *map(only_in_full, ("a_hang_of_the_lab", "a_bad_night", "late_ranks"))])
-async def tape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tape:
-    return await TAPES[request.param](monkeypatch)
+async def stream(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> RecordStream:
+    return await STREAMS[request.param](monkeypatch)
 
 
-def live_app(tape: Tape) -> ConsoleApp:
+def live_app(stream: RecordStream) -> ConsoleApp:
     store = Store(HISTORY_BYTES)
-    for batch in tape.batches:
+    for batch in stream.batches:
         store.apply([copy.copy(record) for record in batch])
-    control = Cluster()
-    return ConsoleApp(store, control, cluster=tape.cluster, expected_nodes=tape.names, now=lambda: tape.end)
+    control = FakeCluster()
+    return ConsoleApp(store, control, cluster=stream.cluster, expected_nodes=stream.names, now=lambda: stream.end)
 
 
-def replay_of(tape: Tape, folder: Path) -> Replay:
+def replay_of(stream: RecordStream, folder: Path) -> Replay:
     session = named("night", folder)
-    began = min(record.rx for record in tape.records)
+    began = min(record.rx for record in stream.records)
     writer.write_session(
-        session, tape.records, Meta(cluster=tape.cluster, parts=(RecorderRun(began=began, how="stopped"),))
+        session, stream.records, Meta(cluster=stream.cluster, parts=(RecorderRun(began=began, how="stopped"),))
     )
     return Replay(session, history_bytes=HISTORY_BYTES)
 
@@ -154,21 +154,21 @@ def played(replay: Replay) -> Replay:
     return replay
 
 
-async def told(app: ConsoleApp, size: tuple[int, int]) -> dict[str, object]:
+async def app_contents(app: ConsoleApp, size: tuple[int, int]) -> dict[str, object]:
     """Everything that the views are made of, and of each view its tables and what it paints."""
-    found: dict[str, object] = {}
+    contents: dict[str, object] = {}
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
         for row in VIEWS:
             await app.views.action_show(row.name)
             if isinstance(app.view, QueryView):
-                await ask(pilot)
-            found[f"{row.name}: painted"] = await stage_of(pilot)
-        found |= models(app)
-    return found
+                await run_query(pilot)
+            contents[f"{row.name}: painted"] = await stage_of(pilot)
+        contents |= models(app)
+    return contents
 
 
-async def ask(pilot: Pilot[None]) -> None:
+async def run_query(pilot: Pilot[None]) -> None:
     view = pilot.app.query_one(QueryView)
     view.query_one(SqlText).text = SQL
     await pilot.press("ctrl+j")
@@ -188,7 +188,7 @@ def models(app: ConsoleApp) -> dict[str, object]:
         "links of GPUs": {key: frame.gpu_links[key] for key in frame.gpu_links},
         "jobs": frame.jobs,
         "findings": frame.findings,
-        "verdicts": [seen.judgement.verdict for seen in frame.hang],
+        "verdicts": [job_hang.judgement.verdict for job_hang in frame.hang],
         "stacks": [(job.fold, job.stacks, job.number, job.captures, job.incomplete, job.before, job.communication)
                    for job in frame.hang],
         "clocks": frame.clocks,
@@ -210,11 +210,11 @@ async def stage_of(pilot: Pilot[None]) -> list[str]:
     return lines
 
 
-async def test_every_view_at_the_end_of_a_replay_matches_the_live_view(tape: Tape, tmp_path: Path):
-    live = await told(live_app(tape), SIZE)
-    replay = replay_of(tape, tmp_path)
+async def test_every_view_at_the_end_of_a_replay_matches_the_live_view(stream: RecordStream, tmp_path: Path):
+    live = await app_contents(live_app(stream), SIZE)
+    replay = replay_of(stream, tmp_path)
     for go in (jumped, played):
-        again = await told(ReplayApp(go(replay)), (SIZE[0], SIZE[1] + 1))  # a line for the time line
+        replayed = await app_contents(ReplayApp(go(replay)), (SIZE[0], SIZE[1] + 1))  # a line for the time line
         for name, value in live.items():
-            assert again[name] == value, f"{go.__name__}: {name}"
-        assert again.keys() == live.keys()
+            assert replayed[name] == value, f"{go.__name__}: {name}"
+        assert replayed.keys() == live.keys()

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from clusters import demo, pod
-from fake_cluster import Cluster
+from fake_cluster import FakeCluster
 from pictures import assert_rectangular
 from rich.color import ColorType
 from running import running
@@ -28,8 +28,8 @@ class TestSizes:
                 for size in SIZES
                 for cluster, usual in ((demo, size[0] <= 200), (pod, size in USUAL_SIZES))
             ),
-            pytest.param(lambda: Cluster("node1"), (80, 24), id="one node of which nothing is known"),
-            pytest.param(Cluster, (80, 24), id="no node at all"),
+            pytest.param(lambda: FakeCluster("node1"), (80, 24), id="one node of which nothing is known"),
+            pytest.param(FakeCluster, (80, 24), id="no node at all"),
         ],
     )
     async def test_views_fill_the_screen_exactly_at_every_size(self, cluster, size):
@@ -78,7 +78,7 @@ class TestSizes:
 
 class TestScale:
     async def test_four_thousand_ranks_update_live_on_overview_and_ranks(self):
-        cluster = Cluster(*(f"node{i:03}" for i in range(512)))
+        cluster = FakeCluster(*(f"node{i:03}" for i in range(512)))
         cluster.up()
         cluster.gpus()
         cluster.job("big", 4096)
@@ -87,7 +87,7 @@ class TestScale:
             await shows(pilot, "4096/4096")
             await pilot.press("2", "G")
             await shows(pilot, "4095")
-            cluster.moves("big", 4095, "node511", "stopped")
+            cluster.sample_rank("big", 4095, "node511", "stopped")
             await shows(pilot, "✖ stopped")
             assert_rectangular(app)
 
@@ -96,7 +96,7 @@ class TestFrames:
     async def test_lost_node_is_shown_on_the_overview(self):
         cluster = demo()
         async with running(cluster.app(), size=(120, 30)) as pilot:
-            cluster.loses("node3", "the connection ended")
+            cluster.lose("node3", "the connection ended")
             await shows(pilot, "✖ node3")
             await shows(pilot, "3/4 nodes")
             await shows(pilot, "◐ 2 lost")
@@ -104,7 +104,7 @@ class TestFrames:
     async def test_stale_data_are_marked_and_carry_their_age(self):
         cluster = demo()
         async with running(cluster.app(), size=(120, 30)) as pilot:
-            cluster.later(9)
+            cluster.advance(9)
             await shows(pilot, "no data for 9 s")
             await pilot.press("2")
             await shows(pilot, f"{GLYPHS['stale']} running 9 s")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pictures import Picture, assert_rectangular, picture, read_pictures, written
+from pictures import Picture, assert_rectangular, format_pictures, picture, read_pictures
 from screen_states import STATES, ScreenState, Stage
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
@@ -31,13 +31,13 @@ BOTH = ("dark", "light")
 ALL = tuple(theme.name for theme in theme_files())
 SNAPSHOTS = Path(__file__).parent / "__snapshots__" / "test_screenshots"
 #: Dark and light at every size, the others at the size that most terminals have.
-LOOKS = [
+VARIANTS = [
     *((theme, size) for theme in BOTH for size in SIZES),
     *((theme, (80, 24)) for theme in ALL if theme not in BOTH),
 ]
 
 
-class AsText(SingleFileSnapshotExtension):
+class TextSnapshotExtension(SingleFileSnapshotExtension):
     """A file for each state."""
 
     _write_mode = WriteMode.TEXT
@@ -52,7 +52,7 @@ def _a_folder_that_every_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
 BY_NAME = pytest.mark.parametrize("state", STATES, ids=lambda state: state.name.replace(" ", "_"))
 
 
-async def taken(state: ScreenState, looks: Sequence[tuple[str, Size]]) -> dict[Size, dict[str, Picture]]:
+async def take_pictures(state: ScreenState, variants: Sequence[tuple[str, Size]]) -> dict[Size, dict[str, Picture]]:
     """Size → theme → the state, opened at 80x24, as it is drawn then; each has exactly the cells of the terminal."""
     cluster = state.cluster()
     pictures: dict[Size, dict[str, Picture]] = {}
@@ -60,13 +60,13 @@ async def taken(state: ScreenState, looks: Sequence[tuple[str, Size]]) -> dict[S
         stage = Stage(pilot, cluster)
         await settle(pilot)
         await state.open(stage)
-        for theme, size in looks:
+        for theme, size in variants:
             stage.app.themes.use(theme)
             await pilot.resize_terminal(*size)
-            await stage.still()
+            await stage.settle()
             if isinstance(stage.app.screen, CommandPalette):  # Textual does not restyle it when the theme changes
                 stage.app.stylesheet.update(stage.app.screen)
-                await stage.still()
+                await stage.settle()
             assert_rectangular(stage.app)
             pictures.setdefault(size, {})[theme] = picture(stage.app)
         assert state.dialog is None or isinstance(stage.app.screen, state.dialog)
@@ -78,22 +78,23 @@ async def taken(state: ScreenState, looks: Sequence[tuple[str, Size]]) -> dict[S
 async def test_screen_matches_its_snapshot(state: ScreenState, snapshot: SnapshotAssertion):
     pictures: dict[Size, dict[str, Picture]] = {}
     for size in SIZES:  # each in an app of its own: a list stays scrolled where it was at the size before
-        pictures |= await taken(state, [look for look in LOOKS if look[1] == size])
-    parts = [f"{width}x{height}\n{written(pictures[width, height])}" for width, height in SIZES]
-    assert "\n".join(parts) == snapshot(extension_class=AsText)
+        pictures |= await take_pictures(state, [variant for variant in VARIANTS if variant[1] == size])
+    parts = [f"{width}x{height}\n{format_pictures(pictures[width, height])}" for width, height in SIZES]
+    assert "\n".join(parts) == snapshot(extension_class=TextSnapshotExtension)
 
 
 @BY_NAME
 async def test_screen_matches_its_snapshot_in_one_look(state: ScreenState):
-    look = LOOKS[STATES.index(state) % len(LOOKS)]
+    variant = VARIANTS[STATES.index(state) % len(VARIANTS)]
     file = f"test_screen_matches_its_snapshot[{state.name.replace(' ', '_')}].txt"
     expected = read_pictures((SNAPSHOTS / file).read_text(encoding="utf-8"))
 
-    pictures = await taken(state, [look])
+    pictures = await take_pictures(state, [variant])
 
     for size, themes in pictures.items():
-        for theme, shown in themes.items():
-            assert written({theme: shown}) == written({theme: expected[size][theme]}), f"{size} in {theme}"
+        for theme, drawn in themes.items():
+            snapshot = format_pictures({theme: expected[size][theme]})
+            assert format_pictures({theme: drawn}) == snapshot, f"{size} in {theme}"
 
 
 def test_every_view_and_dialog_has_a_screen_state():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from processes import processes_of, until_none_is_left
-from serving import DEADLINE_S, INVENTED, Guest, connected, deadline, serving
+from serving import DEADLINE_S, DEMO_COMMAND, WebSocketClient, connect_websocket, deadline, serving
 from websockets.exceptions import InvalidStatus
 
 from gconsole.web.terminal import process
@@ -28,28 +28,28 @@ ODD_NAME = """a b'c";touch pwned;$(touch pwned)`touch pwned`&\\ü.toml"""
 
 @pytest.fixture
 async def address() -> AsyncIterator[str]:
-    async with ConsoleServer(INVENTED, "gconsole demo").open() as found:
-        yield found
+    async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as url:
+        yield url
 
 
 @dataclass
-class Answer:
+class PageResponse:
     status: int
     headers: Message
     text: str
 
 
-async def get(address: str, **headers: str) -> Answer:
+async def get(address: str, **headers: str) -> PageResponse:
     return await asyncio.to_thread(_get, address, headers)
 
 
-def _get(address: str, headers: dict[str, str]) -> Answer:
+def _get(address: str, headers: dict[str, str]) -> PageResponse:
     _, _, host, path = address.split("/", 3)
     connection = http.client.HTTPConnection(host, timeout=DEADLINE_S)
     try:
         connection.request("GET", f"/{path}", headers=headers)
         response = connection.getresponse()
-        return Answer(response.status, response.headers, response.read().decode(errors="replace"))
+        return PageResponse(response.status, response.headers, response.read().decode(errors="replace"))
     finally:
         connection.close()
 
@@ -67,16 +67,16 @@ class TestTheDoor:
     async def test_every_path_is_served_with_the_token_and_forbidden_without_it(self, address: str, path: str):
         assert await status_of(address + path) in (200, 409)
         root, token = address.rstrip("/").rsplit("/", 1)
-        for wrong in (f"{root}/{path}", f"{root}/{token[:-1]}/{path}", f"{root}/{token}x/{path}"):
-            assert await status_of(wrong) == 403
+        for forbidden in (f"{root}/{path}", f"{root}/{token[:-1]}/{path}", f"{root}/{token}x/{path}"):
+            assert await status_of(forbidden) == 403
 
     async def test_websocket_needs_the_token_and_the_server_origin(self, address: str):
-        origin = Guest(address).origin
+        origin = WebSocketClient(address).origin
         root = address.rstrip("/").rsplit("/", 1)[0]
-        for url, said in ((f"{root}/wrong/socket", origin), (f"{address}socket", "http://evil.example"),
-                          (f"{address}socket", None)):  # fmt: skip
+        for url, sent_origin in ((f"{root}/wrong/socket", origin), (f"{address}socket", "http://evil.example"),
+                                 (f"{address}socket", None)):  # fmt: skip
             with pytest.raises(InvalidStatus) as refused:
-                await connected(url, said)
+                await connect_websocket(url, sent_origin)
             assert refused.value.response.status_code == 403
 
     async def test_foreign_host_or_origin_header_is_rejected(self, address: str):
@@ -95,7 +95,7 @@ class TestTheDoor:
 def listeners(port: int) -> list[str]:
     """Addresses, as the kernel writes them, at which somebody has that port."""
     rows = [line.split()[1].split(":") for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [found for found, at in rows if int(at, 16) == port]
+    return [address for address, port_hex in rows if int(port_hex, 16) == port]
 
 
 def without_comments(text: str, name: str) -> str:
@@ -122,25 +122,25 @@ class TestThePage:
         assert re.findall(r"wss?://\S+", policy.replace(";", " ")) == [f"ws://{address.split('/')[2]}"]
 
     async def test_title_is_html_escaped(self):
-        async with ConsoleServer(INVENTED, "<script>alert(1)</script>").open() as found:
-            assert "<script>alert" not in await text_of(found)
+        async with ConsoleServer(DEMO_COMMAND, "<script>alert(1)</script>").open() as url:
+            assert "<script>alert" not in await text_of(url)
 
 
 class TestAVisitor:
     async def test_typed_keys_reach_the_console_and_q_ends_it(self, address: str):
-        async with Guest(address) as guest:
+        async with WebSocketClient(address) as guest:
             await guest.until("demo-ring", "GPU")
-            guest.forget()
+            guest.clear_output()
             await guest.type("2")
             await guest.until("wchan")
             await guest.type("q")
-            assert await guest.sent_to() == "ended"
+            assert await guest.redirect_target() == "ended"
         assert "The console has ended" in await text_of(address + "ended")
 
     async def test_console_resizes_with_the_browser_window_and_ignores_invalid_sizes(self, address: str):
-        async with Guest(address) as guest:
+        async with WebSocketClient(address) as guest:
             await guest.until("demo-ring")
-            guest.forget()
+            guest.clear_output()
             await guest.send(["resize", {"width": 200, "height": 60}])
             await guest.until("commands")
             await guest.send(["resize", {"width": -5, "height": 10**9}])
@@ -148,33 +148,33 @@ class TestAVisitor:
             await guest.until("Everywhere")
 
     async def test_malformed_websocket_messages_are_ignored(self, address: str):
-        async with Guest(address) as guest:
+        async with WebSocketClient(address) as guest:
             await guest.until("demo-ring")
             for text in ("{", "[]", '["resize", {"width": "x"}]', '["stdin"]', '["stdin", 5]', '["\\ud800"]', "null"):
                 await guest.socket.send(text)
-            guest.forget()
+            guest.clear_output()
             await guest.type("2")
             await guest.until("wchan")
 
     async def test_second_browser_is_rejected_as_busy_while_one_is_connected(self, address: str):
-        async with Guest(address) as first:
+        async with WebSocketClient(address) as first:
             await first.until("demo-ring")
-            async with Guest(address) as second:
-                assert await second.sent_to() == "busy"
+            async with WebSocketClient(address) as second:
+                assert await second.redirect_target() == "busy"
             assert "Another browser is connected" in await text_of(address + "busy")
-            first.forget()
+            first.clear_output()
             await first.type("2")
             await first.until("wchan")
-        async with Guest(address) as third:
+        async with WebSocketClient(address) as third:
             await third.until("demo-ring")
 
     @pytest.mark.full  # test_browser reloads a real page
     async def test_reloaded_page_gets_a_new_console(self, address: str):
         """The new page's connection may come before the old one's is closed."""
-        first = Guest(address)
+        first = WebSocketClient(address)
         async with first:
             await first.until("demo-ring")
-            second = Guest(address)
+            second = WebSocketClient(address)
             coming = asyncio.ensure_future(second.__aenter__())
             await asyncio.sleep(0)
         await coming
@@ -186,12 +186,12 @@ class TestAVisitor:
     async def test_startup_failure_is_shown_escaped_on_the_page(self):
         argv = [sys.executable, "-c", "import sys; sys.exit('hosts.toml: <b>no such node</b>')"]
         async with ConsoleServer(argv, "x").open() as address:
-            async with Guest(address) as guest:
-                assert await guest.sent_to() == "ended"
+            async with WebSocketClient(address) as guest:
+                assert await guest.redirect_target() == "ended"
             assert "hosts.toml: &lt;b&gt;no such node&lt;/b&gt;" in await text_of(address + "ended")
         async with ConsoleServer(["/no/such/program"], "x").open() as address:
-            async with Guest(address) as guest:
-                assert await guest.sent_to() == "ended"
+            async with WebSocketClient(address) as guest:
+                assert await guest.redirect_target() == "ended"
             assert "/no/such/program cannot be started: No such file" in await text_of(address + "ended")
 
     async def test_console_that_ignores_sigterm_is_killed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -203,7 +203,7 @@ class TestAVisitor:
             "print('__GANGLION__', flush=True)\nos.write(1, b'D\\0\\0\\0\\5hello')\ntime.sleep(600)"
         )
         async with ConsoleServer([sys.executable, "-c", stubborn], "x").open() as address:
-            async with Guest(address) as guest:
+            async with WebSocketClient(address) as guest:
                 await guest.until("hello")
             pid = int((tmp_path / "pid").read_text())
         until_none_is_left([pid])
@@ -222,19 +222,19 @@ class TestTheCommand:
     async def test_hosts_file_with_shell_characters_in_its_name_is_passed_unchanged(self, tmp_path: Path):
         (tmp_path / ODD_NAME).write_text(LOCAL)
         with serving(ODD_NAME, "--set", "agent.simulate_gpus=3", cwd=tmp_path) as (_, address):
-            async with Guest(address) as guest:
+            async with WebSocketClient(address) as guest:
                 await guest.until("odd-pod", "3/3")
         assert names_in(tmp_path) == [ODD_NAME]
 
     async def test_ctrl_c_stops_the_server_and_all_its_children(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text(LOCAL)
         with serving("hosts.toml", cwd=tmp_path) as (server, address):
-            async with Guest(address) as guest:
+            async with WebSocketClient(address) as guest:
                 await guest.until("1/1")
                 children = processes_of(server.pid)
                 assert len(children) >= 2  # the console, and the agent of its node
                 server.send_signal(signal.SIGINT)
-                assert await guest.sent_to() is None
+                assert await guest.redirect_target() is None
             async with deadline("it still runs"):
                 assert await asyncio.to_thread(server.wait) == 0
             assert server.stderr is not None and server.stderr.read() == ""
@@ -243,24 +243,24 @@ class TestTheCommand:
     async def test_killed_server_leaves_no_child_process(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text(LOCAL)
         with serving("hosts.toml", cwd=tmp_path) as (server, address):
-            async with Guest(address) as guest:
+            async with WebSocketClient(address) as guest:
                 await guest.until("1/1")
                 children = processes_of(server.pid)
                 server.kill()
-                await guest.sent_to()
+                await guest.redirect_target()
         until_none_is_left(children)
 
     def test_invalid_configuration_is_reported_at_startup(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text("[cluster]\nnmae = 1\n")
-        done = run("hosts.toml", cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "hosts.toml:2: cluster.nmae" in done.stderr
+        result = run("hosts.toml", cwd=tmp_path)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "hosts.toml:2: cluster.nmae" in result.stderr
 
     def test_occupied_port_is_reported_without_a_traceback(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text(LOCAL)
         with serving("hosts.toml", cwd=tmp_path) as (_, address):
             port = address.split("/")[2].partition(":")[2]
-            done = run("hosts.toml", "--port", port, cwd=tmp_path)
-        assert done.returncode == 4
-        assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
-        assert "Traceback" not in done.stderr
+            result = run("hosts.toml", "--port", port, cwd=tmp_path)
+        assert result.returncode == 4
+        assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+        assert "Traceback" not in result.stderr

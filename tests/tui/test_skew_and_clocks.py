@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from clusters import compared, demo
-from fake_cluster import Cluster
+from clusters import clock_cluster, demo
+from fake_cluster import FakeCluster
 from pictures import picture
 from screen_states import Stage
 from waiting import settle, until
@@ -19,18 +19,18 @@ def text(stage: Stage) -> str:
     return "\n".join(picture(stage.app).lines)
 
 
-async def on(cluster: Cluster, *keys: str) -> str:
+async def screen_after(cluster: FakeCluster, *keys: str) -> str:
     """What the screen says after these keys."""
     async with cluster.app().run_test(size=(120, 40)) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)
         await stage.press(*keys)
-        await stage.still()
+        await stage.settle()
         return text(stage)
 
 
 async def test_late_ranks_are_listed_first_with_their_error_and_node() -> None:
-    lines = (await on(compared(), "4")).splitlines()
+    lines = (await screen_after(clock_cluster(), "4")).splitlines()
     lanes = [line for line in lines if "±" in line and "node0" in line]
     assert lanes[0].split()[:2] == ["17", "node018"]
     assert "✖" in lanes[0]
@@ -40,14 +40,14 @@ async def test_late_ranks_are_listed_first_with_their_error_and_node() -> None:
 
 
 async def test_ranks_within_the_clock_error_are_marked_unresolved() -> None:
-    lines = (await on(compared(), "4")).splitlines()
-    rest = [line for line in lines if line.split()[:1] and line.split()[0] in ("62", "63", "54")]
-    assert rest
-    assert all("◌" in line for line in rest)
+    lines = (await screen_after(clock_cluster(), "4")).splitlines()
+    within_error = [line for line in lines if line.split()[:1] and line.split()[0] in ("62", "63", "54")]
+    assert within_error
+    assert all("◌" in line for line in within_error)
 
 
 async def test_m_cycles_through_collectives_steps_and_captures() -> None:
-    cluster = compared()
+    cluster = clock_cluster()
     async with cluster.app().run_test(size=(120, 40)) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)
@@ -56,26 +56,26 @@ async def test_m_cycles_through_collectives_steps_and_captures() -> None:
             ("m", "SKEW  collectives"),
         ):  # fmt: skip
             await stage.press(key)
-            await stage.still()
+            await stage.settle()
             assert title in text(stage)
 
 
 async def test_collectives_that_end_before_they_start_are_counted_as_clock_error() -> None:
-    cluster = compared()
+    cluster = clock_cluster()
     cluster.collectives("other", 64, {9: 70.0}, per_node=1, capture="wrong")  # the others left it after 50 ms
-    said = await on(cluster, "4")
-    assert "✖ 40 end before they start: clock error" in said
+    output = await screen_after(cluster, "4")
+    assert "✖ 40 end before they start: clock error" in output
 
 
 async def test_collectives_without_a_common_clock_are_not_analysed() -> None:
     cluster = demo()
     cluster.collectives("demo-ring", 8, {3: 20.0}, per_node=2)
-    said = await on(cluster, "4")
-    assert "No collectives captured yet." in said
+    output = await screen_after(cluster, "4")
+    assert "No collectives captured yet." in output
 
 
 async def test_unsynced_node_shows_its_offset_and_the_status_of_its_time_service() -> None:
-    lines = (await on(compared(), "7")).splitlines()
+    lines = (await screen_after(clock_cluster(), "7")).splitlines()
     [line] = [line for line in lines if "node003" in line]
     assert "▲ unsynced" in line
     assert "+812" in line
@@ -83,55 +83,55 @@ async def test_unsynced_node_shows_its_offset_and_the_status_of_its_time_service
 
 
 async def test_clock_page_lists_its_edges_and_windows() -> None:
-    said = await on(compared(), "7", "g", "j", "j", "enter")
-    assert "valid under any path asymmetry" in said
-    assert "EDGES 6" in said
-    assert "WINDOWS 6" in said
+    output = await screen_after(clock_cluster(), "7", "g", "j", "j", "enter")
+    assert "valid under any path asymmetry" in output
+    assert "EDGES 6" in output
+    assert "WINDOWS 6" in output
 
 
 async def test_clock_page_shows_gpu_timers_only_when_reported() -> None:
-    cluster = compared()
-    assert "GPU TIMERS" not in await on(cluster, "7", "enter")
-    cluster.say(
+    cluster = clock_cluster()
+    assert "GPU TIMERS" not in await screen_after(cluster, "7", "enter")
+    cluster.publish(
         GpuClock(node="node001", index=0, uuid="GPU-0", ahead_ns=7_012_400, bound_ns=2_700, step_ns=32, drift_ppm=0.82),
         GpuClock(node="node001", index=1, uuid="GPU-1", error="cuCtxCreate_v2: out of memory (2)"),
     )
-    said = await on(cluster, "7", "enter")
-    assert "GPU TIMERS 2  timer minus CLOCK_REALTIME" in said
-    assert "+7 012 ±2.70 µs" in " ".join(said.split())
-    assert "cuCtxCreate_v2: out of memory (2)" in said
+    output = await screen_after(cluster, "7", "enter")
+    assert "GPU TIMERS 2  timer minus CLOCK_REALTIME" in output
+    assert "+7 012 ±2.70 µs" in " ".join(output.split())
+    assert "cuCtxCreate_v2: out of memory (2)" in output
 
 
 async def test_clock_matrix_marks_an_inconsistent_edge() -> None:
-    said = await on(compared(), "7", "m")
-    assert "▲9.30" in said
+    output = await screen_after(clock_cluster(), "7", "m")
+    assert "▲9.30" in output
 
 
 async def test_clocks_are_filtered_by_bound() -> None:
-    said = await on(compared(), "7", "slash", *"bound:>40", "enter")
-    assert "node064" in said
-    assert "node030" not in said
+    output = await screen_after(clock_cluster(), "7", "slash", *"bound:>40", "enter")
+    assert "node064" in output
+    assert "node030" not in output
 
 
 async def test_clock_probes_are_requested_only_while_clocks_or_skew_is_open() -> None:
-    cluster = compared()
-    wanted: list[bool] = []
-    cluster.want_clocks = lambda who, wants: wanted.append(wants)  # type: ignore[method-assign]
+    cluster = clock_cluster()
+    requests: list[bool] = []
+    cluster.want_clocks = lambda requester, wants: requests.append(wants)  # type: ignore[method-assign]
     async with cluster.app().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        assert True not in wanted
+        assert True not in requests
         for key, wants in (("7", True), ("4", True), ("2", False), ("7", True), ("1", False)):
             await pilot.press(key)
-            await until(pilot, lambda wants=wants: wanted[-1] is wants, f"{key}: {wants}")
+            await until(pilot, lambda wants=wants: requests[-1] is wants, f"{key}: {wants}")
 
 
 async def test_header_shows_the_clock_error_bound_when_a_common_clock_exists() -> None:
-    assert "clock ±40.5 µs" in (await on(compared())).splitlines()[0]
-    assert "clock" not in (await on(demo())).splitlines()[0]
+    assert "clock ±40.5 µs" in (await screen_after(clock_cluster())).splitlines()[0]
+    assert "clock" not in (await screen_after(demo())).splitlines()[0]
 
 
 async def test_lateness_is_computed_only_while_the_skew_view_is_open() -> None:
-    async with compared().app().run_test(size=(80, 24)) as pilot:
+    async with clock_cluster().app().run_test(size=(80, 24)) as pilot:
         assert isinstance(pilot.app, ConsoleApp)
         await settle(pilot)
         assert pilot.app.frame.skew is NO_SKEW
@@ -141,8 +141,8 @@ async def test_lateness_is_computed_only_while_the_skew_view_is_open() -> None:
 
 
 async def test_a_capture_started_in_skew_is_shown_there_and_escape_cancels_it() -> None:
-    cluster = compared()
-    cluster.slow = asyncio.Event()
+    cluster = clock_cluster()
+    cluster.capture_gate = asyncio.Event()
     async with cluster.app().run_test(size=(120, 40)) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)

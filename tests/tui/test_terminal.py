@@ -88,12 +88,12 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    found = Terminal(tmp_path / "note")
+    started = Terminal(tmp_path / "note")
     try:
-        found.read_until(b"demo-ring")
-        yield found
+        started.read_until(b"demo-ring")
+        yield started
     finally:
-        found.close()
+        started.close()
 
 
 def assert_restored(terminal: Terminal) -> None:

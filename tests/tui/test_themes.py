@@ -84,10 +84,10 @@ class TestTheTerminalsOwnColours:
     def test_grey_text_and_coloured_backgrounds_are_reported_as_weaknesses(self):
         terminal = next(theme for theme in FILES if theme.ansi)
         grey = msgspec.structs.replace(terminal.colors, muted="ansi_bright_black", cursor="ansi_blue")
-        told = list(themes.weaknesses(msgspec.structs.replace(terminal, colors=grey)))
-        assert len(told) == 2
-        assert any("muted" in line for line in told)
-        assert any("cursor" in line for line in told)
+        messages = list(themes.weaknesses(msgspec.structs.replace(terminal, colors=grey)))
+        assert len(messages) == 2
+        assert any("muted" in line for line in messages)
+        assert any("cursor" in line for line in messages)
 
     def test_terminal_heat_colors_are_the_16_standard_colors_or_the_default(self):
         allowed = {ColorType.DEFAULT, ColorType.STANDARD}
@@ -104,7 +104,7 @@ CONES = {
 }
 
 
-def as_seen(color: str, cones: str) -> tuple[float, ...]:
+def simulate_color_blindness(color: str, cones: str) -> tuple[float, ...]:
     """The colour as that person sees it, in CIE L*a*b*."""
     channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
@@ -121,8 +121,8 @@ def as_seen(color: str, cones: str) -> tuple[float, ...]:
 @pytest.mark.parametrize("pair", list(combinations(("ok", "warning", "failed", "stale"), 2)), ids="-".join)
 def test_states_are_distinguishable_with_colour_blindness(cones: str, pair: tuple[str, str]):
     theme = next(theme for theme in FILES if theme.name == "colour-blind-safe")
-    one, other = (as_seen(getattr(theme.status, state), cones) for state in pair)
-    assert math.dist(one, other) >= 20  # 2.3 is the least that anybody sees
+    first, second = (simulate_color_blindness(getattr(theme.status, state), cones) for state in pair)
+    assert math.dist(first, second) >= 20  # 2.3 is the least that anybody sees
 
 
 def test_invalid_color_is_reported_without_a_regular_expression():

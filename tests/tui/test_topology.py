@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fake_cluster import Cluster
+from fake_cluster import FakeCluster
 from textual.pilot import Pilot
 from waiting import accept, frames, screen, settle, shows, until
 
@@ -33,28 +33,28 @@ from gconsole.tui.widgets.matrix_grid import MatrixGrid
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
 
 
-def tell(cluster: Cluster, *facts: TopologyFacts) -> None:
+def publish_topology(cluster: FakeCluster, *facts: TopologyFacts) -> None:
     """These nodes say how they are connected."""
     for fact in facts:
         for record in (*fact.gpus, *fact.links, *fact.nics):
             record.node = fact.node
-        cluster.say(*fact.gpus, *fact.links, *fact.nics)
+        cluster.publish(*fact.gpus, *fact.links, *fact.nics)
 
 
-def odd_pod() -> Cluster:
+def odd_pod() -> FakeCluster:
     """Five nodes alike of which one has a card down, one that lost the NVLinks of a GPU, one of another kind."""
     names = [f"node{number:03}" for number in range(1, 6)]
-    cluster = Cluster(*names, "node044", "slow1")
+    cluster = FakeCluster(*names, "node044", "slow1")
     cluster.up()
     down = {"node003": ["mlx5_1"]}
-    tell(cluster, *(hgx_facts(name, down=down.get(name, [])) for name in names))
-    tell(cluster, hgx_facts("node044", dead=[4]), pcie_facts("slow1"))
+    publish_topology(cluster, *(hgx_facts(name, down=down.get(name, [])) for name in names))
+    publish_topology(cluster, hgx_facts("node044", dead=[4]), pcie_facts("slow1"))
     for number in range(48):
         cluster.rank("llama-70b", number, [*names, "node044"][number // 8], 48, gpu=str(number % 8))
     return cluster
 
 
-def fleet_of(cluster: Cluster):
+def fleet_of(cluster: FakeCluster):
     return updated(TopologyFold(cluster.store)).fleet
 
 
@@ -64,7 +64,7 @@ def updated(fold: TopologyFold) -> TopologyFold:
     return fold
 
 
-async def opened(pilot: Pilot[None], *keys: str) -> TopologyView:
+async def open_topology(pilot: Pilot[None], *keys: str) -> TopologyView:
     await settle(pilot)
     await pilot.press("5", *keys)
     await settle(pilot)
@@ -105,13 +105,13 @@ class TestModel:
 
     def test_cells_that_differ_from_the_class_are_marked(self):
         fleet = fleet_of(odd_pod())
-        made = grid(fleet, fleet.nodes["node044"], ["node044"])
+        matrix = grid(fleet, fleet.nodes["node044"], ["node044"])
 
-        marked = {(row, column) for row, cells in enumerate(made.rows) for column, cell in enumerate(cells)
+        marked = {(row, column) for row, cells in enumerate(matrix.rows) for column, cell in enumerate(cells)
                   if cell.differs}  # fmt: skip
-        assert marked == {(4, other) for other in range(8) if other != 4} | {
-            (other, 4) for other in range(8) if other != 4}  # fmt: skip
-        assert made.rows[4][5].text == "PIX"
+        assert marked == {(4, index) for index in range(8) if index != 4} | {
+            (index, 4) for index in range(8) if index != 4}  # fmt: skip
+        assert matrix.rows[4][5].text == "PIX"
 
     def test_pair_text_names_the_relation_path_and_peer_access(self):
         fleet = fleet_of(odd_pod())
@@ -124,12 +124,12 @@ class TestModel:
         cluster = odd_pod()
         fold = updated(TopologyFold(cluster.store))
         before = fold.fleet.nodes
-        cluster.say(Gpu(node="node001", index=0, uuid=uuid("node001", 0), util_pct=50.0))
+        cluster.publish(Gpu(node="node001", index=0, uuid=uuid("node001", 0), util_pct=50.0))
         updated(fold)
         assert all(fold.fleet.nodes[node] is before[node] for node in before)
 
         port = msgspec.structs.replace(hgx_facts("node002").nics[0], node="node002", state="down")
-        cluster.say(port)
+        cluster.publish(port)
         updated(fold)
         changed = [node for node in before if fold.fleet.nodes[node] is not before[node]]
         assert changed == ["node002"]
@@ -137,11 +137,11 @@ class TestModel:
     def test_removed_node_is_in_no_class(self):
         cluster = odd_pod()
         fold = updated(TopologyFold(cluster.store))
-        cluster.say(NodeState(node="slow1", state="removed"))
+        cluster.publish(NodeState(node="slow1", state="removed"))
 
         updated(fold)
 
-        assert [made.name for made in fold.fleet.classes] == ["A", "B"]
+        assert [topology_class.name for topology_class in fold.fleet.classes] == ["A", "B"]
 
 
 # -- the screen --------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class TestModel:
 class TestView:
     async def test_view_shows_the_classes_and_the_matrix_of_the_first_one(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
-            await opened(pilot)
+            await open_topology(pilot)
             text = screen(pilot.app)
             assert "class A  5 nodes  node[001-005]" in text
             assert "GPU4–GPU5 PIX, class A NV18" in text
@@ -160,14 +160,14 @@ class TestView:
 
     async def test_selecting_a_class_shows_its_matrix_with_marked_differences(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
-            await opened(pilot, "j", "j")
+            await open_topology(pilot, "j", "j")
             await shows(pilot, "─ class B")
             assert "▲SYS" in screen(pilot.app)
 
     async def test_enter_unfolds_a_class_and_then_opens_the_page_of_a_node(self):
         app = odd_pod().app()
         async with app.run_test(size=(120, 40)) as pilot:
-            await opened(pilot, "enter", "j")
+            await open_topology(pilot, "enter", "j")
             await shows(pilot, "─ node001")
             assert app.view.selected_node == "node001"
             await pilot.press("enter")
@@ -176,7 +176,7 @@ class TestView:
     async def test_escape_folds_the_class_and_then_leaves_the_view(self):
         app = odd_pod().app()
         async with app.run_test(size=(120, 40)) as pilot:
-            await opened(pilot, "enter")
+            await open_topology(pilot, "enter")
             await shows(pilot, "▾ class A")
             await pilot.press("escape")
             await shows(pilot, "▸ class A")
@@ -186,7 +186,7 @@ class TestView:
 
     async def test_selected_cell_shows_its_pair_and_enter_shows_the_path(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
-            await opened(pilot, "tab", "l")
+            await open_topology(pilot, "tab", "l")
             await shows(pilot, "GPU0–GPU1  NV18  478 GB/s over NVSwitch")
             await pilot.press("enter")
             await until(pilot, lambda: isinstance(pilot.app.screen, DetailDialog))
@@ -194,17 +194,17 @@ class TestView:
 
     async def test_enter_on_the_diagonal_shows_the_device(self):
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
-            await opened(pilot, "tab", "enter")
+            await open_topology(pilot, "tab", "enter")
             await until(pilot, lambda: isinstance(pilot.app.screen, DetailDialog))
             await shows(pilot, "NIC0 mlx5_0")
 
     async def test_parallel_groups_are_shown_in_the_view_once_a_capture_reports_them(self):
         cluster = odd_pod()
         async with cluster.app().run_test(size=(200, 60)) as pilot:
-            await opened(pilot)
+            await open_topology(pilot)
             await shows(pilot, "PARALLEL GROUPS")
             await shows(pilot, "none known; run a capture to read them")
-            cluster.say(*(
+            cluster.publish(*(
                 PgStatus(node="node001", capture="c", source="worker_server", job="llama-70b", rank=rank,
                          process_group=(str(rank // 4), "tp"), ranks=tuple(range(rank // 4 * 4, rank // 4 * 4 + 4)))
                 for rank in range(48)
@@ -220,7 +220,7 @@ class TestView:
 
     async def test_columns_that_do_not_fit_scroll_into_view_with_the_cursor(self):
         async with odd_pod().app().run_test(size=(60, 20)) as pilot:
-            await opened(pilot, "tab")
+            await open_topology(pilot, "tab")
             assert "›" in screen(pilot.app)
             assert "NIC3" not in screen(pilot.app)
             await pilot.press(*["right"] * 11)
@@ -229,7 +229,7 @@ class TestView:
 
     async def test_m_toggles_between_matrix_and_drawing_when_both_do_not_fit(self):
         async with odd_pod().app().run_test(size=(80, 24)) as pilot:
-            await opened(pilot)
+            await open_topology(pilot)
             assert "NVSwitch ×4" not in screen(pilot.app)
             await pilot.press("m")
             await shows(pilot, "NVSwitch ×4")
@@ -239,7 +239,7 @@ class TestView:
     async def test_selected_node_is_copied_as_text_and_as_json(self):
         app = odd_pod().app()
         async with app.run_test(size=(120, 40)) as pilot:
-            await opened(pilot, "j", "y")
+            await open_topology(pilot, "j", "y")
             await until(pilot, lambda: "node003  class A of 5" in app.clipboard)
             await pilot.press("Y")
             await until(pilot, lambda: app.clipboard.startswith("{"))
@@ -248,7 +248,7 @@ class TestView:
     async def test_palette_saves_the_topology_as_svg(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
-            await opened(pilot, "ctrl+p")
+            await open_topology(pilot, "ctrl+p")
             await pilot.press(*("space" if letter == " " else letter for letter in "save as SVG"))
             await accept(pilot, "Save as SVG")
             await until(pilot, lambda: list(tmp_path.glob("gconsole-topology-*.svg")))
@@ -258,7 +258,7 @@ class TestView:
     async def test_each_export_format_writes_its_own_file(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
-            view = await opened(pilot)
+            view = await open_topology(pilot)
             for action in in_scope("topology"):
                 if action.call.startswith("save"):
                     await pilot.app.run_action(action.call, view)
@@ -269,17 +269,17 @@ class TestView:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("gconsole.tui.controllers.clipboard.save_new", _refuse)
         async with odd_pod().app().run_test(size=(120, 40)) as pilot:
-            view = await opened(pilot)
+            view = await open_topology(pilot)
             view.action_save("text")
             await until(pilot, lambda: len(pilot.app._notifications))
-            said = [notification.message for notification in pilot.app._notifications]
-            assert said == [f"not saved: Permission denied: {tmp_path}"]
+            messages = [notification.message for notification in pilot.app._notifications]
+            assert messages == [f"not saved: Permission denied: {tmp_path}"]
 
     async def test_lost_nvlinks_move_the_node_to_another_class(self):
         cluster = odd_pod()
         async with cluster.app().run_test(size=(120, 40)) as pilot:
-            await opened(pilot)
-            tell(cluster, hgx_facts("node005", dead=[7]))
+            await open_topology(pilot)
+            publish_topology(cluster, hgx_facts("node005", dead=[7]))
             await shows(pilot, "class A  4 nodes")
             await shows(pilot, "GPU6–GPU7 PIX, class A NV18")
 
@@ -287,8 +287,8 @@ class TestView:
         monkeypatch.setattr(fold, "EVERY_S", 0.0)
         cluster = odd_pod()
         async with cluster.app().run_test(size=(120, 40)) as pilot:
-            await opened(pilot, "space")
-            tell(cluster, hgx_facts("node005", dead=[7]))
+            await open_topology(pilot, "space")
+            publish_topology(cluster, hgx_facts("node005", dead=[7]))
             await frames(pilot, 8)
             assert "class A  5 nodes" in screen(pilot.app)
             await pilot.press("space")
@@ -299,20 +299,20 @@ class TestView:
         async with cluster.app().run_test(size=(120, 40)) as pilot:
             await settle(pilot)
             await pilot.press("space")
-            tell(cluster, hgx_facts("node005", dead=[7]))
+            publish_topology(cluster, hgx_facts("node005", dead=[7]))
             await pilot.press("5")
             await shows(pilot, "class A  5 nodes")
 
     async def test_fleet_without_devices_shows_that_no_topology_is_reported(self):
-        cluster = Cluster("n1")
+        cluster = FakeCluster("n1")
         async with cluster.app().run_test(size=(80, 24)) as pilot:
-            await opened(pilot)
+            await open_topology(pilot)
             await shows(pilot, "No topology reported yet.")
 
     @pytest.mark.parametrize("size", SIZES)
     async def test_topology_view_fits_every_screen_size(self, size):
         async with odd_pod().app().run_test(size=size) as pilot:
-            await opened(pilot, "j", "j", "m", "m", "tab", "l", "j", "G", "g")
+            await open_topology(pilot, "j", "j", "m", "m", "tab", "l", "j", "G", "g")
             lines = screen(pilot.app).splitlines()
             assert max(map(width_of, lines)) <= size[0]
             assert any("TOPOLOGY" in line for line in lines)
@@ -325,7 +325,7 @@ def _refuse(*_: object) -> Path:
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
 def test_topology_view_matches_its_snapshot(snap_compare, size):
     async def run(pilot: Pilot[None]) -> None:
-        await opened(pilot, "j", "j", "tab", "j", "j", "j", "j")
+        await open_topology(pilot, "j", "j", "tab", "j", "j", "j", "j")
 
     assert snap_compare(odd_pod().app(), terminal_size=size, run_before=run)
 

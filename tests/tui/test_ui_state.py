@@ -40,9 +40,9 @@ def _is_written(path: Path) -> bool:
 
 class TestTheFile:
     def test_ui_state_round_trips_through_a_private_file(self, path: Path):
-        kept = UiState("nodes", "light", {"nodes": Arrangement(sort="cpu", hidden=("rx",), earlier=("cpu:>9",))})
-        assert UiStateFile(path).write(kept) == ""
-        assert UiStateFile(path).read() == (kept, "")
+        state = UiState("nodes", "light", {"nodes": Arrangement(sort="cpu", hidden=("rx",), earlier=("cpu:>9",))})
+        assert UiStateFile(path).write(state) == ""
+        assert UiStateFile(path).read() == (state, "")
         assert path.stat().st_mode & 0o777 == 0o600
 
     def test_missing_file_yields_the_default_ui_state(self, path: Path):
@@ -76,8 +76,8 @@ class TestTheFile:
     def test_any_cluster_name_maps_to_one_file_in_the_state_folder(self, cluster: str, tmp_path: Path, monkeypatch):
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         UiStateFile.of_cluster(cluster).write(UiState("nodes"))
-        [written] = (tmp_path / "gconsole").iterdir()
-        assert written.suffix == ".json"
+        [state_file] = (tmp_path / "gconsole").iterdir()
+        assert state_file.suffix == ".json"
         assert UiStateFile.of_cluster(cluster).read()[0].view == "nodes"
 
     def test_long_cluster_names_with_a_common_prefix_have_separate_files(self, tmp_path: Path, monkeypatch):

@@ -32,55 +32,55 @@ def save(path: Path, text: str) -> None:
     os.utime(path, ns=(before + 10**9, before + 10**9))
 
 
-def names(shelf: ThemeCatalog) -> list[str]:
-    return [theme.name for theme in shelf.themes]
+def names(catalog: ThemeCatalog) -> list[str]:
+    return [theme.name for theme in catalog.themes]
 
 
 class TestTheFolder:
     def test_user_theme_is_listed_after_the_builtin_themes(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeCatalog(folder)
-        assert shelf.scan().names == ("mine",)
-        assert names(shelf)[-1] == "mine"
-        assert len(names(shelf)) == 6
+        catalog = ThemeCatalog(folder)
+        assert catalog.scan().names == ("mine",)
+        assert names(catalog)[-1] == "mine"
+        assert len(names(catalog)) == 6
 
     def test_missing_theme_folder_is_not_reported(self, tmp_path: Path):
         assert not ThemeCatalog(tmp_path / "nowhere").scan()
 
     def test_scan_without_changes_reports_nothing(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeCatalog(folder)
-        shelf.scan()
-        assert not shelf.scan()
+        catalog = ThemeCatalog(folder)
+        catalog.scan()
+        assert not catalog.scan()
 
     def test_changed_theme_file_is_reloaded(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeCatalog(folder)
-        shelf.scan()
+        catalog = ThemeCatalog(folder)
+        catalog.scan()
         save(folder / "mine.toml", MINE.replace("#4fca86", "#7fda96"))
-        assert shelf.scan().names == ("mine",)
-        assert shelf.themes[-1].status.ok == "#7fda96"
+        assert catalog.scan().names == ("mine",)
+        assert catalog.themes[-1].status.ok == "#7fda96"
 
     def test_deleted_theme_file_removes_its_theme(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeCatalog(folder)
-        shelf.scan()
+        catalog = ThemeCatalog(folder)
+        catalog.scan()
         (folder / "mine.toml").unlink()
-        assert shelf.scan().names == ("mine",)
-        assert "mine" not in names(shelf)
+        assert catalog.scan().names == ("mine",)
+        assert "mine" not in names(catalog)
 
     def test_user_theme_named_dark_replaces_the_builtin_one(self, folder: Path):
         save(folder / "dark.toml", DARK.replace("#4fca86", "#7fda96"))
-        shelf = ThemeCatalog(folder)
-        shelf.scan()
-        assert names(shelf).count("dark") == 1
-        assert shelf.themes[0].status.ok == "#7fda96"
+        catalog = ThemeCatalog(folder)
+        catalog.scan()
+        assert names(catalog).count("dark") == 1
+        assert catalog.themes[0].status.ok == "#7fda96"
 
     def test_second_file_with_a_used_theme_name_is_reported(self, folder: Path):
         save(folder / "a.toml", MINE)
         save(folder / "b.toml", MINE)
-        (said,) = ThemeCatalog(folder).scan().complaints
-        assert said == "theme b.toml: name 'mine' is already used by a.toml; choose another one"
+        (complaint,) = ThemeCatalog(folder).scan().complaints
+        assert complaint == "theme b.toml: name 'mine' is already used by a.toml; choose another one"
 
     @pytest.mark.parametrize(
         ("data", "told"),
@@ -95,35 +95,35 @@ class TestTheFolder:
     )
     def test_broken_theme_file_is_reported_once_in_one_line(self, folder: Path, data: bytes, told: str):
         (folder / "mine.toml").write_bytes(data)
-        shelf = ThemeCatalog(folder)
-        (said,) = shelf.scan().complaints
-        assert said.startswith("theme mine.toml: ")
-        assert told in said
-        assert not shelf.scan()
-        assert "mine" not in names(shelf)
+        catalog = ThemeCatalog(folder)
+        (complaint,) = catalog.scan().complaints
+        assert complaint.startswith("theme mine.toml: ")
+        assert told in complaint
+        assert not catalog.scan()
+        assert "mine" not in names(catalog)
 
     def test_theme_is_kept_when_its_file_becomes_invalid(self, folder: Path):
         save(folder / "mine.toml", MINE)
-        shelf = ThemeCatalog(folder)
-        shelf.scan()
+        catalog = ThemeCatalog(folder)
+        catalog.scan()
         save(folder / "mine.toml", "name = 'mi")
-        (said,) = shelf.scan().complaints
-        assert said.endswith("its theme is unchanged")
-        assert names(shelf)[-1] == "mine"
+        (complaint,) = catalog.scan().complaints
+        assert complaint.endswith("its theme is unchanged")
+        assert names(catalog)[-1] == "mine"
 
     def test_low_contrast_theme_is_reported_but_still_usable(self, folder: Path):
         save(folder / "mine.toml", MINE.replace("#96a2b4", "#303844"))
-        shelf = ThemeCatalog(folder)
-        (said,) = shelf.scan().complaints
-        assert "muted on background has a contrast of 1." in said
-        assert names(shelf)[-1] == "mine"
+        catalog = ThemeCatalog(folder)
+        (complaint,) = catalog.scan().complaints
+        assert "muted on background has a contrast of 1." in complaint
+        assert names(catalog)[-1] == "mine"
 
     def test_theme_folder_or_file_of_the_wrong_type_raises_no_exception(self, tmp_path, folder):
         (tmp_path / "file").write_text("")
         ThemeCatalog(tmp_path / "file").scan()
         (folder / "mine.toml").mkdir()
-        (said,) = ThemeCatalog(folder).scan().complaints
-        assert "directory" in said
+        (complaint,) = ThemeCatalog(folder).scan().complaints
+        assert "directory" in complaint
 
 
 class TestTheChoice:
@@ -144,8 +144,8 @@ class TestTheChoice:
 
 class TestOnTheScreen:
     async def test_theme_chosen_from_the_palette_is_restored_at_the_next_start(self, tmp_path: Path):
-        shelf = ThemeCatalog(memory=tmp_path / "theme")
-        async with running(demo().app(themes=shelf), "ctrl+p", *"theme terminal") as pilot:
+        catalog = ThemeCatalog(memory=tmp_path / "theme")
+        async with running(demo().app(themes=catalog), "ctrl+p", *"theme terminal") as pilot:
             await accept(pilot, "Use the terminal theme")
             await until(pilot, lambda: pilot.app.theme == "gconsole-terminal")
         app = demo().app(themes=ThemeCatalog(memory=tmp_path / "theme"))

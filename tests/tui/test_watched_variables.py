@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from fake_cluster import SECOND, Cluster
+from fake_cluster import SECOND, FakeCluster
 from waiting import settle, shows
 
 from gconsole.tui.views.list_view import ListView
 
 
-def watched(**per_rank: list[int | float | str]) -> Cluster:
+def watched(**per_rank: list[int | float | str]) -> FakeCluster:
     """Two ranks, of which these variables were read 4 s ago."""
-    cluster = Cluster("node1")
+    cluster = FakeCluster("node1")
     cluster.up()
     cluster.job("llama", 2)
     for number in range(2):
         values = {name: values[number] for name, values in per_rank.items()}
-        cluster.moves("llama", number, "node1", "moving", 18204, watched=values, watched_at=cluster.at - 4 * SECOND)
+        cluster.sample_rank(
+            "llama", number, "node1", "moving", 18204, watched=values, watched_at=cluster.now_ns - 4 * SECOND
+        )
     return cluster
 
 

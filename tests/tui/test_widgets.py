@@ -28,7 +28,7 @@ from gconsole.tui.widgets.record_grid import GridColumn, RecordGrid, place
 pytestmark = pytest.mark.usefixtures("painted_at_every_change")
 
 
-class Alone(BaseApp):
+class WidgetApp(BaseApp):
     """One widget on a screen of its own, in our theme."""
 
     CSS_PATH = "../../console/tui/console.tcss"
@@ -47,8 +47,8 @@ class Alone(BaseApp):
     def on_line_view_opened(self) -> None:
         self.clicked.append("opened")
 
-    def action_hit(self, what: str) -> None:
-        self.clicked.append(what)
+    def action_hit(self, name: str) -> None:
+        self.clicked.append(name)
 
 
 def drawn(widget: Widget) -> list[str]:
@@ -62,7 +62,7 @@ def styles_of(strip: Strip) -> list[Style | None]:
 
 
 @dataclass(frozen=True)
-class Thing:
+class GridItem:
     key: int
     name: str
     version: int = 0
@@ -70,14 +70,14 @@ class Thing:
     note: Span | None = None
 
 
-def things(count: int) -> list[Thing]:
-    return [Thing(number, f"thing {number}") for number in range(count)]
+def grid_items(count: int) -> list[GridItem]:
+    return [GridItem(number, f"thing {number}") for number in range(count)]
 
 
 COLUMNS = (
-    GridColumn[Thing]("key", "key", 5, lambda row: Span(str(row.key)), align="right", leads=True),
-    GridColumn[Thing]("name", "name", 10, lambda row: Span(row.name), drop=1, grow=10),
-    GridColumn[Thing]("twice", "twice", 8, lambda row: Span(str(2 * row.key)), drop=2, align="right"),
+    GridColumn[GridItem]("key", "key", 5, lambda row: Span(str(row.key)), align="right", leads=True),
+    GridColumn[GridItem]("name", "name", 10, lambda row: Span(row.name), drop=1, grow=10),
+    GridColumn[GridItem]("twice", "twice", 8, lambda row: Span(str(2 * row.key)), drop=2, align="right"),
 )
 
 
@@ -101,68 +101,68 @@ class TestColumns:
 
 class TestGrid:
     async def test_row_of_the_cursor_stays_visible_when_the_terminal_shrinks(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        async with Alone(grid).run_test(size=(40, 10)) as pilot:
-            grid.show(things(30))
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        async with WidgetApp(grid).run_test(size=(40, 10)) as pilot:
+            grid.show(grid_items(30))
             grid.stand(8)
             await pilot.resize_terminal(40, 4)
             await pilot.pause()
             assert [line.split()[0] for line in drawn(grid)] == ["key", "6", "7", "8"]
 
     async def test_row_values_are_aligned_under_the_column_titles(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        async with Alone(grid).run_test(size=(40, 6)):
-            grid.show(things(3))
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        async with WidgetApp(grid).run_test(size=(40, 6)):
+            grid.show(grid_items(3))
             lines = drawn(grid)
         assert lines[0].split() == ["key", "name", "twice"]
         assert lines[2].split() == ["1", "thing", "1", "2"]
         assert lines[2].index("thing 1") == lines[0].index("name")
 
     async def test_only_visible_rows_are_rendered(self):
-        asked: list[int] = []
+        rendered_keys: list[int] = []
 
-        def watched(row: Thing) -> Span:
-            asked.append(row.key)
+        def render_name(row: GridItem) -> Span:
+            rendered_keys.append(row.key)
             return Span(row.name)
 
-        grid: RecordGrid[Thing] = RecordGrid([GridColumn("name", "name", 20, watched)])
-        async with Alone(grid).run_test(size=(40, 10)) as pilot:
-            grid.show(things(100_000))
+        grid: RecordGrid[GridItem] = RecordGrid([GridColumn("name", "name", 20, render_name)])
+        async with WidgetApp(grid).run_test(size=(40, 10)) as pilot:
+            grid.show(grid_items(100_000))
             await pilot.pause()
             await pilot.press("G")
             await pilot.pause()
             assert "thing 99999" in drawn(grid)[-1]
-        assert len(set(asked)) < 50
+        assert len(set(rendered_keys)) < 50
 
     async def test_only_the_changed_row_is_rendered_again(self):
-        asked: list[int] = []
+        rendered_keys: list[int] = []
 
-        def watched(row: Thing) -> Span:
-            asked.append(row.key)
+        def render_name(row: GridItem) -> Span:
+            rendered_keys.append(row.key)
             return Span(row.name)
 
-        grid: RecordGrid[Thing] = RecordGrid([GridColumn("name", "name", 20, watched)])
-        async with Alone(grid).run_test(size=(40, 20)) as pilot:
-            rows = things(4096)
+        grid: RecordGrid[GridItem] = RecordGrid([GridColumn("name", "name", 20, render_name)])
+        async with WidgetApp(grid).run_test(size=(40, 20)) as pilot:
+            rows = grid_items(4096)
             grid.show(rows)
             await pilot.pause()
-            asked.clear()
+            rendered_keys.clear()
             rows = [*rows]
             rows[7] = replace(rows[7], name="changed", version=1)
             grid.show(rows)
             await pilot.pause()
-            assert asked == [7]
+            assert rendered_keys == [7]
             assert any("changed" in line for line in drawn(grid))
 
     async def test_the_cursor_stays_with_its_row_when_rows_move(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        async with Alone(grid).run_test(size=(40, 12)) as pilot:
-            grid.show(things(100))
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        async with WidgetApp(grid).run_test(size=(40, 12)) as pilot:
+            grid.show(grid_items(100))
             grid.focus()
             await pilot.press("j", "j", "j")
-            assert grid.selected == Thing(3, "thing 3")
-            grid.show(things(100)[::-1])
-            assert grid.selected == Thing(3, "thing 3")
+            assert grid.selected == GridItem(3, "thing 3")
+            grid.show(grid_items(100)[::-1])
+            assert grid.selected == GridItem(3, "thing 3")
 
     @pytest.mark.parametrize(
         ("keys", "at"),
@@ -173,9 +173,9 @@ class TestGrid:
         ],
     )  # fmt: skip
     async def test_keys_move_the_cursor_and_keep_it_visible(self, keys: list[str], at: int):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        async with Alone(grid).run_test(size=(40, 12)) as pilot:
-            grid.show(things(100))
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        async with WidgetApp(grid).run_test(size=(40, 12)) as pilot:
+            grid.show(grid_items(100))
             grid.focus()
             await pilot.press(*keys)
             await pilot.pause()
@@ -183,27 +183,27 @@ class TestGrid:
             assert any(f"thing {at}" in line for line in drawn(grid))
 
     async def test_click_moves_the_cursor_and_double_click_opens(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        app = Alone(grid)
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        app = WidgetApp(grid)
         async with app.run_test(size=(40, 12)) as pilot:
-            grid.show(things(100))
+            grid.show(grid_items(100))
             await pilot.click(grid, offset=(8, 5))
             assert grid.selected is not None and grid.selected.key == 4
             await pilot.click(grid, offset=(8, 5), times=2)
             assert app.clicked == ["opened"]
 
     async def test_click_on_a_heading_posts_its_column(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        app = Alone(grid)
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        app = WidgetApp(grid)
         async with app.run_test(size=(40, 12)) as pilot:
-            grid.show(things(5))
+            grid.show(grid_items(5))
             await pilot.click(grid, offset=(drawn(grid)[0].index("name") + 1, 0))
             assert app.clicked == ["name"]
 
     async def test_heading_stays_visible_while_rows_scroll(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        async with Alone(grid).run_test(size=(40, 12)) as pilot:
-            grid.show(things(100))
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        async with WidgetApp(grid).run_test(size=(40, 12)) as pilot:
+            grid.show(grid_items(100))
             await pilot.pause()
             grid.scroll_to(y=50, animate=False, immediate=True)
             await pilot.pause()
@@ -212,38 +212,38 @@ class TestGrid:
             assert "thing 50" in lines[1]
 
     async def test_note_replaces_the_values_of_its_row(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        async with Alone(grid).run_test(size=(40, 6)):
-            grid.show([Thing(9, "gone", note=Span("node9 is lost", "unknown"))])
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        async with WidgetApp(grid).run_test(size=(40, 6)):
+            grid.show([GridItem(9, "gone", note=Span("node9 is lost", "unknown"))])
             assert drawn(grid)[1].split() == ["9", "node9", "is", "lost"]
 
     async def test_banner_spans_the_whole_line_and_is_not_selected(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        async with Alone(grid).run_test(size=(40, 6)):
-            grid.show([Thing(0, "", banner=(Span("the whole line"),)), Thing(1, "x")])
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        async with WidgetApp(grid).run_test(size=(40, 6)):
+            grid.show([GridItem(0, "", banner=(Span("the whole line"),)), GridItem(1, "x")])
             assert drawn(grid)[1] == "the whole line"
-            assert grid.selected == Thing(1, "x"), "the cursor starts on a thing, not on a title"
+            assert grid.selected == GridItem(1, "x"), "the cursor starts on a thing, not on a title"
 
     async def test_cursor_moves_to_the_last_row_when_its_row_disappears(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        async with Alone(grid).run_test(size=(40, 12)) as pilot:
-            grid.show(things(100))
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        async with WidgetApp(grid).run_test(size=(40, 12)) as pilot:
+            grid.show(grid_items(100))
             grid.focus()
             await pilot.press("G")
-            grid.show(things(3))
+            grid.show(grid_items(3))
             await pilot.pause()
-            assert grid.selected == Thing(2, "thing 2")
+            assert grid.selected == GridItem(2, "thing 2")
             grid.show([])
             await pilot.press("j", "enter")
             assert grid.selected is None
 
     async def test_selected_text_matches_the_rendered_text(self):
-        grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-        async with Alone(grid).run_test(size=(40, 12)):
-            grid.show(things(5))
+        grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+        async with WidgetApp(grid).run_test(size=(40, 12)):
+            grid.show(grid_items(5))
             x = drawn(grid)[0].index("name")
-            got = grid.get_selection(Selection(Offset(x, 2), Offset(x + 7, 2)))
-            assert got is not None and got[0] == "thing 1"
+            selection = grid.get_selection(Selection(Offset(x, 2), Offset(x + 7, 2)))
+            assert selection is not None and selection[0] == "thing 1"
 
 
 class TestReport:
@@ -256,7 +256,7 @@ class TestReport:
 
     async def test_cursor_moves_between_keys_not_lines(self):
         report = LineReport()
-        async with Alone(report).run_test(size=(40, 6)) as pilot:
+        async with WidgetApp(report).run_test(size=(40, 6)) as pilot:
             report.show(self.LINES)
             report.focus()
             assert report.selected == "one"
@@ -267,7 +267,7 @@ class TestReport:
 
     async def test_cursor_stays_on_its_key_when_lines_are_inserted(self):
         report = LineReport()
-        async with Alone(report).run_test(size=(40, 6)) as pilot:
+        async with WidgetApp(report).run_test(size=(40, 6)) as pilot:
             report.show(self.LINES)
             report.focus()
             await pilot.press("j")
@@ -277,7 +277,7 @@ class TestReport:
     @pytest.mark.parametrize("key", ["line 4", "line 9"])
     async def test_cursor_line_stays_visible_when_the_terminal_shrinks(self, key: str):
         report = LineReport()
-        async with Alone(report).run_test(size=(40, 10)) as pilot:
+        async with WidgetApp(report).run_test(size=(40, 10)) as pilot:
             report.show([Line((Span(f"line {number}"),), f"line {number}") for number in range(30)])
             report.focus()
             while report.selected != key:
@@ -288,7 +288,7 @@ class TestReport:
 
     async def test_cursor_line_stays_visible_when_lines_are_wrapped_anew_after_a_resize(self):
         report = LineReport()
-        async with Alone(report).run_test(size=(40, 10)) as pilot:
+        async with WidgetApp(report).run_test(size=(40, 10)) as pilot:
             report.show([Line((Span(f"line {number}"),), f"line {number}") for number in range(10)])
             report.focus()
             await pilot.press("G")
@@ -306,7 +306,7 @@ class TestReport:
 
     async def test_lines_scrolled_away_from_the_cursor_stay_where_they_are_when_the_terminal_shrinks(self):
         report = LineReport()
-        async with Alone(report).run_test(size=(40, 10)) as pilot:
+        async with WidgetApp(report).run_test(size=(40, 10)) as pilot:
             report.show([Line((Span(f"line {number}"),), f"line {number}") for number in range(30)])
             report.focus()
             report.scroll_to(y=15, animate=False, immediate=True, force=True)
@@ -317,7 +317,7 @@ class TestReport:
 
     async def test_enter_opens_only_lines_with_a_key(self):
         report = LineReport()
-        app = Alone(report)
+        app = WidgetApp(report)
         async with app.run_test(size=(40, 6)) as pilot:
             report.focus()
             report.show(self.LINES[:1])
@@ -330,7 +330,7 @@ class TestReport:
 
     async def test_text_selected_with_the_mouse_can_be_copied(self):
         report = LineReport()
-        async with Alone(report).run_test(size=(40, 6)) as pilot:
+        async with WidgetApp(report).run_test(size=(40, 6)) as pilot:
             report.show(self.LINES)
             await pilot.mouse_down(report, offset=(0, 1))
             await pilot.hover(report, offset=(3, 3))
@@ -357,9 +357,9 @@ class TestHeatMap:
         ],
     )
     def test_heat_map_uses_the_widest_cells_that_fit_the_size(self, nodes: int, size, cell: int, columns: int):
-        found = plan(rows_of(nodes, 8), *size)
-        assert (found.cell, found.columns) == (cell, columns)
-        assert found.columns * (found.node_width + 2) - 2 <= size[0]
+        layout = plan(rows_of(nodes, 8), *size)
+        assert (layout.cell, layout.columns) == (cell, columns)
+        assert layout.columns * (layout.node_width + 2) - 2 <= size[0]
 
     def test_heat_map_layout_accepts_any_size(self):
         for width in range(0, 30):
@@ -369,13 +369,13 @@ class TestHeatMap:
 
     async def test_heat_map_shows_numbers_when_wide_and_bars_when_narrow(self):
         heat = HeatMap()
-        async with Alone(heat).run_test(size=(80, 5)):
+        async with WidgetApp(heat).run_test(size=(80, 5)):
             heat.show(
                 [HeatRow("node1", "ok", (HeatCell("0", 0), HeatCell("100", LEVELS - 1), HeatCell("–", None)))], "load"
             )
             assert drawn(heat)[0].split() == ["node1", "0", "100", "–"]
         heat = HeatMap()
-        async with Alone(heat).run_test(size=(12, 5)):
+        async with WidgetApp(heat).run_test(size=(12, 5)):
             heat.show(
                 [HeatRow("node1", "ok", (HeatCell("0", 0), HeatCell("100", LEVELS - 1), HeatCell("–", None)))], "load"
             )
@@ -383,7 +383,7 @@ class TestHeatMap:
 
     async def test_cursor_moves_across_cells_and_node_columns(self):
         heat = HeatMap()
-        async with Alone(heat).run_test(size=(60, 8)) as pilot:
+        async with WidgetApp(heat).run_test(size=(60, 8)) as pilot:
             heat.show(rows_of(16, 8), "load")
             heat.focus()
             await pilot.press("l", "j")
@@ -399,7 +399,7 @@ class TestHeatMap:
 
     async def test_click_selects_the_heat_map_cell_under_the_mouse(self):
         heat = HeatMap()
-        async with Alone(heat).run_test(size=(60, 8)) as pilot:
+        async with WidgetApp(heat).run_test(size=(60, 8)) as pilot:
             heat.show(rows_of(16, 8), "load")
             line = drawn(heat)[3]
             x = line.index("012") if "012" in line else line.index("12")
@@ -409,7 +409,7 @@ class TestHeatMap:
 
     async def test_heat_map_repaints_only_changed_lines(self):
         heat = HeatMap()
-        async with Alone(heat).run_test(size=(80, 20)) as pilot:
+        async with WidgetApp(heat).run_test(size=(80, 20)) as pilot:
             rows = rows_of(64, 8)
             heat.show(rows, "load")
             await pilot.pause()
@@ -441,37 +441,37 @@ class TestHeatMap:
             return HeatRow(f"node{number:04}", chance.choice(states), cells, "" if cells else "auth: key refused")
 
         heat = HeatMap()
-        async with Alone(heat).run_test(size=size) as pilot:
+        async with WidgetApp(heat).run_test(size=size) as pilot:
             for _ in range(4):
                 heat.show([row(number) for number in range(chance.choice([20, 2000]))], scale)
                 await pilot.press("right")
                 for y in range(heat.line_count() + 3):
                     quick = heat.drawn(y, heat.size.width, None)
-                    said = heat.strip(heat.line(y) if y < heat.line_count() else (), heat.size.width)
-                    assert (quick.text, quick.cell_length) == (said.text, said.cell_length)
-                    assert styles_of(quick) == styles_of(said)
+                    expected = heat.strip(heat.line(y) if y < heat.line_count() else (), heat.size.width)
+                    assert (quick.text, quick.cell_length) == (expected.text, expected.cell_length)
+                    assert styles_of(quick) == styles_of(expected)
 
     @pytest.mark.parametrize("name", ["gconsole-dark", "gconsole-terminal"])
     async def test_skipped_line_filters_do_not_change_the_rendering(self, name: str):
         heat = HeatMap()
-        app = Alone(heat)
+        app = WidgetApp(heat)
         async with app.run_test(size=(60, 8)) as pilot:
             app.theme = name
             heat.show(rows_of(64, 8), "load")
             await pilot.pause()
-            kept = heat.get_line_filters()
+            used_filters = heat.get_line_filters()
             for y in range(heat.line_count()):
                 plain = heat.drawn(y, heat.size.width, None)
-                behind = plain
-                for one in app.get_line_filters():
-                    behind = behind.apply_filter(one, heat.background_colors[1])
-                for one in kept:
-                    plain = plain.apply_filter(one, heat.background_colors[1])
-                assert styles_of(plain) == styles_of(behind)
+                fully_filtered = plain
+                for line_filter in app.get_line_filters():
+                    fully_filtered = fully_filtered.apply_filter(line_filter, heat.background_colors[1])
+                for line_filter in used_filters:
+                    plain = plain.apply_filter(line_filter, heat.background_colors[1])
+                assert styles_of(plain) == styles_of(fully_filtered)
 
     async def test_failed_and_stale_nodes_have_a_state_glyph(self):
         heat = HeatMap()
-        async with Alone(heat).run_test(size=(80, 5)):
+        async with WidgetApp(heat).run_test(size=(80, 5)):
             heat.show([HeatRow("node1", "failed", note="auth"), HeatRow("node2", "stale", (HeatCell("5", 1),))], "load")
             lines = drawn(heat)
             assert lines[0].split() == ["node1✖", "auth"]
@@ -481,13 +481,13 @@ class TestHeatMap:
 class TestBar:
     async def test_bar_truncates_the_left_part_before_the_right(self):
         bar = Bar()
-        async with Alone(bar).run_test(size=(20, 3)):
+        async with WidgetApp(bar).run_test(size=(20, 3)):
             bar.show([Span("a very long left part")], [Span("right")])
             assert drawn(bar)[0] == "a very long le…right"
 
     async def test_click_on_a_bar_runs_the_action_under_the_mouse(self):
         bar = Bar()
-        app = Alone(bar)
+        app = WidgetApp(bar)
         async with app.run_test(size=(40, 3)) as pilot:
             bar.show([Span("one ", "text", "app.hit('one')"), Span("two", "text", "app.hit('two')")])
             await pilot.click(bar, offset=(5, 0))
@@ -496,9 +496,9 @@ class TestBar:
 
 
 async def test_wide_characters_keep_the_line_width():
-    grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-    async with Alone(grid).run_test(size=(40, 6)):
-        grid.show([Thing(1, "漢字漢字漢字漢字漢字漢字漢字"), Thing(2, "plain")])
+    grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+    async with WidgetApp(grid).run_test(size=(40, 6)):
+        grid.show([GridItem(1, "漢字漢字漢字漢字漢字漢字漢字"), GridItem(2, "plain")])
         assert all(grid.render_line(y).cell_length == 40 for y in range(6))
 
 
@@ -510,12 +510,12 @@ async def drag(pilot: Pilot[None], widget: Widget, start: tuple[int, int], end: 
 
 
 async def test_selection_is_highlighted_and_survives_new_data():
-    grid: RecordGrid[Thing] = RecordGrid(COLUMNS)
-    async with Alone(grid).run_test(size=(40, 6)) as pilot:
-        grid.show(things(4))
+    grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
+    async with WidgetApp(grid).run_test(size=(40, 6)) as pilot:
+        grid.show(grid_items(4))
         x = drawn(grid)[0].index("name")
         await drag(pilot, grid, (x, 1), (x + 7, 2))
         ground = pilot.app.screen.get_component_rich_style("screen--selection").bgcolor
-        grid.show([replace(row, version=1) for row in things(4)])
+        grid.show([replace(row, version=1) for row in grid_items(4)])
         assert any(segment.style and segment.style.bgcolor == ground for segment in grid.render_line(1))
         assert (pilot.app.screen.get_selected_text() or "").startswith("thing 0")

@@ -23,7 +23,9 @@ class Tmux:
         # What one console remembers of a cluster, another test's must not open with: not in the person's own folders.
         self._own = TemporaryDirectory(prefix=f"{self._name}-", ignore_cleanup_errors=True)
         folders = {name: f"{self._own.name}/{name}" for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
-        settings = [word for key, value in {**folders, **(env or {})}.items() for word in ("-e", f"{key}={value}")]
+        settings = [
+            argument for key, value in {**folders, **(env or {})}.items() for argument in ("-e", f"{key}={value}")
+        ]
         # Whoever runs the tests may be killed, with no time to close anything: then the end of this pipe closes it.
         self._guard = subprocess.Popen(
             ["sh", "-c", 'read _; tmux -L "$0" kill-server 2>/dev/null; rm -rf -- "$1"', self._name, self._own.name],
@@ -34,8 +36,8 @@ class Tmux:
 
     def _tmux(self, *args: str) -> str:
         argv = ["tmux", "-L", self._name, "-f", "/dev/null", *args]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        return done.stdout
+        result = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return result.stdout
 
     @property
     def pid(self) -> int:
@@ -52,28 +54,28 @@ class Tmux:
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-t", "it", "-x", str(width), "-y", str(height))
 
-    def click(self, words: str) -> None:
+    def click(self, text: str) -> None:
         """Click on these words, in the escape sequences that a terminal sends."""
-        x, y = self._place(words)
+        x, y = self._place(text)
         self.press("-l", f"\x1b[<0;{x};{y}M\x1b[<0;{x};{y}m")
 
-    def wheel_down(self, words: str, *, lines_below: int = 0) -> None:
+    def wheel_down(self, text: str, *, lines_below: int = 0) -> None:
         """Turn the wheel by one notch over these words, or so many lines below them."""
-        x, y = self._place(words)
+        x, y = self._place(text)
         self.press("-l", f"\x1b[<65;{x};{y + lines_below}M")
 
-    def _place(self, words: str) -> tuple[int, int]:
+    def _place(self, text: str) -> tuple[int, int]:
         """Column and line of the first of these words, from 1."""
         for y, line in enumerate(self.screen().splitlines(), 1):
-            if words in line:
-                return line.index(words) + 1, y
-        raise AssertionError(f"{words!r} not on the screen:\n{self.screen()}")
+            if text in line:
+                return line.index(text) + 1, y
+        raise AssertionError(f"{text!r} not on the screen:\n{self.screen()}")
 
-    def until(self, *words: str, without: str | None = None) -> float:
+    def until(self, *texts: str, without: str | None = None) -> float:
         """Wait until all words stand on the screen, and that one does not; how long it took, in seconds."""
         began = time.monotonic()
-        while not all(word in (screen := self.screen()) for word in words) or (without and without in screen):
-            assert time.monotonic() - began < DEADLINE_S, f"{words}, or still {without!r}, on the screen:\n{screen}"
+        while not all(text in (screen := self.screen()) for text in texts) or (without and without in screen):
+            assert time.monotonic() - began < DEADLINE_S, f"{texts}, or still {without!r}, on the screen:\n{screen}"
             time.sleep(0.05)
         return time.monotonic() - began
 

@@ -18,11 +18,13 @@ DEADLINE_S = 90.0
 POLL_S = 0.02
 
 
-async def until(pilot: Pilot[None], condition: Callable[[], object], what: str = "") -> None:
+async def until(pilot: Pilot[None], condition: Callable[[], object], description: str = "") -> None:
     """Let the app run until the condition holds; the test fails with the screen when it does not in time."""
     end = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < end, f"{what or 'the condition'} did not come about; the screen:\n{screen(pilot.app)}"
+        assert time.monotonic() < end, (
+            f"{description or 'the condition'} did not come about; the screen:\n{screen(pilot.app)}"
+        )
         await pilot.pause(POLL_S)
 
 
