@@ -27,7 +27,6 @@ from ..session.format.pseudonyms import Pseudonyms, key_of_this_user
 from ..session.ndjson import RecordWriter, SampleStream
 from ..session.record import recovery
 from ..session.record.recorder import Recorder
-from ..text import logs
 from ..text.format import plural, size
 from ..text.sanitize import printable
 from .main import EXIT_INTERRUPTED, EXIT_NOTHING, EXIT_OK, EXIT_PARTIAL
@@ -71,7 +70,6 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         findings=console.findings,
     )
     freeze_imported_modules()
-    logs.detach_stderr()
     app.run()
     return app.return_code or 0
 

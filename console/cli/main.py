@@ -6,15 +6,21 @@ import importlib
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from .. import __version__
 from .terminal import guard_terminal
 
+if TYPE_CHECKING:
+    from logging import Logger
+
 #: Exit codes of all headless commands.
 EXIT_OK, EXIT_FINDING, EXIT_USAGE, EXIT_PARTIAL, EXIT_NOTHING, EXIT_INTERNAL, EXIT_INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+#: The log of this command; None until its options are parsed, which `--help` never waits for.
+_log: Logger | None = None
 
 #: name → (module:attribute, help line). The module is imported only when its command runs.
 COMMANDS = {
@@ -100,7 +106,11 @@ def _here() -> str:
 
 
 def _configure_log(ctx: click.Context, option: click.Parameter, value: int | Path | None) -> None:
-    """Configure logging after both options are parsed; `-v` before and after the command add up."""
+    """Configure logging after both options are parsed; `-v` before and after the command add up.
+
+    The command line is logged once, by the command that runs.
+    """
+    global _log
     settings = ctx.find_root().meta
     key = f"gconsole.{option.name}"
     if isinstance(value, int):
@@ -116,15 +126,21 @@ def _configure_log(ctx: click.Context, option: click.Parameter, value: int | Pat
         logs.configure(settings["gconsole.verbose"], file)
     except OSError as error:
         raise click.FileError(str(file), error.strerror or str(error)) from error
+    if not isinstance(ctx.command, click.Group):
+        from logging import getLogger
+
+        _log = getLogger(__name__)
+        _log.info("%s, version %s, Python %s", command_line(), __version__, sys.version.partition(" ")[0])
 
 
 #: Logging options of every command.
 _VERBOSE = click.Option(
     ["-v", "--verbose"],
     count=True,
+    is_eager=True,  # before --log-file, which configures the log
     expose_value=False,
     callback=_configure_log,
-    help="Log more, also to stderr; -vv includes libraries.",
+    help="Log details (commands, requests, transfers), also to stderr; -vv includes libraries.",
 )
 _LOG_FILE = click.Option(
     ["--log-file"],
@@ -135,6 +151,13 @@ _LOG_FILE = click.Option(
 )
 
 
+def _add_log_options(command: click.Command) -> None:
+    if _LOG_FILE not in command.params:
+        command.params += [_VERBOSE, _LOG_FILE]
+    for child in command.commands.values() if isinstance(command, click.Group) else ():
+        _add_log_options(child)
+
+
 class Commands(click.Group):
     """Lazily imported subcommands. Any other first word, or ./hosts.toml by default, is the TARGET of `tui`."""
 
@@ -143,13 +166,12 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import a subcommand and add the logging options to it."""
+        """Import a subcommand and add the logging options to it and to its subcommands."""
         if name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
-        if not any(option.name == _LOG_FILE.name for option in command.params):
-            command.params += [_VERBOSE, _LOG_FILE]
+        _add_log_options(command)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -202,6 +224,7 @@ def main() -> None:
         status = EXIT_USAGE
     except click.ClickException as error:
         error.show()
+        _log_exit(error.format_message())
         status = EXIT_USAGE  # click exits with 1 for unreadable files, which means findings here
     except (click.Abort, KeyboardInterrupt):
         status = EXIT_INTERRUPTED
@@ -210,7 +233,14 @@ def main() -> None:
         sys.stdout = None
     except Exception as error:  # noqa: BLE001 - reported with the path of the log
         status = _explain(error)
-    sys.exit(status if isinstance(status, int) else EXIT_OK)
+    status = status if isinstance(status, int) else EXIT_OK
+    _log_exit(f"exit code {status}")
+    sys.exit(status)
+
+
+def _log_exit(text: str) -> None:
+    if _log is not None:  # unless a usage error or --help came first
+        _log.info("%s", text)
 
 
 def _explain(error: Exception) -> int:
@@ -218,21 +248,25 @@ def _explain(error: Exception) -> int:
 
     if isinstance(error, ConfigError):
         click.echo(str(error), err=True)  # file:line: key: what is wrong
+        _log_exit(str(error))
         return EXIT_USAGE
-    import logging
     import traceback
 
     from ..text import logs
-    from ..text.sanitize import printable
+    from ..text.sanitize import printable_lines
     from ..text.secrets import without_secrets
 
     if logs.path() is None:
         logs.configure()
-    arguments = " ".join(sys.argv[1:])
-    logging.getLogger(__name__).critical("internal error in: gconsole %s", arguments, exc_info=error)
-    what = printable(f"{type(error).__name__}: {error}"[:2000])
     if logs.path() is None:
-        click.echo(without_secrets("".join(traceback.format_exception(error))), err=True)
-    where = f"details in {logs.path()}" if logs.path() else "details above (log file not writable)"
-    click.echo(f"gconsole: internal error: {what}; {where} (please report)", err=True)
+        trace = without_secrets("".join(traceback.format_exception(error)))
+        click.echo(f"{printable_lines(trace)}log file not writable", err=True)
+    click.echo(f"gconsole: {logs.internal_error(error, command_line())}", err=True)
     return EXIT_INTERNAL
+
+
+def command_line() -> str:
+    """The command line of this process for the log, without secrets."""
+    from ..text.secrets import words_without_secrets
+
+    return " ".join(("gconsole", *words_without_secrets(sys.argv[1:])))

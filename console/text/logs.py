@@ -18,7 +18,7 @@ import platformdirs
 
 from .atomic_files import make_folder
 from .sanitize import printable
-from .secrets import without_secrets
+from .secrets import excerpt_without_secrets
 
 #: Bytes of one log file, and how many full ones are kept beside it: a night of a flapping fleet, 20 MB at most.
 FILE_BYTES: Final = 5_000_000
@@ -27,9 +27,12 @@ FILES: Final = 3
 _LINE_LIMIT: Final = 8_000
 #: Bytes that `tail` reads: about 1,000 lines.
 TAIL_BYTES: Final = 131_072
+#: Characters of an error's text in `internal_error`; the log has all of it.
+_ERROR_LIMIT: Final = 2_000
 #: Libraries whose messages are logged from `-vv` on.
 _LIBRARIES: Final = ("asyncssh", "asyncio", "uvicorn")
 
+_log = logging.getLogger(__name__)
 _path: Path | None = None
 
 
@@ -46,7 +49,8 @@ def path() -> Path | None:
 def configure(verbosity: int = 0, file: Path | None = None) -> None:
     """Log to `file`, by default `default_path()`; with `verbosity` 1 or more to stderr as well.
 
-    `verbosity` 0 logs INFO and above of gconsole, 1 also DEBUG, 2 also what the libraries log. A second call
+    `verbosity` 0 logs INFO and above of gconsole: connections, logins, agents, jobs, captures, recordings, findings.
+    1 logs also DEBUG: commands, requests, transfers, retries, quotas. 2 also what the libraries log. A second call
     replaces the first. Raises OSError if a given `file` cannot be written; the default one is then left out.
     """
     global _path
@@ -62,6 +66,25 @@ def configure(verbosity: int = 0, file: Path | None = None) -> None:
         logger.setLevel(logging.DEBUG if verbosity else logging.INFO)
         logger.propagate = False
     _path = next((Path(handler.baseFilename) for handler in handlers if isinstance(handler, _LogFile)), None)
+
+
+def internal_error(error: BaseException, doing: str) -> str:
+    """One sentence on an unexpected error that names the log file; the log gets the traceback. `doing`: in what part.
+
+    Every place that catches Exception reports it with this text.
+    """
+    _log.error("internal error in %s", doing, exc_info=error)
+    return f"internal error: {error_text(error)}; {details()} (please report)"
+
+
+def error_text(error: BaseException) -> str:
+    """Type and text of an error on one line, without secrets."""
+    return printable(excerpt_without_secrets(f"{type(error).__name__}: {error}", _ERROR_LIMIT))
+
+
+def details() -> str:
+    """Where the traceback of an internal error is."""
+    return f"details in {_path}" if _path is not None else "no log file is written"
 
 
 def tail(file: Path) -> list[str]:
@@ -89,6 +112,8 @@ def detach_stderr() -> None:
         for handler in logger.handlers[:]:
             if not isinstance(handler, _LogFile):
                 logger.removeHandler(handler)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())  # else logging prints warnings to stderr
 
 
 def _open_handlers(verbosity: int, file: Path | None) -> list[logging.Handler]:
@@ -110,7 +135,7 @@ class _RedactingFormatter(logging.Formatter):
     """One line per message line: no secret, no character that steers a terminal, bounded in length."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = without_secrets(super().format(record)[:_LINE_LIMIT])
+        text = excerpt_without_secrets(super().format(record), _LINE_LIMIT)
         return "\n    ".join(printable(line) for line in text.split("\n"))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from textual.app import App
 from textual.notifications import SeverityLevel
 
+from ..text import logs
 from ..text.cells import clean
 from .controllers.clipboard import ClipboardController, ClipboardTarget
 from .controllers.shutdown import ShutdownController
@@ -75,6 +76,7 @@ class BaseApp(App[None], inherit_bindings=False):
 
     async def run_async(self, *args: Any, **options: Any) -> None:
         """Run until the user quits, then shut down with the terminal restored. Raises the error that ended the app."""
+        logs.detach_stderr()
         await self.shutdown.run(super().run_async(*args, **options))
         return self.return_value
 
