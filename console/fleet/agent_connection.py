@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -13,6 +13,7 @@ import msgspec
 from ..config.model import NodeConfig
 from ..config.sections import AgentConfig
 from ..core.bus import Hub, Published
+from ..text.logs import internal_error
 from ..text.sanitize import printable
 from ..transport import errors
 from ..transport.transport import Channel, Unacked
@@ -20,6 +21,8 @@ from . import quotas
 from .record_receiver import FairReader, Line, RecordReceiver
 from .rpc import Frame, Rpc
 from .wire import Hello, LineSplitter, MalformedFrame, read_frame, read_hello, split_greeting, unpack
+
+_log = logging.getLogger(__name__)
 
 #: Seconds from start to hello: Python may be cold, the file system slow.
 HELLO_S = 20.0
@@ -119,8 +122,7 @@ class AgentConnection:
         try:
             self._read(lines)
         except Exception as error:  # noqa: BLE001 - show bugs at the node, not in a callback
-            self.end(errors.Internal(f"{type(error).__name__}: {error}", "please report this"))
-            self._warn("".join(traceback.format_exception(error, limit=-6)))
+            self.end(errors.Internal(internal_error(error, f"the connection to {self._node.name}")))
 
     def _read(self, lines: Iterator[Line]) -> None:
         records: list[Published] = []
@@ -136,6 +138,7 @@ class AgentConnection:
 
     def _set_paused(self, paused: bool) -> None:
         """Pause or resume reading: back-pressure on a node above its quota."""
+        _log.debug("%s: reading %s by its quota", self._node.name, "paused" if paused else "resumed")
         if self.channel is not None:
             self.channel.pause() if paused else self.channel.resume()
 

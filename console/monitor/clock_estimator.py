@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from ..core.bus import Hub, Published
 from ..core.control import Control
 from ..core.store import Store
 from ..records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow, Log, NodeState
+from ..text.logs import internal_error
 from .clock_jsonl import ClockLines, new_file
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class ClockEstimator:
                     results = self._folded(records, is_last)
                 else:
                     results = await asyncio.to_thread(self._folded, records, is_last)
-            except Exception:  # noqa: BLE001 - published as an error
-                self._publish_failure(traceback.format_exc(limit=-3))
+            except Exception as error:  # noqa: BLE001 - published as an error
+                self._publish_failure(error)
                 return
             if results:
                 self._hub.publish_own(*results)
@@ -143,10 +143,10 @@ class ClockEstimator:
             text = f"clock.output_dir: {lines.failure.strerror}; lines after that are missing"
             self._hub.publish_own(Log(source="console", severity="error", text=text))
 
-    def _publish_failure(self, trace: str) -> None:
+    def _publish_failure(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
-            text = f"the clocks of the fleet could not be computed: {trace[-1500:]}"
+            text = f"the clocks of the fleet could not be computed: {internal_error(error, 'the clock estimation')}"
             self._hub.publish_own(Log(source="console", severity="error", text=text))
 
 

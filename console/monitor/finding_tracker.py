@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
@@ -22,6 +21,7 @@ from ..config.sections import HealthConfig
 from ..core.bus import Hub, Published
 from ..core.derived import Throttle
 from ..records import Finding, Log
+from ..text.logs import internal_error
 
 Analysis = Callable[[HealthState, HealthConfig], Iterable[FindingDraft]]
 
@@ -103,7 +103,7 @@ class FindingTracker:
             for source in self._sources:
                 results[source.name] = await self._run_source(source, is_last)
         for name, result in results.items():
-            if isinstance(result, str):
+            if isinstance(result, Exception):
                 self._publish_failure(name, result)
             else:
                 self.report(name, result)
@@ -137,7 +137,7 @@ class FindingTracker:
 
     def failed(self, name: str, error: Exception) -> None:
         """Publish, once, that an analysis with its own schedule failed."""
-        self._publish_failure(name, "".join(traceback.format_exception(error, limit=-3)))
+        self._publish_failure(name, error)
 
     # -- records and analyses ------------------------------------------------------------------------------------------
 
@@ -157,29 +157,29 @@ class FindingTracker:
         with self._evaluating:
             self._facts.add(records)
 
-    def _run_analyses(self, records: Sequence[Published]) -> dict[str, list[FindingDraft] | str]:
-        """Drafts of each analysis, or its traceback: a failing analysis stops no other."""
-        results: dict[str, list[FindingDraft] | str] = {}
+    def _run_analyses(self, records: Sequence[Published]) -> dict[str, list[FindingDraft] | Exception]:
+        """Drafts of each analysis, or its error: a failing analysis stops no other."""
+        results: dict[str, list[FindingDraft] | Exception] = {}
         with self._evaluating:
             self._facts.add(records)
             for name, analysis in ANALYSES.items():
                 try:
                     results[name] = list(analysis(self._facts, self._limits))
-                except Exception:  # noqa: BLE001 - published as an error
-                    results[name] = traceback.format_exc(limit=-3)
+                except Exception as error:  # noqa: BLE001 - published as an error
+                    results[name] = error
         return results
 
     @staticmethod
-    async def _run_source(source: FindingSource, is_last: bool) -> list[FindingDraft] | str:
+    async def _run_source(source: FindingSource, is_last: bool) -> list[FindingDraft] | Exception:
         try:
             return list(await source.evaluate(is_last=is_last))
-        except Exception:  # noqa: BLE001 - a failing source stops no other; published as an error
-            return traceback.format_exc(limit=-3)
+        except Exception as error:  # noqa: BLE001 - a failing source stops no other; published as an error
+            return error
 
-    def _publish_failure(self, name: str, trace: str) -> None:
+    def _publish_failure(self, name: str, error: Exception) -> None:
         if name not in self._failed:
             self._failed.add(name)
-            text = f"the analysis {name} failed: {trace[-1500:]}"
+            text = f"the analysis {name} failed: {internal_error(error, f'the analysis {name}')}"
             self._hub.publish_own(Log(source="console", severity="error", text=text))
 
     # -- one finding ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..config import ConfigError
 from ..config.nodeset_parser import BadNodeSet
 from ..records import Log
 from ..session.format.layout import SessionError
-from ..text import format
+from ..text import format, logs
 from .auth import TokenAuth
 from .middleware import BODY_S, MAX_BODY, READS_PER_S, RequestMiddleware, problem_response
 from .operation import AnyOperation, Operation, OperationRequest, StreamOperation, WebContext
@@ -88,12 +87,10 @@ def _endpoint(context: WebContext, operation: AnyOperation) -> Endpoint:
         except ClientDisconnect:
             return Response(status_code=400)  # never sent
         except Exception as error:  # noqa: BLE001 - reported as an internal error; one request must not end the console
-            trace = "".join(traceback.format_exception(error, limit=-4))
-            context.hub.publish_own(
-                Log(source="console", severity="error", text=f"{request.url.path} failed: {trace[-1500:]}")
-            )
-            return problem_response(http_problem(500, "internal", f"internal error in gconsole: {type(error).__name__}",
-                                          "details are in the log of this console"))  # fmt: skip
+            text = f"{request.url.path} failed: {logs.internal_error(error, f'HTTP {request.method}')}"
+            context.hub.publish_own(Log(source="console", severity="error", text=text))
+            text = f"internal error in gconsole: {type(error).__name__}"
+            return problem_response(http_problem(500, "internal", text, f"{logs.details()} (please report)"))
 
     return respond
 

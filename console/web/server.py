@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..text import logs
 from .middleware import HEAD_S, KEEP_ALIVE_S, MAX_CONNECTIONS, SHUTDOWN_S, STALL_S
 from .problems import HttpProblem
 
@@ -188,14 +189,16 @@ class HttpConnection(H11Protocol):
 
 
 class _ErrorHandler(logging.Handler):
-    """Passes uvicorn's errors on; its warnings about malformed requests are dropped."""
+    """Passes uvicorn's errors on, exceptions as internal errors; its warnings about malformed requests are dropped."""
 
     def __init__(self, on_error: Callable[[str], None]) -> None:
         super().__init__(logging.ERROR)
         self._on_error = on_error
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._on_error(f"http: {self.format(record)[-1500:]}")
+        error = record.exc_info[1] if record.exc_info else None
+        text = logs.internal_error(error, "the HTTP server") if error is not None else record.getMessage()[-1500:]
+        self._on_error(f"http: {text}")
 
 
 class _Server(uvicorn.Server):

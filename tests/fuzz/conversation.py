@@ -72,7 +72,7 @@ class Talk:
             holds = count_records(self.said)
             packed = zstd_frames.pack([encode(one) for one in self.said], holds.kinds, holds.first_rx, holds.last_rx)
             assert zstd_frames.MAGIC in packed[:4]
-        assert not isinstance(self.conversation.failure, Internal), self.complaints[-1]
+        assert not isinstance(self.conversation.failure, Internal), self.conversation.failure
         for text in self.complaints:
             assert printable_lines(text) == text, f"a warning with control characters: {text!r}"
         assert len(self.staged) <= 8, "it made the console send more than expected"

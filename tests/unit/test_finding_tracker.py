@@ -16,6 +16,7 @@ from gconsole.monitor.finding_tracker import AGAIN_S, MANY, MOST_WAITING, Findin
 from gconsole.records import Finding, Gpu, GpuInfo, Log
 from gconsole.report import exit_code, make_report, unknown_words
 from gconsole.report.document import MAX_FINDINGS, summary
+from gconsole.text import logs as log_file
 
 
 class TrackedFindings:
@@ -150,6 +151,7 @@ async def test_failing_analysis_is_logged_once_and_the_others_still_run(monkeypa
         raise ZeroDivisionError("no such figure")
 
     monkeypatch.setitem(module.ANALYSES, "broken", broken)
+    monkeypatch.setattr(log_file, "_path", "/state/own.log")
     board = TrackedFindings()
     board.hub.publish([GpuInfo(node="n1", index=3, uuid="u", lost="GPU is lost")])
     for _ in range(3):
@@ -157,6 +159,7 @@ async def test_failing_analysis_is_logged_once_and_the_others_still_run(monkeypa
 
     logs = [record for record in board.records if isinstance(record, Log)]
     assert ["no such figure" in log.text for log in logs] == [True]
+    assert "details in /state/own.log" in logs[0].text
     assert len(board.store.findings) == 1
 
 

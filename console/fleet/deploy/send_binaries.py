@@ -9,6 +9,7 @@ from functools import partial
 
 from ...core.bus import Hub
 from ...records import Log
+from ...text.logs import internal_error
 from ...transport import errors
 from ..node_link import NodeLink
 from . import binaries
@@ -63,7 +64,8 @@ class Staging:
         try:
             await work()  # created here so that an early cancel leaves no unawaited coroutine
         except Exception as error:  # noqa: BLE001 - show bugs at the node instead of ending the task silently
-            self._warn(link, f"cannot send a binary to {link.node.name}: {type(error).__name__}: {error}")
+            text = internal_error(error, f"the transfer of a binary to {link.node.name}")
+            self._warn(link, f"cannot send a binary to {link.node.name}: {text}")
 
     def _warn(self, link: NodeLink, text: str, try_: str = "") -> None:
         self._hub.publish_own(Log(node=link.node.name, source="console", severity="warning", text=text, try_=try_))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import secrets
 import threading
@@ -20,11 +21,14 @@ from ...core.control import ActiveRecording
 from ...records import Gap, Log, Mark, Record
 from ...text.atomic_files import write_atomically, write_new
 from ...text.format import size
+from ...text.logs import internal_error
 from ..format.layout import Meta, Session, now
 from ..format.pseudonyms import MAX_NAMES_PER_NODE
 from ..format.redact import Redactor
 from ..format.writer import SEGMENT_BYTES, RecordCounts, SegmentWriter, add_counts, pack_records
 from .selection import RecordSelector
+
+_log = logging.getLogger(__name__)
 
 #: Seconds. Records are gathered this long into one frame; together with the write it stays below a second.
 GATHER_S: Final = 0.8
@@ -142,7 +146,8 @@ class Recording:
             self._close()
         except Exception as error:  # noqa: BLE001 - report the bug; the thread must not end silently
             self._failed = True  # acknowledgements no longer wait for it
-            self._report_trouble(f"internal error: {type(error).__name__}: {error}")
+            text = internal_error(error, f"the recording {self.session.name}")
+            self._report_trouble(text, "stop this recording and start another one")
         finally:
             os.close(self._lock_fd)
 
@@ -189,6 +194,7 @@ class Recording:
                 add_counts(self.meta, written.counts)
                 self._durable = written.number
                 if self._writer.is_full:
+                    _log.debug("recording %s: segment %d is full", self.session.name, self._writer.number)
                     self._writer.roll()
                     self._seal(self._writer.number - 1)
         except OSError as error:
@@ -216,6 +222,7 @@ class Recording:
         try:
             if not self._writer.size:
                 self.session.segment(number).unlink()
+            _log.info("recording %s closed: %d records, %d bytes", self.session.name, self.meta.records, self._bytes)
             ended = now()
             self.meta.parts = (*self.meta.parts[:-1], replace(self.meta.parts[-1], ended=ended, how="stopped"))
             self.meta.state, self.meta.closed = "closed", ended
@@ -232,11 +239,11 @@ class Recording:
 
     # -- log records ---------------------------------------------------------------------------------------------------
 
-    def _report_trouble(self, why: str) -> None:
+    def _report_trouble(self, why: str, try_: str = "") -> None:
         if why != self.trouble:
             self.trouble = why
             text = f"recording {self.session.name}: cannot write: {why}; records already written are safe"
-            try_ = f"free space in {self.session.path}; up to {size(MAX_PENDING_BYTES)} are buffered meanwhile"
+            try_ = try_ or f"free space in {self.session.path}; up to {size(MAX_PENDING_BYTES)} are buffered meanwhile"
             self._publish(Log(source="console", severity="error", text=text, try_=try_))
 
     def _report_recovery(self) -> None:

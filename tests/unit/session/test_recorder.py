@@ -20,6 +20,7 @@ from gconsole.session.record import recording, recovery
 from gconsole.session.record.recorder import Recorder
 from gconsole.session.record.selection import select
 from gconsole.session.store_snapshot import current_records
+from gconsole.text import logs
 
 NONE = Limits()
 
@@ -267,12 +268,14 @@ async def test_internal_error_ends_the_recording_with_a_reason_but_not_the_conso
         raise RuntimeError("bug")
 
     monkeypatch.setattr(writer.zstd_frames, "pack", broken)
+    monkeypatch.setattr(logs, "_path", tmp_path / "own.log")
     setup.hub.publish(gpus(1))
     deadline = time.monotonic() + 30
     while not any(now.trouble for now in setup.recorder.active()):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
     assert "internal error" in setup.recorder.active()[0].trouble
+    assert str(logs.path()) in setup.recorder.active()[0].trouble
     setup.hub.publish(gpus(1, first=2))
     assert setup.hub.kept("agent1", 2) == 2, "no agent awaits its acknowledgement"
     assert not named("one", tmp_path).is_being_written()

@@ -8,7 +8,10 @@ from typing import Any, cast
 import pytest
 from starlette.requests import Request
 
-from gconsole.web.app import _parse_request
+from gconsole.core.bus import Hub
+from gconsole.records import Log
+from gconsole.text import logs
+from gconsole.web.app import _endpoint, _parse_request
 from gconsole.web.auth import TokenAuth
 from gconsole.web.problems import HttpProblem, HttpProblemError
 from gconsole.web.resources import OPERATIONS
@@ -54,3 +57,23 @@ def test_console_of_a_recording_names_the_console_that_can_record() -> None:
         recordings_of(context)
     problem = failure.value.problem
     assert problem.name == "no_recordings" and "gconsole api" in problem.try_
+
+
+async def test_internal_error_names_the_log_file_and_hides_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_path", "/state/own.log")
+    published: list[Any] = []
+    hub = Hub()
+    hub.subscribe(published.extend)
+
+    async def broken(context: Any, request: Any) -> None:
+        raise RuntimeError("private")
+
+    operation = SimpleNamespace(handler=broken, name_pattern="", path="/nodes", body=None, query=None)
+    context = SimpleNamespace(hub=hub)
+    request = Request({"type": "http", "method": "GET", "path": "/nodes", "headers": [], "query_string": b""})
+    monkeypatch.setattr("gconsole.web.app._parse_request", broken)
+    response = await _endpoint(cast(Any, context), cast(Any, operation))(request)
+    assert response.status_code == 500
+    assert b"details in /state/own.log" in response.body and b"private" not in response.body
+    [record] = published
+    assert isinstance(record, Log) and "RuntimeError: private; details in /state/own.log" in record.text
