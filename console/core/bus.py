@@ -62,12 +62,20 @@ class Hub:
         self.publish(records)  # type: ignore[arg-type]
 
 
+def _retry_text(state: NodeState) -> str:
+    if state.retry_at is None:
+        return "; no retry" if state.error and state.state == "failed" else ""
+    return f"; retry in {max(0.0, (state.retry_at - state.t) / 1e9):.1f} s"
+
+
 def log_records(batch: Sequence[Published]) -> None:
     """A sink of the bus: logs node states, findings, gaps and the console's own messages."""
     for record in batch:
         if isinstance(record, NodeState):
             reason = f": {record.error.name}: {record.error.text}" if record.error else ""
-            _log.log(logging.WARNING if record.error else logging.INFO, "%s %s%s", record.node, record.state, reason)
+            when = _retry_text(record)
+            level = logging.WARNING if record.error else logging.INFO
+            _log.log(level, "%s %s, attempt %d%s%s", record.node, record.state, record.attempt, reason, when)
         elif isinstance(record, Finding):
             state = "cleared" if record.cleared_at is not None else "open"
             _log.log(_LOG_LEVELS[record.severity], "finding %s %s: %s", record.id, state, record.text)

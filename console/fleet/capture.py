@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +17,8 @@ from ..transport.errors import AgentRefused, FleetError, Lost
 from .deploy.send_binaries import Staging
 from .node_link import NodeLink
 from .rpc import failure_of
+
+_log = logging.getLogger(__name__)
 
 #: Seconds to wait for a node that is still receiving py-spy; then it captures without.
 STAGING_S = 15.0
@@ -40,6 +43,8 @@ async def capture(
     await asyncio.gather(*(staging.settle(link, STAGING_S) for link in ready))
     ahead_s = min(MAX_AHEAD_S, max(AHEAD_S, AHEAD_RTTS * max((link.rtt_ns or 0 for link in ready), default=0) / 1e9))
     instant = time.time_ns() + int(ahead_s * 1e9)
+    _log.info("capture %s begins on %d of %d nodes, %d samples, lead time %.3f s", request.id, len(ready), len(links),
+              request.samples, ahead_s)  # fmt: skip
     nodes: dict[str, NodeCaptureCounts] = {}
 
     async def capture_node(link: NodeLink) -> None:
@@ -49,6 +54,7 @@ async def capture(
             failures[link.node.name] = failure_of(error)
 
     await asyncio.gather(*(capture_node(link) for link in ready))
+    _log.info("capture %s ended: %d nodes complete, %d failed", request.id, len(nodes), len(failures))
     return CaptureResult(request.id, instant, nodes, failures)
 
 

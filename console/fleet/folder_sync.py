@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from ..records import Failure
 from ..transport.errors import AgentRefused
 from .job_requests import Links, gather, link_of
 from .node_link import NodeLink
+
+_log = logging.getLogger(__name__)
 
 #: Nodes, and files per node, transferred at once: small files are latency-bound. With CHUNK (bytes) this bounds
 #: the console's memory.
@@ -56,7 +59,10 @@ async def _sync_node(link: NodeLink, folder: SyncFolder, workdir: str) -> Synced
     except ExceptionGroup as group_error:
         raise group_error.exceptions[0] from group_error
     await link.request("sync_done", {"workdir": workdir}, CHUNK_S)
-    return Synced(len(files), sum(file.bytes for file in files))
+    synced = Synced(len(files), sum(file.bytes for file in files))
+    _log.info("%s: copied %d of %d files, %d bytes, to %s", link.node.name, synced.files, len(folder.files),
+              synced.bytes, workdir)  # fmt: skip
+    return synced
 
 
 def _requested(files: Sequence[SyncFile], answer: object) -> list[SyncFile]:

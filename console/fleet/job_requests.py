@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,8 @@ from ..records import Failure
 from ..transport.errors import AgentRefused, FleetError, Lost
 from .node_link import NodeLink
 from .rpc import failure_of
+
+_log = logging.getLogger(__name__)
 
 #: Seconds. A node checks programs and folders, maybe on a slow file system.
 QUERY_S = 15.0
@@ -46,6 +49,7 @@ async def probe(links: Links, nodes: Sequence[str], question: ReadinessRequest) 
 async def start(links: Links, orders: Mapping[str, NodeOrder]) -> dict[str, Failure]:
     """See `Control.start_job`. Cancelling rolls the job back."""
     job = next(iter(orders.values())).job
+    _log.info("job %s: starting on %s", job, ", ".join(orders))
     try:
         failures = await _all(
             links, {node: ("job_prepare", {"spec": order}) for node, order in orders.items()}, QUERY_S
@@ -53,7 +57,10 @@ async def start(links: Links, orders: Mapping[str, NodeOrder]) -> dict[str, Fail
         if failures:
             return {**await _undo(links, orders, job), **failures}
         failures = await _all(links, {node: ("job_begin", {"job": job}) for node in orders}, START_S)
-        return {**await _undo(links, orders, job), **failures} if failures else {}
+        if failures:
+            return {**await _undo(links, orders, job), **failures}
+        _log.info("job %s: started", job)
+        return {}
     except asyncio.CancelledError:
         await asyncio.shield(_undo(links, orders, job))
         raise
@@ -61,6 +68,7 @@ async def start(links: Links, orders: Mapping[str, NodeOrder]) -> dict[str, Fail
 
 async def stop(links: Links, job: str, nodes: Sequence[str], grace_s: float) -> dict[str, NodeStop | Failure]:
     """See `Control.stop_job`."""
+    _log.info("job %s: stopping on %s, grace %.1f s", job, ", ".join(nodes), grace_s)
     return await _each(links, nodes, "job_stop", {"job": job, "grace_s": grace_s}, grace_s + STOP_S, NodeStop)
 
 
@@ -102,6 +110,7 @@ async def read_file(links: Links, job: str, node: str, path: str, offset: int) -
 
 async def _undo(links: Links, nodes: Iterable[str], job: str) -> dict[str, Failure]:
     """Stop and drop a job that could not start everywhere; failures of nodes where that is unknown."""
+    _log.warning("job %s: not started on every node; stopping it everywhere", job)
 
     async def run(node: str) -> Failure | None:
         try:
@@ -148,6 +157,7 @@ async def gather(nodes: Iterable[str], run: Callable[[str], Awaitable[T]]) -> di
         try:
             return await run(node)
         except FleetError as error:
+            _log.warning("%s: %s: %s", node, error.name, error)
             return failure_of(error)
 
     names = list(nodes)

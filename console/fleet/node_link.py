@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 from ..config.model import NodeConfig
 from ..core.bus import Hub
 from ..records import Log, NodeState, State
+from ..text.logs import internal_error
 from ..transport import errors, run_command
 from ..transport.liveness import LivenessMonitor
 from ..transport.transport import Transport
@@ -23,6 +24,8 @@ from .deploy import agent_payload, binaries
 from .record_receiver import RecordReceiver
 from .rpc import Frame, Ping, Rpc, failure_of
 from .wire import Hello
+
+_log = logging.getLogger(__name__)
 
 PING_S = 1.0
 #: Seconds of silence until a node is shown as lost. Pings go out every second; a loss must show within 3 s.
@@ -87,8 +90,7 @@ class NodeLink:
             except errors.FleetError as error:
                 self.failure = error
             except Exception as error:  # noqa: BLE001 - show bugs at the node instead of ending the task silently
-                self.failure = errors.Internal(f"{type(error).__name__}: {error}", "please report this")
-                self._warn("".join(traceback.format_exception(error, limit=-6)))
+                self.failure = errors.Internal(internal_error(error, f"the link to {self.node.name}"))
             if self._stopping:
                 return
             if self.has_sampled:
@@ -148,6 +150,7 @@ class NodeLink:
 
     async def stop(self) -> None:
         """Stop the agent (also a lingering one) and disconnect."""
+        _log.debug("%s: disconnecting, state %s", self.node.name, self.state)
         self._stopping = True
         if self._connection and self._connection.is_open:
             self._connection.send({"stop": True})
@@ -167,6 +170,7 @@ class NodeLink:
             self.node, self._hub, self._receiver, self._rpc, self._greet, self._warn
         )
         command = agent_payload.command(self.node.agent.python, self.node.agent.run_as)
+        _log.debug("%s: start command: %s", self.node.name, command)
         try:
             run_command.require_some()
             connection.channel = await self._transport.open(self.node, command, connection)
@@ -214,6 +218,9 @@ class NodeLink:
             self._publish_state("ok")
 
     def _greet(self, hello: Hello) -> None:
+        _log.info(
+            "%s: agent %s connected, %s, wire versions %s", self.node.name, hello.agent, hello.arch, hello.protocol
+        )
         self.arch, self.has_lzma = hello.arch, hello.lzma
         for name in hello.wanted:
             self._stage(self, name)
@@ -253,6 +260,7 @@ class NodeLink:
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Send a request; the reply's `ok`. Raises FleetError: refused, timed out, or connection lost."""
         self._require_connection()
+        _log.debug("%s: request %s, time limit %.1f s", self.node.name, verb, deadline_s)
         return await self._rpc.request(verb, args or {}, deadline_s)
 
     async def ping(self, deadline_s: float) -> Ping:
@@ -270,6 +278,7 @@ class NodeLink:
 
     def send_blob(self, name: str, encoding: str, packed: bytes) -> None:
         """Send one binary in chunks."""
+        _log.debug("%s: sending %s, %s, %d bytes", self.node.name, name, encoding, len(packed))
         for frame in agent_payload.blob_chunks(name, encoding, packed):
             self._send(frame)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from ..config.model import Config
-from ..core.bus import Hub
+from ..core.bus import Hub, log_records
 from ..records import Failure
 from ..transport.errors import FleetError
 from .node_link import NodeLink
 from .rpc import failure_of
+
+_log = logging.getLogger(__name__)
 
 
 class NodeReply(msgspec.Struct, frozen=True):
@@ -33,8 +36,10 @@ async def request_reply(
         if wait:
             await link.wait_for_sample()
         value = await link.request(verb, args, deadline_s)
+        _log.info("%s on %s: answered", verb, link.node.name)
         return NodeReply(link.node.name, value=value, rtt_ns=link.rtt_ns)
     except FleetError as error:
+        _log.warning("%s on %s: %s", verb, link.node.name, link.failure or error)
         return NodeReply(link.node.name, failure=failure_of(link.failure or error))
 
 
@@ -48,7 +53,9 @@ async def survey(
     """Every node's reply, in the order of the configuration; `progress(done, total)` is called after each."""
     from .fleet import Fleet  # lazy: fleet imports this module
 
-    fleet = Fleet(config, Hub())
+    bus = Hub()
+    bus.subscribe(log_records)
+    fleet = Fleet(config, bus)
     done = 0
 
     async def request(link: NodeLink) -> NodeReply:

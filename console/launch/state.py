@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ import platformdirs
 from ..core.store import Store
 from ..records import Job, JobNode, JobNodeState, JobState
 from ..text.atomic_files import make_folder, write_atomically
+
+_log = logging.getLogger(__name__)
 
 ACTIVE = frozenset({"dispatching", "running", "stopping"})
 
@@ -149,6 +152,7 @@ class PendingStops:
         orders = self.orders
         if orders.get(job, ()) == nodes:
             return
+        _log.info("job %s: pending stop on %s", job, ", ".join(nodes) or "no node")
         orders.pop(job, None)
         if nodes:
             orders[job] = nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from asyncssh.public_key import get_default_certificate_algs, get_default_public
 
 from ..text.atomic_files import make_folder
 from . import errors
+
+_log = logging.getLogger(__name__)
 
 
 class KnownHosts:
@@ -108,6 +111,7 @@ class HostKeyCheck:
         elif self.accept_new:
             try:
                 self.known.accept(self.host, port, key)
+                _log.info("%s: new host key %s saved in %s", self.node, shown, self.known.paths[0])
             except errors.FleetError as error:
                 self.failure = error
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -17,6 +18,8 @@ from . import errors
 from .login_limiter import LoginLimiter
 from .ssh_config import Resolver, with_ours
 from .transport import Channel, Receiver
+
+_log = logging.getLogger(__name__)
 
 
 class _Pipes(asyncio.SubprocessProtocol):
@@ -97,6 +100,7 @@ class SubprocessChannel:
 
 async def _start(argv: list[str], receiver: Receiver, env: dict[str, str] | None = None) -> SubprocessChannel:
     loop = asyncio.get_running_loop()
+    _log.debug("running: %s", " ".join(argv))
     process, _ = await loop.subprocess_exec(lambda: _Pipes(receiver), *argv, start_new_session=True, env=env)
     return SubprocessChannel(process)
 

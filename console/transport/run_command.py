@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import resource
 import subprocess
@@ -17,12 +18,15 @@ from typing import IO
 
 from .errors import NoDescriptors
 
+_log = logging.getLogger(__name__)
+
 #: Seconds between two polls for the exit of a command that has closed its outputs.
 _POLL_S = 0.005
 
 
 async def output(*argv: str) -> tuple[int, str, str]:
     """Return exit status, standard output and standard error of a command; killed on cancellation."""
+    _log.debug("running: %s", " ".join(argv))
     process = subprocess.Popen(  # noqa: ASYNC220 - it returns once the command runs, in a millisecond
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import getpass
+import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ from .ssh_keys import Identities, KeyRing, Prompt
 from .tcp_connect import Address, LastAddresses, address_of, reach
 from .transport import Channel, Receiver, Unacked
 
+_log = logging.getLogger(__name__)
+
 #: Seconds from session request to start; shell rc files and PAM run in between.
 SESSION_TIMEOUT_S = 20.0
 KEEPALIVE_S, KEEPALIVE_COUNT = 15, 3
@@ -42,6 +45,7 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
         self.check, self.ask, self.name = check, ask, name
         self.wanted_typing = False
         self.unanswered = False  # a prompt was shown and dismissed
+        self.was_prompted = False
         self._login = f"{user}@{name}" if user else name
         self._login_timeout = login_timeout
 
@@ -71,6 +75,7 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
         """The user's answer; the login timeout is paused meanwhile."""
         if self.ask is None or self.unanswered:
             return None
+        self.was_prompted = True
         async with self._login_timeout.prompting():
             answer = await self.ask(self._login, prompt)
         self.unanswered = answer is None
@@ -145,6 +150,9 @@ class AsyncsshTransport:
         """Log in and start the command."""
         resolved = with_ours(await self._resolver.resolve(node.host), node.ssh, node.address)
         jump = resolved.proxy_jump
+        _log.debug("%s: connecting to %s port %d as %s%s%s", node.name, resolved.hostname, resolved.port,
+                   resolved.user or "this user", f" through {jump}" if jump else "",
+                   " by ProxyCommand" if resolved.proxy_command else "")  # fmt: skip
         jump_host = await self._jump_host(jump, node.ssh) if jump else None
         identities = await self._ring.identities(resolved)  # may prompt, so not while holding a login slot
         async with self._limiter.enter(jump) as slot:
@@ -233,7 +241,7 @@ class AsyncsshTransport:
                 if tunnel is None and not resolved.proxy_command:
                     sock = await reach(resolved.hostname, resolved.port, last_address)
                 address = sock.getpeername()[0] if sock else ""  # unknown behind a jump host
-                return await asyncssh.connect(
+                connection = await asyncssh.connect(
                     resolved.hostname,
                     resolved.port,
                     config=None,
@@ -255,6 +263,10 @@ class AsyncsshTransport:
                     encryption_algs=CIPHERS,
                     compression_algs=None,
                 )
+                _log.info("%s: logged in to %s, login method %s, %d keys offered, server %s", name, host,
+                          "interactive" if client.was_prompted else "non-interactive", len(identities.keys),
+                          connection.get_extra_info("server_version"))  # fmt: skip
+                return connection
         except BaseException as error:
             if sock is not None:
                 sock.close()  # asyncssh closes the socket only after taking it over

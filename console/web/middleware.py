@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections import OrderedDict
@@ -16,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .auth import TokenAuth
 from .problems import HttpProblemError, http_problem
+
+_log = logging.getLogger(__name__)
 
 #: Bytes of a request body; a job's environment and command line fit.
 MAX_BODY: Final = 1 << 20
@@ -78,8 +81,10 @@ class RequestMiddleware:
         try:
             self._admit(scope)
         except HttpProblemError as error:
+            _log.debug("HTTP %s rejected: %d %s", scope["path"], error.problem.status, error)
             await self._render(error)(scope, receive, guarded_send)
             return
+        _log.debug("HTTP %s %s", scope.get("method", "WebSocket"), scope["path"])
         self._in_progress += 1
         try:
             await self._app(scope, receive, guarded_send)

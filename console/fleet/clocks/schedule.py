@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +14,12 @@ from ...config.sections import ClockConfig
 from ...core.bus import Hub, Published
 from ...records import ClockBins, Log, Severity
 from ...text.format import some
+from ...text.logs import internal_error
 from ..node_link import NodeLink
 from .probe_session import RENEW_S, Edge, ProbePace, ProbeSession
 from .ssh_probe import SshProbe
+
+_log = logging.getLogger(__name__)
 
 #: Seconds between background windows (`duty = "auto"`), and their minimum cadence in µs.
 BACKGROUND_PERIOD_S: Final = 60.0
@@ -93,8 +97,8 @@ class ProbeSchedule:
             try:
                 await self._run_session_or_wait()
             except Exception as error:  # noqa: BLE001 - report bugs and continue
-                text = f"clock probes failed: {type(error).__name__}: {error}"
-                self._hub.publish_own(Log(source="console", severity="error", text=text, try_="please report this"))
+                text = f"clock probes failed: {internal_error(error, 'the clock probes')}"
+                self._hub.publish_own(Log(source="console", severity="error", text=text))
                 await self._pause(BACKGROUND_PERIOD_S)
 
     async def _run_session_or_wait(self) -> None:
@@ -127,6 +131,7 @@ class ProbeSchedule:
         config = self._config
         session = ProbeSession(self._hub, links, config, self._seed)
         self._unanswered = {}
+        _log.debug("clock probes begin: %d nodes, %d edges, method %s", len(links), len(session.edges), config.method)
         ssh_probe = self._ssh_probe = SshProbe(self._hub, links, pace.bin_ms)
         pinging = asyncio.create_task(ssh_probe.run(), name="clock pings")
         try:
@@ -142,6 +147,7 @@ class ProbeSchedule:
             pinging.cancel()
             await asyncio.gather(pinging, return_exceptions=True)
             await session.end()
+            _log.debug("clock probes ended")
 
     async def _renew(self, session: ProbeSession, links: Mapping[str, NodeLink], for_s: float | None) -> None:
         if for_s is not None:

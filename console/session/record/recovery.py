@@ -5,6 +5,7 @@ Sealed segments are counted by their labels; the segment that was being written 
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections import Counter
@@ -35,6 +36,8 @@ from ..format.manifest import CompactedRange, pieces
 from ..format.reader import RecordFilter
 from ..format.writer import RecordCounts, add_counts
 from ..format.zstd_frames import Damage, Frame
+
+_log = logging.getLogger(__name__)
 
 #: Called with the bytes read so far and in total.
 Progress = Callable[[int, int], None]
@@ -108,6 +111,8 @@ def recover_locked(session: Session, progress: Progress = _no_progress) -> Recov
     fresh.closed = fresh.closed or fresh.last_rx or now()
     fresh.parts = tuple(_ended(part, fresh.last_rx) for part in fresh.parts)
     session.write(fresh)
+    _log.info("session %s recovered: %d records, %d bytes cut, %d damaged parts, %d records missing", session.name,
+              report.records, report.cut_bytes, len(report.damages), report.missing)  # fmt: skip
     return report
 
 
