@@ -177,7 +177,7 @@ class Screen:
 
     def watch(self) -> None:
         self._pictures, self._over = [], threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._capture_screens, daemon=True)
         self._thread.start()
 
     def stop_watching(self) -> None:
