@@ -68,6 +68,6 @@ class Program:
         return list(reader.records(named(name, self.folder).path))
 
 
-def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+def wait_for_end(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     out, err = process.communicate(timeout=DEADLINE_S)
     return process.returncode, out, err

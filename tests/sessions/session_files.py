@@ -22,13 +22,15 @@ def gpus(number: int, agent: str = "agent1", node: str = "node1", first: int = 1
     ]  # fmt: skip
 
 
-def crashed(folder: Path, name: str, batches: Iterable[list[Published]], meta: Meta | None = None) -> Session:
+def crashed_session(folder: Path, name: str, batches: Iterable[list[Published]], meta: Meta | None = None) -> Session:
     """A session as a crashed console leaves it, with one frame per batch."""
     session = named(name, folder)
     create.create_session(session, meta or Meta())
     writer = SegmentWriter(session)
     for batch in batches:
-        holds = count_records(batch)
-        writer.append(zstd_frames.pack([encode(one) for one in batch], holds.kinds, holds.first_rx, holds.last_rx))
+        counts = count_records(batch)
+        writer.append(
+            zstd_frames.pack([encode(record) for record in batch], counts.kinds, counts.first_rx, counts.last_rx)
+        )
     writer.close()
     return session

@@ -64,8 +64,8 @@ def fast_node(folder: Path) -> Path:
         Host(cpu_pct=3.0), Gpu(index=0, uuid="GPU-1", util_pct=90.0), AgentCost(sample_interval_ms=1000),
         ClockSnapshot(real=1, monotonic=1, raw=1, boot=1, width_ns=1, reads=1),
     ]  # fmt: skip
-    for name, said in (("once", once), ("tick", tick)):
-        (folder / name).write_bytes(b"\n".join(_unstamped(record) for record in said))
+    for name, templates in (("once", once), ("tick", tick)):
+        (folder / name).write_bytes(b"\n".join(_unstamped(record) for record in templates))
     (folder / "node.py").write_text(NODE)
     (folder / "node").write_text(f"#!/bin/sh\nexec {sys.executable} {folder}/node.py {TICKS} {AGENTS}\n")
     (folder / "node").chmod(0o755)
@@ -81,8 +81,8 @@ def _unstamped(record: Record) -> bytes:
 
 def _record_blocks() -> int:
     """Number of live memory blocks of records that came from nodes."""
-    made = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, records.__file__)])
-    return sum(found.count for found in made.statistics("filename"))
+    snapshot = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, records.__file__)])
+    return sum(block.count for block in snapshot.statistics("filename"))
 
 
 @pytest.mark.timeout(400)

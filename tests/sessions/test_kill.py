@@ -54,13 +54,13 @@ def test_acknowledged_records_survive_ten_kills_of_one_session(tmp_path, number)
             numbers[record.agent].append(record.seq)
         assert all(damage.what == "torn" for damage in damages)
         for agent, (_, kept) in promised.items():
-            seen = numbers.get(agent, [])
-            assert seen == list(range(1, len(seen) + 1)), "no gap, and in order of arrival"
-            assert len(seen) >= kept, "an acknowledged record is on the disk"
+            numbers_of_agent = numbers.get(agent, [])
+            assert numbers_of_agent == list(range(1, len(numbers_of_agent) + 1)), "no gap, and in order of arrival"
+            assert len(numbers_of_agent) >= kept, "an acknowledged record is on the disk"
         assert session.read().state == "recording"
         assert not session.is_being_written()
-    found = recovery.recover(session)
-    assert found.is_sound
+    recovered = recovery.recover(session)
+    assert recovered.is_sound
     meta = session.read()
     assert meta.state == "closed"
     assert [part.how for part in meta.parts] == ["crashed"] * KILLS_EACH

@@ -24,8 +24,8 @@ def test_generated_benchmark_session_is_sound_and_its_parquet_matches(tmp_path):
 
     meta = make_long(session, 3_000, fleet=Fleet(nodes=2, gpus=2))
 
-    found = recovery.verify(session)
-    assert found.is_sound and found.records == meta.records >= 3_000
+    verified = recovery.verify(session)
+    assert verified.is_sound and verified.records == meta.records >= 3_000
     assert sum(part.rows for part in read_manifest(session).parts) == meta.records
     in_segments = sorted(map(encode, reader.records(session.path)))
     for path in session.segments():
@@ -36,7 +36,7 @@ def test_generated_benchmark_session_is_sound_and_its_parquet_matches(tmp_path):
 @pytest.mark.campaign
 @pytest.mark.timeout(7200)
 def test_hundred_million_record_session_stays_within_the_memory_of_ten_million():
-    found = longest_session.measure(quick=False)
+    result = longest_session.measure(quick=False)
 
-    print(f"\n{as_text({'longest_session': found})}")
-    assert not found.missed
+    print(f"\n{as_text({'longest_session': result})}")
+    assert not result.missed

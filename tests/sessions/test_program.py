@@ -5,7 +5,7 @@ import signal
 from collections import defaultdict
 
 import pytest
-from local_program import Program, ended
+from local_program import Program, wait_for_end
 
 from gconsole.records import Gap, Mark, NodeState
 from gconsole.session.format.layout import named
@@ -26,7 +26,7 @@ def test_crashed_session_is_listed_recovered_and_verified(program):
     program.wait_for("night", "gpu", 4)
     assert program.state("night") == "recording"
     process.kill()
-    ended(process)
+    wait_for_end(process)
     assert program.state("night") == "crashed"
     mended = program.run("sessions", "recover")
     assert mended.returncode == 0, mended.stderr
@@ -41,11 +41,11 @@ def test_resumed_recording_has_no_gap_when_agents_linger(program):
     process = program.record("night")
     program.wait_for("night", "gpu", 4)
     process.kill()
-    ended(process)
+    wait_for_end(process)
     process = program.record("night")
     program.wait_for("night", "gpu", program.counts("night")["gpu"] + 4)
     process.send_signal(signal.SIGINT)
-    status, _, err = ended(process)
+    status, _, err = wait_for_end(process)
     assert status == 0, err
     numbers = defaultdict(list)
     for record in program.records("night"):
@@ -63,11 +63,11 @@ def test_resumed_recording_counts_the_gap_without_lingering_agents(program):
     process = program.record("night")
     program.wait_for("night", "gpu", 4)
     process.kill()
-    ended(process)
+    wait_for_end(process)
     process = program.record("night")
     program.wait_for("night", "gpu", program.counts("night")["gpu"] + 4)
     process.send_signal(signal.SIGINT)
-    status, _, err = ended(process)
+    status, _, err = wait_for_end(process)
     assert status == 0, err
     (gap,) = [record for record in program.records("night") if isinstance(record, Gap)]
     assert gap.node == "here"
@@ -79,7 +79,7 @@ def test_sigint_closes_the_recording_and_exits_with_zero(program):
     process = program.record("night")
     program.wait_for("night", "gpu", 4)
     process.send_signal(signal.SIGINT)
-    status, _, err = ended(process)
+    status, _, err = wait_for_end(process)
     assert status == 0, err
     assert "recorded night: " in err
     assert program.state("night") == "closed"
@@ -92,7 +92,7 @@ def test_recording_is_marked_and_stopped_from_another_terminal(program):
     program.wait_for("night", "mark", 1)
     stopped = program.run("sessions", "stop", "night")
     assert stopped.returncode == 0, stopped.stderr
-    assert ended(process)[0] == 0
+    assert wait_for_end(process)[0] == 0
     assert [record.text for record in program.records("night") if isinstance(record, Mark)] == [
         "the switch was rebooted"
     ]
@@ -106,7 +106,7 @@ def test_concurrent_recordings_keep_their_own_selection_of_records(program):
     program.wait_for("changes", "node_state", 1)
     for process in (figures, changes):
         process.send_signal(signal.SIGINT)
-        assert ended(process)[0] == 0
+        assert wait_for_end(process)[0] == 0
     counts = named("figures", program.folder).read().counts
     assert counts["gpu"] > 0
     assert "host" not in counts
@@ -122,7 +122,7 @@ def test_batch_record_option_writes_a_closed_session(program):
 
 
 def test_existing_session_name_is_rejected_and_the_session_kept(program):
-    ended(program.record("night", "--for", "1s"))  # may be too short for the first tick
+    wait_for_end(program.record("night", "--for", "1s"))  # may be too short for the first tick
     before = program.records("night")
     again = program.run("record", str(program.hosts), "--name", "night", "--for", "1s")
     assert again.returncode == 2
@@ -131,17 +131,17 @@ def test_existing_session_name_is_rejected_and_the_session_kept(program):
 
 
 def test_sessions_are_renamed_merged_and_deleted_by_name(program):
-    ended(program.record("one", "--for", "1s"))
+    wait_for_end(program.record("one", "--for", "1s"))
     assert program.run("sessions", "rename", "one", "first").returncode == 0
     merged = program.run("sessions", "merge", "first", "--into", "all")
     assert merged.returncode == 0, merged.stderr
     assert program.run("sessions", "delete", "first", "--yes").returncode == 0
-    ended(program.record("two", "--for", "3s"))
+    wait_for_end(program.record("two", "--for", "3s"))
     compared = json.loads(program.run("diff", "all", "two", "--json").stdout)
     assert (compared["a"], compared["b"]) == ("all", "two")
     assert program.run("sessions", "delete", "two", "--yes").returncode == 0
     listed = json.loads(program.run("sessions", "list", "--json").stdout)
-    assert [(one["name"], one["state"]) for one in listed] == [("all", "closed")]
+    assert [(entry["name"], entry["state"]) for entry in listed] == [("all", "closed")]
     assert program.run("sessions", "show", "first").returncode == 2
 
 

@@ -6,7 +6,7 @@ import signal
 from collections import defaultdict
 
 import pytest
-from local_program import GCONSOLE, Program, ended
+from local_program import GCONSOLE, Program, wait_for_end
 from tmux import Tmux
 
 from gconsole.records import Gap, Gpu
@@ -14,7 +14,7 @@ from gconsole.session.format import reader
 from gconsole.session.format.layout import named
 
 
-class Screens:
+class ConsoleTerminals:
     """Consoles on terminals, all of one program."""
 
     def __init__(self, program: Program) -> None:
@@ -48,7 +48,7 @@ def screens(tmp_path):
         pytest.skip("tmux is not installed")
     program = Program(tmp_path)
     program.write(linger_s=120)
-    made = Screens(program)
+    made = ConsoleTerminals(program)
     yield made
     made.close()
     for process in program.running:
@@ -84,7 +84,7 @@ def test_crashed_recording_resumes_from_the_screen_without_losing_records(screen
     screens.records(second, "night")
     program.wait_for("night", "gpu", gpus(program) + 12)
     screens.crash(second)
-    status, _, err = ended(program.record("night", "--for", "3s"))  # and the command attaches to the same agents
+    status, _, err = wait_for_end(program.record("night", "--for", "3s"))  # and the command attaches to the same agents
     assert status == 0, err
 
     numbers, gaps = recorded(program)

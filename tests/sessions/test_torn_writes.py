@@ -1,7 +1,7 @@
 """Torn writes and flipped bits: intact records are read, damage is reported, and no wrong record is returned."""
 
 import pytest
-from session_files import crashed, gpus
+from session_files import crashed_session, gpus
 
 from gconsole.records import encode
 from gconsole.session.format import reader, zstd_frames
@@ -11,7 +11,7 @@ from gconsole.session.record import recovery
 
 @pytest.fixture
 def session(tmp_path) -> Session:
-    return crashed(tmp_path, "night", [gpus(3), gpus(3, first=4), gpus(3, first=7)])
+    return crashed_session(tmp_path, "night", [gpus(3), gpus(3, first=4), gpus(3, first=7)])
 
 
 def read_all(session):
@@ -43,8 +43,8 @@ def test_recover_truncates_a_tail_torn_at_any_byte(session):
     for end in range(last.offset + 1, len(whole), 7):
         path.write_bytes(whole[:end])
         session.meta_path.write_bytes(left)
-        found = recovery.recover(session)
-        assert (found.records, found.cut_bytes, found.is_sound) == (6, end - last.offset, True)
+        recovered = recovery.recover(session)
+        assert (recovered.records, recovered.cut_bytes, recovered.is_sound) == (6, end - last.offset, True)
         assert path.read_bytes() == whole[: last.offset]
         meta = session.read()
         assert (meta.state, meta.records, meta.counts) == ("closed", 6, {"gpu": 6})
@@ -52,7 +52,7 @@ def test_recover_truncates_a_tail_torn_at_any_byte(session):
 
 
 def test_segment_with_only_a_torn_frame_is_removed_by_recover(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3)])
+    session = crashed_session(tmp_path, "night", [gpus(3)])
     (path,) = session.segments()
     path.write_bytes(path.read_bytes()[:40])
     assert recovery.recover(session).cut_bytes == 40
@@ -65,13 +65,13 @@ def test_any_flipped_bit_is_detected_and_loses_only_its_frame(session):
     whole = path.read_bytes()
     hit = list(zstd_frames.scan(path))[1]
     assert isinstance(hit, zstd_frames.Frame)
-    others = {encode(record) for record in gpus(3) + gpus(3, first=7)}
-    for at in range(hit.offset, hit.end):
+    remaining = {encode(record) for record in gpus(3) + gpus(3, first=7)}
+    for offset in range(hit.offset, hit.end):
         flipped = bytearray(whole)
-        flipped[at] ^= 1 << (at % 8)
+        flipped[offset] ^= 1 << (offset % 8)
         path.write_bytes(flipped)
         records, damages = read_all(session)
-        assert {encode(record) for record in records} == others
+        assert {encode(record) for record in records} == remaining
         assert [damage.what for damage in damages] == ["damaged"]
         assert (damages[0].offset, damages[0].bytes) == (hit.offset, hit.end - hit.offset)
     with pytest.raises(reader.Damaged, match="sessions verify"):
@@ -84,9 +84,9 @@ def test_verify_reports_damage_and_changes_nothing(session):
     flipped[len(flipped) // 2] ^= 16
     path.write_bytes(flipped)
     left = session.meta_path.read_bytes()
-    found = recovery.verify(session)
-    assert not found.is_sound
-    assert len(found.damages) == 1
+    verified = recovery.verify(session)
+    assert not verified.is_sound
+    assert len(verified.damages) == 1
     assert path.read_bytes() == bytes(flipped)
     assert session.meta_path.read_bytes() == left
 
@@ -96,8 +96,8 @@ def test_recover_marks_a_damaged_session_torn_and_keeps_the_other_records(sessio
     flipped = bytearray(path.read_bytes())
     flipped[len(flipped) // 2] ^= 16
     path.write_bytes(flipped)
-    found = recovery.recover(session)
-    assert (found.records, len(found.damages)) == (6, 1)
+    recovered = recovery.recover(session)
+    assert (recovered.records, len(recovered.damages)) == (6, 1)
     assert session.read().state == "torn"
 
 

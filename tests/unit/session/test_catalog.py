@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner
-from session_files import SECOND, crashed, gpus
+from session_files import SECOND, crashed_session, gpus
 
 from gconsole.cli.sessions import sessions
 from gconsole.records import Mark
@@ -19,7 +19,7 @@ DAY = 86_400 * SECOND
 
 
 def test_session_status_is_recording_crashed_or_closed(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3), gpus(2, first=4)])
+    session = crashed_session(tmp_path, "night", [gpus(3), gpus(2, first=4)])
     with session.lock():
         assert catalog.entry_of(session).status == "recording"
     listed = catalog.entry_of(session)
@@ -29,7 +29,7 @@ def test_session_status_is_recording_crashed_or_closed(tmp_path):
 
 
 def test_a_damaged_session_json_is_listed_with_what_to_try(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3)])
+    session = crashed_session(tmp_path, "night", [gpus(3)])
     session.meta_path.write_text("{")
     (listed,) = catalog.list_sessions(tmp_path)
     assert listed.status == "unreadable"
@@ -37,7 +37,7 @@ def test_a_damaged_session_json_is_listed_with_what_to_try(tmp_path):
 
 
 def test_a_session_is_found_by_name_or_by_path(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(1)])
+    session = crashed_session(tmp_path, "night", [gpus(1)])
     assert find("night", tmp_path) == session
     assert find(str(session.path), tmp_path / "elsewhere") == session
     with pytest.raises(SessionError, match="no session "):
@@ -51,7 +51,7 @@ def test_folder_without_session_json_is_reported_as_not_a_session(tmp_path):
 
 
 def test_non_interactive_delete_requires_yes(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(1)])
+    session = crashed_session(tmp_path, "night", [gpus(1)])
     result = CliRunner().invoke(sessions, ["delete", "night", "--folder", str(tmp_path)])
     assert result.exit_code == 2 and "--yes" in result.output and session.path.exists()
     result = CliRunner().invoke(sessions, ["delete", "night", "--yes", "--folder", str(tmp_path)])
@@ -65,8 +65,8 @@ def test_session_name_unsafe_as_a_folder_name_is_rejected(tmp_path, name):
 
 
 def test_renaming_keeps_all_records_and_rejects_an_existing_name(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3)])
-    crashed(tmp_path, "day", [gpus(1)])
+    session = crashed_session(tmp_path, "night", [gpus(3)])
+    crashed_session(tmp_path, "day", [gpus(1)])
     with pytest.raises(SessionError, match="already"):
         catalog.rename(session, "day")
     renamed = catalog.rename(session, "evening")
@@ -75,7 +75,7 @@ def test_renaming_keeps_all_records_and_rejects_an_existing_name(tmp_path):
 
 
 def test_session_being_written_cannot_be_renamed_deleted_recovered_or_merged(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3)])
+    session = crashed_session(tmp_path, "night", [gpus(3)])
     with session.lock():
         for act in (
             lambda: catalog.rename(session, "x"), lambda: retention.delete(session), lambda: recovery.recover(session),
@@ -87,8 +87,8 @@ def test_session_being_written_cannot_be_renamed_deleted_recovered_or_merged(tmp
 
 
 def test_merging_overlapping_sessions_keeps_each_record_once_in_order(tmp_path):
-    one = crashed(tmp_path, "one", [gpus(2), gpus(2, agent="agent2", node="node2", first=3), gpus(4, first=3)])
-    two = crashed(tmp_path, "two", [gpus(6, first=4)])
+    one = crashed_session(tmp_path, "one", [gpus(2), gpus(2, agent="agent2", node="node2", first=3), gpus(4, first=3)])
+    two = crashed_session(tmp_path, "two", [gpus(6, first=4)])
     meta = catalog.merge([one, two], named("both", tmp_path))
     records = list(reader.records(named("both", tmp_path).path))
     assert [record.seq for record in records if record.agent == "agent1"] == list(range(1, 10))
@@ -98,7 +98,7 @@ def test_merging_overlapping_sessions_keeps_each_record_once_in_order(tmp_path):
 
 
 def test_merging_into_an_existing_name_is_rejected_and_leaves_that_session_unchanged(tmp_path):
-    one = crashed(tmp_path, "one", [gpus(3)])
+    one = crashed_session(tmp_path, "one", [gpus(3)])
     with pytest.raises(SessionError, match="already"):
         catalog.merge([one], one)
     assert list(reader.records(one.path)) == gpus(3)
@@ -116,7 +116,7 @@ def test_failed_session_write_leaves_no_files_behind(tmp_path):
 
 
 def test_note_on_a_closed_session_is_appended_as_its_last_record(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3)])
+    session = crashed_session(tmp_path, "night", [gpus(3)])
     recovery.recover(session)
     catalog.mark(session, "the switch was rebooted here")
     *_, last = reader.records(session.path)
@@ -127,7 +127,7 @@ def test_note_on_a_closed_session_is_appended_as_its_last_record(tmp_path):
 
 
 def test_notes_and_stop_for_a_recording_session_are_queued_as_requests(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3)])
+    session = crashed_session(tmp_path, "night", [gpus(3)])
     with session.lock():
         catalog.mark(session, "hello")
         recording.request_stop(session)
@@ -136,7 +136,7 @@ def test_notes_and_stop_for_a_recording_session_are_queued_as_requests(tmp_path)
 
 
 def test_record_filter_selects_by_kind_and_by_time_range(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3), [Mark(agent="c", seq=1, rx=50 * SECOND, text="x")]])
+    session = crashed_session(tmp_path, "night", [gpus(3), [Mark(agent="c", seq=1, rx=50 * SECOND, text="x")]])
     assert list(reader.records(session.path, reader.RecordFilter(kinds={"mark"}))) == [
         Mark(agent="c", seq=1, rx=50 * SECOND, text="x")
     ]
@@ -172,7 +172,7 @@ def test_sessions_past_max_age_are_deleted_except_unclosed_ones(tmp_path):
 
 
 def test_retention_reports_and_logs_which_session_it_deleted_and_why(tmp_path):
-    session = crashed(tmp_path, "night", [gpus(3)], Meta(created=1, parts=(RecorderRun(began=1),)))
+    session = crashed_session(tmp_path, "night", [gpus(3)], Meta(created=1, parts=(RecorderRun(began=1),)))
     recovery.recover(session)
     (words,) = retention.enforce_limits(tmp_path, Limits(max_age_s=60.0), 100 * DAY)
     assert "night was deleted" in words
@@ -185,15 +185,15 @@ def test_retention_reports_and_logs_which_session_it_deleted_and_why(tmp_path):
 
 
 def test_retention_reports_when_crashed_sessions_alone_exceed_max_bytes(tmp_path):
-    crashed(tmp_path, "night", [gpus(3)])
+    crashed_session(tmp_path, "night", [gpus(3)])
     (words,) = retention.enforce_limits(tmp_path, Limits(max_bytes=10), 0)
     assert "more than [sessions] max_bytes" in words
     assert named("night", tmp_path).path.exists(), "a crashed session is not deleted"
 
 
 def test_session_without_read_permission_is_listed_as_unreadable_beside_the_others(tmp_path, monkeypatch):
-    session = crashed(tmp_path, "night", [gpus(1)])
-    crashed(tmp_path, "day", [gpus(1)])
+    session = crashed_session(tmp_path, "night", [gpus(1)])
+    crashed_session(tmp_path, "day", [gpus(1)])
     looked_at = Path.stat
 
     def refusing(path, **how):
@@ -208,7 +208,7 @@ def test_session_without_read_permission_is_listed_as_unreadable_beside_the_othe
 
 
 def test_recover_continues_past_a_session_it_cannot_recover(tmp_path):
-    night, day = crashed(tmp_path, "night", [gpus(1)]), crashed(tmp_path, "day", [gpus(1)])
+    night, day = crashed_session(tmp_path, "night", [gpus(1)]), crashed_session(tmp_path, "day", [gpus(1)])
     night.meta_path.write_text('{"schema": "gconsole.session/9"}')
     (tmp_path / "a").mkdir()
     newer = Session(night.path.rename(tmp_path / "a-newer"))

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from session_files import SECOND, crashed
+from session_files import SECOND, crashed_session
 
 from gconsole.core.control import CaptureRequest
 from gconsole.core.store import Store
@@ -157,7 +157,7 @@ async def test_live_actions_are_rejected_in_a_replay(session):
 
 
 def test_crashed_session_is_replayed_without_being_recovered(tmp_path):
-    session = crashed(tmp_path, "night", [night()[:50], night()[50:100]])
+    session = crashed_session(tmp_path, "night", [night()[:50], night()[50:100]])
     (path,) = session.segments()
     path.write_bytes(path.read_bytes()[:-20])
     player = Replay(session)
@@ -168,7 +168,7 @@ def test_crashed_session_is_replayed_without_being_recovered(tmp_path):
 
 def test_replay_of_a_session_without_records_is_rejected(tmp_path):
     with pytest.raises(SessionError, match="no record"):
-        Replay(crashed(tmp_path, "empty", []))
+        Replay(crashed_session(tmp_path, "empty", []))
 
 
 def test_slow_disk_lowers_the_real_replay_speed_without_skipping_records(session, monkeypatch):

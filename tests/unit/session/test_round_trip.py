@@ -8,7 +8,7 @@ from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_builders import any_record
-from session_files import crashed
+from session_files import crashed_session
 
 from gconsole.core.bus import Hub
 from gconsole.records import KINDS, encode
@@ -54,7 +54,7 @@ def test_any_recorded_record_is_read_back_in_arrival_order(batches, segment_byte
 @given(data=st.data())
 def test_truncated_or_bit_flipped_segment_yields_only_records_that_were_written(data, tmp_path_factory):
     batches = data.draw(st.lists(st.lists(ANY_RECORD, min_size=1, max_size=3), min_size=1, max_size=5))
-    session = crashed(tmp_path_factory.mktemp("sessions"), "night", batches)
+    session = crashed_session(tmp_path_factory.mktemp("sessions"), "night", batches)
     (path,) = session.segments()
     whole = path.read_bytes()
     ends = [frame.end for frame in zstd_frames.scan(path) if isinstance(frame, zstd_frames.Frame)]
