@@ -63,9 +63,9 @@ def run(target: Target, seconds: int) -> FuzzResult:
 
 def _failure_summary(output: str) -> str:
     lines = output.splitlines()
-    at = next((number for number, line in enumerate(lines) if "Uncaught" in line or "ERROR" in line), 0)
+    start = next((number for number, line in enumerate(lines) if "Uncaught" in line or "ERROR" in line), 0)
     kept = next((line for line in lines if "artifact_prefix" in line), "")
-    return "\n".join([*lines[at : at + 15], kept])
+    return "\n".join([*lines[start : start + 15], kept])
 
 
 def _at_random(target: Target, seconds: int) -> FuzzResult:

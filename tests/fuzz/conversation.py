@@ -26,53 +26,55 @@ NODE, CAPTURE = "node1", "c1"
 HELLO = {"gconsole": {"protocol": [1, 1], "agent": "a" * 16, "arch": "x86_64", "wanted": []}}
 
 
-class Talk:
+class FuzzedConversation:
     """One node's side of a conversation. `check` raises if something happened that a node must not be able to cause."""
 
     def __init__(self) -> None:
         self.hub, self.store = Hub(), Store()
-        self.said: list[Published] = []
+        self.records: list[Published] = []
         self.hub.subscribe(self.store.apply)
         self.hub.subscribe(self._keep)
         self.staged: list[str] = []
         node = NodeConfig(name=NODE)
-        self.complaints: list[str] = []
-        self.intake = RecordReceiver(NODE, self.hub, self.complaints.append)
-        self.intake.quota.expect(CAPTURE)
-        self.questions = Rpc(lambda frame: None)
-        self.conversation = AgentConnection(
+        self.warnings: list[str] = []
+        self.receiver = RecordReceiver(NODE, self.hub, self.warnings.append)
+        self.receiver.quota.expect(CAPTURE)
+        self.rpc = Rpc(lambda frame: None)
+        self.connection = AgentConnection(
             node,
             self.hub,
-            self.intake,
-            self.questions,
+            self.receiver,
+            self.rpc,
             lambda hello: self.staged.extend(hello.wanted),
-            self.complaints.append,
+            self.warnings.append,
         )
-        self.conversation._fair_reader._share = TokenBucket(math.inf, math.inf)
+        self.connection._fair_reader._share = TokenBucket(math.inf, math.inf)
 
-    def hear(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Receive bytes from the node."""
         with mock.patch.object(record_receiver, "SLICE_S", math.inf):  # no slices: there is no event loop here
-            self.conversation.on_bytes(data)
+            self.connection.on_bytes(data)
 
-    def greet(self) -> None:
-        self.hear(msgspec.json.encode(HELLO) + b"\n")
+    def send_hello(self) -> None:
+        self.receive(msgspec.json.encode(HELLO) + b"\n")
 
     def _keep(self, records: Sequence[Published]) -> None:
-        self.said += records
+        self.records += records
 
     def check(self) -> None:
         """All records belong to this node or the console, survive a round trip, and no other node exists."""
-        for record in self.said:
+        for record in self.records:
             assert record.node in (NODE, ""), f"it spoke as {record.node!r}"
             again = decode(encode(record))
             assert encode(again) == encode(record)
         assert set(self.store.nodes) <= {NODE}, "it created a node"
-        if self.said:
-            holds = count_records(self.said)
-            packed = zstd_frames.pack([encode(one) for one in self.said], holds.kinds, holds.first_rx, holds.last_rx)
+        if self.records:
+            counts = count_records(self.records)
+            packed = zstd_frames.pack(
+                [encode(record) for record in self.records], counts.kinds, counts.first_rx, counts.last_rx
+            )
             assert zstd_frames.MAGIC in packed[:4]
-        assert not isinstance(self.conversation.failure, Internal), self.conversation.failure
-        for text in self.complaints:
+        assert not isinstance(self.connection.failure, Internal), self.connection.failure
+        for text in self.warnings:
             assert printable_lines(text) == text, f"a warning with control characters: {text!r}"
         assert len(self.staged) <= 8, "it made the console send more than expected"

@@ -18,18 +18,18 @@ def varied(seed: bytes, draw: random.Random) -> bytes:
     """One to four mutations."""
     data = bytearray(seed)
     for _ in range(draw.randint(1, 4)):
-        at = draw.randrange(len(data) + 1)
-        to = min(len(data), at + draw.choice((1, 2, 8, 64, 1024)))
+        start = draw.randrange(len(data) + 1)
+        end = min(len(data), start + draw.choice((1, 2, 8, 64, 1024)))
         match draw.randrange(5):
             case 0:
-                data[at:to] = bytes(draw.randrange(256) for _ in range(to - at))
+                data[start:end] = bytes(draw.randrange(256) for _ in range(end - start))
             case 1:
-                del data[at:to]
+                del data[start:end]
             case 2:
-                data[at:at] = draw.choice(WORDS)
+                data[start:start] = draw.choice(WORDS)
             case 3:
-                data[at:at] = data[at:to] * draw.randint(1, 8)
+                data[start:start] = data[start:end] * draw.randint(1, 8)
             case _:
-                if at < len(data):
-                    data[at] ^= 1 << draw.randrange(8)
+                if start < len(data):
+                    data[start] ^= 1 << draw.randrange(8)
     return bytes(data)

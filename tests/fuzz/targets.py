@@ -29,7 +29,7 @@ from gconsole_remote.clocks import packet
 from gconsole_remote.comms import flight_recorder, nccl_log, nccl_ras
 from gconsole_remote.stacks import py_spy, pystack
 
-from .conversation import CAPTURE, HELLO, Talk
+from .conversation import CAPTURE, HELLO, FuzzedConversation
 from .sent_session import MEMORY, parquet_seeds, read_parquet
 
 TESTS = Path(__file__).parents[1]
@@ -57,10 +57,10 @@ def _recorded_lines(most: int = 400) -> list[bytes]:
 
 
 def _one_of_each_kind() -> list[bytes]:
-    found: dict[str, bytes] = {}
+    line_of_kind: dict[str, bytes] = {}
     for line in _recorded_lines(4000):
-        found.setdefault(str(json.loads(line).get("kind")), line)
-    return list(found.values())
+        line_of_kind.setdefault(str(json.loads(line).get("kind")), line)
+    return list(line_of_kind.values())
 
 
 def read_wire(data: bytes) -> None:
@@ -68,8 +68,8 @@ def read_wire(data: bytes) -> None:
     step = 1 + data[0] if data else 1
     lines = wire.LineSplitter()
     with contextlib.suppress(wire.MalformedFrame):
-        for at in range(1, len(data), step * 7):
-            for line in lines.feed(data[at : at + step * 7]):
+        for offset in range(1, len(data), step * 7):
+            for line in lines.feed(data[offset : offset + step * 7]):
                 _read_line(line)
 
 
@@ -97,13 +97,13 @@ def _wire_seeds() -> list[bytes]:
 
 def read_link(data: bytes) -> None:
     """A whole conversation, after a valid hello unless the first byte selects otherwise."""
-    talk = Talk()
+    conversation = FuzzedConversation()
     if data[:1] < b"\xf0":
-        talk.greet()
+        conversation.send_hello()
     step = 1 + (data[0] if data else 0) * 16
-    for at in range(1, len(data), step):
-        talk.hear(data[at : at + step])
-    talk.check()
+    for offset in range(1, len(data), step):
+        conversation.receive(data[offset : offset + step])
+    conversation.check()
 
 
 def _link_seeds() -> list[bytes]:
@@ -246,8 +246,8 @@ def read_segment(data: bytes) -> None:
 
 def _segment_seeds() -> list[bytes]:
     lines = _one_of_each_kind()
-    two = zstd_frames.pack(lines[:1], {"x": 1}, 1, 2) * 2
-    return [b"\x01" + b"\n".join(lines), zstd_frames.pack(lines, {"gpu": len(lines)}, 1, 2), two]
+    two_frames = zstd_frames.pack(lines[:1], {"x": 1}, 1, 2) * 2
+    return [b"\x01" + b"\n".join(lines), zstd_frames.pack(lines, {"gpu": len(lines)}, 1, 2), two_frames]
 
 
 def read_import(data: bytes) -> None:
