@@ -37,7 +37,7 @@ def main():
 
     write(b"\x1b]0;owned\x07\x1b[2Jmotd of evil\r\n\x9b31m" + json.dumps(hello).encode() + b"\n")
     if how != "deaf":
-        threading.Thread(target=talk, args=(how, payload, write), daemon=True).start()
+        threading.Thread(target=send_payload, args=(how, payload, write), daemon=True).start()
     for line in stdin:
         frame = json.loads(line.decode("utf-8"))
         if "stop" in frame:
@@ -46,15 +46,15 @@ def main():
             now = time.time_ns()
             write(json.dumps({"pong": frame["ping"], "t": now, "mono": now}).encode() + b"\n")
         if how == "once" and "id" in frame:
-            no = {"error": {"name": "\x1b[31m", "text": "<b>no</b>\x1b[2J", "try": "$(x)"}}
-            write(json.dumps(dict(answers.get(frame.get("do"), no), re=frame["id"])).encode() + b"\n")
+            refusal = {"error": {"name": "\x1b[31m", "text": "<b>no</b>\x1b[2J", "try": "$(x)"}}
+            write(json.dumps(dict(answers.get(frame.get("do"), refusal), re=frame["id"])).encode() + b"\n")
 
 
-def talk(how, payload, write):
+def send_payload(how, payload, write):
     if how == "once":
         write(payload)
     elif how == "again":
-        again(payload, write)
+        send_repeatedly(payload, write)
     elif how == "endless":
         while True:
             write(b'{"kind":"log","text":"' + b"A" * 60000)
@@ -64,7 +64,7 @@ def talk(how, payload, write):
             write(bytes(draw.getrandbits(8) for _ in range(20000)))
 
 
-def again(payload, write):
+def send_repeatedly(payload, write):
     lines = payload.splitlines()
     seq = 0
     while True:

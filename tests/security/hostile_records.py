@@ -41,9 +41,9 @@ class HostileValues:
         self._texts, self._ints, self._floats = itertools.cycle(TEXTS), itertools.cycle(INTS), itertools.cycle(FLOATS)
         self._picks = itertools.count()
 
-    def record(self, kind: str, **given: Any) -> Any:
+    def record(self, kind: str, **fields: Any) -> Any:
         type_ = types.type_info(KINDS[kind])
-        return KINDS[kind](**{**{field.name: self._value(field.type) for field in type_.fields}, **given})
+        return KINDS[kind](**{**{field.name: self._value(field.type) for field in type_.fields}, **fields})
 
     def _value(self, type_: types.Type) -> Any:
         match type_:
@@ -77,7 +77,7 @@ class HostileValues:
 OURS = (ConsoleRecord, NodeState, Mark, Finding)
 
 
-def lies(rounds: int = 2 * len(TEXTS)) -> Iterator[Any]:
+def hostile_records_of_all_kinds(rounds: int = 2 * len(TEXTS)) -> Iterator[Any]:
     """Records of every kind with varying values, in another node's name; the console overwrites the node."""
     hostile = HostileValues()
     for _ in range(rounds):
@@ -89,9 +89,9 @@ def lies(rounds: int = 2 * len(TEXTS)) -> Iterator[Any]:
 def _of_a_job(hostile: HostileValues) -> Iterator[Any]:
     """Ranks of one job with consistent fields, so that every table has a row with each text."""
     for rank, text in enumerate(TEXTS):
-        place = {"job": TEXTS[2], "attempt": 0, "rank": rank, "pid": 100 + rank, "start_ticks": 1}
-        yield hostile.record("rank", status="present", **place)
-        yield hostile.record("rank_stat", **place)
+        rank_fields = {"job": TEXTS[2], "attempt": 0, "rank": rank, "pid": 100 + rank, "start_ticks": 1}
+        yield hostile.record("rank", status="present", **rank_fields)
+        yield hostile.record("rank_stat", **rank_fields)
         yield hostile.record("process", pid=100 + rank, start_ticks=1, comm=text, cmdline=text, gone=False)
         yield hostile.record("gpu_info", uuid=text)
         yield hostile.record("log", source="agent", text=text)
@@ -105,7 +105,7 @@ def _of_a_job(hostile: HostileValues) -> Iterator[Any]:
 def as_bytes(first_seq: int = 1) -> bytes:
     """The records in wire format, and malformed frames: unknown kinds, packed garbage, gaps, deep nesting."""
     lines = []
-    for seq, record in enumerate(lies(), first_seq):
+    for seq, record in enumerate(hostile_records_of_all_kinds(), first_seq):
         record.seq = seq
         lines.append(encode(record))
     seq = first_seq + len(lines)

@@ -36,12 +36,12 @@ class _Tags(HTMLParser):
 
 def assert_safe_page(page: str, where: str) -> None:
     """No script, image or event handler, and no external resource."""
-    found = _Tags()
-    found.feed(page)
+    tags = _Tags()
+    tags.feed(page)
     loads = {"script", "img", "iframe", "object", "embed", "link", "base", "form"}
-    assert not found.tags & loads, f"{where}: {found.tags}"
-    assert not [name for name in found.attributes if name.startswith("on") or name in ("src", "srcdoc")], where
-    assert not [value for value in found.values if "javascript:" in value.lower()], where
+    assert not tags.tags & loads, f"{where}: {tags.tags}"
+    assert not [name for name in tags.attributes if name.startswith("on") or name in ("src", "srcdoc")], where
+    assert not [value for value in tags.values if "javascript:" in value.lower()], where
 
 
 def assert_safe_cells(text: str, where: str) -> None:

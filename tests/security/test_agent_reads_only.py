@@ -55,8 +55,10 @@ def calls(path: Path) -> Iterator[str]:
 
 
 def test_agent_starts_programs_and_executes_code_only_in_listed_places():
-    found = {(str(path.relative_to(SOURCES)), name) for path in sorted(SOURCES.rglob("*.py")) for name in calls(path)}
-    assert found == set(PLACES)
+    found_calls = {
+        (str(path.relative_to(SOURCES)), name) for path in sorted(SOURCES.rglob("*.py")) for name in calls(path)
+    }
+    assert found_calls == set(PLACES)
 
 
 def test_agent_never_uses_a_shell():
@@ -78,8 +80,8 @@ def test_agent_command_list_contains_exactly_the_commands_in_use():
 
 def test_agent_commands_take_only_fixed_words_and_checked_placeholders():
     for argv in commands.COMMANDS.values():
-        assert all(isinstance(word, str) for word in argv)
-        assert {word for word in argv if "{" in word} <= {"{blob}", "{pid}", "{python}", "{program}"}
+        assert all(isinstance(argument, str) for argument in argv)
+        assert {argument for argument in argv if "{" in argument} <= {"{blob}", "{pid}", "{python}", "{program}"}
         assert argv[0] not in ("sh", "bash", "env", "/bin/sh")
 
 
@@ -115,8 +117,8 @@ def traced(needs_namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.full
 def test_agent_writes_only_to_its_cache_folder(traced: list[str]):
     mine = re.compile(r"(/var/tmp|/tmp)/gconsole-\d+(/|$)|/dev/null$|/proc/(self|\d+)/")
-    written = {found[1] for line in traced if "ENOENT" not in line and (found := _WRITES.search(line))}
-    changes = [found[1] for line in traced if (found := _CHANGES.search(line))]
+    written = {match[1] for line in traced if "ENOENT" not in line and (match := _WRITES.search(line))}
+    changes = [match[1] for line in traced if (match := _CHANGES.search(line))]
     changed = {path for change in changes for path in re.findall(r'"([^"]*)"', change)}
     assert written and changed, "nothing was traced"
     assert {path for path in written | changed if not mine.match(path)} == set()
@@ -125,10 +127,10 @@ def test_agent_writes_only_to_its_cache_folder(traced: list[str]):
 @pytest.mark.full
 def test_agent_executes_only_listed_commands(traced: list[str]):
     first = {argv[0] for argv in commands.COMMANDS.values() if not argv[0].startswith("{")}
-    started = [found[1] for line in traced if (found := _EXECUTED.search(line))]
+    started = [match[1] for line in traced if (match := _EXECUTED.search(line))]
     checked = re.compile(r"/blob/[0-9a-f]{64}$|^/proc/\d+/fd/\d+$")  # binaries whose SHA-256 was just verified
-    others = [path for path in started[1:] if Path(path).name not in first and not checked.search(path)]
-    assert started and others == []
+    unlisted = [path for path in started[1:] if Path(path).name not in first and not checked.search(path)]
+    assert started and unlisted == []
 
 
 @pytest.mark.full

@@ -74,11 +74,15 @@ def _value(spec: types.Type, number: int) -> Any:
 def _parts(kind: type[Record], is_full: bool) -> tuple[dict[str, Any], tuple[tuple[str, types.Type], ...]]:
     """Fields shared by all plain records of a kind, and the fields with a small set of values."""
     spec = {field.name: field.type for field in _fields(kind) if field.required or is_full}
-    few = tuple((name, one) for name, one in spec.items() if isinstance(one, types.LiteralType | types.BoolType))
-    return {name: _value(one, 0) for name, one in spec.items() if (name, one) not in few}, few
+    few = tuple(
+        (name, field_type)
+        for name, field_type in spec.items()
+        if isinstance(field_type, types.LiteralType | types.BoolType)
+    )
+    return {name: _value(field_type, 0) for name, field_type in spec.items() if (name, field_type) not in few}, few
 
 
-class Inventor:
+class RecordGenerator:
     """Records of every kind, in each of which one field has a new value."""
 
     def __init__(self) -> None:
@@ -111,7 +115,7 @@ class Inventor:
         return kind(**same, **{name: _value(spec, self._number // 2) for name, spec in few})
 
 
-class Console:
+class ReceivingConsole:
     """All components that receive records from nodes and keep state."""
 
     def __init__(self) -> None:
@@ -121,29 +125,29 @@ class Console:
         self.meta = Meta(parts=(RecorderRun(began=1, console=self.hub.console_id),))
         self.names = Pseudonyms(b"k" * 32, ["evil"])
         self.redact = Redactor(pseudonyms=self.names)
-        self.intake = RecordReceiver("evil", self.hub, lambda text: None)
-        self.intake.quota.expect(CAPTURE)
+        self.receiver = RecordReceiver("evil", self.hub, lambda text: None)
+        self.receiver.quota.expect(CAPTURE)
         self.hub.subscribe(self.store.apply)
         self._seq = 0
 
     def deliver(self, record: Record, agent: str) -> None:
-        if agent != self.intake.agent:
-            self.intake.greet(agent)
+        if agent != self.receiver.agent:
+            self.receiver.greet(agent)
             self._seq = 0
         self._seq += 1
         now = 1_000_000_000_000 + self.store.version * 20_000_000
         record.seq, record.t, record.mono = self._seq, now, now
-        taken = self.intake.receive(encode(record), now)
-        if taken is not None:
-            self.hub.publish([taken])
-            self.facts.add([taken])
-            self.clocks.add([taken])
-            writer.add_counts(self.meta, writer.count_records([taken]))
-            self.redact(taken)
+        received = self.receiver.receive(encode(record), now)
+        if received is not None:
+            self.hub.publish([received])
+            self.facts.add([received])
+            self.clocks.add([received])
+            writer.add_counts(self.meta, writer.count_records([received]))
+            self.redact(received)
 
     def size(self) -> int:
         """Number of entries in all their state."""
-        return _entries([self.store, self.facts, self.clocks, self.meta, self.names, self.intake])
+        return _entries([self.store, self.facts, self.clocks, self.meta, self.names, self.receiver])
 
 
 _NO_PARTS = (type, FunctionType, MethodType, ModuleType, str, bytes, int, float, bool, type(None), Hub)
@@ -153,22 +157,22 @@ def _entries(roots: list[Any]) -> int:
     """Number of entries of all dictionaries, lists, sets and queues reachable from `roots`."""
     seen, todo, count = set[int](), list(roots), 0
     while todo:
-        one = todo.pop()
-        if isinstance(one, _NO_PARTS) or id(one) in seen:
+        item = todo.pop()
+        if isinstance(item, _NO_PARTS) or id(item) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, dict):
-            count += len(one)
-            todo += [*one.keys(), *one.values()]
-        elif isinstance(one, list | set | frozenset | deque | tuple):
-            count += len(one)
-            todo += one
+        seen.add(id(item))
+        if isinstance(item, dict):
+            count += len(item)
+            todo += [*item.keys(), *item.values()]
+        elif isinstance(item, list | set | frozenset | deque | tuple):
+            count += len(item)
+            todo += item
         else:
-            todo += [getattr(one, name) for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())
-                     if hasattr(one, name)]  # fmt: skip
-            todo += getattr(one, "__dict__", {}).values()
-            if isinstance(one, msgspec.Struct):
-                todo += [getattr(one, name) for name in one.__struct_fields__]
+            todo += [getattr(item, name) for kind in type(item).__mro__ for name in getattr(kind, "__slots__", ())
+                     if hasattr(item, name)]  # fmt: skip
+            todo += getattr(item, "__dict__", {}).values()
+            if isinstance(item, msgspec.Struct):
+                todo += [getattr(item, name) for name in item.__struct_fields__]
     return count
 
 
@@ -188,11 +192,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("has_node_record", [True, False], ids=["with node record", "without node record"])
 def test_memory_for_a_node_is_bounded_whatever_values_it_sends(small: None, has_node_record: bool) -> None:
-    console, inventor, sizes = Console(), Inventor(), []
+    console, generator, sizes = ReceivingConsole(), RecordGenerator(), []
     for agent in range(6):
         if has_node_record:
-            console.deliver(inventor.node(), f"agent{agent}")
-        for record in inventor.records():
+            console.deliver(generator.node(), f"agent{agent}")
+        for record in generator.records():
             console.deliver(record, f"agent{agent}")
         sizes.append(console.size())
     assert sizes[-1] <= 1.05 * max(sizes[:3]), sizes

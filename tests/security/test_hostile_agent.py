@@ -157,7 +157,7 @@ def test_session_commands_handle_a_hostile_session_with_safe_output(night, args:
 )
 def test_live_commands_print_hostile_text_without_control_codes(rig: Rig, tmp_path: Path, args: list[str]) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
-    done = gconsole(*(hosts if word == HOSTS else word for word in args))
+    done = gconsole(*(hosts if argument == HOSTS else argument for argument in args))
     assert done.status in (0, 1, 3), done.stdout + done.stderr
     assert "internal error" not in done.stderr
     assert_safe_text(done.stdout, "stdout")

@@ -35,7 +35,7 @@ class NodeContents:
         )  # fmt: skip
 
 
-def look(node: Node) -> NodeContents:
+def read_contents(node: Node) -> NodeContents:
     # sshd's processes change with every connection; the rig's own are fixed
     listed = [line.split(None, 2) for line in node.ps().splitlines() if "sshd" not in line]
     processes = {command for _, state, command in listed if state != "Z"}
@@ -43,11 +43,11 @@ def look(node: Node) -> NodeContents:
     listening = node.output(["sh", "-c", "cd /proc/net; cat tcp tcp6 udp udp6 unix"])
     sockets = set()
     for line in listening.splitlines():
-        words = line.split()
-        if len(words) > 3 and words[0].endswith(":") and words[3] in ("0A", "07"):  # listening TCP, bound UDP
-            sockets.add(words[1])
-        elif len(words) == 8 and words[0].endswith(":") and "gconsole" in words[7]:
-            sockets.add(words[7])
+        fields = line.split()
+        if len(fields) > 3 and fields[0].endswith(":") and fields[3] in ("0A", "07"):  # listening TCP, bound UDP
+            sockets.add(fields[1])
+        elif len(fields) == 8 and fields[0].endswith(":") and "gconsole" in fields[7]:
+            sockets.add(fields[7])
     return NodeContents(frozenset(processes), frozenset(files), frozenset(sockets))
 
 
@@ -81,24 +81,24 @@ def started(hosts: Path) -> subprocess.Popen[bytes]:
 
 
 def test_normal_exit_leaves_only_the_cache_folder_and_clean_removes_it(rig: Rig, node: Node, tmp_path: Path) -> None:
-    hosts, known = rig.write_hosts_toml(tmp_path / "hosts.toml"), rig.known_hosts.read_bytes()
-    before = look(node)
+    hosts, known_hosts = rig.write_hosts_toml(tmp_path / "hosts.toml"), rig.known_hosts.read_bytes()
+    before = read_contents(node)
     assert batch(hosts, "--capture", "--samples", "1").status == 0
-    processes, files, sockets = look(node).beyond(before)
+    processes, files, sockets = read_contents(node).beyond(before)
     assert (processes, sockets) == (set(), set())
     assert files and [path for path in files if not CACHE.match(path)] == []
     assert gconsole("clean", hosts).status == 0
-    assert look(node).beyond(before) == (set(), set(), set())
-    assert rig.known_hosts.read_bytes() == known
+    assert read_contents(node).beyond(before) == (set(), set(), set())
+    assert rig.known_hosts.read_bytes() == known_hosts
 
 
 @pytest.mark.parametrize("linger_s", [0, pytest.param(2, marks=pytest.mark.full)])
 def test_ephemeral_run_leaves_no_process_file_or_socket(rig: Rig, node: Node, tmp_path: Path, linger_s: int) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"ephemeral": True, "linger_s": linger_s})
-    before = look(node)
+    before = read_contents(node)
     assert batch(hosts, "--capture", "--samples", "1").status == 0
     until(lambda: not agents(node))
-    assert look(node).beyond(before) == (set(), set(), set())
+    assert read_contents(node).beyond(before) == (set(), set(), set())
 
 
 @pytest.mark.parametrize(
@@ -115,29 +115,29 @@ def test_console_killed_with_sigkill_leaves_no_more_than_a_normal_exit(
     rig: Rig, node: Node, tmp_path: Path, settings: dict[str, object]
 ) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent=settings)
-    before = look(node)
+    before = read_contents(node)
     process = started(hosts)
     until(lambda: agents(node))
     process.kill()
     process.wait()
     until(lambda: not agents(node))
-    processes, files, sockets = look(node).beyond(before)
+    processes, files, sockets = read_contents(node).beyond(before)
     assert (processes, sockets) == (set(), set())
     assert [path for path in files if not CACHE.match(path)] == []
     assert not (settings.get("ephemeral") and files)
     if not settings.get("ephemeral"):
         assert gconsole("clean", hosts).status == 0
-        assert look(node).beyond(before) == (set(), set(), set())
+        assert read_contents(node).beyond(before) == (set(), set(), set())
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("linger_s", [0, 30])
 def test_clean_removes_leftovers_of_a_killed_agent(rig: Rig, node: Node, tmp_path: Path, linger_s: int) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", agent={"linger_s": linger_s})
-    before = look(node)
+    before = read_contents(node)
     process = started(hosts)
     until(lambda: agents(node))
-    until(lambda: any(".who" in path for path in look(node).files))
+    until(lambda: any(".who" in path for path in read_contents(node).files))
     for pid in agents(node):
         os.kill(node.outer_pid(pid), signal.SIGKILL)
     process.send_signal(signal.SIGKILL)
@@ -145,4 +145,4 @@ def test_clean_removes_leftovers_of_a_killed_agent(rig: Rig, node: Node, tmp_pat
     until(lambda: not agents(node))
     done = gconsole("clean", hosts)
     assert done.status == 0, done.stdout
-    assert look(node).beyond(before) == (set(), set(), set())
+    assert read_contents(node).beyond(before) == (set(), set(), set())

@@ -22,8 +22,8 @@ except OSError as error:
 """
 
 
-def send_request(node: Node, socket: str, words: str, user: str) -> str:
-    return node.output(["python3", "-c", KNOCK, socket, words], user=user)
+def send_request(node: Node, socket: str, request: str, user: str) -> str:
+    return node.output(["python3", "-c", KNOCK, socket, request], user=user)
 
 
 async def test_linger_socket_ignores_other_users_even_with_open_permissions(
@@ -33,15 +33,15 @@ async def test_linger_socket_ignores_other_users_even_with_open_permissions(
         node = rig.nodes[0]
         async with started_fleet(rig.write_hosts_toml(tmp_path / "hosts.toml"), agent_linger_s=60) as fleet:
             await fleet.sampled()
-            found = await asyncio.to_thread(node.output, ["sh", "-c", "ls /var/tmp/gconsole-*/run/*.sock"])
-            socket = found.strip()
+            listing = await asyncio.to_thread(node.output, ["sh", "-c", "ls /var/tmp/gconsole-*/run/*.sock"])
+            socket = listing.strip()
             assert "PermissionError" in send_request(node, socket, '{"who": true}', "other"), "the folder is 0700"
             folder = Path(socket).parent
             opened = f"chmod 755 {folder.parent} {folder}; chmod 666 {socket}"
             node.output(["sh", "-c", opened])
-            for words in ('{"who": true}', '{"stop": true}', '{"start": {}}'):
-                assert "heard: nothing" in send_request(node, socket, words, "other") or "refused" in send_request(
-                    node, socket, words, "other"
+            for request in ('{"who": true}', '{"stop": true}', '{"start": {}}'):
+                assert "heard: nothing" in send_request(node, socket, request, "other") or "refused" in send_request(
+                    node, socket, request, "other"
                 )
             assert '"agent"' in send_request(node, socket, '{"who": true}', "root"), "its own user gets an answer"
             before = len(fleet.records)

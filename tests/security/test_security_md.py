@@ -14,11 +14,11 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`( \(\*full\*\))?")
 @cache
 def functions(path: Path) -> dict[str, str]:
     """Test functions of a file, with the source text of their decorators."""
-    found = {}
+    decorators = {}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found[node.name] = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
-    return found
+            decorators[node.name] = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+    return decorators
 
 
 def test_every_test_named_in_security_md_exists() -> None:

@@ -30,14 +30,14 @@ from gconsole.session.manage.compact import compact
 GIB = 1 << 30
 #: Larger than any honest result; input that expands beyond it must be rejected.
 MOST_DATA = 1 * GIB
-PATIENCE_S = 60
+TIMEOUT_S = 60
 COMMANDS: dict[str, Callable[[Path], list[object]]] = {
     "query": lambda path: ["query", path, "SELECT count(*), max(length(uuid)), max(util_pct) FROM gpu"],
     "verify": lambda path: ["sessions", "verify", path],
 }
 
 
-class Sent:
+class SentSession:
     """A session without segments, with one Parquet file from an untrusted sender."""
 
     def __init__(self, folder: Path, sound: Session) -> None:
@@ -65,11 +65,11 @@ class Sent:
         self.set_metadata(path=name)
 
 
-def with_column(sent: Sent, name: str, values: pa.Array) -> None:
+def with_column(sent: SentSession, name: str, values: pa.Array) -> None:
     sent.put(sent.table.set_column(sent.table.column_names.index(name), name, values), store_schema=False)
 
 
-def repeated_text(sent: Sent) -> None:
+def repeated_text(sent: SentSession) -> None:
     """20,000 rows with the same 1 MiB text: a file of a few kB."""
     rows = 20_000
     text = pa.DictionaryArray.from_arrays(pa.repeat(0, rows).cast(pa.int32()), pa.array(["x" * (1 << 20)]))
@@ -77,23 +77,23 @@ def repeated_text(sent: Sent) -> None:
     sent.put(pa.table({**columns, "uuid": text}), store_schema=False, dictionary_pagesize_limit=GIB)
 
 
-def many_columns(sent: Sent) -> None:
+def many_columns(sent: SentSession) -> None:
     more = {f"c{number}": pa.nulls(len(sent.table), pa.int8()) for number in range(5_000)}
     sent.put(pa.table({**dict(zip(sent.table.column_names, sent.table.columns, strict=True)), **more}))
 
 
-def nested_lists(sent: Sent) -> None:
+def nested_lists(sent: SentSession) -> None:
     kind = pa.int8()
     for _ in range(150):
         kind = pa.list_(kind)
     sent.put(sent.table.append_column("deep", pa.nulls(len(sent.table), kind)))
 
 
-def long_footer(sent: Sent) -> None:
+def long_footer(sent: SentSession) -> None:
     sent.file.write_bytes(sent.file.read_bytes()[:-8] + (2**31 - 1).to_bytes(4, "little") + b"PAR1")
 
 
-def enormous_rows(sent: Sent) -> None:
+def enormous_rows(sent: SentSession) -> None:
     """The footer claims 2^60 rows."""
 
     def written(number: int) -> bytes:
@@ -111,17 +111,17 @@ def enormous_rows(sent: Sent) -> None:
     sent.set_metadata(rows=1 << 60)
 
 
-def invalid_utf8_name(sent: Sent) -> None:
+def invalid_utf8_name(sent: SentSession) -> None:
     sent.put(sent.table, store_schema=False)
     sent.file.write_bytes(sent.file.read_bytes().replace(b"util_pct", b"u\xffil_pct"))
 
 
-def named_pipe(sent: Sent) -> None:
+def named_pipe(sent: SentSession) -> None:
     sent.file.unlink()
     os.mkfifo(sent.file)
 
 
-def symbolic_link(sent: Sent) -> None:
+def symbolic_link(sent: SentSession) -> None:
     outside = sent.session.path.parent / "outside.parquet"
     sent.file.rename(outside)
     sent.file.symlink_to(outside)
@@ -130,7 +130,7 @@ def symbolic_link(sent: Sent) -> None:
 #: The two ways of reading Parquet: `stat` and `query` use DuckDB; `export`, a replay and `verify` decode records.
 BOTH = ("query", "verify")
 #: The manipulation, and which reader must reject it: DuckDB also reads data that are not records.
-HARM: dict[str, tuple[Callable[[Sent], None], tuple[str, ...]]] = {
+HARM: dict[str, tuple[Callable[[SentSession], None], tuple[str, ...]]] = {
     "metadata of 20 MB": (lambda sent: sent.put(sent.table.replace_schema_metadata({"x": "y" * (20 << 20)})), BOTH),
     "5,000 columns": (many_columns, BOTH),
     "nested lists": (nested_lists, BOTH),
@@ -165,7 +165,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Session:
 def run_command(name: str, path: Path) -> tuple[int, str]:
     """Exit status and output of a command that may not use more memory than MOST_DATA."""
     run = fork_server.run(
-        [GCONSOLE, *COMMANDS[name](path)], text=True, timeout=PATIENCE_S, limits={resource.RLIMIT_DATA: MOST_DATA}
+        [GCONSOLE, *COMMANDS[name](path)], text=True, timeout=TIMEOUT_S, limits={resource.RLIMIT_DATA: MOST_DATA}
     )
     return run.returncode, run.stderr.strip()
 
@@ -175,12 +175,12 @@ def test_commands_accept_an_intact_session_within_the_memory_limit(
     sound: Session, tmp_path: Path, command: str
 ) -> None:
     """The control: the memory limit does not affect a valid session."""
-    assert run_command(command, Sent(tmp_path, sound).session.path)[0] == 0
+    assert run_command(command, SentSession(tmp_path, sound).session.path)[0] == 0
 
 
 @pytest.mark.parametrize("harm", HARM)
 def test_harmful_parquet_fails_with_exit_code_2_and_one_line(sound: Session, tmp_path: Path, harm: str) -> None:
-    sent = Sent(tmp_path, sound)
+    sent = SentSession(tmp_path, sound)
     do, commands = HARM[harm]
     do(sent)
     for command in commands:
@@ -202,12 +202,12 @@ def test_compaction_refuses_symlinked_folders_and_changes_nothing_outside(tmp_pa
     (session.parquet_folder / "gpu").symlink_to(outside / "gpu")
     with pytest.raises(SessionError, match="symbolic link"):
         compact(session)
-    found = sorted(path.relative_to(outside) for path in outside.rglob("*") if path.is_file())
-    assert found == [Path("thesis.parquet")]
+    files = sorted(path.relative_to(outside) for path in outside.rglob("*") if path.is_file())
+    assert files == [Path("thesis.parquet")]
 
 
 def test_rows_without_an_arrival_time_are_reported_as_damaged(sound: Session, tmp_path: Path) -> None:
-    sent = Sent(tmp_path, sound)
+    sent = SentSession(tmp_path, sound)
     place = sent.table.column_names.index("rx")
     sent.put(sent.table.set_column(place, "rx", pa.nulls(len(sent.table), pa.int64())), store_schema=False)
     [step] = pieces(sent.session)
@@ -248,9 +248,9 @@ def test_compacted_files_stay_far_below_the_footer_and_column_limits(sound: Sess
 
 def test_file_that_invalidates_duckdb_does_not_affect_other_sessions(sound: Session, tmp_path: Path) -> None:
     """DuckDB invalidates a database after an internal error: it must be replaced."""
-    sent = Sent(tmp_path, sound)
-    found = Path(__file__).parents[1] / "fuzz" / "found" / "parquet" / "count-crashes-database"
-    shutil.copy(found, sent.file)
+    sent = SentSession(tmp_path, sound)
+    crasher = Path(__file__).parents[1] / "fuzz" / "found" / "parquet" / "count-crashes-database"
+    shutil.copy(crasher, sent.file)
     sent.set_metadata(rows=39)
     for _ in range(2):
         with pytest.raises(SessionError, match="its Parquet is damaged"):

@@ -57,7 +57,7 @@ def test_node_name_is_a_plain_shell_word_or_is_rejected(name: str) -> None:
 def test_paths_of_hosts_toml_are_single_ssh_words_with_percent_escaped(text: str) -> None:
     node = NodeConfig(name="n", ssh=SshConfig(identity_file=f"/k/{text}", known_hosts=f"/h/{text}"))
     argv = ssh_argv(node, "true", accept_new=False)
-    options = dict(word.split("=", 1) for at, word in enumerate(argv) if argv[at - 1] == "-o")
+    options = dict(word.split("=", 1) for index, word in enumerate(argv) if argv[index - 1] == "-o")
     for key, folder in (("IdentityFile", "/k/"), ("UserKnownHostsFile", "/h/")):
         value = options[key]
         assert value.strip('"') == (folder + text).replace("%", "%%")
@@ -134,7 +134,7 @@ def test_only_listed_modules_open_files_for_writing() -> None:
     import gconsole
 
     root = Path(gconsole.__file__).parent
-    found = set()
+    writers = set()
     for path in root.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
@@ -142,12 +142,12 @@ def test_only_listed_modules_open_files_for_writing() -> None:
             text = ast.unparse(node.func)
             if not text.endswith(("open", ".write_text", ".write_bytes")):
                 continue
-            words = [ast.unparse(argument) for argument in node.args]
-            modes = {word.strip("'\"") for word in words} & {"w", "wb", "x", "xb", "a", "ab", "a+b"}
+            arguments = [ast.unparse(argument) for argument in node.args]
+            modes = {source.strip("'\"") for source in arguments} & {"w", "wb", "x", "xb", "a", "ab", "a+b"}
             opens = text.endswith("open") and modes
             raw = text == "os.open" and (
-                len(words) > 2 or any("O_WRONLY" in word or "O_RDWR" in word for word in words)
+                len(arguments) > 2 or any("O_WRONLY" in source or "O_RDWR" in source for source in arguments)
             )
             if opens or raw or text.endswith((".write_text", ".write_bytes")):
-                found.add(str(path.relative_to(root)))
-    assert found - set(WRITERS) == set()
+                writers.add(str(path.relative_to(root)))
+    assert writers - set(WRITERS) == set()

@@ -79,6 +79,6 @@ def test_split_utf8_writes_are_escaped_like_whole_ones(size: int) -> None:
     buffer = io.BytesIO()
     out = PrintableOut(buffer)
     data = "ä\x9b31m\u202e€\u200b\ufeffｆ ok\n\x1b[2J\r".encode()
-    for at in range(0, len(data), size):
-        out.write(data[at : at + size])
+    for offset in range(0, len(data), size):
+        out.write(data[offset : offset + size])
     assert buffer.getvalue().decode() == "ä·31m·€··ｆ ok\n·[2J·"
