@@ -18,7 +18,7 @@ from gconsole.tui.app import ConsoleApp
 from gconsole.tui.controllers.frames import RATE_HZ
 from gconsole.tui.views.jobs.view import JobsView
 
-# Makes `from invented import Cluster` work, as in the tests of the screen.
+# Makes `from fake_cluster import FakeCluster` work, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
 from fake_cluster import FakeCluster

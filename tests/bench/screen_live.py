@@ -21,7 +21,7 @@ from gconsole.records import AgentCost, Gpu, GpuInfo, Host, Node, NodeState, Ran
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.widgets.record_grid import RecordGrid
 
-# Makes `from invented import Cluster` work, as in the tests of the screen.
+# Makes `from fake_cluster import FakeCluster` work, as in the tests of the screen.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
 from fake_cluster import FakeCluster

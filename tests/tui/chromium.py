@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through its DevTools protocol: as much of it as a test of one page needs."""
+"""A headless Chromium, driven through its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _FLAGS = (
 
 
 class PageClosed(Exception):
-    """The page was left while it was asked."""
+    """The page was closed during a call."""
 
 
 class Tab:
-    """One page. `requests` are the addresses it asked for; `drawn` is what its websocket brought, without colours."""
+    """One page. `requests` are the URLs it requested; `output` is the text its websocket received, without colours."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -51,7 +51,7 @@ class Tab:
             listening = asyncio.ensure_future(tab._listen())
             for domain in ("Page", "Network", "Runtime", "Log"):
                 await tab.call(f"{domain}.enable")
-            # The window in front, as far as it knows.
+            # The page behaves like that of a focused window.
             await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
             try:
                 yield tab
@@ -97,7 +97,7 @@ class Tab:
         self._bytes = b""
 
     async def until(self, condition: Callable[[], object], description: str) -> None:
-        """Wait until the condition, about what was heard of the page, holds."""
+        """Wait until the condition holds; it is checked after every message of the page."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while not condition():
@@ -113,14 +113,14 @@ class Tab:
         return result["result"].get("value")
 
     async def press(self, key: str, code: str, text: str) -> None:
-        """Press a key on the keyboard, and let it go."""
+        """Press and release a key."""
         number = ord(text.upper())
         key_fields = {"key": key, "code": code, "windowsVirtualKeyCode": number, "nativeVirtualKeyCode": number}
         await self.call("Input.dispatchKeyEvent", type="keyDown", text=text, unmodifiedText=text, **key_fields)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **key_fields)
 
     async def screenshot(self) -> bytes:
-        """What is seen, as PNG."""
+        """Screenshot as PNG."""
         return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])
 
 
@@ -134,7 +134,7 @@ def fetch(url: str, method: str = "GET") -> bytes:
 
 @contextlib.asynccontextmanager
 async def chromium(folder: Path) -> AsyncIterator[Callable[[str], contextlib.AbstractAsyncContextManager[Tab]]]:
-    """A browser with a profile in `folder`; call what it gives with an address for a tab of that."""
+    """A browser with its profile in `folder`; yields a function that opens a tab at an address."""
     assert PROGRAM is not None
     process = await asyncio.create_subprocess_exec(
         PROGRAM, *_FLAGS, f"--user-data-dir={folder}", "about:blank", stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE

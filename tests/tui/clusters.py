@@ -1,4 +1,4 @@
-"""Invented clusters that more than one test looks at, from four nodes to 64, at an instant that stands still."""
+"""Fake clusters shared by several tests, from 4 to 64 nodes, at a fixed instant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def clock_cluster() -> FakeCluster:
 
 
 def demo() -> FakeCluster:
-    """What `gconsole demo` looks like: 4 nodes, 8 simulated GPUs each, a ring of 8 ranks that moves."""
+    """The cluster of `gconsole demo`: 4 nodes, 8 simulated GPUs each, a ring of 8 moving ranks."""
     cluster = FakeCluster("node1", "node2", "node3", "node4", cluster="demo")
     cluster.up(simulated=True)
     figures = ([97.0, 3.0, 88.0, 100.0], [12.0, 55.0, 74.0], [91.0], [64.0, 0.0, 98.0])
@@ -32,7 +32,7 @@ def demo() -> FakeCluster:
 
 
 def jobs_cluster() -> FakeCluster:
-    """Four nodes on which gconsole started jobs: one runs, one has failed, one was stopped; another was only found."""
+    """Four nodes with jobs that gconsole started: running, failed and stopped; and one discovered job."""
     cluster = FakeCluster("node1", "node2", "node3", "node4")
     cluster.up()
     oom = "rank 5 (local rank 1) ended with signal 9; the kernel's OOM killer ended 1 process(es) of its cgroup"
@@ -55,7 +55,7 @@ def jobs_cluster() -> FakeCluster:
 
 
 def pod() -> FakeCluster:
-    """A bad night: 64 nodes of which two are gone, 512 ranks of which one is stuck in I/O and eight cannot be seen."""
+    """64 nodes, two of them lost; 512 ranks, one of them stuck in I/O and eight not visible."""
     cluster = FakeCluster(*(f"node{i:03}" for i in range(1, 65)))
     cluster.up(*(name for name in cluster.names if name != "node033"))
     remedy = "ssh-add ~/.ssh/id_ed25519, or set identity_file in hosts.toml"
@@ -77,7 +77,7 @@ def pod() -> FakeCluster:
 
 
 def busy_cluster() -> FakeCluster:
-    """The pod with something of everything in its events, and one node of which much is known."""
+    """The pod with events of every kind, and one node with detailed records."""
     cluster = pod()
     cluster.detailed_node = "node018"
     for number in (136, 137):

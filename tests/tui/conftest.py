@@ -1,4 +1,4 @@
-"""What the tests of the screen share: invented clusters, and a machine whose clock and environment do not show."""
+"""Fixtures of the screen tests: fake clusters, and no influence of this machine's time zone and environment."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# So that `from invented import Cluster` works here.
+# Makes `from fake_cluster import FakeCluster` work.
 sys.path.insert(0, str(Path(__file__).parent))
 
 

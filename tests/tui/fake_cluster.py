@@ -1,4 +1,4 @@
-"""An invented cluster: records fed to a real store, at an instant that stands still."""
+"""A fake cluster: records applied to a real store, at a fixed instant."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ LOADER = (
 
 
 class FakeRecordings:
-    """Recordings that are written nowhere; `trouble` is what their disk has."""
+    """Recordings without files; `trouble` is the error of their disk."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.trouble = ""
-        self.path: Path | None = None  # where the newest lies, for those who read it
+        self.path: Path | None = None  # of the newest recording
         self._cluster = cluster
         self._running: dict[str, int] = {}
-        self.selections: dict[str, Selection | None] = {}  # by name, what was to be kept
+        self.selections: dict[str, Selection | None] = {}  # by name of the recording
 
     def active(self) -> list[ActiveRecording]:
         return [
@@ -97,19 +97,19 @@ class FakeRecordings:
 
 
 class FakeCluster:
-    """Nodes, GPUs and jobs by the handful. Every method may be called again to say something new."""
+    """Publishes records of nodes, GPUs and jobs. Every method may be called again with new values."""
 
     def __init__(self, *names: str, cluster: str = "h100-pod") -> None:
         self.names = list(names)
         self.cluster = cluster
-        self.python_version = "3.10.12"  # what the doctor hears from a node
-        self.detailed_node = names[0] if names else ""  # the node of which most is known
+        self.python_version = "3.10.12"  # in the doctor's reply of every node
+        self.detailed_node = names[0] if names else ""  # the node with the most records
         self.store = Store()
         self.now_ns = NOON
-        self.calls: list[tuple[str, str]] = []  # what was asked of `Control`, in order
-        self.rank_frames: dict[int, tuple[StackFrame, ...]] = {}  # where ranks stand that are not in all_reduce
-        self.variables: tuple[str, ...] = ()  # what the newest capture was to read
-        self.library_records: list[Collective | PgStatus] = []  # what communication libraries have to say in a capture
+        self.calls: list[tuple[str, str]] = []  # calls of `Control` methods, in order
+        self.rank_frames: dict[int, tuple[StackFrame, ...]] = {}  # by rank; the others are in all_reduce
+        self.variables: tuple[str, ...] = ()  # requested by the newest capture
+        self.library_records: list[Collective | PgStatus] = []  # of communication libraries, in a capture
         self.capture_gate: asyncio.Event | None = None  # a capture waits for it
         self.recordings = FakeRecordings(self)
         self.read_only = False
@@ -158,7 +158,7 @@ class FakeCluster:
         ]
 
     async def capture(self, request: CaptureRequest) -> CaptureResult:
-        """Every present rank at its place in `standing`, in all_reduce where it has none; an hour goes by between."""
+        """Stacks of every present rank from `rank_frames`, by default in all_reduce; advances the clock per sample."""
         self.calls.append(("capture", str(request.samples)))
         self.variables = tuple(name for name in request.locals if name not in VARIABLES)
         if self.capture_gate is not None:
@@ -191,7 +191,7 @@ class FakeCluster:
         return {}
 
     async def stop_job(self, job: str, nodes: Sequence[str], grace_s: float) -> dict[str, NodeStop | Failure]:
-        """Every node that is here ends it."""
+        """Every connected node stops it."""
         self.calls.append(("stop job", f"{job} on {','.join(nodes)}"))
         replies: dict[str, NodeStop | Failure] = {}
         for node in nodes:
@@ -218,7 +218,7 @@ class FakeCluster:
         self.store.apply(records)
 
     def up(self, *names: str, simulated: bool = False, missing: Sequence[Any] = ()) -> None:
-        """These nodes (all, without any) are reached and have sent a full tick."""
+        """These nodes (default: all) are connected and have sent a full tick."""
         for name in names or self.names:
             self.publish(
                 NodeState(node=name, state="ok", attempt=1),
@@ -242,7 +242,7 @@ class FakeCluster:
         self.publish(NodeState(node=name, state="lost", attempt=1, retry_at=self.now_ns + 4 * SECOND, error=failure))
 
     def gpus(self, *names: str, count: int = 8, simulated: bool = False, util: Sequence[float] | None = None) -> None:
-        """GPUs of these nodes (all, without any), each a little different."""
+        """GPUs of these nodes (default: all), each with slightly different values."""
         for name in names or self.names:
             for index in range(count):
                 busy = util[index % len(util)] if util else 93.0 + (index * 7 + len(name)) % 7
@@ -263,7 +263,7 @@ class FakeCluster:
         self, name: str, ranks: int, *, world_size: int | None = None, per_node: int = 8,
         states: dict[int, str] | None = None, absent: Sequence[int] = (), step: int | None = None, **fields: Any,
     ) -> None:  # fmt: skip
-        """A job over the nodes in their order; `states` are the ranks that do not move."""
+        """A job over the nodes in their order; `states` has the ranks that are not moving."""
         states = states or {}
         first = 40000 + 1000 * len({now.rank.job for now in self.store.ranks.values()})
         for number in range(ranks):
@@ -285,7 +285,7 @@ class FakeCluster:
         self, name: str, *nodes: str, procs: int = 8, state: JobNodeState = "running", launcher: str = "torchrun",
         **fields: Any,
     ) -> None:  # fmt: skip
-        """A job that gconsole started on these nodes (all, without any), in that state on each."""
+        """A job that gconsole started on these nodes (default: all), with this state on each."""
         job_nodes = nodes or tuple(self.names)
         for index, node in enumerate(job_nodes):
             self.publish(
@@ -299,12 +299,12 @@ class FakeCluster:
             self.job_on_node(name, node, index, state, **fields)
 
     def job_on_node(self, job: str, node: str, index: int, state: JobNodeState, **fields: Any) -> None:
-        """What a job does on one of its nodes."""
+        """State of a job on one of its nodes."""
         self.publish(JobNode(node=node, job=job, index=index, state=state, pid=7, start_ticks=9,
                              started=self.now_ns - 130 * SECOND, **fields))  # fmt: skip
 
     def write_output(self, job: str, node: str, rank: int | None, *lines: str) -> None:
-        """Whole lines of one rank, or of the launcher."""
+        """Output lines of one rank, or of the launcher."""
         self.publish(Log(node=node, source="job", job=job, rank=rank, text="\n".join(lines)))
 
     def rank(
@@ -326,7 +326,7 @@ class FakeCluster:
     def sample_rank(
         self, job: str, number: int, node: str, state: str = "moving", step: int | None = None, **fields: Any
     ) -> None:
-        """What a rank did in the last tick."""
+        """Sample of one rank in the last tick."""
         busy = state == "moving"
         values = {
             "pid": 40000 + number, "start_ticks": 1000 + number, "proc_state": {"uninterruptible": "D"}.get(state, "R"),
@@ -356,7 +356,7 @@ class FakeCluster:
     # -- clocks and lateness -------------------------------------------------------------------------------------------
 
     def clocks(self, *names: str, windows: int = 6, bound_ns: int = 9_000) -> None:
-        """Some windows of these nodes (all, without any), each compared with three others; the first is reference."""
+        """Clock windows of these nodes (default: all), each with three edges; the first node is the reference."""
         nodes = list(names or self.names)
         for window in range(1, windows + 1):
             for index, name in enumerate(nodes):
@@ -384,7 +384,7 @@ class FakeCluster:
             self.advance(4)
 
     def snapshots(self, *names: str) -> None:
-        """The nodes' own clocks read against each other: all the same here."""
+        """Snapshots of the nodes' own clocks: all clocks read the same."""
         for name in names or self.names:
             self.publish(
                 ClockSnapshot(
@@ -396,7 +396,7 @@ class FakeCluster:
     def collectives(
         self, job: str, ranks: int, late: dict[int, float], *, per_node: int = 8, count: int = 40, capture: str = "skew"
     ) -> None:
-        """What the Flight Recorder of each rank has: all_reduce every 100 ms, some ranks so many ms late."""
+        """Flight Recorder entries of each rank: all_reduce every 100 ms; `late` has the lateness of ranks in ms."""
         for seq in range(count):
             for rank in range(ranks):
                 node = self.names[rank // per_node % len(self.names)]
@@ -416,7 +416,7 @@ class FakeCluster:
     # -- the screen --------------------------------------------------------------------------------------------------
 
     def app(self, **changes: Any) -> ConsoleApp:
-        """The console on this cluster, its clock standing at `self.now_ns`."""
+        """The console on this cluster, with its clock at `self.now_ns`."""
         arguments: dict[str, Any] = {"cluster": self.cluster, "expected_nodes": list(self.names), "now": self.now}
         arguments["publish"] = self.publish
         return ConsoleApp(self.store, self, **(arguments | changes))

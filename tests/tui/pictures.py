@@ -49,7 +49,7 @@ def assert_rectangular(app: App[object]) -> None:
 
 
 def format_pictures(pictures: Mapping[str, Picture]) -> str:
-    """One size as text, in every theme given; those in which a person reads the same are written together."""
+    """Pictures of one size as text, by theme; themes with the same text are written together."""
     alike: dict[tuple[str, ...], dict[str, Picture]] = {}
     for theme, shown in pictures.items():
         alike.setdefault(shown.lines, {})[theme] = shown
@@ -57,7 +57,7 @@ def format_pictures(pictures: Mapping[str, Picture]) -> str:
 
 
 def read_pictures(text: str) -> dict[tuple[int, int], dict[str, Picture]]:
-    """Size → theme → picture of a snapshot: parts of `WxH` and what `written` returns. Lines lack trailing spaces."""
+    """Size → theme → picture of a snapshot: `WxH` and a result of `format_pictures` per size. No trailing spaces."""
     pictures: dict[tuple[int, int], dict[str, Picture]] = {}
     rows = iter(text.split("\n"))
     size = (0, 0)
@@ -108,7 +108,7 @@ def _together(pictures: Mapping[str, Picture]) -> str:
 
 
 def _named(style: Style | None) -> str:
-    """`#d5dde8 on #0f141b bold`, as the terminal is told."""
+    """`#d5dde8 on #0f141b bold`, as sent to the terminal."""
     if style is None:
         return "none"
     parts = [_colour(style.color)] + ([f"on {_colour(style.bgcolor)}"] if style.bgcolor else [])
@@ -128,7 +128,7 @@ def _letters() -> Iterator[str]:
 
 
 def _folded(runs: Sequence[str]) -> list[str]:
-    """Equal rows one below the other are written once, with their number."""
+    """Consecutive equal rows are written once, with their count."""
     folded = []
     for run, equal_runs in groupby(runs):
         count = sum(1 for _ in equal_runs)

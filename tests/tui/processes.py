@@ -1,4 +1,4 @@
-"""What a program started, and waiting until nothing of it is left."""
+"""Descendants of a process, and waiting until they have ended."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ DEADLINE_S = 90.0
 
 
 def processes_of(pid: int) -> list[int]:
-    """All processes below one, as far down as they go."""
+    """All descendants of a process."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended while we looked
+        with contextlib.suppress(OSError):  # it has ended meanwhile
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     descendants = [pid]
     for parent in descendants:
@@ -23,7 +23,7 @@ def processes_of(pid: int) -> list[int]:
 
 
 def until_none_is_left(pids: Sequence[int]) -> None:
-    """Wait until these processes are gone; one that has ended and that nobody has waited for yet is gone."""
+    """Wait until these processes have ended; zombies count as ended."""
     end = time.monotonic() + DEADLINE_S
     while running := [pid for pid in pids if _runs(pid)]:
         assert time.monotonic() < end, f"still there: {[_command(pid) for pid in running]}"

@@ -1,4 +1,4 @@
-"""The console on a screen, as far as most tests want it before they begin."""
+"""A running console, settled, as most tests need it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gconsole.tui.app import ConsoleApp
 async def running(
     app: ConsoleApp, *keys: str, size: tuple[int, int] = (80, 24), toasts: bool = False
 ) -> AsyncIterator[Pilot[None]]:
-    """The app on a screen of that size, settled, and then these keys; `toasts`: they are shown."""
+    """The app on a screen of this size, settled, after these keys; `toasts` enables toasts."""
     async with app.run_test(size=size, notifications=toasts) as pilot:
         await settle(pilot)
         await pilot.press(*keys)

@@ -57,13 +57,13 @@ class Stage:
         await until(self.pilot, lambda: isinstance(self.app.screen, dialog), dialog.__name__)
 
     async def settle(self) -> None:
-        """Nothing blinks, nothing is due."""
+        """Stop cursors from blinking, and wait until everything is painted."""
         for line in (*self.app.screen.query(Input), *self.app.screen.query(TextArea)):
             line.cursor_blink = False
         await settle(self.pilot)
 
     async def go_home(self) -> None:
-        """Escape leads back to the Overview from wherever this is; the picture goes on."""
+        """Return to the Overview with Escape, and unfreeze the screen."""
         if self.app.frames.is_frozen:
             self.app.frames.action_freeze()
         for _ in range(12):
@@ -107,7 +107,7 @@ async def _page_of_failed(stage: Stage) -> None:
 
 
 async def _process(stage: Stage) -> None:
-    """The last line but two of the page of a node: below them stand its events."""
+    """The third line from the end of the page of a node, above its events."""
     await _node_page(stage)
     await stage.press("G", "k", "k", "enter")
     await stage.until_dialog(DetailDialog)
@@ -130,7 +130,7 @@ def palette(text: str) -> Open:
     return open_screen
 
 
-#: Logins that wait for a person; kept, because the event loop forgets tasks that nobody holds.
+#: Pending logins; referenced here, because the event loop keeps only weak references to tasks.
 _PROMPTS: set[asyncio.Future[str | None]] = set()
 
 
@@ -154,7 +154,7 @@ async def _captured(stage: Stage) -> None:
 
 
 def _query_result(sql: str, *pressed: str) -> Open:
-    """A question in the Query view with its answer, which always takes as long."""
+    """A query and its result in the Query view, with a fixed duration."""
 
     async def open_screen(stage: Stage) -> None:
         await stage.press("9", "slash")
@@ -221,7 +221,7 @@ async def _late_rank(stage: Stage) -> None:
 
 
 def _clear() -> FakeCluster:
-    """The demo with a finding that has no culprit: nobody is blamed."""
+    """The demo with a finding that has no culprit."""
     cluster = demo()
     cluster.publish(
         Finding(id="undecided", severity="info", confidence="none", text="no stacks", first_seen=cluster.now_ns)
@@ -230,7 +230,7 @@ def _clear() -> FakeCluster:
 
 
 async def _job_output(stage: Stage) -> None:
-    """The page of the job that runs, with all that its ranks wrote, where they wrote anything."""
+    """The page of the running job, with all output of its ranks."""
     await stage.press("0", "g", "enter")
     view = stage.app.view
     assert isinstance(view, JobsView)
@@ -239,7 +239,7 @@ async def _job_output(stage: Stage) -> None:
 
 
 def difference(reading: object) -> Comparison:
-    """Tuesday has a node less, another driver on most nodes, a link that is gone, and a GPU that is held down."""
+    """Tuesday has one node less, another driver on most nodes, a missing link, and a throttled GPU."""
 
     def spread(median: float, tail: float, most: float) -> Spread:
         return Spread(345_600, median, tail, most * 0.99, most)
@@ -341,7 +341,7 @@ STATES = (
 
 
 async def draw(state: ScreenState, folder: Path) -> None:
-    """Save it as SVG at every size and in every theme that the tests look at."""
+    """Save it as SVG at every size and in every theme of the tests."""
     from test_screenshots import VARIANTS
 
     cluster = state.cluster()

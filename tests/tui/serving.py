@@ -1,4 +1,4 @@
-"""`gconsole serve` for tests: a visitor that needs no browser, and the real command."""
+"""`gconsole serve` for tests: a websocket client that replaces the browser, and the real command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 DEADLINE_S = 90.0
-#: What the visitors of most tests run: the console on an invented cluster, which needs no fleet.
+#: The command that most tests serve: the console on a fake cluster.
 DEMO_COMMAND = [
     sys.executable, "-c",
     f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom clusters import demo\ndemo().app().run()",
@@ -26,7 +26,7 @@ DEMO_COMMAND = [
 
 
 class WebSocketClient:
-    """Talks to the server as the page does. `words` is all that was drawn since `forget`, without colours."""
+    """Connects to the server as the page does. `output` is the text drawn since `clear_output`, without colours."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -57,7 +57,7 @@ class WebSocketClient:
         await self.socket.send(json.dumps(message))
 
     async def until(self, *texts: str) -> None:
-        """Wait until all of that has been drawn."""
+        """Wait until all these texts have been drawn."""
         async with deadline(lambda: f"{texts} not in {self.output[-2000:]!r}"):
             while not all(text in self.output for text in texts):
                 try:
@@ -68,7 +68,7 @@ class WebSocketClient:
                     self._drawn += message
 
     async def redirect_target(self) -> str | None:
-        """The page that the server sends this guest to, before it hangs up; None where it just hangs up."""
+        """The page that the server redirects this client to before it closes the connection; None: no redirect."""
         page = None
         async with deadline(lambda: f"nobody hung up; the screen: {self.output[-2000:]!r}"):
             with contextlib.suppress(ConnectionClosed):
@@ -95,7 +95,7 @@ async def deadline(message: object) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def serving(*args: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The real `gconsole serve`, and its address; it is ended, if it still runs."""
+    """The real `gconsole serve`, and its address; terminated at the end if it still runs."""
     argv = [sys.executable, "-m", "gconsole", "serve", *args]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GCONSOLE_")}
     with subprocess.Popen(argv, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

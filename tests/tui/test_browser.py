@@ -1,4 +1,4 @@
-"""The console in a real browser: drawn there, moved by a real key, and asking nobody else for anything."""
+"""The console in a real browser: drawing, keys and mouse, and no requests to other hosts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def ink_share(open_tab: Open, picture: bytes) -> tuple[float, int]:
 async def test_key_pressed_in_the_browser_switches_the_console_view(browser: Open) -> None:
     async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
-        await tab.until(lambda: "metric" in tab.output, "the map has no keys")  # nobody clicked: the page has the keys
+        await tab.until(lambda: "metric" in tab.output, "the map has no keys")  # the page has the focus
         before = await tab.screenshot()
         assert "wchan" not in tab.output
         await tab.press("2", "Digit2", "2")
@@ -91,7 +91,7 @@ async def test_reloaded_page_is_drawn_again(browser: Open) -> None:
 
 
 async def until_page_shows(tab: Tab, text: str) -> None:
-    """Wait until the page has these words; between two pages there is no page, or none to ask."""
+    """Wait until the page contains this text; between two pages a call may fail."""
     end = time.monotonic() + DEADLINE_S
     page_text = None
     while text not in (page_text or ""):
@@ -142,7 +142,7 @@ def drawn_by_tmux(file: Path) -> list[str]:
 
 
 def read_until_stable(read: Callable[[], list[str]]) -> list[str]:
-    """What is read, once it is not empty and the same twice."""
+    """The lines, once they are not empty and equal in two successive reads."""
     end, last = time.monotonic() + DEADLINE_S, [""]
     while time.monotonic() < end:
         lines = read()

@@ -1,4 +1,4 @@
-"""Where copied text goes: through the terminal, to this machine's own tool, or both; and what is said if it cannot."""
+"""Copied text: sent through the terminal, to a clipboard tool, or both; and the message if that fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZE = (120, 24)
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with a display and no tool yet; what a tool takes in lies in `taken`."""
+    """A folder with a display's environment and no tool yet; the file `taken` has a tool's input."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
@@ -27,7 +27,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(machine: Path, name: str, script: str = "") -> Path:
-    """A tool that keeps what it is given, after `script`."""
+    """A tool that saves its input, after `script`."""
     path = machine / "bin" / name
     path.write_text(f'#!/bin/sh\n{script}\necho "$@" > {machine}/arguments\ncat > {machine}/taken.part\n'
                     f"mv {machine}/taken.part {machine}/taken\n")  # fmt: skip
@@ -41,7 +41,7 @@ def clipboard_text(machine: Path) -> str:
 
 
 async def until_toast(pilot: Pilot[None], text: str) -> None:
-    """Wait until a toast says that, on however many lines."""
+    """Wait until a toast contains this text."""
     await until(pilot, lambda: any(text in toast.message for toast in pilot.app._notifications), text)
 
 

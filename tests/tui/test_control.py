@@ -1,4 +1,4 @@
-"""What a person does to the fleet while it runs, and what a login asks of a person."""
+"""Changes of a running fleet by the user, and login prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terminals that can do less: one that cannot place a cursor gets a word, one without colours gets everything else."""
+"""Limited terminals: one without cursor movement gets a message, one without colours gets all other features."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hosts_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_in_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
-    """Run it where TERM says that; its exit code, all that it wrote, and what it had started when it began to write."""
+    """Run it with this TERM; its exit code, its output, and the processes it had started at its first output."""
     master, worker = pty.openpty()
     argv = [sys.executable, "-m", "gconsole", *args]
     environment = {**os.environ, "TERM": term}
@@ -45,7 +45,7 @@ def run_in_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
                 output += chunk
                 started = started or processes_of(process.pid)
         except OSError:
-            pass  # nobody has the terminal open any more
+            pass  # the terminal is closed
     os.close(master)
     return process.returncode, output.decode(), started
 

@@ -1,4 +1,4 @@
-"""The stream of events without a screen: what is kept, how each reads, and what its story says."""
+"""The event log without a screen: retention, texts and details."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ PLACES = {
     "app": [],
     **{row.name: [row.key] for row in VIEWS},
 }
-#: Actions that show nothing there before this.
+#: Keys to press before an action has a visible effect.
 PREPARATION = {
     "lines.left": ["escape", "l", "l"],
     "lines.right": ["escape"],
@@ -50,7 +50,7 @@ PREPARATION = {
     "app.back": ["2"],
     "app.view_overview": ["2"],
 }
-#: Where keys mean something only after a story: the tests of that story press them.
+#: Scopes whose keys need a longer preparation, and the tests that press them.
 TESTED_IN = {"hang": "test_hang.py", "gpus": "test_gpus.py", "query": "test_query_view.py", "sql": "test_query_view.py",
              "jobs": "test_jobs.py", "diff": "test_diff.py"}  # fmt: skip
 #: Apps of their own.
@@ -72,7 +72,7 @@ SCOPES = sorted({action.scope for action in ACTIONS} - SEPARATE_APPS)
 
 
 def screen_text(app: App[object]) -> object:
-    """Everything of an app that a person notices: the screen, what the clipboard holds, that it is there at all."""
+    """All visible state of an app: the screen, the clipboard, and whether it is running."""
     return (picture(app), app.clipboard) if app.is_running else None
 
 
@@ -108,7 +108,7 @@ async def go_to(stage: Stage, steps: list[str]) -> None:
 
 
 async def leave(stage: Stage) -> None:
-    """Back to the Overview as it was; the picture goes on and nothing is told."""
+    """Return to the Overview, unfrozen and without toasts."""
     await stage.go_home()
     if stage.app.frames.is_frozen:
         stage.app.frames.action_freeze()

@@ -1,4 +1,4 @@
-"""`e` saves what is there: the table as it is listed, the screen, the report, the stacks; and loses nothing."""
+"""`e` exports the table as listed, the screen, the report and the stacks, without data loss."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def open_export(pilot: Pilot[None], *keys: str) -> ExportDialog:
 
 
 async def choose(pilot: Pilot[None], item_name: str, format_name: str) -> None:
-    """Go to that line and that form, with the keys."""
+    """Select this item and this format, with the keys."""
     dialog = pilot.app.screen
     assert isinstance(dialog, ExportDialog)
     for key, is_selected in (("down", lambda: dialog.selected[0].what.startswith(item_name)),
@@ -67,7 +67,7 @@ async def choose(pilot: Pilot[None], item_name: str, format_name: str) -> None:
 
 
 async def saved(pilot: Pilot[None], folder: Path) -> str:
-    """Press Enter, and read the one file that is there then."""
+    """Press Enter, and read the one file in the folder."""
     await pilot.press("enter")
     await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog), "the dialog to close")
     await shows(pilot, "saved ")

@@ -124,7 +124,7 @@ class TestFigures:
 
 class TestMistakes:
     @pytest.mark.parametrize(
-        ("text", "at", "said", "try_"),
+        ("text", "at", "message", "try_"),
         [
             ("x stat:stuck", (2, 6), "unknown field stat", "did you mean state?"),
             ("zzz:1", (0, 3), "unknown field zzz", "fields: node, state"),
@@ -138,10 +138,10 @@ class TestMistakes:
             ("state:a,,b", (8, 8), "missing value for state", "a state"),
         ],
     )
-    def test_filter_error_has_text_position_and_hint(self, text, at, said, try_):
+    def test_filter_error_has_text_position_and_hint(self, text, at, message, try_):
         error = filter_error(text)
         assert (error.start, error.end) == at
-        assert said in error.text and try_ in error.try_ and not error.unfinished
+        assert message in error.text and try_ in error.try_ and not error.unfinished
 
     @pytest.mark.parametrize("text", ["state:", "util:<", '"two', "node:n[1-", "-", "x\\", "util:-", "state:a,"])
     def test_incomplete_term_is_flagged_as_unfinished(self, text: str):

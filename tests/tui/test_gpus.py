@@ -153,7 +153,7 @@ class TestThePage:
             await shows(pilot, "node1 gpu0")
             await shows(pilot, "GPU util %")
             assert "power W" in screen(app)
-            assert "SM activity" not in screen(app)  # never told
+            assert "SM activity" not in screen(app)  # never reported
             await pilot.press("escape")
             await shows(pilot, "last minute")
 

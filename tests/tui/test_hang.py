@@ -1,4 +1,4 @@
-"""The Hang view: two keys from a hung job to the guilty line, and every way through verdict, tree, ranks, threads."""
+"""The Hang view: two keys from a hung job to the blocking line; navigation through verdict, tree, ranks, threads."""
 
 from __future__ import annotations
 

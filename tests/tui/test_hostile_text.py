@@ -1,4 +1,4 @@
-"""Whatever a node says its things are called, in every view and dialog: it is text, on its line, in its cells."""
+"""Hostile names from a node are displayed as text, on their line and in their cells, in every view and dialog."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMBINING = "e" + "\u0301" * 200 + "\u0336" * 200
 BIDI = "\u202eabc\u2066שלום\u2069 مرحبا"
 LINES = "one\ntwo\r\nthree\x0b\x0cfour\u2028five\ttab"
 EMOJI = "👩‍👩‍👧‍👦🏴‍☠️\ufe0f"
-#: Each with the size of the screen it is looked at on.
+#: Each with its screen size.
 HOSTILE = {
     "obeyed by a terminal": (f"{ANSI}\x00\x7f {LINES}", (60, 20)),
     "obeyed by Textual": (MARKUP, (80, 24)),

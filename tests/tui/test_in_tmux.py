@@ -18,9 +18,9 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the demo's nodes are this machine, which is no Linux"),
 ]
 DEMO = f"{sys.executable} -m gconsole demo --nodes 2 --ranks 2 --gpus 2"
-#: What a program may hand down that was started in a terminal of another size; the kernel knows better.
+#: Variables inherited from a terminal of another size; the kernel's size takes precedence.
 OF_ANOTHER_TERMINAL = {"COLUMNS": "80", "LINES": "24"}
-#: What stands on the screen once the nodes are there; the ranks are found within seconds.
+#: Text of the screen once the nodes are connected; the ranks are found within seconds.
 READY = ("2/2 nodes", "demo1")
 
 

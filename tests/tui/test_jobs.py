@@ -1,4 +1,4 @@
-"""The Jobs view: what was started, how it goes on each node, what its ranks write, and ending it."""
+"""The Jobs view: started jobs, their state on each node, the output of their ranks, and stopping them."""
 
 from __future__ import annotations
 

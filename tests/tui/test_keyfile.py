@@ -1,4 +1,4 @@
-"""A person's own keys: what keys.toml may say, what is refused and why, and where the keys are told."""
+"""Configured keys: the syntax of keys.toml, rejected bindings with reasons, and where keys are displayed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TestTheFile:
         assert own_keys == OwnKeys({"list.copy": "Y", "list.copy_json": "y"})
 
     @pytest.mark.parametrize(
-        ("line", "said"),
+        ("line", "message"),
         [('list.sortt = "x"', "list.sortt: unknown action; did you mean list.sort?"),
          ('app.mark = "q"', "q is a fixed key"),
          ('app.mark = "ctrl+z"', "ctrl+z is a fixed key"),
@@ -94,10 +94,10 @@ class TestTheFile:
          ('columns.reset = "j"', "j is already the key of lines.down"),
          ('filter.previous = "ctrl+s"', "ctrl+s is already the key of app.screenshot")],
     )  # fmt: skip
-    def test_invalid_binding_is_reported_with_its_line_and_the_rest_applies(self, file: Path, line: str, said: str):
+    def test_invalid_binding_is_reported_with_its_line_and_the_rest_applies(self, file: Path, line: str, message: str):
         own_keys = read(file, f'app.theme = "T"\n{line}\n')
         [complaint] = own_keys.complaints
-        assert complaint.startswith("keys.toml:2: ") and said in complaint
+        assert complaint.startswith("keys.toml:2: ") and message in complaint
         assert dict(own_keys.keymap) == {"app.theme": "T"}
 
     @pytest.mark.parametrize("lines", [("hang.walk", "hang.next_pane"), ("hang.next_pane", "hang.walk")])

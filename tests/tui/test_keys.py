@@ -1,4 +1,4 @@
-"""Every key of the console does what the footer, `?` and the palette say."""
+"""Every key of the console does what the footer, `?` and the palette show."""
 
 from __future__ import annotations
 

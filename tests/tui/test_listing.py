@@ -81,7 +81,7 @@ def racks() -> FakeCluster:
 
 @pytest.fixture(scope="module")
 def night() -> ScreenSnapshot:
-    """What is true in those racks."""
+    """Snapshot of `racks`."""
     return frame_of(racks())
 
 
@@ -94,18 +94,18 @@ def frame_of(cluster: FakeCluster) -> ScreenSnapshot:
 
 class TestNodes:
     @pytest.mark.parametrize(
-        ("text", "found"),
+        ("text", "count"),
         [("state:failed", 2), ("state:lost", 1), ("node:node0[1-3]*", 30), ("tag:rack3", 16),
          ("tag:rack1 -node:node001", 15), ("util:<20", 1),
          ("gpumem:>70G -state:failed node:node00*", 9), ("job:llama", 63), ("-job:llama", 1),
          ("class:H100", 63), ("class:none", 1), ("reason:auth", 1), ("cpu:60-62 tag:rack2", 16), ("mem:>90", 0),
          ("kernel:5.15", 63), ("gpus:>8", 1), ("simulated", 0), ("-simulated", 64), ('"key was refused"', 1)],
     )  # fmt: skip
-    def test_filter_matches_the_expected_number_of_rows(self, night: ScreenSnapshot, text: str, found: int):
+    def test_filter_matches_the_expected_number_of_rows(self, night: ScreenSnapshot, text: str, count: int):
         listed = node_rows(night.fleet, night.nodes, night.gpus, night.jobs)
         passes = row_predicate(parse(text, NODES), row_context(night))
         assert passes is not None
-        assert sum(map(passes, listed)) == found
+        assert sum(map(passes, listed)) == count
 
     async def test_filter_applies_to_the_node_list_and_shows_the_match_count(self):
         async with racks().app().run_test(size=SIZE) as pilot:
@@ -197,17 +197,17 @@ class TestNodes:
 
 class TestEvents:
     @pytest.mark.parametrize(
-        ("text", "found"),
+        ("text", "count"),
         [("severity:error kind:kernel", 1), ("state:failed node:node019", 1), ("kind:mark", 1), ("node:console", 3),
          ("text:Xid", 2), ("xid -79", 1), ("tag:rack2 kind:kernel", 2), ("job:llama rank:9", 1), ("culprit:node019", 1),
          ("severity:warning kind:finding", 1), ('"fallen off"', 1), ("rank:>100", 0)],
     )  # fmt: skip
-    def test_filter_matches_the_expected_number_of_rows(self, night: ScreenSnapshot, text: str, found: int):
+    def test_filter_matches_the_expected_number_of_rows(self, night: ScreenSnapshot, text: str, count: int):
         log = night.events
         passes = row_predicate(parse(text, EVENTS), row_context(night))
         assert passes is not None
-        assert sum(map(passes, map(log.row, log.numbers))) == found
-        assert len(LogFilter(passes).update(log)) == found
+        assert sum(map(passes, map(log.row, log.numbers))) == count
+        assert len(LogFilter(passes).update(log)) == count
 
     async def test_filtered_event_stream_follows_matching_events(self):
         cluster = demo()

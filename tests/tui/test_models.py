@@ -1,4 +1,4 @@
-"""What the screen says, without a screen: records in, view models out."""
+"""View models without a screen: records in, models out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gconsole.tui.views.ranks.model import rank_rows
 
 
 def frame_of(cluster: FakeCluster, *, live: bool = True, staging=None, frozen: bool = False) -> ScreenSnapshot:
-    """What the screen would be told now."""
+    """The snapshot that the screen would get now."""
     watch = SnapshotBuilder(cluster.store, cluster.cluster, cluster.names, live=live, now=cluster.now, staging=staging)
     fold = JobFold(cluster.store)
     fold.refresh(watch.build(), lambda work: asyncio.run(work))

@@ -17,7 +17,7 @@ class OrderedItem:
 
 
 class LiveRows:
-    """Things in a steady order, on a clock that stands still until it is moved."""
+    """Rows in a steady order, on a fake clock."""
 
     def __init__(self, noise: Noise) -> None:
         self.now_s = 0.0

@@ -1,4 +1,4 @@
-"""The Query view: a question to the live store, its answer as a grid or drawn, and what a person does on the way."""
+"""The Query view: a query of the live store, its result as a table or chart, and editing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def busy() -> Iterator[Database]:
 
 
 async def run_query(pilot, sql: str) -> QueryView:
-    """Type a question in the Query view and wait for its answer."""
+    """Type a query in the Query view and wait for its result."""
     await pilot.press("9")
     view = pilot.app.view
     assert isinstance(view, QueryView)

@@ -1,4 +1,4 @@
-"""`r` begins and ends recordings by name, the header says so, and nobody leaves one without meaning to."""
+"""`r` starts and stops recordings by name, the header shows them, and quitting asks for confirmation."""
 
 from clusters import pod
 from fake_cluster import SECOND, FakeCluster

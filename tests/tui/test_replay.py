@@ -20,7 +20,7 @@ from gconsole.tui.replay_app import ReplayApp
 
 
 class RecordingCluster(FakeCluster):
-    """A cluster that keeps what it said."""
+    """A cluster that keeps its published records."""
 
     def __init__(self, *names: str) -> None:
         self.records: list[Record] = []

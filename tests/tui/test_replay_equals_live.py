@@ -37,7 +37,7 @@ SQL = "SELECT node, count(*) AS ranks, max(step) AS step FROM ranks_now GROUP BY
 
 @dataclass
 class RecordStream:
-    """What was said, in the batches in which it was, and by when it was over."""
+    """Published records in their batches."""
 
     cluster: str
     names: list[str]
@@ -53,7 +53,7 @@ class RecordStream:
 
 
 async def fake_stream(monkeypatch: pytest.MonkeyPatch, make: Callable[[], FakeCluster], *lost: str) -> RecordStream:
-    """An invented cluster that goes on for four minutes, with a hang that is captured."""
+    """A fake cluster that runs for four minutes, with a captured hang."""
     batches: list[list[Published]] = []
 
     def publish(cluster: FakeCluster, *records: object) -> None:
@@ -76,7 +76,7 @@ async def fake_stream(monkeypatch: pytest.MonkeyPatch, make: Callable[[], FakeCl
 
 
 async def lab_stream(monkeypatch: pytest.MonkeyPatch) -> RecordStream:
-    """A hang of the lab, as real agents told it, a batch a tick."""
+    """A hang recorded from real agents, one batch per tick."""
     lines = lzma.decompress((HANGS / "dataloader_worker.ndjson.xz").read_bytes()).splitlines()
     records = [decode(line) for line in lines]
     batches: list[list[Published]] = []
@@ -89,7 +89,7 @@ async def lab_stream(monkeypatch: pytest.MonkeyPatch) -> RecordStream:
 
 
 def a_few_nodes() -> FakeCluster:
-    """Six nodes with something of everything: clocks, a rank that is late, one that is stuck, a node that is lost."""
+    """Six nodes with records of every kind: clocks, a late rank, a stuck rank, a lost node."""
     cluster = FakeCluster(*(f"node{number}" for number in range(1, 7)), "node033")
     cluster.up(*cluster.names[:6])
     cluster.fail("node033", "auth", "the key was refused", "ssh-add")
@@ -155,7 +155,7 @@ def played(replay: Replay) -> Replay:
 
 
 async def app_contents(app: ConsoleApp, size: tuple[int, int]) -> dict[str, object]:
-    """Everything that the views are made of, and of each view its tables and what it paints."""
+    """All models of the views, and the tables and painted lines of each view."""
     contents: dict[str, object] = {}
     async with app.run_test(size=size) as pilot:
         await settle(pilot)
@@ -201,7 +201,7 @@ def models(app: ConsoleApp) -> dict[str, object]:
 
 
 async def stage_of(pilot: Pilot[None]) -> list[str]:
-    """What the view paints, line by line, once nothing of it moves any more."""
+    """Painted lines of the view, once they no longer change."""
     region, lines, before = pilot.app.query_one("#stage").region, [""], None
     await settle(pilot)
     while lines != before:

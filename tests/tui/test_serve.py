@@ -1,4 +1,4 @@
-"""`gconsole serve`: the console in a browser of this machine, for one visitor who has the token."""
+"""`gconsole serve`: the console in a local browser, for one client with the token."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestTheDoor:
 
 
 def listeners(port: int) -> list[str]:
-    """Addresses, as the kernel writes them, at which somebody has that port."""
+    """Addresses, in the kernel's hexadecimal form, with a socket on this port."""
     rows = [line.split()[1].split(":") for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return [address for address, port_hex in rows if int(port_hex, 16) == port]
 

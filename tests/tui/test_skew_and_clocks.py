@@ -1,4 +1,4 @@
-"""The views Skew and Clocks: what they show of late ranks and of clocks, and what is asked of the nodes meanwhile."""
+"""The views Skew and Clocks: late ranks, clocks, and when clock probes are requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def text(stage: Stage) -> str:
 
 
 async def screen_after(cluster: FakeCluster, *keys: str) -> str:
-    """What the screen says after these keys."""
+    """Text of the screen after these keys."""
     async with cluster.app().run_test(size=(120, 40)) as pilot:
         stage = Stage(pilot, cluster)
         await settle(pilot)

@@ -1,4 +1,4 @@
-"""`Ctrl+Z` gives the terminal back to the shell, and `fg` the screen back to the person."""
+"""`Ctrl+Z` restores the shell's terminal, and `fg` the console's screen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ demo().app().run()
 
 
 class Shell:
-    """An interactive shell on a pseudo-terminal: what a stopped program needs, so that somebody can bring it back."""
+    """An interactive shell on a pseudo-terminal, which can resume a stopped program."""
 
     def __init__(self) -> None:
         self.pid, self.master = pty.fork()
@@ -36,7 +36,7 @@ class Shell:
         self.output = b""
 
     def until(self, text: bytes) -> None:
-        """Wait until that is written, and forget what came up to it."""
+        """Wait until this text is written, and drop the output up to it."""
         end = time.monotonic() + DEADLINE_S
         while text not in self.output:
             assert time.monotonic() < end, f"{text!r} was not written; the end of the output: {self.output[-600:]!r}"
@@ -48,7 +48,7 @@ class Shell:
         os.write(self.master, keys)
 
     def close(self) -> None:
-        os.close(self.master)  # the kernel hangs up on everybody
+        os.close(self.master)  # the kernel sends SIGHUP
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 

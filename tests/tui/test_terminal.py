@@ -1,4 +1,4 @@
-"""The real program in a real terminal: however it is left, the terminal is as before and the fleet was told."""
+"""The real program in a real terminal: every exit restores the terminal and stops the fleet."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Terminal:
         self.output = b""
 
     def read_until(self, text: bytes) -> None:
-        """Read until the program has written that."""
+        """Read until the program has written this text."""
         end = time.monotonic() + DEADLINE_S
         while text not in self.output:
             assert time.monotonic() < end, f"{text!r} was not written; the end of the output: {self.output[-600:]!r}"
@@ -67,7 +67,7 @@ class Terminal:
         os.write(self.master, keys)
 
     def leaves(self) -> int:
-        """Its exit code; it must come in time."""
+        """Exit code of the program, which must end in time."""
         end = time.monotonic() + LEAVE_S
         while self.process.poll() is None:
             assert time.monotonic() < end, "it is still running"
@@ -137,7 +137,7 @@ def test_closed_terminal_ends_the_console_and_stops_the_fleet(terminal: Terminal
 def test_sigterm_ends_the_console_when_the_terminal_accepts_no_output(tmp_path: Path, typed: bytes):
     terminal = Terminal(tmp_path / "note")
     try:
-        terminal.read_until(b"\x1b[?1049h")  # it draws now: more than a terminal holds, and nobody reads on
+        terminal.read_until(b"\x1b[?1049h")  # it draws more than the terminal's buffer holds
         for key in typed:
             terminal.type(bytes([key]))
             wait_until_read(terminal.worker)

@@ -1,4 +1,4 @@
-"""Themes: readable on every ground, complete, and refused with a word where they are not."""
+"""Themes: readable on every background, complete, and otherwise rejected with a message."""
 
 import math
 from importlib import resources
@@ -105,7 +105,7 @@ CONES = {
 
 
 def simulate_color_blindness(color: str, cones: str) -> tuple[float, ...]:
-    """The colour as that person sees it, in CIE L*a*b*."""
+    """The colour as seen with this colour blindness, in CIE L*a*b*."""
     channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     seen = (sum(k * c for k, c in zip(row, linear, strict=True)) for row in CONES[cones])
@@ -122,7 +122,7 @@ def simulate_color_blindness(color: str, cones: str) -> tuple[float, ...]:
 def test_states_are_distinguishable_with_colour_blindness(cones: str, pair: tuple[str, str]):
     theme = next(theme for theme in FILES if theme.name == "colour-blind-safe")
     first, second = (simulate_color_blindness(getattr(theme.status, state), cones) for state in pair)
-    assert math.dist(first, second) >= 20  # 2.3 is the least that anybody sees
+    assert math.dist(first, second) >= 20  # 2.3 is the just noticeable difference
 
 
 def test_invalid_color_is_reported_without_a_regular_expression():

@@ -34,7 +34,7 @@ SIZES = [(60, 20), (80, 24), (120, 40), (200, 60)]
 
 
 def publish_topology(cluster: FakeCluster, *facts: TopologyFacts) -> None:
-    """These nodes say how they are connected."""
+    """Publish the device and link records of these nodes."""
     for fact in facts:
         for record in (*fact.gpus, *fact.links, *fact.nics):
             record.node = fact.node
@@ -42,7 +42,7 @@ def publish_topology(cluster: FakeCluster, *facts: TopologyFacts) -> None:
 
 
 def odd_pod() -> FakeCluster:
-    """Five nodes alike of which one has a card down, one that lost the NVLinks of a GPU, one of another kind."""
+    """Five equal nodes, one of them with a port down; one node without the NVLinks of a GPU; one of another type."""
     names = [f"node{number:03}" for number in range(1, 6)]
     cluster = FakeCluster(*names, "node044", "slow1")
     cluster.up()

@@ -1,4 +1,4 @@
-"""What a person arranged is there the next time, for that cluster; a broken file costs nothing but a word."""
+"""The arrangement of the screen is restored per cluster; a broken file only gives a message."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class TestTheNextTime:
             await pilot.press("2", "O", "q")
 
         app = demo().app(ui_state=UiStateFile(path))
-        app.ui_state.save = lambda: None  # type: ignore[method-assign]  # nobody looks before the end
+        app.ui_state.save = lambda: None  # type: ignore[method-assign]  # saved only at the end
         await app.run_async(headless=True, size=SIZE, auto_pilot=arrange_and_leave)
         assert UiStateFile(path).read()[0].of("ranks").reverse
 

@@ -1,4 +1,4 @@
-"""A person's own themes: found, drawn when saved, refused with a word; and the choice that is remembered."""
+"""User themes: found, reloaded when saved, rejected with a message; and the saved choice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def save(path: Path, text: str) -> None:
-    """Write, with a time of its own however fast the test is."""
+    """Write, with a distinct modification time."""
     before = path.stat().st_mtime_ns if path.exists() else 0
     path.write_text(text, encoding="utf-8")
     os.utime(path, ns=(before + 10**9, before + 10**9))
@@ -83,7 +83,7 @@ class TestTheFolder:
         assert complaint == "theme b.toml: name 'mine' is already used by a.toml; choose another one"
 
     @pytest.mark.parametrize(
-        ("data", "told"),
+        ("data", "message"),
         [
             (b"name = = 1", "line 1"),
             (b"\xff\xfe", "not UTF-8"),
@@ -93,12 +93,12 @@ class TestTheFolder:
         ],
         ids=["toml", "bytes", "size", "colour", "name"],
     )
-    def test_broken_theme_file_is_reported_once_in_one_line(self, folder: Path, data: bytes, told: str):
+    def test_broken_theme_file_is_reported_once_in_one_line(self, folder: Path, data: bytes, message: str):
         (folder / "mine.toml").write_bytes(data)
         catalog = ThemeCatalog(folder)
         (complaint,) = catalog.scan().complaints
         assert complaint.startswith("theme mine.toml: ")
-        assert told in complaint
+        assert message in complaint
         assert not catalog.scan()
         assert "mine" not in names(catalog)
 

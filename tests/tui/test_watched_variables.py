@@ -1,4 +1,4 @@
-"""Watched variables on the screen: a column each beside the step, sorted like any other, told at length by Enter."""
+"""Watched variables on the screen: a sortable column each beside the step, and details with Enter."""
 
 from __future__ import annotations
 

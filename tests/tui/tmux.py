@@ -20,13 +20,13 @@ class Tmux:
         self, command: str = "", env: Mapping[str, str] | None = None, *, columns: int = 120, rows: int = 40
     ) -> None:
         self._name = f"gct{os.getpid()}-{next(_numbers)}"
-        # What one console remembers of a cluster, another test's must not open with: not in the person's own folders.
+        # Saved state of one test's console must not affect another test's, nor the user's own folders.
         self._own = TemporaryDirectory(prefix=f"{self._name}-", ignore_cleanup_errors=True)
         folders = {name: f"{self._own.name}/{name}" for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
         settings = [
             argument for key, value in {**folders, **(env or {})}.items() for argument in ("-e", f"{key}={value}")
         ]
-        # Whoever runs the tests may be killed, with no time to close anything: then the end of this pipe closes it.
+        # If the test run is killed, the end of this pipe closes the terminal.
         self._guard = subprocess.Popen(
             ["sh", "-c", 'read _; tmux -L "$0" kill-server 2>/dev/null; rm -rf -- "$1"', self._name, self._own.name],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
@@ -41,11 +41,11 @@ class Tmux:
 
     @property
     def pid(self) -> int:
-        """Of the program, or of the shell."""
+        """Process id of the program, or of the shell."""
         return int(self._tmux("display-message", "-p", "-t", "it", "#{pane_pid}"))
 
     def screen(self, *, styled: bool = False) -> str:
-        """What stands there; with the escape sequences of its colours, where that is wanted."""
+        """Text of the screen; `styled` with the escape sequences of its colours."""
         return self._tmux("capture-pane", "-p", "-t", "it", *(["-e"] if styled else []))
 
     def press(self, *keys: str) -> None:
@@ -55,24 +55,24 @@ class Tmux:
         self._tmux("resize-window", "-t", "it", "-x", str(width), "-y", str(height))
 
     def click(self, text: str) -> None:
-        """Click on these words, in the escape sequences that a terminal sends."""
+        """Click on this text, by the escape sequences that a terminal sends."""
         x, y = self._place(text)
         self.press("-l", f"\x1b[<0;{x};{y}M\x1b[<0;{x};{y}m")
 
     def wheel_down(self, text: str, *, lines_below: int = 0) -> None:
-        """Turn the wheel by one notch over these words, or so many lines below them."""
+        """Turn the wheel by one notch over this text, or `lines_below` lines below it."""
         x, y = self._place(text)
         self.press("-l", f"\x1b[<65;{x};{y + lines_below}M")
 
     def _place(self, text: str) -> tuple[int, int]:
-        """Column and line of the first of these words, from 1."""
+        """Column and line of the first occurrence of this text, from 1."""
         for y, line in enumerate(self.screen().splitlines(), 1):
             if text in line:
                 return line.index(text) + 1, y
         raise AssertionError(f"{text!r} not on the screen:\n{self.screen()}")
 
     def until(self, *texts: str, without: str | None = None) -> float:
-        """Wait until all words stand on the screen, and that one does not; how long it took, in seconds."""
+        """Wait until the screen has all these texts, and not `without`; the time in seconds."""
         began = time.monotonic()
         while not all(text in (screen := self.screen()) for text in texts) or (without and without in screen):
             assert time.monotonic() - began < DEADLINE_S, f"{texts}, or still {without!r}, on the screen:\n{screen}"
@@ -80,14 +80,14 @@ class Tmux:
         return time.monotonic() - began
 
     def until_gone(self) -> None:
-        """Wait until the program has ended, and with it the only session."""
+        """Wait until the program, and with it the only session, has ended."""
         began = time.monotonic()
         while "it" in self._tmux("list-sessions"):
             assert time.monotonic() - began < DEADLINE_S, self.screen()
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Close the terminal, whatever runs in it: the kernel hangs up on it."""
+        """Close the terminal; its processes get SIGHUP."""
         self._tmux("kill-server")
         self._guard.communicate()
         self._own.cleanup()

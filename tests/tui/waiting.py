@@ -1,4 +1,4 @@
-"""Waiting for what the screen must show, with a deadline; and reading the screen as text."""
+"""Waits for the content of the screen, with a deadline; and reads the screen as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_S = 0.02
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], object], description: str = "") -> None:
-    """Let the app run until the condition holds; the test fails with the screen when it does not in time."""
+    """Let the app run until the condition holds; on a timeout the test fails and prints the screen."""
     end = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < end, (
@@ -41,16 +41,16 @@ async def accept(pilot: Pilot[None], shown: str) -> None:
 
 
 def _words(offer: object) -> str:
-    """The name and the explanation of one offer of the palette."""
+    """Name and help of one command of the palette."""
     assert isinstance(offer, Command)
     return f"{offer.hit.text} {offer.hit.help}"
 
 
 async def settle(pilot: Pilot[None]) -> None:
-    """Everything the store knows is on the screen: jobs folded, all views there, painted."""
+    """Wait until the screen shows all records of the store: jobs folded, all views mounted and painted."""
     app = pilot.app
     assert isinstance(app, ConsoleApp)
-    app.frames.draw()  # now, not when the frame clock says so
+    app.frames.draw()  # now, not at the next tick of the frame clock
     await until(pilot, lambda: app.frames.is_current or app.frames.is_frozen, "a current picture")
     await app.workers.wait_for_complete()
     app.frames.draw()
@@ -58,7 +58,7 @@ async def settle(pilot: Pilot[None]) -> None:
 
 
 async def frames(pilot: Pilot[None], count: int = 4) -> None:
-    """Let so many frames go by, as many as half a second has."""
+    """Draw `count` frames; the default is that of half a second."""
     app = pilot.app
     assert isinstance(app, ConsoleApp)
     for _ in range(count):
@@ -67,18 +67,18 @@ async def frames(pilot: Pilot[None], count: int = 4) -> None:
 
 
 def painted(app: App[object]) -> list[Strip]:
-    """The screen as it is now, with what lies under a dialog."""
+    """The current screen, including the views under a dialog."""
     visible_screen_stack.set(app._background_screens)
     return app.screen._compositor.render_strips()
 
 
 def screen(app: object) -> str:
-    """What stands on the screen, line by line."""
+    """Text of the screen, line by line."""
     assert isinstance(app, ConsoleApp)
     strips = painted(app)
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 
 async def shows(pilot: Pilot[None], text: str) -> None:
-    """Wait until that text stands on the screen."""
+    """Wait until the screen contains this text."""
     await until(pilot, lambda: text in screen(pilot.app), f"{text!r}")
