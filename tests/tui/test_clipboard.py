@@ -82,16 +82,16 @@ class TestTools:
 
 class TestTheWay:
     @pytest.mark.parametrize(
-        ("where", "size", "tool", "osc52", "native", "refused"),
+        ("mode", "size", "tool", "osc52", "native", "refused"),
         [("osc52", 10, True, True, False, ""), ("osc52", MOST_BYTES + 1, True, False, False, "limit of 73.2 KiB"),
          ("native", 10, True, False, True, ""), ("native", 10, False, False, False, "pbcopy, wl-copy, xclip, xsel"),
          ("both", 10, True, True, True, ""), ("both", 10, False, True, False, ""),
          ("both", MOST_BYTES + 1, True, False, True, ""), ("both", MOST_BYTES + 1, False, False, False, "limit")],
     )  # fmt: skip
     def test_copy_path_is_chosen_by_mode_size_and_tool(
-        self, where, size: int, tool: bool, osc52: bool, native: bool, refused: str
+        self, mode, size: int, tool: bool, osc52: bool, native: bool, refused: str
     ):
-        copy_plan = plan(where, size, lambda: ClipboardTool(("xclip",)) if tool else None)
+        copy_plan = plan(mode, size, lambda: ClipboardTool(("xclip",)) if tool else None)
         assert (copy_plan.osc52, copy_plan.tool is not None) == (osc52, native)
         assert (refused in copy_plan.refused) if refused else not copy_plan.refused
 

@@ -66,7 +66,7 @@ async def choose(pilot: Pilot[None], item_name: str, format_name: str) -> None:
         assert is_selected(), (item_name, format_name)
 
 
-async def saved(pilot: Pilot[None], folder: Path) -> str:
+async def save_export(pilot: Pilot[None], folder: Path) -> str:
     """Press Enter, and read the one file in the folder."""
     await pilot.press("enter")
     await until(pilot, lambda: not isinstance(pilot.app.screen, ExportDialog), "the dialog to close")
@@ -98,7 +98,7 @@ class TestTheTable:
     async def test_csv_has_the_filtered_ranks_in_displayed_order_with_raw_units(self, folder: Path):
         async with pod().app().run_test(size=SIZE, notifications=True) as pilot:
             await open_export(pilot, "2", "slash", *"node:node018", "enter", "O")
-            rows = list(csv.DictReader(io.StringIO(await saved(pilot, folder))))
+            rows = list(csv.DictReader(io.StringIO(await save_export(pilot, folder))))
         assert [row["rank"] for row in rows] == ["143", "142", "141", "140", "139", "138", "137", "136"]
         stuck = rows[6]
         assert (stuck["state"], stuck["record.node"], stuck["stat.wchan"]) == (
@@ -112,7 +112,7 @@ class TestTheTable:
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await open_export(pilot, "2")
             await choose(pilot, "Ranks", "JSON")
-            rows = json.loads(await saved(pilot, folder))
+            rows = json.loads(await save_export(pilot, folder))
         assert [row["rank"] for row in rows] == list(range(8))
         assert rows[0]["record"]["kind"] == "rank" and rows[0]["stat"]["threads"] == 41
 
@@ -120,7 +120,7 @@ class TestTheTable:
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await open_export(pilot, "2")
             await choose(pilot, "Ranks", "text")
-            lines = (await saved(pilot, folder)).splitlines()
+            lines = (await save_export(pilot, folder)).splitlines()
         assert lines[0].split()[:4] == ["rank", "state", "node", "gpu"]
         assert "● running" in lines[1] and len(lines) == 9
 
@@ -128,11 +128,11 @@ class TestTheTable:
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await open_export(pilot, "2", "G")
             await choose(pilot, "Selected: 1 rank", "JSON")
-            assert [row["rank"] for row in json.loads(await saved(pilot, folder))] == [7]
+            assert [row["rank"] for row in json.loads(await save_export(pilot, folder))] == [7]
             only_file(folder).unlink()
             await open_export(pilot, "b", "g")
             await choose(pilot, "Selected: 2 ranks", "JSON")
-            assert [row["rank"] for row in json.loads(await saved(pilot, folder))] == [0, 1]
+            assert [row["rank"] for row in json.loads(await save_export(pilot, folder))] == [0, 1]
 
     async def test_overview_nodes_and_events_export_tables(self, folder: Path):
         cluster = demo()
@@ -145,7 +145,7 @@ class TestTheTable:
             ):  # fmt: skip
                 await open_export(pilot, view)
                 await choose(pilot, item_name, "JSON")
-                rows = json.loads(await saved(pilot, folder))
+                rows = json.loads(await save_export(pilot, folder))
                 assert len(rows) == count if count else len(rows) > 4
                 assert rows[0][field] == value
                 only_file(folder).unlink()
@@ -161,7 +161,7 @@ class TestEverythingElse:
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await open_export(pilot)
             await choose(pilot, "Screen", "SVG")
-            svg = await saved(pilot, folder)
+            svg = await save_export(pilot, folder)
         assert svg.startswith("<svg") and "FINDINGS" in svg
         assert "Export" not in svg
 
@@ -169,7 +169,7 @@ class TestEverythingElse:
         async with demo().app().run_test(size=SIZE, notifications=True) as pilot:
             await open_export(pilot)
             await choose(pilot, "Report", "JSON")
-            report = json.loads(await saved(pilot, folder))
+            report = json.loads(await save_export(pilot, folder))
         assert report["schema"] == "gconsole.report/1"
         assert len(report["ranks"]) == 8
 
@@ -184,7 +184,7 @@ class TestEverythingElse:
             ):  # fmt: skip
                 await open_export(pilot)
                 await choose(pilot, "Stacks", form)
-                text = await saved(pilot, folder)
+                text = await save_export(pilot, folder)
                 assert expected in text and "c0" not in text and "old" not in text
                 only_file(folder).unlink()
 
@@ -206,7 +206,7 @@ class TestASessionThatNobodyRecorded:
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             await open_export(pilot)
             await choose(pilot, "HTML report", "HTML")
-            page = await saved(pilot, folder)
+            page = await save_export(pilot, folder)
         assert page.count("<svg") >= 4 and "util_pct" in page and "SIM" in page and page.endswith("</html>\n")
 
     async def test_in_memory_history_is_exported_as_one_json_session(self, folder: Path):
@@ -214,7 +214,7 @@ class TestASessionThatNobodyRecorded:
             await open_export(pilot)
             await choose(pilot, "Session: in-memory history", "json")
             assert path_input(pilot.app).value == "gconsole-demo-session-20231115-120000.json"
-            document = json.loads(await saved(pilot, folder))
+            document = json.loads(await save_export(pilot, folder))
         assert document["schema"] == "gconsole.session/1" and document["session"]["name"] == "demo-20231115-1200"
         assert {"gpu", "rank", "rank_stat", "node"} <= {record["kind"] for record in document["records"]}
 
@@ -267,7 +267,7 @@ class TestASessionThatNobodyRecorded:
         async with cluster.app().run_test(size=SIZE, notifications=True) as pilot:
             await open_export(pilot)
             await choose(pilot, "Session: evening", "json")
-            document = json.loads(await saved(pilot, folder))
+            document = json.loads(await save_export(pilot, folder))
         assert [record["text"] for record in document["records"]] == ["hello"]
 
     async def test_click_selects_a_format_on_a_long_line(self):
@@ -437,12 +437,12 @@ class TestTheFile:
         assert names_in(folder) == []
 
     def test_csv_formula_text_is_escaped(self, folder: Path):
-        evil, odd = '=HYPERLINK("http://evil")', 'a,b\n"c"'
-        rows = [evil, "+1", "-1", "@SUM(A1)", "fine", odd, None, -1, True, ["a"], {"b": 1}]
+        hostile_name, odd = '=HYPERLINK("http://evil")', 'a,b\n"c"'
+        rows = [hostile_name, "+1", "-1", "@SUM(A1)", "fine", odd, None, -1, True, ["a"], {"b": 1}]
         kind = replace(KIND, as_object=lambda row: {"text": row})
         sheet = ExportTable("x", kind, rows, ())
         read = [row["text"] for row in csv.DictReader(io.StringIO(as_csv(sheet)))]
-        assert read[:6] == [f"'{evil}", "'+1", "'-1", "'@SUM(A1)", "fine", odd]
+        assert read[:6] == [f"'{hostile_name}", "'+1", "'-1", "'@SUM(A1)", "fine", odd]
         assert read[6:] == ["", "-1", "true", '["a"]', '{"b":1}']
 
 

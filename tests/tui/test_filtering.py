@@ -23,32 +23,34 @@ class FilteredItem:
     note: str | None = None
 
 
-THINGS: Vocabulary[FilteredItem] = Vocabulary(
+VOCABULARY: Vocabulary[FilteredItem] = Vocabulary(
     (
-        FilterField("node", "word", lambda thing: thing.name, "a node"),
-        FilterField("state", "word", lambda thing: thing.state, "a state"),
-        FilterField("util", "number", lambda thing: thing.util, "busy", ("gpu_util",)),
-        FilterField("size", "size", lambda thing: thing.size, "bytes"),
-        FilterField("tag", "word", lambda thing: thing.tags, "a tag"),
-        FilterField("note", "text", lambda thing: thing.note, "a part of the note"),
+        FilterField("node", "word", lambda item: item.name, "a node"),
+        FilterField("state", "word", lambda item: item.state, "a state"),
+        FilterField("util", "number", lambda item: item.util, "busy", ("gpu_util",)),
+        FilterField("size", "size", lambda item: item.size, "bytes"),
+        FilterField("tag", "word", lambda item: item.tags, "a tag"),
+        FilterField("note", "text", lambda item: item.note, "a part of the note"),
     ),
-    lambda thing: (thing.name, thing.state, *thing.tags),
+    lambda item: (item.name, item.state, *item.tags),
 )
 VALUES = {"state": ("moving", "stuck", "stopped"), "node": ("node001", "node002"), "note": ('say "hi"', "two words")}
 
 
 def passes(text: str, **fields: object) -> bool:
-    return parse(text, THINGS).matches(FilteredItem(**fields))  # type: ignore[arg-type]
+    return parse(text, VOCABULARY).matches(FilteredItem(**fields))  # type: ignore[arg-type]
 
 
 def filter_error(text: str) -> FilterError:
     with pytest.raises(FilterError) as error:
-        parse(text, THINGS)
+        parse(text, VOCABULARY)
     return error.value
 
 
 def offered(text: str, cursor: int | None = None) -> tuple[str, ...]:
-    return complete(text, len(text) if cursor is None else cursor, THINGS, lambda name: VALUES.get(name, ())).options
+    return complete(
+        text, len(text) if cursor is None else cursor, VOCABULARY, lambda name: VALUES.get(name, ())
+    ).options
 
 
 class TestTerms:
@@ -58,7 +60,7 @@ class TestTerms:
 
     def test_empty_filter_matches_everything(self):
         assert passes("") and passes("   ")
-        assert not parse("", THINGS)
+        assert not parse("", VOCABULARY)
 
     def test_values_with_commas_are_alternatives(self):
         assert passes("state:stuck,moving")
@@ -163,7 +165,7 @@ class TestCompletion:
         assert offered('note:"two w') == ('"two words"',)
 
     def test_only_text_before_the_cursor_is_completed(self):
-        completion = complete("sta x", 3, THINGS, lambda _: ())
+        completion = complete("sta x", 3, VOCABULARY, lambda _: ())
         assert (completion.start, completion.end, completion.options) == (0, 3, ("state:",))
 
 
@@ -175,16 +177,16 @@ class TestAlways:
     @given(st.one_of(texts, filters))
     def test_any_text_parses_or_fails_with_an_error_position_inside_it(self, text: str):
         try:
-            parsed = parse(text, THINGS)
+            parsed = parse(text, VOCABULARY)
         except FilterError as error:
             assert 0 <= error.start <= error.end <= len(text)
             assert error.text and error.try_
         else:
-            assert parse(parsed.text, THINGS) == parsed
+            assert parse(parsed.text, VOCABULARY) == parsed
 
     @given(st.one_of(texts, filters), st.integers(0, 30))
     def test_completion_span_stays_within_the_text(self, text: str, cursor: int):
-        completion = complete(text, min(cursor, len(text)), THINGS, lambda _: ("x",))
+        completion = complete(text, min(cursor, len(text)), VOCABULARY, lambda _: ("x",))
         assert 0 <= completion.start <= completion.end <= len(text)
 
     @given(texts.filter(bool))
@@ -195,7 +197,7 @@ class TestAlways:
     @given(filters, st.sampled_from(["node001", "stuck", "a", "b0"]), st.floats(0, 100) | st.none())
     def test_negated_term_never_agrees_with_the_original(self, text: str, name: str, util: float | None):
         try:
-            parsed, opposite = parse(text, THINGS), parse(f"-{text}", THINGS)
+            parsed, opposite = parse(text, VOCABULARY), parse(f"-{text}", VOCABULARY)
         except FilterError:
             return
         if len(parsed.terms) == len(opposite.terms) == 1 and text[0] not in "- ":

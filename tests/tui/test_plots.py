@@ -42,7 +42,7 @@ class PlotApp(BaseApp):
         self.messages.append("cancelled")
 
 
-def drawn(widget: Widget) -> list[str]:
+def lines_of(widget: Widget) -> list[str]:
     """The lines of a widget as text, each checked to be exactly as wide as the widget."""
     strips = [widget.render_line(y) for y in range(widget.size.height)]
     assert {strip.cell_length for strip in strips} <= {widget.size.width}
@@ -107,13 +107,13 @@ class TestSparkline:
         widget = Sparkline()
         async with PlotApp(widget).run_test(size=(width, 3)):
             widget.show(curve(), 1)
-            drawn(widget)
+            lines_of(widget)
 
     async def test_sparkline_shows_title_value_and_unit(self):
         widget = Sparkline()
         async with PlotApp(widget).run_test(size=(60, 3)):
             widget.show(curve(), 1)
-            (line,) = drawn(widget)
+            (line,) = lines_of(widget)
             assert line.startswith("utilisation")
             assert line.endswith("95.8 %")
 
@@ -121,11 +121,11 @@ class TestSparkline:
         widget = Sparkline()
         async with PlotApp(widget).run_test(size=(60, 3)):
             widget.show(curve(), 1)
-            before = drawn(widget)
+            before = lines_of(widget)
             widget.show(Plot("other", "W", np.zeros(3)), 1)
-            assert drawn(widget) == before
+            assert lines_of(widget) == before
             widget.show(Plot("other", "W", np.zeros(3)), 2)
-            assert drawn(widget) != before
+            assert lines_of(widget) != before
 
 
 class TestHistory:
@@ -134,7 +134,7 @@ class TestHistory:
         async with PlotApp(widget).run_test(size=(60, 8)) as pilot:
             widget.show(curve(), 1)
             await pilot.pause()
-            lines = drawn(widget)
+            lines = lines_of(widget)
         assert lines[0].startswith("utilisation %  now 95.8  min 1.0  avg")
         assert lines[1].startswith("   100 ┤")
         assert lines[5].startswith("     0 ┤")
@@ -147,10 +147,10 @@ class TestHistory:
         async with PlotApp(widget).run_test(size=size) as pilot:
             widget.show(curve(), 1)
             await pilot.pause()
-            drawn(widget)
+            lines_of(widget)
             await pilot.resize_terminal(40, 10)
             await pilot.pause()
-            drawn(widget)
+            lines_of(widget)
 
     async def test_keys_scroll_a_history_plot_taller_than_its_room(self):
         widget = HistoryPlot()
@@ -173,12 +173,12 @@ class TestProgress:
         app = PlotApp(widget)
         async with app.run_test(size=(80, 3)) as pilot:
             widget.show("captured", 371, 512, "ranks", 1.8)
-            assert drawn(widget)[0].startswith("captured 371/512 ranks  █")
-            assert drawn(widget)[0].endswith("Esc cancels")
+            assert lines_of(widget)[0].startswith("captured 371/512 ranks  █")
+            assert lines_of(widget)[0].endswith("Esc cancels")
             widget.focus()
             await pilot.press("escape", "escape")
             assert app.messages == ["cancelled"]
-            assert drawn(widget)[0].endswith("cancelling …")
+            assert lines_of(widget)[0].endswith("cancelling …")
             widget.show("captured", 0, 512, "ranks")
             assert not widget.is_cancelled
 
@@ -186,7 +186,7 @@ class TestProgress:
         widget = Progress()
         async with PlotApp(widget).run_test(size=(80, 3)):
             widget.show("read", 12, None, "files")
-            assert drawn(widget)[0].startswith("read 12/– files  ···")
+            assert lines_of(widget)[0].startswith("read 12/– files  ···")
 
     @pytest.mark.parametrize("width", [1, 10, 24, 40, 300])
     @pytest.mark.parametrize("done", [0, 1, 512, 600])
@@ -194,7 +194,7 @@ class TestProgress:
         widget = Progress()
         async with PlotApp(widget).run_test(size=(width, 2)):
             widget.show("captured", done, 512, HOSTILE[:40], 3.0)
-            drawn(widget)
+            lines_of(widget)
 
 
 class TestRankTree:
@@ -207,7 +207,7 @@ class TestRankTree:
         async with PlotApp(widget).run_test(size=(100, 8)) as pilot:
             await self.shown(widget)
             await pilot.pause()
-            lines = drawn(widget)
+            lines = lines_of(widget)
         assert lines[0].startswith("▼ <module> train.py:212")
         assert lines[2].startswith("      all_reduce")
         assert "collective" in lines[2]
@@ -222,7 +222,7 @@ class TestRankTree:
             assert widget.selected == ("train_step", "train.py:150")
             await pilot.press("h")
             assert len(widget.rows) == 4
-            assert "▶ train_step" in drawn(widget)[1]
+            assert "▶ train_step" in lines_of(widget)[1]
             await pilot.press("left")
             assert widget.selected == ("<module>", "train.py:212")
             await pilot.press("j", "l")
@@ -265,7 +265,7 @@ class TestRankTree:
         async with PlotApp(widget).run_test(size=(width, 5)) as pilot:
             widget.show([branch])
             await pilot.pause()
-            drawn(widget)
+            lines_of(widget)
 
     def test_stack_of_ten_thousand_frames_unfolds_without_recursion(self):
         branch = TreeNode(0, (Span("f"),))
@@ -337,7 +337,7 @@ class TestLanes:
             widget.show([Lane(n, str(n), f"{n}.0 ms", n, 1.0, "ok") for n in range(4096)])
             await pilot.pause()
             assert len(widget._painted) <= 8
-            assert drawn(widget)[1].startswith("0 ")
+            assert lines_of(widget)[1].startswith("0 ")
 
     @pytest.mark.parametrize("width", [1, 10, 30, 200])
     async def test_hostile_lane_labels_do_not_break_the_line_width(self, width: int):
@@ -345,4 +345,4 @@ class TestLanes:
         async with PlotApp(widget).run_test(size=(width, 5)) as pilot:
             widget.show([Lane(1, HOSTILE, HOSTILE, 3.0, 1.0, "ok")])
             await pilot.pause()
-            drawn(widget)
+            lines_of(widget)

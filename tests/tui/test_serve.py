@@ -128,33 +128,33 @@ class TestThePage:
 
 class TestAVisitor:
     async def test_typed_keys_reach_the_console_and_q_ends_it(self, address: str):
-        async with WebSocketClient(address) as guest:
-            await guest.until("demo-ring", "GPU")
-            guest.clear_output()
-            await guest.type("2")
-            await guest.until("wchan")
-            await guest.type("q")
-            assert await guest.redirect_target() == "ended"
+        async with WebSocketClient(address) as client:
+            await client.until("demo-ring", "GPU")
+            client.clear_output()
+            await client.type("2")
+            await client.until("wchan")
+            await client.type("q")
+            assert await client.redirect_target() == "ended"
         assert "The console has ended" in await text_of(address + "ended")
 
     async def test_console_resizes_with_the_browser_window_and_ignores_invalid_sizes(self, address: str):
-        async with WebSocketClient(address) as guest:
-            await guest.until("demo-ring")
-            guest.clear_output()
-            await guest.send(["resize", {"width": 200, "height": 60}])
-            await guest.until("commands")
-            await guest.send(["resize", {"width": -5, "height": 10**9}])
-            await guest.type("?")
-            await guest.until("Everywhere")
+        async with WebSocketClient(address) as client:
+            await client.until("demo-ring")
+            client.clear_output()
+            await client.send(["resize", {"width": 200, "height": 60}])
+            await client.until("commands")
+            await client.send(["resize", {"width": -5, "height": 10**9}])
+            await client.type("?")
+            await client.until("Everywhere")
 
     async def test_malformed_websocket_messages_are_ignored(self, address: str):
-        async with WebSocketClient(address) as guest:
-            await guest.until("demo-ring")
+        async with WebSocketClient(address) as client:
+            await client.until("demo-ring")
             for text in ("{", "[]", '["resize", {"width": "x"}]', '["stdin"]', '["stdin", 5]', '["\\ud800"]', "null"):
-                await guest.socket.send(text)
-            guest.clear_output()
-            await guest.type("2")
-            await guest.until("wchan")
+                await client.socket.send(text)
+            client.clear_output()
+            await client.type("2")
+            await client.until("wchan")
 
     async def test_second_browser_is_rejected_as_busy_while_one_is_connected(self, address: str):
         async with WebSocketClient(address) as first:
@@ -186,12 +186,12 @@ class TestAVisitor:
     async def test_startup_failure_is_shown_escaped_on_the_page(self):
         argv = [sys.executable, "-c", "import sys; sys.exit('hosts.toml: <b>no such node</b>')"]
         async with ConsoleServer(argv, "x").open() as address:
-            async with WebSocketClient(address) as guest:
-                assert await guest.redirect_target() == "ended"
+            async with WebSocketClient(address) as client:
+                assert await client.redirect_target() == "ended"
             assert "hosts.toml: &lt;b&gt;no such node&lt;/b&gt;" in await text_of(address + "ended")
         async with ConsoleServer(["/no/such/program"], "x").open() as address:
-            async with WebSocketClient(address) as guest:
-                assert await guest.redirect_target() == "ended"
+            async with WebSocketClient(address) as client:
+                assert await client.redirect_target() == "ended"
             assert "/no/such/program cannot be started: No such file" in await text_of(address + "ended")
 
     async def test_console_that_ignores_sigterm_is_killed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -203,8 +203,8 @@ class TestAVisitor:
             "print('__GANGLION__', flush=True)\nos.write(1, b'D\\0\\0\\0\\5hello')\ntime.sleep(600)"
         )
         async with ConsoleServer([sys.executable, "-c", stubborn], "x").open() as address:
-            async with WebSocketClient(address) as guest:
-                await guest.until("hello")
+            async with WebSocketClient(address) as client:
+                await client.until("hello")
             pid = int((tmp_path / "pid").read_text())
         until_none_is_left([pid])
 
@@ -222,19 +222,19 @@ class TestTheCommand:
     async def test_hosts_file_with_shell_characters_in_its_name_is_passed_unchanged(self, tmp_path: Path):
         (tmp_path / ODD_NAME).write_text(LOCAL)
         with serving(ODD_NAME, "--set", "agent.simulate_gpus=3", cwd=tmp_path) as (_, address):
-            async with WebSocketClient(address) as guest:
-                await guest.until("odd-pod", "3/3")
+            async with WebSocketClient(address) as client:
+                await client.until("odd-pod", "3/3")
         assert names_in(tmp_path) == [ODD_NAME]
 
     async def test_ctrl_c_stops_the_server_and_all_its_children(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text(LOCAL)
         with serving("hosts.toml", cwd=tmp_path) as (server, address):
-            async with WebSocketClient(address) as guest:
-                await guest.until("1/1")
+            async with WebSocketClient(address) as client:
+                await client.until("1/1")
                 children = processes_of(server.pid)
                 assert len(children) >= 2  # the console, and the agent of its node
                 server.send_signal(signal.SIGINT)
-                assert await guest.redirect_target() is None
+                assert await client.redirect_target() is None
             async with deadline("it still runs"):
                 assert await asyncio.to_thread(server.wait) == 0
             assert server.stderr is not None and server.stderr.read() == ""
@@ -243,11 +243,11 @@ class TestTheCommand:
     async def test_killed_server_leaves_no_child_process(self, tmp_path: Path):
         (tmp_path / "hosts.toml").write_text(LOCAL)
         with serving("hosts.toml", cwd=tmp_path) as (server, address):
-            async with WebSocketClient(address) as guest:
-                await guest.until("1/1")
+            async with WebSocketClient(address) as client:
+                await client.until("1/1")
                 children = processes_of(server.pid)
                 server.kill()
-                await guest.redirect_target()
+                await client.redirect_target()
         until_none_is_left(children)
 
     def test_invalid_configuration_is_reported_at_startup(self, tmp_path: Path):

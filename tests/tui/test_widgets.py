@@ -51,7 +51,7 @@ class WidgetApp(BaseApp):
         self.clicked.append(name)
 
 
-def drawn(widget: Widget) -> list[str]:
+def lines_of(widget: Widget) -> list[str]:
     """The lines of a widget as text."""
     return ["".join(segment.text for segment in widget.render_line(y)).rstrip() for y in range(widget.size.height)]
 
@@ -107,13 +107,13 @@ class TestGrid:
             grid.stand(8)
             await pilot.resize_terminal(40, 4)
             await pilot.pause()
-            assert [line.split()[0] for line in drawn(grid)] == ["key", "6", "7", "8"]
+            assert [line.split()[0] for line in lines_of(grid)] == ["key", "6", "7", "8"]
 
     async def test_row_values_are_aligned_under_the_column_titles(self):
         grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
         async with WidgetApp(grid).run_test(size=(40, 6)):
             grid.show(grid_items(3))
-            lines = drawn(grid)
+            lines = lines_of(grid)
         assert lines[0].split() == ["key", "name", "twice"]
         assert lines[2].split() == ["1", "thing", "1", "2"]
         assert lines[2].index("thing 1") == lines[0].index("name")
@@ -131,7 +131,7 @@ class TestGrid:
             await pilot.pause()
             await pilot.press("G")
             await pilot.pause()
-            assert "thing 99999" in drawn(grid)[-1]
+            assert "thing 99999" in lines_of(grid)[-1]
         assert len(set(rendered_keys)) < 50
 
     async def test_only_the_changed_row_is_rendered_again(self):
@@ -152,7 +152,7 @@ class TestGrid:
             grid.show(rows)
             await pilot.pause()
             assert rendered_keys == [7]
-            assert any("changed" in line for line in drawn(grid))
+            assert any("changed" in line for line in lines_of(grid))
 
     async def test_the_cursor_stays_with_its_row_when_rows_move(self):
         grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
@@ -180,7 +180,7 @@ class TestGrid:
             await pilot.press(*keys)
             await pilot.pause()
             assert grid.selected is not None and grid.selected.key == at
-            assert any(f"thing {at}" in line for line in drawn(grid))
+            assert any(f"thing {at}" in line for line in lines_of(grid))
 
     async def test_click_moves_the_cursor_and_double_click_opens(self):
         grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
@@ -197,7 +197,7 @@ class TestGrid:
         app = WidgetApp(grid)
         async with app.run_test(size=(40, 12)) as pilot:
             grid.show(grid_items(5))
-            await pilot.click(grid, offset=(drawn(grid)[0].index("name") + 1, 0))
+            await pilot.click(grid, offset=(lines_of(grid)[0].index("name") + 1, 0))
             assert app.clicked == ["name"]
 
     async def test_heading_stays_visible_while_rows_scroll(self):
@@ -207,7 +207,7 @@ class TestGrid:
             await pilot.pause()
             grid.scroll_to(y=50, animate=False, immediate=True)
             await pilot.pause()
-            lines = drawn(grid)
+            lines = lines_of(grid)
             assert "name" in lines[0]
             assert "thing 50" in lines[1]
 
@@ -215,13 +215,13 @@ class TestGrid:
         grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
         async with WidgetApp(grid).run_test(size=(40, 6)):
             grid.show([GridItem(9, "gone", note=Span("node9 is lost", "unknown"))])
-            assert drawn(grid)[1].split() == ["9", "node9", "is", "lost"]
+            assert lines_of(grid)[1].split() == ["9", "node9", "is", "lost"]
 
     async def test_banner_spans_the_whole_line_and_is_not_selected(self):
         grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
         async with WidgetApp(grid).run_test(size=(40, 6)):
             grid.show([GridItem(0, "", banner=(Span("the whole line"),)), GridItem(1, "x")])
-            assert drawn(grid)[1] == "the whole line"
+            assert lines_of(grid)[1] == "the whole line"
             assert grid.selected == GridItem(1, "x"), "the cursor starts on a thing, not on a title"
 
     async def test_cursor_moves_to_the_last_row_when_its_row_disappears(self):
@@ -241,7 +241,7 @@ class TestGrid:
         grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
         async with WidgetApp(grid).run_test(size=(40, 12)):
             grid.show(grid_items(5))
-            x = drawn(grid)[0].index("name")
+            x = lines_of(grid)[0].index("name")
             selection = grid.get_selection(Selection(Offset(x, 2), Offset(x + 7, 2)))
             assert selection is not None and selection[0] == "thing 1"
 
@@ -284,7 +284,7 @@ class TestReport:
                 await pilot.press("j")
             await pilot.resize_terminal(40, 3)
             await pilot.pause()
-            assert len(drawn(report)) == 3 and key in drawn(report)
+            assert len(lines_of(report)) == 3 and key in lines_of(report)
 
     async def test_cursor_line_stays_visible_when_lines_are_wrapped_anew_after_a_resize(self):
         report = LineReport()
@@ -302,7 +302,7 @@ class TestReport:
                 ]
             )
             await pilot.pause()
-            assert report.selected == "line 9" and "line 9" in drawn(report)
+            assert report.selected == "line 9" and "line 9" in lines_of(report)
 
     async def test_lines_scrolled_away_from_the_cursor_stay_where_they_are_when_the_terminal_shrinks(self):
         report = LineReport()
@@ -313,7 +313,7 @@ class TestReport:
             await pilot.pause()
             await pilot.resize_terminal(40, 3)
             await pilot.pause()
-            assert report.selected == "line 0" and drawn(report)[0] == "line 15"
+            assert report.selected == "line 0" and lines_of(report)[0] == "line 15"
 
     async def test_enter_opens_only_lines_with_a_key(self):
         report = LineReport()
@@ -373,13 +373,13 @@ class TestHeatMap:
             heat.show(
                 [HeatRow("node1", "ok", (HeatCell("0", 0), HeatCell("100", LEVELS - 1), HeatCell("–", None)))], "load"
             )
-            assert drawn(heat)[0].split() == ["node1", "0", "100", "–"]
+            assert lines_of(heat)[0].split() == ["node1", "0", "100", "–"]
         heat = HeatMap()
         async with WidgetApp(heat).run_test(size=(12, 5)):
             heat.show(
                 [HeatRow("node1", "ok", (HeatCell("0", 0), HeatCell("100", LEVELS - 1), HeatCell("–", None)))], "load"
             )
-            assert "▁▇·" in drawn(heat)[0]
+            assert "▁▇·" in lines_of(heat)[0]
 
     async def test_cursor_moves_across_cells_and_node_columns(self):
         heat = HeatMap()
@@ -401,7 +401,7 @@ class TestHeatMap:
         heat = HeatMap()
         async with WidgetApp(heat).run_test(size=(60, 8)) as pilot:
             heat.show(rows_of(16, 8), "load")
-            line = drawn(heat)[3]
+            line = lines_of(heat)[3]
             x = line.index("012") if "012" in line else line.index("12")
             bars = line.index("▁", x)
             await pilot.click(heat, offset=(bars + 2, 3))
@@ -473,7 +473,7 @@ class TestHeatMap:
         heat = HeatMap()
         async with WidgetApp(heat).run_test(size=(80, 5)):
             heat.show([HeatRow("node1", "failed", note="auth"), HeatRow("node2", "stale", (HeatCell("5", 1),))], "load")
-            lines = drawn(heat)
+            lines = lines_of(heat)
             assert lines[0].split() == ["node1✖", "auth"]
             assert lines[1].split() == ["node2◐", "5"]
 
@@ -483,7 +483,7 @@ class TestBar:
         bar = Bar()
         async with WidgetApp(bar).run_test(size=(20, 3)):
             bar.show([Span("a very long left part")], [Span("right")])
-            assert drawn(bar)[0] == "a very long le…right"
+            assert lines_of(bar)[0] == "a very long le…right"
 
     async def test_click_on_a_bar_runs_the_action_under_the_mouse(self):
         bar = Bar()
@@ -513,7 +513,7 @@ async def test_selection_is_highlighted_and_survives_new_data():
     grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
     async with WidgetApp(grid).run_test(size=(40, 6)) as pilot:
         grid.show(grid_items(4))
-        x = drawn(grid)[0].index("name")
+        x = lines_of(grid)[0].index("name")
         await drag(pilot, grid, (x, 1), (x + 7, 2))
         ground = pilot.app.screen.get_component_rich_style("screen--selection").bgcolor
         grid.show([replace(row, version=1) for row in grid_items(4)])
