@@ -24,11 +24,11 @@ CHECKS = {
 def run_check(name: str) -> bool:
     """Run one check and print its line; whether it passed."""
     began = time.monotonic()
-    argv = [str(word) for word in CHECKS[name]]
+    argv = [str(argument) for argument in CHECKS[name]]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
-    word = "passed" if done.returncode == 0 else "FAILED"
+    result = "passed" if done.returncode == 0 else "FAILED"
     output = done.stdout + done.stderr if done.returncode else ""
-    print(f"{name:10s} {word}  {time.monotonic() - began:6.1f} s\n{output}".rstrip(), flush=True)
+    print(f"{name:10s} {result}  {time.monotonic() - began:6.1f} s\n{output}".rstrip(), flush=True)
     return done.returncode == 0
 
 

@@ -51,11 +51,11 @@ def measure(quick: bool) -> Outcome:
 
 def interpreters() -> dict[str, Path]:
     """The interpreter of this environment, and the system's own if it is another one."""
-    found = {"this": own_python()}
+    interpreters_by_name = {"this": own_python()}
     system = Path("/usr/bin/python3")
-    if system.exists() and system.resolve() != found["this"].resolve():
-        found["the system's"] = system.resolve()
-    return found
+    if system.exists() and system.resolve() != interpreters_by_name["this"].resolve():
+        interpreters_by_name["the system's"] = system.resolve()
+    return interpreters_by_name
 
 
 def _cost(python: Path, others: int, warm_up_s: float, measured_s: float) -> tuple[str, float, int]:

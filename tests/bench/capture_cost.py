@@ -67,20 +67,21 @@ def measure(quick: bool) -> Outcome:
         with start_torchrun(rig, nproc_per_node=2, script=SCRIPT, env=env) as job:
             job.wait_ready()
             target = rig.write_hosts_toml(Path(scratch, "hosts.toml"))
-            found = asyncio.run(_blocks(rig, target, blocks, samples, rest_s))
+            measured_blocks = asyncio.run(_blocks(rig, target, blocks, samples, rest_s))
             watch_pct = asyncio.run(_watch_pct(target, 5.0 if quick else WATCH_S))
         ends = array.array("d", times.read_bytes())
     steps = Steps(ends)
-    cost = Interval.of([steps.around(*window) for window in block.windows] for block in found)
-    error = Interval.of([steps.around(*window) for window in block.quiet] for block in found)
-    reads, stopped = sum(block.reads for block in found), sum(block.stopped for block in found)
-    traced = sum(block.traced for block in found)
-    length_ms = 1000 * statistics.median(end - begin for block in found for begin, end in block.windows)
+    cost = Interval.of([steps.around(*window) for window in block.windows] for block in measured_blocks)
+    error = Interval.of([steps.around(*window) for window in block.quiet] for block in measured_blocks)
+    reads, stopped = sum(block.reads for block in measured_blocks), sum(block.stopped for block in measured_blocks)
+    traced = sum(block.traced for block in measured_blocks)
+    length_ms = 1000 * statistics.median(end - begin for block in measured_blocks for begin, end in block.windows)
     return Outcome(
         [
             Row("captures at 1 Hz: cost of a step", cost.text, "< 1 %, also its upper bound", cost.high < GOAL_PCT),
             Row("the same measured without captures", error.text),
-            Row("the dumps of two ranks at 1 Hz", middle([block.dumps_pct for block in found], "% of a core")),
+            Row("the dumps of two ranks at 1 Hz",
+                middle([block.dumps_pct for block in measured_blocks], "% of a core")),
             Row("reads after which a rank was stopped or traced", f"{stopped + traced} of {reads}", "0",
                 stopped + traced == 0),
             Row("watched variables of one rank, every 10 s", f"{watch_pct / 2 / 10:.2f} % of a core"),
@@ -125,23 +126,23 @@ async def _block(watch: LiveFleet, agent: int, samples: int, rest_s: float, chan
     block = Block()
     await asyncio.sleep(chance.random())  # random phase relative to the agent's ticks, which are 1 s apart too
     began, spent = time.monotonic(), _cpu_s(agent)
-    order = CaptureRequest(new_capture(), samples=samples, every_s=1.0)
-    done = await watch.fleet.capture(order)
+    request = CaptureRequest(new_capture(), samples=samples, every_s=1.0)
+    summary = await watch.fleet.capture(request)
     busy_pct = 100 * (_cpu_s(agent) - spent) / (time.monotonic() - began)
-    block.stopped = sum(counts.stopped_since for counts in done.nodes.values())
-    _add_windows(block, watch, order)
+    block.stopped = sum(counts.stopped_since for counts in summary.nodes.values())
+    _add_windows(block, watch, request)
     length_s = max(end - begin for begin, end in block.windows)
     began, spent = time.monotonic(), _cpu_s(agent)
     await asyncio.sleep(rest_s)
     block.dumps_pct = busy_pct - 100 * (_cpu_s(agent) - spent) / (time.monotonic() - began)
-    block.quiet = [(began + 0.5 + at, began + 0.5 + at + length_s) for at in range(int(rest_s) - 1)]
+    block.quiet = [(began + 0.5 + second, began + 0.5 + second + length_s) for second in range(int(rest_s) - 1)]
     return block
 
 
-def _add_windows(block: Block, watch: LiveFleet, order: CaptureRequest) -> None:
+def _add_windows(block: Block, watch: LiveFleet, request: CaptureRequest) -> None:
     """Sample times from the records of a capture; the node's clock is this machine's."""
     offset = time.time() - time.monotonic()
-    capture = watch.store.captures.get(order.id)
+    capture = watch.store.captures.get(request.id)
     assert capture is not None
     ends: dict[int, float] = {}
     for stack in capture.stacks:
@@ -150,7 +151,9 @@ def _add_windows(block: Block, watch: LiveFleet, order: CaptureRequest) -> None:
             ends[stack.at] = max(stack.ended / 1e9, ends.get(stack.at, 0.0))
             block.reads += 1
             block.traced += bool(stack.tracer_pid) or stack.proc_state in ("T", "t")
-    block.windows = [(at / 1e9 - BEFORE_S - offset, end + AFTER_S - offset) for at, end in sorted(ends.items())]
+    block.windows = [
+        (sampled_ns / 1e9 - BEFORE_S - offset, end + AFTER_S - offset) for sampled_ns, end in sorted(ends.items())
+    ]
 
 
 class Steps:
@@ -160,30 +163,30 @@ class Steps:
         self._ends = ends
         self.median_s = statistics.median(after - before for before, after in itertools.pairwise(ends))
 
-    def done(self, at: float) -> float:
+    def done(self, instant_s: float) -> float:
         """Number of steps done at an instant, with the fraction of the current one."""
-        after = bisect_left(self._ends, at)
+        after = bisect_left(self._ends, instant_s)
         before, behind = self._ends[after - 1], self._ends[after]
-        return after - 1 + (at - before) / (behind - before)
+        return after - 1 + (instant_s - before) / (behind - before)
 
-    def around(self, begin: float, end: float) -> Around:
+    def around(self, begin: float, end: float) -> StepsAround:
         """Steps from `begin` to `end`, and in an equally long interval later."""
         later = begin + LATER_S, end + LATER_S
-        return Around(end - begin, self.done(end) - self.done(begin), self.done(later[1]) - self.done(later[0]))
+        return StepsAround(end - begin, self.done(end) - self.done(begin), self.done(later[1]) - self.done(later[0]))
 
 
-class Around(NamedTuple):
+class StepsAround(NamedTuple):
     """Steps in an interval around a capture, and in an equally long one later."""
 
     length_s: float
-    here: float
-    there: float
+    during: float
+    later: float
 
 
-def _lost_pct(found: Sequence[Around]) -> float:
+def _lost_pct(intervals: Sequence[StepsAround]) -> float:
     """The time lost around each capture, in % of a second."""
-    here, there = sum(one.here for one in found), sum(one.there for one in found)
-    return 100 * statistics.fmean(one.length_s for one in found) * (1 - here / there)
+    during, later = sum(steps.during for steps in intervals), sum(steps.later for steps in intervals)
+    return 100 * statistics.fmean(steps.length_s for steps in intervals) * (1 - during / later)
 
 
 @dataclass(frozen=True)
@@ -196,15 +199,15 @@ class Interval:
     count: int
 
     @classmethod
-    def of(cls, found: Iterable[Sequence[Around]]) -> Interval:
+    def of(cls, interval_blocks: Iterable[Sequence[StepsAround]]) -> Interval:
         """Bootstrap over whole blocks, whose values may be correlated."""
-        blocks, chance = list(found), random.Random(11)
+        blocks, chance = list(interval_blocks), random.Random(11)
         means = sorted(
-            _lost_pct([one for block in chance.choices(blocks, k=len(blocks)) for one in block])
+            _lost_pct([steps for block in chance.choices(blocks, k=len(blocks)) for steps in block])
             for _ in range(RESAMPLES)
         )
-        every = [one for block in blocks for one in block]
-        return cls(_lost_pct(every), means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)], len(every))
+        all_steps = [steps for block in blocks for steps in block]
+        return cls(_lost_pct(all_steps), means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)], len(all_steps))
 
     @property
     def text(self) -> str:

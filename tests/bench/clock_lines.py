@@ -30,16 +30,16 @@ def measure_paths(count: int) -> list[Row]:
     """Error, bound and ratio of each path, 20 ppm apart."""
     rows = []
     for name, cadence_us, least in PATHS:
-        found = evaluate_windows(SCENARIOS[name], count, cadence_us=cadence_us)
-        ours, peer = median_of(found, "edge") / 1000, median_of(found, "peer_edge") / 1000
-        covered = sum(one.is_covered is True for one in found)
-        bound = median(one.bound or 0.0 for one in found) / 1000
+        checked = evaluate_windows(SCENARIOS[name], count, cadence_us=cadence_us)
+        ours, peer = median_of(checked, "edge") / 1000, median_of(checked, "peer_edge") / 1000
+        covered = sum(window.is_covered is True for window in checked)
+        bound = median(window.bound or 0.0 for window in checked) / 1000
         goal = "" if least is None else f"≤ 1/{least:.0f} of the peer, all covered"
-        met = None if least is None else peer / ours >= least and covered == len(found)
+        met = None if least is None else peer / ours >= least and covered == len(checked)
         rows.append(
             Row(
                 f"line of {name}, a triple each {cadence_us} µs",
-                f"{ours:.3f} µs error, ±{bound:.2f} bound, {covered}/{len(found)} covered", goal, met,
+                f"{ours:.3f} µs error, ±{bound:.2f} bound, {covered}/{len(checked)} covered", goal, met,
                 f"least round trip {peer:.1f} µs", ours / peer,
             )
         )  # fmt: skip
@@ -70,7 +70,7 @@ def measure(quick: bool) -> Outcome:
     for _ in range(50):
         edge_window(records)
     edge_ms = (time.process_time() - began) / 50 * 1000
-    solve_s, certain_s = [one[0] for one in timed], [one[1] for one in timed]
+    solve_s, certain_s = [timing[0] for timing in timed], [timing[1] for timing in timed]
     return Outcome(
         [
             *measure_paths(count),

@@ -27,11 +27,11 @@ _SLACK_US = slack_ns(WINDOW_S * 1_000_000_000) / 1000
 
 
 @dataclass(frozen=True)
-class Case:
+class PathCase:
     """One path: how arrivals are stamped, the interval of triples, and the required ratio."""
 
     name: str
-    way: RelayArguments | None
+    arguments: RelayArguments | None
     kernel_stamps: bool
     cadence_us: int
     spacing_us: int
@@ -39,12 +39,12 @@ class Case:
 
 
 CASES = (
-    Case("veth m, 0.8 ms", None, True, 800, 50, 100.0),
-    Case("100 ± 50 µs m, 0.8 ms", JITTER, True, 800, 50, 20.0),
-    Case("queue m, 0.8 ms", QUEUE, True, 800, 50, 25.0),
-    Case("100 ± 50 µs u, 0.8 ms", JITTER, False, 800, 50, 5.0),
-    Case("queue u, 0.8 ms", QUEUE, False, 800, 50, 5.0),
-    Case("100 ± 50 µs m, 5 ms", JITTER, True, 5000, 100, None),
+    PathCase("veth m, 0.8 ms", None, True, 800, 50, 100.0),
+    PathCase("100 ± 50 µs m, 0.8 ms", JITTER, True, 800, 50, 20.0),
+    PathCase("queue m, 0.8 ms", QUEUE, True, 800, 50, 25.0),
+    PathCase("100 ± 50 µs u, 0.8 ms", JITTER, False, 800, 50, 5.0),
+    PathCase("queue u, 0.8 ms", QUEUE, False, 800, 50, 5.0),
+    PathCase("100 ± 50 µs m, 5 ms", JITTER, True, 5000, 100, None),
 )
 
 
@@ -73,11 +73,11 @@ def measure(quick: bool) -> Outcome:
     )
 
 
-async def _windows(rig: Rig, case: Case, count: int) -> list[CheckedWindow]:
+async def _windows(rig: Rig, case: PathCase, count: int) -> list[CheckedWindow]:
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         clock_errors = stack.enter_context(wrong_clocks(Path(scratch), DRIFTING, case.kernel_stamps))
-        if case.way is not None:
-            stack.enter_context(delayed_both_ways(*rig.nodes, case.way, case.way))
+        if case.arguments is not None:
+            stack.enter_context(delayed_both_ways(*rig.nodes, case.arguments, case.arguments))
         hosts = rig.write_hosts_toml(Path(scratch, "hosts.toml"))
         flags = {"probe_cadence_us": case.cadence_us, "packet_spacing_us": case.spacing_us, "cpu_cap_pct": 60}
         async with started_fleet(hosts, **{f"clock_{name}": value for name, value in flags.items()}) as fleet:
@@ -93,14 +93,14 @@ async def _windows(rig: Rig, case: Case, count: int) -> list[CheckedWindow]:
             return checked_windows(found(), clock_errors, WINDOW_S)
 
 
-def _rows(case: Case, found: list[CheckedWindow]) -> list[Row]:
-    sound = [one for one in found if one.window.region is not None]
-    ours, peer = [one.edge_error_ns / 1000 for one in sound], [one.peer_error_ns / 1000 for one in sound]
-    bounds = [(one.window.bound_ns or 0.0) / 1000 for one in sound]
-    halves = [(one.window.min_rtt_ns or 0) / 2000 for one in sound]
+def _rows(case: PathCase, checked: list[CheckedWindow]) -> list[Row]:
+    sound = [window for window in checked if window.window.region is not None]
+    ours, peer = [window.edge_error_ns / 1000 for window in sound], [window.peer_error_ns / 1000 for window in sound]
+    bounds = [(window.window.bound_ns or 0.0) / 1000 for window in sound]
+    halves = [(window.window.min_rtt_ns or 0) / 2000 for window in sound]
     ratio = statistics.median(peer) / statistics.median(ours)
-    missed = sum(not one.is_covered for one in found)
-    late = statistics.median(one.window.missed_pct for one in found)
+    missed = sum(not window.is_covered for window in checked)
+    late = statistics.median(window.window.missed_pct for window in checked)
     return [
         Row(f"error within a window, {case.name}", middle(ours, "µs"),
             "" if case.least is None else f"≤ 1/{case.least:.0f} of the peer's",
@@ -111,6 +111,7 @@ def _rows(case: Case, found: list[CheckedWindow]) -> list[Row]:
             statistics.median(bounds) - _SLACK_US <= BOUND_GOAL * statistics.median(halves),
             f"half RTT {middle(halves, 'µs', 1)}", statistics.median(bounds) / statistics.median(halves)),
         Row(f"windows with the truth outside the bound, {case.name}",
-            f"{missed} of {len(found)} ({len(found) - len(sound)} without a bound; {late:.0f} % of the ticks missed)",
+            f"{missed} of {len(checked)} ({len(checked) - len(sound)} without a bound;"
+            f" {late:.0f} % of the ticks missed)",
             "0", missed == 0),
     ]  # fmt: skip

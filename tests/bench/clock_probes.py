@@ -98,8 +98,8 @@ class _Found:
                 self.bounds_us.append(record["bound_ns"] / 1000)
                 self.errors_us.append(abs(record["beta_ns"]) / 1000)
         steady = [row for rows in costs.values() for row in rows[1:-1]]
-        self.cpu_pct = [one["cpu_pct"] for one in steady]
-        self.cadence_us = [one["cadence_us"] for one in steady if one["cadence_us"]]
+        self.cpu_pct = [record["cpu_pct"] for record in steady]
+        self.cadence_us = [record["cadence_us"] for record in steady if record["cadence_us"]]
         took_s = max(1.0, (last - first) / 1e9 + 1.0)
         self.bytes_s = [size / took_s for size in sizes.values()]
         self.missed_pct = 100.0 * missed / ticks if ticks else 0.0

@@ -35,16 +35,16 @@ def measure(quick: bool) -> Outcome:
     with Rig(nodes=2, name="bench", mode="namespaces") as rig:
         pairs = [(_run(rig, False, count), _run(rig, True, count)) for _ in range(runs)]
     plain, kernel = zip(*pairs, strict=True)
-    m, k = [one.half_m_us for one in kernel], [one.half_k_us or 0.0 for one in kernel]
-    error_m, error_k = [one.error_m_us for one in kernel], [one.error_k_us or 0.0 for one in kernel]
+    m, k = [run.half_m_us for run in kernel], [run.half_k_us or 0.0 for run in kernel]
+    error_m, error_k = [run.error_m_us for run in kernel], [run.error_k_us or 0.0 for run in kernel]
     return Outcome(
         [
             Row("half of the minimum RTT, veth, kernel transmit stamps (k)", middle(k, "µs"),
                 peer=f"user space's (m) {middle(m, 'µs')}", ratio=statistics.median(k) / statistics.median(m)),
             Row("error of the midpoint of both floors, k, true offset 0", middle(error_k, "µs"),
                 peer=f"m {middle(error_m, 'µs')}", ratio=statistics.median(error_k) / statistics.median(error_m)),
-            *(_cost(who, [getattr(one, field) for one in kernel], [getattr(one, field) for one in plain])
-              for who, field in (("asks", "ask_us"), ("answers", "answer_us"))),
+            *(_cost(role, [getattr(run, field) for run in kernel], [getattr(run, field) for run in plain])
+              for role, field in (("asks", "ask_us"), ("answers", "answer_us"))),
         ],
         [
             f"two namespaces, {count} packets one after the other, {runs} runs; k reads each stamp of sending from the"
@@ -56,8 +56,8 @@ def measure(quick: bool) -> Outcome:
     )  # fmt: skip
 
 
-def _cost(who: str, kernel: list[float], plain: list[float]) -> Row:
-    return Row(f"CPU a packet of who {who}, k", middle(kernel, "µs", 1), peer=f"m {middle(plain, 'µs', 1)}",
+def _cost(role: str, kernel: list[float], plain: list[float]) -> Row:
+    return Row(f"CPU a packet of who {role}, k", middle(kernel, "µs", 1), peer=f"m {middle(plain, 'µs', 1)}",
                ratio=statistics.median(kernel) / statistics.median(plain))  # fmt: skip
 
 

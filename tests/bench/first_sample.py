@@ -10,7 +10,7 @@ from pathlib import Path
 from rig import Rig
 from rig.detect import tool
 
-from tests.bench.process_usage import Spent, run
+from tests.bench.process_usage import ProcessCost, run
 
 from .result import Outcome, Row, middle
 
@@ -52,7 +52,9 @@ def measure(quick: bool) -> Outcome:
     )
 
 
-def _row(what: str, figure: str, ours: list[Spent], theirs: list[Spent], goal: float, words: str) -> Row:
-    mine, peer = ([getattr(spent, figure) for spent in runs] for runs in (ours, theirs))
+def _row(
+    name: str, figure: str, ours: list[ProcessCost], theirs: list[ProcessCost], goal: float, goal_text: str
+) -> Row:
+    mine, peer = ([getattr(cost, figure) for cost in runs] for runs in (ours, theirs))
     ratio = statistics.median(mine) / statistics.median(peer)
-    return Row(what, middle(mine, "s"), f"≤ {words}", ratio <= goal, f"clush {middle(peer, 's')}", ratio)
+    return Row(name, middle(mine, "s"), f"≤ {goal_text}", ratio <= goal, f"clush {middle(peer, 's')}", ratio)

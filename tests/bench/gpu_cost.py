@@ -93,11 +93,11 @@ def _install_library(rig: Rig, scratch: Path) -> Path:
     return rig.write_hosts_toml(scratch / "hosts.toml", agent={"python": f"{node.inside}/gpu-python"})
 
 
-def _row(what: str, ours: list[float], unit: str, goal: str, limit: float, theirs: list[float]) -> Row:
+def _row(name: str, ours: list[float], unit: str, goal: str, limit: float, theirs: list[float]) -> Row:
     mine = statistics.median(ours)
     peer = f"nvitop {middle(theirs, unit)}" if theirs else ""
     ratio = mine / statistics.median(theirs) if theirs else None
-    return Row(what, middle(ours, unit), goal, mine <= limit, peer, ratio)
+    return Row(name, middle(ours, unit), goal, mine <= limit, peer, ratio)
 
 
 def _write_scenario(folder: str, pids: list[int]) -> dict[str, str]:

@@ -25,13 +25,13 @@ _LEAVES = (
 
 def measure(quick: bool) -> Outcome:
     ranks, runs = (256, 2) if quick else (RANKS, RUNS)
-    found = [in_new_process(folded, ranks) for _ in range(runs)]
-    seconds, highest = [one[0] for one in found], [one[1] / 1e6 for one in found]
-    groups = {one[2] for one in found}
-    what = f"{ranks} ranks × {DEPTH} calls × {PLACES} places"
+    timings = [in_new_process(folded, ranks) for _ in range(runs)]
+    seconds, highest = [timing[0] for timing in timings], [timing[1] / 1e6 for timing in timings]
+    groups = {timing[2] for timing in timings}
+    setup = f"{ranks} ranks × {DEPTH} calls × {PLACES} places"
     return Outcome(
         [
-            Row(f"fold of {what}", middle(seconds, "s"), "< 1 s", max(seconds) < SECONDS_GOAL),
+            Row(f"fold of {setup}", middle(seconds, "s"), "< 1 s", max(seconds) < SECONDS_GOAL),
             Row("peak RSS of the process", middle(highest, "MB RSS", 0), "< 200 MB", max(highest) < RSS_GOAL_MB),
         ],
         [
@@ -50,10 +50,10 @@ def folded(ranks: int) -> tuple[float, int, int]:
         captures.add(record, 1)
     [capture] = captures.values()
     began = time.perf_counter()
-    [found] = [fold(capture.stacks, job) for job in jobs_of(capture.stacks)]
+    [folded_capture] = [fold(capture.stacks, job) for job in jobs_of(capture.stacks)]
     took_s = time.perf_counter() - began
-    assert found.ranks == tuple(range(ranks))
-    return took_s, memory_bytes()[1], len(found.groups)
+    assert folded_capture.ranks == tuple(range(ranks))
+    return took_s, memory_bytes()[1], len(folded_capture.groups)
 
 
 def records(ranks: int) -> list[Stack]:
@@ -61,7 +61,7 @@ def records(ranks: int) -> list[Stack]:
     made = []
     for rank in range(ranks):
         node, place = rank // PER_NODE, _place(rank, ranks)
-        first = all(_place(other, ranks) != place for other in range(node * PER_NODE, rank))
+        first = all(_place(other_rank, ranks) != place for other_rank in range(node * PER_NODE, rank))
         made.append(
             Stack(
                 node=f"node{node:04}", agent=f"agent{node}", capture="c", sample=0, job="j", rank=rank,

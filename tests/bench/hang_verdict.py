@@ -21,7 +21,7 @@ from gconsole.core.control import CaptureRequest, new_capture
 from gconsole.monitor.hang import FIRST_EVERY_S, FIRST_SAMPLES, Diagnosis, diagnose, evaluation
 from gconsole.records import Stack
 from tests.bench import peer_captures
-from tests.bench.peer_captures import ByHand
+from tests.bench.peer_captures import PeerCapture
 
 from .result import Outcome, Row, middle
 
@@ -57,13 +57,13 @@ def measure(quick: bool) -> Outcome:
         ssh_config.write_text(rig.ssh_config_text())
         ours, loops, clushes = asyncio.run(_rounds(rig, target, ssh_config, runs))
     ranks = nodes * per_node
-    assert all(one.dumps == ranks for one in (*loops, *clushes)), "they only dump the ranks"
+    assert all(timing.dumps == ranks for timing in (*loops, *clushes)), "they only dump the ranks"
     return _outcome(ranks, nodes, ours, loops, clushes)
 
 
 async def _rounds(
     rig: Rig, target: Path, config: Path, runs: int
-) -> tuple[list[DiagnosisTiming], list[ByHand], list[ByHand]]:
+) -> tuple[list[DiagnosisTiming], list[PeerCapture], list[PeerCapture]]:
     """Alternates gconsole, the loop and clush; the agents run all the time, as they do in the field."""
     names = [node.name for node in rig.nodes]
     ours, loops, clushes = [], [], []
@@ -80,47 +80,47 @@ async def _rounds(
 
 async def _press(watch: LiveFleet) -> DiagnosisTiming:
     began = time.perf_counter()
-    orders: list[str] = []
+    requests: list[str] = []
     named_s: list[float] = []
 
-    def asks(order: CaptureRequest) -> None:
+    def asks(request: CaptureRequest) -> None:
         """Each order after the first has a verdict already."""
-        if orders and not named_s and _is_right(evaluation(watch.store).judgements()):
+        if requests and not named_s and _is_right(evaluation(watch.store).judgements()):
             named_s.append(time.perf_counter() - began)
-        orders.append(order.id)
+        requests.append(request.id)
 
-    found = await diagnose(watch.store, watch.fleet, Diagnosis(), asks)
+    judgements = await diagnose(watch.store, watch.fleet, Diagnosis(), asks)
     ended_s = time.perf_counter() - began
-    if not _is_right(found):
-        raise RuntimeError(f"the verdict does not blame rank {CULPRIT}: {found}")
-    capture = watch.store.captures.get(orders[0])
+    if not _is_right(judgements):
+        raise RuntimeError(f"the verdict does not blame rank {CULPRIT}: {judgements}")
+    capture = watch.store.captures.get(requests[0])
     assert capture is not None
     return DiagnosisTiming(named_s[0] if named_s else ended_s, ended_s, *_spreads_ms(capture.stacks))
 
 
-def _is_right(found: Sequence[Judgement]) -> bool:
-    [verdict] = [one.verdict for one in found]
+def _is_right(judgements: Sequence[Judgement]) -> bool:
+    [verdict] = [judgement.verdict for judgement in judgements]
     return verdict.state == "hung" and [culprit.rank for culprit in verdict.culprits] == [CULPRIT]
 
 
 def _spreads_ms(stacks: list[Stack]) -> tuple[float, float]:
     """Largest spread within a sample of the times at which /proc was read, and at which py-spy began."""
-    found = fold(stacks, jobs_of(stacks)[0])
-    apart = []
+    folded = fold(stacks, jobs_of(stacks)[0])
+    spreads_ms = []
     for sample in range(FIRST_SAMPLES):
         begins = [
             stack.began for stack in stacks if stack.sample == sample and stack.began is not None and not stack.native
         ]
-        apart.append((max(begins) - min(begins)) / 1e6)
-    return (found.spread_ns or 0) / 1e6, max(apart)
+        spreads_ms.append((max(begins) - min(begins)) / 1e6)
+    return (folded.spread_ns or 0) / 1e6, max(spreads_ms)
 
 
 def _outcome(
-    ranks: int, nodes: int, ours: list[DiagnosisTiming], loops: list[ByHand], clushes: list[ByHand]
+    ranks: int, nodes: int, ours: list[DiagnosisTiming], loops: list[PeerCapture], clushes: list[PeerCapture]
 ) -> Outcome:
-    verdict, clush = [one.verdict_s for one in ours], [one.wall_s for one in clushes]
-    spread, loop_spread = [one.proc_spread_ms for one in ours], [one.spread_s * 1e3 for one in loops]
-    loop = [one.wall_s for one in loops]
+    verdict, clush = [timing.verdict_s for timing in ours], [timing.wall_s for timing in clushes]
+    spread, loop_spread = [timing.proc_spread_ms for timing in ours], [timing.spread_s * 1e3 for timing in loops]
+    loop = [timing.wall_s for timing in loops]
     mid, peer = statistics.median(verdict), statistics.median(clush)
     ratio = statistics.median(spread) / statistics.median(loop_spread)
     return Outcome(
@@ -130,14 +130,15 @@ def _outcome(
                 f"clush {middle(clush, 's')}", mid / peer),
             Row("the same, peer: a loop with ssh", middle(verdict, "s"), peer=f"loop {middle(loop, 's')}",
                 ratio=mid / statistics.median(loop)),
-            Row("key to the verdict with variables and native frames", middle([one.surer_s for one in ours], "s")),
+            Row("key to the verdict with variables and native frames",
+                middle([timing.surer_s for timing in ours], "s")),
             Row("spread of the reads of /proc", middle(spread, "ms", 1), f"≤ {SPREAD_MS:g} ms",
                 statistics.median(spread) <= SPREAD_MS),
             Row("the same, peer: the loop's dumps", middle(spread, "ms", 1), "≤ 1/10 of the loop's",
                 ratio <= 1 / SPREAD_RATIO, f"loop {middle(loop_spread, 'ms', 0)}", ratio),
             Row("spread of the starts of the stack reads",
-                middle([one.stack_spread_ms for one in ours], "ms", 0),
-                peer=f"clush {middle([one.spread_s * 1e3 for one in clushes], 'ms', 0)}"),
+                middle([timing.stack_spread_ms for timing in ours], "ms", 0),
+                peer=f"clush {middle([timing.spread_s * 1e3 for timing in clushes], 'ms', 0)}"),
         ],
         [
             f"a real torchrun job of {ranks} gloo ranks, one of which sleeps, watched for more than {WATCHED_S:g} s;"

@@ -17,7 +17,7 @@ import gconsole.tui
 STYLES = Path(gconsole.tui.__file__).parent / "console.tcss"
 
 
-class Painted:
+class PaintCounter:
     """Mixin in front of an app; not an app itself, because Textual uses the styles of the first base only.
 
     `paints` counts the paints, `painted_at` is the time at which the last one was ready to be sent.

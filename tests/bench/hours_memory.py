@@ -27,7 +27,7 @@ from gconsole.tui.snapshot import SnapshotBuilder
 from .process import in_new_process
 from .result import Outcome, Row
 from .store_memory import arrived
-from .stream import GPUS, RANKS, Spoken, Voice, listen
+from .stream import GPUS, RANKS, AgentOutput, ReplayedAgent, record_agent
 
 NODES, HOURS = 8, (1.0, 2.0, 4.0)
 #: One tick per TICK_S seconds is sent; after its lifetime an agent is replaced by another one.
@@ -39,13 +39,13 @@ _SECOND = 1_000_000_000
 
 def measure(quick: bool) -> Outcome:
     hours = [hour / 12 for hour in HOURS] if quick else list(HOURS)
-    spoken = listen()
+    agent_output = record_agent()
     rows = []
-    for what, has_screen in (("gconsole record", False), ("the screen, recording", True)):
-        held = in_new_process(_held_bytes, spoken, hours, has_screen)
+    for command, has_screen in (("gconsole record", False), ("the screen, recording", True)):
+        held = in_new_process(_held_bytes, agent_output, hours, has_screen)
         grew = (held[-1] - held[-2]) / 1e6 / (hours[-1] - hours[-2])
         figures = ", ".join(f"{size / 1e6:.2f} MB after {hour:g} h" for size, hour in zip(held, hours, strict=True))
-        rows.append(Row(f"what {what} holds of {NODES} nodes", f"{figures}; at last {grew:+.2f} MB/h",
+        rows.append(Row(f"what {command} holds of {NODES} nodes", f"{figures}; at last {grew:+.2f} MB/h",
                         f"≤ {GOAL_MB_H:g} MB/h", grew <= GOAL_MB_H))  # fmt: skip
     return Outcome(
         rows,
@@ -98,30 +98,34 @@ class _Console:
             await asyncio.sleep(0.01)
 
 
-def _held_bytes(spoken: Spoken, hours: Sequence[float], has_screen: bool) -> list[int]:
+def _held_bytes(agent_output: AgentOutput, hours: Sequence[float], has_screen: bool) -> list[int]:
     """Bytes allocated after each of these hours."""
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_memory_by_hour(spoken, hours, Path(folder), has_screen))
+        return asyncio.run(_memory_by_hour(agent_output, hours, Path(folder), has_screen))
 
 
-async def _memory_by_hour(spoken: Spoken, hours: Sequence[float], folder: Path, has_screen: bool) -> list[int]:
+async def _memory_by_hour(
+    agent_output: AgentOutput, hours: Sequence[float], folder: Path, has_screen: bool
+) -> list[int]:
     console = _Console(folder, has_screen=has_screen)
     await console.recorder.start("hours")
     tracemalloc.start()
     start_ns = time.time_ns()
     looks, held = [int(hour * 3600 / TICK_S) for hour in hours], []
-    voices: list[Voice] = [Voice(spoken, start_ns)] * NODES
+    replayed_agents: list[ReplayedAgent] = [ReplayedAgent(agent_output, start_ns)] * NODES
     for tick in range(looks[-1]):
         console.second = second = tick * TICK_S
         last: list[Record] = []
-        for at in range(NODES):
+        for index in range(NODES):
             data = b""
             if second % AGENT_S == 0:
-                voices[at] = Voice(spoken, start_ns)
-                _replaced(console.hub, at)
-                data = voices[at].once()
-            agent = (second // AGENT_S) * NODES + at
-            last = arrived(data + voices[at].second(second), f"node{at}", agent, start_ns + second * _SECOND)
+                replayed_agents[index] = ReplayedAgent(agent_output, start_ns)
+                _replaced(console.hub, index)
+                data = replayed_agents[index].once()
+            agent = (second // AGENT_S) * NODES + index
+            last = arrived(
+                data + replayed_agents[index].second(second), f"node{index}", agent, start_ns + second * _SECOND
+            )
             console.hub.publish(last)
         await console.poll()
         if second % AGENT_S == 0 or tick + 1 in looks:
@@ -134,7 +138,7 @@ async def _memory_by_hour(spoken: Spoken, hours: Sequence[float], folder: Path, 
     return held
 
 
-def _replaced(hub: Hub, at: int) -> None:
+def _replaced(hub: Hub, index: int) -> None:
     """The console's records for a node whose agent was replaced."""
     for state in ("lost", "connecting", "ok"):
-        hub.publish_own(NodeState(node=f"node{at}", state=state))
+        hub.publish_own(NodeState(node=f"node{index}", state=state))

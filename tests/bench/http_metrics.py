@@ -45,10 +45,10 @@ def measure(quick: bool) -> Outcome:
     took, cpu, size, series, rss, highest = in_new_process(_scraped, nodes, runs)
     own, peer = in_new_process(_library_seconds, nodes, 1 if quick else 3)
     requests, status = _schemathesis_requests(examples=2 if quick else 20)
-    what = f"/metrics of {nodes * GPUS:,} GPUs and as many ranks"
+    setup = f"/metrics of {nodes * GPUS:,} GPUs and as many ranks"
     return Outcome(
         [
-            Row(f"{what}, wall", middle(took, "s"), "≤ 1 s", max(took) <= GOAL_S),
+            Row(f"{setup}, wall", middle(took, "s"), "≤ 1 s", max(took) <= GOAL_S),
             Row("the same, CPU of server and client together", middle(cpu, "s")),
             Row("peak RSS of the server process", f"{highest / 1e6:.0f} MB RSS ({rss / 1e6:.0f} after it)",
                 "≤ 300 MB", highest <= GOAL_BYTES),
@@ -74,8 +74,8 @@ def _scraped(nodes: int, runs: int) -> tuple[list[float], list[float], int, int,
     with tempfile.TemporaryDirectory() as scratch:
         hosts = Path(scratch, "hosts.toml")
         hosts.write_text('[[nodes]]\nhosts = "nobody"\ntransport = "local"\n')
-        found = asyncio.run(_scrape(load(str(hosts), environ={}), store, runs))
-    return *found, *memory_bytes()
+        scrapes = asyncio.run(_scrape(load(str(hosts), environ={}), store, runs))
+    return *scrapes, *memory_bytes()
 
 
 async def _scrape(config: Config, store: Store, runs: int) -> tuple[list[float], list[float], int, int]:
@@ -83,15 +83,15 @@ async def _scrape(config: Config, store: Store, runs: int) -> tuple[list[float],
     fleet = Fleet(config, hub)
     served = WebContext(config, hub, store, fleet, FindingTracker(hub, config.health), Path())
     listen = listen_at("127.0.0.1:0")
-    at = open_socket(listen)
+    listener = open_socket(listen)
     app = make_app(served, OPERATIONS, TokenAuth(TOKEN, frozenset({"localhost"})), 10_000)
     took, cpu, size, series = [], [], 0, 0
-    async with serving(app, listen, at, print):
+    async with serving(app, listen, listener, print):
         for _ in range(runs):
             _refresh(store)
             served.scrapes.texts.clear()
             began, spent = time.perf_counter(), time.process_time()
-            size, series = await asyncio.to_thread(_read, at.getsockname()[1])
+            size, series = await asyncio.to_thread(_read, listener.getsockname()[1])
             took.append(time.perf_counter() - began)
             cpu.append(time.process_time() - spent)
     await fleet.stop()
@@ -119,13 +119,13 @@ def _library_seconds(nodes: int, runs: int) -> tuple[list[float], list[float]]:
     from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed
 
     store = a_store(nodes)
-    seen = take_snapshot(store, (), time.time_ns())
-    text = b"".join(exposition(seen, OPENMETRICS)).decode()
+    snapshot = take_snapshot(store, (), time.time_ns())
+    text = b"".join(exposition(snapshot, OPENMETRICS)).decode()
 
     class Ready:
         """A registry with existing samples."""
 
-        found: list[Metric] = list(parsed(text))  # noqa: RUF012
+        metrics: list[Metric] = list(parsed(text))  # noqa: RUF012
 
         def collect(self) -> list[Any]:
             return self.found
@@ -150,8 +150,8 @@ def _schemathesis_requests(examples: int) -> tuple[int, int]:
         hosts = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": 4})
         with api_process(hosts, Path(scratch), "--rate", "10000") as api:
             api.until_connected(2)
-            found = run_schemathesis(api, Path(scratch), examples)
-    return found.requests, found.status
+            summary = run_schemathesis(api, Path(scratch), examples)
+    return summary.requests, summary.status
 
 
 def a_store(nodes: int) -> Store:

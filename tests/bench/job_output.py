@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake_cluster import FakeCluster
 from waiting import settle
 
-from tests.bench.headless_screen import STYLES, Painted, frame
+from tests.bench.headless_screen import STYLES, PaintCounter, frame
 
 from .result import Outcome, Row, middle
 
@@ -34,7 +34,7 @@ TOGETHER = 150
 SIZE, FRAMES = (200, 60), 160
 
 
-class Console(Painted, ConsoleApp):
+class Console(PaintCounter, ConsoleApp):
     """The console, with its paints rendered as text."""
 
     CSS_PATH = STYLES
@@ -51,15 +51,15 @@ def measure(quick: bool) -> Outcome:
     return Outcome(
         [
             *(
-                Row(f"CPU of a frame of the Jobs view at {GOAL:,} lines/s of {ranks} ranks, {words}",
+                Row(f"CPU of a frame of the Jobs view at {GOAL:,} lines/s of {ranks} ranks, {variety}",
                     f"{statistics.median(shown[equal]):.0f} ms (p95 {p95(shown[equal]):.0f})", f"≤ {budget_ms:g} ms",
                     p95(shown[equal]) <= budget_ms)
-                for equal, words in ((True, "all ranks the same"), (False, "no two lines alike"))
+                for equal, variety in ((True, "all ranks the same"), (False, "no two lines alike"))
             ),
             *(
-                Row(f"output of {ranks} ranks, {words}", middle(rates[equal], "lines/s", 0), "≥ 50,000 lines/s",
+                Row(f"output of {ranks} ranks, {variety}", middle(rates[equal], "lines/s", 0), "≥ 50,000 lines/s",
                     min(rates[equal]) >= GOAL)
-                for equal, words in ((True, "all ranks the same"), (False, "no two lines alike"))
+                for equal, variety in ((True, "all ranks the same"), (False, "no two lines alike"))
             ),
         ],
         [
@@ -121,8 +121,8 @@ async def frames(ranks: int, equal: bool, count: int) -> list[float]:
         for number in range(count + count // 8):
             lines = [
                 encode(Log(node="node1", source="job", job="t", rank=rank, text="\n".join(
-                    f"step {number * each + at} loss 2.31 lr 0.0001" + ("" if equal else f" rank {rank}")
-                    for at in range(each)))) for rank in range(ranks)
+                    f"step {number * each + index} loss 2.31 lr 0.0001" + ("" if equal else f" rank {rank}")
+                    for index in range(each)))) for rank in range(ranks)
             ]  # fmt: skip
             now_s = number / RATE_HZ
             app.view._page.clock = lambda now_s=now_s: now_s

@@ -26,10 +26,10 @@ def measure(quick: bool) -> Outcome:
     took = []
     for _ in range(runs):
         began = time.perf_counter()
-        found = plan(request, "train-1", node_facts(store), ready, created=1)
-        assert isinstance(found, LaunchPlan), found
-        assert len(found.orders) == wanted
-        plan_text(found)
+        launch_plan = plan(request, "train-1", node_facts(store), ready, created=1)
+        assert isinstance(launch_plan, LaunchPlan), launch_plan
+        assert len(launch_plan.orders) == wanted
+        plan_text(launch_plan)
         took.append(time.perf_counter() - began)
     return Outcome(
         [Row(f"plan {wanted} of {nodes} nodes × {GPUS} GPUs", middle(took, "s"), "≤ 0.5 s", max(took) <= GOAL_S)],

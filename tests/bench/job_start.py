@@ -51,17 +51,17 @@ def measure(quick: bool) -> Outcome:
     )  # fmt: skip
 
 
-def _until_all(argv: list[str], word: str, times: int) -> float:
+def _until_all(argv: list[str], ending: str, times: int) -> float:
     """Seconds from the start of a program until it has printed `times` lines with that word."""
     began = time.perf_counter()
     pipe = subprocess.PIPE
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as one:
-        assert one.stdout is not None
-        seen, took_s = 0, None
-        for line in one.stdout:
-            seen += line.strip().endswith(word) and "echo" not in line
-            if seen == times and took_s is None:
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        count, took_s = 0, None
+        for line in process.stdout:
+            count += line.strip().endswith(ending) and "echo" not in line
+            if count == times and took_s is None:
                 took_s = time.perf_counter() - began
-        errors = one.communicate()[1]
+        errors = process.communicate()[1]
     assert took_s is not None, f"{argv}: {errors}"
     return took_s

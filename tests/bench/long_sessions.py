@@ -59,8 +59,8 @@ def measured(records: int) -> Outcome:
         for path in session.segments():
             path.unlink()
         bare = ran([GCONSOLE, "export", str(session.path), "--format", "json", "--to", "2m", "-o", "-"])
-    worst = max(forms.values(), key=lambda one: one.memory)
-    exports = ", ".join(f"{form} {one.memory / 1e6:.0f} MB and {one.wall_s:.0f} s" for form, one in forms.items())
+    worst = max(forms.values(), key=lambda run: run.memory)
+    exports = ", ".join(f"{form} {run.memory / 1e6:.0f} MB and {run.wall_s:.0f} s" for form, run in forms.items())
     count = f"{meta.records / 1e6:.0f} M records"
     return Outcome(
         [
@@ -89,8 +89,8 @@ def measured(records: int) -> Outcome:
     )  # fmt: skip
 
 
-def _spent(one: ProgramRun) -> str:
-    return f"{one.wall_s:.2f} s ({one.cpu_s:.2f} s CPU)"
+def _spent(run: ProgramRun) -> str:
+    return f"{run.wall_s:.2f} s ({run.cpu_s:.2f} s CPU)"
 
 
 def _memory(number: int) -> str:
@@ -118,14 +118,14 @@ def first_paint(session: Session) -> ProgramRun:
     sys.path.append(str(Path(__file__).parents[1] / "cluster"))  # the rig, which `start_up` loads
     from .start_up import painted
 
-    found = []
+    runs = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         wall_s = painted([GCONSOLE, "replay", str(session.path), "--paused"], b"node0000")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        found.append(ProgramRun(wall_s, cpu_s, after.ru_maxrss * 1024))
-    return min(found, key=lambda one: one.wall_s)
+        runs.append(ProgramRun(wall_s, cpu_s, after.ru_maxrss * 1024))
+    return min(runs, key=lambda run: run.wall_s)
 
 
 def _seek_costs(path: Path) -> tuple[float, float, float, float]:

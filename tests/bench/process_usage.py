@@ -12,14 +12,14 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Spent:
+class ProcessCost:
     """One run of a program: seconds on the clock, and CPU seconds including waited-for children."""
 
     wall_s: float
     cpu_s: float
 
 
-def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Spent:
+def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> ProcessCost:
     """Run a program to its end, discarding its output. RuntimeError with its last output unless it exits with 0."""
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -33,7 +33,7 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Spent:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         raise RuntimeError(f"{argv[0]} ended with {process.returncode}: {errors.decode(errors='replace')[-500:]}")
-    return Spent(wall_s, usage.ru_utime + usage.ru_stime)
+    return ProcessCost(wall_s, usage.ru_utime + usage.ru_stime)
 
 
 class CpuShare(AbstractContextManager["CpuShare"]):

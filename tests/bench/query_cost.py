@@ -141,7 +141,7 @@ def _by_pandas(folder: Path, count: int) -> float:
     return time.monotonic() - began
 
 
-class _Nowhere(io.RawIOBase):
+class _NullFile(io.RawIOBase):
     def write(self, data: object) -> int:
         return len(data)  # type: ignore[arg-type]
 
@@ -159,5 +159,5 @@ def _export(folder: Path, how: str, count: int) -> tuple[int, float]:
             for segment in segments:
                 shutil.copy(segment, long.segment(again * len(segments) + int(segment.name.partition(".")[0])))
     began = time.monotonic()
-    SESSION_FORMATS[how].write(slice_session(long.path), _Nowhere())  # type: ignore[arg-type]
+    SESSION_FORMATS[how].write(slice_session(long.path), _NullFile())  # type: ignore[arg-type]
     return memory_bytes()[1], time.monotonic() - began

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 
 from fake_cluster import FakeCluster
 
-from tests.bench.headless_screen import STYLES, Painted
+from tests.bench.headless_screen import STYLES, PaintCounter
 from tests.bench.process_usage import memory_bytes
 
 from .process import in_new_process
@@ -44,7 +44,7 @@ GOAL_PCT, P95_MS, P99_MS = 35.0, 60.0, 100.0
 VIEWS = {"overview": "1", "ranks": "2", "nodes": "n"}
 
 
-class Console(Painted, ConsoleApp):
+class Console(PaintCounter, ConsoleApp):
     """The console, with its paints rendered as text."""
 
     CSS_PATH = STYLES
@@ -93,22 +93,22 @@ def _static_records(node: int, name: str) -> list[Record]:
     """Identity, GPUs, and ranks of one job over all nodes."""
     ranks = [
         Rank(
-            node=name, job="llama-70b", rank=node * RANKS + at, local_rank=at, world_size=NODES * RANKS,
-            local_world_size=RANKS, pid=4000 + at, start_ticks=at, uid=1000, gpu=str(at), launcher="torchrun",
+            node=name, job="llama-70b", rank=node * RANKS + index, local_rank=index, world_size=NODES * RANKS,
+            local_world_size=RANKS, pid=4000 + index, start_ticks=index, uid=1000, gpu=str(index), launcher="torchrun",
             source="environ",
         )
-        for at in range(RANKS)
+        for index in range(RANKS)
     ]  # fmt: skip
     infos = [
-        GpuInfo(node=name, index=at, uuid=f"{name}-{at}", name="H100", mem_total_bytes=80 << 30, power_limit_w=700.0,
-                pci_bus_id=f"00000000:{at:02X}:00.0")
-        for at in range(GPUS)
+        GpuInfo(node=name, index=index, uuid=f"{name}-{index}", name="H100", mem_total_bytes=80 << 30,
+                power_limit_w=700.0, pci_bus_id=f"00000000:{index:02X}:00.0")
+        for index in range(GPUS)
     ]  # fmt: skip
-    known = Node(
+    node_record = Node(
         node=name, hostname=name, boot_id="b", kernel="5.15", arch="x86_64", python="3.10", os="Ubuntu", cpus=192,
         mem_total_bytes=2 << 40, uid=1000, user="ops", pid=1, sample_interval_ms=1000,
     )  # fmt: skip
-    return [NodeState(node=name, state="ok", attempt=1), known, *infos, *ranks]
+    return [NodeState(node=name, state="ok", attempt=1), node_record, *infos, *ranks]
 
 
 def _second(node: int, name: str, chance: random.Random, step: int) -> bytes:
@@ -118,15 +118,15 @@ def _second(node: int, name: str, chance: random.Random, step: int) -> bytes:
         Host(node=name, cpu_pct=figure(0, 100), load_1m=figure(0, 200), mem_used_bytes=int(figure(0, 2 << 40))),
         AgentCost(node=name, cpu_pct=figure(0, 1), rss_bytes=19 << 20, tx_bytes_s=2e3, sample_interval_ms=1000),
         *(
-            Gpu(node=name, index=at, uuid=f"{name}-{at}", util_pct=figure(0, 100), power_w=figure(90, 700),
+            Gpu(node=name, index=index, uuid=f"{name}-{index}", util_pct=figure(0, 100), power_w=figure(90, 700),
                 mem_used_bytes=int(figure(0, 80 << 30)), temp_c=figure(30, 90), sm_clock_mhz=1980.0)
-            for at in range(GPUS)
+            for index in range(GPUS)
         ),
         *(
-            RankStat(node=name, job="llama-70b", rank=node * RANKS + at, state="moving", step=step, pid=4000 + at,
-                     start_ticks=at, proc_state="R", cpu_pct=figure(90, 101), rss_bytes=int(figure(3, 4) * (1 << 30)),
-                     threads=41, ctx_switches_s=figure(0, 2e3), wchan="0")
-            for at in range(RANKS)
+            RankStat(node=name, job="llama-70b", rank=node * RANKS + index, state="moving", step=step, pid=4000 + index,
+                     start_ticks=index, proc_state="R", cpu_pct=figure(90, 101),
+                     rss_bytes=int(figure(3, 4) * (1 << 30)), threads=41, ctx_switches_s=figure(0, 2e3), wchan="0")
+            for index in range(RANKS)
         ),
     ]  # fmt: skip
     return b"\n".join(msgspec.json.encode(record) for record in records)
@@ -136,22 +136,22 @@ class Fleet:
     """Nodes that send into a store."""
 
     def __init__(self, nodes: int) -> None:
-        self.names = [f"node{at:03}" for at in range(nodes)]
+        self.names = [f"node{index:03}" for index in range(nodes)]
         self.store, self.hub, self.seq = Store(HISTORY_BYTES), Hub(), 0
         self.sent = 0  # seconds, summed over nodes
         self.hub.subscribe(self.store.apply)
         chance = random.Random(1)
         self._ticks = [
-            [_second(at, name, chance, step) for at, name in enumerate(self.names)] for step in range(VARIANTS)
+            [_second(index, name, chance, step) for index, name in enumerate(self.names)] for step in range(VARIANTS)
         ]
-        for at, name in enumerate(self.names):
-            self._publish(_static_records(at, name), name, time.time_ns())
+        for index, name in enumerate(self.names):
+            self._publish(_static_records(index, name), name, time.time_ns())
 
-    def send(self, at: int, second: int, now: int) -> None:
+    def send(self, index: int, second: int, now: int) -> None:
         """Send that second of node number `at`."""
         self.sent += 1
-        data = self._ticks[second % VARIANTS][at]
-        self._publish([decode(line) for line in data.split(b"\n")], self.names[at], now)
+        data = self._ticks[second % VARIANTS][index]
+        self._publish([decode(line) for line in data.split(b"\n")], self.names[index], now)
 
     def _publish(self, records: list[Record], name: str, now: int) -> None:
         for record in records:
@@ -169,11 +169,11 @@ async def _feed(fleet: Fleet) -> None:
     """Each node once a second, evenly spread."""
     began, second = time.monotonic(), 0
     while True:
-        for at in range(len(fleet.names)):
-            wait_s = began + second + at / len(fleet.names) - time.monotonic()
+        for index in range(len(fleet.names)):
+            wait_s = began + second + index / len(fleet.names) - time.monotonic()
             if wait_s > 0.005:
                 await asyncio.sleep(wait_s)
-            fleet.send(at, second, time.time_ns())
+            fleet.send(index, second, time.time_ns())
         second += 1
         await asyncio.sleep(0)
 
@@ -234,8 +234,8 @@ async def _memory_after(nodes: int, hour_s: int) -> tuple[int, int]:
     async with app.run_test(size=SIZE):
         for second in [*range(0, hour_s - FINE_S, COARSE_S), *range(hour_s - FINE_S, hour_s)]:
             now = start + second * SECOND
-            for at in range(nodes):
-                fleet.send(at, second, now)
+            for index in range(nodes):
+                fleet.send(index, second, now)
             app.frames.draw()
             await asyncio.sleep(0.001)
         return memory_bytes()

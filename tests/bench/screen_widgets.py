@@ -24,7 +24,7 @@ from gconsole.tui.base_app import BaseApp
 from gconsole.tui.models.heat_map import LEVELS, HeatCell, HeatRow
 from gconsole.tui.widgets.heat_map import HeatMap
 from gconsole.tui.widgets.record_grid import GridColumn, RecordGrid
-from tests.bench.headless_screen import STYLES, Painted, frame
+from tests.bench.headless_screen import STYLES, PaintCounter, frame
 
 from .process import in_new_process
 from .result import Outcome, Row
@@ -55,13 +55,15 @@ class Figures:
 COLUMNS: list[GridColumn[Figures]] = [
     GridColumn("key", "key", 8, lambda row: Span(str(row.key)), align="right", leads=True),
     *(
-        GridColumn[Figures](f"v{at}", f"value {at}", 8, lambda row, at=at: Span(f"{row.values[at]:.1f}"), align="right")  # type: ignore[misc]
-        for at in range(FIGURES)
+        GridColumn[Figures](
+            f"v{index}", f"value {index}", 8, lambda row, index=index: Span(f"{row.values[index]:.1f}"), align="right"
+        )  # type: ignore[misc]
+        for index in range(FIGURES)
     ),
 ]
 
 
-class Alone(Painted, BaseApp):
+class SingleWidgetApp(PaintCounter, BaseApp):
     """An app with one widget."""
 
     CSS_PATH = STYLES
@@ -83,8 +85,8 @@ def measure(quick: bool) -> Outcome:
         _row(f"RecordGrid, a page down in {many:,} rows", GRID_GOAL_MS, in_new_process(_scrolled, many, frames)),
     ]  # fmt: skip
     for cells, goal in HEAT_GOALS.items():
-        found = in_new_process(_heat, cells, frames, peer_frames)
-        rows.append(_row(f"HeatMap, {cells:,} cells, all new", goal, found))
+        times_ms = in_new_process(_heat, cells, frames, peer_frames)
+        rows.append(_row(f"HeatMap, {cells:,} cells, all new", goal, times_ms))
     return Outcome(
         rows,
         [
@@ -97,12 +99,12 @@ def measure(quick: bool) -> Outcome:
     )  # fmt: skip
 
 
-def _row(what: str, goal_ms: float, found: tuple[list[float], list[float]]) -> Row:
-    ours, peers = found
+def _row(name: str, goal_ms: float, times_ms: tuple[list[float], list[float]]) -> Row:
+    ours, peers = times_ms
     middle, peer = statistics.median(ours), statistics.median(peers)
     slowest = sorted(ours)[int(len(ours) * 0.95) - 1]
     return Row(
-        what, f"{middle:.1f} ms a frame (p95 {slowest:.1f})", f"≤ {goal_ms:g} ms", middle <= goal_ms,
+        name, f"{middle:.1f} ms a frame (p95 {slowest:.1f})", f"≤ {goal_ms:g} ms", middle <= goal_ms,
         f"DataTable {peer:.0f} ms", middle / peer,
     )  # fmt: skip
 
@@ -113,17 +115,17 @@ def _live_grid(frames: int, peer_frames: int) -> tuple[list[float], list[float]]
         return [Figures(key, tuple(chance.uniform(0, 100) for _ in range(FIGURES)), frame) for key in range(LIVE_ROWS)]
 
     grid: RecordGrid[Figures] = RecordGrid(COLUMNS)
-    ours = asyncio.run(_frames(grid, [rows(at % 4 + at) for at in range(frames)], grid.show))
+    ours = asyncio.run(_frames(grid, [rows(index % 4 + index) for index in range(frames)], grid.show))
     table: DataTable[str] = DataTable()
-    texts = [[[f"{value:.1f}" for value in row.values] for row in rows(at)] for at in range(peer_frames + 1)]
+    texts = [[[f"{value:.1f}" for value in row.values] for row in rows(index)] for index in range(peer_frames + 1)]
     return ours, asyncio.run(_frames(table, texts[1:], lambda new: _update(table, new), lambda: _fill(table, texts[0])))
 
 
 def _scrolled(count: int, frames: int) -> tuple[list[float], list[float]]:
-    rows = [Figures(key, tuple(float(key % 97 + at) for at in range(FIGURES))) for key in range(count)]
+    rows = [Figures(key, tuple(float(key % 97 + index) for index in range(FIGURES))) for key in range(count)]
     grid: RecordGrid[Figures] = RecordGrid(COLUMNS)
     page = SIZE[1] - 2
-    steps = [at * page for at in range(1, frames + 1)]
+    steps = [index * page for index in range(1, frames + 1)]
 
     def scroll(widget: DataTable[str] | RecordGrid[Figures]) -> Callable[[int], None]:
         return lambda y: widget.scroll_to(y=y, animate=False, immediate=True, force=True)
@@ -147,30 +149,30 @@ def _heat(cells: int, frames: int, peer_frames: int) -> tuple[list[float], list[
         ]
 
     heat = HeatMap()
-    ours = asyncio.run(_frames(heat, [rows(at) for at in range(frames)], lambda new: heat.show(new, "load")))
+    ours = asyncio.run(_frames(heat, [rows(index) for index in range(frames)], lambda new: heat.show(new, "load")))
     table: DataTable[str] = DataTable()
-    texts = [[[cell.text for cell in row.cells] for row in rows(at)] for at in range(peer_frames + 1)]
+    texts = [[[cell.text for cell in row.cells] for row in rows(index)] for index in range(peer_frames + 1)]
     return ours, asyncio.run(_frames(table, texts[1:], lambda new: _update(table, new), lambda: _fill(table, texts[0])))
 
 
 def _fill(table: DataTable[str], rows: Sequence[Sequence[str]]) -> None:
-    for at in range(len(rows[0])):
-        table.add_column(f"value {at}", key=str(at), width=8)
+    for index in range(len(rows[0])):
+        table.add_column(f"value {index}", key=str(index), width=8)
     for key, row in enumerate(rows):
         table.add_row(*row, key=str(key))
 
 
 def _update(table: DataTable[str], rows: Sequence[Sequence[str]]) -> None:
     for key, row in enumerate(rows):
-        for at, value in enumerate(row):
-            table.update_cell(str(key), str(at), value, update_width=False)
+        for index, value in enumerate(row):
+            table.update_cell(str(key), str(index), value, update_width=False)
 
 
 async def _frames(
     widget: Widget, steps: Sequence[T], show: Callable[[T], None], fill: Callable[[], None] = lambda: None
 ) -> list[float]:
     """CPU time of each frame in ms; the first frame is painted before the measurement."""
-    app = Alone(widget)
+    app = SingleWidgetApp(widget)
     async with app.run_test(size=SIZE) as pilot:
         fill()
         await pilot.pause()

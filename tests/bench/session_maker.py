@@ -129,7 +129,7 @@ def _line(record: Any) -> Line:
         text = text.replace(b"%d" % (_PLACE + place), b"%.3f" if isinstance(value, float) else b"%d")
     order = sorted(range(len(first)), key=lambda place: encode(marked).index(b"%d" % (_PLACE + place)))
     later = tuple(changes.values())
-    return Line(kind, text, tuple(first[at] for at in order), tuple(later[at] for at in order))
+    return Line(kind, text, tuple(first[index] for index in order), tuple(later[index] for index in order))
 
 
 class _Segments:

@@ -61,7 +61,7 @@ def first_paint(argv: list[str]) -> float:
     return painted(argv, CLUSTER.encode())
 
 
-def painted(argv: list[str], word: bytes) -> float:
+def painted(argv: list[str], text: bytes) -> float:
     """The same until that word is on the terminal."""
     began = time.perf_counter()
     child, terminal = pty.fork()
@@ -70,7 +70,7 @@ def painted(argv: list[str], word: bytes) -> float:
         os.execv(argv[0], argv)
     try:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-        took = _wait_for(terminal, word, began)
+        took = _wait_for(terminal, text, began)
         os.write(terminal, b"q")
         _drain(terminal)
     finally:
@@ -80,13 +80,13 @@ def painted(argv: list[str], word: bytes) -> float:
 
 
 def _wait_for(terminal: int, text: bytes, began: float) -> float:
-    seen = b""
+    received = b""
     while time.perf_counter() - began < PAINT_DEADLINE_S:
         if select.select([terminal], [], [], 0.1)[0]:
-            seen += os.read(terminal, 1 << 16)
-            if text in seen:
+            received += os.read(terminal, 1 << 16)
+            if text in received:
                 return time.perf_counter() - began
-    raise RuntimeError(f"no header within {PAINT_DEADLINE_S:g} s; it began: {seen[:300]!r}")
+    raise RuntimeError(f"no header within {PAINT_DEADLINE_S:g} s; it began: {received[:300]!r}")
 
 
 def _drain(terminal: int) -> None:

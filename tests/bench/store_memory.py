@@ -12,7 +12,7 @@ from tests.bench.process_usage import memory_bytes
 
 from .process import in_new_process
 from .result import Outcome, Row
-from .stream import GPUS, RANKS, Spoken, Voice, listen
+from .stream import GPUS, RANKS, AgentOutput, ReplayedAgent, record_agent
 
 NODES, HOUR_S = 1_024, 3_600
 #: Every second would be 66 million records. History older than 5 min has slots of 10 s, which one tick per 10 s
@@ -24,7 +24,7 @@ GOAL_BYTES = 1_500_000_000
 
 def measure(quick: bool) -> Outcome:
     nodes, hour_s, fine_s = (64, 600, 60) if quick else (NODES, HOUR_S, FINE_S)
-    rss, highest, history, reach_s, took_s = in_new_process(_memory_after, listen(), nodes, hour_s, fine_s)
+    rss, highest, history, reach_s, took_s = in_new_process(_memory_after, record_agent(), nodes, hour_s, fine_s)
     return Outcome(
         [
             Row(f"the store's process after 1 h of {nodes:,} nodes × {GPUS} GPUs", f"{rss / 1e9:.2f} GB RSS",
@@ -40,19 +40,19 @@ def measure(quick: bool) -> Outcome:
     )  # fmt: skip
 
 
-def _memory_after(spoken: Spoken, nodes: int, hour_s: int, fine_s: int) -> tuple[int, int, int, int, float]:
+def _memory_after(agent_output: AgentOutput, nodes: int, hour_s: int, fine_s: int) -> tuple[int, int, int, int, float]:
     """(RSS, peak RSS, bytes of history, its length in s, duration in s) after an hour of records."""
     hub, store = Hub(), Store(HISTORY_BYTES)
     hub.subscribe(store.apply)
     began = time.monotonic()
     start_ns = time.time_ns()
-    voices = [Voice(spoken, start_ns) for _ in range(nodes)]
-    for at, voice in enumerate(voices):
-        hub.publish(arrived(voice.once(), f"node{at}", at, start_ns))
+    replayed_agents = [ReplayedAgent(agent_output, start_ns) for _ in range(nodes)]
+    for index, replayed in enumerate(replayed_agents):
+        hub.publish(arrived(replayed.once(), f"node{index}", index, start_ns))
     seconds = [*range(0, hour_s - fine_s, COARSE_S), *range(hour_s - fine_s, hour_s)]
     for second in seconds:
-        for at, voice in enumerate(voices):
-            hub.publish(arrived(voice.second(second), f"node{at}", at, start_ns + second * 1_000_000_000))
+        for index, replayed in enumerate(replayed_agents):
+            hub.publish(arrived(replayed.second(second), f"node{index}", index, start_ns + second * 1_000_000_000))
     assert store.history is not None
     if len(store.gpus) != nodes * GPUS or len(store.ranks) != nodes * RANKS:
         raise RuntimeError(f"{len(store.gpus)} GPUs and {len(store.ranks)} ranks are in the store")

@@ -1,8 +1,8 @@
 """The bytes of a real agent, replayed for any number of nodes.
 
 One agent is started on one real node with eight simulated GPUs and a real job of eight ranks, and its output is kept.
-A `Voice` then replays it for one of many nodes: the same records, one write per second, with its own id, sequence
-numbers and time stamps.
+A `ReplayedAgent` then replays it for one of many nodes: the same records, one write per second, with its own id,
+sequence numbers and time stamps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Fields = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Spoken:
+class AgentOutput:
     """The output of one agent: its hello, what it sends once, and what it sends in each of a few steady seconds."""
 
     hello: Fields
@@ -48,23 +48,23 @@ class Spoken:
     seconds: list[list[Fields]]
 
 
-class Voice:
+class ReplayedAgent:
     """One of many simulated nodes, whose agent started at `began_ns`; its output is bytes in wire format."""
 
-    def __init__(self, spoken: Spoken, began_ns: int) -> None:
-        self._spoken, self._began_ns, self._seq = spoken, began_ns, 0
-        self._hello = dict(spoken.hello, agent=secrets.token_hex(8), wanted=[])
+    def __init__(self, output: AgentOutput, began_ns: int) -> None:
+        self._output, self._began_ns, self._seq = output, began_ns, 0
+        self._hello = dict(output.hello, agent=secrets.token_hex(8), wanted=[])
 
-    def greeting(self) -> bytes:
+    def hello(self) -> bytes:
         return msgspec.json.encode({"gconsole": self._hello}) + b"\n"
 
     def once(self) -> bytes:
         """Its identity, GPUs, processes and ranks."""
-        return self._encoded(self._spoken.once, 0)
+        return self._encoded(self._output.once, 0)
 
     def second(self, number: int) -> bytes:
         """One tick, stamped `number` seconds after the start."""
-        return self._encoded(self._spoken.seconds[number % len(self._spoken.seconds)], number)
+        return self._encoded(self._output.seconds[number % len(self._output.seconds)], number)
 
     def _encoded(self, records: list[Fields], number: int) -> bytes:
         t = self._began_ns + number * 1_000_000_000
@@ -97,7 +97,7 @@ class _RecordingTransport:
         await self._ssh.close()
 
 
-def listen() -> Spoken:
+def record_agent() -> AgentOutput:
     """Run a real agent beside a real job for a few seconds and keep its output."""
     with (
         Rig(nodes=1, name="bench") as rig,
@@ -106,10 +106,10 @@ def listen() -> Spoken:
     ):
         job.wait_ready()
         target = rig.write_hosts_toml(Path(scratch, "hosts.toml"), agent={"simulate_gpus": GPUS})
-        return _parse_output(asyncio.run(_listen(load(str(target)).nodes[0])))
+        return _parse_output(asyncio.run(_record_output(load(str(target)).nodes[0])))
 
 
-async def _listen(node: NodeConfig) -> bytes:
+async def _record_output(node: NodeConfig) -> bytes:
     recording, hub = _RecordingTransport(), Hub()
     offered = Binaries()
     staging = Staging(hub, offered)
@@ -124,7 +124,7 @@ async def _listen(node: NodeConfig) -> bytes:
     return bytes(recording.received)
 
 
-def _parse_output(received: bytes) -> Spoken:
+def _parse_output(received: bytes) -> AgentOutput:
     frames = [msgspec.json.decode(line) for line in LineSplitter().feed(received)]
     hello = next(frame["gconsole"] for frame in frames if "gconsole" in frame)
     by_kind: dict[str, list[Fields]] = defaultdict(list)
@@ -143,4 +143,4 @@ def _parse_output(received: bytes) -> Spoken:
         [record for kind, count in EACH_SECOND.items() for record in by_kind[kind][n * count : (n + 1) * count]]
         for n in range(1, steady + 1)
     ]
-    return Spoken(hello, once, seconds)
+    return AgentOutput(hello, once, seconds)

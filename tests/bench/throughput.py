@@ -25,7 +25,7 @@ from tests.bench.process_usage import CpuShare
 
 from .process import in_new_process
 from .result import Outcome, Row, middle
-from .stream import GPUS, RANKS, Spoken, Voice, listen
+from .stream import GPUS, RANKS, AgentOutput, ReplayedAgent, record_agent
 
 NODES, RUNS = 512, 3
 WARM_UP_S, MEASURED_S = 5, 25
@@ -37,11 +37,11 @@ SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S = 16, 15.0, 30.0
 
 def measure(quick: bool) -> Outcome:
     nodes, runs, measured_s = (64, 1, 6) if quick else (NODES, RUNS, MEASURED_S)
-    spoken = listen()
-    shares = [in_new_process(_share, spoken, nodes, WARM_UP_S, measured_s) for _ in range(runs)]
+    agent_output = record_agent()
+    shares = [in_new_process(_share, agent_output, nodes, WARM_UP_S, measured_s) for _ in range(runs)]
     ssh_nodes, ssh_warm_up_s, ssh_measured_s = (4, 5.0, 6.0) if quick else (SSH_NODES, SSH_WARM_UP_S, SSH_MEASURED_S)
     ssh_pct = _share_over_ssh(ssh_nodes, ssh_warm_up_s, ssh_measured_s)
-    records = sum(map(len, spoken.seconds)) / len(spoken.seconds)
+    records = sum(map(len, agent_output.seconds)) / len(agent_output.seconds)
     return Outcome(
         [
             Row(f"link, decode, store: {nodes} nodes × {GPUS} GPUs at 1 Hz", middle(shares, "% of a core", 1),
@@ -84,49 +84,51 @@ class _RemoteEnd(Channel):
 
 
 class _LocalTransport:
-    """A transport to a `Voice` in this process: its bytes arrive as if from a node."""
+    """A transport to a `ReplayedAgent` in this process: its bytes arrive as if from a node."""
 
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
+    def __init__(self, replayed: ReplayedAgent) -> None:
+        self._replayed = replayed
         self._receiver: Receiver | None = None
 
-    def say(self, data: bytes) -> None:
+    def deliver(self, data: bytes) -> None:
         assert self._receiver is not None
         self._receiver.on_bytes(data)
 
     async def open(self, node: NodeConfig, command: str, receiver: Receiver) -> Channel:
         self._receiver = receiver
-        asyncio.get_running_loop().call_soon(receiver.on_bytes, self._voice.greeting())
+        asyncio.get_running_loop().call_soon(receiver.on_bytes, self._replayed.hello())
         return _RemoteEnd(receiver)
 
     async def close(self) -> None:
         pass
 
 
-def _share(spoken: Spoken, nodes: int, warm_up_s: int, measured_s: int) -> float:
+def _share(agent_output: AgentOutput, nodes: int, warm_up_s: int, measured_s: int) -> float:
     """CPU of this process, in % of a core, with that many nodes sending."""
-    return asyncio.run(_listen_to_all(spoken, nodes, warm_up_s, measured_s))
+    return asyncio.run(_listen_to_all(agent_output, nodes, warm_up_s, measured_s))
 
 
-async def _listen_to_all(spoken: Spoken, nodes: int, warm_up_s: int, measured_s: int) -> float:
+async def _listen_to_all(agent_output: AgentOutput, nodes: int, warm_up_s: int, measured_s: int) -> float:
     hub, store, offered = Hub(), Store(HISTORY_BYTES), Binaries()
     hub.subscribe(store.apply)
-    voices = [Voice(spoken, time.time_ns()) for _ in range(nodes)]
-    ways = [_LocalTransport(voice) for voice in voices]
+    replayed_agents = [ReplayedAgent(agent_output, time.time_ns()) for _ in range(nodes)]
+    transports = [_LocalTransport(replayed) for replayed in replayed_agents]
     links = [
-        NodeLink(node, way, hub, offered, lambda link, name: None)
-        for node, way in zip(load(f"node[1-{nodes}]").nodes, ways, strict=True)
+        NodeLink(node, transport, hub, offered, lambda link, name: None)
+        for node, transport in zip(load(f"node[1-{nodes}]").nodes, transports, strict=True)
     ]
     ready = _all_ok(hub, links)
     for link in links:
         link.start()
-    opening = [voice.once() for voice in voices]
-    seconds = [[voice.second(number) for voice in voices] for number in range(warm_up_s + measured_s + 2)]
+    opening = [replayed.once() for replayed in replayed_agents]
+    seconds = [
+        [replayed.second(number) for replayed in replayed_agents] for number in range(warm_up_s + measured_s + 2)
+    ]
     async with asyncio.timeout(20):
         await ready.wait()
-    for way, batch in zip(ways, opening, strict=True):
-        way.say(batch)
-    feeding = asyncio.create_task(_feed(ways, seconds))
+    for transport, batch in zip(transports, opening, strict=True):
+        transport.deliver(batch)
+    feeding = asyncio.create_task(_feed(transports, seconds))
     await asyncio.sleep(warm_up_s)
     began, used = time.perf_counter(), time.process_time()
     await asyncio.sleep(measured_s)
@@ -150,15 +152,15 @@ def _all_ok(hub: Hub, links: list[NodeLink]) -> asyncio.Event:
     return ready
 
 
-async def _feed(ways: list[_LocalTransport], seconds: list[list[bytes]]) -> None:
+async def _feed(transports: list[_LocalTransport], seconds: list[list[bytes]]) -> None:
     """Each node sends once a second, evenly spread."""
     began = time.monotonic()
     for number, batch in enumerate(seconds):
-        for at, (way, data) in enumerate(zip(ways, batch, strict=True)):
-            wait_s = began + number + at / len(ways) - time.monotonic()
+        for index, (transport, data) in enumerate(zip(transports, batch, strict=True)):
+            wait_s = began + number + index / len(transports) - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            way.say(data)
+            transport.deliver(data)
 
 
 def _check(store: Store, nodes: int) -> None:

@@ -23,12 +23,12 @@ _PACKET = struct.Struct("!Iqqq28x")  # number, t2, t3 by user space, the kernel'
 
 
 def open_socket(kernel: bool) -> socket.socket:
-    found = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    found.bind(("", 0))
-    found.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    udp_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp_socket.bind(("", 0))
+    udp_socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     if kernel:
-        found.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _FLAGS)
-    return found
+        udp_socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _FLAGS)
+    return udp_socket
 
 
 def stamp_of(ancillary: list[tuple[int, int, bytes]]) -> int:
@@ -41,10 +41,10 @@ def stamp_of(ancillary: list[tuple[int, int, bytes]]) -> int:
     return 0
 
 
-def sent_at(one: socket.socket) -> int:
+def sent_at(udp_socket: socket.socket) -> int:
     """The kernel's timestamp of the last sent packet; 0 if it is not available yet."""
     try:
-        return stamp_of(one.recvmsg(256, 256, _MSG_ERRQUEUE | socket.MSG_DONTWAIT)[1])
+        return stamp_of(udp_socket.recvmsg(256, 256, _MSG_ERRQUEUE | socket.MSG_DONTWAIT)[1])
     except BlockingIOError:
         return 0
 

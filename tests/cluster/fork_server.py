@@ -155,7 +155,7 @@ def preload() -> None:
     for name in PRELOADED:
         package = importlib.import_module(f"gconsole.{name}")
         for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{package.__name__}."):
-            if not any(name in module.name for name in HEAVY):
+            if not any(heavy in module.name for heavy in HEAVY):
                 with contextlib.suppress(ImportError):  # the command that needs it reports it
                     importlib.import_module(module.name)
     importlib.import_module("gconsole.fleet.deploy.agent_payload").build()
