@@ -218,9 +218,8 @@ class NodeLink:
             self._publish_state("ok")
 
     def _greet(self, hello: Hello) -> None:
-        _log.info(
-            "%s: agent %s connected, %s, wire versions %s", self.node.name, hello.agent, hello.arch, hello.protocol
-        )
+        versions = hello.protocol
+        _log.info("%s: agent %s, %s, wire versions %d to %d", self.node.name, hello.agent, hello.arch, *versions)
         self.arch, self.has_lzma = hello.arch, hello.lzma
         for name in hello.wanted:
             self._stage(self, name)
