@@ -9,6 +9,7 @@ import logging
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -50,21 +51,17 @@ def configure(verbosity: int = 0, file: Path | None = None) -> None:
     """Log to `file`, by default `default_path()`; with `verbosity` 1 or more to stderr as well.
 
     `verbosity` 0 logs INFO and above of gconsole: connections, logins, agents, jobs, captures, recordings, findings.
-    1 logs also DEBUG: commands, requests, transfers, retries, quotas. 2 also what the libraries log. A second call
+    1 logs also DEBUG: commands, requests, transfers, retries, quotas. 2 also what the libraries log; until then only
+    errors of asyncio, which are exceptions that no code handles, and stderr gets a line on them. A second call
     replaces the first. Raises OSError if a given `file` cannot be written; the default one is then left out.
     """
     global _path
-    root = logging.getLogger("gconsole")
-    loggers = [root, *map(logging.getLogger, _LIBRARIES if verbosity > 1 else ())]
     handlers = _open_handlers(verbosity, file)
-    for logger in loggers:
-        for old in logger.handlers[:]:
-            logger.removeHandler(old)
-            old.close()
-        for handler in handlers:
-            logger.addHandler(handler)
-        logger.setLevel(logging.DEBUG if verbosity else logging.INFO)
-        logger.propagate = False
+    level = logging.DEBUG if verbosity else logging.INFO
+    for name in ("gconsole", *(_LIBRARIES if verbosity > 1 else ())):
+        _attach(name, handlers, level)
+    if verbosity <= 1:
+        _attach("asyncio", [*handlers, _ErrorLine()], logging.ERROR)
     _path = next((Path(handler.baseFilename) for handler in handlers if isinstance(handler, _LogFile)), None)
 
 
@@ -74,12 +71,16 @@ def internal_error(error: BaseException, doing: str) -> str:
     Every place that catches Exception reports it with this text.
     """
     _log.error("internal error in %s", doing, exc_info=error)
-    return f"internal error: {error_text(error)}; {details()} (please report)"
+    return _sentence(error_text(error))
 
 
 def error_text(error: BaseException) -> str:
     """Type and text of an error on one line, without secrets."""
     return printable(excerpt_without_secrets(f"{type(error).__name__}: {error}", _ERROR_LIMIT))
+
+
+def _sentence(error: str) -> str:
+    return f"internal error: {error}; {details()} (please report)"
 
 
 def details() -> str:
@@ -116,6 +117,18 @@ def detach_stderr() -> None:
             logger.addHandler(logging.NullHandler())  # else logging prints warnings to stderr
 
 
+def _attach(name: str, handlers: Sequence[logging.Handler], level: int) -> None:
+    """Replace the handlers of a logger."""
+    logger = logging.getLogger(name)
+    for old in logger.handlers[:]:
+        logger.removeHandler(old)
+        old.close()
+    for handler in handlers:
+        logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False
+
+
 def _open_handlers(verbosity: int, file: Path | None) -> list[logging.Handler]:
     formatter = _RedactingFormatter("%(asctime)s %(levelname)s %(name)s %(process)d: %(message)s")
     handlers: list[logging.Handler] = []
@@ -137,6 +150,17 @@ class _RedactingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = excerpt_without_secrets(super().format(record), _LINE_LIMIT)
         return "\n    ".join(printable(line) for line in text.split("\n"))
+
+
+class _ErrorLine(logging.Handler):
+    """Prints one line per error to stderr, which names the log file."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the line."""
+        error = record.exc_info[1] if record.exc_info else None
+        first_line = record.getMessage().partition("\n")[0]
+        text = error_text(error) if error is not None else printable(excerpt_without_secrets(first_line, _ERROR_LIMIT))
+        print(f"gconsole: {_sentence(text)}", file=sys.stderr)
 
 
 class _LogFile(RotatingFileHandler):

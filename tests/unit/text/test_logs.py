@@ -1,6 +1,7 @@
 """Log file: private, redacted, rotated, shared by several consoles, and named in internal errors."""
 
 import ast
+import asyncio
 import logging
 import os
 import re
@@ -146,6 +147,30 @@ def test_internal_error_names_the_log_which_has_the_traceback(log):
     assert text == f"internal error: RuntimeError: broken, token=***; details in {log} (please report)"
     written = log.read_text()
     assert "internal error in a test" in written and "Traceback" in written and "hunter2" not in written
+
+
+async def _fail_in_a_callback():
+    def broken():
+        raise RuntimeError("broken, token=hunter2hunter2")
+
+    asyncio.get_running_loop().call_soon(broken)
+    await asyncio.sleep(0)
+
+
+async def test_exception_that_no_code_handles_is_logged_and_named_on_stderr(log, capsys):
+    logs.configure(0, log)  # with the stderr of this test
+    await _fail_in_a_callback()
+    line = f"gconsole: internal error: RuntimeError: broken, token=***; details in {log} (please report)\n"
+    assert capsys.readouterr().err == line
+    assert "Traceback" in log.read_text() and "hunter2" not in log.read_text()
+
+
+async def test_exception_that_no_code_handles_is_not_drawn_over_a_screen(log, capsys):
+    logs.configure(1, log)
+    logs.detach_stderr()
+    await _fail_in_a_callback()
+    assert capsys.readouterr().err == ""
+    assert "RuntimeError: broken" in log.read_text()
 
 
 def test_every_handler_of_any_exception_reports_it_as_an_internal_error():
