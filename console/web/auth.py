@@ -22,6 +22,7 @@ from typing import Final, Literal
 import msgspec
 
 from ..text.atomic_files import write_new
+from ..text.secrets import HIDDEN
 from .problems import http_problem
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(?::[0-9]{1,5})?")
@@ -71,6 +72,13 @@ class TokenAuth(msgspec.Struct, frozen=True):
             raise http_problem(401, "no_token", "missing or invalid token",
                           "send the header Authorization: Bearer TOKEN; gconsole api printed the token or its file",
                           WWW_Authenticate=challenge)  # fmt: skip
+
+    def without_token(self, path: str) -> str:
+        """A request's path for the log: the part that is or should be the token is replaced by ***."""
+        if not self.in_path:
+            return path.replace(self.token, HIDDEN)
+        rest = path.lstrip("/").partition("/")[2]
+        return f"/{HIDDEN}/{rest}".replace(self.token, HIDDEN)
 
     def _is_own_name(self, host: str) -> bool:
         match = _HOST.fullmatch(host)

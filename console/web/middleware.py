@@ -81,15 +81,20 @@ class RequestMiddleware:
         try:
             self._admit(scope)
         except HttpProblemError as error:
-            _log.debug("HTTP %s rejected: %d %s", scope["path"], error.problem.status, error)
+            self._log_request(scope, f"rejected: {error.problem.status} {error}")
             await self._render(error)(scope, receive, guarded_send)
             return
-        _log.debug("HTTP %s %s", scope.get("method", "WebSocket"), scope["path"])
+        self._log_request(scope, "accepted")
         self._in_progress += 1
         try:
             await self._app(scope, receive, guarded_send)
         finally:
             self._in_progress -= 1
+
+    def _log_request(self, scope: Scope, outcome: str) -> None:
+        if _log.isEnabledFor(logging.DEBUG):
+            path = self._auth.without_token(scope["path"])
+            _log.debug("HTTP %s %s %s", scope.get("method", "WebSocket"), path, outcome)
 
     def _admit(self, scope: Scope) -> None:
         """Raises HttpProblemError."""

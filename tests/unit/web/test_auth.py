@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from gconsole.web.auth import TokenAuth, TokenError, new_token, token_of
-from gconsole.web.middleware import RateLimit
+from gconsole.web.middleware import RateLimit, RequestMiddleware
 from gconsole.web.problems import HttpProblemError
 from gconsole.web.server import ListenError, listen_at
 
@@ -95,6 +97,25 @@ def test_tls_files_belong_together() -> None:
     with pytest.raises(ListenError, match="belong together"):
         listen_at("127.0.0.1:1", Path("cert.pem"))
     assert listen_at("0.0.0.0:1", Path("cert.pem"), Path("key.pem")).scheme == "https"
+
+
+@pytest.mark.parametrize("path", [f"/{TOKEN}/", f"/{TOKEN}/files/page.js", f"/{TOKEN[:-1]}/socket", f"//{TOKEN}/",
+                                  f"/files/{TOKEN}", TOKEN, "/", ""])  # fmt: skip
+async def test_token_in_a_path_is_not_logged(caplog: pytest.LogCaptureFixture, path: str,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr(logging.getLogger("gconsole"), "propagate", True)
+    caplog.set_level(logging.DEBUG, "gconsole")
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [(b"host", b"localhost")], "client": None}
+
+    async def send_nothing(message: object) -> None:
+        pass
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        pass
+
+    auth = TokenAuth(TOKEN, frozenset({"localhost"}), in_path=True)
+    await RequestMiddleware(app, auth)(scope, cast(Any, None), send_nothing)
+    assert "HTTP GET /***/" in caplog.text and TOKEN[:-1] not in caplog.text
 
 
 def test_token_file_is_created_once_with_mode_0600_and_then_reused(tmp_path: Path) -> None:
