@@ -128,7 +128,7 @@ def _library_seconds(nodes: int, runs: int) -> tuple[list[float], list[float]]:
         metrics: list[Metric] = list(parsed(text))  # noqa: RUF012
 
         def collect(self) -> list[Any]:
-            return self.found
+            return self.metrics
 
     registry, own, peer = Ready(), [], []
     for _ in range(runs):
