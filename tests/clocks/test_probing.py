@@ -165,8 +165,8 @@ def test_unresponsive_peer_gives_bins_without_replies():
             probe(asking, [peer({"address": address, "port": port}, KEY, probes=True)])
             (record, *_) = wait_for(lambda: asking.posted("clock_bins"))
 
-        assert record["bins"][1][:3] == [None, None, []]
-        assert record["bins"][1][3] > 30 and record["bins"][1][4] == 0
+        assert all(row[:3] == [None, None, []] and row[4] == 0 for row in record["bins"])
+        assert sum(row[3] for row in record["bins"]) > 30
 
 
 def test_the_interface_is_chosen_as_nccl_does():
