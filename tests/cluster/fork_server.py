@@ -215,12 +215,17 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
     return request["argv"]
 
 
+_server_streams: list[object] = []  # kept: freeing one would close its file descriptor
+
+
 def _reopen_streams() -> None:
     """Open Python's streams again: those of the server remember whether the server's files were seekable."""
     for fd, (name, mode, buffering) in enumerate([("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1)]):
         old = getattr(sys, name)
         stream = open(fd, mode, buffering, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
+        _server_streams.append(getattr(sys, f"__{name}__"))
+        setattr(sys, f"__{name}__", stream)
 
 
 def _mount_passwd(path: str) -> None:
