@@ -39,7 +39,7 @@ $(VENV)/.test: $(VENV)/.run
 demo: $(VENV)/.run
 	@$(VENV)/bin/gconsole demo $(ARGS)
 
-test: $(VENV)/.test
+test: $(VENV)/.test $(VENV)/.docs
 	@$(PY) tests/run.py $(ARGS)
 
 quick: $(VENV)/.test

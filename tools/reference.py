@@ -24,6 +24,38 @@ EXIT_CODES = (
     ("5", "internal error; one line names the log file"),
     ("130", "interrupted (Ctrl-C)"),
 )
+#: Commands with a meaning of their own for 1, 3 or further codes.
+OWN_EXIT_CODES = (
+    ("diff", "1: the sessions differ in nodes, facts or findings"),
+    ("sessions verify", "1: damaged, torn or missing records"),
+    ("sessions compact", "1: a damaged segment was skipped"),
+    ("run plan", "1: the job cannot start"),
+    ("run start", "1: not started; 3: not started, and the cleanup is not confirmed; with `--follow` as `run wait`"),
+    ("run wait", "the code of the first node that failed (128 + N for signal N); 124: `--timeout` passed"),
+    ("run logs", "3: some nodes could not be read"),
+    ("run stop", "1: processes remain, or not confirmed; 3: some nodes were not reached"),
+    ("run fetch", "3: some nodes failed"),
+)
+FILES = (
+    ("hosts.toml", "nodes and settings; the default TARGET in the current folder"),
+    ("~/.config/gconsole/keys.toml", "keys of the TUI; gconsole config keys prints the defaults"),
+    ("~/.config/gconsole/themes/", "themes of the TUI"),
+    ("~/.local/share/gconsole/sessions/", "recorded sessions"),
+    ("~/.local/state/gconsole/gconsole.log", "log, secrets redacted"),
+)
+ENVIRONMENT = (
+    (
+        "GCONSOLE_SECTION_KEY",
+        "sets a key of hosts.toml, e.g. GCONSOLE_SSH_PORT; --set wins over it, it wins over the file",
+    ),
+    ("GCONSOLE_SESSIONS_FOLDER", "folder of the sessions"),
+    (
+        "XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME, XDG_CACHE_HOME",
+        "folders used in place of the defaults on Linux",
+    ),
+)
+#: Upper limits from which on a range has none for a reader.
+UNBOUNDED, UNBOUNDED_BYTES = 1e9, 1 << 60
 
 
 def pages() -> dict[str, str]:
@@ -43,7 +75,7 @@ def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
     """Every command and subcommand as (full name, command, context), in the order of `gconsole --help`."""
     from gconsole.cli.main import gconsole
 
-    root = click.Context(gconsole, info_name="gconsole")
+    root = click.Context(gconsole, info_name="gconsole", **gconsole.context_settings)
 
     def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command, click.Context]]:
         yield context.command_path, command, context
@@ -61,6 +93,8 @@ def cli_page() -> str:
     parts = ["# Commands\n\nEvery command also takes `-v`, `-vv` and `--log-file FILE`.\n"]
     for name, command, context in commands():
         parts.append(f"## {name}\n\n{_paragraphs(command.help or '')}\n\n```text\n{_usage(command, context)}\n```\n")
+        if command.epilog:
+            parts.append(_paragraphs(command.epilog) + "\n")
         rows = [option.get_help_record(context) for option in command.get_params(context)]
         options = [row for row in rows if row and row[1] and not re.search(r"--(help|verbose|log-file)\b", row[0])]
         if options:
@@ -84,12 +118,15 @@ def config_page() -> str:
                 f"`{key.name}`",
                 _kind(key),
                 "required" if key.required else "unset" if key.default is None else f"`{schema.written(key.default)}`",
-                _sentence(key.help) + (" *per node*" if key.per_node else ""),
+                _key_help(key) + (" *per node*" if key.per_node else ""),
                 "" if section == "nodes" else f"`{key.variable}`",
             )
             for key in schema.keys(section).values()
         ]
-        parts.append(f"## {title}\n\n" + _table(("key", "type and range", "default", "meaning", "variable"), rows))
+        note = "DCGM: a limit of NVIDIA DCGM's health checks; default: chosen by gconsole.\n\n" * (section == "health")
+        parts.append(
+            f"## {title}\n\n{note}" + _table(("key", "type and range", "default", "meaning", "variable"), rows)
+        )
     return "\n".join(parts)
 
 
@@ -120,8 +157,10 @@ def findings_page() -> str:
 def exit_codes_page() -> str:
     """`reference/exit-codes.md`."""
     return (
-        "# Exit codes\n\nThe same for every headless command but `run wait`, which returns the job's own. Where "
-        "several hold: 2, 5, 4, 1, 3, 0.\n\n" + _table(("code", "meaning"), EXIT_CODES)
+        "# Exit codes\n\nThe same for every headless command. Where several hold: 2, 5, 4, 1, 3, 0.\n\n"
+        + _table(("code", "meaning"), EXIT_CODES)
+        + "\n## Codes of their own\n\nFor these commands the codes below differ; the other codes hold.\n\n"
+        + _table(("command", "codes"), ((f"`{name}`", text) for name, text in OWN_EXIT_CODES))
     )
 
 
@@ -136,20 +175,25 @@ def keys_page() -> str:
             for action in actions.in_scope(scope)
         ]
         parts.append(f"## {scope}\n\n" + _table(("key", "action", "id"), rows))
+    views = [view.action for view in importlib.import_module("gconsole.tui.views.registry").VIEWS]
+    rows = [(actions.key_names(action.keys), _help_of(action), f"`{action.id}`") for action in views]
+    parts.insert(1, "## views\n\n" + _table(("key", "action", "id"), rows))
     return "\n".join(parts)
 
 
 def http_page() -> str:
     """`reference/http.md`: every operation of `gconsole api`."""
+    from gconsole.web.openapi import described
     from gconsole.web.resources import OPERATIONS
 
     rows = []
-    for operation in OPERATIONS:
+    for operation in described(OPERATIONS):
         method = getattr(operation, "method", "GET")
         rows.append((f"`{method} {operation.path}`", _sentence(operation.summary)))
     return (
         "# HTTP API\n\n`gconsole api TARGET` serves it; every request carries the token as a bearer token. "
-        "`/openapi.json` describes requests and answers.\n\n" + _table(("operation", "meaning"), rows)
+        "In a browser, the token is the password of any user name. `/openapi.json` describes requests and answers.\n\n"
+        + _table(("operation", "meaning"), rows)
     )
 
 
@@ -166,16 +210,19 @@ def man_page() -> str:
                 ".SH SYNOPSIS",
             ]
             lines += [_roff(_usage(command, context)), ".SH DESCRIPTION", _roff_help(command.help or "")]
+            lines += [".PP", _roff_help(command.epilog or ""), ".SH OPTIONS", *_roff_options(command, context)]
             lines.append(".SH COMMANDS")
             continue
         lines += [f".SS {_roff(_usage(command, context))}", _roff_help(command.help or "")]
-        for option in command.get_params(context):
-            row = option.get_help_record(context)
-            if row is not None and row[1]:
-                lines += [".TP", f".B {_roff(row[0])}", _roff(row[1])]
+        lines += [".PP", _roff_help(command.epilog)] if command.epilog else []
+        lines += _roff_options(command, context)
     lines.append(".SH EXIT STATUS")
     for code, meaning in EXIT_CODES:
         lines += [".TP", f".B {code}", _roff(meaning.replace("`", ""))]
+    for title, rows in (("EXIT STATUS OF COMMANDS", OWN_EXIT_CODES), ("FILES", FILES), ("ENVIRONMENT", ENVIRONMENT)):
+        lines.append(f".SH {title}")
+        for name, meaning in rows:
+            lines += [".TP", f".B {_roff(name)}", _roff(meaning.replace("`", ""))]
     return "\n".join(lines) + "\n"
 
 
@@ -194,6 +241,13 @@ def _usage(command: click.Command, context: click.Context) -> str:
 
 def _help_of(action: Any) -> str:
     return _sentence(getattr(action, "help", None) or getattr(action, "tells", ""))
+
+
+def _roff_options(command: click.Command, context: click.Context) -> Iterator[str]:
+    for option in command.get_params(context):
+        row = option.get_help_record(context)
+        if row is not None and row[1]:
+            yield from (".TP", f".B {_roff(row[0])}", _roff(row[1]))
 
 
 def _roff_help(help_text: str) -> str:
@@ -222,12 +276,30 @@ def _kind(key: Any) -> str:
     if key.choices:
         return " or ".join(f"`{choice}`" for choice in key.choices)
     low, high = key.minimum, key.maximum
-    span = (
-        ""
-        if low is None and high is None
-        else f", {low if low is not None else ''} to {high if high is not None else ''}"
-    )
+    if low is None:
+        span = ""
+    elif high is None or high >= (UNBOUNDED_BYTES if key.name.endswith("_bytes") else UNBOUNDED):
+        span = f", at least {_bound(key, low)}"
+    else:
+        span = f", {_bound(key, low)} to {_bound(key, high)}"
     return names[key.kind] + span + (f", {key.form}" if key.form else "")
+
+
+def _bound(key: Any, bound: float) -> str:
+    if key.name.endswith("_bytes"):
+        from gconsole.text.format import size
+
+        return size(bound).replace(".0 ", " ")
+    return str(int(bound) if bound == int(bound) else bound)
+
+
+def _key_help(key: Any) -> str:
+    """The help of a key as a sentence, its values and file names as code."""
+    values = {bool: ("true", "false")}.get(key.kind, key.choices) or ()
+    text = key.help
+    for value in values:
+        text = re.sub(rf"(?<![\w\"`-]){re.escape(str(value))}(?=:|, \w+:|; off|$)", f"`{value}`", text)
+    return _sentence(re.sub(r"^\w+_\w+", r"`\g<0>`", text))
 
 
 def _sentence(text: str) -> str:

@@ -137,6 +137,7 @@ def completion(shell: str) -> int:
 
     \b
     gconsole completion bash > ~/.local/share/bash-completion/completions/gconsole
+    gconsole completion zsh > ~/.zfunc/_gconsole
     gconsole completion fish > ~/.config/fish/completions/gconsole.fish
     """
     from click.shell_completion import get_completion_class
@@ -145,5 +146,7 @@ def completion(shell: str) -> int:
 
     complete = get_completion_class(shell)
     assert complete is not None, "the choices are the shells that click supports"
-    click.echo(f"# {_INSTALL[shell]}\n" + complete(gconsole, {}, "gconsole", "_GCONSOLE_COMPLETE").source())
+    script = complete(gconsole, {}, "gconsole", "_GCONSOLE_COMPLETE").source().lstrip()
+    first, _, rest = script.partition("\n") if shell == "zsh" else ("", "", script)  # compinit reads only line 1
+    click.echo("\n".join([*([first] if first else []), f"# {_INSTALL[shell]}", rest]))
     return 0

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def serve(target: str, overrides: tuple[str, ...], port: int) -> int:
     """Open the TUI in a local browser; TARGET may also be `demo`.
 
-    Listens on 127.0.0.1 only and prints an address with a one-time token. One browser at a time: each runs its own
-    console with its own SSH connections. Press Ctrl-C to stop.
+    Listens on 127.0.0.1 only and prints an address with a token that is new at each start. One browser at a
+    time: each runs its own console with its own SSH connections. Press Ctrl-C to stop.
 
     \b
     gconsole serve hosts.toml

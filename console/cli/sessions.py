@@ -167,7 +167,8 @@ def compact_session(session: Session, drop_segments: bool) -> int:
         sum((session.parquet_folder / part.path).stat().st_size for part in done.parts),
     )
     click.echo(
-        f"{session.name}: {rows} records in {len(done.parts)} files, {format.size(size)}: {session.parquet_folder}"
+        f"{session.name}: {format.plural(rows, 'record')} in {format.plural(len(done.parts), 'file')}, "
+        f"{format.size(size)}: {session.parquet_folder}"
     )
     if session.is_being_written():
         click.echo("  recording in progress: unsealed records are not included")
@@ -187,7 +188,7 @@ def import_session(file: Path, name: str | None, folder: Path) -> None:
     from ..session.manage.catalog import import_file
 
     session, meta = import_file(file, name, folder)
-    click.echo(f"{session.name}: {meta.records} records")
+    click.echo(f"{session.name}: {format.plural(meta.records, 'record')}")
 
 
 @sessions.command()
@@ -232,15 +233,15 @@ def _progress() -> Callable[[int, int], None]:
 
 
 def _result(findings: RecoveryReport) -> str:
-    parts = [f"{findings.records} records in {findings.frames} frames"]
+    parts = [f"{format.plural(findings.records, 'record')} in {format.plural(findings.frames, 'frame')}"]
     if findings.cut_bytes:
         parts.append(f"torn tail of {format.size(findings.cut_bytes)}")
     if findings.damages:
-        parts.append(f"{len(findings.damages)} damaged sections")
+        parts.append(format.plural(len(findings.damages), "damaged section"))
     if findings.unknown:
-        parts.append(f"{len(findings.unknown)} lines of unknown record types")
+        parts.append(f"{format.plural(len(findings.unknown), 'line')} of unknown record types")
     if findings.missing:
-        parts.append(f"{findings.missing} records missing")
+        parts.append(f"{format.plural(findings.missing, 'record')} missing")
     return ", ".join([*parts, "ok"] if len(parts) == 1 else parts)
 
 
@@ -261,8 +262,11 @@ def session_lines(entry: SessionEntry) -> list[str]:
     lines = [f"{entry.session.name}  {entry.status}  {format.size(entry.bytes)}", f"  {entry.session.path}"]
     if meta is None:
         return [*lines, f"  {entry.problem}"]
-    lines.append(f"  {meta.records} records, {_duration(meta)}, cluster {meta.cluster or '–'}")
-    lines += [f"    {kind:14s} {number}" for kind, number in sorted(meta.counts.items(), key=lambda item: -item[1])]
+    lines.append(f"  {format.plural(meta.records, 'record')}, {_duration(meta)}, cluster {meta.cluster or '–'}")
+    lines += [
+        f"    {kind:14s} {format.count(number)}"
+        for kind, number in sorted(meta.counts.items(), key=lambda item: -item[1])
+    ]
     for part in meta.parts:
         began = format.date_time(part.began)
         lines.append(f"  recorded from {began}, {part.how}, by gconsole {part.version or '–'}")

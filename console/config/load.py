@@ -110,7 +110,8 @@ def _flags(flags: Mapping[str, object]) -> dict[str, Setting]:
     settings: dict[str, Setting] = {}
     for name, value in flags.items():
         if name not in all_keys():
-            raise ConfigError("flag", name, "unknown key", nearest(name, all_keys()))
+            text = "unknown configuration key; gconsole config show TARGET prints all"
+            raise ConfigError("--set", name, text, nearest(name, all_keys()))
         if value is not None:
             settings[name] = _forced(all_keys()[name], value, Origin("flag"), "flag", name)
     return settings

@@ -100,7 +100,7 @@ class ConfigError(Exception):
     """A configuration error; as text one line: `file:line: key: what is wrong (did you mean X?)`."""
 
     def __init__(self, place: str, key: str, text: str, nearest: str = "") -> None:
-        """`place` is "hosts.toml:12", "environment", "flag" or "target"; `key` and `nearest` may be empty."""
+        """`place` is "hosts.toml:12", "environment", "flag", "--set" or "target"; `key` and `nearest` may be empty."""
         self.place, self.key, self.text, self.nearest = (one_line(part) for part in (place, key, text, nearest))
         head = "".join(f"{part}: " for part in (self.place, self.key) if part)
         hint = f" (did you mean {self.nearest}?)" if nearest else ""

@@ -19,6 +19,8 @@ def _gconsole(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
 def test_completion_script_is_printed_for_each_shell(shell):
     done = _gconsole("completion", shell)
     assert done.returncode == 0 and "_GCONSOLE_COMPLETE" in done.stdout
+    if shell == "zsh":  # compinit reads only the first line
+        assert done.stdout.splitlines()[0] == "#compdef gconsole"
 
 
 @pytest.mark.slow

@@ -174,7 +174,12 @@ def test_an_empty_variable_counts_as_not_set():
             'environment: GCONSOLE_AGENT_RUN_AS: must be "self" or "sudo", is "sud" (did you mean "sudo"?)',
         ),
         ({}, {"ssh.port": 0}, "flag: ssh.port: must be 1 to 65535, is 0"),
-        ({}, {"agent.linger": 5}, "flag: agent.linger: unknown key (did you mean agent.linger_s?)"),
+        (
+            {}, {"agent.linger": 5},
+            "--set: agent.linger: unknown configuration key; gconsole config show TARGET prints all "
+            "(did you mean agent.linger_s?)",
+        ),
+        ({}, {"foo.bar": 1}, "--set: foo.bar: unknown configuration key; gconsole config show TARGET prints all"),
         (
             {}, {"ssh.identity_file": "~nobody-of-that-name/id"},
             'flag: ssh.identity_file: home folder does not exist: "~nobody-of-that-name/id"',

@@ -24,11 +24,15 @@ from gconsole.config import schema
 from gconsole.records import KINDS
 from gconsole.tui.keymap.actions import ACTIONS
 from gconsole.tui.views.registry import VIEWS
+from gconsole.web.openapi import described
 from gconsole.web.resources import OPERATIONS
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+WRITTEN = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")),
+    *sorted(DOCS.rglob("*.md")),
+]
 README_LINES = 150
 
 
@@ -98,6 +102,14 @@ def test_the_manual_page_has_every_command_and_exit_code() -> None:
     assert {"gconsole", *usages} == set(command_names(gconsole, "gconsole"))
     for code, _ in reference().EXIT_CODES:
         assert f"\n.B {code}\n" in text
+    for option in ("--version", "-v, --verbose", "--log-file FILE", "-h, --help"):
+        assert f"\n.B {option}\n" in text.partition("\n.SH OPTIONS\n")[2].partition("\n.SH COMMANDS\n")[0]
+    assert "\n.SH FILES\n" in text and "\n.SH ENVIRONMENT\n" in text and "TARGET: a hosts.toml" in text
+
+
+def test_exit_codes_of_their_own_are_those_of_existing_commands() -> None:
+    names = set(command_names(gconsole, "gconsole"))
+    assert [name for name, _ in reference().OWN_EXIT_CODES if f"gconsole {name}" not in names] == []
 
 
 def test_every_configuration_key_has_a_place_in_the_reference() -> None:
@@ -131,13 +143,13 @@ def test_every_finding_has_cause_and_remedy_in_the_reference() -> None:
 
 def test_every_key_has_a_place_in_the_reference() -> None:
     assert sorted(re.findall(r"\| `([\w.]+)` \|$", pages()["reference/keys.md"], re.MULTILINE)) == sorted(
-        action.id for action in ACTIONS
+        action.id for action in (*ACTIONS, *(view.action for view in VIEWS))
     )
 
 
 def test_every_http_operation_has_a_place_in_the_reference() -> None:
     listed = re.findall(r"^\| `(\w+) (\S+)` \|", pages()["reference/http.md"], re.MULTILINE)
-    assert sorted(path for _, path in listed) == sorted(operation.path for operation in OPERATIONS)
+    assert sorted(path for _, path in listed) == sorted(operation.path for operation in described(OPERATIONS))
 
 
 def test_every_exit_code_has_a_place_in_the_reference() -> None:
@@ -220,6 +232,29 @@ def test_every_command_that_a_page_shows_exists_with_its_options() -> None:
         options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
         unknown = [word for word in given if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in options]
         assert unknown == [], (page, words)
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_commands_and_options_named_in_text_exist(path: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    names = set(command_names(gconsole, "gconsole"))
+    own = {name: _flags(command) for name, command, _ in reference().commands()}
+    wrong = []
+    for span in re.findall(r"`([^`\n]*--[a-z][^`\n]*|gconsole [^`\n]*)`", text):
+        words = span.removeprefix("gconsole ").split()
+        command = "gconsole"
+        while words and f"{command} {words[0]}" in names:
+            command += f" {words.pop(0)}"
+        given = {re.split(r"[=,|\]]", word)[0] for word in words if word.startswith("--") and len(word) > 2}
+        is_command = command != "gconsole" or span.startswith("gconsole ")
+        allowed = own[command] if command != "gconsole" else set().union(*own.values())
+        if span.startswith("--") or is_command:
+            wrong += [(span, flag) for flag in given if flag not in allowed]
+    assert wrong == []
+
+
+def _flags(command: click.Command) -> set[str]:
+    return {"--help", *(name for param in command.params for name in (*param.opts, *param.secondary_opts))}
 
 
 @pytest.mark.slow
