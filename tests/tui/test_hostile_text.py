@@ -74,7 +74,7 @@ async def assert_no_line_breaks(text: str, size: tuple[int, int], states: Sequen
             await state.open(stage)
             await stage.settle()
             assert_rectangular(app)
-            await stage.home()
+            await stage.go_home()
         app.notify(f"{text}!", timeout=600, markup=False)
         await pilot.pause()
         assert_rectangular(app)
