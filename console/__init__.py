@@ -1,3 +1,3 @@
 """gconsole: the console for distributed training jobs on GPU clusters."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
