@@ -43,14 +43,14 @@ class SchemathesisResult:
     output: str
 
 
-def run_schemathesis(api: Api, folder: Path, examples: int) -> SchemathesisResult:
-    """Well-formed and ill-formed requests to all operations, `examples` of each, plus fixed ones."""
+def run_schemathesis(api: Api, folder: Path, examples: int, phases: str) -> SchemathesisResult:
+    """Well-formed and ill-formed requests to all operations, `examples` of each in the phase `fuzzing`, plus fixed ones."""
     config = folder / "schemathesis.toml"
     config.write_text(CONFIGURATION)
     argv = [
         SCHEMATHESIS, f"--config-file={config}", "run", f"{api.url}/openapi.json", "-H",
         f"Authorization: Bearer {api.token}", f"--max-examples={examples}", "--request-timeout=60", "--no-color",
-        "--seed=1", "--generation-database=none",
+        "--seed=1", "--generation-database=none", f"--phases={phases}",
         *(f"--exclude-operation-id={name}" for name in ENDLESS),
     ]  # fmt: skip
     env = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(STORAGE)}
