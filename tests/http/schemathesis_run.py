@@ -44,7 +44,7 @@ class SchemathesisResult:
 
 
 def run_schemathesis(api: Api, folder: Path, examples: int, phases: str) -> SchemathesisResult:
-    """Well-formed and ill-formed requests to all operations, `examples` of each in the phase `fuzzing`, plus fixed ones."""
+    """Well-formed and ill-formed requests to all operations: fixed ones, and `examples` of each when fuzzing."""
     config = folder / "schemathesis.toml"
     config.write_text(CONFIGURATION)
     argv = [
