@@ -121,6 +121,9 @@ def schema(kind: str | None) -> int:
         raise click.UsageError(f"unknown record kind: {kind}; use {', '.join(sorted(KINDS))}")
     types = [KINDS[kind]] if kind else [*KINDS.values(), Report, TopologyDocument, SessionDocument]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": list(schemas), "$defs": components}
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:gconsole:schema:1",
+        "anyOf": list(schemas), "$defs": components,
+    }  # fmt: skip
     click.echo(pretty(document))
     return 0

@@ -62,7 +62,8 @@ def show(session: Session, as_json: bool) -> None:
 
     entry = entry_of(session)
     lines = session_lines(entry)
-    click.echo(pretty(session_row(entry)) if as_json else "\n".join(map(printable, lines)))
+    document = {"schema": "gconsole.session_summary/1", **session_row(entry)}
+    click.echo(pretty(document) if as_json else "\n".join(map(printable, lines)))
 
 
 @sessions.command()

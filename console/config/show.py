@@ -30,8 +30,9 @@ def config_text(config: Config) -> str:
 
 
 def config_data(config: Config) -> dict[str, Any]:
-    """The same as JSON: `settings` apply to all nodes, `node_settings` to the named ones (folded)."""
+    """`gconsole.config/1`: `settings` apply to all nodes, `node_settings` to the named ones (folded)."""
     return {
+        "schema": "gconsole.config/1",
         "cluster": config.cluster,
         "path": str(config.path) if config.path else None,
         "nodes": [node.name for node in config.nodes],

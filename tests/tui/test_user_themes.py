@@ -37,6 +37,14 @@ def names(catalog: ThemeCatalog) -> list[str]:
 
 
 class TestTheFolder:
+    def test_theme_of_the_guide_is_listed(self, folder: Path):
+        guide = (Path(__file__).parents[2] / "docs/guide/views.md").read_text(encoding="utf-8")
+        example = guide.partition("## Use a theme of your own")[2].partition("```toml\n")[2].partition("```")[0]
+        save(folder / "night.toml", example)
+        catalog = ThemeCatalog(folder)
+        changes = catalog.scan()
+        assert (changes.names, changes.complaints) == (("night",), ())
+
     def test_user_theme_is_listed_after_the_builtin_themes(self, folder: Path):
         save(folder / "mine.toml", MINE)
         catalog = ThemeCatalog(folder)
