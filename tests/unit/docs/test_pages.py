@@ -75,7 +75,7 @@ def anchors(text: str) -> set[str]:
 def command_names(command: click.Command, name: str) -> Iterator[str]:
     yield name
     if isinstance(command, click.Group):
-        context = click.Context(command, info_name=name)
+        context = click.Context(command, info_name=name, **command.context_settings)
         for child in command.list_commands(context):
             found = command.get_command(context, child)
             if found is not None and not found.hidden:
@@ -222,7 +222,7 @@ def test_every_command_that_a_page_shows_exists_with_its_options() -> None:
     assert len(lines) > 60
     for page, words in lines:
         command: click.Command = gconsole
-        context = click.Context(gconsole, info_name="gconsole")
+        context = click.Context(gconsole, info_name="gconsole", **gconsole.context_settings)
         while isinstance(command, click.Group) and words and words[0] in command.list_commands(context):
             child = command.get_command(context, words.pop(0))
             assert child is not None

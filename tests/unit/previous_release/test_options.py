@@ -19,7 +19,7 @@ def options_of(command: click.Command, path: str = "") -> set[str]:
     spellings = [spelling for param in command.params for spelling in [*param.opts, *param.secondary_opts]]
     options = {f"{path} {spelling}".strip() for spelling in spellings}
     if isinstance(command, click.Group):
-        context = click.Context(command)
+        context = click.Context(command, **command.context_settings)
         for name in command.list_commands(context):
             child = command.get_command(context, name)
             assert child is not None

@@ -203,4 +203,4 @@ def test_compact_command_prints_records_files_size_and_path(tmp_path):
     result = CliRunner().invoke(sessions, ["compact", "night", "--folder", str(tmp_path)])
 
     assert result.exit_code == 0
-    assert re.match(r"night: 2999 records in 1 files, [\d.]+ KiB: .*/night/parquet", result.output)
+    assert re.match(r"night: 2,999 records in 1 file, [\d.]+ KiB: .*/night/parquet", result.output)

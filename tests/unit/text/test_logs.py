@@ -197,7 +197,9 @@ def _all_commands(command, context):
 
 
 def test_log_file_and_verbose_are_options_of_every_command():
-    commands = dict(_all_commands(root_command, click.Context(root_command, info_name="gconsole")))
+    commands = dict(
+        _all_commands(root_command, click.Context(root_command, info_name="gconsole", **root_command.context_settings))
+    )
     assert {"gconsole run status", "gconsole sessions list", "gconsole config keys", "gconsole hosts add"} <= set(
         commands
     )
