@@ -96,6 +96,7 @@ async def test_saved_clock_settings_apply_to_running_agents(changed: RunningFlee
     await fleet.until(lambda: changed.nodes(ClockSnapshot) == NAMES and len(changed.since(ClockBins)) >= 6)
 
 
+@pytest.mark.full  # unit/config/test_presets shows the precedence without agents
 @pytest.mark.usefixtures("needs_namespaces")
 def test_clock_settings_precedence_is_flag_environment_file_preset(rig: Rig, tmp_path: Path) -> None:
     """Measured on two agents."""

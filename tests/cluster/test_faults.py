@@ -93,6 +93,7 @@ def test_replay_has_the_same_findings_as_the_recorded_run(night: tuple, tmp_path
     assert gconsole("batch", "--from", recorded, "--quiet", "--fail-on", "p2p_cycle").status in (0, 3)
 
 
+@pytest.mark.full  # the report and the replay have the same findings; tui/test_findings draws them
 def test_the_screen_lists_every_fault(fleet: faulty_fleet.FaultyFleet) -> None:
     if subprocess.run(["which", "tmux"], capture_output=True, check=False).returncode:
         pytest.skip("tmux is not installed")

@@ -54,6 +54,7 @@ def test_batch_reports_the_late_rank_and_nothing_below_the_clock_bound(
     assert check_every_arrival(late_fleet.skew_snapshot(), late_fleet.clock_errors) > 300
 
 
+@pytest.mark.full  # tui/test_skew_and_clocks draws lanes from records
 def test_the_screen_shows_the_late_rank_in_its_lane_with_its_error_bar(late_fleet: SkewedFleet) -> None:
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")

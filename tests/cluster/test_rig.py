@@ -14,6 +14,8 @@ import tomli
 from jobs import start_ring
 from rig import Rig, RigUnavailable, wait_until
 
+#: Tests of the tests: every test of a cluster uses the rig.
+pytestmark = pytest.mark.full
 HERE = str(Path(__file__).parent)
 DEADLINE_S = 60
 

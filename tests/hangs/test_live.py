@@ -11,6 +11,8 @@ from .live_jobs import arguments, running
 from .score import NOTHING, grade, summary_of
 
 LIVE = [job for job in JOBS if job.live]
+#: Run by `make test`; their recordings and those of the others are judged in test_recordings.
+FAST = {"absent", "asynchronous_and_a_lock"}
 OTHERS = [job for job in JOBS if not job.live]
 
 
@@ -28,7 +30,10 @@ def run_and_grade(rig: Rig, labelled: LabelledJob, folder: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("labelled", LIVE, ids=[job.id for job in LIVE])
+@pytest.mark.parametrize(
+    "labelled",
+    [pytest.param(job, id=job.id, marks=() if job.id in FAST else pytest.mark.full) for job in LIVE],
+)
 def test_diagnose_finds_the_culprit_of_an_uninstrumented_job(
     rig: Rig, needs_torch: None, labelled: LabelledJob, tmp_path: Path
 ) -> None:

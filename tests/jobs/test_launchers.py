@@ -40,6 +40,7 @@ def test_torch_job_runs_with_the_env_launcher(rig: Rig, tmp_path: Path, script) 
     check_job(rig, hosts, script("train.py", TRAIN), "env", 2)
 
 
+@pytest.mark.full  # its options are tested in unit/launch; importing accelerate takes seconds in every process
 @pytest.mark.usefixtures("needs_accelerate")
 def test_accelerate_starts_the_ranks_of_all_nodes(rig: Rig, tmp_path: Path, script) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=["node1", "node2"])

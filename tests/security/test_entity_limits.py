@@ -190,7 +190,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_receiver, "WARNINGS_BURST", 1e9)
 
 
-@pytest.mark.parametrize("has_node_record", [True, False], ids=["with node record", "without node record"])
+@pytest.mark.parametrize(
+    "has_node_record",
+    [pytest.param(True, id="with node record", marks=pytest.mark.full), pytest.param(False, id="without node record")],
+)
 def test_memory_for_a_node_is_bounded_whatever_values_it_sends(small: None, has_node_record: bool) -> None:
     console, generator, sizes = ReceivingConsole(), RecordGenerator(), []
     for agent in range(6):

@@ -47,6 +47,7 @@ async def ink_share(open_tab: Open, picture: bytes) -> tuple[float, int]:
     return share, colours
 
 
+@pytest.mark.full  # test_serve shows it with a websocket
 async def test_key_pressed_in_the_browser_switches_the_console_view(browser: Open) -> None:
     async with ConsoleServer(DEMO_COMMAND, "gconsole demo").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")
@@ -115,6 +116,7 @@ SEQUENCES = [
 ]
 
 
+@pytest.mark.full  # the emulator itself, in a real browser
 async def test_browser_screen_matches_tmux_for_terminal_sequences(browser: Open, tmp_path: Path) -> None:
     async with ConsoleServer(DEMO_COMMAND, "x").open() as address, browser(address) as tab:
         await tab.until(lambda: "demo-ring" in tab.output, "the console was not drawn")

@@ -50,11 +50,13 @@ def run_in_terminal(*args: str, term: str) -> tuple[int, str, list[int]]:
     return process.returncode, output.decode(), started
 
 
-@pytest.mark.parametrize("term", ["dumb", "unknown"])
 @pytest.mark.parametrize(
-    ("args", "instead"),
-    [(["hosts.toml"], "gconsole batch TARGET"), ([], "gconsole batch TARGET"), (["demo"], "gconsole demo --batch")],
-)
+    ("args", "instead", "term"),
+    [
+        (["hosts.toml"], "gconsole batch TARGET", "dumb"), ([], "gconsole batch TARGET", "unknown"),
+        (["demo"], "gconsole demo --batch", "dumb"),
+    ],
+)  # fmt: skip
 def test_terminal_without_cursor_movement_gets_an_alternative_and_exit_code_2(
     args: list[str], instead: str, term: str, hosts_folder: Path
 ) -> None:
