@@ -47,8 +47,8 @@ def test_status_reports_a_rank_killed_by_the_oom_killer(rig: Rig, tmp_path: Path
     with small_cgroup(f"gconsole-test-{os.getpid()}") as cgroup:
         [sshd] = [line.split()[0] for line in node.ps().splitlines() if "[listener]" in line]
         (cgroup / "cgroup.procs").write_text(str(node.outer_pid(int(sshd))))
-        job = start_job(hosts, "--nodes", 2, "--procs-per-node", 1, "--launcher", "env", "--workdir", folder, "--",
-                        "python3", "greedy.py")  # fmt: skip
+        job = start_job(hosts, "--select", "node[1-2]", "--procs-per-node", 1, "--launcher", "env",
+                        "--workdir", folder, "--", "python3", "greedy.py")  # fmt: skip
         try:
             status = ""
             for _ in range(30):
