@@ -50,13 +50,13 @@ class Stack(Record, tag="stack", kw_only=True):
     capture: str  # id, the same on all nodes
     sample: Count  # from 0
     at: Int | None = None  # scheduled time of the sample; None: immediately
-    job: str
-    attempt: Count = 0
+    job: str  # id of the job
+    attempt: Count = 0  # restart attempt of the job, from 0
     rank: Count | None  # of the process, or of its parent rank
-    pid: Count
-    start_ticks: Count
+    pid: Count  # process id on the node
+    start_ticks: Count  # start time of the process, in clock ticks after boot
     role: str = "rank"  # rank, dataloader_worker, compile_worker, child
-    status: StackStatus
+    status: StackStatus  # ok, or why the stack was not read: no_permission, gone, timed_out, …
     reason: str | None = None  # if the status is not ok
     try_: str = ""  # the remedy, or ""
     engine: str | None = None  # py-spy, or pystack if py-spy does not support that Python
@@ -69,14 +69,14 @@ class Stack(Record, tag="stack", kw_only=True):
     wchan: str | None = None  # kernel function the main thread sleeps in, if readable
     syscall: str | None = None  # current system call, by name or number; None while running, or if not readable
     cpu_s: float | None = None  # CPU time of all threads
-    cpu_delta_s: float | None = None
+    cpu_delta_s: float | None = None  # CPU time since the previous sample
     ctx_switches: Count | None = None  # voluntary and involuntary, main thread, since it began
-    ctx_switches_delta: Count | None = None
+    ctx_switches_delta: Count | None = None  # context switches since the previous sample
     written_bytes: Count | None = None  # to files, pipes and sockets since it began (wchar of /proc/PID/io)
     tracer_pid: Count | None = None  # pid of its debugger; 0: none
     thread_id: Count | None = None  # pthread's
     os_thread_id: Count | None = None  # the kernel's
-    thread_name: str | None = None
+    thread_name: str | None = None  # name of the thread
     active: bool | None = None  # running on a CPU, as reported by the engine
     gil: bool | None = None  # holds the GIL
     path: Count | None = None  # number of this stack within the agent and capture
@@ -113,40 +113,40 @@ class Collective(Record, tag="collective", kw_only=True):
     """
 
     capture: str  # id, the same on all nodes
-    source: CollectiveSource
-    job: str
-    attempt: Count = 0
+    source: CollectiveSource  # worker_server, fr_dump, ras, nccl_log or inspector
+    job: str  # id of the job
+    attempt: Count = 0  # restart attempt of the job, from 0
     rank: Count | None  # in the job; None if unknown
-    pid: Count | None = None
-    start_ticks: Count | None = None
+    pid: Count | None = None  # process id on the node
+    start_ticks: Count | None = None  # start time of the process, in clock ticks after boot
     read_at: Int | None = None  # time of the read, or of the last write to its file; None: unknown
     version: str | None = None  # of the source's format
     record_id: Count | None = None  # counts all operations of the process
     pg_id: Count | None = None  # number of the group within the process; differs between ranks
     process_group: tuple[str, str] | None = None  # name and description; the name is the same on all ranks
     group_rank: Count | None = None  # the rank within the group, if reported
-    group_size: Count | None = None
-    collective_seq_id: Count | None = None
-    p2p_seq_id: Count | None = None
-    op_id: Count | None = None
+    group_size: Count | None = None  # number of ranks in the group
+    collective_seq_id: Count | None = None  # number of the collective within its group
+    p2p_seq_id: Count | None = None  # number of the operation between this pair of ranks
+    op_id: Count | None = None  # number of the operation within its group, p2p included
     profiling_name: str  # `nccl:all_reduce`, `nccl:send 1->2` (ranks of the group), `gloo:barrier`, `nccl:AllReduce`
-    is_p2p: bool = False
+    is_p2p: bool = False  # True for a send or receive
     input_sizes: tuple[tuple[Count, ...], ...] | None = None  # shapes of the first tensors
-    output_sizes: tuple[tuple[Count, ...], ...] | None = None
-    input_dtypes: tuple[str, ...] | None = None
-    output_dtypes: tuple[str, ...] | None = None
+    output_sizes: tuple[tuple[Count, ...], ...] | None = None  # shapes of the output tensors
+    input_dtypes: tuple[str, ...] | None = None  # data types of the input tensors
+    output_dtypes: tuple[str, ...] | None = None  # data types of the output tensors
     input_numel: Count | None = None  # elements of all tensors together
-    output_numel: Count | None = None
+    output_numel: Count | None = None  # elements of all output tensors together
     msg_size_bytes: Count | None = None  # as reported by the source
     state: str | None = None  # scheduled, started, completed
     retired: bool | None = None  # True when finished; None if not reported
     time_created_ns: Int | None = None  # when it was enqueued
-    time_discovered_started_ns: Int | None = None
-    time_discovered_completed_ns: Int | None = None
+    time_discovered_started_ns: Int | None = None  # when the watchdog saw it started
+    time_discovered_completed_ns: Int | None = None  # when the watchdog saw it completed
     duration_ms: float | None = None  # on the device; with TORCH_NCCL_ENABLE_TIMING
     busbw_gbs: float | None = None  # bus bandwidth reported by Inspector, GB/s
-    timeout_ms: Count | None = None
-    thread_name: str | None = None
+    timeout_ms: Count | None = None  # the group's timeout
+    thread_name: str | None = None  # thread that enqueued it
     frames: tuple[StackFrame, ...] | None = None  # call stack, outermost first; not in JSON dumps
 
 
@@ -157,31 +157,31 @@ class PgStatus(Record, tag="pg_status", kw_only=True):
     collectives, None before the first.
     """
 
-    capture: str
-    source: CollectiveSource
-    job: str
-    attempt: Count = 0
-    rank: Count | None
+    capture: str  # id, the same on all nodes
+    source: CollectiveSource  # worker_server, fr_dump, ras, nccl_log or inspector
+    job: str  # id of the job
+    attempt: Count = 0  # restart attempt of the job, from 0
+    rank: Count | None  # global rank; None if unknown
     pid: Count | None = None  # RAS: in the PID namespace of that rank
-    start_ticks: Count | None = None
-    status: FlightStatus = "ok"
+    start_ticks: Count | None = None  # start time of the process, in clock ticks after boot
+    status: FlightStatus = "ok"  # ok, no_permission, gone, timed_out, refused, unreadable, stale or elsewhere
     reason: str | None = None  # if the status is not ok; or which part was omitted
-    try_: str = ""
-    read_at: Int | None = None
+    try_: str = ""  # the remedy, or ""
+    read_at: Int | None = None  # time of the read, or of the last write to its file; None: unknown
     took_ns: Count | None = None  # from the request to the last byte
     size_bytes: Count | None = None  # of what was read
-    version: str | None = None
-    pg_id: Count | None = None
-    process_group: tuple[str, str] | None = None
+    version: str | None = None  # of the source's format
+    pg_id: Count | None = None  # number of the group within the process; differs between ranks
+    process_group: tuple[str, str] | None = None  # name and description; the name is the same on all ranks
     ranks: tuple[Count, ...] | None = None  # members, as ranks of the job; None: not reported
-    last_enqueued_collective: Count | None = None
-    last_started_collective: Count | None = None
-    last_completed_collective: Count | None = None
+    last_enqueued_collective: Count | None = None  # sequence number of the newest enqueued collective
+    last_started_collective: Count | None = None  # sequence number of the newest started collective
+    last_completed_collective: Count | None = None  # sequence number of the newest completed collective
     oldest_record_id: Count | None = None  # above 0: the buffer has wrapped, and older operations are lost
     entries: Count | None = None  # operations in the buffer
     entries_sent: Count | None = None  # operations sent as `collective` records
-    group_rank: Count | None = None
-    group_size: Count | None = None
+    group_rank: Count | None = None  # the rank within the group, if reported
+    group_size: Count | None = None  # number of ranks in the group
     host: str | None = None  # of RAS: the address of that rank's node
     op_counts: dict[str, Count] = msgspec.field(default_factory=dict)  # of RAS: operations launched, by name
     group_state: str | None = None  # of RAS: running, init, finalize, abort, unresponsive, considered_dead, error N

@@ -62,15 +62,15 @@ class ClockBins(Record, tag="clock_bins", kw_only=True):
     [base + i * bin_ms, base + (i + 1) * bin_ms); t4 may be a round trip later.
     """
 
-    dst: str
-    method: ProbeMethod = "udp"
-    stamps: Stamps
+    dst: str  # node that replied
+    method: ProbeMethod = "udp"  # udp: probes; ssh: pings over the SSH connections
+    stamps: Stamps  # source of arrival stamps: kernel_rx, user or ssh
     family: Literal["ipv4", "ipv6"] | None = None  # None over SSH
     base: Int  # MONOTONIC_RAW of `node` at the start of the first bin, ns
     base_real: Int  # CLOCK_REALTIME of `node` at that instant, ns
     ahead: Int  # rounded (clock of dst - clock of node), ns; keeps the numbers in the bins short
-    bin_ms: Count
-    bins: tuple[ClockBin, ...]
+    bin_ms: Count  # length of a bin, milliseconds
+    bins: tuple[ClockBin, ...]  # consecutive bins of exchanges, the oldest first
     cadence_us: Count  # effective interval of triples; longer than configured while above `cpu_cap_pct`
     ticks: Count  # triples due in these bins
     missed: Count = 0  # of those, skipped because the node was too busy
@@ -85,15 +85,15 @@ class ClockSnapshot(Record, tag="clock_snapshot", kw_only=True):
     """
 
     real: Int  # ns, as all of these
-    monotonic: Int
-    raw: Int
-    boot: Int
+    monotonic: Int  # CLOCK_MONOTONIC, ns
+    raw: Int  # CLOCK_MONOTONIC_RAW, ns: the middle of the bracket
+    boot: Int  # CLOCK_BOOTTIME, ns
     width_ns: Count  # of the bracket
     reads: Count  # bracketed reads since the last record
     step_ns: Int = 0  # largest step of CLOCK_REALTIME against MONOTONIC_RAW between two reads; signed
     slew_ppm: float | None = None  # CLOCK_REALTIME against MONOTONIC_RAW since the last record
     timens_monotonic_ns: Int | None = None  # offsets of the agent's time namespace; None without kernel support
-    timens_boot_ns: Int | None = None
+    timens_boot_ns: Int | None = None  # offset of CLOCK_BOOTTIME in that namespace
     timens: str | None = None  # the namespace; processes in another one read other clocks
 
 
@@ -107,9 +107,9 @@ class ClockSource(Record, tag="clock_source", kw_only=True):
     daemon: Daemon | None  # None: no time service found
     synced: bool | None  # None: not reported
     offset_ns: Int | None = None  # system clock minus true time, estimated by the daemon
-    bound_ns: Count | None = None
+    bound_ns: Count | None = None  # largest error, as the service computes it
     source: str | None = None  # the server, reference clock or grandmaster it follows
-    stratum: Count | None = None
+    stratum: Count | None = None  # distance from a reference clock, in servers
     frequency_ppm: float | None = None  # frequency correction
     text: str = ""  # why a value is unknown, or the daemon's error
 
@@ -131,11 +131,11 @@ class GpuClock(Record, tag="gpu_clock", kw_only=True):
     bound_ns: Count | None = None  # half the bracket, `step_ns`, and the error of reading CLOCK_REALTIME
     width_ns: Count | None = None  # of the bracket
     step_ns: Count | None = None  # resolution of the timer, measured by a kernel
-    reads: Count | None = None
+    reads: Count | None = None  # brackets, of which the tightest counts
     drift_ppm: float | None = None  # (rate of the timer / rate of MONOTONIC_RAW - 1) * 1e6, since the first read
     drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this
-    error: str | None = None
-    simulated: bool = False
+    error: str | None = None  # the failed call of the driver; None if the read succeeded
+    simulated: bool = False  # True for simulated data
 
 
 class ClockCost(Record, tag="clock_cost", kw_only=True):
@@ -145,14 +145,14 @@ class ClockCost(Record, tag="clock_cost", kw_only=True):
     """
 
     cpu_pct: float  # of one core, of the probing thread
-    tx_packets_s: float
-    rx_packets_s: float
+    tx_packets_s: float  # packets sent
+    rx_packets_s: float  # packets received
     tx_bytes_s: float  # UDP payload
     records_bytes_s: float  # of clock records, as written to the console
     cadence_us: Count  # effective; 0 while this node only replies
     bad_tag: Count = 0  # packets rejected since the last record: invalid tag or format
     unnamed: Count = 0  # from an address that is not a peer
-    replayed: Count = 0
+    replayed: Count = 0  # with a sequence number that was already used
     over_rate: Count = 0  # the token bucket was empty
 
 
@@ -163,23 +163,23 @@ class ClockWindow(Record, tag="clock_window", kw_only=True):
     |error of beta_ns| <= bound_ns under any path asymmetry, assuming constant drift within the window.
     """
 
-    window_id: Count
-    dst: str
+    window_id: Count  # number of the window; the same for all edges of one window
+    dst: str  # node at the far end of the edge
     centre: Int  # MONOTONIC_RAW of `node`, ns
     width_ns: Count  # of the window
-    alpha: float | None = None
-    beta_ns: Int | None = None
-    bound_ns: Count | None = None
+    alpha: float | None = None  # rate of the far clock in the near one's, near 1.0
+    beta_ns: Int | None = None  # far minus near clock at `centre`, MONOTONIC_RAW
+    bound_ns: Count | None = None  # |error of beta_ns| is at most this
     repeat_ns: Count | None = None  # largest deviation of four interleaved parts: repeatability, not accuracy
     pairs: Count = 0  # requests sent
     kept: Count = 0  # causal exchanges with a reply
-    lost: Count = 0
-    min_rtt_ns: Count | None = None
+    lost: Count = 0  # requests without a reply
+    min_rtt_ns: Count | None = None  # shortest round trip
     residual_ns: Int | None = None  # against the network solution; None if the edge is in no loop
     flagged: bool = False  # inconsistent with the network solution
-    method: ProbeMethod = "udp"
-    stamps: Stamps
-    status: WindowStatus = "ok"
+    method: ProbeMethod = "udp"  # udp or ssh
+    stamps: Stamps  # source of arrival stamps: kernel_rx, user or ssh
+    status: WindowStatus = "ok"  # ok, few (exchanges), noncausal, step or no_answer
     udp_blocked: bool = False  # no UDP reply on this edge
 
 
@@ -190,22 +190,20 @@ class ClockNode(Record, tag="clock_node", kw_only=True):
     that matches its CLOCK_REALTIME at the first window, so it is never stepped.
     """
 
-    window_id: Count
-    reference: str
+    window_id: Count  # number of the window; the same for all edges of one window
+    reference: str  # node whose clock is the reference
     at_mono: Int  # MONOTONIC_RAW of `node` at the centre of the window, ns
     at_common: Int | None = None  # common time at `at_mono`, ns
     alpha: float | None = None  # common ns per ns of `mono`, near 1.0
-    offset_ns: Int | None = (
-        None  # CLOCK_REALTIME of `node` minus that of the reference, at the centre; 0 for the reference
-    )
+    offset_ns: Int | None = None  # CLOCK_REALTIME minus the reference's, at the centre; 0 for the reference
     drift_ppm: float | None = None  # (rate of this node's clock / rate of the common clock - 1) * 1e6
     drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this, over this window alone
     bound_ns: Count | None = None  # |error of at_common| is at most this, at the centre
-    repeat_ns: Count | None = None
+    repeat_ns: Count | None = None  # largest deviation between parts of the window: repeatability, not accuracy
     r_squared: float | None = None  # for compatibility with other tools; not a measure of accuracy
     edges: Count = 0  # edges used in this window
     min_rtt_ns: Count | None = None  # of the best edge
-    method: ClockMethod = "probe"
-    stamps: Stamps | None = None
-    status: NodeStatus = "ok"
+    method: ClockMethod = "probe"  # probe, ssh, ntp, ptp or system: what the estimate rests on
+    stamps: Stamps | None = None  # source of arrival stamps of its edges
+    status: NodeStatus = "ok"  # ok, stale, no_data, inconsistent, or island (not connected to the reference)
     warnings: tuple[str, ...] = ()  # stable names: "step", "slew", "noncausal", "loss", "wide", "asym", "noloop", …

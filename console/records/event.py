@@ -13,9 +13,9 @@ Confidence = Literal["certain", "likely", "possible", "none"]
 class ConsoleRecord(Record, tag="console", kw_only=True):
     """The console that produced these records, at its start and at its end."""
 
-    cluster: str
+    cluster: str  # name of the cluster
     version: str  # of gconsole
-    state: Literal["started", "ended"] = "started"
+    state: Literal["started", "ended"] = "started"  # started or ended
     hang_models: tuple[str, ...] = ()  # [hang] models in force, for replay
     min_frozen_s: float = 5.0  # [hang] min_frozen_s in force, for replay
 
@@ -27,38 +27,38 @@ class Log(Record, tag="log", kw_only=True):
     """
 
     source: str  # "agent", "console", "kernel", "job"
-    severity: Severity = "info"
-    text: str
-    try_: str = ""
-    job: str | None = None
+    severity: Severity = "info"  # error, warning or info
+    text: str  # the message
+    try_: str = ""  # the remedy, or ""
+    job: str | None = None  # id of the job whose output it is
     rank: Count | None = None  # None: of the launcher, or of ranks that share one output
 
 
 class Mark(Record, tag="mark", kw_only=True):
     """A user's note on a point in time."""
 
-    text: str
+    text: str  # the note
 
 
 class Gap(Record, tag="gap", kw_only=True):
     """A gap in the data: dropped records, or ticks that a sampler missed."""
 
     source: str  # "buffer", "sampler:host", "link", …
-    reason: str
+    reason: str  # why the data are missing
     count: Count | None = None  # records or ticks; None if unknown
     first_seq: Count | None = None  # of the dropped records, if known
-    last_seq: Count | None = None
+    last_seq: Count | None = None  # last of the dropped records, if known
 
 
 class Finding(Record, tag="finding", kw_only=True):
     """A verdict about nodes or ranks. `id` is stable; culprits cause it, victims suffer; `evidence` names records."""
 
-    id: str
-    severity: Severity
-    confidence: Confidence
-    culprits: tuple[str, ...] = ()
-    victims: tuple[str, ...] = ()
-    text: str
-    evidence: tuple[str, ...] = ()
-    first_seen: Int
-    cleared_at: Int | None = None
+    id: str  # stable name of the kind of finding: gpu_xid, rank_missing, …
+    severity: Severity  # error, warning or info
+    confidence: Confidence  # certain, likely, possible or none
+    culprits: tuple[str, ...] = ()  # nodes, GPUs or ranks that cause it
+    victims: tuple[str, ...] = ()  # nodes, GPUs or ranks that suffer from it
+    text: str  # the finding as one sentence
+    evidence: tuple[str, ...] = ()  # records and fields that it rests on
+    first_seen: Int  # CLOCK_REALTIME of the console when it was first true, ns
+    cleared_at: Int | None = None  # the same when it ceased to be true; None while it is open

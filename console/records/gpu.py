@@ -23,66 +23,66 @@ GpuProcessType = Literal["compute", "graphics", "mps"]
 class GpuInfo(Record, tag="gpu_info", kw_only=True):
     """Identity and limits of a GPU, at the start and on change."""
 
-    index: Count
-    uuid: str
-    name: str | None = None
+    index: Count  # number of the GPU on its node, as in NVML
+    uuid: str  # UUID of the GPU or MIG device
+    name: str | None = None  # model
     parent: str | None = None  # of a MIG device: the uuid of its GPU
     mig_index: Count | None = None  # of a MIG device: its number on that GPU
-    gpu_instance: Count | None = None
-    compute_instance: Count | None = None
-    pci_bus_id: str | None = None
-    serial: str | None = None
-    mem_total_bytes: Count | None = None
+    gpu_instance: Count | None = None  # of a MIG device: its GPU instance
+    compute_instance: Count | None = None  # of a MIG device: its compute instance
+    pci_bus_id: str | None = None  # PCI address
+    serial: str | None = None  # serial number of the board
+    mem_total_bytes: Count | None = None  # GPU memory
     power_limit_w: float | None = None  # effective
-    power_limit_min_w: float | None = None
-    power_limit_max_w: float | None = None
-    power_limit_default_w: float | None = None
-    max_sm_clock_mhz: float | None = None
-    max_mem_clock_mhz: float | None = None
-    max_video_clock_mhz: float | None = None
+    power_limit_min_w: float | None = None  # smallest limit that can be set
+    power_limit_max_w: float | None = None  # largest limit that can be set
+    power_limit_default_w: float | None = None  # limit after a reset
+    max_sm_clock_mhz: float | None = None  # maximum SM clock
+    max_mem_clock_mhz: float | None = None  # maximum memory clock
+    max_video_clock_mhz: float | None = None  # maximum video clock
     pcie_gen: Count | None = None  # current; lower when idle
-    pcie_width: Count | None = None
+    pcie_width: Count | None = None  # lanes in use
     pcie_gen_max: Count | None = None  # maximum of GPU and slot
-    pcie_width_max: Count | None = None
+    pcie_width_max: Count | None = None  # lanes that GPU and slot support
     nvlinks: Count | None = None  # number of links, up or down
-    numa_node: Int | None = None
+    numa_node: Int | None = None  # nearest NUMA node; None if not reported
     cpu_affinity: str | None = None  # CPUs near the GPU: "0-51,104-155"
     compute_capability: str | None = None  # "9.0"
-    mig_mode: bool | None = None
+    mig_mode: bool | None = None  # True if it is partitioned (MIG)
     mig_devices: tuple[str, ...] = ()  # their uuids
-    driver: str | None = None
+    driver: str | None = None  # version of the driver
     cuda_driver: str | None = None  # newest supported CUDA: "12.8"
-    vbios: str | None = None
+    vbios: str | None = None  # version of the VBIOS
     fabric_state: str | None = None  # not_supported, not_started, in_progress, completed
     fabric_clique: Count | None = None  # GPUs of one cluster and clique reach each other over NVLink
-    fabric_cluster: str | None = None
-    ecc_mode: bool | None = None
-    persistence: bool | None = None
+    fabric_cluster: str | None = None  # UUID of the NVLink fabric
+    ecc_mode: bool | None = None  # True if ECC is on
+    persistence: bool | None = None  # True if persistence mode is on
     compute_mode: str | None = None  # default, prohibited, exclusive_process
     lost: str | None = None  # why the driver cannot reach it; None while reachable
     unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # field of this record or of `gpu`: why
-    simulated: bool = False
+    simulated: bool = False  # True for simulated data
 
 
 class Gpu(Record, tag="gpu", kw_only=True):
     """Metrics of one GPU at one tick. Unsupported values are None. Rates are since the previous tick."""
 
-    index: Count
-    uuid: str
+    index: Count  # number of the GPU on its node, as in NVML
+    uuid: str  # UUID of the GPU or MIG device
     util_pct: float | None = None  # share of the driver's last sample period with a kernel running
     mem_util_pct: float | None = None  # share of that period in which memory was read or written
-    encoder_pct: float | None = None
-    decoder_pct: float | None = None
-    mem_used_bytes: Count | None = None
-    bar1_used_bytes: Count | None = None
-    power_w: float | None = None
+    encoder_pct: float | None = None  # utilisation of the video encoder
+    decoder_pct: float | None = None  # utilisation of the video decoder
+    mem_used_bytes: Count | None = None  # GPU memory in use
+    bar1_used_bytes: Count | None = None  # memory mapped for access over PCIe
+    power_w: float | None = None  # power of the board
     energy_j: float | None = None  # since the driver was loaded
-    temp_c: float | None = None
-    mem_temp_c: float | None = None
-    fan_pct: float | None = None
-    sm_clock_mhz: float | None = None
-    mem_clock_mhz: float | None = None
-    video_clock_mhz: float | None = None
+    temp_c: float | None = None  # temperature of the GPU
+    mem_temp_c: float | None = None  # temperature of the memory
+    fan_pct: float | None = None  # speed of the fan, of its maximum
+    sm_clock_mhz: float | None = None  # clock of the multiprocessors
+    mem_clock_mhz: float | None = None  # clock of the memory
+    video_clock_mhz: float | None = None  # clock of the video engines
     pstate: Count | None = None  # 0 is the fastest
     clocks_event_reasons: tuple[str, ...] = ()  # why clocks are below maximum, the driver's names
     clocks_event_share_pct: dict[str, float] = msgspec.field(default_factory=dict)  # since the last tick
@@ -90,28 +90,28 @@ class Gpu(Record, tag="gpu", kw_only=True):
     sm_occupancy_pct: float | None = None  # resident warps of the maximum (GPM)
     tensor_pct: float | None = None  # time in which tensor cores were active (GPM)
     dram_pct: float | None = None  # of the maximum memory bandwidth (GPM)
-    pcie_rx_bytes_s: float | None = None
-    pcie_tx_bytes_s: float | None = None
+    pcie_rx_bytes_s: float | None = None  # PCIe traffic to the GPU
+    pcie_tx_bytes_s: float | None = None  # PCIe traffic from the GPU
     nvlink_rx_bytes_s: float | None = None  # all links together, payload
-    nvlink_tx_bytes_s: float | None = None
+    nvlink_tx_bytes_s: float | None = None  # all links together, payload
     ecc_corrected_volatile: Count | None = None  # since the driver was loaded
-    ecc_uncorrected_volatile: Count | None = None
+    ecc_uncorrected_volatile: Count | None = None  # since the driver was loaded
     ecc_corrected_aggregate: Count | None = None  # over the GPU's lifetime
-    ecc_uncorrected_aggregate: Count | None = None
-    remapped_rows_corrected: Count | None = None
-    remapped_rows_uncorrected: Count | None = None
+    ecc_uncorrected_aggregate: Count | None = None  # over the GPU's lifetime
+    remapped_rows_corrected: Count | None = None  # memory rows replaced after corrected errors
+    remapped_rows_uncorrected: Count | None = None  # memory rows replaced after uncorrected errors
     remap_pending: bool | None = None  # rows are remapped at the next reset
-    remap_failed: bool | None = None
+    remap_failed: bool | None = None  # a row could not be replaced
     retired_pages_corrected: Count | None = None  # before Ampere: pages instead of rows
-    retired_pages_uncorrected: Count | None = None
-    retire_pending: bool | None = None
-    pcie_replays: Count | None = None
-    nvlink_crc_errors: Count | None = None
-    nvlink_replay_errors: Count | None = None
-    nvlink_recovery_errors: Count | None = None
+    retired_pages_uncorrected: Count | None = None  # memory pages retired after uncorrected errors
+    retire_pending: bool | None = None  # pages are retired at the next reset
+    pcie_replays: Count | None = None  # retransmitted PCIe packets
+    nvlink_crc_errors: Count | None = None  # CRC errors of all links
+    nvlink_replay_errors: Count | None = None  # replayed packets of all links
+    nvlink_recovery_errors: Count | None = None  # recoveries of all links
     grown: dict[str, int] = msgspec.field(default_factory=dict)  # counter: gain since the previous tick
     recovery_action: str | None = None  # required by the driver: none, gpu_reset, node_reboot, …
-    simulated: bool = False
+    simulated: bool = False  # True for simulated data
 
 
 class Digest(msgspec.Struct, frozen=True):
@@ -129,32 +129,32 @@ class GpuDigest(Record, tag="gpu_digest", kw_only=True):
     Spikes of 100 ms are kept without sending more than one record per second. Unsupported values are None.
     """
 
-    index: Count
-    uuid: str
+    index: Count  # number of the GPU on its node, as in NVML
+    uuid: str  # UUID of the GPU or MIG device
     samples: Count  # number of samples
-    util_pct: Digest | None = None
-    mem_used_bytes: Digest | None = None
-    power_w: Digest | None = None
-    temp_c: Digest | None = None
-    sm_clock_mhz: Digest | None = None
+    util_pct: Digest | None = None  # min, mean, max and last utilisation
+    mem_used_bytes: Digest | None = None  # min, mean, max and last memory in use
+    power_w: Digest | None = None  # min, mean, max and last power
+    temp_c: Digest | None = None  # min, mean, max and last temperature
+    sm_clock_mhz: Digest | None = None  # min, mean, max and last SM clock
     clocks_event_reasons: tuple[str, ...] = ()  # of any sample
-    simulated: bool = False
+    simulated: bool = False  # True for simulated data
 
 
 class GpuLink(Record, tag="gpu_link", kw_only=True):
     """One NVLink of one GPU, every 10 s. Error counters are totals."""
 
-    index: Count
-    uuid: str
-    link: Count
-    up: bool | None = None
-    version: Count | None = None
+    index: Count  # number of the GPU on its node, as in NVML
+    uuid: str  # UUID of the GPU or MIG device
+    link: Count  # number of the link on the GPU
+    up: bool | None = None  # True if the link is up
+    version: Count | None = None  # NVLink generation
     speed_bytes_s: float | None = None  # one direction, as reported by the driver
     rx_bytes_s: float | None = None  # payload, since the previous record
-    tx_bytes_s: float | None = None
-    crc_errors: Count | None = None
-    replay_errors: Count | None = None
-    recovery_errors: Count | None = None
+    tx_bytes_s: float | None = None  # payload, since the previous record
+    crc_errors: Count | None = None  # CRC errors
+    replay_errors: Count | None = None  # replayed packets
+    recovery_errors: Count | None = None  # link recoveries
     grown: dict[str, int] = msgspec.field(default_factory=dict)  # counter: gain since the previous record
 
 
@@ -162,16 +162,16 @@ class GpuEvent(Record, tag="gpu_event", kw_only=True):
     """An event of a GPU. `uuid` is "" for a GPU that never reported it."""
 
     index: Count | None = None  # None if the kernel's PCI address matches no GPU of NVML
-    uuid: str = ""
-    pci_bus_id: str | None = None
-    event: GpuEventKind
-    severity: Severity
-    text: str
-    try_: str = ""
-    source: Literal["nvml", "kernel"] = "nvml"
-    xid: Count | None = None
+    uuid: str = ""  # UUID of the GPU; "" if it was never reported
+    pci_bus_id: str | None = None  # PCI address
+    event: GpuEventKind  # xid, link_down, link_up, clocks_limited, clocks_free, lost, back or recovery_action
+    severity: Severity  # error, warning or info
+    text: str  # the message
+    try_: str = ""  # the remedy, or ""
+    source: Literal["nvml", "kernel"] = "nvml"  # nvml, or kernel (its log)
+    xid: Count | None = None  # number of the XID error
     sub_code: str | None = None  # the kernel's sub-code of the XID
-    link: Count | None = None
+    link: Count | None = None  # number of the NVLink
     reason: str | None = None  # of a clock event
 
 
@@ -182,16 +182,16 @@ class GpuProcess(Record, tag="gpu_process", kw_only=True):
     (the driver reported a container's pid), `device` (pid not visible, and one rank is assigned to this GPU).
     """
 
-    index: Count
-    uuid: str
+    index: Count  # number of the GPU on its node, as in NVML
+    uuid: str  # UUID of the GPU or MIG device
     pid: Count  # as reported by the driver
-    type: GpuProcessType
+    type: GpuProcessType  # compute, graphics or mps
     start_ticks: Count | None = None  # None if the process is not visible
-    comm: str | None = None
-    mem_used_bytes: Count | None = None
-    sm_pct: float | None = None
-    job: str | None = None
-    attempt: Count | None = None
-    rank: Count | None = None
-    rank_source: Literal["pid", "parent", "ns_pid", "device"] | None = None
-    gone: bool = False
+    comm: str | None = None  # name of the process, at most 15 characters
+    mem_used_bytes: Count | None = None  # GPU memory of the process
+    sm_pct: float | None = None  # share of the multiprocessors, since the previous tick
+    job: str | None = None  # job of its rank, if it belongs to one
+    attempt: Count | None = None  # attempt of that rank
+    rank: Count | None = None  # the rank it belongs to
+    rank_source: Literal["pid", "parent", "ns_pid", "device"] | None = None  # how the rank was identified
+    gone: bool = False  # True in the last record: it has ended

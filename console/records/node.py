@@ -26,28 +26,28 @@ class NodeState(Record, tag="node_state", kw_only=True):
     not be started. Both have `error`. `retry_at` is None if there is no automatic retry.
     """
 
-    state: State
-    error: Failure | None = None
+    state: State  # expected, connecting, ok, lost, failed or removed
+    error: Failure | None = None  # name, text and remedy, for lost and failed
     attempt: Count = 0  # connection attempts so far
     retry_at: Int | None = None  # console CLOCK_REALTIME ns of the next attempt
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # tags of the node in hosts.toml
 
 
 class Node(Record, tag="node", kw_only=True):
     """Identity of a node, at the start of an agent."""
 
-    hostname: str
-    boot_id: str
-    kernel: str
-    arch: str
+    hostname: str  # name that the node reports
+    boot_id: str  # random id of this boot of the kernel
+    kernel: str  # version of the kernel
+    arch: str  # architecture: x86_64, aarch64
     python: str  # version of the interpreter the agent runs on
     os: str | None = None  # PRETTY_NAME of os-release
     cpus: Count | None = None  # logical CPUs the agent may run on
-    mem_total_bytes: Count | None = None
-    uid: Count
-    user: str | None = None
+    mem_total_bytes: Count | None = None  # memory of the node
+    uid: Count  # user id of the agent
+    user: str | None = None  # user name of the agent
     pid: Count  # of the agent
-    sample_interval_ms: Count
+    sample_interval_ms: Count  # configured sampling interval
     ptrace_scope: Count | None = None  # Yama; None if the kernel has no Yama
     capabilities: tuple[str, ...] = ()  # available: "psutil", "psi", "simulate", …
     missing: tuple[Missing, ...] = ()  # not available, with the reasons
@@ -61,18 +61,18 @@ class Host(Record, tag="host", kw_only=True):
     """
 
     cpu_pct: float | None = None  # all CPUs together, 0 to 100
-    load_1m: float | None = None
+    load_1m: float | None = None  # load average of one minute
     mem_used_bytes: Count | None = None  # total minus available
-    mem_available_bytes: Count | None = None
-    swap_used_bytes: Count | None = None
+    mem_available_bytes: Count | None = None  # memory available without swapping
+    swap_used_bytes: Count | None = None  # swap in use
     cpu_stall_pct: float | None = None  # PSI: share of the last 10 s in which some task waited for a CPU
-    mem_stall_pct: float | None = None
-    io_stall_pct: float | None = None
+    mem_stall_pct: float | None = None  # the same for memory
+    io_stall_pct: float | None = None  # the same for I/O
     disk_read_bytes_s: float | None = None  # whole physical disks
-    disk_write_bytes_s: float | None = None
+    disk_write_bytes_s: float | None = None  # whole physical disks
     net_rx_bytes_s: float | None = None  # physical interfaces; if there are none, all but loopback
-    net_tx_bytes_s: float | None = None
-    uptime_s: float | None = None
+    net_tx_bytes_s: float | None = None  # as for net_rx_bytes_s
+    uptime_s: float | None = None  # since the node was started
     processes: Count | None = None  # processes visible to the agent
     unreadable: Count | None = None  # Python processes of other users that the agent may not read
 
@@ -81,7 +81,7 @@ class AgentCost(Record, tag="agent_cost", kw_only=True):
     """Cost of the agent on the node, each tick; the first record ends the agent's first full tick."""
 
     cpu_pct: float | None = None  # of one core, since the previous record
-    rss_bytes: Count | None = None
+    rss_bytes: Count | None = None  # resident memory of the agent
     tx_bytes_s: float | None = None  # sent to the console
     sample_interval_ms: Count  # effective interval; longer than configured while over the CPU budget
     hung: tuple[str, ...] = ()  # samplers whose last tick has not returned

@@ -17,17 +17,17 @@ Watched = Int | float | str
 class Process(Record, tag="process", kw_only=True):
     """A Python or GPU process, or one below a rank; on discovery, change and end."""
 
-    pid: Count
+    pid: Count  # process id on the node
     start_ticks: Count  # field 22 of /proc/PID/stat; with `pid` it identifies the process
-    ppid: Count
-    uid: Count
-    user: str | None = None
-    comm: str
+    ppid: Count  # process id of the parent
+    uid: Count  # user id of the process
+    user: str | None = None  # name of that user
+    comm: str  # name of the process, at most 15 characters
     cmdline: str | None = None  # arguments joined by spaces, at most 512 characters; None if not readable
     role: str  # rank, launcher, dataloader_worker, compile_worker, child, python, gpu
-    job: str | None = None
-    rank: Count | None = None
-    gone: bool = False
+    job: str | None = None  # job of its rank, if it belongs to one
+    rank: Count | None = None  # the rank it is or descends from
+    gone: bool = False  # True in the last record: it has ended
 
 
 class Rank(Record, tag="rank", kw_only=True):
@@ -39,23 +39,23 @@ class Rank(Record, tag="rank", kw_only=True):
     attempt; `exited`: `reason` has the exit status if known; `withdrawn`: the process is not a rank, or another one.
     """
 
-    job: str
+    job: str  # id of the job
     attempt: Count = 0  # TORCHELASTIC_RESTART_COUNT or similar
-    rank: Count | None
-    local_rank: Count | None = None
-    world_size: Count | None = None
-    local_world_size: Count | None = None
+    rank: Count | None  # global rank; None if unknown
+    local_rank: Count | None = None  # number of the rank on its node
+    world_size: Count | None = None  # number of ranks of the job
+    local_world_size: Count | None = None  # ranks on its node
     group_rank: Count | None = None  # the node's number within the job
-    pid: Count
-    start_ticks: Count
+    pid: Count  # process id on the node
+    start_ticks: Count  # start time of the process, in clock ticks after boot
     ns_pid: Count | None = None  # pid in the innermost PID namespace, if different
-    uid: Count | None = None
+    uid: Count | None = None  # user id of the process
     gpu: str | None = None  # uuid or index, from the environment
     nccl: str | None = None  # version of the loaded NCCL, from the library's file
     launcher: str | None = None  # torchrun, slurm, openmpi, …: source of the variables
-    source: str
-    status: RankStatus = "present"
-    reason: str | None = None
+    source: str  # environ, environ (live), argv, launcher argv (guess), parent process or thread names
+    status: RankStatus = "present"  # present, exited, stale, no_permission or withdrawn
+    reason: str | None = None  # details of the status, with the remedy for no_permission
     exit_code: Int | None = None  # if exited, negative for a signal; None if unknown
 
 
@@ -67,16 +67,16 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     and `stuck`.
     """
 
-    job: str
-    attempt: Count = 0
-    rank: Count | None
-    pid: Count
-    start_ticks: Count
-    state: RankState
+    job: str  # id of the job
+    attempt: Count = 0  # restart attempt of the job, from 0
+    rank: Count | None  # global rank; None if unknown
+    pid: Count  # process id on the node
+    start_ticks: Count  # start time of the process, in clock ticks after boot
+    state: RankState  # moving, idle, stopped, uninterruptible, zombie or unknown; in captures also waiting
     proc_state: str | None = None  # the kernel's letter
     cpu_pct: float | None = None  # of one core, over the last tick
-    rss_bytes: Count | None = None
-    threads: Count | None = None
+    rss_bytes: Count | None = None  # resident memory of the process
+    threads: Count | None = None  # number of threads
     ctx_switches_s: float | None = None  # voluntary and involuntary, main thread
     wchan: str | None = None  # kernel function it sleeps in, if readable
     step: Int | None = None  # from the watched step counter; None without one
@@ -96,11 +96,11 @@ class Job(Record, tag="job", kw_only=True):
     command: tuple[str, ...]  # as entered by the user
     launcher: str  # torchrun, accelerate, env
     nodes: tuple[str, ...]  # names at the console that started it, by node rank
-    procs_per_node: Count
-    gpus_per_node: Count
-    world_size: Count
-    master_addr: str
-    master_port: Count
+    procs_per_node: Count  # ranks per node
+    gpus_per_node: Count  # GPUs per node; 0 for a CPU job
+    world_size: Count  # number of ranks of the job
+    master_addr: str  # address of the rendezvous
+    master_port: Count  # port of the rendezvous
     workdir: str | None = None  # None: the home folder
     created: Int  # CLOCK_REALTIME of the console that started it, ns
 
@@ -112,15 +112,15 @@ class JobNode(Record, tag="job_node", kw_only=True):
     details, such as the kernel's message.
     """
 
-    job: str
+    job: str  # id of the job
     index: Count  # the node's rank in the job: NODE_RANK
-    state: JobNodeState
+    state: JobNodeState  # dispatching, running, completed, failed, stopping or stopped
     pid: Count | None = None  # of the supervisor of the commands
-    start_ticks: Count | None = None
+    start_ticks: Count | None = None  # start time of the supervisor, clock ticks after boot
     started: Int | None = None  # CLOCK_REALTIME of the node, ns
-    ended: Int | None = None
-    exit_code: Int | None = None
+    ended: Int | None = None  # CLOCK_REALTIME of the node, ns
+    exit_code: Int | None = None  # of the first failed command, else 0
     signal: Count | None = None  # signal that ended it
     local_rank: Count | None = None  # of the first failed command, if the launcher is env
-    reason: str | None = None
+    reason: str | None = None  # further details, such as the kernel's message
     gpus: tuple[str, ...] = ()  # assigned uuids

@@ -34,32 +34,30 @@ class End(msgspec.Struct, frozen=True, order=True):
 class Link(Record, tag="link", kw_only=True):
     """One edge of a node's topology. Unavailable values are None; `unsupported` has the reasons."""
 
-    type: LinkType
-    a: End
-    b: End
+    type: LinkType  # nvlink, pcie, peer or numa
+    a: End  # one end: kind and id
+    b: End  # other end: kind and id
     links: tuple[Count, ...] = ()  # nvlink: their numbers on the GPU
     up: tuple[Count, ...] = ()  # nvlink: the ones that are up
     version: Count | None = None  # nvlink: generation
     speed_bytes_s: float | None = None  # nvlink: one link, one direction, as reported by the driver
     gen: Count | None = None  # pcie: current; lower when idle, which alone is not a change
-    width: Count | None = None
+    width: Count | None = None  # pcie: lanes in use
     gen_max: Count | None = None  # maximum of device and slot
-    width_max: Count | None = None
+    width_max: Count | None = None  # pcie: lanes that device and slot support
     via: tuple[str, ...] = ()  # pcie: ports and bridges from the device upwards, the root bus (`pci0000:15`) last
     uplink_gen: Count | None = None  # pcie: narrowest link above the device's own; None: there is none
-    uplink_width: Count | None = None
+    uplink_width: Count | None = None  # pcie: lanes of that link
     cpus: str | None = None  # pcie: the CPUs near the device: "0-51,104-155"
     ancestor: Ancestor | None = None  # peer
-    read: str | None = (
-        None  # peer: ok, or the reason: chipset_not_supported, gpu_not_supported, topology_not_supported,
-    )
-    write: str | None = None  # disabled_by_regkey, not_supported, unknown
-    atomics: str | None = None
-    nvlink: str | None = None
+    read: str | None = None  # peer: ok, or why not, in the words of NVML: chipset_not_supported, gpu_not_supported, …
+    write: str | None = None  # peer: ok, or why not: disabled_by_regkey, not_supported, unknown, …
+    atomics: str | None = None  # peer: the same for atomic operations
+    nvlink: str | None = None  # peer: the same for access over NVLink
     distance: Int | None = None  # numa: as reported by the firmware; 10 is the node itself
     gone: bool = False  # the edge was removed
     unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # field: why it is None
-    simulated: bool = False
+    simulated: bool = False  # True for simulated data
 
 
 class Nic(Record, tag="nic", kw_only=True):
@@ -71,30 +69,30 @@ class Nic(Record, tag="nic", kw_only=True):
 
     device: str  # "mlx5_0", or the interface
     port: Count  # 0 for an Ethernet interface
-    rdma: bool = False
+    rdma: bool = False  # True for an RDMA port
     state: str | None = None  # active, init, armed, down; of an interface up, down, …; gone
     physical_state: str | None = None  # linkup, polling, disabled, …
     rate_bytes_s: float | None = None  # of the link, one direction; None while it is down
     link_layer: str | None = None  # InfiniBand, Ethernet
     netdev: str | None = None  # the interface of the same port
-    gid: str | None = None
-    pci_bus_id: str | None = None
-    numa_node: Int | None = None
-    rx_bytes_s: float | None = None
-    tx_bytes_s: float | None = None
-    rx_packets_s: float | None = None
-    tx_packets_s: float | None = None
-    symbol_errors: Count | None = None
-    link_downed: Count | None = None
-    link_recoveries: Count | None = None
-    rx_errors: Count | None = None
-    tx_errors: Count | None = None
-    rx_discards: Count | None = None
-    tx_discards: Count | None = None
-    out_of_sequence: Count | None = None
-    packet_seq_errors: Count | None = None
-    ack_timeouts: Count | None = None
+    gid: str | None = None  # global identifier of the port
+    pci_bus_id: str | None = None  # PCI address
+    numa_node: Int | None = None  # nearest NUMA node; None if not reported
+    rx_bytes_s: float | None = None  # traffic to the port
+    tx_bytes_s: float | None = None  # traffic from the port
+    rx_packets_s: float | None = None  # packets received
+    tx_packets_s: float | None = None  # packets sent
+    symbol_errors: Count | None = None  # symbols received with errors
+    link_downed: Count | None = None  # times the link went down
+    link_recoveries: Count | None = None  # times the link recovered
+    rx_errors: Count | None = None  # packets received with errors
+    tx_errors: Count | None = None  # packets that could not be sent
+    rx_discards: Count | None = None  # received packets that were dropped
+    tx_discards: Count | None = None  # outgoing packets that were dropped
+    out_of_sequence: Count | None = None  # RDMA packets that arrived out of sequence
+    packet_seq_errors: Count | None = None  # negative acknowledgements for lost packets
+    ack_timeouts: Count | None = None  # acknowledgements that did not arrive in time
     cnp_sent: Count | None = None  # congestion notifications, RoCE
-    cnp_handled: Count | None = None
+    cnp_handled: Count | None = None  # congestion notifications that were obeyed, RoCE
     ecn_marked: Count | None = None  # packets that arrived with a congestion mark
-    grown: dict[str, int] = msgspec.field(default_factory=dict)
+    grown: dict[str, int] = msgspec.field(default_factory=dict)  # counter: gain since the previous read

@@ -34,7 +34,7 @@ class ShortView(msgspec.Struct, frozen=True):
 _GPU_OF_RANK: Final = ShortView(
     "gpu_of_rank",
     ("gpu_process", "gpu_info", "rank"),
-    "Which rank has which GPU: of processes on it, else as the rank's own environment says.",
+    "The GPU of each rank, from the processes on the GPU, else from the rank's environment.",
     """
     WITH told AS (
         SELECT node, uuid, job, attempt, rank, max(t) AS t FROM gpu_process
@@ -56,7 +56,7 @@ SHORT_VIEWS: Final[tuple[ShortView, ...]] = (
     _GPU_OF_RANK,
     ShortView(
         "gpu_by_rank", ("gpu", *_GPU_OF_RANK.tables),
-        "Every sample of every GPU that a rank has, with that rank.",
+        "Samples of GPUs with the rank that uses them.",
         """
         SELECT o.job, o.attempt, o.rank, g.*
         FROM gpu g JOIN (SELECT DISTINCT node, uuid, job, attempt, rank FROM gpu_of_rank) o USING (node, uuid)
@@ -64,7 +64,7 @@ SHORT_VIEWS: Final[tuple[ShortView, ...]] = (
     ),
     ShortView(
         "ranks_now", ("rank", "rank_stat", "gpu", *_GPU_OF_RANK.tables),
-        "Each rank as it was last seen, with the last figures of its process and of its GPU.",
+        "Latest state of each rank, with the latest metrics of its process and of its GPU.",
         """
         WITH last_rank AS (
             SELECT * FROM rank
@@ -92,7 +92,7 @@ SHORT_VIEWS: Final[tuple[ShortView, ...]] = (
     ),
     ShortView(
         "backtrace", ("stack",),
-        "Every call of every stack of every capture, a row each; depth 0 is the innermost.",
+        "One row per call of each stack of each capture; depth 0 is the innermost call.",
         """
         WITH read AS (
             SELECT * REPLACE (coalesce(frames, first_value(frames IGNORE NULLS)
@@ -108,7 +108,7 @@ SHORT_VIEWS: Final[tuple[ShortView, ...]] = (
     ),
     ShortView(
         "stack_groups", ("stack",),
-        "Ranks whose main threads stand at the same calls, in the last sample of each capture; the smallest first.",
+        "Ranks with the same stack of the main thread, in the last sample of each capture; smallest group first.",
         """
         WITH calls AS (
             SELECT capture, sample, job, attempt, rank, node, pid,
@@ -125,7 +125,7 @@ SHORT_VIEWS: Final[tuple[ShortView, ...]] = (
     ),
     ShortView(
         "collective_waits", ("collective",),
-        "Operations that ranks have entered and not left, as their own libraries recorded it, the longest wait first.",
+        "Operations that ranks have entered and not left, from their communication libraries; longest wait first.",
         """
         SELECT capture, job, attempt, process_group[1] AS "group", process_group[2] AS group_description,
                coalesce(collective_seq_id, p2p_seq_id) AS seq_id, is_p2p, profiling_name AS operation,

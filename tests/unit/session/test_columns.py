@@ -76,6 +76,11 @@ def test_parquet_keeps_exact_64_bit_integers_and_typed_floats_and_booleans(tmp_p
     assert (types["util_pct"], types["seq"], types["simulated"]) == ("DOUBLE", "BIGINT", "BOOLEAN")
 
 
+def test_every_field_of_every_kind_has_a_meaning():
+    missing = [(kind, word.field) for kind in KINDS for word in words_of(kind) if not word.meaning]
+    assert not missing, "write a comment behind the field in console/records"
+
+
 def test_parquet_metadata_documents_the_unit_and_meaning_of_columns(tmp_path):
     written(tmp_path / "part.parquet", "gpu", [])
     facts = pq.read_schema(tmp_path / "part.parquet").metadata
