@@ -146,7 +146,7 @@ class NodeLink:
         """Reconnect now, whatever the link's state."""
         self._backoff.again.set()
         if self._connection and self._connection.channel:
-            self._connection.end(errors.Lost("closed to reconnect"))
+            self._connection.end(errors.Lost("reconnect requested"))
 
     async def stop(self) -> None:
         """Stop the agent (also a lingering one) and disconnect."""

@@ -148,7 +148,7 @@ def pods_of(name: str) -> tuple[tuple[PodExec, ...], tuple[str, ...]]:
     """The running pods of NAMESPACE/SELECTOR by name, and a warning for each other one. Raises SchedulerError."""
     namespace, _, selector = name.partition("/")
     if not _NAMESPACE.fullmatch(namespace) or not _LABELS.fullmatch(selector):
-        raise SchedulerError(f"{name!r} does not name pods", _HOW)
+        raise SchedulerError(f"{name!r} is not NAMESPACE/SELECTOR", _HOW)
     try_ = f"kubectl get pods --namespace={namespace} --selector={selector}"
     output = run_query(
         ["kubectl", "get", "pods", f"--namespace={namespace}", f"--selector={selector}", "-o", "json"], try_

@@ -116,8 +116,8 @@ def _arranged(
         return Refusal(str(error), choice.left_out)
     port = ready[names[0]].port
     if port is None:
-        wanted = f"port {request.port} is" if request.port else "the ports tried are all"
-        return Refusal(f"{wanted} taken on {names[0]}", choice.left_out, ("--port with another one",))
+        tried = f"port {request.port} is" if request.port else "all tried ports are"
+        return Refusal(f"{tried} in use on {names[0]}", choice.left_out, ("choose another one with --port",))
     procs = request.procs_per_node or choice.gpus_per_node or 1
     try:
         size = JobSize(job, len(names), procs, meeting.address, port)

@@ -106,6 +106,8 @@ def parse(text: str) -> TimeSpec:
             return Offset(-ns if match[1] == "-" else ns, match[1] == "-")
         return Duration(ns)
     if match := _PERCENTAGE.fullmatch(text):
+        if float(match[1]) > 100:
+            raise TimeSpecError(f"{text!r} is beyond the end; use 0% to 100%")
         return Percentage(float(match[1]))
     if match := _TIME_OF_DAY.fullmatch(text):
         hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)

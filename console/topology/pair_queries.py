@@ -117,6 +117,8 @@ def find_gpu(fleet: TopologySnapshot, name: str) -> Device:
     """GPU named `node1:3` or `node1:gpu3`; LookupError with a hint if not found."""
     node, _, number = name.rpartition(":")
     topology = fleet.nodes.get(node)
+    if not node:
+        raise LookupError(f"{name!r} is not NODE:GPU; use e.g. node1:0")
     if topology is None:
         raise LookupError(f"{name!r}: no topology reported by node {node!r}; use NODE:GPU, e.g. node1:0")
     label = f"GPU{number.lower().removeprefix('gpu')}"

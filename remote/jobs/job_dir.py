@@ -164,7 +164,7 @@ def _end(ended: "Fields", is_stopping: bool) -> "Fields":
 def _not_begun(spec: "Fields", now_s: float) -> "Fields":
     if now_s - spec["prepared_s"] < NEVER_BEGUN_S:
         return {"state": "dispatching"}
-    return {"state": "failed", "reason": "prepared, but never started: the console is gone"}
+    return {"state": "failed", "reason": "never started: the console disconnected before the start"}
 
 
 def _lost_supervisor(supervisor: "Fields", is_stopping: bool) -> "Fields":

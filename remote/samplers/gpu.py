@@ -304,7 +304,7 @@ class GpuSampler(Sampler):
                     "event": "recovery_action",
                     "severity": "error",
                     "text": text,
-                    "try_": "drain the node, then do it",
+                    "try_": "drain the node, then follow the driver's request",
                 }
             device.recovery = action
 

@@ -117,7 +117,7 @@ def test_pod_without_exec_permission_suggests_the_missing_verb(site: Scheduler, 
     ("k8s:training/job-name=none", "no running pod of training/job-name=none"),
     ("k8s:training/job-name=waits", "no running pod of training/job-name=waits; 1 found, none is running"),
     ("k8s:training", "write k8s:NAMESPACE/SELECTOR"),
-    ("k8s:--kubeconfig=x/a=b", "does not name pods"),
+    ("k8s:--kubeconfig=x/a=b", "is not NAMESPACE/SELECTOR"),
 ])  # fmt: skip
 def test_invalid_attach_target_is_reported_in_one_line(
     site: Scheduler, tmp_path: Path, target: str, words: str

@@ -113,7 +113,7 @@ def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
     named = tuple(rank_state for rank_state in view.states if rank_state.rank in culprit_ranks)
     state: State = "hung" if still.is_whole or result.kind in ("rank_dead", "rank_absent") else "slow"
     step = _next_step(view, result, named)
-    proof = (*evidence_of(view, named), *(f"doubt: {doubt}" for doubt in doubts))
+    proof = (*evidence_of(view, named), *(f"caveat: {doubt}" for doubt in doubts))
     return _verdict(view, state, result, _confidence(result, doubts), step, proof)
 
 

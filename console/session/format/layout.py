@@ -258,6 +258,8 @@ def find(text: str, folder: Path) -> Session:
     if ("/" in text or not re.fullmatch(NAME_PATTERN, text)) and (as_path / "session.json").exists():
         return Session(as_path.resolve())
     if "/" in text:
+        if not as_path.exists():
+            raise SessionError(f"{text}: no such file or folder")
         raise SessionError(f"{text}: not a session folder: session.json not found")
     session = named(text, folder)
     if not session.path.is_dir():

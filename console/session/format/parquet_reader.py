@@ -241,7 +241,7 @@ def _check_footers(paths: Sequence[Path], parts: Sequence[ParquetPart]) -> None:
         if depth >= MAX_DEPTH:
             raise _damaged(path, f"its columns are nested {depth + 1} deep")
         if least < 0 or not part.rows == rows == total <= MAX_ROWS:
-            raise _damaged(path, f"it claims {rows} rows in place of {part.rows}")
+            raise _damaged(path, f"its footer reports {rows} rows, expected {part.rows}")
 
 
 def _damaged(path: Path, what: str) -> SessionError:

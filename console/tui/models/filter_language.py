@@ -1,6 +1,6 @@
 """The filter language: terms, all of which must match.
 
-    state:stuck,missing node:node0[1-3]* util:<10 -simulated "two words"
+    state:idle,missing node:node0[1-3]* util:<10 -simulated "two words"
 
 A term is `field:value`, or a word that occurs anywhere in the row; `-` negates it. Commas separate alternatives.
 `<  <=  >  >=` compare numbers, `0-7` is a range, `=` and `!=` take a whole text or number. `none` matches unknown

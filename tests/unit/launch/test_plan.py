@@ -112,7 +112,7 @@ def test_user_environment_overrides_defaults_but_not_the_job_marker():
 
 def test_occupied_port_is_reported_with_its_node():
     found = planned(JobRequest(TRAIN, port=4000), [a_node(1)], {"node001": an_answer(1, port=None)})
-    assert found.reason == "port 4000 is taken on node001"
+    assert found.reason == "port 4000 is in use on node001"
 
 
 def test_the_printed_command_can_be_pasted_into_a_shell():

@@ -48,6 +48,8 @@ def test_folder_without_session_json_is_reported_as_not_a_session(tmp_path):
     (tmp_path / "photos").mkdir()
     with pytest.raises(SessionError, match=r"photos: not a session folder: session\.json not found"):
         find(str(tmp_path / "photos"), tmp_path)
+    with pytest.raises(SessionError, match="nowhere: no such file or folder"):
+        find(str(tmp_path / "nowhere"), tmp_path)
 
 
 def test_non_interactive_delete_requires_yes(tmp_path):

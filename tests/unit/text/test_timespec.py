@@ -90,6 +90,11 @@ def test_unparsable_text_is_rejected_as_a_duration_and_as_a_time(text):
         parse(text)
 
 
+def test_share_beyond_the_end_is_rejected():
+    with pytest.raises(TimeSpecError, match="'150%' is beyond the end; use 0% to 100%"):
+        parse("150%")
+
+
 @pytest.mark.parametrize("text", ["24:00", "25:00", "12:60", "12:00:60"])
 def test_time_of_day_out_of_range_is_rejected(text):
     with pytest.raises(TimeSpecError, match="is not a time of day; use 00:00:00 to 23:59:59"):

@@ -137,7 +137,7 @@ def test_path_between_nodes_lists_every_hop_and_its_assumptions():
 
 
 @pytest.mark.parametrize(("name", "message"), [("node9:0", "by node 'node9'"), ("slow1:7", "GPU0, GPU1, GPU2, GPU3"),
-                                               ("nonsense", "NODE:GPU")])  # fmt: skip
+                                               ("nonsense", "is not NODE:GPU")])  # fmt: skip
 def test_unknown_gpu_is_rejected_with_the_valid_choices(name: str, message: str):
     with pytest.raises(LookupError, match=message):
         find_gpu(pods(), name)
