@@ -71,7 +71,7 @@ class Stack(Record, tag="stack", kw_only=True):
     cpu_s: float | None = None  # CPU time of all threads
     cpu_delta_s: float | None = None  # CPU time since the previous sample
     ctx_switches: Count | None = None  # voluntary and involuntary, main thread, since it began
-    ctx_switches_delta: Count | None = None  # context switches since the previous sample
+    ctx_switches_delta: Count | None = None  # context switches of the main thread since the previous sample
     written_bytes: Count | None = None  # to files, pipes and sockets since it began (wchar of /proc/PID/io)
     tracer_pid: Count | None = None  # pid of its debugger; 0: none
     thread_id: Count | None = None  # pthread's
@@ -132,9 +132,9 @@ class Collective(Record, tag="collective", kw_only=True):
     profiling_name: str  # `nccl:all_reduce`, `nccl:send 1->2` (ranks of the group), `gloo:barrier`, `nccl:AllReduce`
     is_p2p: bool = False  # True for a send or receive
     input_sizes: tuple[tuple[Count, ...], ...] | None = None  # shapes of the first tensors
-    output_sizes: tuple[tuple[Count, ...], ...] | None = None  # shapes of the output tensors
-    input_dtypes: tuple[str, ...] | None = None  # data types of the input tensors
-    output_dtypes: tuple[str, ...] | None = None  # data types of the output tensors
+    output_sizes: tuple[tuple[Count, ...], ...] | None = None  # shapes of the first output tensors
+    input_dtypes: tuple[str, ...] | None = None  # data types of the first input tensors
+    output_dtypes: tuple[str, ...] | None = None  # data types of the first output tensors
     input_numel: Count | None = None  # elements of all tensors together
     output_numel: Count | None = None  # elements of all output tensors together
     msg_size_bytes: Count | None = None  # as reported by the source

@@ -152,7 +152,7 @@ class ClockCost(Record, tag="clock_cost", kw_only=True):
     cadence_us: Count  # effective; 0 while this node only replies
     bad_tag: Count = 0  # packets rejected since the last record: invalid tag or format
     unnamed: Count = 0  # from an address that is not a peer
-    replayed: Count = 0  # with a sequence number that was already used
+    replayed: Count = 0  # duplicate requests, and replies (late or duplicate) that match no pending request
     over_rate: Count = 0  # the token bucket was empty
 
 

@@ -48,7 +48,7 @@ class GpuInfo(Record, tag="gpu_info", kw_only=True):
     numa_node: Int | None = None  # nearest NUMA node; None if not reported
     cpu_affinity: str | None = None  # CPUs near the GPU: "0-51,104-155"
     compute_capability: str | None = None  # "9.0"
-    mig_mode: bool | None = None  # True if it is partitioned (MIG)
+    mig_mode: bool | None = None  # True if MIG mode is on, also without MIG devices
     mig_devices: tuple[str, ...] = ()  # their uuids
     driver: str | None = None  # version of the driver
     cuda_driver: str | None = None  # newest supported CUDA: "12.8"
@@ -189,7 +189,7 @@ class GpuProcess(Record, tag="gpu_process", kw_only=True):
     start_ticks: Count | None = None  # None if the process is not visible
     comm: str | None = None  # name of the process, at most 15 characters
     mem_used_bytes: Count | None = None  # GPU memory of the process
-    sm_pct: float | None = None  # share of the multiprocessors, since the previous tick
+    sm_pct: float | None = None  # SM utilisation by the process, since the previous reading
     job: str | None = None  # job of its rank, if it belongs to one
     attempt: Count | None = None  # attempt of that rank
     rank: Count | None = None  # the rank it belongs to

@@ -72,7 +72,7 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     rank: Count | None  # global rank; None if unknown
     pid: Count  # process id on the node
     start_ticks: Count  # start time of the process, in clock ticks after boot
-    state: RankState  # moving, idle, stopped, uninterruptible, zombie or unknown; in captures also waiting
+    state: RankState  # moving, idle, stopped, uninterruptible, zombie, unknown; in captures also waiting, stuck
     proc_state: str | None = None  # the kernel's letter
     cpu_pct: float | None = None  # of one core, over the last tick
     rss_bytes: Count | None = None  # resident memory of the process
