@@ -19,7 +19,8 @@ MASTER_PORT = 29500
 STOP_DEADLINE_S = 20.0
 #: One thread per rank, and a faster import of torch (light_torch/sitecustomize.py).
 TORCH_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(FOLDER / "light_torch"), "LIGHT_TORCH": "ranks"}
-_READY = re.compile(r"^(?:\[\w+\]:)?READY rank=(\d+) pid=(\d+)$", re.MULTILINE)
+#: Anywhere on a line: another rank's prompt of pdb ends without a line break.
+_READY = re.compile(r"\bREADY rank=(\d+) pid=(\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
