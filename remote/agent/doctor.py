@@ -44,7 +44,7 @@ def _cache(agent: "Agent") -> "Result":
             return OK, "none (ephemeral); binaries are kept in memory", ""
         return WARN, "no usable folder: %s" % "; ".join(place.refused), "set [agent] cache_dir"
     free = os.statvfs(place.root)
-    text = "%s, %d GB free" % (place.root, free.f_bavail * free.f_frsize >> 30)
+    text = "%s, %.1f GiB free" % (place.root, free.f_bavail * free.f_frsize / 2.0**30)
     if place.noexec:
         return WARN, text + ", mounted noexec; binaries are kept in memory", "set [agent] cache_dir to another folder"
     if place.refused:

@@ -70,7 +70,7 @@ def plot(source: SessionSlice, steps: Sequence[Steps], path: Path) -> None:
 
 def _heat(axis: Any, name: str, names: Sequence[str], table: np.ndarray[Any, Any], seconds: int) -> None:
     rows, folded = folded_rows(names, table)
-    scale, unit, top = (1e9, "GB", None) if name == "mem_used_bytes" else (1.0, "%", 100.0)
+    scale, unit, top = (1 << 30, "GiB", None) if name == "mem_used_bytes" else (1.0, "%", 100.0)
     image = axis.imshow(
         folded / scale, aspect="auto", interpolation="nearest", vmin=0, vmax=top, cmap="viridis",
         extent=(0, seconds, len(rows), 0),
