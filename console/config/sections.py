@@ -43,7 +43,11 @@ Tag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:=/-]*\Z", extra={"
 Filter = Annotated[str, Meta(pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*=[^\x00-\x1f]*\Z", extra={"form": "env:KEY=VALUE"})]
 
 Limit = Annotated[int, Meta(ge=1 << 20, le=1 << 60)]
-Age = Annotated[str, Meta(pattern=DURATION_PATTERN, extra={"form": "a duration, like 12h, 30d or 8w"})]
+#: Above zero: "0s" would delete every closed session.
+Age = Annotated[
+    str,
+    Meta(pattern=r"(?!^[0.]+[a-z])" + DURATION_PATTERN, extra={"form": "a duration above 0, like 12h, 30d or 8w"}),
+]
 
 ModelText = Annotated[
     str,

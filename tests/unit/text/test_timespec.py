@@ -90,6 +90,13 @@ def test_unparsable_text_is_rejected_as_a_duration_and_as_a_time(text):
         parse(text)
 
 
+@pytest.mark.parametrize("text", ["0s", "0d", "0.0h", "00w"])
+def test_maximum_age_of_zero_is_rejected(text):
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"max_age": text}, SessionsConfig)
+    assert msgspec.convert({"max_age": "0.5h"}, SessionsConfig).max_age == "0.5h"
+
+
 def test_share_beyond_the_end_is_rejected():
     with pytest.raises(TimeSpecError, match="'150%' is beyond the end; use 0% to 100%"):
         parse("150%")
