@@ -107,7 +107,7 @@ class ClockSource(Record, tag="clock_source", kw_only=True):
     daemon: Daemon | None  # None: no time service found
     synced: bool | None  # None: not reported
     offset_ns: Int | None = None  # system clock minus true time, estimated by the daemon
-    bound_ns: Count | None = None  # largest error, as the service computes it
+    bound_ns: Count | None = None  # largest error, from the values of the service
     source: str | None = None  # the server, reference clock or grandmaster it follows
     stratum: Count | None = None  # distance from a reference clock, in servers
     frequency_ppm: float | None = None  # frequency correction

@@ -56,7 +56,7 @@ class Finding(Record, tag="finding", kw_only=True):
     id: str  # stable name of the kind of finding: gpu_xid, rank_missing, …
     severity: Severity  # error, warning or info
     confidence: Confidence  # certain, likely, possible or none
-    culprits: tuple[str, ...] = ()  # nodes, GPUs or ranks that cause it
+    culprits: tuple[str, ...] = ()  # nodes, GPUs, ranks or edges that cause it
     victims: tuple[str, ...] = ()  # nodes, GPUs or ranks that suffer from it
     text: str  # the finding as one sentence
     evidence: tuple[str, ...] = ()  # records and fields that it rests on

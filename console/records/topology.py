@@ -86,7 +86,7 @@ class Nic(Record, tag="nic", kw_only=True):
     link_downed: Count | None = None  # times the link went down
     link_recoveries: Count | None = None  # times the link recovered
     rx_errors: Count | None = None  # packets received with errors
-    tx_errors: Count | None = None  # packets that could not be sent
+    tx_errors: Count | None = None  # packets that could not be sent, Ethernet only
     rx_discards: Count | None = None  # received packets that were dropped
     tx_discards: Count | None = None  # outgoing packets that were dropped
     out_of_sequence: Count | None = None  # RDMA packets that arrived out of sequence
