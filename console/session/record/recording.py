@@ -176,7 +176,8 @@ class Recording:
         for node in self._redact.newly_silenced():
             text = f"recording {self.session.name}: {node} reports more than {MAX_NAMES_PER_NODE} host and user names"
             text += "; its texts are hidden from now on, because not every name in them can be replaced"
-            self._publish(Log(source="console", severity="warning", text=text))
+            try_ = "check that node; to keep its texts, record without --redact"
+            self._publish(Log(source="console", severity="warning", text=text, try_=try_))
         for data, counts, packed in pack_records(kept):
             waiting = sum(len(frame.data) for frame in self._pending)
             if self._pending and waiting + len(data) > MAX_PENDING_BYTES:
