@@ -10,6 +10,7 @@ import click
 
 from ..text.format import comma_words
 from ..text.sanitize import pretty
+from ..text.timespec import POINTS
 from .options import node_names, session_or_file, sessions_folder, usage_errors
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html"
     "begin",
     metavar="TIME",
     default="",
-    help="Start of the range: 90s (after the start), -5m (before the end), 50%, 14:02:30 or 2026-11-21T08:30:00.",
+    help=f"Start of the range: {POINTS}.",
 )
 @click.option("--to", "end", metavar="TIME", default="", help="End of the range (exclusive), same syntax as --from.")
 @click.option("--nodes", metavar="NODES", help="Only these nodes: node[1-4],gpu-a.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,8 +31,12 @@ THREADS = ("main", "blocking", "all")
 GRANULARITIES = ("function", "line", "locals")
 
 
+#: A duration without a unit, as 0.1.0 took it.
+_SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+
+
 class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
-    """A duration such as 90s, 15m or 2h, or a number of seconds; converts to seconds."""
+    """A duration such as 90s, 15m or 2h; converts to seconds."""
 
     name = "duration"
 
@@ -39,8 +44,15 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only f
         """Seconds."""
         if isinstance(value, int | float):
             return float(value)
+        if _SECONDS.fullmatch(value):
+            name = param.opts[0] if param else self.name
+            click.echo(
+                f"gconsole: {name} {value}: write {value}s; the next release rejects a duration without a unit",
+                err=True,
+            )
+            value += "s"
         try:
-            return duration_s(value, bare=True)
+            return duration_s(value)
         except TimeSpecError as error:
             self.fail(str(error), param, ctx)
 

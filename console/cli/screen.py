@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..text.sanitize import pretty
+from ..text.timespec import POINTS
 from .main import EXIT_INTERRUPTED
 from .options import json_option, load_target, session_argument, target, usage_errors
 
@@ -35,7 +36,7 @@ def tui(target: str, overrides: tuple[str, ...]) -> int:
     "--at",
     "start",
     metavar="TIME",
-    help="Start position: 14:02:30, 90s (after the start), -5m (before the end), 50% or 2026-11-21T08:30:00.",
+    help=f"Start position: {POINTS}.",
 )
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Playback speed: 0.25, 0.5, 1, 2, 5, 10, 30 or 100."

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from ..text.atomic_files import replace_same_mode
+from ..text.timespec import TimeSpecError, duration_s
 from .model import Config, ConfigError, NodeConfig
 from .sections import ClusterConfig, NodeEntry, Section
 
@@ -100,13 +101,22 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
             value = next(item for item in value if not re.search(self.pattern, item))
         elif type(value) is not self.kind and not (self.kind is float and type(value) is int):
             is_what = str(value) if isinstance(value, float) else shown(value)  # 22.0, not 22
-            return BadValue(f"must be {_KINDS[self.kind]}, is {is_what}")
+            return BadValue(f"must be {_KINDS[self.kind]}{self._in_seconds(value)}, is {is_what}")
         if self.choices:
             allowed = " or ".join(shown(choice) for choice in self.choices)
             near = nearest(str(value), self.choices)
             return BadValue(f"must be {allowed}, is {shown(value)}", shown(near) if near else "")
         allowed = self.form or f"{shown(self.minimum)} to {shown(self.maximum)}"
         return BadValue(f"must be {allowed}, is {shown(value)}")
+
+    def _in_seconds(self, value: object) -> str:
+        """The example for a duration with a unit, given for a key in seconds."""
+        if not (self.name.endswith("_s") and isinstance(value, str)):
+            return ""
+        try:
+            return f" of seconds, e.g. {written(duration_s(value))}"
+        except TimeSpecError:
+            return " of seconds"
 
 
 def written(value: object) -> str:

@@ -7,8 +7,7 @@
 - `2026-11-21T08:30:00`, `2026-11-21T08:30:00+01:00` (Timestamp): ISO 8601; local time without an offset.
 
 Start and end are those of the recording. Now is the position of a replay on the screen: its time dialog has one;
-`export --from`, `--to` and `replay --at` have none. Only a Duration is a duration. Command-line options, and the dialog
-that takes the same options, also accept a number of seconds without a unit (`duration_s(text, bare=True)`).
+`export --from`, `--to` and `replay --at` have none. Only a Duration is a duration. A number needs its unit.
 """
 
 from __future__ import annotations
@@ -28,9 +27,16 @@ _UNITS_NS: Final = {
 #: A duration with its unit, for configuration keys that are checked by a pattern.
 DURATION_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,9})?(ms|s|m|h|d|w)\Z"
 _LENGTH: Final = re.compile(r"([+-]?)([0-9]{1,12})(?:\.([0-9]{1,9}))?(ms|s|m|h|d|w)")
-_SECONDS: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
-_PERCENTAGE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?) ?%")
+_PERCENTAGE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _TIME_OF_DAY: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
+
+
+#: What an option of a recording takes, for its help.
+POINTS: Final = "90s (after the start), -5m (before the end), 50%, 14:02:30 or 2026-11-21T08:30:00"
+#: The same where there is a now.
+POINTS_FROM_NOW: Final = (
+    "90s (after the start), +90s or -5m (from here), 50%, 14:02:30 (local time) or 2026-11-21T08:30:00"
+)
 
 
 class TimeSpecError(ValueError):
@@ -124,11 +130,9 @@ def parse(text: str) -> TimeSpec:
         ) from error
 
 
-def duration_s(text: str, *, bare: bool = False) -> float:
-    """A duration in seconds; `bare` also takes a number without a unit. Raises TimeSpecError."""
+def duration_s(text: str) -> float:
+    """A duration in seconds. Raises TimeSpecError."""
     text = text.strip()
-    if bare and _SECONDS.fullmatch(text):
-        return float(text)
     match = _LENGTH.fullmatch(text)
     if match is None or match[1]:
         raise TimeSpecError(f"{_quoted(text)} is not a duration; use 90s, 15m or 2h")

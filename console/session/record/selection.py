@@ -131,7 +131,7 @@ def _selection(options: dict[str, str]) -> Selection:
         raise SessionError(str(error)) from error
     metrics, kinds = (comma_words(options.get(option, "")) for option in ("--metrics", "--kinds"))
     try:
-        every_s = duration_s(options.get("--every", "0s"), bare=True)
+        every_s = duration_s(options.get("--every", "0s"))
     except TimeSpecError as error:
         raise SessionError(f"--every: {error}") from error
     return select(nodes, metrics, kinds, every_s, locals_too="--locals" in options, anonymous="--redact" in options)

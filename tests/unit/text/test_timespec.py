@@ -44,7 +44,7 @@ FORMS = [
     ("+10m", None, START + 10 * MINUTE, HERE + 10 * MINUTE),
     ("-0s", None, END, HERE),
     ("50%", None, START + HOUR, START + HOUR),
-    ("12.5 %", None, START + 15 * MINUTE, START + 15 * MINUTE),
+    ("12.5%", None, START + 15 * MINUTE, START + 15 * MINUTE),
     ("14:02:30", None, START + HOUR + 150 * SECOND, START + HOUR + 150 * SECOND),
     ("14:02", None, START + HOUR + 120 * SECOND, START + HOUR + 120 * SECOND),
     ("14:02:30.25", None, START + HOUR + 150 * SECOND + SECOND // 4, START + HOUR + 150 * SECOND + SECOND // 4),
@@ -108,9 +108,20 @@ def test_time_of_day_out_of_range_is_rejected(text):
         parse(text)
 
 
-def test_options_of_commands_take_a_number_of_seconds():
-    assert duration_s("1.5", bare=True) == DurationType().convert("1.5", None, None) == 1.5
-    assert DurationType().convert(10, None, None) == 10.0
+def test_option_without_a_unit_is_seconds_for_one_release_with_a_warning(capsys):
+    assert DurationType().convert("1.5", click.Option(["--for"]), None) == 1.5
+
+    warning = "gconsole: --for 1.5: write 1.5s; the next release rejects a duration without a unit"
+    assert capsys.readouterr().err.splitlines() == [warning]
+    assert DurationType().convert(10, None, None) == 10.0  # a default value
+
+
+@pytest.mark.parametrize("text", ["90", "1.5", "50 %", "90 s"])
+def test_unit_follows_its_number(text):
+    with pytest.raises(TimeSpecError, match="is not a time"):
+        parse(text)
+    with pytest.raises(TimeSpecError, match="is not a duration; use 90s, 15m or 2h"):
+        duration_s(text)
 
 
 @pytest.mark.parametrize(
