@@ -27,6 +27,8 @@ LABELS = frozenset(
         "glyph_of", "group", "notify", "plain", "show_note", "Prompt", "Confirm", "LinesDialog",
     ]
 )  # fmt: skip
+#: Calls whose label is not the first argument, with its position.
+LABEL_POSITIONS = {"ColumnField": 1, "column_field": 1}
 #: Keyword arguments that are labels or messages in any call.
 LABEL_KEYWORDS = frozenset(["help", "label", "title", "hint", "text", "try_", "summary", "placeholder", "heading"])
 #: Calls whose arguments no user reads: patterns, queries, scripts, file names.
@@ -98,6 +100,7 @@ def registries() -> dict[str, list[str]]:
     reference = _reference()
     from gconsole.analysis.finding import FINDINGS
     from gconsole.config import schema
+    from gconsole.records.metrics import CATALOGUE
     from gconsole.tui.keymap.hints import every_action
     from gconsole.web.resources import OPERATIONS
 
@@ -114,13 +117,31 @@ def registries() -> dict[str, list[str]]:
     findings: list[str] = []
     for kind in FINDINGS:
         findings += [kind.id, f"  {kind.meaning}", f"  {kind.cause}", f"  {kind.remedy}"]
+    figures: list[str] = []
+    for record, metrics in CATALOGUE.items():
+        for metric in metrics:
+            texts = [metric.title, metric.filter and f"filter: {metric.filter.help}"]
+            texts += [shown and f"{shown.title} ({shown.unit})" for shown in (metric.plot, metric.heat)]
+            texts += [metric.prometheus and metric.prometheus.help]
+            figures.append(f"{record.__name__}.{metric.name}  {'  '.join(dict.fromkeys(filter(None, texts)))}")
     return {
         "Commands and options": commands,
         "Configuration keys": keys,
         "Keys and command palette": [f"{action.id}  {action.label}  {action.help}" for action in every_action()],
         "Findings: meaning, causes, remedy": findings,
+        "Figures: titles, filter, plots, Prometheus help": figures,
+        "Page of gconsole serve": _page_texts(),
         "HTTP operations": [f"{operation.path}  {operation.summary}" for operation in OPERATIONS],
     }
+
+
+def _page_texts() -> list[str]:
+    """Texts of the page in the browser, with its labels for screen readers."""
+    page = (ROOT / "console" / "web" / "terminal" / "page" / "console.html").read_text(encoding="utf-8")
+    labels = re.findall(r'aria-label="([^"]+)"', page)
+    texts = re.sub(r"<(?!/?(code|a)\b)[^>]*>", "\n", page)  # links and code stand within a sentence
+    lines = re.sub(r"<[^>]*>", "", texts).split("\n")
+    return labels + [" ".join(line.split()) for line in lines if re.search(r"[A-Za-z]{2}", line)]
 
 
 def _reference() -> object:
@@ -245,8 +266,9 @@ def _is_labelled(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
 
 
 def _is_first(node: ast.AST, call: ast.Call) -> bool:
-    """Whether `node` is below the first argument: the text; the second one is a style."""
-    return any(child is node for child in ast.walk(call.args[0]))
+    """Whether `node` is below the argument that is the text: the first one, unless `LABEL_POSITIONS` has another."""
+    position = LABEL_POSITIONS.get(called(call), 0)
+    return any(child is node for argument in call.args[position : position + 1] for child in ast.walk(argument))
 
 
 def called(call: ast.Call) -> str:

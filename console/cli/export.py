@@ -83,9 +83,11 @@ def _write(form: SessionFormat, what: SessionSlice, output: str) -> None:
 
 
 def _check_nodes(what: SessionSlice) -> None:
-    """Raises UsageError for nodes without records in a closed session, instead of writing an empty file."""
-    recorded = {agent.node for agent in what.meta.agents.values() if agent.node}
-    if what.nodes is None or not recorded or what.meta.state == "recording":
+    """Raises UsageError for nodes without records in a closed session or a file, instead of writing an empty file."""
+    if what.nodes is None or (what.path.is_dir() and what.meta.state == "recording"):
+        return
+    recorded = {agent.node for agent in what.meta.agents.values() if agent.node} or what.recorded_nodes()
+    if not recorded:
         return
     if unknown := what.nodes - recorded:
         from ..text.nodeset_fold import fold

@@ -107,7 +107,9 @@ def run_clocks(config: Config, *, for_s: float, as_json: bool, quiet: bool) -> i
     lines = ClockLines(sys.stdout.buffer) if as_json else None
     store, interrupted = asyncio.run(watch_nodes(config, quiet=quiet, clocks_s=for_s, clock_lines=lines))
     if not as_json:
-        click.echo(clocks_text(clock_rows(store.clocks, store.newest_rx)) or "no clock data")
+        click.echo(
+            clocks_text(clock_rows(store.clocks, store.newest_rx)) or "no clock data: no node reported a probe window"
+        )
     if interrupted:
         return EXIT_INTERRUPTED
     lined = sum(line.bound_ns is not None for line in clocks_line(store).nodes)

@@ -47,7 +47,7 @@ def serve(target: str, overrides: tuple[str, ...], port: int) -> int:
 
 
 def browser_argv(target: str, overrides: tuple[str, ...]) -> list[str]:
-    """Command of a browser session. `-P` keeps modules of the working folder off the import path."""
+    """Command of a browser session. `-P` keeps modules of the working directory off the import path."""
     python = [sys.executable, "-P", "-m", "gconsole"]
     if target == "demo":
         return [*python, "demo"]

@@ -49,7 +49,7 @@ RECOMMENDED: Final[Mapping[str, Range]] = {
         50,
         500,
         "shorter than a sleep can be: packets queue behind each other",
-        "the path is not warm for the second packet: larger errors",
+        "caches and links are idle again when the second packet arrives: larger errors",
     ),
     "clock.snapshot_period_ms": Range(
         50,

@@ -135,7 +135,7 @@ def resolve_path(key: Key, value: Value, folder: Path) -> Value:
         return value
     expanded = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises RuntimeError, and only sometimes
     if expanded.startswith("~"):
-        raise BadValue(f"home folder does not exist: {shown(value)}")
+        raise BadValue(f"home directory does not exist: {shown(value)}")
     return str(folder.absolute() / expanded)
 
 

@@ -34,7 +34,7 @@ def load(
     set. An empty variable counts as unset; an unknown one is a warning.
 
     `name`: default name of the cluster of a node set. Relative paths in the file are relative to its folder, all others
-    to the working folder.
+    to the working directory.
     """
     forced, warnings = _environment(environ)
     forced |= _flags(flags)

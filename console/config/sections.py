@@ -121,7 +121,7 @@ class AgentConfig(Section, frozen=True):
         float, _about("max. CPU of the agent, % of a core; above it, it samples less often", ge=0.1, le=100)
     ] = 2.0
     cache_dir: Annotated[
-        RemotePath, _about('cache folder on the nodes; "": /var/tmp, else /tmp, else the home folder')
+        RemotePath, _about('cache folder on the nodes; "": /var/tmp, else /tmp, else the home directory')
     ] = ""
     ephemeral: Annotated[bool, _about("true: no files on the nodes, binaries are kept in memory")] = False
     simulate_gpus: Annotated[int, _about("simulated GPUs per node, marked SIM; 0: none", ge=0, le=64)] = 0
@@ -319,7 +319,7 @@ class RunConfig(Section, frozen=True):
         _about("how ranks are started; env: each directly, with RANK, WORLD_SIZE etc. set"),
     ] = "torchrun"
     workdir: Annotated[
-        Line | None, _about("working folder on the nodes; unset: the home folder", example="~/train")
+        Line | None, _about("working directory on the nodes; unset: the home directory", example="~/train")
     ] = None
 
 

@@ -161,7 +161,7 @@ class Jobs(Protocol):
         """Publish a job's output while `wanted`: first the last lines, later from the previous position."""
 
     async def list_job_files(self, job: str, node: str, path: str) -> FileList | Failure:
-        """Files at a path on one node, below the job's working folder."""
+        """Files at a path on one node, below the job's working directory."""
 
     async def read_job_file(self, job: str, node: str, path: str, offset: int) -> tuple[bytes, bool] | Failure:
         """(data from `offset`, whether it is the end) of a file on one node."""

@@ -12,7 +12,7 @@ from ..records import Failure
 class ReadinessRequest(msgspec.Struct, frozen=True):
     """Preflight check of a node."""
 
-    workdir: str | None  # None: the home folder
+    workdir: str | None  # None: the home directory
     programs: tuple[str, ...]  # executables of the commands
     ports: tuple[int, ...] = ()  # candidates; the result has the first free one
     brings: int | None = None  # bytes to be copied into the folder, which may not exist yet

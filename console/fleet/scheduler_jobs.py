@@ -34,7 +34,7 @@ def run_query(argv: list[str], try_: str) -> bytes:
     except FileNotFoundError:
         raise SchedulerError(f"`{program}` is not installed here", "run gconsole on a login node of the site") from None
     except subprocess.TimeoutExpired:
-        raise SchedulerError(f"`{program}` did not answer within {TIMEOUT_S:.0f} s", try_) from None
+        raise SchedulerError(f"`{program}` did not respond within {TIMEOUT_S:.0f} s", try_) from None
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         words = printable(lines[-1][:_MAX_MESSAGE]) if lines else f"exit status {done.returncode}"

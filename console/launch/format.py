@@ -34,7 +34,7 @@ def plan_text(plan: LaunchPlan) -> str:
         f"{gpus} per node, {first.launcher}",
         f"  rendezvous {first.master_addr}:{first.master_port}"
         + (f" over {', '.join(interfaces)}" if interfaces else ""),
-        f"  in {first.workdir or 'the home folder'}",
+        f"  in {first.workdir or 'the home directory'}",
     ]
     if plan.brings is not None:
         lines.append(f"  {plan.brings.local} is copied there first: {plan.brings.files} files, "

@@ -38,7 +38,7 @@ class NodeChoice(msgspec.Struct, frozen=True):
 def select_nodes(
     request: JobRequest, nodes: Sequence[NodeCapacity], ready: Mapping[str, Readiness | str]
 ) -> NodeChoice:
-    """Select nodes. `ready` has the preflight answers so far, or why a node did not answer."""
+    """Select nodes. `ready` has the preflight answers so far, or why a node did not respond."""
     candidates = [node for node in nodes if request.select is None or node.name in request.select]
     per_node = gpus_per_node(request, candidates)
     wanted = request.nodes or (len(request.select) if request.select else 1)

@@ -1,6 +1,6 @@
 """Clock records: probes between nodes, clock snapshots of a node, and the console's estimates.
 
-Time stamps are CLOCK_MONOTONIC_RAW of the node that took them unless the name contains `real`: that clock is never
+Timestamps are CLOCK_MONOTONIC_RAW of the node that took them unless the name contains `real`: that clock is never
 stepped or slewed, so that the relation of two nodes' clocks is linear. Kernel receive stamps (CLOCK_REALTIME) are
 converted to MONOTONIC_RAW immediately, by a bracketed read of both clocks.
 """

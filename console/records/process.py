@@ -101,7 +101,7 @@ class Job(Record, tag="job", kw_only=True):
     world_size: Count  # number of ranks of the job
     master_addr: str  # address of the rendezvous
     master_port: Count  # port of the rendezvous
-    workdir: str | None = None  # None: the home folder
+    workdir: str | None = None  # None: the home directory
     created: Int  # CLOCK_REALTIME of the console that started it, ns
 
 

@@ -14,6 +14,7 @@ from ..core.store import Store
 from ..monitor.captures import CaptureLine, capture_lines, is_partial
 from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.skew import skew_of
+from ..present.spans import state_word
 from ..records import Finding, Severity
 from ..text.format import iso
 from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
@@ -200,7 +201,8 @@ def _job_lines(report: Report) -> list[str]:
             if row.job == job.job and row.attempt == job.attempt:
                 states[row.state] = states.get(row.state, 0) + 1
         world = job.world_size if job.world_size is not None else "–"
-        words = " · ".join(f"{state} {count}" for state, count in sorted(states.items(), key=lambda item: -item[1]))
+        by_count = sorted(states.items(), key=lambda item: -item[1])
+        words = " · ".join(f"{state_word(state)} {count}" for state, count in by_count)
         lines.append(f"  {job.job}  {len(job.ranks_found)}/{world} ranks  {words}")
         reasons: dict[str, list[int | None]] = {}
         for missing in job.ranks_missing:

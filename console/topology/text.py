@@ -91,7 +91,9 @@ def legend(made: TopologyMatrix) -> list[tuple[str, str]]:
 def to_text(fleet: TopologySnapshot, node: str | None = None) -> str:
     """Every class with its matrix, or one node with its matrix and PCIe tree."""
     lines = list(_of_node(fleet, node) if node is not None else _of_classes(fleet))
-    return "\n".join(lines or ["no topology: no GPUs or NICs reported"])
+    return "\n".join(
+        lines or ["no GPU or NIC was reported; check the GPU driver of the nodes with: gconsole doctor TARGET"]
+    )
 
 
 def _of_classes(fleet: TopologySnapshot) -> Iterator[str]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 MAX_BEST = 4
 #: ns. A later reply counts as lost: its bin has been sent.
 REPLY_NS = 250000000
-#: Time stamp noise is estimated from the fastest 1/16 of the pairs of a bin, at least 3.
+#: Timestamp noise is estimated from the fastest 1/16 of the pairs of a bin, at least 3.
 _FAST_SHARE, _MIN_PAIRS = 16, 3
 #: ns (146 years). Larger stamps are invalid; the difference of two smaller ones fits 64 bits.
 _MAX_NS = 1 << 62

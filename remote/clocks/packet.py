@@ -26,7 +26,7 @@ SIZE = 64
 MAGIC = b"gcCk"
 VERSION = 1
 REQUEST, REPLY = 0, 1
-#: Bit of `stamps`: t2 is a kernel time stamp.
+#: Bit of `stamps`: t2 is a kernel timestamp.
 KERNEL = 1
 KEY_BYTES = 16
 #: Packets of one triple.

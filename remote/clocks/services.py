@@ -19,7 +19,7 @@ _TIMEOUT_S = 2.0
 _PROCESSES = {
     "chronyd": "chrony", "ntpd": "ntpd", "ntpd:": "ntpd", "systemd-timesyn": "timesyncd", "ptp4l": "ptp4l",
 }  # fmt: skip
-#: Order of preference: ptp4l steers the network card's clock, which the others may follow.
+#: Order of preference: ptp4l steers the NIC's clock, which the others may follow.
 _ORDER = ("ptp4l", "chrony", "ntpd", "timesyncd")
 _UNKNOWN: "Claim" = {
     "daemon": None, "synced": None, "offset_ns": None, "bound_ns": None, "source": None, "stratum": None,

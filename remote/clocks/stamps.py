@@ -1,4 +1,4 @@
-"""The node's clocks in integer nanoseconds; source of every time stamp of the agent."""
+"""The node's clocks in integer nanoseconds; source of every timestamp of the agent."""
 
 import os
 import time
@@ -32,7 +32,7 @@ def mono_ns() -> int:
 
 
 def mono_of_kernel(stamp: int) -> int:
-    """CLOCK_MONOTONIC_RAW of a recent kernel time stamp of CLOCK_REALTIME, ns.
+    """CLOCK_MONOTONIC_RAW of a recent kernel timestamp of CLOCK_REALTIME, ns.
 
     Accurate to half the bracket of the read, usually 0.2 us, unless CLOCK_REALTIME was stepped in between.
     """

@@ -122,7 +122,7 @@ VARIABLES = (*PREFIXES, PIPE, "HOME", "XDG_CACHE_HOME")
 #: Seconds from writing to the pipe until the file is complete (0.9 to 1.2 s measured).
 PIPE_TIMEOUT_S = 2.5
 _POLL_S = 0.05
-#: ns. Tolerance for coarse file time stamps.
+#: ns. Tolerance for coarse file timestamps.
 _COARSE_NS = 2 * 10**9
 
 

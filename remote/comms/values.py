@@ -30,7 +30,7 @@ def count(value: "Any") -> "int | None":
 
 
 def instant(value: "Any") -> "int | None":
-    """A time stamp in ns; None for 0 (unset)."""
+    """A timestamp in ns; None for 0 (unset)."""
     return count(value) or None
 
 

@@ -168,7 +168,7 @@ def watch(agent: "Agent", args: "Fields") -> "Fields":
 
 
 def list_files(agent: "Agent", args: "Fields") -> "Fields":
-    """[[path below `path`, bytes]] of the files at `path` in the job's working folder; [["", bytes]] for one file."""
+    """[[path below `path`, bytes]] of the files at `path` in the job's workdir; [["", bytes]] for one file."""
     _, spec = _find(agent, args["job"])
     path = os.path.join(spec["workdir"], os.path.expanduser(args["path"]))
     if os.path.isfile(path):

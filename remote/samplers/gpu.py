@@ -299,12 +299,12 @@ class GpuSampler(Sampler):
         action = metrics.get("recovery_action")
         if action is not None and action != device.recovery:
             if action != "none":
-                text = "the driver requires this to recover GPU %d: %s" % (device.index, action)
+                words = action.replace("_", " ")
                 yield {
                     "event": "recovery_action",
                     "severity": "error",
-                    "text": text,
-                    "try_": "drain the node, then follow the driver's request",
+                    "text": "the driver requires a recovery action for GPU %d: %s" % (device.index, words),
+                    "try_": _REMEDIES.get(action, "drain the node; then: " + words),
                 }
             device.recovery = action
 
@@ -339,4 +339,11 @@ def _info_first(fact: "Fact") -> bool:
     return fact[0] != "gpu_info"
 
 
+#: Remedies of the driver's recovery actions that one command carries out.
+_REMEDIES = {
+    "gpu_reset": "end the programs on this GPU, then reset it: nvidia-smi --gpu-reset -i INDEX",
+    "drain_and_reset": "drain the node, then reset the GPU: nvidia-smi --gpu-reset -i INDEX",
+    "node_reboot": "drain the node, then reboot it",
+    "system_reboot": "drain the node, then reboot it",
+}
 _LOST_TRY = "drain the node and reboot it; if the GPU is still missing, it or its slot needs service"

@@ -2,7 +2,7 @@
 
 One agent is started on one real node with eight simulated GPUs and a real job of eight ranks, and its output is kept.
 A `ReplayedAgent` then replays it for one of many nodes: the same records, one write per second, with its own id,
-sequence numbers and time stamps.
+sequence numbers and timestamps.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from rig.network import ip
 # <linux/if_tun.h>, <linux/if_ether.h>
 TUNSETIFF, IFF_TAP, IFF_NO_PI, ETH_P_ALL = 0x400454CA, 0x0002, 0x1000, 0x0003
 FRAME_BYTES = 4096
-#: Makes the node's kernel compute its checksums: a raw socket bypasses the offload of a network card.
+#: Makes the node's kernel compute its checksums: a raw socket bypasses the offload of a NIC.
 _WHOLE_CHECKSUMS = """
 import ctypes, fcntl, socket, struct
 value = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))  # ETHTOOL_STXCSUM, off

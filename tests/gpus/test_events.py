@@ -120,7 +120,9 @@ def test_recovery_action_of_the_driver_is_reported_once(watch):
 
     records, quiet = sampler.tick(), sampler.tick()
 
-    assert [(event.index, event.event) for event in records.gpu_event] == [(6, "recovery_action")]
+    (event,) = records.gpu_event
+    assert (event.index, event.event, event.try_) == (6, "recovery_action", "drain the node, then reboot it")
+    assert event.text == "the driver requires a recovery action for GPU 6: node reboot"
     assert (records.gpu[6].recovery_action, quiet.gpu_event) == ("node_reboot", [])
 
 

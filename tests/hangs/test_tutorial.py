@@ -42,7 +42,7 @@ def shown() -> dict[str, str]:
 
 
 class Workspace:
-    """A user's working folder with a hosts.toml, a shell and a terminal."""
+    """A user's working directory with a hosts.toml, a shell and a terminal."""
 
     def __init__(self, folder: Path, commands: dict[str, str]) -> None:
         self.folder, self._commands = folder, commands

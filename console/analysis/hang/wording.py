@@ -56,6 +56,11 @@ def they(numbers: Sequence[int], words: str) -> str:
     return f"{ranks(numbers)} {agreeing(words, numbers)}"
 
 
+def class_words(cls: str) -> str:
+    """A class of frames in words: `group setup`."""
+    return cls.replace("_", " ")
+
+
 def seconds(value: float) -> str:
     """`41.2 s`."""
     return f"{value:.1f} s"
@@ -262,14 +267,15 @@ def _culprit_lines(view: JobView, state: RankState) -> list[str]:
     kernel = ", ".join(f"{name} {value}" for name, value in kernel_state if value)
     where = place(state.site) or f"no stack ({state.status})"
     who = f"stack rank {state.rank} {state.node} pid {state.pid} {state.thread or 'MainThread'}"
-    lines = [f"{who}: {state.cls} in {where}" + (f"; {kernel}" if kernel else "")]
+    lines = [f"{who}: {class_words(state.cls)} in {where}" + (f"; {kernel}" if kernel else "")]
     if state.site is not None and state.site.source:
         lines.append(f"source {state.site.file}:{state.site.line}: {state.site.source}")
     worker = view.blocking_worker(state)
     if worker is not None:
         where = place(worker.site) or f"no stack ({worker.status})"
         proc_state = f"; state {worker.last.proc_state}" if worker.last.proc_state else ""
-        lines.append(f"stack {worker.role} of rank {state.rank} pid {worker.pid}: {worker.cls} in {where}{proc_state}")
+        who = f"stack {worker.role} of rank {state.rank} pid {worker.pid}"
+        lines.append(f"{who}: {class_words(worker.cls)} in {where}{proc_state}")
     return lines
 
 
@@ -295,6 +301,7 @@ def _waiting_lines(view: JobView, culprits: Sequence[RankState]) -> list[str]:
         counts[key] += 1
         ranks.setdefault(key, set()).add(state.rank)
     return [
-        f"stack ranks [{fold_numbers(ranks[key])}]: {key[0]} in {key[1]}" + (f" from {key[2]}" if key[2] else "")
+        f"stack ranks [{fold_numbers(ranks[key])}]: {class_words(key[0])} in {key[1]}"
+        + (f" from {key[2]}" if key[2] else "")
         for key in sorted(counts, key=lambda place: (-counts[place], place))[:_EVIDENCE_LINES]
     ]

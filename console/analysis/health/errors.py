@@ -35,7 +35,7 @@ def gpu_xid(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
                 for number, xid in sorted(gpu.xids.items()) if _is_active(facts, xid, limits.xid_s)]  # fmt: skip
         action = gpu.gpu.recovery_action if gpu.gpu else None
         if action not in (None, "none") and not (gpu.info and gpu.info.lost):
-            words = f"the driver requests a recovery action: {action}; drain the node first"
+            words = f"the driver requests a recovery action: {action.replace('_', ' ')}; drain the node first"
             parts.append(("error", words, at(gpu, "gpu.recovery_action", action)))
         if parts:
             severity, text = _worst(parts), "; ".join(words for _, words, _ in parts)

@@ -47,6 +47,10 @@ class SessionSlice(msgspec.Struct, frozen=True):
             if self.nodes is None or record.node in self.nodes or not record.node:
                 yield record
 
+    def recorded_nodes(self) -> set[str]:
+        """Names of the nodes in the records. Reads them all. Raises as `records`."""
+        return {record.node for record in reader.records(self.path) if record.node}
+
     def _initial_state(self) -> Iterator[Published]:
         kinds = _STATE if self.choice.kinds is None else _STATE & frozenset(self.choice.kinds)
         if kinds:

@@ -255,6 +255,8 @@ def named(name: str, folder: Path) -> Session:
 def find(text: str, folder: Path) -> Session:
     """Return the session of that name or path. Raises SessionError if it does not exist."""
     as_path = Path(text)
+    if as_path.is_file():
+        raise SessionError(f"{text}: a file, not a session; import it first: gconsole sessions import {text}")
     if ("/" in text or not re.fullmatch(NAME_PATTERN, text)) and (as_path / "session.json").exists():
         return Session(as_path.resolve())
     if "/" in text:

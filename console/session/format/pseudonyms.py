@@ -32,8 +32,8 @@ class Pseudonyms:
     """Replaces each host and user name by the same pseudonym everywhere; not reversible without the key.
 
     Names of hosts (in hosts.toml, and reported by nodes) and addresses become `host-1a2b3c4d5e`; users, also those in
-    paths of home folders, become `user-1a2b3c4d5e`. Names are replaced as words, also inside paths, texts and sets like
-    `node[1-4]`, with the domain after a host's name.
+    paths of home directories, become `user-1a2b3c4d5e`. Names are replaced as words, also inside paths, texts and sets
+    like `node[1-4]`, with the domain after a host's name.
 
     All texts of a node that introduces more than `MAX_NAMES_PER_NODE` names are hidden: its further names are unknown.
     """
@@ -79,7 +79,7 @@ class Pseudonyms:
         return nodes
 
     def in_text(self, text: str) -> str:
-        """Return the text with known names, addresses and home folders replaced."""
+        """Return the text with known names, addresses and home directories replaced."""
         if "[" in text:
             text = self._in_sets(text)
         if "/" in text:
@@ -213,7 +213,7 @@ def _short(name: str) -> str:
     return name.partition(".")[0] if not re.fullmatch(r"[\d.:]+", name) else name
 
 
-#: Home folders with their users; sets of hosts; addresses.
+#: Home directories with their users; sets of hosts; addresses.
 _HOME: Final = re.compile(r"(/(?:home|Users|users)/)([^/\s:,;'\"()\[\]<>]+)")
 _SET: Final = re.compile(r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]*+(?:\[[0-9,-]++\][A-Za-z0-9_.-]*+)+")
 #: Upper bound of the hosts expanded from the sets of one text, which limits its length when it is written.

@@ -175,7 +175,7 @@ class Recording:
         kept = [self._redact(record) for record in records]
         for node in self._redact.newly_silenced():
             text = f"recording {self.session.name}: {node} reports more than {MAX_NAMES_PER_NODE} host and user names"
-            text += "; its texts are hidden from now on, because not every name in them can be replaced"
+            text += ", too many to replace; from now on, texts from that node are hidden"
             try_ = "check that node; to keep its texts, record without --redact"
             self._publish(Log(source="console", severity="warning", text=text, try_=try_))
         for data, counts, packed in pack_records(kept):

@@ -58,8 +58,9 @@ class RecordingController(Controller):
         if running:
             only = running[0].name if len(running) == 1 else ""
             lines = [f"● {_summary(now, self._now())}" for now in running]
-            lines.append(f"{'Enter' if only else 'Its name'} stops it; a new name starts another.")
-            prompt = Prompt("Recording", "\n".join(lines), enter="stop, or start", hint=only)
+            how = "Press Enter to stop it" if only else "Type a recording's name to stop it"
+            lines.append(f"{how}; a new name starts another.")
+            prompt = Prompt("Recording", "\n".join(lines), enter="stop or start", hint=only)
         self._app.push_screen(prompt, self._start_or_stop)
 
     def _start_or_stop(self, text: str | None) -> None:
@@ -116,7 +117,7 @@ class RecordingController(Controller):
     def action_mark(self) -> None:
         """Prompt for a note, and add it as a marker at this instant."""
         text = "The note appears in Events and is recorded with the session."
-        self._app.push_screen(Prompt("Marker", text, enter="add", hint="what happens now?"), self._mark)
+        self._app.push_screen(Prompt("Marker", text, enter="add", hint="note text"), self._mark)
 
     async def _mark(self, text: str | None) -> None:
         if text and text.strip():

@@ -36,7 +36,7 @@ class SqlText(TextArea):
     def __init__(self, editor: SqlEditor) -> None:
         super().__init__(
             soft_wrap=True, compact=True, show_line_numbers=False, tab_behavior="focus", highlight_cursor_line=False,
-            placeholder="DESCRIBE lists what there is; SELECT * FROM ranks_now",
+            placeholder="DESCRIBE lists all tables; SELECT * FROM ranks_now",
         )  # fmt: skip
         self._editor = editor
 

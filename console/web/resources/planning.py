@@ -38,7 +38,7 @@ class StartJobRequest(msgspec.Struct, forbid_unknown_fields=True):
     procs_per_node: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     min_gpu_mem_bytes: Size = 0
     min_mem_bytes: Size = 0  # available memory of the host
-    min_disk_bytes: Size = 0  # free in the working folder
+    min_disk_bytes: Size = 0  # free in the working directory
     select: NodeSet | None = None  # null: any
     launcher: Launcher | None = None
     workdir: Word | None = None

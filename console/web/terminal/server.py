@@ -44,7 +44,7 @@ _PAGE = files(__package__) / "page"
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """Aborts the connection to a browser that does not answer a ping, instead of waiting until it reads the rest."""
+    """Aborts the connection to a browser that leaves a ping unanswered, instead of waiting until it reads the rest."""
 
     def keepalive_timeout(self) -> None:
         """Abort; the application receives a disconnect."""

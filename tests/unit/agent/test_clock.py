@@ -1,4 +1,4 @@
-"""Time stamps are integers in ns on every Python."""
+"""Timestamps are integers in ns on every Python."""
 
 from __future__ import annotations
 

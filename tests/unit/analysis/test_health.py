@@ -124,7 +124,7 @@ class TestGpuErrors:
     def test_recovery_action_gives_a_finding_until_the_driver_clears_it(self):
         wanted = gpu(0, recovery_action="node_reboot")
 
-        assert "node_reboot" in the_one(info(0), wanted).text
+        assert "node reboot" in the_one(info(0), wanted).text
         assert found(info(0), wanted, gpu(0, at=1, recovery_action="none")) == {}
 
     def test_volatile_uncorrected_ecc_is_an_error_and_aggregate_alone_is_not(self):

@@ -11,7 +11,7 @@ NODES = '[[nodes]]\nhosts = "a"\n'
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty working folder, so that errors begin with the relative name `hosts.toml`."""
+    """An empty working directory, so that errors begin with the relative name `hosts.toml`."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -47,7 +47,7 @@ def refusal(target: str = "hosts.toml") -> str:
         ),
         (
             '[ssh]\nidentity_file = "~no-such-user-here/id"\n',
-            'hosts.toml:2: ssh.identity_file: home folder does not exist: "~no-such-user-here/id"',
+            'hosts.toml:2: ssh.identity_file: home directory does not exist: "~no-such-user-here/id"',
         ),
         ('[nodes]\nhosts = "a"\n', "hosts.toml:1: nodes: must be a list of entries; write [[nodes]] with two brackets"),
         ('nodes = ["a"]\n', 'hosts.toml:1: nodes: must be [[nodes]] entries, is ["a"]'),

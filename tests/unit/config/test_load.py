@@ -182,7 +182,7 @@ def test_an_empty_variable_counts_as_not_set():
         ({}, {"foo.bar": 1}, "--set: foo.bar: unknown configuration key; gconsole config show TARGET prints all"),
         (
             {}, {"ssh.identity_file": "~nobody-of-that-name/id"},
-            'flag: ssh.identity_file: home folder does not exist: "~nobody-of-that-name/id"',
+            'flag: ssh.identity_file: home directory does not exist: "~nobody-of-that-name/id"',
         ),
     ],
 )  # fmt: skip

@@ -52,6 +52,14 @@ def test_folder_without_session_json_is_reported_as_not_a_session(tmp_path):
         find(str(tmp_path / "nowhere"), tmp_path)
 
 
+def test_file_given_for_a_session_is_reported_with_the_way_to_import_it(tmp_path):
+    (tmp_path / "night.ndjson").touch()
+    with pytest.raises(
+        SessionError, match=r"a file, not a session; import it first: gconsole sessions import .*ndjson"
+    ):
+        find(str(tmp_path / "night.ndjson"), tmp_path)
+
+
 def test_non_interactive_delete_requires_yes(tmp_path):
     session = crashed_session(tmp_path, "night", [gpus(1)])
     result = CliRunner().invoke(sessions, ["delete", "night", "--folder", str(tmp_path)])

@@ -195,6 +195,16 @@ def test_invalid_slice_is_an_error_and_creates_no_output_file(tmp_path, part, wo
     assert not (tmp_path / "x").exists()
 
 
+def test_nodes_without_records_in_a_file_are_an_error(tmp_path):
+    recording = tmp_path / "night.ndjson"
+    recording.write_bytes(b"".join(encode(record) + b"\n" for record in a_job()))
+
+    result = CliRunner().invoke(command, [str(recording), "-o", str(tmp_path / "x"), "--nodes", "n0,elsewhere"])
+
+    assert result.exit_code == 2 and "--nodes: no records of elsewhere; recorded nodes: n" in result.output
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_full_disk_is_reported_with_the_name_of_the_output(tmp_path):
     a_session(tmp_path, a_job(), name="night")
 

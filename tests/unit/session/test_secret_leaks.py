@@ -42,7 +42,7 @@ from gconsole.session.record.selection import select
 #: Secrets in the places where users have them, each with a different word.
 WORDS = ("planted-token", "planted-password", "planted-key", "planted-secret", "planted-url", "planted-local")
 NAMES = ("gpu-host-1", "gpu-host-2", "alice-at-work", "ip-10-1-2-3")
-#: Names found only in texts: host sets, addresses, home folders, a user named by a later record.
+#: Names found only in texts: host sets, addresses, home directories, a user named by a later record.
 NAMES_IN_TEXTS = ("gpu-host", "10.20.30.40", "fe80::1ff:fe23:4567:890a", "bob-at-home", "carol-later")
 
 

@@ -153,7 +153,10 @@ def test_nvswitches_without_addresses_are_shown_without_a_count():
 
 
 def test_text_without_devices_reports_no_topology():
-    assert to_text(fleet_of()) == "no topology: no GPUs or NICs reported"
+    assert (
+        to_text(fleet_of())
+        == "no GPU or NIC was reported; check the GPU driver of the nodes with: gconsole doctor TARGET"
+    )
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

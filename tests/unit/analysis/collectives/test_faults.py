@@ -18,7 +18,7 @@ def test_missing_rank_is_named_from_json_and_pickle_dumps(form):
     assert (fault.kind, fault.ranks, fault.waiting, fault.seq, fault.op) == (
         "missing_rank", (1,), (0, 2), 3, "all_reduce",
     )  # fmt: skip
-    assert fault.confidence == "likely", "dumps in files have no time stamp: duration unknown"
+    assert fault.confidence == "likely", "dumps in files have no timestamp: duration unknown"
     assert "seq 3 gloo:all_reduce [64] Float retired false" in fault.evidence[0]
     assert fault.evidence[-1].endswith("last_enqueued_collective 2 gloo:all_reduce")
 

@@ -151,7 +151,7 @@ def test_culprit_site_is_the_busy_worker_of_a_waiting_data_loader():
     verdict = scene.verdict()
     assert names(verdict) == [(1, "dataloader")]
     assert (verdict.culprits[0].site.function, verdict.culprits[0].site.line) == ("__getitem__", 12)
-    assert any("pid 950" in line and "file_io" in line for line in verdict.evidence)
+    assert any("pid 950" in line and "file io" in line for line in verdict.evidence)
 
 
 def test_stopped_data_loader_worker_makes_its_rank_the_culprit():
