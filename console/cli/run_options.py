@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..text.format import parse_size
 from .options import node_names
 
 if TYPE_CHECKING:
@@ -17,14 +18,10 @@ if TYPE_CHECKING:
     from ..launch.scale import ScaleConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
-_UNITS = {
-    "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
-    "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40,
-}  # fmt: skip
 
 
 class SizeType(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.2 on
-    """A size such as 40GiB, 40G or 512MiB; converts to bytes."""
+    """A size in binary units such as 40G or 512MiB; converts to bytes."""
 
     name = "size"
 
@@ -32,10 +29,10 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]  # generic only from 
         """Bytes."""
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", value.strip().lower())
-        if match is None or match[2] not in _UNITS:
-            self.fail(f"{value!r} is not a size; use 40GiB or 512MiB", param, ctx)
-        return int(float(match[1]) * _UNITS[match[2]])
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def job_options(command: F) -> F:

@@ -136,7 +136,7 @@ def _traffic(
     return Metric(
         name=name, field=field, title=title, format=format.size_compact, noise=_RATE, prometheus=prometheus,
         uses=(*_CURVE, *uses),
-        filter=MetricFilter(help_, kind="size"), plot=MetricPlot(plot, "GB/s", 1e9),
+        filter=MetricFilter(help_, kind="size"), plot=MetricPlot(plot, "GiB/s", _GIB),
     )  # fmt: skip
 
 
@@ -153,6 +153,7 @@ PCIE_LANE_BYTES_S: Final[dict[int, float]] = {
 }  # fmt: skip
 #: Bytes a second of one NVLink in one direction (generations 2 to 4; the fifth has twice as much).
 _NVLINK_BYTES_S, _NVLINK_FALLBACK = 25e9, 18
+_GIB = 1 << 30
 #: Clock event reasons that slow down a GPU with work to do; an idle GPU or a configured limit are none.
 THROTTLE_REASONS: Final = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 
@@ -189,18 +190,18 @@ def _sum_of(*fields: str, scale: float | None = None) -> Callable[[Any, Any], Va
     return add
 
 
-def _max_pcie_gbs(info: GpuInfo | None) -> float:
+def _max_pcie_gib_s(info: GpuInfo | None) -> float:
     if info is None or not info.pcie_width_max or info.pcie_gen_max not in PCIE_LANE_BYTES_S:
-        return 2 * 16 * PCIE_LANE_BYTES_S[5] / 1e9
-    return 2 * info.pcie_width_max * PCIE_LANE_BYTES_S[info.pcie_gen_max] / 1e9
+        return 2 * 16 * PCIE_LANE_BYTES_S[5] / _GIB
+    return 2 * info.pcie_width_max * PCIE_LANE_BYTES_S[info.pcie_gen_max] / _GIB
 
 
-def _max_nvlink_gbs(info: GpuInfo | None) -> float:
-    return 2 * ((info.nvlinks if info else None) or _NVLINK_FALLBACK) * _NVLINK_BYTES_S / 1e9
+def _max_nvlink_gib_s(info: GpuInfo | None) -> float:
+    return 2 * ((info.nvlinks if info else None) or _NVLINK_FALLBACK) * _NVLINK_BYTES_S / _GIB
 
 
-def _gbs(value: float) -> str:
-    """GB/s in three characters: "0.4", "12", "450"."""
+def _gib_s(value: float) -> str:
+    """GiB/s in three characters: "0.4", "12", "450"."""
     return format.percent(value) if value < 999.5 else "999"
 
 
@@ -224,7 +225,7 @@ GPU: Final = (
             uses=(*_CURVE, "stat", "plot", "page"),
             filter=MetricFilter("memory in use, e.g. >40G", aliases=("gpu_mem",), kind="size"),
             prometheus=_bytes("gpu_memory_used", "Memory in use."),
-            plot=MetricPlot("memory", "GiB", 1 << 30, limit="mem_total_bytes")),
+            plot=MetricPlot("memory", "GiB", _GIB, limit="mem_total_bytes")),
     _of_gpu("bus", "mem_util_pct", "mem util %", noise=_LOAD,
             prometheus=_share("gpu_memory_busy", "Share of that period in which memory was read or written.")),
     _of_gpu("power", "power_w", "W", format=format.whole, noise=_FEW, uses=(*_CURVE, "stat", "plot", "page"),
@@ -269,14 +270,14 @@ GPU: Final = (
             prometheus=_share("gpu_dram_active", "Memory bandwidth, of what the memory can do (GPM).")),
     _of_gpu("encoder", "encoder_pct", "enc %", noise=_LOAD),
     _of_gpu("decoder", "decoder_pct", "dec %", noise=_LOAD),
-    Metric(name="nvlink", derive=_sum_of("nvlink_rx_bytes_s", "nvlink_tx_bytes_s", scale=1e9),
-           heat=HeatRange("nvlink", "NVLink RX + TX", "GB/s", 20, _max_nvlink_gbs, format=_gbs)),
+    Metric(name="nvlink", derive=_sum_of("nvlink_rx_bytes_s", "nvlink_tx_bytes_s", scale=_GIB),
+           heat=HeatRange("nvlink", "NVLink RX + TX", "GiB/s", 20, _max_nvlink_gib_s, format=_gib_s)),
     _traffic("nvlink_rx", "nvlink_rx_bytes_s", "NVLink RX/s", "NVLink RX in bytes/s, e.g. >10G", "NVLink RX",
              _bytes_s("gpu_nvlink_receive", "NVLink payload to the GPU, all links."), "page"),
     _traffic("nvlink_tx", "nvlink_tx_bytes_s", "NVLink TX/s", "NVLink TX in bytes/s", "NVLink TX",
              _bytes_s("gpu_nvlink_transmit", "NVLink payload from the GPU, all links.")),
-    Metric(name="pcie", derive=_sum_of("pcie_rx_bytes_s", "pcie_tx_bytes_s", scale=1e9),
-           heat=HeatRange("pcie", "PCIe RX + TX", "GB/s", 4, _max_pcie_gbs, format=_gbs)),
+    Metric(name="pcie", derive=_sum_of("pcie_rx_bytes_s", "pcie_tx_bytes_s", scale=_GIB),
+           heat=HeatRange("pcie", "PCIe RX + TX", "GiB/s", 4, _max_pcie_gib_s, format=_gib_s)),
     _traffic("pcie_rx", "pcie_rx_bytes_s", "PCIe RX/s", "PCIe RX in bytes/s", "PCIe RX",
              _bytes_s("gpu_pcie_receive", "PCIe traffic to the GPU.")),
     _traffic("pcie_tx", "pcie_tx_bytes_s", "PCIe TX/s", "PCIe TX in bytes/s", "PCIe TX",

@@ -5,6 +5,7 @@ JSON does not use them: it has numbers in base units, and instants as `iso` writ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from .cells import clean
@@ -76,6 +77,19 @@ def rate(value: float | None) -> str:
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------------
+
+
+#: Prefixes of sizes, on the screen and as typed: the power of 1024.
+SIZE_PREFIXES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size in binary units, with or without "iB": "40G", "40 GiB", "1.5t". Raises ValueError."""
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?([KMGTP]?)(?:(?<=[KMGTP])I?B|B)?", text.strip().upper())
+    if match is None:
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        raise ValueError(f"{shown!r} is not a size; use 40G or 512MiB")
+    return int(float(match[1]) * 1024 ** SIZE_PREFIXES[match[2]])
 
 
 def size(value: float | None) -> str:

@@ -107,7 +107,7 @@ def _device_facts(fleet: TopologySnapshot, topology: NodeTopology, device: Devic
     down = sum(len(link.links) - len(link.up) for link in topology.links
                if link.type == "nvlink" and link.a.id == device.vertex.id and "up" not in link.unsupported)  # fmt: skip
     if down:
-        facts.append(f"{down} NVLink{'s' * (down != 1)} down")
+        facts.append(f"{format.plural(down, 'NVLink')} down")
     ranks = fleet.ranks_text([topology.node], device.label)
     if ranks:
         groups = fleet.group_placement.text([topology.node], device.label)
@@ -138,5 +138,5 @@ def _port_text(fleet: TopologySnapshot, port: Nic) -> str:
 def _measured(traffic: Traffic | None) -> str:
     if traffic is None or traffic == (None, None):
         return ""
-    rx, tx = ("–" if value is None else f"{value / 1e9:.3g}" for value in traffic)
+    rx, tx = map(format.byte_rate, traffic)
     return f" (now {rx} in, {tx} out)"

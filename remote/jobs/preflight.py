@@ -47,6 +47,16 @@ def check(args: "Fields") -> "Fields":
     }
 
 
+def lack_of_space(free: int, place: str, needed: int) -> str:
+    """The words for a file system with too few free bytes."""
+    return "%s free at %s, %s needed" % (gib(free), place, gib(needed))
+
+
+def gib(value: float) -> str:
+    """Bytes as `42.0 GiB`; less than 0.1 GiB in MiB."""
+    return "%.1f GiB" % (value / 2.0**30) if value >= 2**30 / 10 else "%.1f MiB" % (value / 2.0**20)
+
+
 def _cannot_take(workdir: str, brings: int) -> "list[str]":
     """Why a folder of `brings` bytes cannot be copied to `workdir`, which need not exist."""
     there = _nearest(workdir)
@@ -56,7 +66,7 @@ def _cannot_take(workdir: str, brings: int) -> "list[str]":
         return ["no permission to write to folder %s" % there]
     free = _disk_free(there)
     if free is not None and free < brings:
-        return ["%.1f GiB free at %s, %.1f GiB needed" % (free / 2.0**30, there, brings / 2.0**30)]
+        return [lack_of_space(free, there, brings)]
     return []
 
 

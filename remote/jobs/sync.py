@@ -9,6 +9,7 @@ import os
 import shutil
 
 from ..agent.requests import RequestError
+from .preflight import lack_of_space
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,8 +118,7 @@ def _has_room(root: str, wanted: int) -> None:
     usage = os.statvfs(root)
     free = usage.f_bavail * usage.f_frsize
     if wanted > free:
-        text = "%d bytes free at %s, %d needed" % (free, root, wanted)
-        raise RequestError("sync_failed", text, "free some disk space")
+        raise RequestError("sync_failed", lack_of_space(free, root, wanted), "free some disk space")
 
 
 def _sha256(path: str) -> str:

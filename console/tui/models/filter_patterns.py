@@ -12,13 +12,14 @@ from typing import Final
 
 import msgspec
 
+from ...text.format import SIZE_PREFIXES
+
 #: Numbers. Upper bound on one bracket: it is expanded at every key press.
 MAX_NUMBERS: Final = 10_000
 _BRACKET = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _FIGURE = r"[-+]?\d+(?:\.\d+)?[kKMGTP]?(?:i?B)?%?"
 _RANGE = re.compile(rf"({_FIGURE})(?:-({_FIGURE}))?")
 _PARTS = re.compile(r"([-+]?\d+(?:\.(\d+))?)([kKMGTP]?)(i?B)?(%?)")
-_POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 #: One character as typed, and whether it was quoted and so means itself.
 Letters = list[tuple[str, bool]]
@@ -188,6 +189,6 @@ def parse_numbers(text: str, sign: str, *, binary: bool) -> NumberRange | Number
 def _figure(text: str, binary: bool) -> ParsedNumber:
     parts = _PARTS.fullmatch(text)
     assert parts is not None, text  # guaranteed by _RANGE
-    unit = (1024.0 if binary else 1000.0) ** _POWER[parts[3]]
+    unit = (1024.0 if binary else 1000.0) ** SIZE_PREFIXES[parts[3].upper()]
     half = 0.5 * 10.0 ** -len(parts[2] or "") * unit
     return ParsedNumber(float(parts[1]) * unit, half)

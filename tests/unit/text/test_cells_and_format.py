@@ -127,3 +127,17 @@ def test_unknown_value_is_formatted_as_a_dash(write):
 def test_timestamp_of_zero_is_formatted_as_unknown(write):
     assert write(0) == "–"
     assert format.iso(0) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("40G", 40 << 30), ("40 GiB", 40 << 30), ("1.5t", 3 << 39), ("512MB", 512 << 20), ("512", 512), ("8 kib", 8192)],
+)
+def test_typed_size_has_binary_prefixes(text, expected):
+    assert format.parse_size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "G", "40X", "-1G", "1e9", "40iB", "²G", "4\u0660G"])
+def test_typed_text_that_is_not_a_size_is_rejected(text):
+    with pytest.raises(ValueError, match="is not a size; use 40G or 512MiB"):
+        format.parse_size(text)
