@@ -184,7 +184,7 @@ def _refuse_known(document: Document, entry: Entry, seen: Mapping[str, Origin]) 
     if again:
         first = seen[again[0]]
         again = [name for name in again if seen[name] == first]
-        text = f"duplicate node{'s' * (len(again) != 1)} {fold(again)} (first at {first})"
+        text = f"{'duplicate node' if len(again) == 1 else 'duplicate nodes'} {fold(again)} (first at {first})"
         raise document.error(("nodes", entry.index, "hosts"), "nodes.hosts", text)
 
 

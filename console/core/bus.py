@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..records import AnyRecord, ConsoleRecord, Finding, Gap, Log, NodeState, RawRecord, Record
+from ..text.format import duration
 
 #: What travels on the bus.
 Published = AnyRecord | RawRecord
@@ -65,7 +66,7 @@ class Hub:
 def _retry_text(state: NodeState) -> str:
     if state.retry_at is None:
         return "; no retry" if state.error and state.state == "failed" else ""
-    return f"; retry in {max(0.0, (state.retry_at - state.t) / 1e9):.1f} s"
+    return f"; retry in {duration(max(0, state.retry_at - state.t))}"
 
 
 def log_records(batch: Sequence[Published]) -> None:

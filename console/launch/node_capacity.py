@@ -11,7 +11,7 @@ import msgspec
 from ..config.model import NodeConfig
 from ..core.store import GpuNow, NodeNow, Store
 from ..records import Finding
-from ..text.format import size
+from ..text.format import millis, size
 from .state import ACTIVE
 
 #: Bytes. A GPU with more memory in use but no visible process is occupied, for example by another container.
@@ -98,7 +98,7 @@ def _clock(store: Store, node: str) -> tuple[str, ...]:
     if source.synced is False:
         return (f"clock not synchronised ({source.daemon or 'no time service'})",)
     if source.offset_ns is not None and abs(source.offset_ns) > CLOCK_OFF_NS:
-        return (f"clock {source.offset_ns / 1e6:+.0f} ms off, according to {source.daemon}",)
+        return (f"clock {millis(source.offset_ns, signed=True)} ms off, according to {source.daemon}",)
     return ()
 
 

@@ -15,6 +15,7 @@ import msgspec
 from ..core.bus import Published
 from ..records import ClockNode, ClockWindow
 from ..text.atomic_files import open_truncated
+from ..text.format import file_stamp
 
 
 class ClockWindowLine(msgspec.Struct, tag="window"):
@@ -116,5 +117,4 @@ def new_file(folder: str, cluster: str) -> ClockLines:
     """A sink that writes into a new file in `folder`, which is created if missing. Raises OSError."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in cluster)
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    return ClockLines(open_truncated(Path(folder, f"clocks-{name}-{stamp}.jsonl")))
+    return ClockLines(open_truncated(Path(folder, f"clocks-{name}-{file_stamp(time.time_ns())}.jsonl")))

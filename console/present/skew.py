@@ -8,6 +8,7 @@ from typing import Final, Literal
 from ..analysis.skew.findings import SkewSnapshot, gpu_text
 from ..analysis.skew.lateness import JobSkew, Share
 from ..text.cells import clean, fit, width_of
+from ..text.format import millis
 from ..text.nodeset_fold import fold_numbers
 from .spans import Line, Span, as_text, cut, glyph, plain
 
@@ -50,16 +51,6 @@ def head_spans(seen: SkewSnapshot, kind: SyncPointKind) -> tuple[Span, ...]:
     if seen.violations and kind == "collectives":
         spans.append(Span(f"  ✖ {len(seen.violations)} end before they start: clock error", "failed"))
     return (*spans, Span(" "))
-
-
-def millis(ns: float | None, *, signed: bool = False) -> str:
-    """Nanoseconds as milliseconds with three significant digits: `41.2`, `0.203`."""
-    if ns is None:
-        return "–"
-    ms = ns / 1e6
-    size = abs(ms)
-    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
-    return f"{ms:{'+' if signed else ''}.{digits}f}"
 
 
 def table_lines(seen: SkewSnapshot, kind: SyncPointKind, width: int) -> tuple[Line, ...]:

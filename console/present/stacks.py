@@ -10,7 +10,7 @@ import msgspec
 from ..analysis.stacks.fold import PLAIN, Fold, Shape, StackBranch, StackGroup, StackStep
 from ..core.store import CaptureNow
 from ..text.cells import clean, width_of
-from ..text.format import plural
+from ..text.format import duration, millis, plural
 from ..text.nodeset_fold import fold_numbers
 from .spans import GLYPHS, Line, Span, TreeNode, as_text, cut, plain, state_word
 
@@ -123,10 +123,14 @@ def _head(fold: Fold, role: str, groups: Sequence[StackGroup], width: int) -> st
     left += "".join(f", {part}" for part in (plural(len(groups), "group"), *shape_words(fold.shape)))
     if role != "rank":
         return left
-    right = [plural(fold.samples, "sample")]
-    right += [f"spread {fold.spread_ns / 1e6:.1f} ms"] if fold.spread_ns is not None else []
-    right += [f"took {fold.took_ns / 1e9:.1f} s"] if fold.took_ns is not None else []
+    right = [plural(fold.samples, "sample"), *timing_words(fold)]
     return left + "   ".join(right).rjust(max(2, width - len(left)))
+
+
+def timing_words(fold: Fold) -> list[str]:
+    """How far apart the stacks were captured, and how long the capture took, where known."""
+    words = [f"spread {millis(fold.spread_ns)} ms"] if fold.spread_ns is not None else []
+    return words + ([f"took {duration(fold.took_ns)}"] if fold.took_ns is not None else [])
 
 
 def _rows(branch: TreeNode, depth: int, width: int) -> Iterator[Line]:

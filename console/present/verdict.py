@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ..analysis.hang.verdict import Culprit, State, Verdict
 from ..text.cells import clean, width_of
-from ..text.format import UNKNOWN, plural
+from ..text.format import UNKNOWN, plural, seconds
 from .spans import GLYPHS, Line, Span, Status, as_text, confidence_word, plain, state_word, wrapped
 
 #: Status of each verdict state, the worst first: the order in which jobs are listed.
@@ -57,9 +57,8 @@ def _lines(verdict: Verdict, watched_s: float | None, width: int, room: int) -> 
     yield from _labelled("next", verdict.next_step, room, VerdictLineKey(verdict.job, part=-1), "accent")
     if watched_s is not None:
         coverage = verdict.coverage
-        of = UNKNOWN if coverage.ranks is None else str(coverage.ranks)
-        ranks = f"{coverage.captured} of {of} rank{'s' * (coverage.ranks != 1)}"
-        text = f"{ranks}, {plural(coverage.samples, 'sample')}, over {watched_s:.1f} s"
+        ranks = f"{coverage.captured} of {plural(coverage.ranks, 'rank')}"
+        text = f"{ranks}, {plural(coverage.samples, 'sample')}, over {seconds(watched_s)}"
         yield from _labelled("coverage", text, room, VerdictLineKey(verdict.job, part=-2), "muted")
 
 

@@ -16,7 +16,7 @@ from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.skew import skew_of
 from ..present.spans import state_word
 from ..records import Finding, Severity
-from ..text.format import iso
+from ..text.format import duration, iso, plural
 from ..text.nodeset_fold import fold, fold_ranks, natural, replace_node_name
 from ..text.sanitize import pretty, printable
 from .collectives import CollectivesLine, collectives_line
@@ -189,8 +189,9 @@ def summary(report: Report) -> str:
 def _head(report: Report) -> str:
     ok = sum(line.state == "ok" for line in report.nodes)
     sim = "  SIM" if report.simulated else ""
-    took = (report.ended_at_ns - report.started_at_ns) / 1e9
-    return f"{report.cluster}{sim}  {ok}/{len(report.nodes)} nodes ok  {len(report.ranks)} ranks  watched {took:.1f} s"
+    ranks = plural(len(report.ranks), "rank")
+    watched = duration(report.ended_at_ns - report.started_at_ns)
+    return f"{report.cluster}{sim}  {ok}/{len(report.nodes)} nodes ok  {ranks}  watched {watched}"
 
 
 def _job_lines(report: Report) -> list[str]:

@@ -136,10 +136,12 @@ def port_speed(bytes_s: float) -> str:
 
 
 def duration(ns: int | None) -> str:
-    """A length of time in its two largest units: "0.4 s", "12 s", "2 min 30 s", "1 h 12 min", "3 d 4 h"."""
+    """A length of time in its two largest units: "30 ms", "0.4 s", "12 s", "2 min 30 s", "1 h 12 min", "3 d 4 h"."""
     if ns is None:
         return UNKNOWN
     seconds = max(0, ns) / _SECOND
+    if 0.0005 <= seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s".replace(".0", "")
     total = round(seconds)
@@ -149,6 +151,11 @@ def duration(ns: int | None) -> str:
     if first + 1 < len(units):
         parts.append((total % units[first][1] // units[first + 1][1], units[first + 1][0]))
     return " ".join(f"{amount} {unit}" for amount, unit in parts if amount)
+
+
+def seconds(value: float | None) -> str:
+    """`duration` of seconds."""
+    return UNKNOWN if value is None else duration(round(value * _SECOND))
 
 
 def duration_compact(ns: int | None) -> str:
@@ -223,19 +230,34 @@ def _local(ns: int | None, pattern: str) -> str:
     return strftime(pattern, localtime(ns // _SECOND)) if ns else UNKNOWN
 
 
+def date_time_zone(ns: int | None) -> str:
+    """Local date and time of day with the name of the time zone: "2026-11-21 14:02:11 CET"."""
+    return _local(ns, "%Y-%m-%d %H:%M:%S %Z")
+
+
 def integer(value: int | None) -> str:
     """A number that is not a quantity: a pid, an index."""
     return UNKNOWN if value is None else str(value)
 
 
 def micro(ns: float | None, *, signed: bool = False) -> str:
-    """Nanoseconds as microseconds with three significant digits: `0.41`, `12.3`, `812`, `+5 013`."""
+    """Nanoseconds as microseconds with three significant digits: "0.41", "12.3", "812", "+5,013"."""
     if ns is None:
         return UNKNOWN
     us = ns / 1000
     size = abs(us)
     digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
-    return f"{us:{'+' if signed else ''},.{digits}f}".replace(",", " ")
+    return f"{us:{'+' if signed else ''},.{digits}f}"
+
+
+def millis(ns: float | None, *, signed: bool = False) -> str:
+    """Nanoseconds as milliseconds with three significant digits: "41.2", "0.203"."""
+    if ns is None:
+        return UNKNOWN
+    ms = ns / 1e6
+    size = abs(ms)
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
+    return f"{ms:{'+' if signed else ''},.{digits}f}"
 
 
 def comma_words(text: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from ..analysis.collectives.align import JobKey, Membership, memberships
 from ..analysis.collectives.communication import jobs_in
 from ..analysis.topology.classes import labels_folded
 from ..records import Collective, PgStatus, Rank
+from ..text.format import plural
 from ..text.nodeset_fold import fold, fold_ranks, natural
 from ..text.sanitize import printable
 
@@ -216,7 +217,7 @@ def _kind_text(group_placement: GroupPlacement, alike: Sequence[ParallelGroup]) 
 
 
 def _ranks(count: int) -> str:
-    return f"{count} rank{'s' * (count != 1)}"
+    return plural(count, "rank")
 
 
 def _who(group: ParallelGroup) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from ..analysis.topology.classes import NodeClass
 from ..analysis.topology.node import NodeTopology
 from ..text.cells import table
+from ..text.format import plural
 from ..text.nodeset_fold import fold
 from ..text.sanitize import printable
 from .groups import group_lines, unknown_lines
@@ -135,7 +136,7 @@ def _of_node(fleet: TopologySnapshot, node: str) -> Iterator[str]:
 
 def headline(fleet: TopologySnapshot, made: NodeClass) -> str:
     """`class A  62 nodes: node[001-062]  8 × NVIDIA H100 80GB HBM3, 4 NICs`."""
-    count = f"{len(made.nodes)} node{'s' * (len(made.nodes) != 1)}"
+    count = plural(len(made.nodes), "node")
     sim = "  SIM" if made.model.simulated else ""
     return f"class {made.name}{sim}  {count}: {fold(made.nodes)}  {printable(made.title)}"
 

@@ -17,6 +17,7 @@ import msgspec
 
 from ..config.model import NodeConfig
 from ..config.sections import SshConfig
+from ..text.format import plural
 from . import errors
 from .host_keys import HostKeyCheck, KnownHosts
 from .jump_host import JumpHost
@@ -376,6 +377,6 @@ def _explain_denied(resolved: ResolvedHost, client: _Client, identities: Identit
     offered = len(identities.keys)
     broken = f"; unreadable: {'; '.join(identities.broken)}" if identities.broken else ""
     return errors.Auth(
-        f"key refused for {user} ({offered} key{'' if offered == 1 else 's'} offered{broken})",
+        f"key refused for {user} ({plural(offered, 'key')} offered{broken})",
         f"try: ssh -v {client.name}; check authorized_keys on the node, and the user name",
     )

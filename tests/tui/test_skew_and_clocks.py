@@ -98,7 +98,7 @@ async def test_clock_page_shows_gpu_timers_only_when_reported() -> None:
     )
     output = await screen_after(cluster, "7", "enter")
     assert "GPU TIMERS 2  timer minus CLOCK_REALTIME" in output
-    assert "+7 012 ±2.70 µs" in " ".join(output.split())
+    assert "+7,012 ±2.70 µs" in " ".join(output.split())
     assert "cuCtxCreate_v2: out of memory (2)" in output
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ...records import ClockNode, ClockSource, ClockWindow, Severity
+from ...text.format import micro
 from ..finding import FindingDraft
 
 #: Node warnings that are findings: {warning: (finding id, severity, text)}.
@@ -51,7 +52,7 @@ def _unsynced(
         reasons.append(f"{source.daemon}: {source.text or 'no source'}")
         evidence.append(f"clock_source.synced {name} {source.daemon} false")
     if line is not None and line.bound_ns is not None and line.bound_ns > max_bound_ns:
-        reasons.append(f"error bound ±{line.bound_ns / 1e3:.0f} µs exceeds the limit of {max_bound_ns / 1e3:.0f} µs")
+        reasons.append(f"error bound ±{micro(line.bound_ns)} µs exceeds the limit of {micro(max_bound_ns)} µs")
         evidence.append(f"clock_node.bound_ns {name} {line.bound_ns}")
     if reasons:
         yield FindingDraft(
@@ -68,7 +69,7 @@ def offset_text(line: ClockNode | None) -> str:
     """`; offset +812 ± 9 µs`; empty if unknown."""
     if line is None or line.offset_ns is None or line.bound_ns is None or line.node == line.reference:
         return ""
-    return f"; offset {line.offset_ns / 1e3:+.0f} ± {line.bound_ns / 1e3:.0f} µs"
+    return f"; offset {micro(line.offset_ns, signed=True)} ± {micro(line.bound_ns)} µs"
 
 
 def _warned(line: ClockNode) -> Iterator[FindingDraft]:

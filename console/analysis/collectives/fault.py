@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from ...records import Confidence, PgStatus
+from ...text.format import seconds
 from ...text.nodeset_fold import fold_numbers
 from .align import NONE, Member, ProcessGroup, Witness, kind_at
 from .operations import dtypes, moved_numel, operation, shape_text
@@ -61,7 +62,7 @@ class Fault(msgspec.Struct, frozen=True):
                 f"[{fold_numbers(side.ranks)}] {side.what}" for side in self.sides
             )
         waits = "waits" if len(self.waiting) == 1 else "wait"
-        waited = f" for {self.waited_s:.0f} s" if self.waited_s is not None else ""
+        waited = f" for {seconds(self.waited_s)}" if self.waited_s is not None else ""
         who = f"which [{fold_numbers(self.ranks)}] {'has' if len(self.ranks) == 1 else 'have'} not entered"
         if not self.ranks:
             who = "missing ranks unknown" + ("" if self.unseen else ": group members are not recorded")

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...records import Confidence
-from ...text.format import plural
+from ...text.format import plural, seconds
 from ..stacks.frame_models import FrameClass
 from . import wording
 from .job_view import WAITING, JobView, job_view_of
@@ -77,7 +77,7 @@ def _no_ranks(view: JobView) -> Verdict:
 
 
 def _moving(view: JobView) -> Verdict:
-    text = f"job is making progress: stacks changed within {wording.seconds(view.watched_s)}."
+    text = f"job is making progress: stacks changed within {seconds(view.watched_s)}."
     return _verdict(view, "moving", RuleResult("none", (), 0, text), "none", "no action needed", evidence_of(view, ()))
 
 
@@ -132,7 +132,7 @@ def _too_short(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
         text, step = result.text, result.need
     elif still.more_s > 0:
         watched_s = max(0.0, least - still.more_s)
-        progress = f"sampled for {wording.seconds(watched_s)} of the {wording.seconds(least)} that a verdict requires"
+        progress = f"sampled for {seconds(watched_s)} of the {seconds(least)} that a verdict requires"
         text, step = f"{progress}; so far: {result.text}", "sample longer: gconsole batch --diagnose"
     else:
         text, step = f"neither progressing nor stalled: {result.text}", result.need or "sample longer"

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ...text.format import plural
+from ...text.format import plural, seconds
 from ...text.nodeset_fold import fold_numbers
 from ..stacks.frame_models import FrameClass
 from .job_view import JobView, WaitGroup
@@ -59,11 +59,6 @@ def they(numbers: Sequence[int], words: str) -> str:
 def class_words(cls: str) -> str:
     """A class of frames in words: `group setup`."""
     return cls.replace("_", " ")
-
-
-def seconds(value: float) -> str:
-    """`41.2 s`."""
-    return f"{value:.1f} s"
 
 
 def place(site: Site | None) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from ...text.format import micro
 from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
 from .consistency import Desync, Violation
@@ -117,7 +118,7 @@ def _violated(broken: Sequence[Violation], analysed: int) -> FindingDraft:
     nodes = tuple(sorted({worst.left.node, worst.entered.node}))
     text = (
         f"{len(broken)} of {analysed} collectives ended on one rank before they began on another, by up to "
-        f"{worst.early_ns / 1e3:.1f} µs beyond the error bounds: the clock of {' or '.join(nodes)} is wrong"
+        f"{micro(worst.early_ns)} µs beyond the error bounds: the clock of {' or '.join(nodes)} is wrong"
     )
     evidence = (
         f"collective.time_discovered_completed_ns rank {worst.left.rank} {worst.sync_point.title}",

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ...text.format import port_speed
+from ...text.format import plural, port_speed
 from ...text.nodeset_fold import fold, fold_numbers, natural
 from .node import Device, NodeTopology
 
@@ -59,7 +59,7 @@ class NodeClass(msgspec.Struct, frozen=True):
         """`8 × NVIDIA H100 80GB HBM3, 4 NICs`."""
         gpus = _counted(self.model)
         count = len(self.model.nics)
-        return f"{gpus}, {count} NIC{'s' * (count != 1)}" if count else gpus
+        return f"{gpus}, {plural(count, 'NIC')}" if count else gpus
 
 
 class _Shape(NamedTuple):

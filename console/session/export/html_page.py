@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import BinaryIO, Final
@@ -94,7 +93,7 @@ def _sections(name: str, store: Store, since: int = 0) -> Iterator[str]:
 
 def _head(name: str, store: Store, since: int) -> Iterator[str]:
     cluster = store.console.cluster if store.console else ""
-    begun = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(since / 1e9)) if since else "–"
+    begun = format.date_time_zone(since)
     lasted = max(0, store.newest_rx - since) if since else None
     yield f"<h1>{escape(name)}</h1>"
     ranks = [now.rank.rank for now in store.ranks.values() if now.rank.rank is not None]

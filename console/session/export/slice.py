@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from ...core.bus import Published
 from ...core.store import Store
 from ...records.kinds import kind_of, names_where
+from ...text.format import date_time
 from ...text.timespec import TimeSpecError, instant_ns
 from ..format import reader
 from ..format.layout import Meta, Session, SessionError
@@ -89,9 +89,7 @@ def _time_range(begin: str, end: str, first: int, last: int) -> tuple[int | None
     if from_rx is not None and to_rx is not None and to_rx <= from_rx:
         raise SessionError(f"empty range: {end} is not after {begin}")
     if last and ((from_rx is not None and from_rx > last) or (to_rx is not None and to_rx <= first)):
-        bounds = " to ".join(
-            f"{datetime.fromtimestamp(instant // 10**9):%Y-%m-%d %H:%M:%S}" for instant in (first, last)
-        )
+        bounds = f"{date_time(first)} to {date_time(last)}"
         part = f"at or after {begin}" if from_rx is not None and from_rx > last else f"before {end}"
         raise SessionError(f"nothing was recorded {part}; the session covers {bounds} (local time)")
     return from_rx, to_rx

@@ -64,7 +64,7 @@ def headline(comparison: Comparison) -> tuple[Span, ...]:
     findings = len(comparison.findings_only_a) + len(comparison.findings_only_b)
     nodes = len(comparison.nodes_only_a) + len(comparison.nodes_only_b)
     counts = [(nodes, "node"), (len(comparison.changed), "fact"), (findings, "finding")]
-    differences = [f"{number} {what}{'s' * (number != 1)}" for number, what in counts if number]
+    differences = [format.plural(number, what) for number, what in counts if number]
     words = f"differences: {', '.join(differences)}" if differences else "no differences in nodes, facts and findings"
     return (*names(comparison.a, comparison.b), Span(f"   {words}", "warning" if differences else "ok"))
 

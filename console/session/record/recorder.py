@@ -20,6 +20,7 @@ from ... import __version__
 from ...core.bus import Hub, Published
 from ...core.control import ActiveRecording, AgentAdopter, CrashedRecording, Selection
 from ...records import Gap, Log, Node, Record
+from ...text.format import duration
 from ..format.layout import AgentProgress, Meta, RecorderRun, Session, SessionError, named, now
 from ..format.pseudonyms import Pseudonyms, key_of_this_user
 from ..format.redact import Redactor
@@ -305,8 +306,8 @@ def _gap(name: str, first: Published, agent: str, last: AgentProgress) -> Gap | 
 
     Of the same agent, records are counted; of one that ended, samples are estimated from its interval.
     """
-    away_s = max(0, first.rx - last.rx) / 1e9
-    reason = f"not recorded for {away_s:.1f} s: the console had crashed"
+    away_ns = max(0, first.rx - last.rx)
+    reason = f"not recorded for {duration(away_ns)}: the console had crashed"
     if first.agent == agent:
         missing = first.seq - last.seq - 1
         if missing <= 0:
@@ -315,5 +316,5 @@ def _gap(name: str, first: Published, agent: str, last: AgentProgress) -> Gap | 
             node=first.node, source=f"recording {name}", reason=reason, count=missing, first_seq=last.seq + 1,
             last_seq=first.seq - 1,
         )  # fmt: skip
-    ticks = int(away_s * 1000 / first.sample_interval_ms) if isinstance(first, Node) else None
+    ticks = int(away_ns / 1e6 / first.sample_interval_ms) if isinstance(first, Node) else None
     return Gap(node=first.node, source=f"recording {name}", reason=reason, count=ticks, first_seq=last.seq + 1)

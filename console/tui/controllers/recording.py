@@ -11,6 +11,7 @@ from ...session.format.layout import SessionError
 from ...session.record.selection import parse_record_request
 from ...text import format
 from ...text.cells import clean
+from ...text.format import file_stamp
 from ..dialogs.prompts import Prompt
 from . import Controller
 
@@ -28,7 +29,7 @@ LONGEST_NOTE: Final = 500
 def session_name(cluster: str, now: int) -> str:
     """A default session name: cluster and time; `now` is console time in ns."""
     plain = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in cluster)
-    return f"{plain.strip('-')[:40] or 'session'}-{time.strftime('%Y%m%d-%H%M', time.localtime(now / 1e9))}"
+    return f"{plain.strip('-')[:40] or 'session'}-{file_stamp(now)}"
 
 
 class RecordingController(Controller):

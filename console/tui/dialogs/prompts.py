@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ...text.cells import clean
+from ...text.format import plural
 from ..keymap.actions import bindings, in_scope
 from .dialog import Dialog
 
@@ -49,7 +50,7 @@ class SecretPrompt(Prompt):
     """Reads a passphrase, a password or a one-time code for `login`, without echo; `waiting` more are queued."""
 
     def __init__(self, login: str, prompt: str, waiting: int) -> None:
-        queued = f"\n{waiting} more login prompt{'s' * (waiting > 1)} queued." if waiting else ""
+        queued = f"\n{plural(waiting, 'more login prompt')} queued." if waiting else ""
         title, text = f"Login: {clean(login)[:LONGEST_PROMPT]}", clean(prompt)[:LONGEST_PROMPT] + queued
         super().__init__(title, text, enter="log in", escape="skip", secret=True)
 

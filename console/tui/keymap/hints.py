@@ -15,6 +15,7 @@ from textual.widgets import Input, TextArea
 from ...present.spans import GLYPHS, Span
 from ...records import Log
 from ...text import format
+from ...text.format import plural
 from ..controllers import Controller
 from ..dialogs.dialog import KeysDialog
 from ..views.registry import VIEWS
@@ -63,7 +64,7 @@ class KeyGuide(Controller):
         """Key hints at the left, number of findings at the right."""
         app = self._app
         count, status = len(app.frame.findings), app.frame.worst_finding
-        findings = f"{GLYPHS[status]} {count} finding{'s' * (count != 1)} " if count else "no findings "
+        findings = f"{GLYPHS[status]} {plural(count, 'finding')} " if count else "no findings "
         right = (Span(findings, status if count else "muted"),)
         actions = [*app.view.actions, *in_scope("lines"), *self._app_actions]
         actions.sort(key=lambda action: action.id not in app.view.footer_actions)

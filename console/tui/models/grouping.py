@@ -14,6 +14,7 @@ from ...core.store import NodeNow
 from ...present.spans import Span, state_word
 from ...text import format
 from ...text.cells import clean
+from ...text.format import plural
 from ...text.nodeset_fold import natural
 from .heat_map import GpuIndex
 from .job_ranks import JobsSummary
@@ -158,9 +159,10 @@ def _spans(
     label = clean(name) if name else f"{by.name} unknown"
     named = (Span(f"  {title}", "text"),) if title else ()
     states = () if by.is_state else count_spans(Counter(state for row in rows if (state := row_state(row))))
+    count, _, nouns = plural(len(rows), noun).partition(" ")
     return (
-        Span(" ▾ ", "muted"), Span(label, "strong"), *named, Span("  "), Span(str(len(rows)), "text"),
-        Span(f" {noun}{'s' * (len(rows) != 1)}   ", "muted"), *states,
+        Span(" ▾ ", "muted"), Span(label, "strong"), *named, Span("  "), Span(count, "text"),
+        Span(f" {nouns}   ", "muted"), *states,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import msgspec
 from ...core.control import ActiveRecording, Recordings
 from ...session.format.layout import NAME_PATTERN, Session
 from ...session.manage.catalog import SessionEntry, list_sessions
-from ...text.format import iso
+from ...text.format import file_stamp, iso
 from ..operation import NoParameters, OperationRequest, WebContext, operation
 from ..problems import http_problem
 
@@ -81,7 +81,7 @@ def running(now: ActiveRecording) -> Running:
 @operation("POST", "/profiling/start", problems=(409,))
 async def start(context: WebContext, request: OperationRequest[ProfilingRequest]) -> Started:
     """Start a recording; several may run at once."""
-    name = request.parameters.name or f"profile-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    name = request.parameters.name or f"profile-{file_stamp(time.time_ns())}"
     recordings = recordings_of(context)
     if len(recordings.active()) >= MAX_RUNNING:
         raise http_problem(409, "too_many_sessions", f"{MAX_RUNNING} recordings are running", "stop a recording first")

@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from ....present.collectives import collective_lines
 from ....present.spans import Span, as_text
-from ....present.stacks import StackTree, shape_words, tree_of
+from ....present.stacks import StackTree, shape_words, timing_words, tree_of
 from ....present.verdict import NO_STACKS, VerdictLineKey
 from ....text.format import plural
 from ...derived import JobDiagnosis
@@ -120,8 +120,7 @@ class HangView(CaptureView):
         left = ", ".join((plural(len(fold.ranks), "rank"), plural(groups, "group"), *shape))
         right = [f"capture {seen.number} of {seen.captures}"]
         if not shape:  # there is no room for both
-            right += [f"spread {fold.spread_ns / 1e6:.1f} ms"] if fold.spread_ns is not None else []
-            right += [f"took {fold.took_ns / 1e9:.1f} s"] if fold.took_ns is not None else []
+            right += timing_words(fold)
         right += [f"{seen.incomplete} stacks missing"] if seen.incomplete else []
         spans = (Span("  ".join(right), "warning" if seen.incomplete else "muted"),)
         self._tree_panel.head("STACKS", (Span(left, "muted"),), spans if self.size.width >= 80 else ())

@@ -60,7 +60,7 @@ class QueryResult:
         """Number of rows, duration, and what could not be read."""
         lacks = f"; skipped (unreadable): {clean(', '.join(self.damage))}" if self.damage else ""
         truncated = " (truncated)" if self.truncated else ""
-        return f"{format.plural(len(self.rows), 'row')}{truncated} in {self.took_s:.2f} s{lacks}"
+        return f"{format.plural(len(self.rows), 'row')}{truncated} in {format.seconds(self.took_s)}{lacks}"
 
     @cached_property
     def numeric(self) -> tuple[int, ...]:

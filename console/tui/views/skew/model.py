@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from ....analysis.skew.findings import SkewSnapshot, gpu_text
 from ....analysis.skew.lateness import JobSkew, RankSkew
-from ....present.skew import SyncPointKind, millis, of_kind, skew_text
+from ....present.skew import SyncPointKind, of_kind, skew_text
 from ....present.spans import Line, Span, Status, plain
 from ....text.cells import clean
+from ....text.format import millis
 from ...models.detail import Detail, Fact
 from ...models.plot import Lane
 

@@ -40,7 +40,7 @@ class TestStallDuration:
             scene.watched(rank, 40.0)
         verdict = scene.verdict()
         assert (verdict.state, names(verdict)) == ("hung", [(1, "python_lock")])
-        assert "40.0 s" in verdict.summary
+        assert "40 s" in verdict.summary
 
     def test_stall_time_observed_after_the_capture_counts(self):
         scene = waiting(Scene(looks=3, every_s=0.3), 1).rank(1, LOCKED)
@@ -67,7 +67,7 @@ class TestStallDuration:
         scene = Scene(looks=14)
         for rank in range(3):
             scene.rank(rank, *paths)
-        assert "5.0 s" in scene.rank(3, LOCKED).verdict().summary
+        assert "≥ 5 s" in scene.rank(3, LOCKED).verdict().summary
 
 
 class TestProgress:
