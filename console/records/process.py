@@ -63,8 +63,8 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     """Activity of a rank's process in the last tick.
 
     `state`: `moving` if CPU time (all threads) or context switches (main thread) increased, else `idle`; `stopped` for
-    T and t, `uninterruptible` for D, `zombie` for Z and X, `unknown` before the second sample. Captures add `waiting`
-    and `stuck`.
+    T and t, `uninterruptible` for D, `zombie` for Z and X, `unknown` before the second sample. `waiting` and
+    `stuck` occur in records of 0.1.0.
     """
 
     job: str  # id of the job
@@ -72,7 +72,7 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     rank: Count | None  # global rank; None if unknown
     pid: Count  # process id on the node
     start_ticks: Count  # start time of the process, in clock ticks after boot
-    state: RankState  # moving, idle, stopped, uninterruptible, zombie, unknown; in captures also waiting, stuck
+    state: RankState  # moving, idle, stopped, uninterruptible, zombie or unknown
     proc_state: str | None = None  # the kernel's letter
     cpu_pct: float | None = None  # of one core, over the last tick
     rss_bytes: Count | None = None  # resident memory of the process

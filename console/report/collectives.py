@@ -55,9 +55,10 @@ class FaultLine(msgspec.Struct):
     waited_s: float | None
     confidence: str
     follows: bool  # its ranks wait in other groups themselves
-    camps: tuple[MismatchSide, ...]
+    sides: tuple[MismatchSide, ...]
     text: str
     evidence: tuple[str, ...]
+    camps: tuple[MismatchSide, ...]  # deprecated: `sides`
 
 
 class MatrixLine(msgspec.Struct):

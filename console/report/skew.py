@@ -24,7 +24,7 @@ class RankSkewLine(msgspec.Struct):
     attempt: int
     rank: int
     node: str
-    meetings: int
+    sync_points: int
     resolved: int
     last: int
     share_last: float | None
@@ -38,6 +38,7 @@ class RankSkewLine(msgspec.Struct):
     waited_gpu_s: float
     trend_ns: int | None
     is_resolved: bool
+    meetings: int = 0  # deprecated: `sync_points`
 
 
 class ShareLine(msgspec.Struct):
@@ -70,20 +71,22 @@ class UnresolvedLine(msgspec.Struct):
 
     job: str
     attempt: int
-    judged: int
+    analysed: int
     unresolved: int
     incomplete: int
+    judged: int  # deprecated: `analysed`
 
 
 class ViolationLine(msgspec.Struct):
     """A collective that ended before it began, beyond the bounds: a clock is wrong."""
 
-    meeting: str
+    sync_point: str
     left_rank: int
     left_node: str
     entered_rank: int
     entered_node: str
     early_ns: int
+    meeting: str  # deprecated: `sync_point`
 
 
 class SkewLine(msgspec.Struct):
@@ -93,21 +96,25 @@ class SkewLine(msgspec.Struct):
     culprits: list[RankSkewLine]
     unresolved: list[UnresolvedLine]
     shares: list[ShareLine]
-    meetings: list[SyncPointLine]  # the latest
+    sync_points: list[SyncPointLine]  # the latest
     steps: list[RankSkewLine]
     steps_by: str | None  # source of the steps; None without steps
     captures: list[RankSkewLine]
     violations: list[ViolationLine]
+    meetings: list[SyncPointLine]  # deprecated: `sync_points`
 
 
 def skew_line(skew: SkewSnapshot) -> SkewLine:
     """Skew in the report."""
     analysed = [lateness for job in skew.collectives for lateness in job.analysed]
+    sync_points = [_sync_point(lateness) for lateness in analysed[-MAX_SYNC_POINTS:]]
     return SkewLine(
         ranks=_ranks(skew.collectives),
         culprits=_rank_lines([rank for job in skew.collectives for rank in job.culprits]),
         unresolved=[
-            UnresolvedLine(job.job, job.attempt, len(job.analysed), job.unresolved, job.incomplete)
+            UnresolvedLine(
+                job.job, job.attempt, len(job.analysed), job.unresolved, job.incomplete, judged=len(job.analysed)
+            )
             for job in skew.collectives
         ],
         shares=[
@@ -116,12 +123,14 @@ def skew_line(skew: SkewSnapshot) -> SkewLine:
             for of, shares in (("node", job.by_node), ("group", job.by_group))
             for share in shares
         ],
-        meetings=[_sync_point(lateness) for lateness in analysed[-MAX_SYNC_POINTS:]],
+        sync_points=sync_points,
+        meetings=sync_points,
         steps=_ranks(skew.steps),
         steps_by=skew.steps_by,
         captures=_ranks(skew.captures),
         violations=[
             ViolationLine(
+                sync_point=violation.sync_point.title,
                 meeting=violation.sync_point.title,
                 left_rank=violation.left.rank,
                 left_node=violation.left.node,
@@ -139,7 +148,10 @@ def _ranks(jobs: Iterable[JobSkew]) -> list[RankSkewLine]:
 
 
 def _rank_lines(ranks: list[RankSkew]) -> list[RankSkewLine]:
-    return msgspec.convert(ranks, list[RankSkewLine], from_attributes=True)
+    lines = msgspec.convert(ranks, list[RankSkewLine], from_attributes=True)
+    for line in lines:
+        line.meetings = line.sync_points
+    return lines
 
 
 def _sync_point(lateness: Lateness) -> SyncPointLine:

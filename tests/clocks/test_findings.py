@@ -110,7 +110,9 @@ async def test_lateness_within_clock_error_is_counted_as_unresolved() -> None:
     skew = make_report(pipeline.store).skew
     assert skew.culprits == []
     [unresolved] = skew.unresolved
-    assert (unresolved.judged, unresolved.unresolved) == (40, 40)
+    assert (unresolved.analysed, unresolved.unresolved) == (40, 40)
+    assert unresolved.judged == 40 and skew.meetings == skew.sync_points, "deprecated names stay for one release"
+    assert [rank.meetings for rank in skew.ranks] == [rank.sync_points for rank in skew.ranks]
     assert not any(rank.is_resolved for rank in skew.ranks)
 
 

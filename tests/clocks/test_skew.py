@@ -185,7 +185,7 @@ def test_collectives_with_a_missing_record_count_as_incomplete(good_clock: Commo
     records = [entry for entry in entries({5: MS}) if not (entry.rank == 5 and (entry.collective_seq_id or 0) % 2)]
     skew = skew_of_entries(records, good_clock)
     assert skew.incomplete == 20
-    assert skew.ranks[0].meetings == 20
+    assert skew.ranks[0].sync_points == 20
 
 
 def test_rank_with_two_captures_is_counted_once(good_clock: CommonClock) -> None:

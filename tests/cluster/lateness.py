@@ -96,7 +96,7 @@ def check_every_arrival(snapshot: SkewSnapshot, clock_errors: ClockErrors) -> in
 
 def lines_of(run: Run, late: LateGroup) -> list[dict[str, Any]]:
     """The collectives of that group in a report."""
-    return [line for line in run.report["skew"]["meetings"] if line["group"] == late.group]
+    return [line for line in run.report["skew"]["sync_points"] if line["group"] == late.group]
 
 
 def check_nothing_is_ranked_below_its_bound(lines: Sequence[dict[str, Any]], late: LateGroup) -> None:

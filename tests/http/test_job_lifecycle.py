@@ -101,12 +101,12 @@ def test_stop_order_for_an_offline_node_stays_pending_until_it_returns(
             until(lambda: next(line for line in api.get("/nodes")["nodes"] if line["about"]["node"] == offline.name)
                   ["about"]["state"] != "ok")  # fmt: skip
             stopped = api.post(f"/jobs/{started['job']}/stop", {"grace_s": 1})
-            assert (stopped["ended"], stopped["owed"]) == (False, [offline.name])
+            assert (stopped["ended"], stopped["pending"]) == (False, [offline.name])
         finally:
             offline.up()
         until(lambda: api.get("/status")["nodes"]["ok"] == 4)
         stopped = api.post(f"/jobs/{started['job']}/stop", {"grace_s": 1})
-        assert (stopped["ended"], stopped["owed"]) == (True, [])
+        assert (stopped["ended"], stopped["pending"]) == (True, [])
     assert processes_of(rig, "sleep 987") == []
 
 

@@ -125,7 +125,7 @@ class RankSkew(msgspec.Struct, frozen=True):
     attempt: int
     rank: int
     node: str
-    meetings: int
+    sync_points: int
     resolved: int  # of those, with a last rank
     last: int  # of those, where this rank was (among) the last
     share_last: float | None
@@ -236,7 +236,7 @@ def _rank(job: str, attempt: int, rank: int, own: Sequence[tuple[Lateness, RankL
         first, second = ([point.after_first_ns for _, point in part] for part in (own[:half], own[half:]))
         trend = int(median(second) - median(first))
     return RankSkew(
-        job=job, attempt=attempt, rank=rank, node=own[-1][1].node, meetings=len(own), resolved=len(resolved),
+        job=job, attempt=attempt, rank=rank, node=own[-1][1].node, sync_points=len(own), resolved=len(resolved),
         last=len(last), share_last=share, chance=chance, median_ns=int(median(late)),
         p99_ns=late[min(len(late) - 1, int(0.99 * len(late)))],
         bound_ns=int(median(point.bound_ns for _, point in own)),

@@ -164,5 +164,5 @@ def _median(steps: Mapping[int, int]) -> int | None:
 
 
 def state_spans(counts: Mapping[str, int]) -> list[Span]:
-    """`● 511 running  ✖ 1 stuck`: states that occur, ok first, then worst first."""
+    """`● 511 running  ✖ 1 stopped`: states that occur, ok first, then worst first."""
     return count_spans({(rank_status(state), state): count for state, count in counts.items()})

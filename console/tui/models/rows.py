@@ -29,7 +29,7 @@ RowState = tuple[Status, str]
 
 
 def count_spans(counts: Mapping[RowState, int]) -> list[Span]:
-    """`● 511 running  ✖ 1 stuck`: states that occur, ok first, then worst first."""
+    """`● 511 running  ✖ 1 stopped`: states that occur, ok first, then worst first."""
     spans: list[Span] = []
     for status, word in sorted(counts, key=lambda item: (item[0] != "ok", BY_WEIGHT.index(item[0]), item[1])):
         count = counts[status, word]

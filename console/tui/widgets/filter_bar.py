@@ -1,8 +1,8 @@
 """`FilterBar`: the line in which a filter is typed, with completions or the error below it.
 
-    / state:stuck nod                                            1 of 512
+    / state:idle nod                                             1 of 512
       node:
-    / state:stuck foo:1                                          1 of 512
+    / state:idle foo:1                                           1 of 512
                   ╰ unknown field foo; did you mean job?
 
 It parses at every key and posts `Changed` for each valid filter; an invalid text leaves the last one in effect. A last
@@ -110,7 +110,7 @@ class FilterLine(Input):
     BINDINGS = bindings(in_scope("filter"))
 
     def __init__(self, bar: FilterBar[Any]) -> None:
-        super().__init__(compact=True, select_on_focus=False, placeholder="state:stuck node:node0[1-3]* util:<10 -word")
+        super().__init__(compact=True, select_on_focus=False, placeholder="state:idle node:node0[1-3]* util:<10 -word")
         self._bar = bar
 
     def action_complete(self) -> None:

@@ -1,9 +1,9 @@
 """`RecordGrid`: a table of any length; only the rows on the screen are turned into text.
 
      rank  state        node       gpu      pid  CPU %    RSS  wchan
-    ▾ llama-70b   512/512   ● 511 moving  ✖ 1 stuck
+    ▾ llama-70b   512/512   ● 511 running  ○ 1 waiting
       136  ● moving     node018      0    40212    101   3.1G
-      137  ✖ stuck      node018      1    40213    0.0   3.0G  nfs_wait_bit
+      137  ○ waiting    node018      1    40213    0.0   3.0G  nfs_wait_bit
       138  ◌ missing    node019 is lost: no data for 12 s
 
 Columns have a width and a rank in which they are dropped; a row may be a banner (a group header) or have a note.

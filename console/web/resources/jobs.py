@@ -67,14 +67,15 @@ class NodeStopped(msgspec.Struct):
 class JobStopped(msgspec.Struct):
     """Result of stopping a job. `ended`: every node has proved that no process is left.
 
-    `owed`: nodes that were not connected. The stop is pending: the next `gconsole run` of this user that connects to
+    `pending`: nodes that were not connected. The stop is pending: the next `gconsole run` of this user that connects to
     them stops the job there; so does another request.
     """
 
     job: str
     ended: bool
     nodes: list[NodeStopped]
-    owed: list[str]
+    pending: list[str]
+    owed: list[str]  # deprecated: `pending`
 
 
 @operation("GET", "/jobs")
@@ -115,11 +116,13 @@ async def stop_job(context: WebContext, request: OperationRequest[StopJobRequest
     results = await context.control.stop_job(request.name, nodes, request.parameters.grace_s)
     stopped = [_stopped(line.node, results.get(line.node), line.why) for line in view.lines]
     away = tuple(node for node in nodes if is_away(results.get(node)))
+    pending = _kept(context, request.name, away)
     return JobStopped(
         request.name,
         all(node.failure is None and not node.left for node in stopped),
         stopped,
-        _kept(context, request.name, away),
+        pending,
+        owed=pending,
     )
 
 

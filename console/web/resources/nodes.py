@@ -52,7 +52,8 @@ class NodeSeen(msgspec.Struct):
     about: NodeLine
     figures: NodeFigures
     cost: CostLine | None
-    heard: str | None  # time of the last record
+    last_record_at: str | None
+    heard: str | None  # deprecated: `last_record_at`
 
 
 class NodeList(msgspec.Struct):
@@ -99,6 +100,7 @@ def seen(now: NodeNow) -> NodeSeen:
     return NodeSeen(
         node=now.name, about=node_line(now), figures=NodeFigures(**figures),
         cost=next(iter(cost_lines([now])), None),
+        last_record_at=iso(now.last_rx),
         heard=iso(now.last_rx),
     )  # fmt: skip
 

@@ -110,7 +110,7 @@ class JobRow(PlainRow):
 
 
 def _troubles(ranks: JobSummary | None) -> str:
-    """Counts of ranks that are not ok: `1 stuck`."""
+    """Counts of ranks that are not ok: `1 stopped`."""
     counts = ranks.counts if ranks is not None else {}
     return ", ".join(f"{count} {state_word(state)}" for state, count in counts.items()
                      if count and rank_status(state) != "ok")  # fmt: skip

@@ -94,7 +94,7 @@ def rank_skew_detail(rank: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) ->
         Fact("cost others", f"{rank.caused_gpu_s:.3g} GPU-seconds of waiting"),
         Fact("own wait", f"{rank.waited_gpu_s:.3g} s"),
         Fact("trend", f"{millis(rank.trend_ns, signed=True)} ms, second half minus first"),
-        Fact("analysed", f"{rank.meetings} {kind}, {rank.meetings - rank.resolved} within clock error"),
+        Fact("analysed", f"{rank.sync_points} {kind}, {rank.sync_points - rank.resolved} within clock error"),
     ]  # fmt: skip
     if gpu:
         facts.append(Fact("GPU", clean(gpu), "warning"))
