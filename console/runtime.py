@@ -74,7 +74,7 @@ class Console:
             lambda: current_records(self.store),
             config.cluster,
             [name for node in config.nodes for name in (node.name, node.host, node.address) if name],
-            want_clocks=lambda who, wanted: self.fleet.want_clocks(who, wanted),
+            request_clock_probes=lambda who, wanted: self.fleet.request_clock_probes(who, wanted),
         )
         self._clock_findings = ClockFindings(self.store, config.clock)
         self._skew_findings = SkewFindings(self.store, config.skew)

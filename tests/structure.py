@@ -182,9 +182,9 @@ def check_module(path: Path, tree: ast.Module, findings: Findings) -> int:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is None:
             findings.add("no return annotation", path, node.lineno, node.name)
         stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in fields
-        if isinstance(node, ast.Name) and stored and node.id in BANNED_VARIABLES:
+        if isinstance(node, ast.Name) and stored and (node.id in BANNED_VARIABLES or words(node.id) & BANNED_PARTS):
             findings.add("banned variable", path, node.lineno, node.id)
-        if isinstance(node, ast.arg) and node.arg in BANNED_VARIABLES:
+        if isinstance(node, ast.arg) and (node.arg in BANNED_VARIABLES or words(node.arg) & BANNED_PARTS):
             findings.add("banned variable", path, node.lineno, node.arg)
         if (
             isinstance(node, ast.Constant)

@@ -156,7 +156,7 @@ async def watch_nodes(
         store, None if quiet else _progress, recording.line if recording and sys.stderr.isatty() else None
     )
     if clocks_s is not None:
-        fleet.want_clocks("batch", True)
+        fleet.request_clock_probes("batch", True)
         before = _measured(bus, fleet, clock_estimator, clocks_s, progress, before)
     watching = asyncio.create_task(
         headless.watch(
@@ -259,7 +259,7 @@ class HeadlessRecording:
                 return None
             selection = session.read().selection
             names = Pseudonyms(key_of_this_user(session.path.parent)) if selection.anonymous else None
-            crashed = recovery.take_up(session, names.host if names else str)
+            crashed = recovery.resume_crashed(session, names.host if names else str)
         if not selection.anonymous:  # pseudonymous records cannot be folded
             self._session = session
         return crashed

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import duration_option, json_option, load_target, target, target_or_recording, write_output
 
 if TYPE_CHECKING:
+    from ..config import Config
     from ..core.store import Store
+    from ..fleet.survey import NodeReply
     from ..topology.snapshot import TopologySnapshot
 
 
@@ -59,13 +61,10 @@ def doctor(target: str, overrides: tuple[str, ...], as_json: bool) -> int:
     Checks: reachability, host key and login, Python, agent start, /proc visibility, ptrace, sudo, psutil, py-spy,
     NVML, clock, cache folder, and buffer capacity.
     """
-    from ..fleet.survey import survey
     from ..monitor.doctor import examine, exit_code, to_json, to_text
-    from .terminal import counted
 
     config = load_target(target, overrides)
-    answers = asyncio.run(survey(config, "doctor", {}, deadline_s=60.0, progress=counted("examined")))
-    exams = examine(answers)
+    exams = examine(_survey(config, "doctor", {}, "examined"))
     click.echo(to_json(exams) if as_json else to_text(exams))
     return exit_code(exams)
 
@@ -79,14 +78,26 @@ def clean(target: str, overrides: tuple[str, ...], force: bool) -> int:
     A cache in use by another console's agent is kept, and that console is listed; --force first stops such agents if
     they run as your user.
     """
-    from ..fleet.survey import survey
     from ..monitor.doctor import clean_exit_code, clean_text
-    from .terminal import counted
 
     config = load_target(target, (*overrides, "agent.ephemeral=true", "agent.linger_s=0", "agent.simulate_gpus=0"))
-    answers = asyncio.run(survey(config, "clean", {"force": force}, deadline_s=60.0, progress=counted("cleaned")))
-    click.echo(clean_text(answers))
-    return clean_exit_code(answers)
+    replies = _survey(config, "clean", {"force": force}, "cleaned")
+    click.echo(clean_text(replies))
+    return clean_exit_code(replies)
+
+
+def _survey(config: Config, verb: str, args: dict[str, Any], done: str) -> list[NodeReply]:
+    """The reply of every node to one request; `done` is what the progress line counts."""
+    from ..fleet.survey import survey
+    from ..runtime import Console
+    from .terminal import counted
+
+    async def run() -> list[NodeReply]:
+        async with Console(config, probe_clocks=False).running() as console:
+            links = list(console.fleet.links.values())
+            return await survey(links, verb, args, deadline_s=60.0, progress=counted(done))
+
+    return asyncio.run(run())
 
 
 @click.command()

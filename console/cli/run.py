@@ -214,8 +214,8 @@ async def stop(target: str, overrides: tuple[str, ...], job: str, grace_s: float
 
     async with live(load_target(target, overrides), allow_run=True) as fleet:
         view = await _job_named(fleet, job)
-        question = f"Stop {view.ordered.job} on {len(view.lines)} nodes?"
-        if not (yes or await asyncio.to_thread(click.confirm, question, default=False, err=True)):
+        prompt = f"Stop {view.ordered.job} on {len(view.lines)} nodes?"
+        if not (yes or await asyncio.to_thread(click.confirm, prompt, default=False, err=True)):
             return EXIT_FINDING
         code, away = EXIT_OK, []
         async for line, answer in _stopped(fleet, view, grace_s, wait_s):

@@ -121,7 +121,7 @@ class Captures(Protocol):
 class Clocks(Protocol):
     """Clock probes between nodes."""
 
-    def want_clocks(self, who: str, wanted: bool) -> None:
+    def request_clock_probes(self, who: str, wanted: bool) -> None:
         """Probe clocks continuously while at least one requester, identified by `who`, wants it.
 
         Results are records. No effect if `[clock]` disables probing, or without nodes.

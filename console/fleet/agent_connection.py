@@ -177,7 +177,7 @@ class AgentConnection:
         except MalformedFrame as error:
             self.end(errors.AgentCrashed(str(error), "use one version on both sides"))
             return
-        self._receiver.greet(hello.agent)
+        self._receiver.on_hello(hello.agent)
         self.hello = hello
         self.greeted.set()
         self._on_hello(hello)

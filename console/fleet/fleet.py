@@ -37,11 +37,11 @@ DOCTOR_S = 60.0
 class Fleet:
     """The live implementation of `Control`; results are published on the hub.
 
-    `ask` prompts the user (passphrase, second factor); without it such logins fail.
+    `prompt_user` prompts the user (passphrase, second factor); without it such logins fail.
     """
 
     def __init__(
-        self, config: Config, hub: Hub, ask: Prompt | None = None, recordings: Recordings | None = None,
+        self, config: Config, hub: Hub, prompt_user: Prompt | None = None, recordings: Recordings | None = None,
         left: CrashedRecording | None = None, allow_run: bool = False,
     ) -> None:  # fmt: skip
         """`left`: the recording of a crashed console, whose agents are adopted; the hub already has its identity.
@@ -57,7 +57,7 @@ class Fleet:
         self._login_limiter = LoginLimiter(config.ssh.max_connecting)
         self._binaries = Binaries()
         self.staging = Staging(hub, self._binaries)
-        self._ask = ask
+        self._prompt_user = prompt_user
         self._transports: dict[str, Transport] = {}
         self.links: dict[str, NodeLink] = {}
         self._clocks = ProbeSchedule(config.clock, hub, self._sampled_links)
@@ -170,7 +170,7 @@ class Fleet:
             self.hub.publish_own(Log(node=node, source="console", severity="warning", text=text, try_=failure.try_))
         return result
 
-    def want_clocks(self, who: str, wanted: bool) -> None:
+    def request_clock_probes(self, who: str, wanted: bool) -> None:
         """Request or release continuous clock probes."""
         self._clocks.want(who, wanted)
 
@@ -239,7 +239,7 @@ class Fleet:
             else:
                 from ..transport.ssh import AsyncsshTransport  # lazy: 200 ms import
 
-                self._transports[kind] = AsyncsshTransport(self._login_limiter, self._ask)
+                self._transports[kind] = AsyncsshTransport(self._login_limiter, self._prompt_user)
         return self._transports[kind]
 
     def _sampled_links(self) -> dict[str, NodeLink]:

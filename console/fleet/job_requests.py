@@ -39,11 +39,11 @@ Links = Mapping[str, NodeLink]
 T = TypeVar("T")
 
 
-async def probe(links: Links, nodes: Sequence[str], question: ReadinessRequest) -> dict[str, Readiness | Failure]:
+async def probe(links: Links, nodes: Sequence[str], request: ReadinessRequest) -> dict[str, Readiness | Failure]:
     """See `Control.probe_job`. Nodes of a site's job accept no other job: it would end with that job."""
     attached = {node: _ATTACHED for node in nodes if (link := links.get(node)) and link.node.engine}
     others = [node for node in nodes if node not in attached]
-    return attached | await _each(links, others, "job_probe", msgspec.to_builtins(question), QUERY_S, Readiness)
+    return attached | await _each(links, others, "job_probe", msgspec.to_builtins(request), QUERY_S, Readiness)
 
 
 async def start(links: Links, orders: Mapping[str, NodeOrder]) -> dict[str, Failure]:

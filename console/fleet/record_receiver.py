@@ -46,7 +46,7 @@ class RecordReceiver:
         self._gap_bucket = TokenBucket(WARNINGS_S, WARNINGS_BURST)  # rate limit of gap records
         self._pending: dict[tuple[str, str], Gap] = {}  # pending gaps by source and reason
 
-    def greet(self, agent: str) -> None:
+    def on_hello(self, agent: str) -> None:
         """Set the connected agent; a new one counts from 1."""
         if agent != self.agent:
             self.agent, self.last_seq = agent, 0

@@ -19,7 +19,7 @@ _MAX_MESSAGE = 300
 
 
 class SchedulerError(Exception):
-    """The scheduler did not return the job's nodes: `text` says why, `try_` what to do."""
+    """The scheduler did not return the job's nodes: `text` is the cause, `try_` the remedy."""
 
     def __init__(self, text: str, try_: str) -> None:
         super().__init__(f"{text}; {try_}")

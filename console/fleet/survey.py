@@ -1,16 +1,14 @@
-"""Requests one reply from every node: connect, request, disconnect."""
+"""Requests one reply from every node."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from ..config.model import Config
-from ..core.bus import Hub, log_records
 from ..records import Failure
 from ..transport.errors import FleetError
 from .node_link import NodeLink
@@ -44,18 +42,13 @@ async def request_reply(
 
 
 async def survey(
-    config: Config,
+    links: Sequence[NodeLink],
     verb: str,
     args: dict[str, Any],
     deadline_s: float,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[NodeReply]:
-    """Every node's reply, in the order of the configuration; `progress(done, total)` is called after each."""
-    from .fleet import Fleet  # lazy: fleet imports this module
-
-    bus = Hub()
-    bus.subscribe(log_records)
-    fleet = Fleet(config, bus)
+    """Every node's reply, in the order of `links`, which connect; `progress(done, total)` is called after each."""
     done = 0
 
     async def request(link: NodeLink) -> NodeReply:
@@ -65,10 +58,6 @@ async def survey(
         finally:
             done += 1
             if progress:
-                progress(done, len(fleet.links))
+                progress(done, len(links))
 
-    await fleet.start()
-    try:
-        return list(await asyncio.gather(*(request(link) for link in fleet.links.values())))
-    finally:
-        await fleet.stop()
+    return list(await asyncio.gather(*(request(link) for link in links)))

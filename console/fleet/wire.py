@@ -20,7 +20,7 @@ _DECODE_ERRORS = (msgspec.DecodeError, ValueError, RecursionError, zlib.error)  
 
 
 class MalformedFrame(ValueError):
-    """Bytes that violate the protocol; the text says why."""
+    """Bytes that violate the protocol; the text has the cause."""
 
 
 class LineSplitter:
@@ -61,7 +61,7 @@ class _Greeting(msgspec.Struct):
     gconsole: Hello
 
 
-class _Packed(msgspec.Struct):
+class _CompressedLine(msgspec.Struct):
     z: str
 
 
@@ -88,7 +88,7 @@ def unpack(line: bytes) -> bytes:
     if not line.startswith(b'{"z":'):
         return line
     try:
-        packed = base64.b64decode(msgspec.json.decode(line, type=_Packed).z)
+        packed = base64.b64decode(msgspec.json.decode(line, type=_CompressedLine).z)
         inflater = zlib.decompressobj()
         content = inflater.decompress(packed, MAX_LINE)
     except _DECODE_ERRORS as error:

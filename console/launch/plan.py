@@ -111,7 +111,7 @@ def _arranged(
 ) -> LaunchPlan | Refusal:
     names = [node.name for node in choice.chosen]
     try:
-        meeting = choose_rendezvous(names, ready, request.interface)
+        rendezvous = choose_rendezvous(names, ready, request.interface)
     except NoRendezvous as error:
         return Refusal(str(error), choice.left_out)
     port = ready[names[0]].port
@@ -120,22 +120,22 @@ def _arranged(
         return Refusal(f"{tried} in use on {names[0]}", choice.left_out, ("choose another one with --port",))
     procs = request.procs_per_node or choice.gpus_per_node or 1
     try:
-        size = JobSize(job, len(names), procs, meeting.address, port)
+        size = JobSize(job, len(names), procs, rendezvous.address, port)
         scaled = scale(request.scale, size) if request.scale is not None else None
     except (BadConfigFile, CannotScale) as error:
         return Refusal(f"--scale-config: {error}", choice.left_out)
     orders, indices = {}, {}
     for index, node in enumerate(choice.chosen):
         given = free_gpus(request, node)[: choice.gpus_per_node]
-        order = _order(request, job, names, index, node, [g.uuid for g in given], meeting, port, created)
+        order = _order(request, job, names, index, node, [g.uuid for g in given], rendezvous, port, created)
         orders[node.name] = order if scaled is None else _with_config(order, scaled, index)
         indices[node.name] = tuple(gpu.index for gpu in given)
-    warnings = tuple(filter(None, (meeting.warning, _skew(choice.chosen), *_words(choice.chosen))))
+    warnings = tuple(filter(None, (rendezvous.warning, _skew(choice.chosen), *_words(choice.chosen))))
     folder = request.sync
     brings = SyncSummary(folder.local, len(folder.files), folder.bytes) if folder is not None else None
     if request.scale is not None and request.scale.within(request.command) == request.command:
         warnings = (*warnings, f"the command does not name {request.scale.path}: the copy is at $GCONSOLE_CONFIG")
-    return LaunchPlan(job, orders, dict(meeting.interfaces), indices, choice.left_out, warnings, brings, scaled)
+    return LaunchPlan(job, orders, dict(rendezvous.interfaces), indices, choice.left_out, warnings, brings, scaled)
 
 
 def _with_config(order: NodeOrder, scaled: Scaled, index: int) -> NodeOrder:
@@ -145,15 +145,15 @@ def _with_config(order: NodeOrder, scaled: Scaled, index: int) -> NodeOrder:
 
 def _order(
     request: JobRequest, job: str, names: Sequence[str], index: int, node: NodeCapacity, gpus: Sequence[str],
-    meeting: Rendezvous, port: int, created: int,
+    rendezvous: Rendezvous, port: int, created: int,
 ) -> NodeOrder:  # fmt: skip
     procs = request.procs_per_node or len(gpus) or 1
-    place = NodePosition(job, index, len(names), procs, meeting.address, port, bool(gpus))
+    place = NodePosition(job, index, len(names), procs, rendezvous.address, port, bool(gpus))
     return NodeOrder(
         job=job, index=index, nodes=tuple(names), command=request.command, launcher=request.launcher,
-        procs_per_node=procs, gpus_per_node=len(gpus), world_size=place.world_size, master_addr=meeting.address,
+        procs_per_node=procs, gpus_per_node=len(gpus), world_size=place.world_size, master_addr=rendezvous.address,
         master_port=port, workdir=request.workdir, created=created,
-        env=_environment(request, node, gpus, meeting.interfaces[node.name], job, index),
+        env=_environment(request, node, gpus, rendezvous.interfaces[node.name], job, index),
         commands=commands(request.launcher, _command(request), place), gpus=tuple(gpus),
     )  # fmt: skip
 
@@ -200,7 +200,7 @@ def _ports(job: str) -> tuple[int, ...]:
 async def make_plan(
     control: Control, nodes: Sequence[NodeCapacity], request: JobRequest, job: str
 ) -> LaunchPlan | Refusal:
-    """The plan, or why there is none. Every round asks only nodes that have not been asked, so that it ends."""
+    """The plan, or why there is none. Every round probes only nodes that were not probed before, so it ends."""
     ready: dict[str, Readiness | str] = {}
     created = time.time_ns()
     while True:

@@ -22,7 +22,7 @@ class Rendezvous(msgspec.Struct, frozen=True):
 
 
 class NoRendezvous(ValueError):
-    """The nodes share no known network; the message says what to do."""
+    """The nodes share no known network; the message has the remedy."""
 
 
 class _Address(msgspec.Struct, frozen=True):

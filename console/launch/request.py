@@ -53,7 +53,7 @@ OUTPUT = "output.log"
 
 
 class BadCommand(ValueError):
-    """The command cannot be started by this launcher; the message says why and what to do."""
+    """The command cannot be started by this launcher; the message has the cause and the remedy."""
 
 
 class NodePosition(msgspec.Struct, frozen=True):

@@ -159,7 +159,7 @@ async def measure(
     """
     probed = _ProbedEdges()
     unsubscribe = hub.subscribe(probed)
-    control.want_clocks("measure", True)
+    control.request_clock_probes("measure", True)
     try:
         began = time.monotonic()
         limit_s = max(for_s, float(config.probe_window_s)) + TAIL_S
@@ -170,7 +170,7 @@ async def measure(
             progress(f"clocks: {len(probed.edges)} edges probed")
             await asyncio.sleep(0.1)
     finally:
-        control.want_clocks("measure", False)
+        control.request_clock_probes("measure", False)
         unsubscribe()
 
 

@@ -100,7 +100,7 @@ class AgentUser(msgspec.Struct, frozen=True):
     here: bool = True
 
 
-class KeptFolder(msgspec.Struct, frozen=True):
+class RemainingFolder(msgspec.Struct, frozen=True):
     """A folder that was not removed."""
 
     path: str
@@ -112,7 +112,7 @@ class Cleaned(msgspec.Struct, frozen=True):
     """Clean-up result of one node."""
 
     removed: tuple[str, ...]
-    kept: tuple[KeptFolder, ...]
+    kept: tuple[RemainingFolder, ...]
     ended: tuple[AgentUser, ...]
 
 

@@ -29,7 +29,7 @@ from ..records import ConsoleRecord, Finding, NodeState, Rank, RankStat, Severit
 
 
 class Evaluation:
-    """The verdicts on all jobs in one state of a store: computed once, by the first thread that asks."""
+    """The verdicts on all jobs in one state of a store: computed once, by the first thread that needs them."""
 
     def __init__(self, evidence: Sequence[Evidence]) -> None:
         self.evidence = tuple(evidence)

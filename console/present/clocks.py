@@ -163,8 +163,8 @@ def service_text(source: ClockSource | None) -> str | None:
         return f"{source.daemon}: no source"
     if source.bound_ns is None:
         return f"{source.daemon}: no status" if source.synced is None else source.daemon
-    offset = "" if source.offset_ns is None else f" {micro(source.offset_ns, signed=True)}"
-    return f"{source.daemon}{offset} ±{micro(source.bound_ns)} µs"
+    offset = "" if source.offset_ns is None else f" {micro(source.offset_ns, signed=True, digits=2)}"
+    return f"{source.daemon}{offset} ±{micro(source.bound_ns, digits=2)} µs"
 
 
 def head_spans(seen: ClockSummary) -> tuple[Span, ...]:

@@ -45,7 +45,7 @@ _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 _encoder = msgspec.json.Encoder()
 
 
-class _Head(msgspec.Struct):
+class _UnknownRecord(msgspec.Struct):
     """The fields that are read of a record of an unknown kind."""
 
     kind: Annotated[str, msgspec.Meta(max_length=64)]
@@ -55,7 +55,7 @@ class _Head(msgspec.Struct):
     rx: Int = 0
 
 
-class RawRecord(_Head):
+class RawRecord(_UnknownRecord):
     """A record of a kind that is unknown to this version: kept unchanged, and counted."""
 
     raw: bytes = b""  # the line as received
@@ -81,7 +81,7 @@ def decode(line: bytes) -> AnyRecord | RawRecord:
         raise BadRecord(str(error)) from error
 
 
-_head_decoder = msgspec.json.Decoder(_Head)
+_head_decoder = msgspec.json.Decoder(_UnknownRecord)
 _field_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 

@@ -165,7 +165,7 @@ def identity(record: Record) -> Any:
 
 
 def is_gone(record: Record) -> bool:
-    """True where the record says that its entity has ended."""
+    """True where the record is the last one of an entity that has ended."""
     gone = SPECS[type(record)].gone
     return gone is not None and getattr(record, gone[0]) in gone[1]
 

@@ -58,7 +58,7 @@ class _ControlWithoutNodes:
     def refusal(self, change: Change) -> ReadOnly | None:
         return None
 
-    def want_clocks(self, who: str, wanted: bool) -> None:
+    def request_clock_probes(self, who: str, wanted: bool) -> None:
         pass
 
     async def watch_job(self, job: str, nodes: Sequence[str], wanted: bool) -> Mapping[str, Failure]:
@@ -140,7 +140,7 @@ class Replay(_ControlWithoutNodes):
     def apply_backfill(self) -> None:
         """Add the backfilled metrics to `store`. Call it in the thread that reads the store."""
         if self._full is not None:
-            self.store.take_past(self._full)
+            self.store.backfill(self._full)
         self._full, self.needs_backfill = None, False
 
     def cancel_backfill(self) -> None:

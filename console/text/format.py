@@ -240,14 +240,15 @@ def integer(value: int | None) -> str:
     return UNKNOWN if value is None else str(value)
 
 
-def micro(ns: float | None, *, signed: bool = False) -> str:
-    """Nanoseconds as microseconds with three significant digits: "0.41", "12.3", "812", "+5,013"."""
+def micro(ns: float | None, *, signed: bool = False, digits: int = 3) -> str:
+    """Nanoseconds as microseconds with three significant digits: "0.41", "12.3", "812", "+5,013"; or with two."""
     if ns is None:
         return UNKNOWN
     us = ns / 1000
-    size = abs(us)
-    digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
-    return f"{us:{'+' if signed else ''},.{digits}f}"
+    decimals = digits - 1
+    while decimals and abs(us) >= 10 ** (digits - decimals) - 0.5 * 10**-decimals:
+        decimals -= 1
+    return f"{us:{'+' if signed else ''},.{decimals}f}"
 
 
 def millis(ns: float | None, *, signed: bool = False) -> str:

@@ -26,7 +26,7 @@ _MEANINGS: tuple[tuple[str, type[errors.FleetError], str], ...] = (
 
 
 class SiteExecTransport(SubprocessTransport):
-    """Runs the agent through `srun` or `kubectl`, as `NodeConfig.engine` says."""
+    """Runs the agent through `srun` or `kubectl`, whichever `NodeConfig.engine` names."""
 
     def __init__(self, limiter: LoginLimiter) -> None:
         self._limiter = limiter

@@ -41,9 +41,9 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
     """Handshake callbacks: host key verification and prompts."""
 
     def __init__(
-        self, check: HostKeyCheck, ask: Prompt | None, name: str, user: str | None, login_timeout: LoginTimeout
+        self, check: HostKeyCheck, prompt_user: Prompt | None, name: str, user: str | None, login_timeout: LoginTimeout
     ) -> None:
-        self.check, self.ask, self.name = check, ask, name
+        self.check, self.prompt_user, self.name = check, prompt_user, name
         self.wanted_typing = False
         self.unanswered = False  # a prompt was shown and dismissed
         self.was_prompted = False
@@ -55,7 +55,7 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
 
     def kbdint_auth_requested(self) -> str | None:
         self.wanted_typing = True
-        return "" if self.ask else None
+        return "" if self.prompt_user else None
 
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
@@ -74,11 +74,11 @@ class _Client(asyncssh.SSHClient):  # type: ignore[misc]  # mypy is not shown as
 
     async def _prompt(self, prompt: str) -> str | None:
         """The user's answer; the login timeout is paused meanwhile."""
-        if self.ask is None or self.unanswered:
+        if self.prompt_user is None or self.unanswered:
             return None
         self.was_prompted = True
         async with self._login_timeout.prompting():
-            answer = await self.ask(self._login, prompt)
+            answer = await self.prompt_user(self._login, prompt)
         self.unanswered = answer is None
         return answer
 
@@ -136,13 +136,13 @@ class _SshChannel:
 
 
 class AsyncsshTransport:
-    """SSH in this process; `ask` prompts for passphrases and second factors where a user is present."""
+    """SSH in this process; `prompt_user` prompts for passphrases and second factors where a user is present."""
 
-    def __init__(self, limiter: LoginLimiter, ask: Prompt | None = None) -> None:
+    def __init__(self, limiter: LoginLimiter, prompt_user: Prompt | None = None) -> None:
         self._limiter = limiter
-        self._ask = ask
+        self._prompt_user = prompt_user
         self._resolver = Resolver()
-        self._ring = KeyRing(ask)
+        self._ring = KeyRing(prompt_user)
         self._hosts_by_paths: dict[tuple[Path, ...], KnownHosts] = {}
         self._jump_hosts: dict[str, asyncio.Task[JumpHost]] = {}
         self._addresses = LastAddresses()
@@ -235,7 +235,7 @@ class AsyncsshTransport:
         accept_new = ssh.host_key_policy == "accept-new" or resolved.accept_new
         check = HostKeyCheck(hosts, name, host, accept_new)
         login_timeout = LoginTimeout(ssh.connect_timeout_s, slot)
-        client = _Client(check, self._ask, name, resolved.user, login_timeout)
+        client = _Client(check, self._prompt_user, name, resolved.user, login_timeout)
         sock: socket.socket | None = None
         try:
             async with login_timeout.handshake():  # asyncssh's own timeouts would count prompts
@@ -369,7 +369,7 @@ def _explain_denied(resolved: ResolvedHost, client: _Client, identities: Identit
             f"server asks for a password or second factor for {user}; the prompt was dismissed",
             "press R to be prompted again",
         )
-    if client.wanted_typing and client.ask is None:
+    if client.wanted_typing and client.prompt_user is None:
         return errors.AuthInteractive(
             f"key authentication failed for {user}; server asks for a password or second factor (not available here)",
             'use a key or an ssh-agent, or an ssh ControlMaster with transport = "openssh"',

@@ -161,14 +161,14 @@ class Resolver:
     async def resolve(self, name: str) -> ResolvedHost:
         """The configuration of a host name or alias. Raises SshConfigInvalid where OpenSSH rejects it."""
         if name not in self._answers:
-            self._answers[name] = asyncio.create_task(self._ask(name))
+            self._answers[name] = asyncio.create_task(self._resolve(name))
         try:
             return await asyncio.shield(self._answers[name])
         except errors.FleetError:
             self._answers.pop(name, None)  # the user may fix the file and retry
             raise
 
-    async def _ask(self, name: str) -> ResolvedHost:
+    async def _resolve(self, name: str) -> ResolvedHost:
         if self._ssh is None:
             return default(name)
         async with self._running:

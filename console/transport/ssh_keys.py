@@ -32,8 +32,8 @@ class KeyRing:
     A key with a certificate (`CertificateFile`, or one beside the key) is offered with it first, then alone.
     """
 
-    def __init__(self, ask: Prompt | None = None) -> None:
-        self._ask = ask
+    def __init__(self, prompt_user: Prompt | None = None) -> None:
+        self._prompt_user = prompt_user
         self._agents: dict[str, asyncio.Task[tuple[asyncssh.SSHAgentClient | None, list[asyncssh.SSHKeyPair]]]] = {}
         self._files: dict[Path, asyncio.Task[asyncssh.SSHKey | None]] = {}
 
@@ -84,11 +84,11 @@ class KeyRing:
         except (asyncssh.KeyEncryptionError, asyncssh.KeyImportError) as error:
             if not _is_locked(error):
                 raise
-        if self._ask is None:
+        if self._prompt_user is None:
             return None
         prompt = f"Passphrase for {path}"
         for _ in range(_TRIES):
-            passphrase = await self._ask(str(path), prompt)
+            passphrase = await self._prompt_user(str(path), prompt)
             if passphrase is None:
                 return None
             try:
@@ -105,8 +105,8 @@ class KeyRing:
 
     async def close(self) -> None:
         """Cancel open prompts and close ssh-agent connections."""
-        for asking in self._files.values():
-            asking.cancel()
+        for prompt in self._files.values():
+            prompt.cancel()
         for task in self._agents.values():
             agent = (await task)[0]
             if agent is not None:

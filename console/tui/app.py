@@ -166,7 +166,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
 
     def _view_shown(self, name: str) -> None:
         self._tabs.show(name)
-        self._control.want_clocks("screen", name in _CLOCK_VIEWS)
+        self._control.request_clock_probes("screen", name in _CLOCK_VIEWS)
         self.view.show_snapshot(self.frame)
 
     def draw_bars(self, frame: ScreenSnapshot) -> None:

@@ -82,7 +82,7 @@ async def _windows(rig: Rig, case: PathCase, count: int) -> list[CheckedWindow]:
         flags = {"probe_cadence_us": case.cadence_us, "packet_spacing_us": case.spacing_us, "cpu_cap_pct": 60}
         async with started_fleet(hosts, **{f"clock_{name}": value for name, value in flags.items()}) as fleet:
             await fleet.sampled()
-            fleet.fleet.want_clocks("bench", True)
+            fleet.fleet.request_clock_probes("bench", True)
 
             def found() -> list[ClockBins]:
                 return [record for record in fleet.records if isinstance(record, ClockBins) and record.method == "udp"]

@@ -21,7 +21,7 @@ from gconsole.analysis.skew.sync_points import (
     step_sync_points,
     sync_points,
 )
-from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepSeen, StepTable
+from gconsole.core.store.steps import KEPT, KEPT_IN_ALL, StepObservation, StepTable
 from gconsole.records import Collective, PgStatus, RankStat, Stack
 
 from .synthetic import EPOCH, JITTER, MS, SECOND, US, VETH, Node, Path, make_nodes, probe_records, regular_edges, wire
@@ -282,7 +282,7 @@ def step_progress(node: Node, step: int, reached: Sequence[tuple[int, float]], e
         return int(node.clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
 
     return StepProgress(
-        node.name, step, [StepSeen(number, mono(second - every_s), mono(second)) for number, second in reached]
+        node.name, step, [StepObservation(number, mono(second - every_s), mono(second)) for number, second in reached]
     )
 
 
@@ -358,7 +358,7 @@ def test_repeated_step_record_does_not_count_as_a_new_reading() -> None:
     add_reading(21, 140, 20)
     [rank_steps] = table.ranks().values()
     assert (rank_steps.step, rank_steps.gained, rank_steps.read) == (140, 40, 20 * SECOND)
-    assert rank_steps.seen == (StepSeen(140, 10 * SECOND, 20 * SECOND),)
+    assert rank_steps.seen == (StepObservation(140, 10 * SECOND, 20 * SECOND),)
 
 
 def test_step_table_keeps_only_the_newest_steps_of_many_ranks() -> None:

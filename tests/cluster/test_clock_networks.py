@@ -69,7 +69,7 @@ async def test_probes_use_the_configured_interface_over_ipv6(pair: Rig, tmp_path
         with wrong_clocks(tmp_path, DRIFTING) as clock_errors:
             async with started_fleet(hosts) as fleet:
                 await fleet.sampled()
-                fleet.fleet.want_clocks("test", True)
+                fleet.fleet.request_clock_probes("test", True)
                 await fleet.until(lambda: checked_windows(udp(fleet), clock_errors, 2))
                 probes = udp(fleet)  # before the packets are counted: later ones only increase the count
                 arrived = packets(near) - before[0], packets(far) - before[1]
@@ -92,7 +92,7 @@ async def measure(
     with wrong_clocks(folder, DRIFTING) as clock_errors, delayed_both_ways(*rig.nodes, there, back):
         async with started_fleet(hosts) as fleet:
             await fleet.sampled()
-            fleet.fleet.want_clocks("test", True)
+            fleet.fleet.request_clock_probes("test", True)
             await fleet.until(lambda: checked_windows(udp(fleet), clock_errors))
     return fleet, checked_windows(udp(fleet), clock_errors)
 
@@ -176,7 +176,7 @@ async def measure_asymmetric_edge(rig: Rig, folder: Path, clean: int, **clock: o
             clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
             clockwork.start()
             await fleet.sampled()
-            fleet.fleet.want_clocks("test", True)
+            fleet.fleet.request_clock_probes("test", True)
             mesh = Mesh(fleet, count * (count - 1) // 2)
             await fleet.until(lambda: len(mesh.windows) >= clean, 60.0)
             before = errors(mesh.lines(), clock_errors)

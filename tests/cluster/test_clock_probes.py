@@ -35,7 +35,7 @@ def seconds_of_bins(fleet: LiveFleet, edge: tuple[str, str]) -> int:
 async def test_every_pair_of_four_nodes_is_probed_once_with_valid_bounds(hosts: Path) -> None:
     async with started_fleet(hosts) as fleet:
         await fleet.sampled()
-        fleet.fleet.want_clocks("test", True)
+        fleet.fleet.request_clock_probes("test", True)
         await fleet.until(lambda: len(edges(fleet)) == 6 and all(seconds_of_bins(fleet, e) >= 2 for e in edges(fleet)))
 
     assert len({frozenset(edge) for edge in edges(fleet)}) == 6
@@ -62,7 +62,7 @@ def ports(rig: Rig) -> int:
 async def test_udp_sockets_are_open_only_while_nodes_probe(rig: Rig, hosts: Path) -> None:
     async with started_fleet(hosts, clock_duty="off") as fleet:
         await fleet.sampled()
-        fleet.fleet.want_clocks("test", True)
+        fleet.fleet.request_clock_probes("test", True)
         assert ports(rig) == 0  # disabled for all purposes
 
     async with started_fleet(hosts, clock_probe_window_s="4", clock_duty="auto") as fleet:
@@ -70,13 +70,13 @@ async def test_udp_sockets_are_open_only_while_nodes_probe(rig: Rig, hosts: Path
         await fleet.until(lambda: len(edges(fleet)) == 6, 150.0)  # an edge that misses a window waits a minute
         await fleet.until(lambda: ports(rig) == 0)  # one background window, then none
         before = len(bins(fleet))
-        fleet.fleet.want_clocks("a view", True)
-        fleet.fleet.want_clocks("another", True)
+        fleet.fleet.request_clock_probes("a view", True)
+        fleet.fleet.request_clock_probes("another", True)
         await fleet.until(lambda: len(bins(fleet)) > before + 12)
         assert ports(rig) == 4
-        fleet.fleet.want_clocks("a view", False)
+        fleet.fleet.request_clock_probes("a view", False)
         assert ports(rig) == 4
-        fleet.fleet.want_clocks("another", False)
+        fleet.fleet.request_clock_probes("another", False)
         await fleet.until(lambda: ports(rig) == 0)
     assert ports(rig) == 0
 
@@ -88,7 +88,9 @@ async def test_recording_clocks_keeps_probing_continuous(rig: Rig, hosts: Path, 
         await fleet.until(lambda: len(edges(fleet)) == 6)
         await fleet.until(lambda: ports(rig) == 0)  # the background window is over; the next is a minute away
         before = len(bins(fleet))
-        recorder = Recorder(fleet.hub, tmp_path, Limits(), lambda: (), want_clocks=fleet.fleet.want_clocks)
+        recorder = Recorder(
+            fleet.hub, tmp_path, Limits(), lambda: (), request_clock_probes=fleet.fleet.request_clock_probes
+        )
         await recorder.start("with-clocks")
         await fleet.until(lambda: len(bins(fleet)) > before + 18)
         assert ports(rig) == 4
@@ -106,7 +108,7 @@ async def test_probes_bound_the_offset_of_wrong_and_drifting_clocks(rig: Rig, ho
     with wrong_clocks(tmp_path, errors) as clock_errors:
         async with started_fleet(hosts) as fleet:
             await fleet.sampled()
-            fleet.fleet.want_clocks("test", True)
+            fleet.fleet.request_clock_probes("test", True)
             await fleet.until(lambda: len(edges(fleet)) == 6 and len(bins(fleet)) > 20)
 
     rows = 0
@@ -137,7 +139,7 @@ async def test_edge_without_udp_is_measured_over_ssh_and_reported_as_blocked(rig
     try:
         async with started_fleet(hosts) as fleet:
             await fleet.sampled()
-            fleet.fleet.want_clocks("test", True)
+            fleet.fleet.request_clock_probes("test", True)
             await fleet.until(lambda: len(edges(fleet)) == 5 and edges(fleet, "ssh") and len(bins(fleet, "ssh")) >= 3)
     finally:
         near.output(["ip", "route", "del", "blackhole", f"{far.address}/32"])
@@ -157,7 +159,7 @@ async def test_edge_without_udp_is_measured_over_ssh_and_reported_as_blocked(rig
 async def test_ssh_clock_method_sends_no_udp_probes(rig: Rig, hosts: Path) -> None:
     async with started_fleet(hosts, clock_method="ssh") as fleet:
         await fleet.sampled()
-        fleet.fleet.want_clocks("test", True)
+        fleet.fleet.request_clock_probes("test", True)
         await fleet.until(lambda: len(edges(fleet, "ssh")) == 6)
         assert not bins(fleet) and not [record for record in fleet.records if isinstance(record, ClockCost)]
 
@@ -166,7 +168,7 @@ async def test_ssh_clock_method_sends_no_udp_probes(rig: Rig, hosts: Path) -> No
 async def test_remaining_nodes_keep_probing_after_a_node_is_removed(rig: Rig, hosts: Path) -> None:
     async with started_fleet(hosts) as fleet:
         await fleet.sampled()
-        fleet.fleet.want_clocks("test", True)
+        fleet.fleet.request_clock_probes("test", True)
         await fleet.until(lambda: len(edges(fleet)) == 6)
         await fleet.fleet.remove_node("node4")
         fleet.records.clear()

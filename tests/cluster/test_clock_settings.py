@@ -52,7 +52,7 @@ async def changed(rig: Rig, tmp_path: Path) -> AsyncIterator[RunningFleet]:
         clockwork.start()
         fleet.fleet.followers.append(lambda config: clockwork.follow(config.clock))
         await fleet.sampled()
-        fleet.fleet.want_clocks("test", True)
+        fleet.fleet.request_clock_probes("test", True)
         yield RunningFleet(fleet, clockwork, hosts)
         await clockwork.stop()
 

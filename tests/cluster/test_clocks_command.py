@@ -110,7 +110,7 @@ async def test_wrong_and_drifting_clocks_are_measured_within_their_bounds(hosts:
             clockwork = ClockEstimator(fleet.hub, fleet.fleet.config.clock, "rig")
             clockwork.start()
             await fleet.sampled()
-            fleet.fleet.want_clocks("test", True)
+            fleet.fleet.request_clock_probes("test", True)
             await fleet.until(lambda: len(errors_of(fleet, clock_errors)) >= 12)
             await clockwork.stop()
 

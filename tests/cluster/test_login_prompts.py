@@ -32,12 +32,12 @@ class PromptAnswers:
 
 
 @asynccontextmanager
-async def prompting_fleet(hosts: Path, ask: Prompt, **flags: str) -> AsyncIterator[LiveFleet]:
+async def prompting_fleet(hosts: Path, prompt_user: Prompt, **flags: str) -> AsyncIterator[LiveFleet]:
     """The fleet of a hosts file, with a user to answer prompts."""
     config = load(str(hosts), flags={key.replace("_", ".", 1): value for key, value in flags.items()})
     hub, store = Hub(), Store()
     hub.subscribe(store.apply)
-    fleet = Fleet(config, hub, ask)
+    fleet = Fleet(config, hub, prompt_user)
     watching = LiveFleet(fleet, hub, store)
     await fleet.start()
     try:

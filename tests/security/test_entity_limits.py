@@ -132,7 +132,7 @@ class ReceivingConsole:
 
     def deliver(self, record: Record, agent: str) -> None:
         if agent != self.receiver.agent:
-            self.receiver.greet(agent)
+            self.receiver.on_hello(agent)
             self._seq = 0
         self._seq += 1
         now = 1_000_000_000_000 + self.store.version * 20_000_000

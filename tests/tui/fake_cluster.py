@@ -141,7 +141,7 @@ class FakeCluster:
         self.publish(*(NodeState(node=name, state="expected") for name in new))
         return new
 
-    def want_clocks(self, requester: str, wanted: bool) -> None:
+    def request_clock_probes(self, requester: str, wanted: bool) -> None:
         if wanted:
             self.calls.append(("clocks", requester))
 

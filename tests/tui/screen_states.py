@@ -23,7 +23,7 @@ from textual.widgets import Input, TextArea
 from waiting import screen, settle, until
 
 from gconsole.records import Finding
-from gconsole.session.manage.diff import Changed, Comparison, Figure, Spread
+from gconsole.session.manage.diff import ChangedFact, Comparison, Figure, Spread
 from gconsole.tui.app import ConsoleApp
 from gconsole.tui.dialogs.columns import ColumnsDialog
 from gconsole.tui.dialogs.dialog import DetailDialog, KeysDialog, LinesDialog, LogDialog
@@ -244,9 +244,9 @@ def difference(reading: object) -> Comparison:
     def spread(median: float, tail: float, most: float) -> Spread:
         return Spread(345_600, median, tail, most * 0.99, most)
 
-    changed = [Changed(f"node{number:03}", "gpu0 driver", "550.127.05", "560.35.03") for number in range(1, 61)]
-    changed += [Changed(f"node{number:03}", "kernel", "5.15.0-94", "6.8.0-40") for number in (44, 45)]
-    changed += [Changed("node019", "nvlink links", "18", "17"), Changed("node019", "rdma links", None, "8")]
+    changed = [ChangedFact(f"node{number:03}", "gpu0 driver", "550.127.05", "560.35.03") for number in range(1, 61)]
+    changed += [ChangedFact(f"node{number:03}", "kernel", "5.15.0-94", "6.8.0-40") for number in (44, 45)]
+    changed += [ChangedFact("node019", "nvlink links", "18", "17"), ChangedFact("node019", "rdma links", None, "8")]
     figures = [
         Figure("gpu.mem_used_bytes", spread(68e9, 71e9, 72e9), spread(68e9, 71e9, 72e9)),
         Figure("gpu.nvlink_tx_bytes_s", spread(0, 0, 3e6), spread(9e9, 12e9, 14e9)),

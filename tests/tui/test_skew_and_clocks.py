@@ -116,7 +116,7 @@ async def test_clocks_are_filtered_by_bound() -> None:
 async def test_clock_probes_are_requested_only_while_clocks_or_skew_is_open() -> None:
     cluster = clock_cluster()
     requests: list[bool] = []
-    cluster.want_clocks = lambda requester, wants: requests.append(wants)  # type: ignore[method-assign]
+    cluster.request_clock_probes = lambda requester, wants: requests.append(wants)  # type: ignore[method-assign]
     async with cluster.app().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert True not in requests

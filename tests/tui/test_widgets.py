@@ -104,7 +104,7 @@ class TestGrid:
         grid: RecordGrid[GridItem] = RecordGrid(COLUMNS)
         async with WidgetApp(grid).run_test(size=(40, 10)) as pilot:
             grid.show(grid_items(30))
-            grid.stand(8)
+            grid.place_cursor(8)
             await pilot.resize_terminal(40, 4)
             await pilot.pause()
             assert [line.split()[0] for line in lines_of(grid)] == ["key", "6", "7", "8"]

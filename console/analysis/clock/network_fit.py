@@ -17,8 +17,8 @@ from .pair_bounds import Bools, Floats, Ints
 ROUNDS: Final = 20
 #: Minimum residual scale, ns.
 LEAST_SCALE_NS: Final = 500.0
-#: A residual above DOUBTED scales loses weight; above CONTRADICTED scales and CONTRADICTED_NS the edge is contradicted.
-DOUBTED: Final = 1.5
+#: Scales. A residual above this loses weight; above CONTRADICTED and CONTRADICTED_NS the edge is contradicted.
+REDUCED_FROM: Final = 1.5
 CONTRADICTED: Final = 6.0
 CONTRADICTED_NS: Final = 5_000.0
 
@@ -65,14 +65,14 @@ def solve(mesh: Mesh, reference: int) -> Solution:
     sub = Mesh(mesh.n, mesh.near[used], mesh.far[used], mesh.offset[used], mesh.bound[used])
     trust = 1.0 / np.maximum(sub.bound, 1.0) ** 2
     trust = trust / trust.max() if len(trust) else trust
-    doubt = np.ones(len(trust))
+    reduction = np.ones(len(trust))
     offset, scale = np.zeros(mesh.n), LEAST_SCALE_NS
     for _ in range(ROUNDS):
-        offset = _least_squares(sub, trust * doubt, reference, offset)
+        offset = _least_squares(sub, trust * reduction, reference, offset)
         size = np.abs(_residual(sub, offset))
         scale = max(LEAST_SCALE_NS, 1.4826 * float(np.median(size))) if len(size) else LEAST_SCALE_NS
-        before, doubt = doubt, 1.0 / np.maximum(1.0, size / (DOUBTED * scale)) ** 2
-        if np.allclose(doubt, before, rtol=1e-6):
+        before, reduction = reduction, 1.0 / np.maximum(1.0, size / (REDUCED_FROM * scale)) ** 2
+        if np.allclose(reduction, before, rtol=1e-6):
             break
     offset[~reached] = np.nan
     return Solution(offset, _residual(mesh, offset), scale)

@@ -16,7 +16,7 @@ from .pair_bounds import EdgeWindow, Floats, Ints
 FLAGGED: Final = 2
 OF_WINDOWS: Final = 3
 #: Windows after which an absent edge is dropped.
-FORGOTTEN_AFTER: Final = 12
+EXPIRED_AFTER: Final = 12
 
 #: (probing node, responding node)
 EdgeKey = tuple[str, str]
@@ -60,7 +60,7 @@ class Flags(msgspec.Struct):
             self._past[key] = (self._number, past)
             if sum(past) >= FLAGGED:
                 flagged.add(key)
-        oldest = self._number - FORGOTTEN_AFTER
+        oldest = self._number - EXPIRED_AFTER
         self._past = {key: entry for key, entry in self._past.items() if entry[0] > oldest}
         return frozenset(flagged)
 

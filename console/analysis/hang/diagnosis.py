@@ -98,9 +98,9 @@ def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
     culprit_ranks = {rank for rank, _ in result.ranks}
     culprits = [late for late in view.behind if late.rank in culprit_ranks]
     goes_on = result.kind == "rank_missing" and not all(culprit in still.stuck for culprit in culprits)
-    doubts = (*result.doubts, *_coverage_doubts(view, result))
+    caveats = (*result.caveats, *_coverage_caveats(view, result))
     if not still.is_whole and not goes_on:
-        doubts += ("part of the job still makes progress",)
+        caveats += ("part of the job still makes progress",)
     if not result.ranks:
         is_hung = result.kind == "external" and bool(view.waiting)
         step = result.need or "capture again"
@@ -113,8 +113,8 @@ def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
     named = tuple(rank_state for rank_state in view.states if rank_state.rank in culprit_ranks)
     state: State = "hung" if still.is_whole or result.kind in ("rank_dead", "rank_absent") else "slow"
     step = _next_step(view, result, named)
-    proof = (*evidence_of(view, named), *(f"caveat: {doubt}" for doubt in doubts))
-    return _verdict(view, state, result, _confidence(result, doubts), step, proof)
+    proof = (*evidence_of(view, named), *(f"caveat: {caveat}" for caveat in caveats))
+    return _verdict(view, state, result, _confidence(result, caveats), step, proof)
 
 
 def _goes_on(view: JobView, result: RuleResult, culprits: Sequence[RankState]) -> Verdict:
@@ -173,25 +173,25 @@ def _culprit(view: JobView, rank: int, cls: FrameClass) -> Culprit:
     return Culprit(rank=rank, node=state.node, pid=state.pid, class_=cls, site=site)
 
 
-def _confidence(result: RuleResult, doubts: Sequence[str]) -> Confidence:
+def _confidence(result: RuleResult, caveats: Sequence[str]) -> Confidence:
     most = 1 if result.kind in ("collective_mismatch", "straggler") else 2
-    trust = max(0, min(most, result.trust - len(doubts)))
+    trust = max(0, min(most, result.trust - len(caveats)))
     confidence: Confidence = CONFIDENCES[trust]
     return confidence
 
 
-def _coverage_doubts(view: JobView, result: RuleResult) -> tuple[str, ...]:
-    doubts = []
+def _coverage_caveats(view: JobView, result: RuleResult) -> tuple[str, ...]:
+    caveats = []
     unseen = {state.rank for state in view.unread} | {missing.rank for missing in view.out_of_sight}
     if result.kind not in ("rank_absent", "rank_dead"):
         unseen |= {missing.rank for missing in view.not_found}
     if unseen:
-        doubts.append(f"{plural(len(unseen), 'rank')} not visible or not readable")
+        caveats.append(f"{plural(len(unseen), 'rank')} not visible or not readable")
     if any(rank in {conflict.rank for conflict in view.evidence.job.conflicts} for rank, _ in result.ranks):
-        doubts.append("two processes claim this rank")
+        caveats.append("two processes claim this rank")
     if any(cls == "unknown" for _, cls in result.ranks):
-        doubts.append("its activity is unknown")
-    return tuple(doubts)
+        caveats.append("its activity is unknown")
+    return tuple(caveats)
 
 
 def _next_step(view: JobView, result: RuleResult, named: Sequence[RankState]) -> str:
@@ -251,11 +251,11 @@ def _with_absence(result: RuleResult, view: JobView, source: CollectiveEvidence,
         text = f"{wording.ranks(absence.ranks)} never entered {what}. {result.text}"
         return replace(result, text=text, trust=result.trust + 1)
     if named:
-        return replace(result, doubts=(*result.doubts, _differs(source, absence.ranks)))
+        return replace(result, caveats=(*result.caveats, _differs(source, absence.ranks)))
     if any(state is not None and state.cls in WAITING for state in map(view.state_of, absence.ranks)):
         also = wording.agreeing("waits as well", absence.ranks)
-        doubt = f"{source.source} reports {wording.ranks(absence.ranks)} missing, which {also}"
-        return replace(result, doubts=(*result.doubts, doubt))
+        caveat = f"{source.source} reports {wording.ranks(absence.ranks)} missing, which {also}"
+        return replace(result, caveats=(*result.caveats, caveat))
     classes = {state.rank: state.cls for state in view.states}
     return RuleResult(
         "rank_missing", tuple((rank, classes.get(rank, "unknown")) for rank in absence.ranks), 1,
@@ -270,12 +270,12 @@ def _with_mismatch(result: RuleResult, source: CollectiveEvidence, mismatch: Mis
     minority = sides[-1][1]
     is_tie = len(sides) != 2 or len(sides[0][1]) <= len(minority)
     if result.kind not in ("none", "external", "collective_mismatch"):
-        return replace(result, doubts=(*result.doubts, f"{source.source} shows a mismatch: {text}"))
+        return replace(result, caveats=(*result.caveats, f"{source.source} shows a mismatch: {text}"))
     if is_tie:
         need = "check which operation the code intends"
         return replace(result, kind="none", ranks=(), text=f"{text} {result.text}", need=need)
     if result.ranks and {rank for rank, _ in result.ranks} != set(minority):
-        return replace(result, doubts=(*result.doubts, _differs(source, minority)))
+        return replace(result, caveats=(*result.caveats, _differs(source, minority)))
     return RuleResult(
         "collective_mismatch", tuple((rank, "collective") for rank in minority), 1, f"{text} {result.text}"
     )

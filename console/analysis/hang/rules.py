@@ -38,7 +38,7 @@ class RuleResult(msgspec.Struct, frozen=True):
     ranks: tuple[tuple[int, FrameClass], ...]
     trust: int  # index in CONFIDENCES, before any doubt
     text: str  # the headline
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     need: str = ""  # what would decide it, where no culprit is named
 
 
@@ -56,8 +56,8 @@ def _dead(view: JobView, still: Stillness) -> RuleResult | None:
     if not view.dead or not (view.waiting or view.opaque):
         return None
     first, is_certain = first_exits(view)
-    doubts = () if is_certain else ("the order of the exits was not observed",)
-    return RuleResult("rank_dead", tuple((rank, "dead") for rank in first), 2, wording.dead(view, first), doubts)
+    caveats = () if is_certain else ("the order of the exits was not observed",)
+    return RuleResult("rank_dead", tuple((rank, "dead") for rank in first), 2, wording.dead(view, first), caveats)
 
 
 def first_exits(view: JobView) -> tuple[tuple[int, ...], bool]:
@@ -91,10 +91,10 @@ def _vanished(view: JobView, still: Stillness) -> RuleResult | None:
     is_set_up = any(state.cls in ("collective", "p2p") for state in view.waiting)
     if not gone or None in gone.values() or not is_set_up or view.behind:
         return None
-    doubts = ["its exit was not observed", *_opaque_doubts(view)]
+    caveats = ["its exit was not observed", *_opaque_caveats(view)]
     nodes = sorted({node for node in gone.values() if node})
     text = wording.vanished(view, sorted(gone), nodes)
-    return RuleResult("rank_dead", tuple((rank, "dead") for rank in sorted(gone)), 2, text, tuple(doubts))
+    return RuleResult("rank_dead", tuple((rank, "dead") for rank in sorted(gone)), 2, text, tuple(caveats))
 
 
 def _absent(view: JobView, still: Stillness) -> RuleResult | None:
@@ -109,10 +109,10 @@ def _absent(view: JobView, still: Stillness) -> RuleResult | None:
     if view.out_of_sight or not (_has_room(view) or len(absent) == 1):
         need = f"monitor the nodes that should run {wording.ranks(absent)}, or check whether they were started"
         return RuleResult("none", (), 0, wording.unseen(view, absent), (), need)
-    doubts = [] if setting_up else ["the job is past setup, so the rank may run on an unmonitored node"]
-    doubts += _opaque_doubts(view)
+    caveats = [] if setting_up else ["the job is past setup, so the rank may run on an unmonitored node"]
+    caveats += _opaque_caveats(view)
     text = wording.absent(view, absent)
-    return RuleResult("rank_absent", tuple((rank, "missing") for rank in absent), 2, text, tuple(doubts))
+    return RuleResult("rank_absent", tuple((rank, "missing") for rank in absent), 2, text, tuple(caveats))
 
 
 def _has_room(view: JobView) -> bool:
@@ -129,8 +129,8 @@ def _held(view: JobView, still: Stillness) -> RuleResult | None:
     if not held:
         return None
     kind: Kind = "rank_stopped" if any(state.cls != "uninterruptible" for state in held) else "rank_blocked"
-    doubts = () if view.waiting else ("no other rank was observed waiting",)
-    return RuleResult(kind, _named(held), 2, wording.held(view, held), doubts)
+    caveats = () if view.waiting else ("no other rank was observed waiting",)
+    return RuleResult(kind, _named(held), 2, wording.blocked_ranks(view, held), caveats)
 
 
 def _behind(view: JobView, still: Stillness) -> RuleResult | None:
@@ -142,18 +142,18 @@ def _behind(view: JobView, still: Stillness) -> RuleResult | None:
         return None
     stuck = [state for state in view.behind if state in still.stuck]
     late = stuck or list(view.behind)
-    doubts = []
+    caveats = []
     asleep = [state for state in stuck if not _may_poll(state)]
     if asleep and len(asleep) < len(stuck):
         pollers = _numbers([state for state in stuck if _may_poll(state)])
-        doubts.append(wording.they(pollers, "wakes periodically in its own code and may be polling"))
+        caveats.append(wording.they(pollers, "wakes periodically in its own code and may be polling"))
         late = asleep
     if not stuck:
-        doubts += ["still making progress, so possibly only slow"] * 2
+        caveats += ["still making progress, so possibly only slow"] * 2
     elif any(state.runs for state in late):
-        doubts.append("computing, so possibly only slow")
-    doubts += _opaque_doubts(view)
-    return RuleResult("rank_missing", _named(late), 2, wording.behind(view, late), tuple(doubts))
+        caveats.append("computing, so possibly only slow")
+    caveats += _opaque_caveats(view)
+    return RuleResult("rank_missing", _named(late), 2, wording.behind(view, late), tuple(caveats))
 
 
 def _may_poll(state: RankState) -> bool:
@@ -240,7 +240,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
 )  # fmt: skip
 
 
-def _opaque_doubts(view: JobView) -> list[str]:
+def _opaque_caveats(view: JobView) -> list[str]:
     if not view.opaque:
         return []
     return [f"the stack of {wording.ranks(_numbers(view.opaque))} does not show whether it waits"]

@@ -108,7 +108,7 @@ def behind(view: JobView, late: Sequence[RankState]) -> str:
     return f"{text}{more} and {verb} not entered {operation(view.waiting)}. {waited(view)}."
 
 
-def held(view: JobView, blocked: Sequence[RankState]) -> str:
+def blocked_ranks(view: JobView, blocked: Sequence[RankState]) -> str:
     """Ranks that are stopped, traced or in uninterruptible sleep, with the kernel's state."""
     parts = []
     for state in blocked[:_NAMED]:

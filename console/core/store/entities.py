@@ -116,7 +116,7 @@ class RankTable:
         self.table.touch(key, version)
         return True
 
-    def take_past(self, other: RankTable, version: int) -> None:
+    def backfill(self, other: RankTable, version: int) -> None:
         """Take idle times from another table, and last figures where this one has none."""
         for key, now in self.table.items():
             past = other.table.get(key)

@@ -22,7 +22,7 @@ MOST_RANKS: Final = 1_024
 RankKey = tuple[str, int, int]
 
 
-class StepSeen(NamedTuple):
+class StepObservation(NamedTuple):
     """A rank was first seen at a step at `mono`, and was last seen before it at `before`: it came in between."""
 
     step: int
@@ -38,7 +38,7 @@ class RankSteps(msgspec.Struct, frozen=True):
     step: int
     read: int  # MONOTONIC_RAW of the last reading
     gained: int | None = None  # steps between the last two readings; None where there was one only
-    seen: tuple[StepSeen, ...] = ()
+    seen: tuple[StepObservation, ...] = ()
 
 
 class StepTable:
@@ -46,7 +46,7 @@ class StepTable:
 
     def __init__(self) -> None:
         self._ranks: dict[RankKey, RankSteps] = {}
-        self._kept: dict[RankKey, deque[StepSeen]] = {}
+        self._kept: dict[RankKey, deque[StepObservation]] = {}
         self._of_node: dict[str, dict[RankKey, None]] = {}  # node that reported a rank last; oldest first
         self._changed = -1
 
@@ -73,7 +73,7 @@ class StepTable:
         else:
             gained = max(0, record.step - before.step)
             if gained:
-                self._kept[key].append(StepSeen(record.step, before.read, read))
+                self._kept[key].append(StepObservation(record.step, before.read, read))
                 self._forget(self._kept[key])
         self._changed = version
         self._ranks[key] = RankSteps(record.node, process, record.step, read, gained)
@@ -89,7 +89,7 @@ class StepTable:
             oldest = next(iter(keys))
             del keys[oldest], self._ranks[oldest], self._kept[oldest]
 
-    def _forget(self, kept: deque[StepSeen]) -> None:
+    def _forget(self, kept: deque[StepObservation]) -> None:
         room = min(KEPT, max(KEPT_AT_LEAST, KEPT_IN_ALL // len(self._ranks)))
         while len(kept) > room:
             kept.popleft()

@@ -120,12 +120,12 @@ class Store:
         """Events of the batches after that version, oldest first."""
         return newer(self.events, version)
 
-    def take_past(self, other: Store) -> None:
+    def backfill(self, other: Store) -> None:
         """Take history, steps, idle times and missing entities from another store of the same instant."""
         self.version += 1
         self._curves, self.steps = other._curves, other.steps
         self.steps.touch(self.version)
-        self._ranks.take_past(other._ranks, self.version)
+        self._ranks.backfill(other._ranks, self.version)
         for name, now in self.nodes.items():
             past = other.nodes.get(name)
             if past is not None and (now.host is None or now.cost is None):

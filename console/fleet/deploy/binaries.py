@@ -36,7 +36,7 @@ def wheel_dir() -> Path:
 
 
 class UnreadableBinary(Exception):
-    """A file does not contain the expected binary; the text says which and why."""
+    """A file does not contain the expected binary; the text names it and the reason."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ _TIMEOUT_S = 300.0
 
 
 class WheelhouseError(Exception):
-    """pip could not find or fetch a wheel; the text says which, with pip's last line."""
+    """pip could not find or fetch a wheel; the text names it, with pip's last line."""
 
 
 def fill(source: Path | None) -> None:

@@ -92,13 +92,13 @@ def read(path: Path) -> tuple[SessionFacts, Iterator[Published]]:
     before = head[: records.start()] + b'"records": null}'
     check_schema(path, before)
     try:
-        facts = msgspec.json.decode(before, type=_Head).session
+        facts = msgspec.json.decode(before, type=_DocumentHead).session
     except UNREADABLE as error:
         raise SessionError(f"{path}: not a session export: {error}") from error
     return facts, _records(path, records.end())
 
 
-class _Head(msgspec.Struct):
+class _DocumentHead(msgspec.Struct):
     session: SessionFacts
 
 

@@ -165,7 +165,7 @@ def _next_label(data: mmap.mmap, offset: int, size: int) -> int | None:
 
 
 class BadFrame(Exception):
-    """A frame fails a check; the text says which."""
+    """A frame fails a check; the text names it."""
 
 
 def unpack(data: bytes, label: Label) -> bytes:

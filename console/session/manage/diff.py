@@ -48,7 +48,7 @@ class Figure(msgspec.Struct, frozen=True):
     b: Spread | None
 
 
-class Changed(msgspec.Struct, frozen=True):
+class ChangedFact(msgspec.Struct, frozen=True):
     """One fact of one node that differs."""
 
     node: str
@@ -65,7 +65,7 @@ class Comparison(msgspec.Struct, frozen=True):
     b: str
     nodes_only_a: tuple[str, ...]
     nodes_only_b: tuple[str, ...]
-    changed: tuple[Changed, ...]
+    changed: tuple[ChangedFact, ...]
     findings_only_a: tuple[str, ...]  # "id: culprits"
     findings_only_b: tuple[str, ...]
     findings_both: tuple[str, ...]
@@ -88,7 +88,7 @@ class Alike(msgspec.Struct, frozen=True):
     b: str | None
 
 
-def folded(changed: Iterable[Changed]) -> list[Alike]:
+def folded(changed: Iterable[ChangedFact]) -> list[Alike]:
     """Return the changes, grouped over nodes with the same change."""
     alike: dict[tuple[str, str | None, str | None], list[str]] = {}
     for change in changed:
@@ -121,7 +121,7 @@ class Sampled(msgspec.Struct):
         return Spread(self.seen, median, p95, p99, ordered[last])
 
 
-class Seen(msgspec.Struct):
+class ComparedSession(msgspec.Struct):
     """Facts, metrics and findings of one session."""
 
     facts: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)  # node → what → value
@@ -198,20 +198,20 @@ def _read(session: Session, on_record: Callable[[], None]) -> Iterator[Published
         yield record
 
 
-def _seen(records: Iterable[Published]) -> Seen:
-    seen = Seen()
+def _seen(records: Iterable[Published]) -> ComparedSession:
+    seen = ComparedSession()
     for record in records:
         seen.add(record)
     return seen
 
 
-def _spread(seen: Seen, name: str) -> Spread | None:
+def _spread(seen: ComparedSession, name: str) -> Spread | None:
     return seen.figures[name].spread() if name in seen.figures else None
 
 
-def _changed(a: Mapping[str, Mapping[str, str]], b: Mapping[str, Mapping[str, str]]) -> Iterator[Changed]:
+def _changed(a: Mapping[str, Mapping[str, str]], b: Mapping[str, Mapping[str, str]]) -> Iterator[ChangedFact]:
     for node in sorted(a.keys() & b.keys()):
         for what in sorted(a[node].keys() | b[node].keys()):
             before, after = a[node].get(what), b[node].get(what)
             if before != after:
-                yield Changed(node, what, before, after)
+                yield ChangedFact(node, what, before, after)

@@ -21,7 +21,7 @@ POLL_S: Final = 0.05
 
 
 class QueryError(Exception):
-    """The query failed; the text says why and what to try."""
+    """The query failed; the text has the cause and the remedy."""
 
 
 class QueryRefused(QueryError):

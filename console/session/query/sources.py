@@ -38,7 +38,7 @@ class HistoryRows(msgspec.Struct, frozen=True):
 
 
 class SourceTables(msgspec.Struct, frozen=True):
-    """What there is of each table; one that is not named has no rows."""
+    """The columns and files of each table; a table that is not named has no rows."""
 
     files: dict[str, tuple[Path, ...]] = msgspec.field(default_factory=dict)
     lines: dict[str, Sequence[str]] = msgspec.field(

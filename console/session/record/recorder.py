@@ -57,9 +57,9 @@ class Recorder:
         self, hub: Hub, folder: Path, limits: retention.Limits, initial: Callable[[], Iterable[Published]],
         cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
         retention_s: float = RETENTION_S,
-        want_clocks: Callable[[str, bool], object] = lambda who, wanted: None,
+        request_clock_probes: Callable[[str, bool], object] = lambda who, wanted: None,
     ) -> None:  # fmt: skip
-        """`want_clocks` is called with a recording's name when it begins and stops needing continuous clock probes."""
+        """`request_clock_probes` is called with a recording's name, and whether it needs continuous probes."""
         self._hub, self._folder, self._limits, self._initial = hub, folder, limits, initial
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
         self.bridge: AgentAdopter | None = None
@@ -67,7 +67,7 @@ class Recorder:
         self._retention_s, self._retention_due = retention_s, time.monotonic() + retention_s
         self._retaining: asyncio.Task[None] | None = None
         self._retention_logged: set[str] = set()
-        self._want_clocks = want_clocks
+        self._request_clock_probes = request_clock_probes
         self._running: dict[str, Recording] = {}
         self._stopping: set[str] = set()  # they record the log record of their own end
         #: Of resumed sessions: node → its agent before the crash, and that agent's last record.
@@ -146,7 +146,7 @@ class Recorder:
         recording.begin_with(self._initial_records(opened.meta))
         self._running[name] = recording
         if selects(opened.meta.selection, "clock_bins"):  # sparse probes could not tell later which rank was late
-            self._want_clocks(_who(name), True)
+            self._request_clock_probes(_who(name), True)
         verb = "started" if opened.crashed is None else "resumed after a crash"
         self._log(*lines, f"recording {name} {verb}: {session.path}")
         return opened.crashed is not None
@@ -170,7 +170,7 @@ class Recorder:
         self._log(f"recording {name} stopped")  # recorded by itself, too
         self._stopping.discard(name)
         self._before_crash.pop(name, None)
-        self._want_clocks(_who(name), False)
+        self._request_clock_probes(_who(name), False)
         return self._running.pop(name)
 
     # -- retention ---------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ Publish = Callable[[Record], None]
 
 
 @dataclass(frozen=True)
-class _Packed:
+class _PendingFrame:
     """A frame to be written."""
 
     data: bytes
@@ -81,7 +81,7 @@ class Recording:
         self._ending = False
         self._stop_requested = False
         self._failed = False
-        self._pending: deque[_Packed] = deque()
+        self._pending: deque[_PendingFrame] = deque()
         self._lost = 0
         self._ahead_ns = time.time_ns() - time.monotonic_ns()
         self._thread = threading.Thread(target=self._run, name=f"recording {session.name}", daemon=True)
@@ -183,7 +183,7 @@ class Recording:
             if self._pending and waiting + len(data) > MAX_PENDING_BYTES:
                 self._lost += sum(counts.kinds.values())
             else:
-                self._pending.append(_Packed(data, counts, number if packed == len(kept) else self._durable))
+                self._pending.append(_PendingFrame(data, counts, number if packed == len(kept) else self._durable))
 
     def _write(self) -> None:
         try:

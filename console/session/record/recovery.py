@@ -61,7 +61,7 @@ class RecoveryReport(msgspec.Struct):
         return not self.damages and not self.unknown
 
 
-class _Head(msgspec.Struct):
+class _AgentFields(msgspec.Struct):
     """The fields of a record that name its agent."""
 
     kind: str = ""
@@ -71,7 +71,7 @@ class _Head(msgspec.Struct):
     rx: int = 0
 
 
-_heads: Final = msgspec.json.Decoder(_Head)
+_heads: Final = msgspec.json.Decoder(_AgentFields)
 
 
 def _no_progress(done: int, total: int) -> None:
@@ -263,7 +263,7 @@ def check_resumable(session: Session) -> Meta:
     return meta
 
 
-def take_up(session: Session, name_of: Callable[[str], str]) -> CrashedRecording:
+def resume_crashed(session: Session, name_of: Callable[[str], str]) -> CrashedRecording:
     """Recover a session and return how to resume it. `name_of` gives the recorded name of a node.
 
     Raises SessionError if its recording was stopped, or is running; OSError.

@@ -59,7 +59,7 @@ class ColumnList(CursorView, inherit_bindings=False):
 
     def clicked(self, y: int, event: events.Click) -> None:
         """Move the cursor to the clicked line."""
-        self.stand(y)
+        self.place_cursor(y)
 
 
 class ColumnsDialog(Dialog[None]):
@@ -87,7 +87,7 @@ class ColumnsDialog(Dialog[None]):
 
     def _fit(self) -> None:
         self._list.styles.height = max(1, min(self._list.line_count(), self.app.size.height - _AROUND))
-        self._list.stand(self._list.index)
+        self._list.place_cursor(self._list.index)
 
     def action_show(self) -> None:
         """Show or hide the column; the last one cannot be hidden."""
@@ -108,7 +108,7 @@ class ColumnsDialog(Dialog[None]):
         key = keys.pop(index)
         keys.insert(max(0, index + by), key)
         self._choose(keys, self._owner.hidden_columns)
-        self._list.stand(self._column_keys().index(key))  # leading columns stay in front
+        self._list.place_cursor(self._column_keys().index(key))  # leading columns stay in front
 
     def action_first(self) -> None:
         """Reset columns and their order."""
@@ -122,4 +122,4 @@ class ColumnsDialog(Dialog[None]):
 
     def _choose(self, columns: Sequence[str], hidden: Collection[str]) -> None:
         self._owner.choose_columns(columns, sorted(hidden))
-        self._list.stand(self._list.index)
+        self._list.place_cursor(self._list.index)

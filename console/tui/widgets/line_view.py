@@ -239,7 +239,7 @@ class CursorView(LineView):
         """The line of the cursor; None without lines."""
         return self._cursor if self._cursor < self.line_count() else None
 
-    def stand(self, y: int) -> None:
+    def place_cursor(self, y: int) -> None:
         """Move the cursor to line `y`, limited to the first and last line."""
         if self.line_count():
             self._cursor = max(0, min(y, self.line_count() - 1))
@@ -250,7 +250,7 @@ class CursorView(LineView):
     def clicked(self, y: int, event: events.Click) -> None:
         """Move the cursor to the clicked line; a second click opens it."""
         again = y == self._cursor and event.chain > 1
-        self.stand(y)
+        self.place_cursor(y)
         if again:
             self.action_open()
 
@@ -261,7 +261,7 @@ class CursorView(LineView):
 
     def step(self, by: int) -> None:
         """Move the cursor `by` lines down."""
-        self.stand(self._cursor + by)
+        self.place_cursor(self._cursor + by)
 
 
 class LineReport(LineView):

@@ -119,14 +119,14 @@ class MatrixGrid(CursorView):
         text = fit(cell.text.center(width) if cell.text == "X" else cell.text, width)
         return [mark, Span(text, style)]
 
-    def stand(self, y: int) -> None:
+    def place_cursor(self, y: int) -> None:
         """Move the cursor to line `y`, within the content."""
         self._stand(y, self._column)
 
     def _stand(self, row: int, column: int) -> None:
         self._column = min(max(column, 0), max(0, len(self.grid.heads) - 1))
         self._scroll_to_column()
-        super().stand(row)
+        super().place_cursor(row)
         self.refresh()  # the heading marks the column
 
     def action_left(self) -> None:

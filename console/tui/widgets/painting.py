@@ -97,6 +97,6 @@ class Painting(Widget):
             last = len(text) if end == -1 else min(max(end - offset, first), len(text))
             marked = (own or Style.null()) + style
             parts = ((text[:first], own), (text[first:last], marked), (text[last:], own))
-            painted += [Segment(part, look) for part, look in parts if part]
+            painted += [Segment(part, paint) for part, paint in parts if part]
             offset += len(text)
         return painted

@@ -49,7 +49,7 @@ class RankTree(CursorView):
         """Move the cursor to the branch of that key, if it is visible."""
         index = next((index for index, row in enumerate(self.rows) if row.branch.key == key), None)
         if index is not None:
-            self.stand(index)
+            self.place_cursor(index)
 
     def fold(self, key: Hashable, fold: bool = True) -> None:
         """Fold or unfold one branch."""
@@ -119,7 +119,7 @@ class RankTree(CursorView):
         if row.branch.children and not row.folded:
             self.fold(row.branch.key)
         elif row.parent >= 0:
-            self.stand(row.parent)
+            self.place_cursor(row.parent)
 
     def action_right(self) -> None:
         if not self.rows:
@@ -128,14 +128,14 @@ class RankTree(CursorView):
         if row.folded:
             self.fold(row.branch.key, False)
         elif row.branch.children:
-            self.stand(self._cursor + 1)
+            self.place_cursor(self._cursor + 1)
 
     def clicked(self, y: int, event: events.Click) -> None:
         """Move the cursor to what was clicked."""
         row = self.rows[y]
         sign = _INDENT * min(row.depth, _DEEPEST)
         if row.branch.children and sign <= event.x < sign + _INDENT:
-            self.stand(y)
+            self.place_cursor(y)
             self.fold(row.branch.key, not row.folded)
         else:
             super().clicked(y, event)

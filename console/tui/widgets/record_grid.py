@@ -283,7 +283,7 @@ class Stream(RecordGrid[R]):
         if not self._own and new_value < old_value and self.behind:
             self.following = False
 
-    def stand(self, y: int) -> None:
+    def place_cursor(self, y: int) -> None:
         """Move the cursor to line `y`, within the content."""
-        super().stand(y)
+        super().place_cursor(y)
         self.following = bool(self.rows) and self._cursor == len(self.rows) - 1

@@ -24,17 +24,17 @@ class FindingsQuery(msgspec.Struct, forbid_unknown_fields=True):
     open: Annotated[bool, msgspec.Meta(description="exclude cleared findings")] = False
 
 
-class FindingsSeen(msgspec.Struct):
+class FindingList(msgspec.Struct):
     """Open findings first, then by severity."""
 
     findings: list[FindingLine]
 
 
 @operation("GET", "/findings")
-async def get_findings(context: WebContext, request: OperationRequest[FindingsQuery]) -> FindingsSeen:
+async def get_findings(context: WebContext, request: OperationRequest[FindingsQuery]) -> FindingList:
     """Findings with culprits and affected nodes."""
     lines = finding_lines(context.store)
-    return FindingsSeen([line for line in lines if line.cleared_at is None or not request.parameters.open])
+    return FindingList([line for line in lines if line.cleared_at is None or not request.parameters.open])
 
 
 @operation("GET", "/clocks")

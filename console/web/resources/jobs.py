@@ -30,7 +30,7 @@ class JobOnNode(msgspec.Struct):
     why: str
 
 
-class JobSeen(msgspec.Struct):
+class JobResource(msgspec.Struct):
     """One job. `ordered` and `nodes` are set if gconsole started it, `ranks` if its ranks were detected."""
 
     job: str
@@ -42,10 +42,10 @@ class JobSeen(msgspec.Struct):
     ranks: JobLine | None
 
 
-class JobsSeen(msgspec.Struct):
+class JobList(msgspec.Struct):
     """Jobs that gconsole started, newest first, then detected jobs."""
 
-    jobs: list[JobSeen]
+    jobs: list[JobResource]
 
 
 class StopJobRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,17 +79,17 @@ class JobStopped(msgspec.Struct):
 
 
 @operation("GET", "/jobs")
-async def get_jobs(context: WebContext, request: OperationRequest[NoParameters]) -> JobsSeen:
+async def get_jobs(context: WebContext, request: OperationRequest[NoParameters]) -> JobList:
     """Jobs that gconsole started, and jobs detected on the nodes."""
     views = job_statuses(context.store)
     started = {view.ordered.job for view in views}
     lines = {own_name(job.job, started): job_line(job) for job in jobs_of(context.store).jobs}
-    return JobsSeen([_seen(view, lines.pop(view.ordered.job, None)) for view in views]
+    return JobList([_seen(view, lines.pop(view.ordered.job, None)) for view in views]
                     + [_detected(line) for line in lines.values()])  # fmt: skip
 
 
 @operation("GET", "/jobs/{id}", name_pattern=JOB_NAME)
-async def get_job(context: WebContext, request: OperationRequest[NoParameters]) -> JobSeen:
+async def get_job(context: WebContext, request: OperationRequest[NoParameters]) -> JobResource:
     """One job: its start request, its state on each node, its ranks."""
     job = one_job(context, request.name)
     if job is None:
@@ -97,7 +97,7 @@ async def get_job(context: WebContext, request: OperationRequest[NoParameters]) 
     return job
 
 
-def one_job(context: WebContext, name: str) -> JobSeen | None:
+def one_job(context: WebContext, name: str) -> JobResource | None:
     """One job; None if it was neither started nor detected."""
     line = next((job_line(job) for job in jobs_of(context.store).jobs if is_of_job(job.job, name)), None)
     view = job_status(context.store, name)
@@ -147,16 +147,16 @@ def started_job(context: WebContext, name: str) -> JobStatus:
     return view
 
 
-def _seen(view: JobStatus, line: JobLine | None) -> JobSeen:
-    return JobSeen(
+def _seen(view: JobStatus, line: JobLine | None) -> JobResource:
+    return JobResource(
         job=view.ordered.job, state=view.state, over=view.is_over, exit_code=view.exit_code if view.is_over else None,
         ordered=view.ordered, nodes=[JobOnNode(line.node, line.index, line.now, line.why) for line in view.lines],
         ranks=line,
     )  # fmt: skip
 
 
-def _detected(line: JobLine) -> JobSeen:
-    return JobSeen(line.job, None, None, None, None, [], line)
+def _detected(line: JobLine) -> JobResource:
+    return JobResource(line.job, None, None, None, None, [], line)
 
 
 def _stopped(node: str, result: NodeStop | Failure | None, why: str) -> NodeStopped:

@@ -45,7 +45,7 @@ class NodeFigures(msgspec.Struct):
     net_tx_bytes_s: float | None
 
 
-class NodeSeen(msgspec.Struct):
+class NodeResource(msgspec.Struct):
     """One node: connection state, host metrics, and cost of the agent."""
 
     node: str
@@ -59,7 +59,7 @@ class NodeSeen(msgspec.Struct):
 class NodeList(msgspec.Struct):
     """All nodes of this console."""
 
-    nodes: list[NodeSeen]
+    nodes: list[NodeResource]
 
 
 class Added(msgspec.Struct):
@@ -92,12 +92,12 @@ class Removed(msgspec.Struct):
     removed: str
 
 
-def seen(now: NodeNow) -> NodeSeen:
+def seen(now: NodeNow) -> NodeResource:
     """Current state of one node."""
     is_ok = now.state is not None and now.state.state == "ok"
     figures = {name: getattr(now.host if is_ok else None, name, None) for name in NodeFigures.__struct_fields__}
     figures["mem_total_bytes"] = now.node.mem_total_bytes if now.node else None
-    return NodeSeen(
+    return NodeResource(
         node=now.name, about=node_line(now), figures=NodeFigures(**figures),
         cost=next(iter(cost_lines([now])), None),
         last_record_at=iso(now.last_rx),

@@ -17,7 +17,7 @@ from ...launch.state import job_status
 from ...records import Log
 from ..operation import OperationRequest, WebContext, operation
 from ..problems import HttpProblem, HttpProblemError, http_problem
-from .jobs import JobSeen, one_job
+from .jobs import JobResource, one_job
 from .nodes import NodeSet
 
 #: Seconds. After the start, until every node has reported the job.
@@ -75,7 +75,7 @@ class JobStarted(msgspec.Struct):
 
     job: str
     plan: JobPlan
-    seen: JobSeen | None
+    seen: JobResource | None
 
 
 @operation("POST", "/jobs/plan", problems=(409,))

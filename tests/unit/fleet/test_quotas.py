@@ -46,7 +46,7 @@ class Node:
         self.hub, self.records, self.complaints = Hub(), [], []
         self.hub.subscribe(lambda records: self.records.extend(records))
         self.intake = RecordReceiver("node1", self.hub, self.complaints.append)
-        self.intake.greet("a" * 16)
+        self.intake.on_hello("a" * 16)
         self.seq = 0
 
     def say(self, record: Record, seq: int | None = None) -> Record | None:
@@ -189,7 +189,7 @@ def test_reconnecting_as_another_agent_does_not_enlarge_the_quota(monkeypatch: p
 
     node.say(who())
     assert tell_of_three(0) == [True] * 3 and [tell_of_an_error(xid) for xid in range(4)] == [True] * 3 + [False]
-    node.intake.greet("b" * 16)
+    node.intake.on_hello("b" * 16)
     node.seq = 0
     assert tell_of_three(10) == [False] * 3, "the store still has entries of the previous agent"
     node.say(who())
@@ -242,7 +242,7 @@ def test_a_record_that_is_sent_again_after_a_reconnect_is_dropped_without_a_gap(
     node = Node()
     assert node.say(Log(source="agent", text="first"), 1) is not None
     assert node.say(Log(source="agent", text="second"), 2) is not None
-    node.intake.greet("a" * 16)
+    node.intake.on_hello("a" * 16)
     assert node.say(Log(source="agent", text="second"), 2) is None
     assert node.say(Log(source="agent", text="third"), 3) is not None
     assert not node.gaps
@@ -251,7 +251,7 @@ def test_a_record_that_is_sent_again_after_a_reconnect_is_dropped_without_a_gap(
 def test_records_of_a_new_agent_count_from_one():
     node = Node()
     node.say(Log(source="agent", text="x"), 1)
-    node.intake.greet("b" * 16)
+    node.intake.on_hello("b" * 16)
     assert node.say(Log(source="agent", text="x"), 1) is not None
 
 

@@ -137,7 +137,7 @@ async def crashed_recording(folder):
 @pytest.mark.slow
 async def test_crashed_session_resumes_with_the_same_console_id_and_agents(tmp_path):
     session = await crashed_recording(tmp_path)
-    left = recovery.take_up(session, str)
+    left = recovery.resume_crashed(session, str)
     assert left.console_id == "console1"
     assert left.agents == {"node1": ("agent1", 4)}
     assert left.agent_of("node2") is None
@@ -314,7 +314,7 @@ def warnings_in(store):
 
 async def test_recording_that_selects_clock_records_requests_continuous_probing(tmp_path):
     wanted = []
-    setup = RecorderSetup(tmp_path, want_clocks=lambda who, wants: wanted.append((who, wants)))
+    setup = RecorderSetup(tmp_path, request_clock_probes=lambda who, wants: wanted.append((who, wants)))
     await setup.recorder.start("figures", select(kinds=("gpu",)))
     assert wanted == []
     await setup.recorder.start("all")

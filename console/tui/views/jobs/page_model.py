@@ -25,7 +25,7 @@ from .model import JobRow, ending, node_status, state_text
 
 
 @dataclass(frozen=True)
-class _Part:
+class _JobOnNode:
     """A job on one node."""
 
     node: str
@@ -83,38 +83,38 @@ def _progress(row: JobRow) -> Iterator[Fact]:
         yield Fact("missing", f"rank {fold_ranks(ranks)}: {clean(reason)}", "warning")
 
 
-def _parts(row: JobRow) -> list[_Part]:
+def _parts(row: JobRow) -> list[_JobOnNode]:
     by_node: dict[str, list[RankListRow]] = {}
     for rank in row.ranks.rows if row.ranks else ():
         if rank.rank is not None and rank.state != "exited":
             by_node.setdefault(rank.rank.node, []).append(rank)
     if row.started is None:
         return [
-            _Part(node, _worst(rows), "found", fold_ranks([row.number for row in rows]), rows, "")
+            _JobOnNode(node, _worst(rows), "found", fold_ranks([row.number for row in rows]), rows, "")
             for node, rows in by_node.items()
         ]
     per_node = row.started.ordered.procs_per_node
     return [_started_part(line, per_node, by_node) for line in row.started.lines]
 
 
-def _started_part(line: JobNodeStatus, per_node: int, by_node: Mapping[str, Sequence[RankListRow]]) -> _Part:
+def _started_part(line: JobNodeStatus, per_node: int, by_node: Mapping[str, Sequence[RankListRow]]) -> _JobOnNode:
     first = line.index * per_node
     ranks = str(first) if per_node == 1 else f"{first}-{first + per_node - 1}"
     now = line.now
     if now is None:
-        return _Part(line.node, node_status(line), "unknown", ranks, (), line.why)
+        return _JobOnNode(line.node, node_status(line), "unknown", ranks, (), line.why)
     bad = now.state == "failed" or now.signal is not None
     why = ending(now.exit_code, now.signal, now.reason) if bad else now.reason or ""
     if now.state == "failed" and now.local_rank is not None:
         why = f"rank {first + now.local_rank}: {why}"
-    return _Part(line.node, node_status(line), now.state, ranks, by_node.get(line.node, ()), why)
+    return _JobOnNode(line.node, node_status(line), now.state, ranks, by_node.get(line.node, ()), why)
 
 
 def _worst(rows: Sequence[RankListRow]) -> Status:
     return min((row.status for row in rows), key=BY_WEIGHT.index, default="unknown")
 
 
-def _node_line(part: _Part, width: int) -> Line:
+def _node_line(part: _JobOnNode, width: int) -> Line:
     counts: dict[str, int] = {}
     for row in part.rows:
         counts[row.state] = counts.get(row.state, 0) + 1

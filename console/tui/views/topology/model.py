@@ -90,7 +90,7 @@ class CellGrid:
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Width of each column in cells; every line that is drawn asks for it."""
+        """Width of each column in cells; read by every line that is drawn."""
         return tuple(max(width_of(head), *(width_of(row[index].text) for row in self.rows))
                      for index, head in enumerate(self.heads))  # fmt: skip
 
