@@ -68,7 +68,7 @@ class ClockBins(Record, tag="clock_bins", kw_only=True):
     family: Literal["ipv4", "ipv6"] | None = None  # None over SSH
     base: Int  # MONOTONIC_RAW of `node` at the start of the first bin, ns
     base_real: Int  # CLOCK_REALTIME of `node` at that instant, ns
-    ahead: Int  # rounded (clock of dst - clock of node), ns; keeps the numbers in the bins short
+    ahead: Int  # clock of `dst` minus clock of `node`, rounded, ns
     bin_ms: Count  # length of a bin, milliseconds
     bins: tuple[ClockBin, ...]  # consecutive bins of exchanges, the oldest first
     cadence_us: Count  # effective interval of triples; longer than configured while above `cpu_cap_pct`
@@ -84,7 +84,7 @@ class ClockSnapshot(Record, tag="clock_snapshot", kw_only=True):
     and immediately after a step of CLOCK_REALTIME.
     """
 
-    real: Int  # ns, as all of these
+    real: Int  # CLOCK_REALTIME, ns
     monotonic: Int  # CLOCK_MONOTONIC, ns
     raw: Int  # CLOCK_MONOTONIC_RAW, ns: the middle of the bracket
     boot: Int  # CLOCK_BOOTTIME, ns

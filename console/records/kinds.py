@@ -150,7 +150,7 @@ _EVENTS: Final = {spec.struct: spec.event for spec in _ROWS if spec.event is not
 
 
 def kind_of(record: Record | RawRecord) -> str:
-    """The kind's name, also of a record whose kind this version does not know."""
+    """The kind's name, also of a record of a newer kind, unknown to this version."""
     return record.kind if isinstance(record, RawRecord) else str(record.__struct_config__.tag)
 
 

@@ -1,7 +1,7 @@
 """SQL columns of every record kind: one table per kind, one column per field, lossless in both directions.
 
 A struct within a record is a STRUCT, a tuple a LIST, a dict a MAP, an enumeration VARCHAR; a value of several types is
-kept as its JSON text. Records of kinds that this version does not know share the table `unknown`: head and JSON text.
+kept as its JSON text. Records of newer kinds share the table `unknown`: head and JSON text.
 """
 
 from __future__ import annotations
@@ -242,11 +242,14 @@ def _unknown_line(record: RawRecord) -> bytes:
 #: Suffix of a field name → unit; the longest suffix applies.
 UNITS: Final[dict[str, str]] = {
     "_bytes_s": "bytes/s", "_packets_s": "packets/s", "_switches_s": "switches/s", "_bytes": "bytes", "_pct": "%",
-    "_ns": "ns", "_ms": "ms", "_s": "s", "_w": "W", "_j": "J", "_c": "°C", "_mhz": "MHz", "_gbs": "GB/s", "_ppm": "ppm",
+    "_ns": "ns", "_us": "µs", "_ms": "ms", "_s": "s", "_w": "W", "_j": "J", "_c": "°C", "_mhz": "MHz",
+    "_gbs": "GB/s", "_ppm": "ppm",
 }  # fmt: skip
-#: Fields that are instants: ns since 1970 (`mono`: since an arbitrary start).
+#: Fields that are instants or differences of clocks: ns since 1970 (of monotonic clocks: since an arbitrary start).
 INSTANTS: Final = (
     "t", "t_cluster", "mono", "rx", "at", "began", "ended", "looked", "read_at", "retry_at", "first_seen", "cleared_at",
+    "watched_at", "created", "started", "base", "base_real", "ahead", "centre", "at_mono", "at_common", "real", "raw",
+    "monotonic", "boot",
 )  # fmt: skip
 
 

@@ -295,7 +295,7 @@ def _make_dictionary(connection: duckdb.DuckDBPyConnection) -> None:
     ]
     _create(connection, "dictionary", _arrays(("table", "column", "type", "place", "unit", "meaning"), facts))
     tables = [(table, "records", _first_sentence(meaning_of(table))) for table in TABLES[:-1]]
-    tables += [("unknown", "records", "Records of kinds that this version does not know.")]
+    tables += [("unknown", "records", "Records of kinds that a newer gconsole writes.")]
     tables += [(view.name, "view", view.meaning) for view in SHORT_VIEWS]
     _create(connection, "tables", _arrays(("name", "what", "meaning"), tables))
 

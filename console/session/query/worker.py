@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,12 @@ RESULT: Final = "result.json"
 _TOO_LARGE: Final = "the result needs"
 _SELECT_LESS: Final = "select fewer columns or rows"
 _encoder: Final = msgspec.json.Encoder(enc_hook=str)
+
+
+#: Seconds within which a process that closed its stdout has ended, too.
+_ENDING_S: Final = 5.0
+#: Signals with which a process without memory ends: the kernel's, and that of an allocation that fails in C++.
+_MEMORY_SIGNALS: Final = (signal.SIGKILL, signal.SIGABRT)
 
 
 class QueryRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +126,11 @@ class QueryWorkerClient:
             self.close()
             raise
         if not line:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_ENDING_S)
+            code = process.poll()
             self.close()
-            raise QueryError("the query ran out of memory; select fewer columns or rows")
+            raise QueryError(_reason_of_exit(code))
         reply = msgspec.json.decode(line, type=QueryReply)
         if reply.trouble:
             raise (QueryRefused if reply.kind == "refused" else QueryError)(reply.trouble)
@@ -143,6 +153,14 @@ class QueryWorkerClient:
                 argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
             )
         return self._process
+
+
+def _reason_of_exit(code: int | None) -> str:
+    """Why there is no reply of a process that ended with `code`, which is None where it is not known."""
+    if code is not None and -code in _MEMORY_SIGNALS:
+        return f"the query's process ended with {signal.Signals(-code).name}, probably out of memory; {_SELECT_LESS}"
+    how = "" if code is None else f" with signal {-code}" if code < 0 else f" with exit code {code}"
+    return f"the query's process ended{how} before it replied; run the query again"
 
 
 def _open(pipe: IO[bytes] | None) -> IO[bytes]:

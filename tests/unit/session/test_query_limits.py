@@ -1,6 +1,7 @@
 """SQL over records: rejected statements, and limits on time, memory and files."""
 
 import resource
+import signal
 import threading
 
 import pandas as pd
@@ -11,6 +12,7 @@ from session_queries import ENDLESS, SessionQueries, run
 from gconsole.session.query.engine import Database
 from gconsole.session.query.limits import QueryCancelled, QueryError
 from gconsole.session.query.sources import RecordedSource
+from gconsole.session.query.worker import QueryWorkerClient
 
 REFUSED = [
     "SELECT * FROM read_csv('/etc/passwd')",
@@ -175,3 +177,26 @@ def test_unpacked_scratch_files_are_removed_when_the_source_closes(tmp_path):
         scratch = source.scratch
         assert list(scratch.rglob("*.parquet"))
     assert not scratch.exists()
+
+
+@pytest.mark.parametrize(
+    ("signal_number", "words"),
+    [
+        (signal.SIGKILL, "ended with SIGKILL, probably out of memory; select fewer"),
+        (signal.SIGSEGV, "ended with signal 11 before it replied; run the query again"),
+    ],
+)
+def test_death_of_the_query_process_is_reported_with_its_signal(signal_number, words):
+    client = QueryWorkerClient()
+    client.names()  # starts the process
+    process = client._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)  # so that it has not ended when the request is sent
+    ending = threading.Timer(0.1, lambda: [process.send_signal(number) for number in (signal_number, signal.SIGCONT)])
+    ending.start()
+    try:
+        with pytest.raises(QueryError, match=words):
+            client.names()
+    finally:
+        ending.join()
+        client.close()
