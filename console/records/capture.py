@@ -52,12 +52,12 @@ class Stack(Record, tag="stack", kw_only=True):
     at: Int | None = None  # scheduled time of the sample; None: immediately
     job: str  # id of the job
     attempt: Count = 0  # restart attempt of the job, from 0
-    rank: Count | None  # of the process, or of its parent rank
+    rank: Count | None  # global rank of the process, or of its parent
     pid: Count  # process id on the node
     start_ticks: Count  # start time of the process, in clock ticks after boot
     role: str = "rank"  # rank, dataloader_worker, compile_worker, child
     status: StackStatus  # ok, or why the stack was not read: no_permission, gone, timed_out, …
-    reason: str | None = None  # if the status is not ok
+    reason: str | None = None  # why there is no stack, if the status is not ok
     try_: str = ""  # the remedy, or ""
     engine: str | None = None  # py-spy, or pystack if py-spy does not support that Python
     mode: Literal["nonblocking", "blocking"] | None = None  # nonblocking: the process was not paused
@@ -116,11 +116,11 @@ class Collective(Record, tag="collective", kw_only=True):
     source: CollectiveSource  # worker_server, fr_dump, ras, nccl_log or inspector
     job: str  # id of the job
     attempt: Count = 0  # restart attempt of the job, from 0
-    rank: Count | None  # in the job; None if unknown
+    rank: Count | None  # global rank in the job; None if unknown
     pid: Count | None = None  # process id on the node
     start_ticks: Count | None = None  # start time of the process, in clock ticks after boot
     read_at: Int | None = None  # time of the read, or of the last write to its file; None: unknown
-    version: str | None = None  # of the source's format
+    version: str | None = None  # version of the source's format
     record_id: Count | None = None  # counts all operations of the process
     pg_id: Count | None = None  # number of the group within the process; differs between ranks
     process_group: tuple[str, str] | None = None  # name and description; the name is the same on all ranks
@@ -137,7 +137,7 @@ class Collective(Record, tag="collective", kw_only=True):
     output_dtypes: tuple[str, ...] | None = None  # data types of the first output tensors
     input_numel: Count | None = None  # elements of all tensors together
     output_numel: Count | None = None  # elements of all output tensors together
-    msg_size_bytes: Count | None = None  # as reported by the source
+    msg_size_bytes: Count | None = None  # size of the message as reported by the source
     state: str | None = None  # scheduled, started, completed
     retired: bool | None = None  # True when finished; None if not reported
     time_created_ns: Int | None = None  # when it was enqueued
@@ -165,12 +165,12 @@ class PgStatus(Record, tag="pg_status", kw_only=True):
     pid: Count | None = None  # RAS: in the PID namespace of that rank
     start_ticks: Count | None = None  # start time of the process, in clock ticks after boot
     status: FlightStatus = "ok"  # ok, no_permission, gone, timed_out, refused, unreadable, stale or elsewhere
-    reason: str | None = None  # if the status is not ok; or which part was omitted
+    reason: str | None = None  # why there is no status, or which part was omitted
     try_: str = ""  # the remedy, or ""
     read_at: Int | None = None  # time of the read, or of the last write to its file; None: unknown
     took_ns: Count | None = None  # from the request to the last byte
-    size_bytes: Count | None = None  # of what was read
-    version: str | None = None  # of the source's format
+    size_bytes: Count | None = None  # size of the data that were read
+    version: str | None = None  # version of the source's format
     pg_id: Count | None = None  # number of the group within the process; differs between ranks
     process_group: tuple[str, str] | None = None  # name and description; the name is the same on all ranks
     ranks: tuple[Count, ...] | None = None  # members, as ranks of the job; None: not reported
@@ -182,6 +182,6 @@ class PgStatus(Record, tag="pg_status", kw_only=True):
     entries_sent: Count | None = None  # operations sent as `collective` records
     group_rank: Count | None = None  # the rank within the group, if reported
     group_size: Count | None = None  # number of ranks in the group
-    host: str | None = None  # of RAS: the address of that rank's node
-    op_counts: dict[str, Count] = msgspec.field(default_factory=dict)  # of RAS: operations launched, by name
-    group_state: str | None = None  # of RAS: running, init, finalize, abort, unresponsive, considered_dead, error N
+    host: str | None = None  # RAS only: address of that rank's node
+    op_counts: dict[str, Count] = msgspec.field(default_factory=dict)  # RAS only: operations launched, by name
+    group_state: str | None = None  # RAS only: running, init, finalize, abort, unresponsive, considered_dead, error N

@@ -65,7 +65,7 @@ class ClockBins(Record, tag="clock_bins", kw_only=True):
     dst: str  # node that replied
     method: ProbeMethod = "udp"  # udp: probes; ssh: pings over the SSH connections
     stamps: Stamps  # source of arrival stamps: kernel_rx, user or ssh
-    family: Literal["ipv4", "ipv6"] | None = None  # None over SSH
+    family: Literal["ipv4", "ipv6"] | None = None  # address family of the probes; None over SSH
     base: Int  # MONOTONIC_RAW of `node` at the start of the first bin, ns
     base_real: Int  # CLOCK_REALTIME of `node` at that instant, ns
     ahead: Int  # clock of `dst` minus clock of `node`, rounded, ns
@@ -73,7 +73,7 @@ class ClockBins(Record, tag="clock_bins", kw_only=True):
     bins: tuple[ClockBin, ...]  # consecutive bins of exchanges, the oldest first
     cadence_us: Count  # effective interval of triples; longer than configured while above `cpu_cap_pct`
     ticks: Count  # triples due in these bins
-    missed: Count = 0  # of those, skipped because the node was too busy
+    missed: Count = 0  # triples skipped because the node was too busy
 
 
 class ClockSnapshot(Record, tag="clock_snapshot", kw_only=True):
@@ -88,7 +88,7 @@ class ClockSnapshot(Record, tag="clock_snapshot", kw_only=True):
     monotonic: Int  # CLOCK_MONOTONIC, ns
     raw: Int  # CLOCK_MONOTONIC_RAW, ns: the middle of the bracket
     boot: Int  # CLOCK_BOOTTIME, ns
-    width_ns: Count  # of the bracket
+    width_ns: Count  # length of the bracket in which the clocks were read
     reads: Count  # bracketed reads since the last record
     step_ns: Int = 0  # largest step of CLOCK_REALTIME against MONOTONIC_RAW between two reads; signed
     slew_ppm: float | None = None  # CLOCK_REALTIME against MONOTONIC_RAW since the last record
@@ -104,8 +104,8 @@ class ClockSource(Record, tag="clock_source", kw_only=True):
     variables, the kernel its maxerror. None if not reported; `text` has the reason.
     """
 
-    daemon: Daemon | None  # None: no time service found
-    synced: bool | None  # None: not reported
+    daemon: Daemon | None  # time service that runs; None if none was found
+    synced: bool | None  # True if it is synchronised; None if not reported
     offset_ns: Int | None = None  # system clock minus true time, estimated by the daemon
     bound_ns: Count | None = None  # largest error, from the values of the service
     source: str | None = None  # the server, reference clock or grandmaster it follows
@@ -122,14 +122,14 @@ class GpuClock(Record, tag="gpu_clock", kw_only=True):
     call of the driver, and all values are None.
     """
 
-    index: Count  # as in NVML
-    uuid: str | None  # None if the driver did not report it
+    index: Count  # number of the GPU on its node, as in NVML
+    uuid: str | None  # UUID of the GPU; None if the driver did not report it
     gpu_ns: Int | None = None  # the timer
     raw: Int | None = None  # MONOTONIC_RAW of `node` at that instant, ns
     real: Int | None = None  # CLOCK_REALTIME of `node` at that instant, ns
     ahead_ns: Int | None = None  # timer minus CLOCK_REALTIME
     bound_ns: Count | None = None  # half the bracket, `step_ns`, and the error of reading CLOCK_REALTIME
-    width_ns: Count | None = None  # of the bracket
+    width_ns: Count | None = None  # length of the bracket in which the clocks were read
     step_ns: Count | None = None  # resolution of the timer, measured by a kernel
     reads: Count | None = None  # brackets, of which the tightest counts
     drift_ppm: float | None = None  # (rate of the timer / rate of MONOTONIC_RAW - 1) * 1e6, since the first read
@@ -144,11 +144,11 @@ class ClockCost(Record, tag="clock_cost", kw_only=True):
     Rejected packets, which get no reply, are counted by reason.
     """
 
-    cpu_pct: float  # of one core, of the probing thread
+    cpu_pct: float  # CPU time of the probing thread, of one core
     tx_packets_s: float  # packets sent
     rx_packets_s: float  # packets received
     tx_bytes_s: float  # UDP payload
-    records_bytes_s: float  # of clock records, as written to the console
+    records_bytes_s: float  # clock records, as written to the console
     cadence_us: Count  # effective; 0 while this node only replies
     bad_tag: Count = 0  # packets rejected since the last record: invalid tag or format
     unnamed: Count = 0  # from an address that is not a peer
@@ -166,7 +166,7 @@ class ClockWindow(Record, tag="clock_window", kw_only=True):
     window_id: Count  # number of the window; the same for all edges of one window
     dst: str  # node at the far end of the edge
     centre: Int  # MONOTONIC_RAW of `node`, ns
-    width_ns: Count  # of the window
+    width_ns: Count  # length of the window
     alpha: float | None = None  # rate of the far clock in the near one's, near 1.0
     beta_ns: Int | None = None  # far minus near clock at `centre`, MONOTONIC_RAW
     bound_ns: Count | None = None  # |error of beta_ns| is at most this
@@ -200,9 +200,9 @@ class ClockNode(Record, tag="clock_node", kw_only=True):
     drift_bound_ppm: float | None = None  # |error of drift_ppm| is at most this, over this window alone
     bound_ns: Count | None = None  # |error of at_common| is at most this, at the centre
     repeat_ns: Count | None = None  # largest deviation between parts of the window: repeatability, not accuracy
-    r_squared: float | None = None  # for compatibility with other tools; not a measure of accuracy
+    r_squared: float | None = None  # of the fit, for other tools; not a measure of accuracy
     edges: Count = 0  # edges used in this window
-    min_rtt_ns: Count | None = None  # of the best edge
+    min_rtt_ns: Count | None = None  # shortest round trip of the best edge
     method: ClockMethod = "probe"  # probe, ssh, ntp, ptp or system: what the estimate rests on
     stamps: Stamps | None = None  # source of arrival stamps of its edges
     status: NodeStatus = "ok"  # ok, stale, no_data, inconsistent, or island (not connected to the reference)

@@ -31,7 +31,7 @@ class Log(Record, tag="log", kw_only=True):
     text: str  # the message
     try_: str = ""  # the remedy, or ""
     job: str | None = None  # id of the job whose output it is
-    rank: Count | None = None  # None: of the launcher, or of ranks that share one output
+    rank: Count | None = None  # rank that wrote the line; None for the launcher, or for ranks that share one output
 
 
 class Mark(Record, tag="mark", kw_only=True):
@@ -46,7 +46,7 @@ class Gap(Record, tag="gap", kw_only=True):
     source: str  # "buffer", "sampler:host", "link", …
     reason: str  # why the data are missing
     count: Count | None = None  # records or ticks; None if unknown
-    first_seq: Count | None = None  # of the dropped records, if known
+    first_seq: Count | None = None  # number of the first dropped record, if known
     last_seq: Count | None = None  # last of the dropped records, if known
 
 
@@ -61,4 +61,4 @@ class Finding(Record, tag="finding", kw_only=True):
     text: str  # the finding as one sentence
     evidence: tuple[str, ...] = ()  # records and fields that it rests on
     first_seen: Int  # CLOCK_REALTIME of the console when it was first true, ns
-    cleared_at: Int | None = None  # the same when it ceased to be true; None while it is open
+    cleared_at: Int | None = None  # CLOCK_REALTIME of the console when it ceased to be true, ns; None while it is open

@@ -26,7 +26,7 @@ class GpuInfo(Record, tag="gpu_info", kw_only=True):
     index: Count  # number of the GPU on its node, as in NVML
     uuid: str  # UUID of the GPU or MIG device
     name: str | None = None  # model
-    parent: str | None = None  # of a MIG device: the uuid of its GPU
+    parent: str | None = None  # of a MIG device: UUID of its GPU
     mig_index: Count | None = None  # of a MIG device: its number on that GPU
     gpu_instance: Count | None = None  # of a MIG device: its GPU instance
     compute_instance: Count | None = None  # of a MIG device: its compute instance
@@ -76,26 +76,26 @@ class Gpu(Record, tag="gpu", kw_only=True):
     mem_used_bytes: Count | None = None  # GPU memory in use
     bar1_used_bytes: Count | None = None  # memory mapped for access over PCIe
     power_w: float | None = None  # power of the board
-    energy_j: float | None = None  # since the driver was loaded
+    energy_j: float | None = None  # energy used since the driver was loaded
     temp_c: float | None = None  # temperature of the GPU
     mem_temp_c: float | None = None  # temperature of the memory
     fan_pct: float | None = None  # speed of the fan, of its maximum
     sm_clock_mhz: float | None = None  # clock of the multiprocessors
     mem_clock_mhz: float | None = None  # clock of the memory
     video_clock_mhz: float | None = None  # clock of the video engines
-    pstate: Count | None = None  # 0 is the fastest
+    pstate: Count | None = None  # performance state; 0 is the fastest
     clocks_event_reasons: tuple[str, ...] = ()  # why clocks are below maximum, the driver's names
-    clocks_event_share_pct: dict[str, float] = msgspec.field(default_factory=dict)  # since the last tick
+    clocks_event_share_pct: dict[str, float] = msgspec.field(default_factory=dict)  # share of the last tick, by reason
     sm_pct: float | None = None  # busy SMs (GPM)
     sm_occupancy_pct: float | None = None  # resident warps of the maximum (GPM)
     tensor_pct: float | None = None  # time in which tensor cores were active (GPM)
-    dram_pct: float | None = None  # of the maximum memory bandwidth (GPM)
+    dram_pct: float | None = None  # memory bandwidth in use, of the maximum (GPM)
     pcie_rx_bytes_s: float | None = None  # PCIe traffic to the GPU
     pcie_tx_bytes_s: float | None = None  # PCIe traffic from the GPU
     nvlink_rx_bytes_s: float | None = None  # all links together, payload
     nvlink_tx_bytes_s: float | None = None  # all links together, payload
-    ecc_corrected_volatile: Count | None = None  # since the driver was loaded
-    ecc_uncorrected_volatile: Count | None = None  # since the driver was loaded
+    ecc_corrected_volatile: Count | None = None  # corrected memory errors since the driver was loaded
+    ecc_uncorrected_volatile: Count | None = None  # uncorrected memory errors since the driver was loaded
     ecc_corrected_aggregate: Count | None = None  # over the GPU's lifetime
     ecc_uncorrected_aggregate: Count | None = None  # over the GPU's lifetime
     remapped_rows_corrected: Count | None = None  # memory rows replaced after corrected errors
@@ -137,7 +137,7 @@ class GpuDigest(Record, tag="gpu_digest", kw_only=True):
     power_w: Digest | None = None  # min, mean, max and last power
     temp_c: Digest | None = None  # min, mean, max and last temperature
     sm_clock_mhz: Digest | None = None  # min, mean, max and last SM clock
-    clocks_event_reasons: tuple[str, ...] = ()  # of any sample
+    clocks_event_reasons: tuple[str, ...] = ()  # clock event reasons of any sample
     simulated: bool = False  # True for simulated data
 
 
@@ -161,7 +161,7 @@ class GpuLink(Record, tag="gpu_link", kw_only=True):
 class GpuEvent(Record, tag="gpu_event", kw_only=True):
     """An event of a GPU. `uuid` is "" for a GPU that never reported it."""
 
-    index: Count | None = None  # None if the kernel's PCI address matches no GPU of NVML
+    index: Count | None = None  # number of the GPU; None if NVML has no GPU at the kernel's PCI address
     uuid: str = ""  # UUID of the GPU; "" if it was never reported
     pci_bus_id: str | None = None  # PCI address
     event: GpuEventKind  # xid, link_down, link_up, clocks_limited, clocks_free, lost, back or recovery_action
@@ -172,7 +172,7 @@ class GpuEvent(Record, tag="gpu_event", kw_only=True):
     xid: Count | None = None  # number of the XID error
     sub_code: str | None = None  # the kernel's sub-code of the XID
     link: Count | None = None  # number of the NVLink
-    reason: str | None = None  # of a clock event
+    reason: str | None = None  # reason of a clock event
 
 
 class GpuProcess(Record, tag="gpu_process", kw_only=True):
@@ -184,9 +184,9 @@ class GpuProcess(Record, tag="gpu_process", kw_only=True):
 
     index: Count  # number of the GPU on its node, as in NVML
     uuid: str  # UUID of the GPU or MIG device
-    pid: Count  # as reported by the driver
+    pid: Count  # process id as reported by the driver
     type: GpuProcessType  # compute, graphics or mps
-    start_ticks: Count | None = None  # None if the process is not visible
+    start_ticks: Count | None = None  # start time of the process, in clock ticks after boot; None if it is not visible
     comm: str | None = None  # name of the process, at most 15 characters
     mem_used_bytes: Count | None = None  # GPU memory of the process
     sm_pct: float | None = None  # SM utilisation by the process, since the previous reading

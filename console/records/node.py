@@ -46,11 +46,11 @@ class Node(Record, tag="node", kw_only=True):
     mem_total_bytes: Count | None = None  # memory of the node
     uid: Count  # user id of the agent
     user: str | None = None  # user name of the agent
-    pid: Count  # of the agent
+    pid: Count  # process id of the agent
     sample_interval_ms: Count  # configured sampling interval
     ptrace_scope: Count | None = None  # Yama; None if the kernel has no Yama
     capabilities: tuple[str, ...] = ()  # available: "psutil", "psi", "simulate", …
-    missing: tuple[Missing, ...] = ()  # not available, with the reasons
+    missing: tuple[Missing, ...] = ()  # what is not available on the node, with the reasons
     simulated: bool = False  # whether any data of this node is simulated
 
 
@@ -65,14 +65,14 @@ class Host(Record, tag="host", kw_only=True):
     mem_used_bytes: Count | None = None  # total minus available
     mem_available_bytes: Count | None = None  # memory available without swapping
     swap_used_bytes: Count | None = None  # swap in use
-    cpu_stall_pct: float | None = None  # PSI: share of the last 10 s in which some task waited for a CPU
-    mem_stall_pct: float | None = None  # the same for memory
-    io_stall_pct: float | None = None  # the same for I/O
+    cpu_stall_pct: float | None = None  # share of the last 10 s in which a task waited for a CPU (PSI)
+    mem_stall_pct: float | None = None  # share of the last 10 s in which a task waited for memory (PSI)
+    io_stall_pct: float | None = None  # share of the last 10 s in which a task waited for I/O (PSI)
     disk_read_bytes_s: float | None = None  # whole physical disks
     disk_write_bytes_s: float | None = None  # whole physical disks
-    net_rx_bytes_s: float | None = None  # physical interfaces; if there are none, all but loopback
-    net_tx_bytes_s: float | None = None  # as for net_rx_bytes_s
-    uptime_s: float | None = None  # since the node was started
+    net_rx_bytes_s: float | None = None  # traffic to physical interfaces; if there are none, to all but loopback
+    net_tx_bytes_s: float | None = None  # traffic from the same interfaces
+    uptime_s: float | None = None  # time since the node was started
     processes: Count | None = None  # processes visible to the agent
     unreadable: Count | None = None  # Python processes of other users that the agent may not read
 
@@ -80,7 +80,7 @@ class Host(Record, tag="host", kw_only=True):
 class AgentCost(Record, tag="agent_cost", kw_only=True):
     """Cost of the agent on the node, each tick; the first record ends the agent's first full tick."""
 
-    cpu_pct: float | None = None  # of one core, since the previous record
+    cpu_pct: float | None = None  # CPU time of the agent, of one core, since the previous record
     rss_bytes: Count | None = None  # resident memory of the agent
     tx_bytes_s: float | None = None  # sent to the console
     sample_interval_ms: Count  # effective interval; longer than configured while over the CPU budget

@@ -56,7 +56,7 @@ class Rank(Record, tag="rank", kw_only=True):
     source: str  # environ, environ (live), argv, launcher argv (guess), parent process or thread names
     status: RankStatus = "present"  # present, exited, stale, no_permission or withdrawn
     reason: str | None = None  # details of the status, with the remedy for no_permission
-    exit_code: Int | None = None  # if exited, negative for a signal; None if unknown
+    exit_code: Int | None = None  # exit code of the process, negative for a signal; None if it runs or unknown
 
 
 class RankStat(Record, tag="rank_stat", kw_only=True):
@@ -74,7 +74,7 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     start_ticks: Count  # start time of the process, in clock ticks after boot
     state: RankState  # moving, idle, stopped, uninterruptible, zombie or unknown
     proc_state: str | None = None  # the kernel's letter
-    cpu_pct: float | None = None  # of one core, over the last tick
+    cpu_pct: float | None = None  # CPU time of all threads, of one core, over the last tick
     rss_bytes: Count | None = None  # resident memory of the process
     threads: Count | None = None  # number of threads
     ctx_switches_s: float | None = None  # voluntary and involuntary, main thread
@@ -93,7 +93,7 @@ class Job(Record, tag="job", kw_only=True):
     """The plan of a job, as stored on one of its nodes; the same on all of them."""
 
     job: str  # the id, in GCONSOLE_JOB of its processes
-    command: tuple[str, ...]  # as entered by the user
+    command: tuple[str, ...]  # the command as entered by the user
     launcher: str  # torchrun, accelerate, env
     nodes: tuple[str, ...]  # names at the console that started it, by node rank
     procs_per_node: Count  # ranks per node
@@ -101,7 +101,7 @@ class Job(Record, tag="job", kw_only=True):
     world_size: Count  # number of ranks of the job
     master_addr: str  # address of the rendezvous
     master_port: Count  # port of the rendezvous
-    workdir: str | None = None  # None: the home directory
+    workdir: str | None = None  # working directory of the ranks; None: the home directory
     created: Int  # CLOCK_REALTIME of the console that started it, ns
 
 
@@ -115,12 +115,12 @@ class JobNode(Record, tag="job_node", kw_only=True):
     job: str  # id of the job
     index: Count  # the node's rank in the job: NODE_RANK
     state: JobNodeState  # dispatching, running, completed, failed, stopping or stopped
-    pid: Count | None = None  # of the supervisor of the commands
+    pid: Count | None = None  # process id of the supervisor of the commands
     start_ticks: Count | None = None  # start time of the supervisor, clock ticks after boot
     started: Int | None = None  # CLOCK_REALTIME of the node, ns
     ended: Int | None = None  # CLOCK_REALTIME of the node, ns
-    exit_code: Int | None = None  # of the first failed command, else 0
+    exit_code: Int | None = None  # exit code of the first failed command, else 0
     signal: Count | None = None  # signal that ended it
-    local_rank: Count | None = None  # of the first failed command, if the launcher is env
+    local_rank: Count | None = None  # local rank of the first failed command, if the launcher is env
     reason: str | None = None  # further details, such as the kernel's message
     gpus: tuple[str, ...] = ()  # assigned uuids

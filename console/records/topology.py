@@ -68,11 +68,11 @@ class Nic(Record, tag="nic", kw_only=True):
     """
 
     device: str  # "mlx5_0", or the interface
-    port: Count  # 0 for an Ethernet interface
+    port: Count  # number of the port; 0 for an Ethernet interface
     rdma: bool = False  # True for an RDMA port
     state: str | None = None  # active, init, armed, down; of an interface up, down, …; gone
     physical_state: str | None = None  # linkup, polling, disabled, …
-    rate_bytes_s: float | None = None  # of the link, one direction; None while it is down
+    rate_bytes_s: float | None = None  # speed of the link in one direction; None while it is down
     link_layer: str | None = None  # InfiniBand, Ethernet
     netdev: str | None = None  # the interface of the same port
     gid: str | None = None  # global identifier of the port

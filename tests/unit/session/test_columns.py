@@ -88,6 +88,6 @@ def test_parquet_metadata_documents_the_unit_and_meaning_of_columns(tmp_path):
     assert facts[b"description"]
     fields = msgspec.json.decode(facts[b"gconsole.fields"])
     assert fields["pcie_rx_bytes_s"]["unit"] == "bytes/s"
-    assert fields["dram_pct"]["description"] == "of the maximum memory bandwidth (GPM)"
+    assert fields["dram_pct"]["description"] == "memory bandwidth in use, of the maximum (GPM)"
     assert {word.field: word.unit for word in words_of("gpu")}["temp_c"] == "°C"
     assert {word.field: word.meaning for word in words_of("gpu")}["rx"].startswith("CLOCK_REALTIME of the console")
