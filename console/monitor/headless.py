@@ -82,9 +82,9 @@ async def watch(
             await _capture(store, hub, control, order, progress)
     finally:
         await evaluate(at_last=True)
-        fail_unsettled(store, hub)
         progress.show()
         await control.stop()
+        fail_unsettled(store, hub)  # after the stop: until then a failed node may begin its next attempt
         if isinstance(order, Diagnosis):
             hub.publish_own(*verdict_findings(store))
         if store.console:

@@ -215,7 +215,7 @@ class TestASessionThatNobodyRecorded:
             await choose(pilot, "Session: in-memory history", "json")
             assert path_input(pilot.app).value == "gconsole-demo-session-20231115-120000.json"
             document = json.loads(await save_export(pilot, folder))
-        assert document["schema"] == "gconsole.session/1" and document["session"]["name"] == "demo-20231115-1200"
+        assert document["schema"] == "gconsole.session/1" and document["session"]["name"] == "demo-20231115-120000"
         assert {"gpu", "rank", "rank_stat", "node"} <= {record["kind"] for record in document["records"]}
 
     async def test_other_session_formats_are_written_or_report_why_not(self, folder: Path):

@@ -28,9 +28,11 @@ class HeadlessWatch:
         self.findings = FindingTracker(self.hub, HealthConfig())
         self.hub.publish_own(NodeState(node="node1", state="failed"))
 
-    async def watch(self, before) -> None:
+    async def watch(self, before, at_stop=lambda: None) -> None:
+        """Watch until the fleet has stopped; `at_stop` is called while it stops."""
+
         async def stop() -> None:
-            pass
+            at_stop()
 
         control = cast(Control, SimpleNamespace(stop=stop))
         progress = batch.ProgressLine(self.store, None)
@@ -102,6 +104,20 @@ async def test_reconnecting_nodes_do_not_prolong_the_watch_and_keep_their_failur
     await headless.watch(nothing)
     states = {now.name: (now.state.state, now.state.error) for now in headless.store.nodes.values() if now.state}
     assert states == {"node1": ("failed", refused), "node2": ("failed", silent)}
+
+
+async def test_attempt_that_begins_while_the_fleet_stops_keeps_the_earlier_failure():
+    headless = HeadlessWatch()
+    refused = Failure("refused", "connection refused by node1")
+    headless.hub.publish_own(NodeState(node="node1", state="failed", error=refused, attempt=1))
+
+    async def nothing() -> None:
+        pass
+
+    connecting = NodeState(node="node1", state="connecting", attempt=2)
+    await headless.watch(nothing, at_stop=lambda: headless.hub.publish_own(connecting))
+    state = headless.store.nodes["node1"].state
+    assert state is not None and (state.state, state.error) == ("failed", refused)
 
 
 def test_successful_connection_clears_the_earlier_failure():

@@ -149,7 +149,7 @@ def test_describe_table_lists_column_types_units_and_descriptions(tmp_path, open
     rows = open_queries(a_session(tmp_path, [gpu(1)]).path)(question)
 
     assert ("power_w", "DOUBLE", "W", "power of the board") in rows
-    assert ("energy_j", "DOUBLE", "J", "since the driver was loaded") in rows
+    assert ("energy_j", "DOUBLE", "J", "energy used since the driver was loaded") in rows
 
 
 def test_describe_of_a_query_is_passed_to_duckdb(tmp_path, open_queries):
