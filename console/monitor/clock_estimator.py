@@ -20,6 +20,7 @@ from ..core.bus import Hub, Published
 from ..core.control import Control
 from ..core.store import Store
 from ..records import AgentCost, ClockBins, ClockNode, ClockSnapshot, ClockSource, ClockWindow, Log, NodeState
+from ..text.format import plural
 from ..text.logs import internal_error
 from .clock_jsonl import ClockLines, new_file
 
@@ -167,7 +168,7 @@ async def measure(
             elapsed_s = time.monotonic() - (began if probed.first_s is None else probed.first_s)
             if elapsed_s >= (BEGIN_S if probed.first_s is None else limit_s):
                 return
-            progress(f"clocks: {len(probed.edges)} edges probed")
+            progress(f"clocks: {plural(len(probed.edges), 'edge')} probed")
             await asyncio.sleep(0.1)
     finally:
         control.request_clock_probes("measure", False)
@@ -179,13 +180,13 @@ class _ProbedEdges:
 
     def __init__(self) -> None:
         self.first_s: float | None = None
-        self.edges: set[tuple[str, str]] = set()
+        self.edges: set[frozenset[str]] = set()  # both ends: a later plan may probe an edge from its other one
 
     def __call__(self, records: Sequence[Published]) -> None:
         for record in records:
             if isinstance(record, ClockBins):
                 self.first_s = self.first_s or time.monotonic()
-                self.edges.add((record.node, record.dst))
+                self.edges.add(frozenset((record.node, record.dst)))
 
 
 class ClockFindings:

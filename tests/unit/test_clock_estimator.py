@@ -1,11 +1,17 @@
 """Clock estimation runs only while a consumer requests it."""
 
+import asyncio
 import sys
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 
 from gconsole.config.model import ClockConfig
 from gconsole.core.bus import Hub
-from gconsole.monitor.clock_estimator import ClockEstimator
-from gconsole.records import AgentCost
+from gconsole.core.control import Control
+from gconsole.monitor.clock_estimator import ClockEstimator, measure
+from gconsole.records import AgentCost, ClockBins
 
 
 async def test_clock_estimator_holds_records_only_while_it_is_running():
@@ -20,3 +26,27 @@ async def test_clock_estimator_holds_records_only_while_it_is_running():
     await clockwork.stop()
     hub.publish([record])
     assert sys.getrefcount(record) == before
+
+
+async def test_progress_counts_an_edge_once_from_whichever_end_it_is_probed():
+    hub, lines, has_counted = Hub(), [], asyncio.Event()
+    control = cast(Control, SimpleNamespace(request_clock_probes=lambda name, wanted: None))
+
+    def bins(near: str, far: str) -> ClockBins:
+        return ClockBins(
+            node=near, dst=far, stamps="user", base=0, base_real=0, ahead=0, bin_ms=1, bins=(), cadence_us=1, ticks=0
+        )
+
+    def publish_both_ends(line: str) -> None:
+        if not lines:
+            hub.publish([bins("node1", "node2"), bins("node2", "node1")])
+        else:
+            has_counted.set()
+        lines.append(line)
+
+    measuring = asyncio.create_task(measure(hub, control, ClockConfig(), 1.0, publish_both_ends))
+    await has_counted.wait()
+    measuring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await measuring
+    assert lines[:2] == ["clocks: 0 edges probed", "clocks: 1 edge probed"]
