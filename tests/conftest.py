@@ -1,11 +1,20 @@
-"""Shared by all groups: less frequent garbage collection."""
+"""Shared by all groups: less frequent garbage collection, and no deadline for the examples of property tests."""
 
 import atexit
 import gc
+import sys
 
 
 def pytest_collection_finish() -> None:
-    """Freeze imported objects: with many modules loaded, collecting them takes an eighth of the run time."""
+    """Freeze imported objects: with many modules loaded, collecting them takes an eighth of the run time.
+
+    Hypothesis' deadline of 200 ms an example is a timing assertion, which a busy machine fails.
+    """
+    if "hypothesis" in sys.modules:
+        from hypothesis import settings
+
+        settings.register_profile("without_deadline", settings.default, deadline=None)
+        settings.load_profile("without_deadline")
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
 

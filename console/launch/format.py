@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.job_protocol import NodeStop
 from ..records import Failure
-from ..text.format import size
+from ..text.format import plural, size
 from ..text.nodeset_fold import fold
 from ..text.sanitize import pretty, printable
 from .plan import LaunchPlan, Refusal
@@ -132,7 +132,7 @@ def stop_words(answer: NodeStop | Failure) -> str:
     if isinstance(answer, Failure):
         return f"unknown: {answer.text}"
     left = f"left: pid {', '.join(map(str, answer.left))}" if answer.left else "nothing left"
-    return f"{answer.state}: {answer.found} processes ended, {left}"
+    return f"{answer.state}: {plural(answer.found, 'process')} ended, {left}"
 
 
 def signal_name(number: int) -> str:

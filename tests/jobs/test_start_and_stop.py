@@ -149,8 +149,8 @@ def test_pending_stop_is_executed_when_a_cut_node_reconnects(rig: Rig, tmp_path:
         assert len(processes_of(rig, "plain.py never")) == 1
     finally:
         rig.nodes[1].up()
-    status = run("status", hosts)
-    assert f"pending stop of {job} on node2: stopped: 1 processes ended, nothing left" in status.stderr
+    status = run("status", hosts, "--set", "ssh.connect_timeout_s=60")
+    assert f"pending stop of {job} on node2: stopped: 1 process ended, nothing left" in status.stderr
     assert processes_of(rig, "plain.py never") == []
     again = run("stop", hosts, job, "--yes", "--grace", "2s")
     assert again.status == 0, again.stdout + again.stderr
@@ -192,8 +192,8 @@ def test_stop_with_wait_option_waits_for_a_disconnected_node(rig: Rig, tmp_path:
     finally:
         rig.nodes[1].up()
     remaining, errors = stopping.communicate(timeout=90)
-    assert "node1  stopped: 1 processes ended, nothing left" in first
-    assert "node2  stopped: 1 processes ended, nothing left" in remaining, errors
+    assert "node1  stopped: 1 process ended, nothing left" in first
+    assert "node2  stopped: 1 process ended, nothing left" in remaining, errors
     assert stopping.returncode == 0
     assert processes_of(rig, "plain.py never") == []
 

@@ -33,7 +33,7 @@ def test_job_starts_from_a_synced_folder_and_only_changes_are_resent(rig: Rig, t
 def test_failed_folder_sync_starts_nothing(rig: Rig, tmp_path: Path) -> None:
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml")
     (tmp_path / "code").mkdir()
-    options = ["--nodes", 2, "--launcher", "env", "--sync", tmp_path / "code", "--workdir", "/proc/nowhere"]
+    options = ["--select", "node[1-2]", "--launcher", "env", "--sync", tmp_path / "code", "--workdir", "/proc/nowhere"]
     result = run("start", hosts, "--yes", *options, "--", "sleep", "600")
     assert result.status == 1
     assert "✖ node1  agent_refused: sync_failed: " in result.stderr
