@@ -42,6 +42,7 @@ def test_job_is_planned_started_diagnosed_and_stopped_over_http(rig: Rig, tmp_pa
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", clock=FEW_PROBES)
     for node in rig.nodes:
         (node.folder / "train.py").write_text(TRAIN)
+        (node.folder / "break").unlink(missing_ok=True)  # of the other launcher's test
     with running_api(hosts, tmp_path, "--allow-run", "--rate", "1000") as api:
         api.until_connected(4)
         job_request = {

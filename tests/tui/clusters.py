@@ -44,7 +44,7 @@ def jobs_cluster() -> FakeCluster:
     cluster.now_ns += 10 * SECOND
     cluster.start_job("train-3f9a1c", procs=8)
     cluster.up()
-    cluster.job("train-3f9a1c@10.1.0.1:29517", 32, states={9: "stuck"}, step=812)
+    cluster.job("train-3f9a1c@10.1.0.1:29517", 32, states={9: "stopped"}, step=812)
     cluster.job("demo-ring@10.1.0.9:29500", 4, per_node=1, launcher="Slurm")
     for rank in range(32):
         node = cluster.names[rank // 8]

@@ -58,7 +58,7 @@ class TestTheList:
             view = await open_jobs(pilot)
             row = view.chosen_row
             assert row is not None and row.ranks is not None
-            assert (row.ranks.discovered, row.ranks.step, row.reason) == (32, 812, "1 stuck")
+            assert (row.ranks.discovered, row.ranks.step, row.reason) == (32, 812, "1 stopped")
 
     async def test_failed_job_row_has_the_node_and_the_reason(self):
         async with jobs_cluster().app().run_test(size=SIZE) as pilot:

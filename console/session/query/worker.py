@@ -158,7 +158,7 @@ class QueryWorkerClient:
 def _reason_of_exit(code: int | None) -> str:
     """Why there is no reply of a process that ended with `code`, which is None where it is not known."""
     if code is not None and -code in _MEMORY_SIGNALS:
-        return f"the query's process ended with {signal.Signals(-code).name}, probably out of memory; {_SELECT_LESS}"
+        return f"the query's process ended with {signal.Signals(-code).name}, perhaps out of memory; {_SELECT_LESS}"
     how = "" if code is None else f" with signal {-code}" if code < 0 else f" with exit code {code}"
     return f"the query's process ended{how} before it replied; run the query again"
 

@@ -182,7 +182,7 @@ def test_unpacked_scratch_files_are_removed_when_the_source_closes(tmp_path):
 @pytest.mark.parametrize(
     ("signal_number", "words"),
     [
-        (signal.SIGKILL, "ended with SIGKILL, probably out of memory; select fewer"),
+        (signal.SIGKILL, "ended with SIGKILL, perhaps out of memory; select fewer"),
         (signal.SIGSEGV, "ended with signal 11 before it replied; run the query again"),
     ],
 )
