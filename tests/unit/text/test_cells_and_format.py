@@ -141,3 +141,25 @@ def test_typed_size_has_binary_prefixes(text, expected):
 def test_typed_text_that_is_not_a_size_is_rejected(text):
     with pytest.raises(ValueError, match="is not a size; use 40G or 512MiB"):
         format.parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (format.seconds(40.0), "40 s"),
+        (format.seconds(0.03), "30 ms"),
+        (format.seconds(None), "–"),
+        (format.duration(0), "0 s"),
+        (format.duration(99_600_000), "0.1 s"),
+        (format.micro(410), "0.41"),
+        (format.micro(9_996), "10.0"),
+        (format.micro(-5_013_400, signed=True), "-5,013"),
+        (format.micro(12_340, digits=2), "12"),
+        (format.micro(9_960, digits=2), "10"),
+        (format.millis(41_200_000), "41.2"),
+        (format.millis(203_000, signed=True), "+0.203"),
+        (format.millis(None), "–"),
+    ],
+)
+def test_short_times_have_three_digits_and_lengths_their_largest_units(written: str, expected: str):
+    assert written == expected
