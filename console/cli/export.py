@@ -10,7 +10,7 @@ import click
 
 from ..text.format import comma_words
 from ..text.sanitize import pretty
-from ..text.timespec import POINTS
+from ..text.timespec import INSTANT_FORMS
 from .options import node_names, session_or_file, sessions_folder, usage_errors
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _FORMATS = ("json", "parquet", "csv", "perfetto", "speedscope", "gswarm", "html"
     "begin",
     metavar="TIME",
     default="",
-    help=f"Start of the range: {POINTS}.",
+    help=f"Start of the range: {INSTANT_FORMS}.",
 )
 @click.option("--to", "end", metavar="TIME", default="", help="End of the range (exclusive), same syntax as --from.")
 @click.option("--nodes", metavar="NODES", help="Only these nodes: node[1-4],gpu-a.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..text.sanitize import pretty
-from ..text.timespec import POINTS
+from ..text.timespec import INSTANT_FORMS
 from .main import EXIT_INTERRUPTED
 from .options import json_option, load_target, session_argument, target, usage_errors
 
@@ -36,7 +36,7 @@ def tui(target: str, overrides: tuple[str, ...]) -> int:
     "--at",
     "start",
     metavar="TIME",
-    help=f"Start position: {POINTS}.",
+    help=f"Start position: {INSTANT_FORMS}.",
 )
 @click.option(
     "--speed", type=float, default=1.0, show_default=True, help="Playback speed: 0.25, 0.5, 1, 2, 5, 10, 30 or 100."

@@ -110,7 +110,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         return BadValue(f"must be {allowed}, is {shown(value)}")
 
     def _in_seconds(self, value: object) -> str:
-        """The example for a duration with a unit, given for a key in seconds."""
+        """` of seconds` for a key in seconds, with an example if the value is a duration with a unit; else ""."""
         if not (self.name.endswith("_s") and isinstance(value, str)):
             return ""
         try:

@@ -180,5 +180,5 @@ def link_of(links: Links, node: str) -> NodeLink:
     """The link of a node. Raises Lost."""
     link = links.get(node)
     if link is None:
-        raise Lost(f"{node} is not in hosts.toml; gconsole config show lists the nodes")
+        raise Lost(f"{node} is not a node of this console", "gconsole config show TARGET lists the nodes")
     return link

@@ -20,7 +20,7 @@ _DECODE_ERRORS = (msgspec.DecodeError, ValueError, RecursionError, zlib.error)  
 
 
 class MalformedFrame(ValueError):
-    """Bytes that violate the protocol; the text has the cause."""
+    """Bytes that violate the protocol; the text states the cause."""
 
 
 class LineSplitter:

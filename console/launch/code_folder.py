@@ -18,7 +18,7 @@ MAX_FILES, MAX_BYTES = 10_000, 2 << 30
 
 
 class BadFolder(ValueError):
-    """The folder cannot be copied to nodes; the message has the cause and the remedy."""
+    """The folder cannot be copied to nodes; the message states the cause and the remedy."""
 
 
 def read_folder(folder: Path) -> SyncFolder:

@@ -22,7 +22,7 @@ class Rendezvous(msgspec.Struct, frozen=True):
 
 
 class NoRendezvous(ValueError):
-    """The nodes share no known network; the message has the remedy."""
+    """The nodes share no known network; the message states the remedy."""
 
 
 class _Address(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ OUTPUT = "output.log"
 
 
 class BadCommand(ValueError):
-    """The command cannot be started by this launcher; the message has the cause and the remedy."""
+    """The command cannot be started by this launcher; the message states the cause and the remedy."""
 
 
 class NodePosition(msgspec.Struct, frozen=True):

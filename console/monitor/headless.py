@@ -83,8 +83,10 @@ async def watch(
     finally:
         await evaluate(at_last=True)
         progress.show()
-        await control.stop()
-        fail_unsettled(store, hub)  # after the stop: until then a failed node may begin its next attempt
+        try:
+            await control.stop()
+        finally:
+            fail_unsettled(store, hub)  # after the stop: until then a failed node may begin its next attempt
         if isinstance(order, Diagnosis):
             hub.publish_own(*verdict_findings(store))
         if store.console:

@@ -154,7 +154,7 @@ def duration(ns: int | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """`duration` of seconds."""
+    """A length of time given in seconds, as `duration` prints it."""
     return UNKNOWN if value is None else duration(round(value * _SECOND))
 
 

@@ -31,10 +31,10 @@ _PERCENTAGE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _TIME_OF_DAY: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
 
 
-#: What an option of a recording takes, for its help.
-POINTS: Final = "90s (after the start), -5m (before the end), 50%, 14:02:30 or 2026-11-21T08:30:00"
-#: The same where there is a now.
-POINTS_FROM_NOW: Final = (
+#: The forms of an instant in the help of an option that has a start and an end, but no now.
+INSTANT_FORMS: Final = "90s (after the start), -5m (before the end), 50%, 14:02:30 or 2026-11-21T08:30:00"
+#: The same for the time dialog of a replay, which has a now.
+INSTANT_FORMS_FROM_NOW: Final = (
     "90s (after the start), +90s or -5m (from here), 50%, 14:02:30 (local time) or 2026-11-21T08:30:00"
 )
 

@@ -15,7 +15,7 @@ from ..session.replay import Replay, ReplayEvent
 from ..text import format
 from ..text.cells import clean
 from ..text.nodeset_fold import natural
-from ..text.timespec import POINTS_FROM_NOW, TimeSpecError, instant_ns
+from ..text.timespec import INSTANT_FORMS_FROM_NOW, TimeSpecError, instant_ns
 from .app import ConsoleApp
 from .controllers import Controller
 from .dialogs.prompts import Prompt
@@ -130,7 +130,7 @@ class ReplayController(Controller):
     def action_go(self) -> None:
         """Prompt for a time, and go there."""
         begin, end = format.clock_time(self._replay.begin), format.clock_time(self._replay.end)
-        text = f"From {begin} to {end}: {POINTS_FROM_NOW}."
+        text = f"From {begin} to {end}: {INSTANT_FORMS_FROM_NOW}."
         self._app.push_screen(Prompt("Go to time", text, enter="go", hint=begin), self._go_to_text)
 
     def action_compare(self) -> None:

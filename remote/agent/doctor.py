@@ -6,7 +6,7 @@ import sys
 import time
 
 from ..clocks import services
-from ..jobs.preflight import gib
+from ..jobs.preflight import size
 from ..nvml.call import STATES
 from ..proc.procfs import read_number
 from . import commands
@@ -45,7 +45,7 @@ def _cache(agent: "Agent") -> "Result":
             return OK, "none (ephemeral); binaries are kept in memory", ""
         return WARN, "no usable folder: %s" % "; ".join(place.refused), "set [agent] cache_dir"
     free = os.statvfs(place.root)
-    text = "%s, %s free" % (place.root, gib(free.f_bavail * free.f_frsize))
+    text = "%s, %s free" % (place.root, size(free.f_bavail * free.f_frsize))
     if place.noexec:
         return WARN, text + ", mounted noexec; binaries are kept in memory", "set [agent] cache_dir to another folder"
     if place.refused:

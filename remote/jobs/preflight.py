@@ -49,12 +49,18 @@ def check(args: "Fields") -> "Fields":
 
 def lack_of_space(free: int, place: str, needed: int) -> str:
     """The words for a file system with too few free bytes."""
-    return "%s free at %s, %s needed" % (gib(free), place, gib(needed))
+    return "%s free at %s, %s needed" % (size(free), place, size(needed))
 
 
-def gib(value: float) -> str:
-    """Bytes as `42.0 GiB`; less than 0.1 GiB in MiB."""
-    return "%.1f GiB" % (value / 2.0**30) if value >= 2**30 / 10 else "%.1f MiB" % (value / 2.0**20)
+def size(value: float) -> str:
+    """Bytes in binary units, as the console prints them: `812 B`, `42.0 GiB`."""
+    if value < 1024:
+        return "%d B" % value
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024.0
+        if value < 1023.95:
+            return "%.1f %s" % (value, unit)
+    return "%.1f TiB" % (value / 1024.0)
 
 
 def _cannot_take(workdir: str, brings: int) -> "list[str]":

@@ -304,7 +304,7 @@ class GpuSampler(Sampler):
                     "event": "recovery_action",
                     "severity": "error",
                     "text": "the driver requires a recovery action for GPU %d: %s" % (device.index, words),
-                    "try_": _REMEDIES.get(action, "drain the node; then: " + words),
+                    "try_": _REMEDIES.get(action, "drain the node; then: " + words).replace("INDEX", str(device.index)),
                 }
             device.recovery = action
 
@@ -339,7 +339,7 @@ def _info_first(fact: "Fact") -> bool:
     return fact[0] != "gpu_info"
 
 
-#: Remedies of the driver's recovery actions that one command carries out.
+#: Remedies of the driver's recovery actions; INDEX is the number of the GPU.
 _REMEDIES = {
     "gpu_reset": "end the programs on this GPU, then reset it: nvidia-smi --gpu-reset -i INDEX",
     "drain_and_reset": "drain the node, then reset the GPU: nvidia-smi --gpu-reset -i INDEX",

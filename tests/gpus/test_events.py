@@ -126,6 +126,16 @@ def test_recovery_action_of_the_driver_is_reported_once(watch):
     assert (records.gpu[6].recovery_action, quiet.gpu_event) == ("node_reboot", [])
 
 
+def test_remedy_of_a_recovery_action_names_the_gpu(watch):
+    sampler = watch(scenarios.hgx_h100())
+    sampler.tick()
+    sampler.scenario.change({"gpu6.field.230": "u32:1"})
+
+    (event,) = sampler.tick().gpu_event
+
+    assert event.text.endswith("GPU 6: gpu reset") and event.try_.endswith("nvidia-smi --gpu-reset -i 6")
+
+
 def test_sustained_throttling_is_an_event_and_a_flicker_is_not():
     watch = ThrottleWatch()
     changes = []

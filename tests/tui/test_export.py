@@ -352,7 +352,7 @@ class TestThePath:
             dialog = await open_export(pilot, "2")
             for path, message in (
                 ("no/such/folder/x.csv", "does not exist"), ("file/x.csv", "Not a directory"),
-                ("", "no file name"), ("~nobody-of-that-name/x.csv", "home directory"),
+                ("", "no file name"), ("~no-such-user/x.csv", "home directory"),
                 ("/dev/null", "/dev/null is not a regular file"), ("x" * 300, "File name too long"),
             ):  # fmt: skip
                 path_input(pilot.app).value = path

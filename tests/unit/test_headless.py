@@ -120,6 +120,24 @@ async def test_attempt_that_begins_while_the_fleet_stops_keeps_the_earlier_failu
     assert state is not None and (state.state, state.error) == ("failed", refused)
 
 
+async def test_failures_are_kept_when_the_fleet_cannot_be_stopped():
+    headless = HeadlessWatch()
+    refused = Failure("refused", "connection refused by node1")
+    headless.hub.publish_own(NodeState(node="node1", state="failed", error=refused, attempt=1))
+    headless.hub.publish_own(NodeState(node="node1", state="connecting", attempt=2))
+
+    async def nothing() -> None:
+        pass
+
+    def fail() -> None:
+        raise OSError("no memory")
+
+    with pytest.raises(OSError, match="no memory"):
+        await headless.watch(nothing, at_stop=fail)
+    state = headless.store.nodes["node1"].state
+    assert state is not None and (state.state, state.error) == ("failed", refused)
+
+
 def test_successful_connection_clears_the_earlier_failure():
     headless = HeadlessWatch()
     headless.hub.publish_own(NodeState(node="node1", state="failed", error=Failure("timeout", "no response")))

@@ -52,7 +52,9 @@ def _unsynced(
         reasons.append(f"{source.daemon}: {source.text or 'no source'}")
         evidence.append(f"clock_source.synced {name} {source.daemon} false")
     if line is not None and line.bound_ns is not None and line.bound_ns > max_bound_ns:
-        reasons.append(f"error bound ±{micro(line.bound_ns)} µs exceeds the limit of {micro(max_bound_ns)} µs")
+        reasons.append(
+            f"error bound ±{micro(line.bound_ns, digits=2)} µs exceeds the limit of {micro(max_bound_ns, digits=2)} µs"
+        )
         evidence.append(f"clock_node.bound_ns {name} {line.bound_ns}")
     if reasons:
         yield FindingDraft(
@@ -69,7 +71,7 @@ def offset_text(line: ClockNode | None) -> str:
     """`; offset +812 ± 9 µs`; empty if unknown."""
     if line is None or line.offset_ns is None or line.bound_ns is None or line.node == line.reference:
         return ""
-    return f"; offset {micro(line.offset_ns, signed=True)} ± {micro(line.bound_ns)} µs"
+    return f"; offset {micro(line.offset_ns, signed=True, digits=2)} ± {micro(line.bound_ns, digits=2)} µs"
 
 
 def _warned(line: ClockNode) -> Iterator[FindingDraft]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -83,6 +84,9 @@ def waited(view: JobView) -> str:
     if not waiting:
         return "No rank was observed waiting"
     shortest = min(max(state.place_s, state.frozen_s) for state in waiting)
+    shortest = (
+        math.floor(shortest * 10) / 10 if shortest < 10 else math.floor(shortest)
+    )  # a lower bound: never rounded up
     return f"{plural(len({state.rank for state in waiting}), 'rank')} waiting" + (
         f" ≥ {seconds(shortest)}" if shortest > 0 else ""
     )

@@ -255,11 +255,11 @@ def named(name: str, folder: Path) -> Session:
 def find(text: str, folder: Path) -> Session:
     """Return the session of that name or path. Raises SessionError if it does not exist."""
     as_path = Path(text)
-    if as_path.is_file():
-        raise SessionError(f"{text}: a file, not a session; import it first: gconsole sessions import {text}")
     if ("/" in text or not re.fullmatch(NAME_PATTERN, text)) and (as_path / "session.json").exists():
         return Session(as_path.resolve())
     if "/" in text:
+        if as_path.is_file():
+            raise _is_a_file(text)
         if not as_path.exists():
             raise SessionError(f"{text}: no such file or folder")
         raise SessionError(f"{text}: not a session folder: session.json not found")
@@ -267,8 +267,14 @@ def find(text: str, folder: Path) -> Session:
     if not session.path.is_dir():
         if (as_path / "session.json").exists():
             return Session(as_path.resolve())
+        if as_path.is_file():
+            raise _is_a_file(text)
         raise SessionError(f"no session {text} in {folder}; list them: gconsole sessions list")
     return session
+
+
+def _is_a_file(text: str) -> SessionError:
+    return SessionError(f"{text}: a file, not a session; import it first: gconsole sessions import {text}")
 
 
 def all_sessions(folder: Path) -> list[Session]:

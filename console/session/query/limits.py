@@ -21,7 +21,7 @@ POLL_S: Final = 0.05
 
 
 class QueryError(Exception):
-    """The query failed; the text has the cause and the remedy."""
+    """The query failed; the text states the cause and the remedy."""
 
 
 class QueryRefused(QueryError):

@@ -42,7 +42,7 @@ _CHARACTERS: Final = frozenset(
 
 
 class KeyNameError(ValueError):
-    """The text is not the name of a key that can be bound; the message has the cause."""
+    """The text is not the name of a key that can be bound; the message states the cause."""
 
 
 def key_name(text: str) -> str:

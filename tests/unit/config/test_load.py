@@ -181,8 +181,8 @@ def test_an_empty_variable_counts_as_not_set():
         ),
         ({}, {"foo.bar": 1}, "--set: foo.bar: unknown configuration key; gconsole config show TARGET prints all"),
         (
-            {}, {"ssh.identity_file": "~nobody-of-that-name/id"},
-            'flag: ssh.identity_file: home directory does not exist: "~nobody-of-that-name/id"',
+            {}, {"ssh.identity_file": "~no-such-user/id"},
+            'flag: ssh.identity_file: home directory does not exist: "~no-such-user/id"',
         ),
     ],
 )  # fmt: skip

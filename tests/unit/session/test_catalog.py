@@ -60,6 +60,16 @@ def test_file_given_for_a_session_is_reported_with_the_way_to_import_it(tmp_path
         find(str(tmp_path / "night.ndjson"), tmp_path)
 
 
+def test_session_is_found_beside_a_file_of_its_name_in_the_working_directory(tmp_path, monkeypatch):
+    session = crashed_session(tmp_path / "sessions", "night", [gpus(1)])
+    (tmp_path / "night").touch()
+    monkeypatch.chdir(tmp_path)
+    assert find("night", tmp_path / "sessions") == session
+    (tmp_path / "day").touch()
+    with pytest.raises(SessionError, match="day: a file, not a session"):
+        find("day", tmp_path / "sessions")
+
+
 def test_non_interactive_delete_requires_yes(tmp_path):
     session = crashed_session(tmp_path, "night", [gpus(1)])
     result = CliRunner().invoke(sessions, ["delete", "night", "--folder", str(tmp_path)])
