@@ -36,7 +36,7 @@ _GPU_OF_RANK: Final = ShortView(
     ("gpu_process", "gpu_info", "rank"),
     "The GPU of each rank, from the processes on the GPU, else from the rank's environment.",
     """
-    WITH told AS (
+    WITH reported AS (
         SELECT node, uuid, job, attempt, rank, max(t) AS t FROM gpu_process
         WHERE rank IS NOT NULL GROUP BY ALL
     ), latest AS (
@@ -45,9 +45,9 @@ _GPU_OF_RANK: Final = ShortView(
     ), guessed AS (
         SELECT DISTINCT l.node, i.uuid, l.job, l.attempt, l.rank
         FROM latest l JOIN gpu_info i ON i.node = l.node AND (i.uuid = l.gpu OR i."index"::VARCHAR = l.gpu)
-        WHERE (l.node, l.job, l.attempt, l.rank) NOT IN (SELECT (node, job, attempt, rank) FROM told)
+        WHERE (l.node, l.job, l.attempt, l.rank) NOT IN (SELECT (node, job, attempt, rank) FROM reported)
     )
-    SELECT node, uuid, job, attempt, rank, 'gpu_process' AS source FROM told
+    SELECT node, uuid, job, attempt, rank, 'gpu_process' AS source FROM reported
     UNION ALL SELECT node, uuid, job, attempt, rank, 'rank' AS source FROM guessed
     """,
 )
