@@ -104,7 +104,7 @@ def test_probe_cost_is_reported_separately_from_the_agent():
 
         cost, answering_cost = asking.posted("clock_cost")[1], answering.posted("clock_cost")[1]
         assert cost["cpu_pct"] > 0 and cost["cadence_us"] == 5000 and answering_cost["cadence_us"] == 0
-        assert cost["tx_packets_s"] == pytest.approx(600, rel=0.5)
+        assert 0 < cost["tx_packets_s"] <= 660, "three packets every 5 ms; a machine under load misses ticks"
         assert cost["tx_bytes_s"] == pytest.approx(64 * cost["tx_packets_s"], rel=0.01)
         cpu_s, size = asking.context.shared["probing"]
         assert cpu_s > 0 and size > 1000
