@@ -68,6 +68,7 @@ def stillness(view: JobView) -> Stillness:
     if slept or (held_up and any(_slept_s(state) >= least for state in stuck)):
         whole = bool(slept) and len(held_up) == len(waiters) and len(stuck) == len(others)
         pending = [least - _still_s(other) for other in others if other not in stuck and _may_be_stuck(other)]
+        pending += [least - waiter.place_s for waiter in waiters if _may_be_held_up(waiter)]
         more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
         return Stillness(True, whole, False, more_s, stuck)
     return _not_stuck(view, waiters, stuck)
@@ -89,6 +90,11 @@ def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankSta
 def _may_be_stuck(state: RankState) -> bool:
     """Whether it was at one place in all samples, but not for long enough yet."""
     return state.samples >= MIN_SAMPLES and state.place_s >= state.watched_s and not _writes(state)
+
+
+def _may_be_held_up(waiter: RankState) -> bool:
+    """Whether it has slept since it came to its place: a rank of a node that was read later, or the last to arrive."""
+    return 0.0 < waiter.place_s <= _slept_s(waiter)
 
 
 def _writes(state: RankState) -> bool:

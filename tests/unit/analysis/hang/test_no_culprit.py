@@ -34,6 +34,20 @@ class TestStallDuration:
         no_culprit(scene, "undecided")
         assert scene.judged().missing.more_s == pytest.approx(2.5)
 
+    def test_waiting_rank_sampled_for_less_time_than_the_others_requests_the_rest(self):
+        scene = waiting(Scene(), 1, 3).rank(1, LOCKED).rank(3, REDUCE, from_look=3)
+        assert scene.judged().missing.more_s == pytest.approx(1.0), "rank 3 was sampled for 4 s"
+
+    def test_last_rank_to_arrive_requests_the_rest_of_the_time(self):
+        scene = waiting(Scene(), 1, 3).rank(1, LOCKED).rank(3, own("forward", 20), *[REDUCE] * 11)
+        assert scene.judged().missing.more_s == pytest.approx(0.0)
+        scene = waiting(Scene(), 1, 3).rank(1, LOCKED).rank(3, *[own("forward", 20)] * 4, *[REDUCE] * 8)
+        assert scene.judged().missing.more_s == pytest.approx(1.5), "it arrived 3.5 s before the last sample"
+
+    def test_waiting_rank_that_wakes_up_does_not_request_more_time(self):
+        scene = waiting(Scene(), 1, 3).rank(1, LOCKED).rank(3, *[own("forward", 20)] * 4, *[REDUCE] * 8, wakes=9)
+        assert scene.judged().missing.more_s == 0.0
+
     def test_stall_time_observed_before_the_capture_counts(self):
         scene = waiting(Scene(looks=3, every_s=0.3), 1).rank(1, LOCKED)
         for rank in range(4):
