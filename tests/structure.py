@@ -92,7 +92,6 @@ BANNED_VARIABLES = frozenset({"one", "found", "said", "told", "known", "at"})
 LONGEST_FILE = 500
 #: Figure → (smallest, largest) value allowed; None: no limit on that side.
 GOALS: dict[str, tuple[float | None, float | None]] = {
-    "product: lines": (None, 73_972),  # fewer than before the redesign
     "console: median file, lines": (150, 250),
     "remote: median file, lines": (150, 250),
     "console: longest file, lines": (None, LONGEST_FILE),
@@ -329,7 +328,6 @@ def main() -> int:
     below = sys.argv[1:]
     if below == ["--check"]:
         broken = [f"{rule}: {place}" for rule, places in sorted(findings.places.items()) for place in places]
-        del figures["product: lines"]  # features may add lines
         broken += [line_of(name, value) for name, value in figures.items() if not is_met(name, value)]
         print("\n".join(broken) or "every rule of the structure holds")
         return 1 if broken else 0
@@ -339,6 +337,7 @@ def main() -> int:
                 if place.startswith(tuple(below)):
                     print(f"{rule}: {place}")
         return 0
+    figures["product: lines before the redesign"], figures["product: lines after it (f626858a)"] = 73_973, 73_297
     figures["installed, MB (pip included)"] = installed_mb()
     print("\n".join(line_of(name, value) for name, value in figures.items()))
     return 0

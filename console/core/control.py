@@ -77,6 +77,7 @@ class CaptureRequest(msgspec.Struct, frozen=True):
     only: tuple[tuple[str, int], ...] | None = None  # (node, pid); None: all ranks and their child processes
     locals: tuple[str, ...] = ()  # variables to read: NAME, or FUNCTION:NAME
     native: tuple[tuple[str, int], ...] = ()  # (node, pid) whose native frames are also read, which pauses them
+    sockets: tuple[tuple[str, str], ...] = ()  # (local, remote) addresses of TCP ends whose holders are wanted
 
 
 class NodeCaptureCounts(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ async def _capture_node(
         "samples": request.samples, "every_ms": round(request.every_s * 1000),
         "deadline": node_instant + int(duration_s * 1e9),
         "only": None if request.only is None else [pid for node, pid in request.only if node == link.node.name],
-        "locals": list(request.locals), "native": native,
+        "locals": list(request.locals), "native": native, "sockets": [list(end) for end in request.sockets],
     }  # fmt: skip
     if request.flight and request.only is None:  # a subset of ranks has no complete group
         args["flight"] = {

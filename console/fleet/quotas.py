@@ -15,6 +15,7 @@ from ..records import (
     ClockSnapshot,
     ClockSource,
     Collective,
+    Connection,
     Gap,
     GpuClock,
     GpuEvent,
@@ -162,7 +163,7 @@ class NodeQuota:
             return self._check_unknown(size)
         kind = type(record)
         spec = SPECS[kind]
-        if isinstance(record, Stack | Collective | PgStatus):
+        if isinstance(record, Stack | Connection | Collective | PgStatus):
             return self._check_capture(record.capture, size)
         if isinstance(record, Log) and record.source == "job":
             return None  # limited in the store

@@ -10,7 +10,18 @@ from typing import Annotated, Final, get_args
 import msgspec
 
 from .base import Count, Int, Missing, Record
-from .capture import Collective, CollectiveSource, FlightStatus, Local, PgStatus, Stack, StackFrame, StackStatus
+from .capture import (
+    Collective,
+    CollectiveSource,
+    Connection,
+    FlightStatus,
+    Local,
+    PgStatus,
+    Stack,
+    StackFrame,
+    StackStatus,
+    WaitTarget,
+)
 from .clock import (
     ClockBin,
     ClockBins,
@@ -31,9 +42,8 @@ from .topology import Ancestor, End, EndKind, Link, LinkType, Nic
 
 AnyRecord = (
     ConsoleRecord | NodeState | Node | Host | AgentCost | GpuInfo | Gpu | GpuDigest | GpuLink | GpuEvent | GpuProcess
-    | Nic | Link
-    | Process | Rank | RankStat | Stack | Collective | PgStatus | Job | JobNode | Log | Mark | Gap | Finding
-    | ClockBins | ClockSnapshot | ClockSource | GpuClock | ClockCost | ClockWindow | ClockNode
+    | Nic | Link | Process | Rank | RankStat | Stack | Connection | Collective | PgStatus | Job | JobNode | Log | Mark
+    | Gap | Finding | ClockBins | ClockSnapshot | ClockSource | GpuClock | ClockCost | ClockWindow | ClockNode
 )  # fmt: skip
 
 KINDS: Final[dict[str, type[Record]]] = {str(struct.__struct_config__.tag): struct for struct in get_args(AnyRecord)}

@@ -38,6 +38,23 @@ class Local(msgspec.Struct, frozen=True):
     value: str
 
 
+class WaitTarget(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that the system call of a thread waits for.
+
+    `pids` are processes of the same node, ranks and their children, that can end the wait: they hold the other end of a
+    pipe or socket, another descriptor of a locked file, or are the child.
+    """
+
+    kind: Literal["tcp", "listener", "unix", "pipe", "file", "terminal", "event", "child"]
+    direction: Literal["read", "write", "lock", "any"] = "any"
+    fd: Count | None = None  # descriptor in the process
+    local: str = ""  # own TCP address: `10.0.0.1 29500`
+    remote: str = ""  # TCP address of the other end
+    path: str = ""  # of a file, terminal or FIFO
+    pids: tuple[Count, ...] = ()
+    moved_bytes: Count | None = None  # of a TCP connection, both directions, since it began; None: unknown
+
+
 class Stack(Record, tag="stack", kw_only=True):
     """One thread of one process in one sample of a capture; a process without a readable stack also has one record.
 
@@ -77,11 +94,30 @@ class Stack(Record, tag="stack", kw_only=True):
     thread_id: Count | None = None  # pthread's
     os_thread_id: Count | None = None  # the kernel's
     thread_name: str | None = None  # name of the thread
+    thread_state: str | None = None  # the kernel's letter for this thread
+    thread_wchan: str | None = None  # kernel function this thread sleeps in
+    thread_syscall: str | None = None  # system call of this thread, by name or number
+    thread_slept_s: float | None = None  # s; it had not run for at least this long when its stack was read
+    thread_read_bytes: Count | None = None  # read by this thread since it began (rchar of its /proc io file)
+    thread_faults: Count | None = None  # page faults of this thread since it began
+    waits_for: tuple[WaitTarget, ...] | None = None  # what its system call waits for; None: not read, or in none
     active: bool | None = None  # running on a CPU, as reported by the engine
     gil: bool | None = None  # holds the GIL
     path: Count | None = None  # number of this stack within the agent and capture
     frames: tuple[StackFrame, ...] | None = None  # outermost first
     locals: tuple[Local, ...] | None = None  # the requested variables; None if none were requested
+
+
+class Connection(Record, tag="connection", kw_only=True):
+    """Processes of a node that hold the other end of a TCP connection of another node, as a capture asked.
+
+    `local` and `remote` are those of the holder. Of a connection that was not accepted yet, the listening processes.
+    """
+
+    capture: str  # id, the same on all nodes
+    local: str  # TCP address of this end: `10.0.0.1 29500`
+    remote: str  # TCP address of the other end
+    pids: tuple[Count, ...]  # process ids on the node
 
 
 CollectiveSource = Literal[

@@ -112,6 +112,8 @@ _ROWS: Final = (
     ),
     # 4,096 ranks × 4 threads × 3 samples, five times
     _spec(capture.Stack, "capture", "capture", "sample", *_PROCESS, "thread_id", kept_total=262_144),
+    # of connections between nodes that a thread waits for: at most 512 per node and capture
+    _spec(capture.Connection, "capture", "capture", "local", "remote", kept_total=65_536),
     # 1,024 ranks × 512 operations once; groups count with operations
     _spec(capture.Collective, "capture", "capture", "source", *_PROCESS, "record_id", kept_total=524_288),
     _spec(capture.PgStatus, "capture", "capture", "source", *_PROCESS, "pg_id", kept_total=524_288),

@@ -5,9 +5,9 @@ Only sockets that a rank itself holds are connected to, and only for requests th
 
 import os
 import socket
-import struct
 import time
 
+from ..proc.net_tables import LISTENS, table_lines, tcp_sockets
 from ..proc.procfs import GONE
 from .values import SourceError
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from ..proc.procfs import ProcFs
 
-#: Bytes. Limit of a socket table; a busy node has thousands of sockets.
-_MAX_TABLE = 8 << 20
-_LISTENS = b"0A"  # TCP_LISTEN (net/tcp_states.h)
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON (net/unix)
 _CHUNK = 1 << 18
 
@@ -58,56 +55,36 @@ def inodes_of(procfs: "ProcFs", pid: int) -> "set[int]":
 
 def find_listener(procfs: "ProcFs", pid: int, inode: int) -> "ListeningSocket | None":
     """The listening socket with this inode; None if it is not listening."""
-    return _unix(procfs, pid, inode) or _tcp(procfs, pid, inode, "tcp6") or _tcp(procfs, pid, inode, "tcp")
+    return _unix(procfs, pid, inode) or _tcp(procfs, pid, inode)
 
 
 def listeners_at(procfs: "ProcFs", pid: int, port: int) -> "dict[int, ListeningSocket]":
     """{inode: socket} of the listeners on a TCP port, in the network namespace of a process."""
-    listeners = {}
-    for table in ("tcp", "tcp6"):
-        for family, host, other_port, inode in _listeners(procfs, pid, table):
-            if other_port == port:
-                listeners[inode] = ListeningSocket(pid, family, host, port)
-    return listeners
+    return {
+        entry.inode: ListeningSocket(pid, _family(entry.local[0]), *entry.local)
+        for entry in tcp_sockets(procfs, pid)
+        if entry.state == LISTENS and entry.local[1] == port
+    }
 
 
 def _unix(procfs: "ProcFs", pid: int, inode: int) -> "ListeningSocket | None":
     wanted = b"%d" % inode
-    for line in _table(procfs, pid, "unix"):
+    for line in table_lines(procfs, pid, "unix"):
         fields = line.split(None, 7)
         if len(fields) == 8 and fields[6] == wanted and int(fields[3], 16) & _ACCEPTS:
             return ListeningSocket(pid, socket.AF_UNIX, os.fsdecode(fields[7]))
     return None
 
 
-def _tcp(procfs: "ProcFs", pid: int, inode: int, table: str) -> "ListeningSocket | None":
-    for family, host, port, other_inode in _listeners(procfs, pid, table):
-        if other_inode == inode:
-            return ListeningSocket(pid, family, host, port)
+def _tcp(procfs: "ProcFs", pid: int, inode: int) -> "ListeningSocket | None":
+    for entry in tcp_sockets(procfs, pid):
+        if entry.state == LISTENS and entry.inode == inode:
+            return ListeningSocket(pid, _family(entry.local[0]), *entry.local)
     return None
 
 
-def _listeners(procfs: "ProcFs", pid: int, table: str) -> "Iterator[tuple[int, str, int, int]]":
-    for line in _table(procfs, pid, table):
-        fields = line.split(None, 10)
-        if len(fields) > 9 and fields[3] == _LISTENS and fields[9].isdigit():
-            address, _, port = fields[1].partition(b":")
-            yield (*_address(address), int(port, 16), int(fields[9]))
-
-
-def _table(procfs: "ProcFs", pid: int, name: str) -> "list[bytes]":
-    try:
-        lines = procfs.read(pid, "net/" + name, _MAX_TABLE).split(b"\n")
-    except OSError:
-        return []  # no IPv6 in this kernel, or the process has ended
-    return lines[1:]
-
-
-def _address(word: bytes) -> "tuple[int, str]":
-    """(family, address) in the kernel's notation: 32-bit words in the byte order of the machine."""
-    data = b"".join(struct.pack("=I", int(word[start : start + 8], 16)) for start in range(0, len(word), 8))
-    family = socket.AF_INET if len(data) == 4 else socket.AF_INET6
-    return family, socket.inet_ntop(family, data)
+def _family(host: str) -> int:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 # -- connections ----------------------------------------------------------------------------------------------------

@@ -101,25 +101,35 @@ def describe_exit(stat: "Stat", readable: bool) -> str:
 #: Names of the system calls that ranks are found waiting in (asm/unistd.h); the others stay numbers.
 _SYSCALLS: "dict[str, dict[int, str]]" = {
     "x86_64": {
-        0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 23: "select", 35: "nanosleep", 42: "connect",
-        43: "accept", 45: "recvfrom", 44: "sendto", 46: "sendmsg", 47: "recvmsg", 56: "clone", 58: "vfork",
-        61: "wait4", 73: "flock", 74: "fsync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid",
-        257: "openat", 262: "newfstatat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
-        435: "clone3",
+        0: "read", 1: "write", 7: "poll", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev", 23: "select",
+        35: "nanosleep", 40: "sendfile", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg",
+        47: "recvmsg", 56: "clone", 58: "vfork", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync", 202: "futex",
+        230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 257: "openat", 262: "newfstatat", 270: "pselect6",
+        271: "ppoll", 281: "epoll_pwait", 288: "accept4", 435: "clone3", 441: "epoll_pwait2",
     },
     "aarch64": {
-        22: "epoll_pwait", 32: "flock", 56: "openat", 63: "read", 64: "write", 67: "pread64", 68: "pwrite64",
-        72: "pselect6", 73: "ppoll", 79: "newfstatat", 82: "fsync", 95: "waitid", 98: "futex", 101: "nanosleep",
-        115: "clock_nanosleep", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
-        212: "recvmsg", 220: "clone", 242: "accept4", 260: "wait4", 435: "clone3",
+        22: "epoll_pwait", 25: "fcntl", 32: "flock", 56: "openat", 63: "read", 64: "write", 65: "readv", 66: "writev",
+        67: "pread64", 68: "pwrite64", 71: "sendfile", 72: "pselect6", 73: "ppoll", 79: "newfstatat", 82: "fsync",
+        95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 202: "accept", 203: "connect",
+        206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 220: "clone", 242: "accept4", 260: "wait4",
+        435: "clone3", 441: "epoll_pwait2",
     },
 }  # fmt: skip
+
+
+def parse_syscall(data: bytes) -> "tuple[str, list[int]] | None":
+    """(name or number, arguments) of /proc/PID/syscall; None while running, or if blocked outside any call."""
+    words = data.split()
+    if not words or not words[0].isdigit():
+        return None  # "running", or -1
+    number = int(words[0])
+    return _SYSCALLS.get(os.uname().machine, {}).get(number, str(number)), [int(word, 16) for word in words[1:7]]
 
 
 class ProcessState(object):
     """One process at one instant. `denied`: the kernel does not allow tracing it, so its stack is not readable."""
 
-    __slots__ = ("denied", "looked", "stat", "status", "syscall", "wchan", "written")
+    __slots__ = ("denied", "io", "looked", "stat", "status", "syscall", "wchan")
 
     def __init__(self, procfs: "ProcFs", pid: int) -> None:
         """Raises FileNotFoundError or ProcessLookupError for a process that is gone, PermissionError (hidepid)."""
@@ -129,20 +139,17 @@ class ProcessState(object):
         self.syscall = self._syscall(procfs, pid)
         self.wchan = procfs.wchan(pid) if self.stat.state != "R" else None
         self.status = procfs.status(pid)
-        self.written = procfs.written_bytes(pid)
+        self.io = procfs.io_bytes(pid)
 
     def _syscall(self, procfs: "ProcFs", pid: int) -> "str | None":
         try:
-            word = procfs.read_at_once(pid, "syscall").split(b" ", 1)[0].strip()
+            call = parse_syscall(procfs.read_at_once(pid, "syscall"))
         except PermissionError:
             self.denied = not self.stat.dead
             return None
         except OSError:
             return None  # a kernel without it, or a process that has just gone
-        if not word.isdigit():
-            return None  # "running", or -1 where it is blocked outside any call
-        number = int(word)
-        return _SYSCALLS.get(os.uname().machine, {}).get(number, str(number))
+        return call[0] if call is not None else None
 
     def fields(self, before: "ProcessState | None") -> "Fields":
         """Fields of a `stack` record; `before` is the state at the previous sample, or None."""
@@ -155,7 +162,7 @@ class ProcessState(object):
             "cpu_delta_s": None,
             "ctx_switches": self.status.switches,
             "ctx_switches_delta": None,
-            "written_bytes": self.written,
+            "written_bytes": self.io[1] if self.io else None,
             "tracer_pid": self.status.tracer_pid,
         }
         if before is not None:

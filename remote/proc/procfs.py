@@ -17,13 +17,16 @@ PF_KTHREAD = 0x00200000
 
 
 class Stat(object):
-    """/proc/PID/stat (proc(5) numbers its fields from 1). Times are in clock ticks, `rss` in pages.
+    """/proc/PID/stat, or that of a thread (proc(5) numbers its fields from 1). Times in clock ticks, `rss` in pages.
+
+    `faults` are page faults, minor and major; `processor` is the one it ran on last.
 
     `env_start` (50) and `exit_code` (52) are 0 where the reader lacks the rights.
     """
 
     __slots__ = (
-        "comm", "cpu_ticks", "env_start", "exit_code", "kernel", "ppid", "rss", "start_ticks", "state", "threads",
+        "comm", "cpu_ticks", "env_start", "exit_code", "faults", "kernel", "ppid", "processor", "rss", "start_ticks",
+        "state", "threads",
     )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
@@ -34,10 +37,12 @@ class Stat(object):
         self.state = fields[0].decode("ascii", "replace")
         self.ppid = int(fields[1])
         self.kernel = bool(int(fields[6]) & PF_KTHREAD)
+        self.faults = int(fields[7]) + int(fields[9])
         self.cpu_ticks = int(fields[11]) + int(fields[12])
         self.threads = int(fields[17])
         self.start_ticks = int(fields[19])
         self.rss = int(fields[21])
+        self.processor = int(fields[36]) if len(fields) > 36 else 0
         self.env_start = int(fields[47]) if len(fields) > 47 else 0
         self.exit_code = int(fields[49]) if len(fields) > 49 else 0
 
@@ -134,14 +139,14 @@ class ProcFs(object):
             return None
         return name if name not in ("", "0") else None
 
-    def written_bytes(self, pid: "int | str") -> "int | None":
-        """Bytes that a process has written so far; None if not readable."""
+    def io_bytes(self, pid: "int | str") -> "tuple[int, int] | None":
+        """(bytes read, bytes written) by read(), write() and their kin so far; None if not readable."""
         try:
             data = self.read_at_once(pid, "io")
         except OSError:
             return None
-        words = _line(b"\n" + data, b"\nwchar:")
-        return int(words[0]) if words else None
+        read, written = _line(b"\n" + data, b"\nrchar:"), _line(data, b"\nwchar:")
+        return (int(read[0]), int(written[0])) if read and written else None
 
     def thread_names(self, pid: "int | str", most: int = 48) -> "list[str]":
         """The names of the first threads of a process: these are world-readable."""

@@ -17,8 +17,10 @@ from ..comms.collect import CollectivesReader, CollectivesRequest
 from ..proc.activity import ProcessState, describe_exit, state_of
 from ..proc.procfs import GONE, ProcFs
 from . import py_spy
+from .connections import BadEnds, connections, parse_ends
 from .py_spy import StackError
 from .readers import SourceLines, StackReader
+from .thread_waits import ThreadWaits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ class BadCaptureRequest(ValueError):
 
 class CaptureRequest(object):
     """`start` is CLOCK_REALTIME of this node, ns; `deadline` time.monotonic(). `jobs` and `only` (pids): None for all.
-    `locals`: names of variables. `native`: pids to read with native frames. `flight`: collectives to read, or None."""
+    `locals`: names of variables. `native`: pids to read with native frames. `flight`: collectives to read, or None.
+    `sockets`: TCP ends whose holders are wanted."""
 
     def __init__(self, args: "Fields") -> None:
         get: "Any" = args.get
@@ -68,6 +71,10 @@ class CaptureRequest(object):
         if not isinstance(self.id, str) or not 1 <= self.samples <= MAX_SAMPLES:
             raise BadCaptureRequest("a capture needs an id and 1 to %d samples" % MAX_SAMPLES)
         self.every_ns = max(1, every_ms) * 1000000
+        try:
+            self.sockets = parse_ends(args.get("sockets", []))
+        except BadEnds as error:
+            raise BadCaptureRequest(str(error))
         flight = args.get("flight")
         self.flight = CollectivesRequest(flight) if isinstance(flight, dict) else None
         now, mono = stamps.realtime_ns(), time.monotonic()
@@ -125,6 +132,9 @@ class Capture(object):
         self._reader = StackReader(self._blob, lacking, self._procfs)
         self._lock = threading.Lock()
         jobs, ranks = request.jobs, seen.ranks if seen is not None else ()
+        # whoever may hold the other end of what a thread waits for
+        self._pids = [ref.pid for ref in (seen.ranks + seen.children)] if seen is not None else []
+        self._waits: "ThreadWaits | None" = None
         self._captured_ranks = [rank for rank in ranks if jobs is None or rank.job in jobs]
         self._paths: "dict[tuple[Frame, ...], int]" = {}  # frames → number of the path, which has been sent
         self._counts: "dict[str, int]" = {}
@@ -144,9 +154,13 @@ class Capture(object):
             self._read_states()
             times = [target.state.looked for target in self.targets if target.state]
             spreads.append(max(times) - min(times) if times else 0)
-            if number == request.samples - 1:
+            is_last = number == request.samples - 1
+            if is_last:
                 self._start_collectives()
+            # what threads wait for, at both ends: whether bytes moved meanwhile shows only then
+            self._waits = ThreadWaits(self._procfs, self._pids) if is_last or number == 0 else None
             self._read_all(number, slot)
+        self._post_connections()
         self._read_native(len(spreads))
         if self._collectives is not None:
             self._collectives.join()
@@ -168,6 +182,13 @@ class Capture(object):
                 request.flight, request.id, ranks, procfs, self._post, request.deadline
             )
             self._collectives.start()
+
+    def _post_connections(self) -> None:
+        ends = self.request.sockets
+        if ends:
+            waits = self._waits or ThreadWaits(self._procfs, self._pids)
+            records = connections(ends, self._pids, self._procfs, waits.holders)
+            self._post([("connection", dict(record, capture=self.request.id)) for record in records])
 
     def _read_states(self) -> None:
         for target in self.targets:
@@ -226,7 +247,13 @@ class Capture(object):
             self._post_failure(record, error)
             return
         record.update(facts, status="ok", mode=py_spy.MODE)
-        self._post_threads(target, record, threads)
+        waits = self._waits
+        if waits is not None:
+            began = time.monotonic() - (stamps.realtime_ns() - facts["began"]) / 1e9
+            extra = [waits.fields(target.pid, thread.os_thread_id or 0, began) for thread in threads]
+            self._post_threads(target, record, threads, extra)
+        else:
+            self._post_threads(target, record, threads)
 
     def _read_native(self, number: int) -> None:
         """Read native frames of the requested processes, one after the other, if they were read and are not stopped."""
@@ -301,9 +328,14 @@ class Capture(object):
             fields["locals"] = [{"frame": index, "name": name, "value": value} for index, name, value in thread.locals]
         return fields
 
-    def _post_threads(self, target: "Target", record: "Fields", threads: "list[PythonThread]") -> None:
+    def _post_threads(
+        self, target: "Target", record: "Fields", threads: "list[PythonThread]", waits: "list[Fields] | None" = None
+    ) -> None:
         with self._lock:  # a record with new frames goes before those that refer to them
-            self._post_stacks("ok", [dict(record, **self._thread_fields(target, thread)) for thread in threads])
+            stacks = [dict(record, **self._thread_fields(target, thread)) for thread in threads]
+            for index, fields in enumerate(waits or ()):
+                stacks[index].update(fields)
+            self._post_stacks("ok", stacks)
 
     def _post_failure(self, record: "Fields", error: "StackError") -> None:
         record.update(status=error.status, reason=error.text, try_=error.try_)

@@ -1,4 +1,4 @@
-"""The newest captures: records of kinds `stack`, `collective` and `pg_status`."""
+"""The newest captures: records of kinds `stack`, `connection`, `collective` and `pg_status`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from ...records import Collective, PgStatus, Stack, StackFrame
+from ...records import Collective, Connection, PgStatus, Stack, StackFrame
 from ...records.kinds import SPECS
 from ..versioned_table import Table
 
@@ -16,6 +16,8 @@ CAPTURES: Final = 16
 STACKS: Final = SPECS[Stack].kept_total or 0
 #: Collective and group records of all captures together.
 FLIGHT: Final = SPECS[Collective].kept_total or 0
+#: Connections per capture.
+CONNECTIONS: Final = (SPECS[Connection].kept_total or 0) // CAPTURES
 
 
 class CaptureNow(msgspec.Struct):
@@ -27,9 +29,10 @@ class CaptureNow(msgspec.Struct):
     stacks: list[Stack] = msgspec.field(default_factory=list)
     collectives: list[Collective] = msgspec.field(default_factory=list)
     groups: list[PgStatus] = msgspec.field(default_factory=list)
+    connections: list[Connection] = msgspec.field(default_factory=list)
     ranks: set[tuple[str, int]] = msgspec.field(default_factory=set)  # (node, pid) of those that something has come of
     lost: int = 0  # stacks whose frames never came: the record that had them is in a gap
-    dropped: int = 0  # records beyond `STACKS` and `FLIGHT`
+    dropped: int = 0  # records beyond `STACKS`, `FLIGHT` and `CONNECTIONS`
     paths: dict[tuple[str, int], tuple[StackFrame, ...]] = msgspec.field(default_factory=dict)  # by (agent, path)
     frames: dict[tuple[StackFrame, ...], tuple[StackFrame, ...]] = msgspec.field(
         default_factory=dict
@@ -80,7 +83,15 @@ class CaptureTable:
         else:
             capture.groups.append(record)
 
-    def _capture(self, record: Stack | Collective | PgStatus, version: int) -> CaptureNow:
+    def add_connection(self, record: Connection, version: int) -> None:
+        """Add the holders of a TCP end."""
+        capture = self._capture(record, version)
+        if len(capture.connections) >= CONNECTIONS:
+            capture.dropped += 1
+        else:
+            capture.connections.append(record)
+
+    def _capture(self, record: Stack | Connection | Collective | PgStatus, version: int) -> CaptureNow:
         capture = self.table.get(record.capture)
         if capture is None:
             capture = CaptureNow(record.capture, record.rx, record.rx)

@@ -84,6 +84,7 @@ class Store:
             records.GpuProcess: into(self.gpu_processes), records.Nic: self._nic, records.Link: into(self.links),
             records.Process: into(self.processes), records.Rank: versioned(self._ranks.add),
             records.RankStat: self._rank_stat, records.Stack: self._stack,
+            records.Connection: versioned(self.captures.add_connection),
             records.Collective: versioned(self.captures.add_flight),
             records.PgStatus: versioned(self.captures.add_flight),
             records.Log: self._log, records.Finding: self._finding, records.Job: versioned(self.jobs.add),

@@ -25,6 +25,7 @@ from comms.documents import (
     waiting,
 )
 from gconsole_remote.comms import collect, flight_recorder_sources, sockets
+from gconsole_remote.proc import net_tables
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.samplers.processes import RankRef
 
@@ -365,5 +366,8 @@ def test_rank_that_exits_before_the_read_gives_no_records(node):
 
 
 def test_addresses_in_kernel_socket_tables_are_parsed():
-    assert sockets._address(b"0100007F" if sys.byteorder == "little" else b"7F000001") == (socket.AF_INET, "127.0.0.1")
-    assert sockets._address(b"0" * 32) == (socket.AF_INET6, "::")
+    little = sys.byteorder == "little"
+    assert net_tables._address(b"0100007F:1F90" if little else b"7F000001:1F90") == ("127.0.0.1", 8080)
+    assert net_tables._address(b"0" * 32 + b":0000") == ("::", 0)
+    mapped = b"0000000000000000FFFF00000100007F:0050" if little else b"00000000000000000000FFFF7F000001:0050"
+    assert net_tables._address(mapped) == ("127.0.0.1", 80), "IPv4 in IPv6, as a dual-stack listener has it"

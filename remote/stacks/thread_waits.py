@@ -1,0 +1,347 @@
+"""What a thread waits for: the arguments of its system call, read from /proc, and who holds the other end.
+
+A thread in `recv` waits for the other end of a socket, one in `read` of a pipe for those that can write to it, one in
+`waitpid` for a child. The descriptors are the first argument, or lie in the memory of the process (poll, select), or
+in the kernel's list of an epoll descriptor. Nothing is stopped; what cannot be read is left out.
+"""
+
+import os
+import stat
+import struct
+import time
+
+from ..proc.activity import parse_syscall
+from ..proc.last_run import LastRuns
+from ..proc.net_tables import LISTENS, same_network, tcp_bytes, tcp_sockets, unix_peers
+from ..proc.procfs import GONE, printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Iterator
+
+    from ..proc.net_tables import TcpSocket
+    from ..proc.procfs import ProcFs
+
+    Fields = dict[str, Any]
+
+#: Calls whose first argument is the descriptor.
+_READS = frozenset(("read", "pread64", "readv", "recvfrom", "recvmsg", "accept", "accept4"))
+_WRITES = frozenset(("write", "pwrite64", "writev", "sendto", "sendmsg", "sendfile", "connect"))
+_LOCKS = frozenset(("flock", "fcntl", "fsync"))
+_POLLS, _SELECTS = frozenset(("poll", "ppoll")), frozenset(("select", "pselect6"))
+_EPOLLS = frozenset(("epoll_wait", "epoll_pwait", "epoll_pwait2"))
+_POLLIN, _POLLOUT = 0x001, 0x004  # asm-generic/poll.h; the same in epoll
+_P_PID = 1  # waitid(): `id` is a pid
+#: Descriptors of one wait, and processes that hold one of its other ends.
+MAX_ENDS, MAX_HOLDERS = 32, 16
+_MAX_FDS = 1024  # FD_SETSIZE
+_MAX_PATH = 256
+#: TCP states (net/tcp_states.h) of a connection that is not established yet.
+_CONNECTING = ("02", "03")
+
+
+class Holders(object):
+    """Which of the given processes hold a file, pipe or socket; their descriptors are listed once."""
+
+    def __init__(self, procfs: "ProcFs", pids: "Iterable[int]") -> None:
+        self._procfs, self._pids = procfs, sorted(set(pids))
+        self._links: "dict[str, dict[int, str]] | None" = None
+
+    def of(self, link: str, mode: str) -> "list[int]":
+        """Pids that hold the object with this link (`pipe:[123]`, or a path) open for `mode`: read, write or any."""
+        held = self._held().get(link, {})
+        return sorted(pid for pid, modes in held.items() if mode == "any" or mode[0] in modes)
+
+    def _held(self) -> "dict[str, dict[int, str]]":
+        if self._links is None:
+            self._links = {}
+            for pid in self._pids:
+                for link, modes in self._descriptors(pid):
+                    by_pid = self._links.setdefault(link, {})
+                    by_pid[pid] = by_pid.get(pid, "") + modes
+        return self._links
+
+    def _descriptors(self, pid: int) -> "Iterator[tuple[str, str]]":
+        folder = self._procfs.path(pid, "fd")
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return
+        for name in names:
+            path = "%s/%s" % (folder, name)
+            try:
+                link, mode = os.readlink(path), os.lstat(path).st_mode
+            except OSError:
+                continue  # closed since
+            yield link, ("r" if mode & stat.S_IRUSR else "") + ("w" if mode & stat.S_IWUSR else "")
+
+
+class SocketTables(object):
+    """The socket tables of the processes' network namespaces, each read once."""
+
+    def __init__(self, procfs: "ProcFs") -> None:
+        self._procfs = procfs
+        self._tcp: "dict[str, list[TcpSocket]]" = {}
+        self._peers: "dict[int, int] | None" = None
+        self._moved: "dict[int, int] | None" = None
+
+    def tcp(self, pid: int) -> "list[TcpSocket]":
+        """All TCP sockets in the network namespace of a process."""
+        try:
+            network = self._procfs.link(pid, "ns/net")
+        except OSError:
+            return []
+        if network not in self._tcp:
+            self._tcp[network] = tcp_sockets(self._procfs, pid)
+        return self._tcp[network]
+
+    def unix_peer(self, pid: int, inode: int) -> "int | None":
+        """The inode of the other end of a unix socket; None if unknown."""
+        if not same_network(self._procfs, pid):
+            return None
+        if self._peers is None:
+            self._peers = unix_peers()
+        return self._peers.get(inode)
+
+    def moved_bytes(self, pid: int, inode: int) -> "int | None":
+        """Bytes that a TCP connection has moved in both directions; None if unknown."""
+        if not same_network(self._procfs, pid):
+            return None
+        if self._moved is None:
+            self._moved = tcp_bytes()
+        return self._moved.get(inode)
+
+
+class ThreadWaits(object):
+    """Reads what threads wait for, for one sample of a capture. `pids`: the processes that may hold the other ends."""
+
+    def __init__(self, procfs: "ProcFs", pids: "Iterable[int]") -> None:
+        self._procfs = procfs
+        self.holders = Holders(procfs, pids)
+        self._tables = SocketTables(procfs)
+        self._last_runs = LastRuns(procfs)
+        self._outer_tids: "dict[int, dict[int, int]]" = {}
+
+    def fields(self, pid: int, inner_tid: int, began: float) -> "Fields":
+        """Fields of a `stack` record about one thread: its state, system call, and what that waits for.
+
+        `inner_tid` is the thread's id in its own PID namespace; `began` time.monotonic() before its stack was read.
+        """
+        tid = self._outer_tid(pid, inner_tid)
+        if tid is None:
+            return {}
+        thread = "%d/task/%d" % (pid, tid)
+        try:
+            figures = self._procfs.stat(thread)
+        except (OSError, ValueError, IndexError):
+            return {}
+        state, moved = figures.state, self._procfs.io_bytes(thread)
+        call = self._call(pid, tid)
+        slept_s = self._last_runs.slept_s(pid, tid) if state != "R" else None
+        before_s = time.monotonic() - began
+        fields: "Fields" = {
+            "thread_state": state,
+            "thread_wchan": self._procfs.wchan(thread) if state != "R" else None,
+            "thread_syscall": call[0] if call else None,
+            "thread_read_bytes": moved[0] if moved else None,
+            "thread_faults": figures.faults,
+            "thread_slept_s": round(slept_s - before_s, 2) if slept_s is not None and slept_s > before_s else None,
+        }
+        if call is not None:
+            fields["waits_for"] = list(self._targets(pid, tid, call[0], call[1]))
+        return fields
+
+    def _outer_tid(self, pid: int, inner_tid: int) -> "int | None":
+        """The agent's number of a thread of a container, which numbers its own threads."""
+        if pid not in self._outer_tids:
+            self._outer_tids[pid] = tids = {}
+            try:
+                is_inner = self._procfs.status(pid).ns_pid not in (None, pid)
+                for name in os.listdir(self._procfs.path(pid, "task")):
+                    inner = self._procfs.status("%d/task/%s" % (pid, name)).ns_pid if is_inner else None
+                    tids[inner or int(name)] = int(name)
+            except (OSError, ValueError):
+                pass  # gone
+        return self._outer_tids[pid].get(inner_tid)
+
+    def _call(self, pid: int, tid: int) -> "tuple[str, list[int]] | None":
+        try:
+            return parse_syscall(self._procfs.read_at_once(pid, "task/%d/syscall" % tid))
+        except (OSError, ValueError):
+            return None
+
+    def _targets(self, pid: int, tid: int, call: str, args: "list[int]") -> "Iterator[Fields]":
+        if call in ("wait4", "waitid"):
+            yield {"kind": "child", "pids": self._children(pid, tid, call, args)}
+            return
+        for fd, direction in list(self._ends(pid, call, args))[:MAX_ENDS]:
+            target = self._target(pid, fd, direction)
+            if target is not None:
+                yield target
+
+    # -- descriptors ------------------------------------------------------------------------------------------------
+
+    def _ends(self, pid: int, call: str, args: "list[int]") -> "Iterator[tuple[int, str]]":
+        if call in _READS:
+            yield args[0], "read"
+        elif call in _WRITES:
+            yield args[0], "write"
+        elif call in _LOCKS:
+            yield args[0], "lock"
+        elif call in _POLLS:
+            for end in self._polled(pid, args[0], args[1]):
+                yield end
+        elif call in _SELECTS:
+            for direction, address in (("read", args[1]), ("write", args[2])):
+                for fd in self._selected(pid, args[0], address):
+                    yield fd, direction
+        elif call in _EPOLLS:
+            for end in self._epolled(pid, args[0]):
+                yield end
+
+    def _memory(self, pid: int, address: int, size: int) -> bytes:
+        try:
+            fd = os.open(self._procfs.path(pid, "mem"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.pread(fd, size, address)
+        except (OSError, OverflowError):
+            return b""
+        finally:
+            os.close(fd)
+
+    def _polled(self, pid: int, address: int, count: int) -> "Iterator[tuple[int, str]]":
+        data = self._memory(pid, address, 8 * min(count, _MAX_FDS))
+        for fd, events, _ in struct.iter_unpack("=ihh", data[: len(data) // 8 * 8]):
+            if fd >= 0:
+                yield fd, "read" if events & _POLLIN or not events & _POLLOUT else "write"
+
+    def _selected(self, pid: int, count: int, address: int) -> "Iterator[int]":
+        data = self._memory(pid, address, (min(count, _MAX_FDS) + 7) // 8) if address else b""
+        for index, byte in enumerate(bytearray(data)):
+            for bit in range(8):
+                if byte >> bit & 1:
+                    yield 8 * index + bit
+
+    def _epolled(self, pid: int, epoll: int) -> "Iterator[tuple[int, str]]":
+        try:
+            lines = self._procfs.read(pid, "fdinfo/%d" % epoll).split(b"\n")
+        except OSError:
+            return
+        for line in lines:  # tfd:        5 events:       19 data:                5  pos:0 ino:…
+            words = line.split()
+            if len(words) > 3 and words[0] == b"tfd:" and words[1].isdigit():
+                events = int(words[3], 16)
+                yield int(words[1]), "read" if events & _POLLIN or not events & _POLLOUT else "write"
+
+    # -- what they lead to --------------------------------------------------------------------------------------------
+
+    def _target(self, pid: int, fd: int, direction: str) -> "Fields | None":
+        try:
+            link = self._procfs.link(pid, "fd/%d" % fd)
+        except OSError:
+            return None  # closed since, or not ours
+        if link.startswith("socket:["):
+            return self._socket(pid, fd, direction, int(link[8:-1]))
+        if link.startswith("pipe:["):
+            return {"kind": "pipe", "fd": fd, "direction": direction, "pids": self._others(pid, link, direction)}
+        if link.startswith("anon_inode:"):
+            return None  # an event or a timer: nobody can be named
+        return self._file(pid, fd, direction, link)
+
+    def _file(self, pid: int, fd: int, direction: str, link: str) -> "Fields":
+        kind, pids = "file", []  # type: tuple[str, list[int]]
+        try:
+            mode = os.stat(self._procfs.path(pid, "fd/%d" % fd)).st_mode if not link.startswith("/dev/") else 0
+        except OSError:
+            mode = 0
+        if stat.S_ISFIFO(mode):
+            kind, pids = "pipe", self._others(pid, link, direction)
+        elif link.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+            kind = "terminal"
+        elif direction == "lock":
+            pids = self._lock_holders(pid, fd)
+        return {"kind": kind, "fd": fd, "direction": direction, "path": printable(link, _MAX_PATH), "pids": pids}
+
+    def _lock_holders(self, pid: int, fd: int) -> "list[int]":
+        """Processes that hold a lock on the file of a descriptor, from /proc/locks (proc(5))."""
+        try:
+            state = os.stat(self._procfs.path(pid, "fd/%d" % fd))
+            lines = self._procfs.read("", "locks").split(b"\n")
+        except OSError:
+            return []
+        file = b"%02x:%02x:%d" % (os.major(state.st_dev), os.minor(state.st_dev), state.st_ino)
+        pids = set()
+        for line in lines:  # 1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF; a waiting one has -> behind the number
+            words = line.split()
+            if len(words) > 5 and words[1] != b"->" and words[5] == file and words[4].isdigit():
+                pids.add(int(words[4]))
+        return sorted(pids - {pid, 0})[:MAX_HOLDERS]
+
+    def _others(self, pid: int, link: str, direction: str) -> "list[int]":
+        """Who may end the wait on a pipe: writers for a reader. Those that only inherited both ends come last."""
+        wanted, unwanted = ("write", "read") if direction == "read" else ("read", "write")
+        holders = [other for other in self.holders.of(link, wanted) if other != pid]
+        both = set(self.holders.of(link, unwanted))
+        alone = [other for other in holders if other not in both]
+        return (alone or holders)[:MAX_HOLDERS]
+
+    def _socket(self, pid: int, fd: int, direction: str, inode: int) -> "Fields":
+        entries = self._tables.tcp(pid)
+        entry = next((entry for entry in entries if entry.inode == inode), None)
+        if entry is None:
+            peer = self._tables.unix_peer(pid, inode)
+            pids = self.holders.of("socket:[%d]" % peer, "any") if peer else []
+            if peer and pids == [pid]:
+                return {"kind": "event", "fd": fd, "direction": direction}  # a pair of its own, to wake itself up
+            others = [other for other in pids if other != pid][:MAX_HOLDERS]
+            return {"kind": "unix", "fd": fd, "direction": direction, "pids": others}
+        fields: "Fields" = {"kind": "tcp", "fd": fd, "direction": direction, "local": "%s %d" % entry.local}
+        if entry.state == LISTENS:
+            fields["kind"] = "listener"
+            return fields
+        fields["remote"] = "%s %d" % entry.remote
+        fields["moved_bytes"] = self._tables.moved_bytes(pid, inode)
+        fields["pids"] = [other for other in self._other_end(entry, entries) if other != pid][:MAX_HOLDERS]
+        return fields
+
+    def _other_end(self, entry: "TcpSocket", entries: "list[TcpSocket]") -> "list[int]":
+        return holders_of(self.holders, entries, entry.remote, entry.local)
+
+    def _children(self, pid: int, tid: int, call: str, args: "list[int]") -> "list[int]":
+        """The processes that wait4() or waitid() waits for, as the agent numbers them."""
+        try:
+            words = self._procfs.read(pid, "task/%d/children" % tid).split()
+            for other in os.listdir(self._procfs.path(pid, "task")):
+                if other != str(tid):
+                    words += self._procfs.read(pid, "task/%s/children" % other).split()
+        except OSError:
+            return []
+        children = sorted(int(word) for word in words if word.isdigit())
+        wanted = args[0] if call == "wait4" else args[1] if args[0] == _P_PID else 0
+        if wanted <= 0 or wanted >= 1 << 31:
+            return children[:MAX_HOLDERS]  # any child
+        named = [child for child in children if self._inner_pid(child) == wanted]
+        return named or children[:MAX_HOLDERS]
+
+    def _inner_pid(self, pid: int) -> "int | None":
+        try:
+            return self._procfs.status(pid).ns_pid
+        except GONE + (PermissionError,):
+            return None
+
+
+def holders_of(
+    holders: "Holders", entries: "list[TcpSocket]", local: "tuple[str, int]", remote: "tuple[str, int]"
+) -> "list[int]":
+    """Pids that hold the TCP end with these addresses; of one that waits to be accepted, those that listen for it."""
+    end = next((entry for entry in entries if entry.local == local and entry.remote == remote), None)
+    if end is not None and end.inode:
+        return holders.of("socket:[%d]" % end.inode, "any")
+    if end is None and not any(entry.remote == local and entry.state in _CONNECTING for entry in entries):
+        return []
+    for entry in entries:
+        if entry.state == LISTENS and entry.local[1] == local[1] and entry.local[0] in (local[0], "0.0.0.0", "::"):
+            return holders.of("socket:[%d]" % entry.inode, "any")
+    return []

@@ -1,0 +1,230 @@
+"""What threads of real processes wait for, and who holds the other end, as a capture reads it."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from live_ranks import READY, SLEEP, capture, main_thread
+
+from gconsole.records import Connection
+from gconsole_remote.proc.activity import parse_syscall
+from gconsole_remote.stacks import connections
+from gconsole_remote.stacks.capture import BadCaptureRequest
+
+#: Listens; the next two accept and never send, or never accept.
+SERVER = "import socket\ns = socket.create_server(('127.0.0.1', {port}))\n" + READY
+SILENT = SERVER + "c, _ = s.accept()\nimport time\ntime.sleep(600)\n"
+DEAF = SERVER + "import time\ntime.sleep(600)\n"
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def client(port, wait):
+    connect = f"import socket, select, selectors\nc = socket.create_connection(('127.0.0.1', {port}))\n"
+    return f"{connect}{READY}{wait}\n"
+
+
+def until_blocked(ranks, number, *calls):
+    """Wait until the main thread of a rank is in one of these system calls."""
+    pid, deadline = ranks.processes[number].pid, time.monotonic() + 30
+    while True:
+        call = parse_syscall(Path(f"/proc/{pid}/syscall").read_bytes())
+        if call is not None and call[0] in calls:
+            return
+        assert time.monotonic() < deadline, call
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("wait", "call"),
+    [
+        ("c.recv(1)", "recvfrom"),
+        ("c.settimeout(600); c.recv(1)", "poll"),
+        ("select.select([c], [], [])", "select pselect6"),
+        ("p = select.poll(); p.register(c, select.POLLIN); p.poll()", "poll ppoll"),
+        ("s = selectors.EpollSelector(); s.register(c, 1); s.select()", "epoll_wait epoll_pwait"),
+        ("c.makefile('rb').read(1)", "recvfrom"),
+        ("import os; os.read(c.fileno(), 1)", "read"),
+    ],
+    ids=["recv", "recv with timeout", "select", "poll", "epoll", "makefile", "read"],
+)
+def test_thread_in_any_call_on_a_socket_leads_to_the_rank_at_its_other_end(ranks, port, wait, call):
+    ranks.python(SILENT.format(port=port), until="S")
+    ranks.python(client(port, wait), until="S")
+    until_blocked(ranks, 1, *call.split())
+    _, records = capture(ranks.seen())
+    stack = main_thread(records, rank=1)
+    [target] = stack.waits_for
+    assert (target.kind, target.direction, target.pids) == ("tcp", "read", (ranks.processes[0].pid,))
+    assert target.remote == f"127.0.0.1 {port}"
+    assert target.moved_bytes is not None
+    assert (stack.thread_state, stack.thread_syscall in call) == ("S", True)
+
+
+def test_connection_that_nobody_has_accepted_leads_to_the_rank_that_listens(ranks, port):
+    ranks.python(DEAF.format(port=port))
+    ranks.python(client(port, "c.recv(1)"))
+    until_blocked(ranks, 1, "recvfrom")
+    _, records = capture(ranks.seen())
+    assert main_thread(records, rank=1).waits_for[0].pids == (ranks.processes[0].pid,)
+
+
+def test_rank_waiting_for_a_connection_is_shown_as_listening(ranks, port):
+    ranks.python((SERVER + "s.accept()\n").format(port=port))
+    until_blocked(ranks, 0, "accept4", "accept")
+    _, records = capture(ranks.seen())
+    assert [target.kind for target in main_thread(records).waits_for] == ["listener"]
+
+
+def test_thread_that_reads_a_pipe_leads_to_the_process_that_only_writes_it(ranks):
+    ours, theirs = os.pipe()
+    code = f"import os\n{READY}os.read({ours}, 1)\n"
+    for number, (keep, program) in enumerate(((ours, code), (theirs, SLEEP))):
+        os.set_inheritable(keep, True)
+        process = ranks_process(ranks, program, keep)
+        assert process.stdout.readline() == "ready\n", number
+    os.close(ours), os.close(theirs)
+    until_blocked(ranks, 0, "read")
+    _, records = capture(ranks.seen())
+    [target] = main_thread(records).waits_for
+    assert (target.kind, target.pids) == ("pipe", (ranks.processes[1].pid,))
+
+
+def ranks_process(ranks, code, fd):
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, pass_fds=(fd,)
+    )
+    ranks.processes.append(process)
+    return process
+
+
+def test_socket_pair_leads_to_the_process_at_its_other_end(ranks):
+    one, other = socket.socketpair()
+    ranks_process(ranks, f"import socket\ns = socket.socket(fileno={one.fileno()})\n{READY}s.recv(1)\n", one.fileno())
+    ranks_process(ranks, SLEEP, other.fileno())
+    for process in ranks.processes:
+        assert process.stdout.readline() == "ready\n"
+    one.close(), other.close()
+    until_blocked(ranks, 0, "recvfrom")
+    _, records = capture(ranks.seen())
+    [target] = main_thread(records).waits_for
+    assert (target.kind, target.pids) == ("unix", (ranks.processes[1].pid,))
+
+
+def test_pair_that_a_process_wakes_itself_with_leads_to_nobody(ranks):
+    ranks.python(f"import asyncio\n{READY}asyncio.run(asyncio.sleep(600))\n")
+    until_blocked(ranks, 0, "epoll_wait", "epoll_pwait")
+    _, records = capture(ranks.seen())
+    assert [(target.kind, target.pids) for target in main_thread(records).waits_for] == [("event", ())]
+
+
+def test_lock_on_a_file_leads_to_its_holder_and_not_to_others_that_wait(ranks, tmp_path):
+    path = tmp_path / "lock"
+    code = f"import fcntl\nf = open({str(path)!r}, 'w')\n"
+    ranks.python(code + "fcntl.flock(f, 2)\n" + SLEEP)
+    ranks.python(code + READY + "fcntl.flock(f, 2)\n")
+    ranks.python(code + READY + "fcntl.flock(f, 2)\n")
+    for number in (1, 2):
+        until_blocked(ranks, number, "flock")
+    _, records = capture(ranks.seen())
+    for rank in (1, 2):
+        [target] = main_thread(records, rank=rank).waits_for
+        assert (target.direction, target.pids) == ("lock", (ranks.processes[0].pid,))
+
+
+def test_parent_waits_for_the_child_that_it_names(ranks):
+    ranks.python(
+        "import os, sys, time\nchildren = []\n"
+        "for _ in range(2):\n    pid = os.fork()\n    if not pid:\n        sys.stdout.close(); time.sleep(600)\n"
+        "    children.append(pid)\n"
+        "sys.stderr.write(''); print('ready', flush=True)\nos.waitpid(children[1], 0)\n"
+    )
+    until_blocked(ranks, 0, "wait4")
+    _, records = capture(ranks.seen())
+    [target] = main_thread(records).waits_for
+    pid = ranks.processes[0].pid
+    children = sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    try:
+        assert (target.kind, target.pids) == ("child", (children[1],))
+    finally:
+        for child in children:
+            os.kill(child, 9)
+
+
+def test_each_thread_has_its_own_state_and_target(ranks, port):
+    ranks.python(SILENT.format(port=port))
+    start = "import threading, time\nthreading.Thread(target=c.recv, args=(1,), daemon=True).start()\n"
+    wait = start + "time.sleep(600)"
+    ranks.python(client(port, wait))
+    until_blocked(ranks, 1, "clock_nanosleep")
+    _, records = capture(ranks.seen())
+    threads = {record.thread_name: record for record in records if record.rank == 1}
+    main = threads.pop("MainThread")
+    [other] = threads.values()
+    assert (main.thread_syscall, main.waits_for) == ("clock_nanosleep", ())
+    assert other.thread_syscall == "recvfrom"
+    assert other.waits_for[0].pids == (ranks.processes[0].pid,)
+
+
+def test_bytes_moved_on_a_connection_count_up(ranks, port):
+    feeds = "c, _ = s.accept()\nimport time\nwhile True:\n    c.sendall(b'x' * 1000); time.sleep(0.01)\n"
+    ranks.python((SERVER + feeds).format(port=port))
+    ranks.python(client(port, "while True: c.recv(1)"), until="S")
+    deadline, seen = time.monotonic() + 60, []
+    while len(set(seen)) < 3:
+        _, records = capture(ranks.seen())
+        targets = main_thread(records, rank=1).waits_for or ()
+        seen += [target.moved_bytes for target in targets]
+        assert time.monotonic() < deadline, seen
+    assert seen == sorted(seen)
+
+
+def test_time_since_a_thread_ran_is_never_longer_than_it_slept(ranks):
+    began = time.monotonic()
+    ranks.python(SLEEP)
+    until_blocked(ranks, 0, "clock_nanosleep")
+    blocked = time.monotonic()
+    time.sleep(0.5)
+    _, records = capture(ranks.seen())
+    slept = main_thread(records).thread_slept_s
+    if slept is None:
+        pytest.skip("this kernel has no /proc/PID/sched")
+    assert 0.4 < slept <= time.monotonic() - began
+    assert slept <= time.monotonic() - blocked + 0.1
+
+
+def test_thread_that_runs_has_not_slept(ranks):
+    ranks.python(READY + "while True: pass\n", until="R")
+    _, records = capture(ranks.seen())
+    assert (main_thread(records).thread_slept_s or 0.0) < 0.5
+
+
+def test_holders_of_asked_for_connections_are_posted(ranks, port):
+    ranks.python(SILENT.format(port=port))
+    ranks.python(client(port, "print(c.getsockname()[1], flush=True); c.recv(1)"))
+    own = int(ranks.processes[1].stdout.readline())
+    until_blocked(ranks, 1, "recvfrom")
+    end = [f"127.0.0.1 {port}", f"127.0.0.1 {own}"]
+    _, records = capture(ranks.seen(), sockets=[end, ["10.9.9.9 1", "10.9.9.9 2"]])
+    [record] = [record for record in records if isinstance(record, Connection)]
+    assert [record.local, record.remote] == end
+    assert record.pids == (ranks.processes[0].pid,)
+
+
+@pytest.mark.parametrize(
+    "sockets",
+    ["x", [1], [["a"]], [["10.0.0.1", "b 1"]], [["a 1", "b x"]], [["a 1", "b 1"]] * (connections.MAX_ENDS + 1)],
+    ids=["text", "number", "one end", "no port", "no number", "too many"],
+)
+def test_invalid_list_of_sockets_is_refused(ranks, sockets):
+    with pytest.raises(BadCaptureRequest, match="sockets"):
+        capture(ranks.seen(), sockets=sockets)
