@@ -13,6 +13,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec.structs import replace
 
 from ..analysis.collectives.align import JobKey
 from ..analysis.collectives.communication import LEAST_WAIT_S, Communication, communication, jobs_in
@@ -26,6 +27,8 @@ from ..config import Config, ConfigError
 from ..core.control import CaptureRequest, Control, new_capture
 from ..core.store import CaptureNow, Store
 from ..records import ConsoleRecord, Finding, NodeState, Rank, RankStat, Severity, Stack
+from ..records.kinds import is_gone
+from .rank_gpus import gpu_figures
 
 
 class Evaluation:
@@ -98,6 +101,9 @@ def evidence_of(store: Store, job: JobRanks, stacks: Sequence[Stack]) -> Evidenc
         models=tuple(hang_models(store)),
         min_frozen_s=least_s,
         collectives=collectives_evidence(newest) if newest else (),
+        connections=tuple(record for capture in store.captures.values() for record in capture.connections),
+        gpus=gpu_figures(store, job.job, job.attempt),
+        longest_pause_s=max((now.longest_pause_s for now in ranks.values() if not is_gone(now.rank)), default=0.0),
     )
 
 
@@ -128,9 +134,9 @@ def verdict_finding(verdict: Verdict) -> FindingDraft | None:
     """The finding of a verdict; None for a job that makes progress or has no ranks."""
     if verdict.state in ("moving", "no_ranks"):
         return None
-    severity: Severity = "error" if verdict.state == "hung" else "warning"
+    severity: Severity = "error" if verdict.state == "hung" or verdict.stalled else "warning"
     return FindingDraft(
-        id=verdict.kind if verdict.kind != "none" else verdict.state,
+        id="job_stalled" if verdict.stalled else verdict.kind if verdict.kind != "none" else verdict.state,
         severity=severity,
         confidence=verdict.confidence,
         culprits=tuple(f"rank {culprit.rank}" for culprit in verdict.culprits),
@@ -235,12 +241,20 @@ async def diagnose(
     ))  # fmt: skip
     least = store.console.min_frozen_s if store.console else LEAST_WAIT_S
     spent_s = 0.0
+    requested: set[tuple[str, str]] = set()
     while (more_s := _more_s(judgements)) > 0 and spent_s < MAX_SAMPLING * least:
-        order = _longer(options, more_s)
+        order = replace(_longer(options, more_s), sockets=_unasked(judgements, requested))
         spent_s += order.samples * order.every_s
         judgements = await capture(order)
-    last = _detailed(judgements, options)
+    last = _detailed(judgements, options, _unasked(judgements, requested))
     return judgements if last is None else await capture(last)
+
+
+def _unasked(judgements: Sequence[Judgement], requested: set[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The ends that no capture has asked for yet; from now on they are in `requested`."""
+    wanted = {end for judgement in judgements for end in judgement.missing.sockets} - requested
+    requested |= wanted
+    return tuple(sorted(wanted))
 
 
 def _more_s(judgements: Sequence[Judgement]) -> float:
@@ -253,7 +267,9 @@ def _longer(options: Diagnosis, more_s: float) -> CaptureRequest:
     return CaptureRequest(new_capture(), samples=samples, every_s=every_s, locals=options.locals)
 
 
-def _detailed(judgements: Sequence[Judgement], options: Diagnosis) -> CaptureRequest | None:
+def _detailed(
+    judgements: Sequence[Judgement], options: Diagnosis, sockets: tuple[tuple[str, str], ...]
+) -> CaptureRequest | None:
     """The last capture, of the processes whose variables or native frames raise the confidence; None without any."""
     missing = [judgement.missing for judgement in judgements]
     variables = {(node, pid) for evidence in missing if evidence.is_stuck for node, pid, _ in evidence.variables}
@@ -263,9 +279,9 @@ def _detailed(judgements: Sequence[Judgement], options: Diagnosis) -> CaptureReq
         if options.native is not False and (evidence.is_stuck or options.native)
         for node, pid, _ in evidence.native
     }
-    if not variables and not native:
+    if not variables and not native and not sockets:
         return None
     return CaptureRequest(
         new_capture(), only=tuple(sorted(variables | native)), locals=(*VARIABLES, *options.locals),
-        native=tuple(sorted(native)),
+        native=tuple(sorted(native)), sockets=sockets,
     )  # fmt: skip

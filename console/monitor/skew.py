@@ -24,7 +24,7 @@ from ..analysis.skew.sync_points import (
 from ..config.sections import SkewConfig
 from ..core.derived import Derived
 from ..core.store import Store
-from ..records import GpuInfo
+from .rank_gpus import rank_gpus
 
 #: Collective entries from which on skew is computed in a thread.
 MANY: Final = 2_000
@@ -97,19 +97,11 @@ def _world_sizes(store: Store) -> dict[tuple[str, int], int]:
 
 def gpus_of(store: Store) -> dict[RankKey, RankGpu]:
     """Newest figures of each rank's GPU, for ranks that use exactly one."""
-    uses_by_rank: dict[RankKey, list[tuple[str, str]]] = {}
-    for process in store.gpu_processes.values():
-        if process.job is not None and process.rank is not None:
-            key = (process.job, process.attempt or 0, process.rank)
-            uses_by_rank.setdefault(key, []).append((process.node, process.uuid))
-    gpus = {}
-    for key, uses in uses_by_rank.items():
-        now = store.gpus.get(uses[0]) if len(set(uses)) == 1 else None
-        if now is not None and now.gpu is not None:
-            info: GpuInfo | None = now.info
-            index = info.index if info else now.gpu.index
-            gpus[key] = RankGpu(f"{uses[0][0]}:gpu{index}", now.gpu.sm_clock_mhz, now.gpu.power_w)
-    return gpus
+    return {
+        key: RankGpu(name, now.gpu.sm_clock_mhz, now.gpu.power_w)
+        for key, name, now in rank_gpus(store)
+        if now.gpu is not None
+    }
 
 
 class SkewFindings:

@@ -54,5 +54,6 @@ def test_lock_without_native_stacks_is_undecided_and_suggests_native(rig: Rig, t
         job.wait_ready()
         run = batch(hosts, "--diagnose", "--no-native", "--set", MODEL)
     verdict = verdict_of(run.report)
-    assert (run.status, verdict["state"], verdict["culprits"]) == (0, "undecided", [])
+    assert (run.status, verdict["state"], verdict["culprits"]) == (1, "undecided", []), "it stands still: no success"
+    assert verdict["stalled"]
     assert "native" in verdict["next_step"]

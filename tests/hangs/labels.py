@@ -96,6 +96,9 @@ _QUIET = _no_culprit("moving", "undecided", decidable=False)
 _ENDED = _no_culprit("no_ranks", "moving", "undecided", decidable=False)
 #: Rank 0 is busy while the others wait for it, and makes progress.
 _WORKS_FOR_ALL = _no_culprit("moving", "slow", "undecided", may_name=(0,), decidable=False)
+#: The others wait for one rank, which makes progress.
+_WORKS = _no_culprit("slow")
+
 
 JOBS: tuple[LabelledJob, ...] = (
     # one rank is in user code, the others wait for it
@@ -182,7 +185,30 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("skipped_a_group", _no_culprit("undecided", may_name=(3,), decidable=False)),
     LabelledJob("external_service", _no_culprit("hung", "undecided", kinds=("external",))),
     LabelledJob("store_key_never_set", _no_culprit("hung", "undecided", kinds=("external",))),
+    # ranks wait for each other through sockets, pipes and locks
+    LabelledJob("socket_chain", _behind({3}, "sleep"), launcher="plain"),
+    LabelledJob("reads_rank_by_rank", _behind({0}, "python_lock"), launcher="plain"),
+    LabelledJob("polls_many_sockets", _behind({3}, "sleep"), launcher="plain"),
+    LabelledJob("socket_beside_collective", _behind({3}, "file_io")),
+    LabelledJob("lock_of_another_rank", _behind({0}, "network_io")),
+    LabelledJob("two_sockets_in_a_circle", _hung("wait_cycle", {0, 1}, "network_io"), launcher="plain"),
+    LabelledJob("socket_and_collective_in_a_circle", _hung("wait_cycle", {1}, "network_io")),
+    # Sockets belong to processes: that the handler's thread would have to answer cannot be seen.
+    LabelledJob("asks_another_rank", _hung("wait_cycle", (), may_name=(1, 3))),
+    LabelledJob("reads_from_its_worker", _behind({2}, "file_io", "subprocess")),
+    LabelledJob("pool_of_workers", _behind({2}, "python_lock", "subprocess")),
+    # a thread other than the main one trains
+    LabelledJob("trains_in_a_thread", _behind({2}, "sleep"), watched="8s"),
+    LabelledJob("trains_in_an_executor", _behind({1}, "network_io"), watched="8s"),
     # healthy jobs
+    LabelledJob("threads_train", MOVING),
+    LabelledJob("sockets_in_turn", _QUIET, launcher="plain"),
+    LabelledJob("uneven_work", _no_culprit("moving", "slow", may_name=(0, 1, 2, 3), decidable=False)),
+    LabelledJob("asks_every_step", _no_culprit("moving", "slow", may_name=(0,), decidable=False)),
+    LabelledJob("idle_service", _no_culprit("moving", "undecided"), launcher="plain"),
+    LabelledJob("downloads_a_shard", _WORKS),
+    LabelledJob("reads_in_pieces", _WORKS),
+    LabelledJob("computes_for_a_socket", _WORKS),
     LabelledJob("moving", MOVING),
     LabelledJob("long_steps", _QUIET),
     LabelledJob("idle_between_epochs", _QUIET),

@@ -115,9 +115,10 @@ def test_product_source_contains_no_names_of_the_labelled_jobs() -> None:
 
 #: Function names that any training loop has, or that override a method of a base class in torch.
 COMMON = {
-    "join", "start", "step", "steps", "ready", "route", "forward", "train", "train_step", "training_step", "report",
-    "evaluate", "score", "work", "ask", "clip", "log", "layer", "decode", "attach", "refresh", "produce", "balance",
-    "write_data", "save_checkpoint", "load_dataset", "load_batch", "load_shard", "recompute", "main",
+    "ask", "attach", "balance", "clip", "connect", "decode", "dial", "evaluate", "exchange", "forward", "join",
+    "layer", "load_batch", "load_dataset", "load_shard", "log", "log_message", "main", "produce", "ready", "receive",
+    "recompute", "refresh", "report", "route", "save_checkpoint", "score", "start", "step", "steps", "train",
+    "train_step", "training", "training_step", "work", "write_data",
 }  # fmt: skip
 
 

@@ -146,8 +146,8 @@ MUTATIONS: Final = (
     Mutation(
         "behind_without_waiters",
         "a rank is named although no other rank waits",
-        "if not view.behind or not (view.waiting or len(view.states) == 1):",
-        "if not view.behind:",
+        "if not candidates or not (is_awaited or len(view.states) == 1):",
+        "if not candidates:",
         (HANG,),
     ),
     Mutation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from ...text.format import plural, seconds
 from ..stacks.frame_models import FrameClass
 from . import wording
 from .job_view import WAITING, JobView, job_view_of
-from .progress import Stillness, Straggler, stillness, straggler
+from .progress import Stillness, Straggler, stillness, straggler, works
 from .rank_state import RankState
 from .rules import CONFIDENCES, RuleResult, apply_rules
 from .verdict import (
@@ -27,11 +28,14 @@ from .verdict import (
     State,
     Verdict,
 )
+from .wait_for import wanted_end
 from .wording import evidence_of
 
 #: Places of which one process is read again with native frames, and processes read again with variables, per job.
 MOST_NATIVE = 8
 MOST_LOCALS = 256
+#: TCP ends that a capture asks for, per job.
+MOST_SOCKETS = 256
 
 
 class MissingEvidence(msgspec.Struct, frozen=True):
@@ -41,6 +45,7 @@ class MissingEvidence(msgspec.Struct, frozen=True):
     native: tuple[ProcessKey, ...]  # one process of each place whose native frames would decide
     variables: tuple[ProcessKey, ...]  # processes whose `src`, `dst` and group would decide
     is_stuck: bool  # the job is stalled, so pausing a process for native frames costs nothing
+    sockets: tuple[tuple[str, str], ...] = ()  # (local, remote) of TCP ends whose holders would decide
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -105,7 +110,8 @@ def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
         is_hung = result.kind == "external" and bool(view.waiting)
         step = result.need or "capture again"
         confidence: Confidence = "possible" if is_hung else "none"
-        return _verdict(view, "hung" if is_hung else "undecided", result, confidence, step, evidence_of(view, ()))
+        verdict = _verdict(view, "hung" if is_hung else "undecided", result, confidence, step, evidence_of(view, ()))
+        return verdict if is_hung else replace(verdict, stalled=still.is_whole and _is_stalled(view, result))
     if goes_on and still.more_s > 0:
         return _too_short(view, still, result)
     if goes_on:
@@ -117,17 +123,31 @@ def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
     return _verdict(view, state, result, _confidence(result, caveats), step, proof)
 
 
+#: Classes of a job that goes on by itself: what all of its ranks do ends without anybody else.
+_ENDS_BY_ITSELF: Final[frozenset[FrameClass]] = frozenset({"sleep", "compute", "compile", "gc"})
+
+
+def _is_stalled(view: JobView, result: RuleResult) -> bool:
+    """Whether a job in which nothing moves needs somebody to look at it, although no culprit is known."""
+    if result.is_idle or any(worker.runs or works(view, worker) for each in view.workers.values() for worker in each):
+        return False
+    return bool(view.waiting) or any(state.cls not in _ENDS_BY_ITSELF for state in view.behind)
+
+
 def _goes_on(view: JobView, result: RuleResult, culprits: Sequence[RankState]) -> Verdict:
-    """The late ranks make progress: no culprit is named."""
+    """The late ranks make progress: the others wait for them, and nothing is broken. Only compilers are named."""
     words = wording.ranks(culprit.rank for culprit in culprits if culprit.rank is not None)
     text = f"{result.text} {words[:1].upper()}{words[1:]} made progress meanwhile."
-    unnamed = RuleResult("none", (), 0, text)
-    return _verdict(view, "slow", unnamed, "none", "sample longer", evidence_of(view, tuple(culprits)))
+    compiles = all(culprit.cls == "compile" for culprit in culprits)
+    made = replace(result, text=text) if compiles else RuleResult("none", (), 0, text)
+    step = f"no action needed unless {words} should have finished by now"
+    confidence: Confidence = "likely" if compiles else "none"
+    return _verdict(view, "slow", made, confidence, step, evidence_of(view, tuple(culprits)))
 
 
 def _too_short(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
     """Not sampled for long enough: the text names a suspect, the verdict does not."""
-    least = view.evidence.min_frozen_s
+    least = view.least_s
     if not view.captured:
         text, step = result.text, result.need
     elif still.more_s > 0:
@@ -201,6 +221,9 @@ def _next_step(view: JobView, result: RuleResult, named: Sequence[RankState]) ->
     node = state.node if state else record.node if record and cls != "missing" else ""
     if result.kind == "p2p_cycle":
         return "make one of them send before it receives"
+    if result.kind == "wait_cycle":
+        places = sorted({wording.place(member.site) for member in named if member.site is not None})
+        return f"change the order of what they wait for: {', '.join(places)}"
     if result.kind == "collective_mismatch":
         return f"check why rank {rank} takes a different code path"
     return wording.next_step(state, cls, f" on {node}" if node else "")
@@ -210,16 +233,26 @@ def _missing_evidence(view: JobView, still: Stillness) -> MissingEvidence:
     """Native frames only of processes that do not move; variables only where no rank is late."""
     places: dict[object, ProcessKey] = {}
     opaque = set(view.opaque)
-    for state in (*view.opaque, *view.behind):
-        is_silent = state in opaque or (state.cls == "compute" and state.trace and state.trace.in_user)
+    for state in (*view.opaque, *view.behind, *view.waiting):
+        in_user = state.trace is not None and state.trace.in_user
+        is_silent = state in opaque or (in_user and (state.cls == "compute" or bool(state.peer_waits)))
         if is_silent and not state.native and state.samples > 1 and max(state.place_s, state.frozen_s) > 0:
             places.setdefault(state.calls, state.key)
     wants = not view.behind and not view.dead and any(state.locals is None for state in view.waiting)
     waits = [state for state in view.waiting if wants and state.cls in ("p2p", "collective")]
     variables = [state.key for state in waits if state.locals is None]
     return MissingEvidence(
-        still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]), still.is_stuck
-    )
+        still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]), still.is_stuck,
+        _wanted_ends(view),
+    )  # fmt: skip
+
+
+def _wanted_ends(view: JobView) -> tuple[tuple[str, str], ...]:
+    """The other ends, on other nodes, of connections that ranks and their children wait for."""
+    states = [state for state in view.states if state.cls not in WAITING]
+    states += [worker for workers in view.workers.values() for worker in workers]
+    ends = {wanted_end(target) for state in states if state.samples for target in state.waits_for}
+    return tuple(sorted(end for end in ends if end is not None)[:MOST_SOCKETS])
 
 
 def weigh(result: RuleResult, view: JobView, sources: Sequence[CollectiveEvidence]) -> RuleResult:

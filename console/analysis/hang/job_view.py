@@ -16,8 +16,10 @@ from ...records import Rank
 from ..jobs import MissingRank
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Reader, native_classes
-from .rank_state import RankState, rank_state_of, samples_by_process
+from .gpu_activity import GpuState, gpu_states
+from .rank_state import RankState, rank_state_of, samples_by_process, training_role
 from .verdict import Evidence, ProcessKey
+from .wait_for import PeerWait, Processes
 
 #: Classes in which a rank waits for other ranks.
 WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_wait", "group_setup", "teardown"})
@@ -25,6 +27,8 @@ WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_w
 OPAQUE: Final[frozenset[FrameClass]] = frozenset({"device_wait", "unknown"})
 #: Classes of a process that the kernel does not run, whatever its stack shows.
 HELD: Final[frozenset[FrameClass]] = frozenset({"stopped", "uninterruptible", "debugger"})
+#: A stall counts from this many times the longest pause from which the job has recovered.
+PAUSES: Final = 1.5
 #: Arguments of torch's collective wrapper that contain a process group other than the default one.
 _GROUP_GIVEN: Final = re.compile(r"'group': <")
 
@@ -40,18 +44,64 @@ class JobView:
     @cached_property
     def waiting(self) -> tuple[RankState, ...]:
         """Live ranks that wait for other ranks."""
+        return tuple(state for state in self.states if self._waits(state))
+
+    @cached_property
+    def communicating(self) -> tuple[RankState, ...]:
+        """Live ranks that wait in communication of the framework: a collective, a message, the store, a group."""
         return tuple(state for state in self.states if state.cls in WAITING)
 
     @cached_property
     def behind(self) -> tuple[RankState, ...]:
         """Live ranks that do not wait for others."""
-        apart = WAITING | {"dead"}
-        return tuple(state for state in self.states if state.cls not in apart and not self._is_opaque(state))
+        return tuple(
+            state
+            for state in self.states
+            if state.cls != "dead" and not self._waits(state) and not self._is_opaque(state)
+        )
 
     @cached_property
     def opaque(self) -> tuple[RankState, ...]:
         """Ranks whose stack does not show whether they wait for others."""
-        return tuple(state for state in self.states if state.trace is not None and self._is_opaque(state))
+        return tuple(
+            state
+            for state in self.states
+            if state.trace is not None and not self._waits(state) and self._is_opaque(state)
+        )
+
+    def peer_waits(self, state: RankState) -> tuple[PeerWait, ...]:
+        """The ranks that can end a rank's wait outside of its framework's communication; empty if nobody is known."""
+        if state.cls in WAITING or state.cls in HELD:
+            return ()
+        worker = self.blocking_worker(state)
+        return worker.peer_waits if worker is not None and worker.cls not in HELD else state.peer_waits
+
+    @cached_property
+    def waited_for(self) -> Mapping[int, tuple[PeerWait, ...]]:
+        """By rank, whom it waits for outside of its framework's communication."""
+        return {
+            state.rank: peers
+            for state in self.states
+            if state.rank is not None and state.cls not in WAITING and (peers := self.peer_waits(state))
+        }
+
+    def _waits(self, state: RankState) -> bool:
+        return state.cls in WAITING or bool(self.peer_waits(state))
+
+    @cached_property
+    def device_waiting(self) -> tuple[RankState, ...]:
+        """Opaque ranks that wait for their device: for its computation, or for a collective that runs on it."""
+        return tuple(state for state in self.opaque if state.cls == "device_wait")
+
+    @cached_property
+    def gpu_states(self) -> Mapping[int, GpuState]:
+        """What the GPU of each rank does, by rank."""
+        return gpu_states(self.evidence.gpus)
+
+    @cached_property
+    def least_s(self) -> float:
+        """Seconds without progress that a stall must last: longer than any pause from which the job recovered."""
+        return max(self.evidence.min_frozen_s, PAUSES * self.evidence.longest_pause_s)
 
     @cached_property
     def unread(self) -> tuple[RankState, ...]:
@@ -164,8 +214,11 @@ def job_view_of(evidence: Evidence) -> JobView:
     }
     states: list[RankState] = []
     workers: dict[int, list[RankState]] = {}
-    for key, samples in samples_by_process(stacks).items():
-        state = rank_state_of(key, samples, reader, natives, evidence.still.get(key))
+    processes = Processes(stacks, evidence.connections)
+    by_process = samples_by_process(stacks)
+    role = training_role(by_process.values(), reader)
+    for key, samples in by_process.items():
+        state = rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role)
         if state.role == "rank" and key in live and state.rank is not None:
             states.append(state)
         elif state.role != "rank" and state.rank is not None:

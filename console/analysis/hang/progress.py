@@ -21,6 +21,17 @@ MIN_MOVES: Final = 3
 BUSY_WAKES_S: Final = 1.0
 #: Bytes (one page). A rank that writes this much while it is sampled makes progress.
 WRITES_BYTES: Final = 4096
+#: Bytes that its thread reads, and page faults of one that loads, by which a rank makes progress: more than by polling.
+READS_BYTES: Final = 65_536
+LOADS_FAULTS: Final = 64
+#: Classes of ranks that load.
+_READING: Final[frozenset[FrameClass]] = frozenset(
+    {"file_io", "network_io", "checkpoint_io", "dataloader", "import", "compile", "subprocess"}
+)
+#: Classes of ranks that wait for a child process, whose progress is theirs.
+_BY_CHILD: Final[frozenset[FrameClass]] = frozenset({"dataloader", "subprocess", "compile"})
+#: Seconds for which all waiting ranks must have slept before they may have stopped at the end of the sampling.
+STOPPED_S: Final = 1.0
 #: Classes that occur once in a job: a rank that stays in them has not passed a step, even if it polls.
 _ONCE: Final = ("group_setup", "teardown", "store_wait")
 #: Samples a rank needs before its shares count.
@@ -48,8 +59,9 @@ def stillness(view: JobView) -> Stillness:
     A job that only communicates is in a collective at every sample, but each completion wakes its ranks. A rank that
     computes never sleeps: it is stuck if its call path stays the same while the others wait.
     """
-    least = view.evidence.min_frozen_s
+    least = view.least_s
     waiters = [state for state in view.waiting if state.samples] or [state for state in view.opaque if state.samples]
+    by_device = bool(waiters) and not view.waiting and all(state.cls == "device_wait" for state in waiters)
     counted_as_waiting = set(waiters)
     others = [
         state for state in (*view.behind, *view.opaque)
@@ -58,16 +70,18 @@ def stillness(view: JobView) -> Stillness:
     counted = waiters or others
     if not counted or min(state.samples for state in counted if state.samples or counted is others) < MIN_SAMPLES:
         return Stillness(False, False, False, least if counted else 0.0, frozenset())
-    stuck = frozenset(other for other in others if _still_s(other) >= least and not _writes(other))
+    stuck = frozenset(other for other in others if _still_s(other) >= least and not works(view, other))
     if not waiters:
-        if all(other.frozen_s >= least for other in others):
+        if all(other.frozen_s >= least and not works(view, other) for other in others):
             return Stillness(True, True, False, 0.0, stuck)
         return _not_stuck(view, others, stuck)
     held_up = [waiter for waiter in waiters if waiter.place_s >= least]
     slept = [state for state in held_up if _slept_s(state) >= least]
-    if slept or (held_up and any(_slept_s(state) >= least for state in stuck)):
-        whole = bool(slept) and len(held_up) == len(waiters) and len(stuck) == len(others)
-        pending = [least - _still_s(other) for other in others if other not in stuck and _may_be_stuck(other)]
+    # a device is waited for at each step: a rank elsewhere must have been there at every sample
+    slept = [state for state in slept if not by_device]
+    if slept or (held_up and any((_still_s(state) if by_device else _slept_s(state)) >= least for state in stuck)):
+        whole = (bool(slept) or by_device) and len(held_up) == len(waiters) and len(stuck) == len(others)
+        pending = [least - _still_s(other) for other in others if other not in stuck and _may_be_stuck(view, other)]
         pending += [least - waiter.place_s for waiter in waiters if _may_be_held_up(waiter)]
         more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
         return Stillness(True, whole, False, more_s, stuck)
@@ -75,21 +89,21 @@ def stillness(view: JobView) -> Stillness:
 
 
 def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankState]) -> Stillness:
-    least = view.evidence.min_frozen_s
-    changed = sum(state.place_s < state.watched_s for state in counted)
+    least = view.least_s
+    changed = sum(state.place_s < state.watched_s or (state.moved_bytes or 0) > 0 for state in counted)
     is_busy = not view.uses_gpus and all((state.wakes_s or 0) >= BUSY_WAKES_S for state in counted)
     is_seen = min(state.samples for state in counted) >= MIN_MOVES
     more_s = least - view.watched_s
     slept_s = min(state.frozen_s for state in counted)
-    if more_s <= 0 < slept_s < least:
+    if more_s <= 0 and STOPPED_S <= slept_s < least:
         more_s = least - slept_s  # it may have stopped only now
     moves = is_seen and (2 * changed >= len(counted) or is_busy)
     return Stillness(False, False, moves, max(0.0, more_s), stuck)
 
 
-def _may_be_stuck(state: RankState) -> bool:
+def _may_be_stuck(view: JobView, state: RankState) -> bool:
     """Whether it was at one place in all samples, but not for long enough yet."""
-    return state.samples >= MIN_SAMPLES and state.place_s >= state.watched_s and not _writes(state)
+    return state.samples >= MIN_SAMPLES and state.place_s >= state.watched_s and not works(view, state)
 
 
 def _may_be_held_up(waiter: RankState) -> bool:
@@ -97,8 +111,19 @@ def _may_be_held_up(waiter: RankState) -> bool:
     return 0.0 < waiter.place_s <= _slept_s(waiter)
 
 
-def _writes(state: RankState) -> bool:
-    return (state.written_bytes or 0) >= WRITES_BYTES
+def works(view: JobView, state: RankState) -> bool:
+    """Whether a rank, or the child process that it waits for, moved data while it was sampled."""
+    children = view.workers.get(state.rank, ()) if state.rank is not None and state.cls in _BY_CHILD else ()
+    if state.cls == "compile" and (state.runs or any(child.runs for child in children)):
+        return True
+    return _moves_data(state) or any(map(_moves_data, children))
+
+
+def _moves_data(state: RankState) -> bool:
+    if (state.written_bytes or 0) >= WRITES_BYTES or (state.moved_bytes or 0) > 0:
+        return True
+    loads = state.cls in _READING and (state.faults or 0) >= LOADS_FAULTS
+    return loads or (state.read_bytes or 0) >= READS_BYTES
 
 
 def _still_s(state: RankState) -> float:

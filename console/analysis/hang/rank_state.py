@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from ...records import Local, Stack, StackFrame, StackStatus
+from ...records import Local, Stack, StackFrame, StackStatus, WaitTarget
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import (
     Call,
@@ -21,9 +21,11 @@ from ..stacks.frames import (
     class_within,
     gil_holder,
     is_library,
+    is_main,
     main_of,
 )
 from .verdict import ProcessKey, Site, Still
+from .wait_for import PeerWait, Processes
 
 #: Seconds. Samples older than the newest by more than this are ignored: they describe an earlier situation.
 HORIZON_S = 120.0
@@ -34,6 +36,12 @@ RUNS_SHARE: Final = 0.5
 #: Seconds. History and samples are stamped by different threads of the agent.
 SLACK_S: Final = 2.5
 _PEER_NAMES: Final = ("src", "dst", "peer")
+_TARGET_CLASSES: Final[Mapping[str, FrameClass]] = {
+    "tcp": "network_io", "unix": "network_io", "listener": "network_io", "pipe": "file_io", "file": "file_io",
+    "terminal": "input", "child": "subprocess",
+}  # fmt: skip
+#: Classes of a thread that communicates for the job.
+COMMUNICATES: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p"})
 
 
 class StackSample(msgspec.Struct, frozen=True):
@@ -109,6 +117,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cls: FrameClass
     trace: CallPath | None = None  # of the thread that blocks it; None where no stack was read
     thread: str | None = None  # name of that thread, where it is not the main one
+    judged: Stack | None = None  # the newest record of that thread; None where no stack was read
     samples: int = 0  # readable ones
     watched_s: float  # from the first of them to the last
     place_s: float  # on the same path of calls
@@ -116,9 +125,15 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     runs: bool
     wakes_s: float | None  # wakes of its main thread per second
     written_bytes: int | None  # while it was sampled
+    read_bytes: int | None = None  # by the judged thread while it was sampled
+    faults: int | None = None  # page faults of that thread while it was sampled
+    moved_bytes: int | None = None  # over the TCP connections that it waits for, while it was sampled
+    waits_for: tuple[WaitTarget, ...] = ()  # what the system call of the judged thread waits for
     native: bool = False  # native frames of this place were read
     last: Stack  # the newest record of its main thread
     peers: tuple[Peer, ...] = ()
+    peer_waits: tuple[PeerWait, ...] = ()  # other ranks that can end its wait, outside of collectives
+    has_unknown_end: bool = False  # it may also wait for somebody outside of the job
     locals: tuple[Local, ...] | None = None  # of its innermost calls; None: not requested
     classes: tuple[FrameClass, ...] = ()  # one per readable sample
 
@@ -164,37 +179,61 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def rank_state_of(
     key: ProcessKey, samples: Sequence[StackSample], reader: Reader,
     natives: Mapping[tuple[Call, ...], FrameClass | None], still: Still | None,
+    processes: Processes | None = None, role: ThreadRole | None = None,
 ) -> RankState:  # fmt: skip
-    """The state of one process from at least one sample, oldest first."""
+    """The state of one process from at least one sample, oldest first.
+
+    `processes` finds the ranks at the other end of what it waits for; `role` is that of the threads that train, if
+    these are not the main ones.
+    """
     read = [sample for sample in samples if sample.is_read and sample.main.frames is not None]
     last = samples[-1].main
     if not read:
         return _without_stack(key, samples)
-    blocking = blocking_thread(read[-1].main, read[-1].threads, reader)
+    trains = thread_in_role(read[-1].threads, role, reader) if role is not None and last.role == "rank" else None
+    blocking = trains or blocking_thread(read[-1].main, read[-1].threads, reader)
     stacks = [_same_thread(sample, blocking) for sample in read]
     traces = [reader.trace(stack.frames or ()) for stack in stacks]
     on_path = _run(len(read), lambda index: traces[index] is traces[-1] or _path(traces[index]) == _path(traces[-1]))
     same = _run(len(read), lambda index: stacks[index].frames == stacks[-1].frames)
-    asleep = _run(same, lambda index: _asleep(read[index], read[-1]))
-    runs = _share_running(read[-on_path:]) >= RUNS_SHARE
-    is_main = blocking is read[-1].main
-    cls = _class(read[-on_path:], traces[-1], runs, is_main)
+    blocks_main = blocking is read[-1].main
+    has_states = blocking.thread_state is not None
+    if blocks_main or not has_states:
+        asleep = _run(same, lambda index: _asleep(read[index], read[-1]))
+        runs = _share_running(read[-on_path:]) >= RUNS_SHARE
+    else:
+        asleep = 1
+        runs = _share_in_state(stacks[-on_path:], "R") >= RUNS_SHARE
+    cls = _class(read[-on_path:], traces[-1], runs, blocks_main)
     if last.status == "gone" or last.proc_state in ("T", "t"):
         cls = class_of(last, traces[-1], False)
-    elif cls in ("unknown", "compute") and is_main:
+    elif not blocks_main and has_states:
+        cls = class_of(_as_process(blocking), traces[-1], runs)
+        cls = "python_lock" if cls == "unknown" else cls
+    if cls in ("unknown", "compute", "network_io", "python_lock") and traces[-1].cls is None:
         cls = natives.get(traces[-1].calls) or cls
+    waits_for = next((stack.waits_for for stack in reversed(stacks[-on_path:]) if stack.waits_for is not None), None)
+    is_native = traces[-1].calls in natives
+    if cls == "unknown":
+        cls = _class_by_target(waits_for or (), is_native)
     place_s, frozen_s = _lasting(read, on_path), _lasting(read, asleep)
     if still is not None and asleep > 1:
         frozen_s = _with_history(read[-asleep].at_s, read[-1].at_s, still)
-        place_s = max(place_s, frozen_s)
+    frozen_s = max(frozen_s, blocking.thread_slept_s or 0.0)
+    place_s = max(place_s, frozen_s)
     return RankState(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
-        thread=None if is_main else blocking.thread_name or "a thread",
+        thread=None if blocks_main else blocking.thread_name or "a thread", judged=blocking,
         samples=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
-        wakes_s=_wakes_s(read), written_bytes=_written_bytes(read), native=traces[-1].calls in natives, last=last,
+        wakes_s=_wakes_s(read), written_bytes=_written_bytes(read), read_bytes=_increase(stacks, "thread_read_bytes"),
+        faults=_increase(stacks, "thread_faults"),
+        moved_bytes=_moved_bytes(stacks[-on_path:]), native=is_native, last=last,
+        waits_for=waits_for or (),
+        peer_waits=processes.waits(replace(blocking, waits_for=waits_for)) if processes else (),
+        has_unknown_end=processes.has_unknown_end(replace(blocking, waits_for=waits_for)) if processes else False,
         peers=_peers(stacks[-on_path:], traces[-1]),
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),
-        classes=tuple(_class_at(sample, trace, is_main) for sample, trace in zip(read, traces, strict=True)),
+        classes=tuple(_class_at(sample, trace, blocks_main) for sample, trace in zip(read, traces, strict=True)),
     )  # fmt: skip
 
 
@@ -276,6 +315,93 @@ def _wakes_s(samples: Sequence[StackSample]) -> float | None:
 def _written_bytes(samples: Sequence[StackSample]) -> int | None:
     first, last = samples[0].main.written_bytes, samples[-1].main.written_bytes
     return None if first is None or last is None else last - first
+
+
+def _increase(stacks: Sequence[Stack], field: str) -> int | None:
+    """The increase of a counter of one thread over the samples that have it."""
+    counts = [count for stack in stacks if (count := getattr(stack, field)) is not None]
+    return counts[-1] - counts[0] if len(counts) > 1 else None
+
+
+def _moved_bytes(stacks: Sequence[Stack]) -> int | None:
+    """What the TCP connections moved that the thread waited for in the first and in the last sample."""
+    totals = [
+        {target.fd: target.moved_bytes for target in stack.waits_for if target.moved_bytes is not None}
+        for stack in stacks
+        if stack.waits_for is not None
+    ]
+    if len(totals) < 2:
+        return None
+    both = totals[0].keys() & totals[-1].keys()
+    return sum(max(0, totals[-1][fd] - totals[0][fd]) for fd in both) if both else None
+
+
+def _class_by_target(targets: Sequence[WaitTarget], is_native: bool) -> FrameClass:
+    """The class of a call out of Python by what it waits for.
+
+    A socket may be the store's or a collective's: it decides only where native frames show neither.
+    """
+    kinds = {target.kind for target in targets if target.kind != "event"}
+    if len(kinds) != 1 or (kinds <= {"tcp", "unix", "listener"} and not is_native):
+        return "unknown"
+    return _TARGET_CLASSES[kinds.pop()]
+
+
+def _share_in_state(stacks: Sequence[Stack], letter: str) -> float:
+    return sum(stack.thread_state == letter for stack in stacks) / len(stacks)
+
+
+def _as_process(stack: Stack) -> Stack:
+    """The record with the kernel's state of its own thread in place of the main thread's."""
+    return replace(
+        stack, proc_state=stack.thread_state, syscall=stack.thread_syscall, wchan=stack.thread_wchan, tracer_pid=0
+    )
+
+
+class ThreadRole(NamedTuple):
+    """What the training threads of a job have in common: the outermost call of the job's own code in them."""
+
+    function: str
+    file: str
+
+
+def training_role(processes: Iterable[Sequence[StackSample]], reader: Reader) -> ThreadRole | None:
+    """The role of the threads that communicate, where the main threads of most ranks do not; else None.
+
+    Ray Train, Lightning's launchers, servers and executors train in a thread; the main one waits for it, or polls.
+    """
+    roles = Counter[ThreadRole]()
+    ranks = 0
+    for samples in processes:
+        read = [sample for sample in samples if sample.is_read and sample.main.role == "rank"]
+        if not read:
+            continue
+        ranks += 1
+        if any(reader.trace(sample.main.frames or ()).cls in COMMUNICATES for sample in read):
+            return None
+        roles.update({
+            role
+            for sample in read
+            for stack in sample.threads
+            if not is_main(stack) and reader.trace(stack.frames or ()).cls in COMMUNICATES
+            if (role := _role_of(stack, reader)) is not None
+        })  # fmt: skip
+    role, count = max(roles.items(), key=lambda item: (item[1], item[0]), default=(None, 0))
+    return role if 2 * count >= ranks else None
+
+
+def thread_in_role(threads: Sequence[Stack], role: ThreadRole, reader: Reader) -> Stack | None:
+    """The thread of a process with that role; of several, one that communicates."""
+    others = [stack for stack in threads if not is_main(stack) and _role_of(stack, reader) == role]
+    return min(others, key=lambda stack: reader.trace(stack.frames or ()).cls not in COMMUNICATES, default=None)
+
+
+def _role_of(stack: Stack, reader: Reader) -> ThreadRole | None:
+    trace = reader.trace(stack.frames or ())
+    for call, frame in zip(trace.calls, trace.frames, strict=True):
+        if not is_library(frame.file):
+            return ThreadRole(call.function, call.file)
+    return ThreadRole(trace.calls[0].function, trace.calls[0].file) if trace.calls else None
 
 
 def _lasting(samples: Sequence[StackSample], count: int) -> float:

@@ -18,6 +18,7 @@ from .job_view import HELD, JobView, cycles, is_in_subgroup, wait_groups
 from .progress import Stillness
 from .rank_state import RankState
 from .verdict import Kind
+from .wait_for import circles, is_waiting_for_clients
 
 #: Wakes per second from which a rank in its own code may be polling.
 POLLS_S: Final = 0.5
@@ -40,6 +41,7 @@ class RuleResult(msgspec.Struct, frozen=True):
     text: str  # the headline
     caveats: tuple[str, ...] = ()
     need: str = ""  # what would decide it, where no culprit is named
+    is_idle: bool = False  # nothing happens because nothing is asked for
 
 
 def apply_rules(view: JobView, still: Stillness) -> RuleResult:
@@ -136,12 +138,18 @@ def _held(view: JobView, still: Stillness) -> RuleResult | None:
 def _behind(view: JobView, still: Stillness) -> RuleResult | None:
     """Ranks that have not reached the operation that the others wait in, however many they are.
 
-    Refuses where no rank is known to wait, unless the job has one rank.
+    Refuses where no rank is known to wait, unless the job has one rank. Outside of collectives only those are named
+    that a waiting rank depends on, directly or through others.
     """
-    if not view.behind or not (view.waiting or len(view.states) == 1):
+    candidates = list(view.behind)
+    if not view.communicating and view.waited_for:
+        needed = _depended_on(view)
+        candidates = [state for state in candidates if state.rank in needed]
+    is_awaited = bool(view.waiting or (view.device_waiting and len(view.device_waiting) == len(view.opaque)))
+    if not candidates or not (is_awaited or len(view.states) == 1):
         return None
-    stuck = [state for state in view.behind if state in still.stuck]
-    late = stuck or list(view.behind)
+    stuck = [state for state in candidates if state in still.stuck]
+    late = stuck or candidates
     caveats = []
     asleep = [state for state in stuck if not _may_poll(state)]
     if asleep and len(asleep) < len(stuck):
@@ -152,8 +160,84 @@ def _behind(view: JobView, still: Stillness) -> RuleResult | None:
         caveats += ["still making progress, so possibly only slow"] * 2
     elif any(state.runs for state in late):
         caveats.append("computing, so possibly only slow")
-    caveats += _opaque_caveats(view)
+    if view.waiting:
+        caveats += [*_opaque_caveats(view), *_edge_caveats(view)]
+    elif view.device_waiting and not _spin(view):
+        caveats.append("that the others wait in a collective was not observed, only that they wait for their devices")
     return RuleResult("rank_missing", _named(late), 2, wording.behind(view, late), tuple(caveats))
+
+
+def _depended_on(view: JobView) -> frozenset[int]:
+    """The ranks that others wait for through sockets, pipes or locks, directly or through further ranks."""
+    reached = {peer.rank for peers in view.waited_for.values() for peer in peers}
+    while more := {peer.rank for rank in reached for peer in view.waited_for.get(rank, ())} - reached:
+        reached |= more
+    return frozenset(reached)
+
+
+def _spin(view: JobView) -> bool:
+    """Whether the GPUs of the ranks that wait for their devices are busy without computing: in a collective."""
+    states = [view.gpu_states.get(state.rank or 0, "unknown") for state in view.device_waiting]
+    return bool(states) and all(state == "spinning" for state in states)
+
+
+def _deadlock(view: JobView, still: Stillness) -> RuleResult | None:
+    """Ranks that wait for each other, at least one of them through a socket, a pipe or a lock.
+
+    Refuses where one of them may be woken from outside: by a new client, or over a connection whose end is unknown.
+    """
+    if not view.waited_for:
+        return None
+    waits = {rank: frozenset(peer.rank for peer in peers) for rank, peers in view.waited_for.items()}
+    for state in view.states:
+        if state.rank in waits and state.has_unknown_end:
+            waits[state.rank] |= {_OUTSIDE}
+    entered = {state.rank for state in view.communicating}
+    absent = frozenset(state.rank for state in view.states if state.rank is not None and state.rank not in entered)
+    for state in view.communicating:
+        if state.rank is not None:
+            to = frozenset(peer.rank for peer in state.peers) if state.cls == "p2p" else absent
+            waits[state.rank] = to or frozenset({_OUTSIDE})
+    members = sorted({rank for circle in circles(waits) for rank in circle} & view.waited_for.keys())
+    if not members:
+        return None
+    named = [member for rank in members if (member := view.state_of(rank)) is not None]
+    text = wording.deadlock(view, circles(waits))
+    return RuleResult("wait_cycle", _named(named), 2, text, (*_opaque_caveats(view), *_edge_caveats(view)))
+
+
+#: Stands for whoever is not a rank of the job.
+_OUTSIDE: Final = -1
+
+
+def _serves(view: JobView, still: Stillness) -> RuleResult | None:
+    """All ranks wait for requests, or for one that does: a service without clients, not a hang."""
+    if view.communicating or view.opaque or not view.states:
+        return None
+    serving = [state for state in view.states if is_waiting_for_clients(state.waits_for)]
+    others = [state for state in view.states if state not in serving and state.rank not in view.waited_for]
+    if not serving or others:
+        return None
+    return RuleResult(
+        "none", (), 0, wording.serves(view, serving), (), "no action needed unless requests are pending", True
+    )
+
+
+def _device(view: JobView, still: Stillness) -> RuleResult | None:
+    """All ranks wait for their devices: what the GPUs do decides. Named is the one that computes while others spin.
+
+    Refuses without figures of the GPUs.
+    """
+    if not view.device_waiting or view.behind or view.waiting or len(view.device_waiting) != len(view.states):
+        return None
+    states = {state.rank: view.gpu_states.get(state.rank or 0, "unknown") for state in view.device_waiting}
+    apart = [state for state in view.device_waiting if states[state.rank] in ("computing", "idle")]
+    spinning = [state for state in view.device_waiting if states[state.rank] == "spinning"]
+    text = wording.device(view, apart, spinning)
+    if not apart or len(apart) + len(spinning) != len(view.device_waiting) or len(apart) >= len(spinning):
+        need = "capture again with GPU figures (power, SM and DRAM activity), or enable Flight Recorder"
+        return RuleResult("none", (), 0, text, (), need)
+    return RuleResult("rank_missing", _named(apart), 1, text)
 
 
 def _may_poll(state: RankState) -> bool:
@@ -194,7 +278,7 @@ def _opaque(view: JobView, still: Stillness) -> RuleResult | None:
 
 def _cycle(view: JobView, still: Stillness) -> RuleResult | None:
     """Ranks that wait for each other's messages in a cycle: all of them are named."""
-    rank_cycles = cycles(view.waiting)
+    rank_cycles = cycles(view.communicating)
     if not rank_cycles:
         return None
     members = map(view.state_of, sorted({rank for cycle in rank_cycles for rank in cycle}))
@@ -208,7 +292,7 @@ def _mismatch(view: JobView, still: Stillness) -> RuleResult | None:
     to be in process groups of their own: those may rightly wait in different places.
     """
     groups = wait_groups(view.waiting)
-    if len(groups) < 2:
+    if len(groups) < 2 or view.waited_for:
         return None
     text = wording.split(view, groups)
     names = {group.operation for group in groups}
@@ -224,6 +308,10 @@ def _together(view: JobView, still: Stillness) -> RuleResult | None:
     """All ranks are present and wait at one place: no rank is late, so the cause is outside of them."""
     if not view.waiting:
         return None
+    if view.waited_for:
+        return RuleResult(
+            "none", (), 0, wording.peers(view), (), "check the processes at the ends of these connections"
+        )
     need = "check Flight Recorder or NCCL RAS for size or dtype mismatches, then the network and the GPUs"
     kind: Kind = "none" if view.waiting[0].cls == "p2p" else "external"
     return RuleResult(kind, (), 0, wording.together(view), (), need)
@@ -236,7 +324,8 @@ def _nothing(view: JobView, still: Stillness) -> RuleResult:
 
 _Rule = Callable[[JobView, Stillness], "RuleResult | None"]
 _RULES: Final[tuple[_Rule, ...]] = (
-    _dead, _vanished, _absent, _held, _behind, _all_busy, _unread, _opaque, _cycle, _mismatch, _together, _nothing,
+    _dead, _vanished, _absent, _held, _serves, _deadlock, _behind, _all_busy, _unread, _device, _opaque, _cycle,
+    _mismatch, _together, _nothing,
 )  # fmt: skip
 
 
@@ -244,6 +333,19 @@ def _opaque_caveats(view: JobView) -> list[str]:
     if not view.opaque:
         return []
     return [f"the stack of {wording.ranks(_numbers(view.opaque))} does not show whether it waits"]
+
+
+def _edge_caveats(view: JobView) -> list[str]:
+    """Where a call out of Python may be one of a store, which waits for whoever sets the key."""
+    unsure = [
+        state.rank
+        for state in view.states
+        if state.rank in view.waited_for and state.trace and state.trace.in_user and not state.native
+        and any(target.kind in ("tcp", "unix") for target in state.waits_for)
+    ]  # fmt: skip
+    if not unsure:
+        return []
+    return [f"native frames of {wording.ranks(rank for rank in unsure if rank is not None)} were not read"]
 
 
 def _named(states: Sequence[RankState]) -> tuple[tuple[int, FrameClass], ...]:

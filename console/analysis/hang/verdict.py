@@ -7,16 +7,17 @@ from typing import Literal
 
 import msgspec
 
-from ...records import Confidence, Rank, Stack
+from ...records import Confidence, Connection, Rank, Stack
 from ..jobs import JobRanks
 from ..stacks.frame_models import FrameClass, Model
+from .gpu_activity import GpuFigures
 
 #: A process, unique over time: (node, pid, start_ticks).
 ProcessKey = tuple[str, int, int]
 State = Literal["moving", "slow", "hung", "undecided", "no_ranks"]
 Kind = Literal[
     "rank_dead", "rank_absent", "rank_missing", "rank_stopped", "rank_blocked", "collective_mismatch", "p2p_cycle",
-    "straggler", "external", "none",
+    "wait_cycle", "straggler", "external", "none",
 ]  # fmt: skip
 
 
@@ -69,6 +70,9 @@ class Evidence(msgspec.Struct, frozen=True):
     models: tuple[Model, ...] = ()
     min_frozen_s: float = 5.0
     collectives: tuple[CollectiveEvidence, ...] = ()
+    connections: tuple[Connection, ...] = ()  # of all retained captures
+    gpus: Mapping[int, GpuFigures] = {}  # by rank, where each uses one GPU
+    longest_pause_s: float = 0.0  # the longest pause from which a rank of the job recovered while it was monitored
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -111,3 +115,4 @@ class Verdict(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...]  # each names its source
     next_step: str
     coverage: Coverage
+    stalled: bool = False  # nothing of the job moves, but no culprit is known

@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from ...records import WaitTarget
 from ...text.format import plural, seconds
 from ...text.nodeset_fold import fold_numbers
 from ..stacks.frame_models import FrameClass
-from .job_view import JobView, WaitGroup
+from .job_view import WAITING, JobView, WaitGroup
 from .rank_state import RankState
 from .verdict import Site
 
@@ -30,6 +31,8 @@ _DOING: Final[dict[FrameClass, str]] = {
 }  # fmt: skip
 #: Display names of torch functions.
 _OPERATIONS: Final = {"_engine_run_backward": "the backward pass", "__next__": "the data loader"}
+#: Classes whose next step is about the thing that the rank waits for.
+_TARGET_DECIDES: Final[frozenset[FrameClass]] = frozenset({"file_io", "network_io", "input", "subprocess"})
 #: Ranks, nodes or groups that a sentence lists by name.
 _NAMED: Final = 4
 #: Culprits, and places of waiting ranks, that get a line.
@@ -69,6 +72,7 @@ def place(site: Site | None) -> str:
 
 def operation(states: Sequence[RankState]) -> str:
     """The call that most of these ranks wait in, and its caller: `all_reduce (train.py:30 train_step)`."""
+    states = [state for state in states if state.cls in WAITING] or states
     calls = Counter((state.call, place(state.caller)) for state in states)
     if not calls:
         return "communication"
@@ -108,8 +112,64 @@ def behind(view: JobView, late: Sequence[RankState]) -> str:
     more = f"; and {plural(len(groups) - _NAMED, 'group')} more" if len(groups) > _NAMED else ""
     if not view.waiting:
         return f"{text}{more}. {waited(view)}." if view.opaque else f"{text}{more}."
+    if not view.communicating:
+        return f"{text}{more}. {peers(view)}"
     verb = "has" if sum(map(len, groups.values())) == 1 else "have"
-    return f"{text}{more} and {verb} not entered {operation(view.waiting)}. {waited(view)}."
+    text = f"{text}{more} and {verb} not entered {operation(view.waiting)}. {waited(view)}."
+    return f"{text} {peers(view)}" if view.waited_for else text
+
+
+def peers(view: JobView) -> str:
+    """Who waits for whom outside of collectives: `rank 1 waits for rank 2 (a TCP connection to 10.0.0.2:41234).`"""
+    groups: dict[tuple[tuple[int, ...], str], list[int]] = defaultdict(list)
+    for rank, waits in view.waited_for.items():
+        ends = sorted({wait.what for wait in waits})
+        through = ends[0] if len(ends) == 1 else f"{plural(len(ends), 'connection')}"
+        groups[tuple(wait.rank for wait in waits), through].append(rank)
+    parts = [
+        f"{they(numbers, 'waits')} for {ranks(others)} ({through})"
+        for (others, through), numbers in list(groups.items())[:_NAMED]
+    ]
+    more = f"; and {plural(len(groups) - _NAMED, 'group')} more" if len(groups) > _NAMED else ""
+    text = f"{'; '.join(parts)}{more}."
+    return text[:1].upper() + text[1:]
+
+
+def deadlock(view: JobView, closed: Sequence[Sequence[int]]) -> str:
+    """Ranks that wait for each other, and through what."""
+    who = "; ".join(ranks(circle) for circle in closed[:_NAMED])
+    text = f"{who} wait for each other (deadlock). {peers(view)}"
+    if view.communicating:
+        text = f"{text} {they_wait_in(view)}"
+    return f"{text} {waited(view)}."
+
+
+def they_wait_in(view: JobView) -> str:
+    """`Ranks 0,3 wait in all_reduce (train.py:30 step).`"""
+    numbers = [state.rank for state in view.communicating if state.rank is not None]
+    text = they(numbers, f"waits in {operation(view.communicating)}")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def serves(view: JobView, serving: Sequence[RankState]) -> str:
+    """Ranks that wait for requests."""
+    numbers = [state.rank for state in serving if state.rank is not None]
+    return f"{they(numbers, 'waits for requests')}, and no rank waits for anything else."
+
+
+def device(view: JobView, apart: Sequence[RankState], spinning: Sequence[RankState]) -> str:
+    """All ranks wait for their devices, and what the GPUs do."""
+    parts = []
+    for label in ("computing", "idle"):
+        numbers = [state.rank for state in apart if state.rank is not None and view.gpu_states.get(state.rank) == label]
+        if numbers:
+            words = "computes" if label == "computing" else "is idle"
+            parts.append(f"the GPU of {ranks(numbers)} {words}")
+    if spinning:
+        numbers = [state.rank for state in spinning if state.rank is not None]
+        parts.append(f"the GPU of {ranks(numbers)} is busy without computing, as in a collective")
+    text = "all observed ranks wait for their devices"
+    return f"{text}: {'; '.join(parts)}. {waited(view)}." if parts else f"{text}. {waited(view)}."
 
 
 def blocked_ranks(view: JobView, blocked: Sequence[RankState]) -> str:
@@ -223,6 +283,9 @@ def next_step(state: RankState | None, cls: FrameClass, where: str) -> str:
     pid = state.pid if state else None
     tracer = state.last.tracer_pid if state else None
     line = _line(state.site) if state and state.site else "the code of the rank"
+    target = next((target for target in state.waits_for if target.kind != "event"), None) if state else None
+    if target is not None and cls in _TARGET_DECIDES and (step := _step_for_target(target, where)):
+        return step
     return {
         "stopped": f"unless it was stopped on purpose: kill -CONT {pid}{where}",
         "debugger": f"end the debugger{f' (pid {tracer})' if tracer else ''}{where}",
@@ -236,6 +299,24 @@ def next_step(state: RankState | None, cls: FrameClass, where: str) -> str:
     }.get(cls, f"check {line}{where}")
 
 
+def _step_for_target(target: WaitTarget, where: str) -> str:
+    """What to do about the thing that a culprit waits for; empty if its place in the code says more."""
+    pids = " ".join(map(str, target.pids))
+    if target.kind == "child":
+        return f"check its child process{where}: ps -fp {pids}" if pids else ""
+    if target.direction == "lock":
+        return f"find who holds the lock on {target.path}{where}: lslocks" + (f" (pid {pids})" if pids else "")
+    if target.kind == "terminal":
+        return f"answer the prompt on {target.path}{where}, or run the job without a terminal"
+    if target.kind == "tcp" and target.remote:
+        return f"check {target.remote.replace(' ', ':')}, which it waits for{where}"
+    if target.kind in ("pipe", "unix") and pids:
+        return f"check the process at the other end of the {target.kind}{where}: ps -fp {pids}"
+    if target.kind in ("file", "pipe") and target.path:
+        return f"check {target.path}{where}"
+    return ""
+
+
 def _line(site: Site) -> str:
     return f"{site.file.rsplit('/', 1)[-1]}:{site.line}"
 
@@ -247,6 +328,7 @@ def evidence_of(view: JobView, culprits: Sequence[RankState]) -> tuple[str, ...]
         lines += _culprit_lines(view, culprit)
     lines.append(_stacks_line(view))
     lines += _waiting_lines(view, culprits)
+    lines += _edge_lines(view)
     for source in view.evidence.collectives:
         for absence in source.absences:
             number = "" if absence.seq is None else f" #{absence.seq}"
@@ -276,6 +358,15 @@ def _culprit_lines(view: JobView, state: RankState) -> list[str]:
         who = f"stack {worker.role} of rank {state.rank} pid {worker.pid}"
         lines.append(f"{who}: {class_words(worker.cls)} in {where}{proc_state}")
     return lines
+
+
+def _edge_lines(view: JobView) -> list[str]:
+    """Each wait outside of collectives, with its call, and the process that can end it."""
+    return [
+        f"wait rank {rank}: {wait.through} for {wait.what}, held by rank {wait.rank} (pid {wait.pid} on {wait.node})"
+        for rank, waits in view.waited_for.items()
+        for wait in waits
+    ][:_EVIDENCE_LINES]
 
 
 def _stacks_line(view: JobView) -> str:

@@ -144,11 +144,18 @@ class Reader:
         return weak
 
     def _outermost(self, kept: list[tuple[StackFrame, _FrameFacts]], index: int) -> tuple[int, Model]:
-        """The outermost match within one file: a barrier within new_group is group setup."""
+        """The outermost match within one file: a barrier within new_group is group setup.
+
+        A compiler is many files, whose innermost calls change all the time: its outermost call within the libraries.
+        """
         file, model = kept[index][1].file, kept[index][1].strong
         assert model is not None
         for outer in range(index - 1, -1, -1):
             facts = kept[outer][1]
+            if model.cls == "compile" and facts.library:
+                if facts.strong is not None and facts.strong.cls == "compile":
+                    index, model = outer, facts.strong
+                continue
             if facts.file != file:
                 break
             if facts.strong is not None:

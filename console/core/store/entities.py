@@ -55,6 +55,9 @@ class RankNow(msgspec.Struct):
     still_since: int | None = None  # `mono` of the first of the consecutive samples without activity
     broken: tuple[int, int] | None = None  # (`t` of the last activity, previous `still_since`)
     disturbed: int = 0  # `t` at which the agent last paused it to read native frames
+    active_ticks: int = 0  # consecutive samples with activity, at most `RECOVERED_TICKS`
+    pause_s: float = 0.0  # the last idle time that ended, before it counts as recovered
+    longest_pause_s: float = 0.0  # the longest idle time from which it recovered
 
 
 class RetainedEntries(Generic[K, V]):
@@ -82,6 +85,8 @@ ENDED_RANKS: Final = SPECS[Rank].kept_total or 0
 STILL: Final = ("idle", "stopped", "uninterruptible")
 #: CPU percent of background threads (gloo, the TCP store) in an idle rank; the kernel accounts whole ticks of 10 ms.
 BACKGROUND_PCT: Final = 5.0
+#: Consecutive active samples after which an idle time was a pause that is over, not a stall that something disturbed.
+RECOVERED_TICKS: Final = 3
 
 
 class RankTable:
@@ -123,6 +128,8 @@ class RankTable:
             if past is not None:
                 now.stat = now.stat or past.stat
                 now.still_since, now.broken, now.disturbed = past.still_since, past.broken, past.disturbed
+                now.active_ticks = past.active_ticks
+                now.pause_s, now.longest_pause_s = past.pause_s, past.longest_pause_s
                 self.table.touch(key, version)
 
     def disturb(self, record: Stack) -> None:
@@ -144,7 +151,13 @@ def _watch(now: RankNow, record: RankStat) -> None:
     sleeps = record.proc_state == "S" and record.ctx_switches_s == 0.0 and (record.cpu_pct or 0.0) < BACKGROUND_PCT
     if record.state in STILL or sleeps:
         now.still_since = now.still_since or record.mono
+        now.active_ticks = 0
     elif now.stat is None or now.stat.t > now.disturbed:
+        if now.still_since is not None:
+            now.pause_s = max(now.pause_s, (record.mono - now.still_since) / 1e9)
+        now.active_ticks = min(RECOVERED_TICKS, now.active_ticks + 1)
+        if now.active_ticks == RECOVERED_TICKS:
+            now.longest_pause_s, now.pause_s = max(now.longest_pause_s, now.pause_s), 0.0
         if now.still_since is not None:
             now.broken = (record.t, now.still_since)
         now.still_since = None

@@ -48,3 +48,24 @@ def test_wakeup_before_or_after_a_native_stack_read_counts_as_movement():
     woken = {"state": "moving", "ctx_switches_s": 2.0}
     assert since(a_tick(1), a_tick(2, **woken), a_tick(3), a_native_read(3.5, 3.6), a_tick(4)) == 3
     assert since(a_tick(1), a_native_read(1.5, 1.6), a_tick(2), a_tick(3), a_tick(4, **woken), a_tick(5)) == 5
+
+
+def pauses(*records):
+    store = Store()
+    store.apply([Rank(**WHO, source="environ"), *records])
+    return store.ranks["n", 9, 7].longest_pause_s
+
+
+def test_pause_counts_only_after_the_rank_was_active_for_several_samples():
+    moves = {"state": "moving", "ctx_switches_s": 50.0}
+    still = [a_tick(second) for second in range(1, 10)]
+    assert pauses(*still, a_tick(10, **moves)) == 0.0, "one wake-up is no recovery"
+    assert pauses(*still, *(a_tick(second, **moves) for second in (10, 11, 12))) == 9.0
+    assert pauses(*still, a_tick(10, **moves), a_tick(11), a_tick(12, **moves)) == 0.0
+
+
+def test_longest_of_several_pauses_is_kept():
+    moves = {"state": "moving", "ctx_switches_s": 50.0}
+    active = [a_tick(second, **moves) for second in (10, 11, 12)]
+    again = [a_tick(13), a_tick(14), *(a_tick(second, **moves) for second in (15, 16, 17))]
+    assert pauses(a_tick(1), *active, *again) == 9.0

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final
 
+from ....analysis.hang.wait_for import target_words
 from ....analysis.stacks.fold import Fold, StackGroup, StackStep
 from ....present import verdict as present
 from ....present.spans import GLYPHS, Line, Span, cut, plain, state_word, wrapped
@@ -184,6 +185,9 @@ def _thread_lines(stack: Stack, width: int) -> Iterator[Line]:
     words += ["paused while sampling"] if stack.mode == "blocking" else []
     key = ("thread", stack.pid, stack.os_thread_id, stack.thread_id)
     yield Line(cut((Span("  ".join(words), "accent"),), width), key)
+    for target in stack.waits_for or ():
+        held = f" (pid {', '.join(map(str, target.pids))})" if target.pids else ""
+        yield Line(cut((Span(f"    waits for {clean(target_words(target))}{held}", "warning"),), width))
     named: dict[int, list[Local]] = {}
     for local in stack.locals or ():
         named.setdefault(local.frame, []).append(local)

@@ -52,6 +52,9 @@ class Scene:
         self.still: dict[tuple[str, int, int], Still] = {}
         self.collectives: tuple = ()
         self.models: tuple = ()
+        self.connections: tuple = ()
+        self.gpus: dict = {}
+        self.longest_pause_s = 0.0
 
     def node_of(self, rank: int) -> str:
         return f"node{rank // self.per_node + 1}"
@@ -110,7 +113,8 @@ class Scene:
             Evidence(
                 job=job, ranks=tuple(self.ranks), stacks=tuple(self.stacks[::order]), still=self.still,
                 nodes=tuple(sorted(name for name, state in self.nodes.items() if state == "ok")),
-                models=self.models, collectives=self.collectives,
+                models=self.models, collectives=self.collectives, connections=self.connections, gpus=self.gpus,
+                longest_pause_s=self.longest_pause_s,
             )
         )  # fmt: skip
 

@@ -1,0 +1,227 @@
+"""Edges outside of collectives: who waits for whom through sockets, pipes, locks and children, and who is to blame."""
+
+import pytest
+from analysis.hang.scenes import LOCKED, MAIN, REDUCE, Scene, at, names, own
+
+from gconsole.analysis.hang.wait_for import circles
+from gconsole.records import Connection, StackFrame, WaitTarget
+
+RECV = (MAIN, at(12, "next_tokens"))
+THREADING = "/usr/lib/python3.11/threading.py"
+
+
+def to(rank, kind="pipe", **more):
+    """A target that the process of another rank of the same node can end."""
+    return (WaitTarget(kind=kind, direction="read", fd=5, pids=(100 + rank,), **more),)
+
+
+def tcp(local, remote, **more):
+    return (WaitTarget(kind="tcp", direction="read", fd=5, local=local, remote=remote, **more),)
+
+
+class TestEdges:
+    def test_rank_that_others_depend_on_through_a_chain_of_pipes_is_the_culprit(self):
+        scene = Scene(per_node=4).rank(3, own("wait_for_licence", 9), syscall="clock_nanosleep")
+        for rank in range(3):
+            scene.rank(rank, RECV, syscall="read", waits_for=to(rank + 1))
+        verdict = scene.verdict()
+        assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "rank_missing", [(3, "sleep")])
+        assert verdict.confidence == "certain"
+        assert verdict.victims == (0, 1, 2)
+        assert "Rank 0 waits for rank 1 (a pipe)" in verdict.summary
+
+    def test_rank_waiting_for_another_rank_is_a_victim_beside_ranks_in_a_collective(self):
+        scene = Scene(per_node=4).rank(0, REDUCE).rank(3, REDUCE)
+        scene.rank(1, RECV, syscall="recvfrom", waits_for=to(2, "unix"))
+        scene.rank(2, own("sieve", 7), state="R", wakes=3, syscall=None)
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict)) == ("hung", [(2, "compute")])
+        assert verdict.victims == (0, 1, 3)
+
+    def test_connection_to_another_node_leads_to_the_rank_that_holds_its_other_end(self):
+        scene = Scene(per_node=1, world=2).rank(1, own("sieve", 7), syscall="clock_nanosleep")
+        scene.rank(0, RECV, syscall="recvfrom", waits_for=tcp("10.0.0.1 5000", "10.0.0.2 6000"))
+        judged = scene.judged()
+        assert judged.missing.sockets == (("10.0.0.2 6000", "10.0.0.1 5000"),), "as the other node has it"
+        scene.connections = (
+            Connection(node="node2", capture="c", local="10.0.0.2 6000", remote="10.0.0.1 5000", pids=(101,)),
+        )
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict)) == ("hung", [(1, "sleep")])
+        assert "10.0.0.2:6000" in verdict.summary
+
+    def test_connection_with_the_same_addresses_held_by_an_unrelated_process_is_no_edge(self):
+        scene = Scene(per_node=1, world=2).rank(1, REDUCE)
+        scene.rank(0, RECV, syscall="recvfrom", waits_for=tcp("10.0.0.1 5000", "10.0.0.9 80"))
+        scene.connections = (
+            Connection(node="node9", capture="c", local="10.0.0.9 80", remote="10.0.0.1 5000", pids=(4711,)),
+        )
+        assert names(scene.verdict()) == [(0, "network_io")]
+
+    def test_other_end_held_by_a_child_of_the_same_rank_is_no_edge(self):
+        scene = Scene(per_node=4).rank(0, REDUCE).rank(2, REDUCE).rank(3, REDUCE)
+        scene.rank(1, RECV, syscall="read", waits_for=(WaitTarget(kind="pipe", direction="read", pids=(901,)),))
+        scene.child(1, own("tokenize", 3), role="child")
+        assert names(scene.verdict()) == [(1, "file_io")]
+
+    def test_child_of_another_rank_stands_for_that_rank(self):
+        scene = Scene(per_node=4).rank(0, REDUCE).rank(2, REDUCE).rank(3, own("sieve", 4), state="R", wakes=1)
+        scene.rank(1, RECV, syscall="read", waits_for=(WaitTarget(kind="pipe", direction="read", pids=(903,)),))
+        scene.child(3, own("tokenize", 3), role="child")
+        assert names(scene.verdict()) == [(3, "compute")]
+
+    def test_what_the_worker_of_a_rank_waits_for_is_what_the_rank_waits_for(self):
+        loader = (
+            MAIN,
+            StackFrame("_next_data", "/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py"),
+        )
+        scene = Scene(per_node=4).rank(0, REDUCE).rank(2, REDUCE).rank(1, loader, syscall="poll")
+        scene.rank(3, own("sieve", 4), state="R", wakes=1)
+        scene.child(1, own("fetch", 3), syscall="recvfrom", waits_for=to(3, "unix"))
+        assert names(scene.verdict()) == [(3, "compute")]
+
+    def test_a_lock_is_waited_for_until_its_holder_lets_go(self):
+        scene = Scene(per_node=4).rank(0, own("build", 5), syscall="recvfrom").rank(2, REDUCE).rank(3, REDUCE)
+        lock = WaitTarget(kind="file", direction="lock", path="/var/tmp/lock", pids=(100,))
+        scene.rank(1, own("build", 4), syscall="flock", waits_for=(lock,))
+        verdict = scene.verdict()
+        assert names(verdict) == [(0, "network_io")]
+        assert "a lock on /var/tmp/lock" in verdict.summary
+
+    def test_rank_that_moves_no_collective_and_is_waited_for_by_nobody_is_not_named(self):
+        scene = Scene(per_node=4).rank(0, RECV, syscall="read", waits_for=to(1))
+        scene.rank(1, own("wait_for_licence", 9), syscall="clock_nanosleep")
+        scene.rank(2, own("idle", 3), syscall="clock_nanosleep").rank(3, own("idle", 3), syscall="clock_nanosleep")
+        assert names(scene.verdict()) == [(1, "sleep")]
+
+
+class TestDeadlocks:
+    def test_two_ranks_that_read_from_each_other_are_a_deadlock(self):
+        scene = Scene(per_node=2, world=2)
+        for rank in range(2):
+            scene.rank(rank, RECV, syscall="recvfrom", waits_for=to(1 - rank, "unix"))
+        verdict = scene.verdict()
+        assert (verdict.state, verdict.kind) == ("hung", "wait_cycle")
+        assert names(verdict) == [(0, "network_io"), (1, "network_io")]
+
+    def test_rank_that_waits_outside_of_the_collective_for_one_inside_is_named(self):
+        scene = Scene(per_node=4).rank(0, REDUCE).rank(2, REDUCE).rank(3, REDUCE)
+        scene.rank(1, RECV, syscall="recvfrom", waits_for=to(0, "unix"))
+        verdict = scene.verdict()
+        assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "wait_cycle", [(1, "network_io")])
+        assert "all_reduce" in verdict.summary
+
+    def test_ranks_behind_a_deadlock_are_victims(self):
+        scene = Scene(per_node=4)
+        for rank, other in ((0, 1), (1, 0), (2, 0), (3, 2)):
+            scene.rank(rank, RECV, syscall="recvfrom", waits_for=to(other, "unix"))
+        verdict = scene.verdict()
+        assert verdict.kind == "wait_cycle"
+        assert [rank for rank, _ in names(verdict)] == [0, 1]
+        assert verdict.victims == (2, 3)
+
+    def test_server_that_also_listens_is_no_deadlock(self):
+        scene = Scene(per_node=2, world=2).rank(0, RECV, syscall="recvfrom", waits_for=to(1, "unix"))
+        targets = (*to(0, "unix"), WaitTarget(kind="listener", direction="read", local="0.0.0.0 80"))
+        scene.rank(1, own("serve", 5), syscall="epoll_wait", waits_for=targets)
+        verdict = scene.verdict()
+        assert verdict.kind != "wait_cycle" and names(verdict) == []
+
+    @pytest.mark.parametrize(
+        ("waits", "expected"),
+        [
+            ({}, ()),
+            ({0: {1}, 1: {2}}, ()),
+            ({0: {1}, 1: {0}}, ((0, 1),)),
+            ({0: {1}, 1: {0, 2}, 2: set()}, ()),
+            ({0: {1}, 1: {2}, 2: {0}, 3: {0}}, ((0, 1, 2),)),
+            ({0: {1}, 1: {0}, 2: {3}, 3: {2}}, ((0, 1), (2, 3))),
+            ({0: {0}}, ()),
+        ],
+        ids=["nobody", "chain", "pair", "pair with a way out", "ring with a follower", "two pairs", "itself"],
+    )
+    def test_circles_are_closed_sets_of_ranks_that_wait_for_each_other(self, waits, expected):
+        assert circles({rank: frozenset(others) for rank, others in waits.items()}) == expected
+
+    def test_long_chain_does_not_exhaust_the_stack(self):
+        chain = {rank: frozenset({rank + 1}) for rank in range(20_000)}
+        assert circles(chain | {20_000: frozenset({0})}) == (tuple(range(20_001)),)
+
+
+class TestNoCulprit:
+    def test_service_without_requests_is_not_an_error(self):
+        scene = Scene(per_node=4)
+        for rank in range(4):
+            listener = WaitTarget(kind="listener", direction="read", local="0.0.0.0 80")
+            scene.rank(rank, own("serve", 5), syscall="accept4", waits_for=(listener,))
+        verdict = scene.verdict()
+        assert (verdict.state, verdict.stalled, names(verdict)) == ("undecided", False, [])
+        assert "wait for requests" in verdict.summary
+
+    def test_job_that_waits_for_outsiders_in_all_ranks_is_stalled(self):
+        scene = Scene(per_node=4)
+        for rank in range(4):
+            scene.rank(rank, RECV, syscall="recvfrom", waits_for=tcp("10.0.0.1 1", "10.9.9.9 80"))
+        verdict = scene.verdict()
+        assert (verdict.state, verdict.stalled, names(verdict)) == ("undecided", True, [])
+
+    def test_job_in_which_all_ranks_sleep_is_not_stalled(self):
+        scene = Scene(per_node=4)
+        for rank in range(4):
+            scene.rank(rank, own("wait_for_window", 5), syscall="clock_nanosleep")
+        assert not scene.verdict().stalled
+
+    def test_rank_that_receives_data_is_busy_and_not_hung(self):
+        scene = Scene(per_node=4, looks=0).rank(0).rank(1).rank(2).rank(3)
+        scene.looks = 14
+        for look in range(14):
+            for rank in (0, 2, 3):
+                scene._look(rank, look, REDUCE)
+            targets = tcp("127.0.0.1 1", "127.0.0.1 2", moved_bytes=1000 * look)
+            scene._look(1, look, RECV, syscall="recvfrom", wakes=2, waits_for=targets)
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict)) == ("slow", [])
+        assert "Rank 1 made progress meanwhile" in verdict.summary
+
+    def test_stall_no_longer_than_twice_a_pause_from_which_the_job_recovered_is_undecided(self):
+        scene = Scene(per_node=4).rank(0, REDUCE).rank(2, REDUCE).rank(3, REDUCE).rank(1, LOCKED)
+        assert scene.verdict().state == "hung"
+        scene.longest_pause_s = 10.0
+        judged = scene.judged()
+        assert (judged.verdict.state, names(judged.verdict)) == ("undecided", [])
+        assert judged.missing.more_s == pytest.approx(15.0 - 5.5)
+
+
+class TestThreads:
+    def worker(self, *frames):
+        return ("trainer", (StackFrame("run", THREADING, 975), at(20, "train"), *frames))
+
+    def test_thread_that_communicates_is_judged_in_place_of_the_main_thread(self):
+        joins = (MAIN, StackFrame("join", THREADING, 1100))
+        scene = Scene(per_node=4)
+        for rank in (0, 1, 3):
+            scene.rank(rank, joins, threads=[self.worker(*REDUCE[2:])])
+        sleeping = self.worker(at(31, "rebalance"))
+        scene.rank(2, joins, threads=[sleeping], thread_syscall="clock_nanosleep", thread_state="S", thread_slept_s=9.0)
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict)) == ("hung", [(2, "sleep")])
+
+    def test_main_thread_that_polls_does_not_hide_the_thread_that_trains(self):
+        polls = (MAIN, at(50, "watch"))
+        scene = Scene(per_node=4)
+        for rank in (0, 1, 3):
+            scene.rank(rank, polls, syscall="clock_nanosleep", wakes=1, threads=[self.worker(*REDUCE[2:])],
+                       thread_state="S", thread_slept_s=9.0)  # fmt: skip
+        scene.rank(2, polls, syscall="clock_nanosleep", wakes=1, threads=[self.worker(at(31, "rebalance"))],
+                   thread_state="S", thread_syscall="recvfrom", thread_slept_s=9.0)  # fmt: skip
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict)) == ("hung", [(2, "network_io")])
+
+    def test_one_look_suffices_where_the_kernel_tells_how_long_threads_slept(self):
+        scene = Scene(per_node=4, looks=2, every_s=0.3)
+        for rank in (0, 2, 3):
+            scene.rank(rank, REDUCE, thread_state="S", thread_slept_s=40.0)
+        scene.rank(1, LOCKED, thread_state="S", thread_slept_s=39.0)
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict)) == ("hung", [(1, "python_lock")])
+        assert "≥ 40 s" in verdict.summary
