@@ -47,7 +47,8 @@ class LastRuns(object):
         if processor not in self._offsets:
             offsets: "list[float]" = []
             # a thread of its own: a changed affinity ends with it
-            thread = threading.Thread(target=self._measure, args=(processor, offsets), name="gconsole-clock", daemon=True)
+            thread = threading.Thread(target=self._measure, args=(processor, offsets), name="gconsole-clock")
+            thread.daemon = True
             thread.start()
             thread.join(1.0)
             self._offsets[processor] = offsets[0] if offsets else None
