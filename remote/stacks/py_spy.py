@@ -33,6 +33,8 @@ RESUME_S = 1.0
 _MAX_NAME, _MAX_FILE, _MAX_VALUE = 256, 512, 80
 #: Variables kept per thread: of those named, and with ALL.
 MAX_LOCALS, MAX_ALL_LOCALS = 64, 512
+#: File of a native frame that belongs to no library: code made at run time.
+_UNRESOLVED = "?"
 #: Selects every variable.
 ALL = "*"
 _INT64 = 2**63
@@ -192,7 +194,7 @@ def _frame(frame: "dict[str, Any]") -> "Frame":
         printable(str(frame["name"]), _MAX_NAME),
         printable(str(frame["filename"]), _MAX_FILE),
         _number(line) or 0,
-        bool(frame.get("module")),  # set for native frames only
+        bool(frame.get("module")) or frame["filename"] == _UNRESOLVED,  # the module is set for native frames only
     )
 
 

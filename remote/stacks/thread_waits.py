@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _READS = frozenset(("read", "pread64", "readv", "recvfrom", "recvmsg", "accept", "accept4"))
 _WRITES = frozenset(("write", "pwrite64", "writev", "sendto", "sendmsg", "sendfile", "connect"))
 _LOCKS = frozenset(("flock", "fcntl", "fsync"))
+_PATHS = frozenset(("openat", "newfstatat"))  # whose second argument is a path
 _POLLS, _SELECTS = frozenset(("poll", "ppoll")), frozenset(("select", "pselect6"))
 _EPOLLS = frozenset(("epoll_wait", "epoll_pwait", "epoll_pwait2"))
 _POLLIN, _POLLOUT = 0x001, 0x004  # asm-generic/poll.h; the same in epoll
@@ -173,6 +174,11 @@ class ThreadWaits(object):
     def _targets(self, pid: int, tid: int, call: str, args: "list[int]") -> "Iterator[Fields]":
         if call in ("wait4", "waitid"):
             yield {"kind": "child", "pids": self._children(pid, tid, call, args)}
+            return
+        if call in _PATHS:
+            path = self._memory(pid, args[1], _MAX_PATH).partition(b"\0")[0].decode("utf-8", "replace")
+            if path:
+                yield {"kind": "file", "direction": "any", "path": printable(path, _MAX_PATH)}
             return
         for fd, direction in list(self._ends(pid, call, args))[:MAX_ENDS]:
             target = self._target(pid, fd, direction)

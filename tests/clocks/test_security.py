@@ -167,7 +167,8 @@ def test_packet_flood_is_read_and_answered_only_within_the_rate_limit(client):
     assert answers <= 120 + 1200 * elapsed_s
     read = sum(cost["rx_packets_s"] for cost in client.agent.posted("clock_cost"))
     assert read <= 120 + 1200 * (elapsed_s + 1)
-    wait_for(lambda: client.agent.total("over_rate") > len(flood) / 2)
+    over = max(0.0, len(flood) - 120 - 1200 * (elapsed_s + 1))  # on a busy machine, sending takes long, too
+    wait_for(lambda: client.agent.total("over_rate") >= over / 2)
 
 
 @pytest.mark.parametrize("stamps", [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (0, 0)])

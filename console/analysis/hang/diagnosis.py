@@ -242,8 +242,8 @@ def _missing_evidence(view: JobView, still: Stillness) -> MissingEvidence:
     waits = [state for state in view.waiting if wants and state.cls in ("p2p", "collective")]
     variables = [state.key for state in waits if state.locals is None]
     return MissingEvidence(
-        still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]), still.is_stuck,
-        _wanted_ends(view),
+        still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]),
+        still.is_stuck or still.may_spin, _wanted_ends(view),
     )  # fmt: skip
 
 

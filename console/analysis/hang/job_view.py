@@ -19,7 +19,7 @@ from ..stacks.frames import Reader, native_classes
 from .gpu_activity import GpuState, gpu_states
 from .rank_state import RankState, rank_state_of, samples_by_process, training_role
 from .verdict import Evidence, ProcessKey
-from .wait_for import PeerWait, Processes
+from .wait_for import PeerWait, Processes, is_waiting_for_clients
 
 #: Classes in which a rank waits for other ranks.
 WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_wait", "group_setup", "teardown"})
@@ -84,6 +84,21 @@ class JobView:
             for state in self.states
             if state.rank is not None and state.cls not in WAITING and (peers := self.peer_waits(state))
         }
+
+    def is_serving(self, state: RankState) -> bool:
+        """Whether a rank waits for clients: its judged thread, or another one while that waits in its own process."""
+        if is_waiting_for_clients(state.waits_for):
+            return True
+        return state.cls in ("python_lock", "sleep", "network_io") and state.key in self._listening
+
+    @cached_property
+    def _listening(self) -> frozenset[ProcessKey]:
+        stacks = self.evidence.stacks
+        return frozenset(
+            (stack.node, stack.pid, stack.start_ticks)
+            for stack in stacks
+            if stack.waits_for is not None and is_waiting_for_clients(stack.waits_for)
+        )
 
     def _waits(self, state: RankState) -> bool:
         return state.cls in WAITING or bool(self.peer_waits(state))

@@ -51,6 +51,7 @@ class Stillness(msgspec.Struct, frozen=True):
     moves: bool  # it made progress while it was sampled
     more_s: float  # longer sampling that would decide, s; 0.0 where it would not
     stuck: frozenset[RankState]  # ranks that do not wait and are unchanged, too
+    may_spin: bool = False  # some ranks sleep, and the others may be polling in a native call for them
 
 
 def stillness(view: JobView) -> Stillness:
@@ -74,13 +75,15 @@ def stillness(view: JobView) -> Stillness:
     if not waiters:
         if all(other.frozen_s >= least and not works(view, other) for other in others):
             return Stillness(True, True, False, 0.0, stuck)
-        return _not_stuck(view, others, stuck)
+        return _may_spin(view, others, stuck) or _not_stuck(view, others, stuck)
     held_up = [waiter for waiter in waiters if waiter.place_s >= least]
     slept = [state for state in held_up if _slept_s(state) >= least]
     # a device is waited for at each step: a rank elsewhere must have been there at every sample
     slept = [state for state in slept if not by_device]
     if slept or (held_up and any((_still_s(state) if by_device else _slept_s(state)) >= least for state in stuck)):
-        whole = (bool(slept) or by_device) and len(held_up) == len(waiters) and len(stuck) == len(others)
+        # MPI polls while it waits: then a late rank must have slept
+        is_still = bool(slept) or by_device or any(_slept_s(state) >= least for state in stuck)
+        whole = is_still and len(held_up) == len(waiters) and len(stuck) == len(others)
         pending = [least - _still_s(other) for other in others if other not in stuck and _may_be_stuck(view, other)]
         pending += [least - waiter.place_s for waiter in waiters if _may_be_held_up(waiter)]
         more_s = max((seconds for seconds in pending if seconds > 0), default=0.0)
@@ -99,6 +102,18 @@ def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankSta
         more_s = least - slept_s  # it may have stopped only now
     moves = is_seen and (2 * changed >= len(counted) or is_busy)
     return Stillness(False, False, moves, max(0.0, more_s), stuck)
+
+
+def _may_spin(view: JobView, others: Sequence[RankState], stuck: frozenset[RankState]) -> Stillness | None:
+    """Whether some ranks sleep and all others run in one native call, as in MPI, which polls while it waits."""
+    running = [state for state in others if state.runs and state.trace is not None and state.trace.in_user]
+    asleep = [state for state in others if state.frozen_s >= view.least_s and not works(view, state)]
+    if not running or not asleep or len(running) + len(asleep) < len(others):
+        return None
+    if any(state.native or state.place_s < state.watched_s for state in running):
+        return None
+    more_s = view.least_s - min(state.place_s for state in running)
+    return Stillness(False, False, False, max(0.0, more_s), stuck, more_s <= 0)
 
 
 def _may_be_stuck(view: JobView, state: RankState) -> bool:

@@ -18,7 +18,7 @@ from .job_view import HELD, JobView, cycles, is_in_subgroup, wait_groups
 from .progress import Stillness
 from .rank_state import RankState
 from .verdict import Kind
-from .wait_for import circles, is_waiting_for_clients
+from .wait_for import circles
 
 #: Wakes per second from which a rank in its own code may be polling.
 POLLS_S: Final = 0.5
@@ -214,7 +214,7 @@ def _serves(view: JobView, still: Stillness) -> RuleResult | None:
     """All ranks wait for requests, or for one that does: a service without clients, not a hang."""
     if view.communicating or view.opaque or not view.states:
         return None
-    serving = [state for state in view.states if is_waiting_for_clients(state.waits_for)]
+    serving = [state for state in view.states if view.is_serving(state)]
     others = [state for state in view.states if state not in serving and state.rank not in view.waited_for]
     if not serving or others:
         return None

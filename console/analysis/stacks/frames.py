@@ -233,11 +233,14 @@ _BLOCKING: Final[frozenset[FrameClass]] = frozenset(
 _PATTERNS: Final[tuple[tuple[FrameClass, str], ...]] = (
     ("store_wait", r"c10d::\w*Store::|c10d::detail::TCPClient"),
     ("teardown", r"ncclComm(Destroy|Abort|Finalize)|ProcessGroup\w*::(shutdown|abort)"),
-    ("p2p", r"(Recv|Send)Work::|::wait(Recv|Send)\b|MPI_(Recv|Send|Sendrecv)\b"),
+    ("collective",  # also those that are made of messages
+     r"gloo::(all|broadcast|reduce|barrier|gather|scatter)|MPI_I?(All|Barrier|Bcast|Reduce|Gather|Scatter|Scan|Exscan)"
+     r"|xla::.*(AllReduce|AllGather|ReduceScatter|AllToAll|CollectivePermute|CollectiveThunk)|ompi_coll_"),
+    ("p2p", r"(Recv|Send)Work::|::wait(Recv|Send)\b|MPI_(M?Recv|[BRS]?Send|Sendrecv|Probe|Wait(all|any|some)?)\b"),
     ("collective", r"c10d::|gloo::|ncclGroupEnd|Reducer::finalize|^MPI_|^PMPI_|hvd::|horovod::"),
     ("device_wait",
      r"cu(da)?(Stream|Event|Device|Ctx)Synchronize|cu(da)?Memcpy(DtoH|Async)?|hip(Stream|Event|Device)Synchronize"
-     r"|_local_scalar_dense_cuda"),
+     r"|_local_scalar_dense_cuda|BlockHostUntilReady|BlockUntilReady|tsl::Future<.*::Await"),
     ("gc", r"gc_collect|_PyGC_Collect"),
     ("gil_held", r"^take_gil$|PyEval_(RestoreThread|AcquireThread)"),
     ("python_lock", r"PyThread_acquire_lock|_PyMutex_Lock|PyMutex_Lock|rlock_acquire"),

@@ -107,6 +107,15 @@ def ranks_process(ranks, code, fd):
     return process
 
 
+def test_file_that_is_being_opened_is_named(ranks, tmp_path):
+    os.mkfifo(tmp_path / "shard")
+    ranks.python(f"{READY}open({str(tmp_path / 'shard')!r})\n")
+    until_blocked(ranks, 0, "openat")
+    _, records = capture(ranks.seen())
+    [target] = main_thread(records).waits_for
+    assert (target.kind, target.path) == ("file", str(tmp_path / "shard"))
+
+
 def test_socket_pair_leads_to_the_process_at_its_other_end(ranks):
     one, other = socket.socketpair()
     ranks_process(ranks, f"import socket\ns = socket.socket(fileno={one.fileno()})\n{READY}s.recv(1)\n", one.fileno())

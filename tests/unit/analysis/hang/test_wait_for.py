@@ -1,5 +1,6 @@
 """Edges outside of collectives: who waits for whom through sockets, pipes, locks and children, and who is to blame."""
 
+import msgspec
 import pytest
 from analysis.hang.scenes import LOCKED, MAIN, REDUCE, Scene, at, names, own
 
@@ -158,6 +159,25 @@ class TestNoCulprit:
         assert (verdict.state, verdict.stalled, names(verdict)) == ("undecided", False, [])
         assert "wait for requests" in verdict.summary
 
+    def test_service_that_listens_in_another_thread_is_not_an_error(self):
+        scene = Scene(per_node=4)
+        listener = WaitTarget(kind="listener", direction="read", local="0.0.0.0 80")
+        for rank in range(4):
+            scene.rank(rank, LOCKED, threads=[("http", own("serve", 5))])
+        scene.stacks = [
+            msgspec.structs.replace(stack, waits_for=(listener,)) if stack.thread_name == "http" else stack
+            for stack in scene.stacks
+        ]
+        verdict = scene.verdict()
+        assert (verdict.state, verdict.stalled) == ("undecided", False)
+        assert "wait for requests" in verdict.summary
+
+    def test_job_whose_ranks_all_wait_in_their_own_process_is_stalled(self):
+        scene = Scene(per_node=4)
+        for rank in range(4):
+            scene.rank(rank, LOCKED)
+        assert scene.verdict().stalled
+
     def test_job_that_waits_for_outsiders_in_all_ranks_is_stalled(self):
         scene = Scene(per_node=4)
         for rank in range(4):
@@ -190,6 +210,33 @@ class TestNoCulprit:
         judged = scene.judged()
         assert (judged.verdict.state, names(judged.verdict)) == ("undecided", [])
         assert judged.missing.more_s == pytest.approx(15.0 - 5.5)
+
+
+class TestPolling:
+    ALLREDUCE = ("PMPI_Allreduce", "ompi_coll_base_allreduce_intra_recursivedoubling", "sched_yield")
+
+    def scene(self):
+        made = Scene(per_node=4, looks=14).rank(2, own("load_mesh", 6), syscall="openat")
+        for rank in (0, 1, 3):
+            made.rank(rank, own("train", 8), state="R", syscall=None, wakes=4)
+        return made
+
+    def test_native_frames_are_asked_for_where_all_others_may_poll_for_a_rank_that_sleeps(self):
+        missing = self.scene().judged().missing
+        assert missing.is_stuck and len(missing.native) == 1
+
+    def test_ranks_that_poll_in_mpi_wait_for_the_rank_that_sleeps(self):
+        made = self.scene()
+        for rank in (0, 1, 3):
+            made.native(rank, own("train", 8), self.ALLREDUCE)
+        verdict = made.verdict()
+        assert (verdict.state, names(verdict), verdict.victims) == ("hung", [(2, "file_io")], (0, 1, 3))
+
+    def test_ranks_that_compute_are_not_taken_for_waiting(self):
+        made = self.scene()
+        for rank in (0, 1, 3):
+            made.native(rank, own("train", 8), ("at::native::addmm", "mkl_blas_sgemm"))
+        assert names(made.verdict()) == []
 
 
 class TestThreads:
