@@ -44,16 +44,28 @@ class LabelledJob:
     absent: frozenset[int] = frozenset()  # ranks that are not started
     watched: str = ""  # how long the job is watched before it is diagnosed; its fault happens in that time
     beside: str = ""  # a healthy script that runs on the same nodes at the same time, started after this one
+    needs: tuple[str, ...] = ()  # modules beside torch; without them it is only judged by its recording
     live: bool = False  # run in every test run, not only in `make full`
 
     @property
     def light_torch(self) -> str:
         """How much of torch its ranks need (see light_torch/sitecustomize.py)."""
+        if self.needs:
+            return ""
         return "ranks" if self.live else "launchers"
 
     @property
     def id(self) -> str:
         return f"{self.name}-{self.variant}" if self.variant else self.name
+
+    @property
+    def group(self) -> str:
+        """The class of jobs that it belongs to, for scores."""
+        if "hung" not in self.label.states:
+            return "not a hang"
+        if self.label.kinds != {"rank_missing"}:
+            return min(self.label.kinds)
+        return f"late: {min(self.label.classes)}"
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -200,8 +212,44 @@ JOBS: tuple[LabelledJob, ...] = (
     # a thread other than the main one trains
     LabelledJob("trains_in_a_thread", _behind({2}, "sleep"), watched="8s"),
     LabelledJob("trains_in_an_executor", _behind({1}, "network_io"), watched="8s"),
+    LabelledJob("engine_and_workers", _behind({3}, "python_lock"), watched="8s"),
+    # other frameworks
+    LabelledJob("jax_reads_a_file", _behind({1}, "file_io"), launcher="plain", needs=("jax",), watched="8s"),
+    LabelledJob("jax_trains", MOVING, launcher="plain", needs=("jax",)),
+    LabelledJob(
+        "mpi_loads_a_mesh",
+        _behind({2}, "file_io"),
+        nodes=1,
+        per_node=4,
+        launcher="script",
+        needs=("mpi4py",),
+        watched="8s",
+    ),
+    LabelledJob("mpi_trains", MOVING, nodes=1, per_node=4, launcher="script", needs=("mpi4py",)),
+    LabelledJob(
+        "ray_waits_for_a_lease",
+        _behind({2}, "sleep"),
+        nodes=1,
+        per_node=4,
+        launcher="script",
+        needs=("ray.train",),
+        watched="8s",
+    ),
+    LabelledJob("ray_trains", MOVING, nodes=1, per_node=4, launcher="script", needs=("ray.train",)),
+    LabelledJob("lightning_pushes_metrics", _behind({1}, "network_io"), needs=("lightning",), watched="8s"),
+    LabelledJob("lightning_trains", MOVING, needs=("lightning",)),
+    LabelledJob("accelerate_loader", _behind({0}, "dataloader"), needs=("accelerate",), watched="8s"),
+    LabelledJob("accelerate_trains", MOVING, needs=("accelerate",)),
     # healthy jobs
     LabelledJob("threads_train", MOVING),
+    LabelledJob("engine_schedules", MOVING),
+    LabelledJob("pipeline_runs", MOVING),
+    LabelledJob("saves_in_a_thread", MOVING),
+    LabelledJob("starts_slowly", _no_culprit("moving", "slow", "undecided", may_name=(3,), decidable=False)),
+    LabelledJob(
+        "compiles_at_length",
+        Label(frozenset({"slow"}), frozenset({"rank_missing"}), frozenset({1}), frozenset({"compile"})),
+    ),
     LabelledJob("sockets_in_turn", _QUIET, launcher="plain"),
     LabelledJob("uneven_work", _no_culprit("moving", "slow", may_name=(0, 1, 2, 3), decidable=False)),
     LabelledJob("asks_every_step", _no_culprit("moving", "slow", may_name=(0,), decidable=False)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ def running(rig: Rig, labelled: LabelledJob, env: Mapping[str, str] | None = Non
     nodes = rig.nodes[: labelled.nodes]
     script = SCRIPTS / f"{labelled.name}.py"
     variables = {**gloo_environment(rig), "LIGHT_TORCH": labelled.light_torch, **(env or {})}
+    if labelled.needs:
+        variables["PYTHONPATH"] = ""  # whole packages, not those of light_torch
     python = str(find_torch_python())
     with contextlib.ExitStack() as stack:
         if labelled.launcher == "torchrun":
@@ -38,6 +41,13 @@ def running(rig: Rig, labelled: LabelledJob, env: Mapping[str, str] | None = Non
         for job in jobs:
             wait_ready(job)
         yield jobs
+
+
+def lacks_modules(labelled: LabelledJob) -> str:
+    """The modules that a job needs and the jobs' Python does not have; empty if it has all."""
+    probe = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+    done = subprocess.run([find_torch_python(), "-c", probe, *labelled.needs], capture_output=True)
+    return ", ".join(labelled.needs) if done.returncode else ""
 
 
 def wait_ready(job: Job) -> None:

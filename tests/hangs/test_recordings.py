@@ -63,6 +63,10 @@ def test_verdicts_are_right_for_90_percent_of_decidable_recordings(cases: list[R
     ours = score("gconsole", graded(cases))
     rivals = [score("minority vote", [(case.label, culprit_outcome(case.label, case.minority)) for case in cases])]
     report_at_end(table([ours, *rivals, *flight_scores()]))
+    groups: dict[str, list[RecordingCase]] = {}
+    for case in cases:
+        groups.setdefault(case.labelled.group, []).append(case)
+    report_at_end(["gconsole, by class:", *table([score(name, graded(groups[name])) for name in sorted(groups)])])
     bad = [
         f"  {outcome:8s} {case.labelled.id:28s} answer: {case.answer};  label: {label_text(case.label)}"
         for case, (label, outcome) in zip(cases, graded(cases), strict=True)
