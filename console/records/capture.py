@@ -91,6 +91,8 @@ class Stack(Record, tag="stack", kw_only=True):
     ctx_switches_delta: Count | None = None  # context switches of the main thread since the previous sample
     written_bytes: Count | None = None  # to files, pipes and sockets since it began (wchar of /proc/PID/io)
     tracer_pid: Count | None = None  # pid of its debugger; 0: none
+    frozen: bool | None = None  # its cgroup is frozen; None: not read
+    throttled_s: float | None = None  # time for which the CPU quota of its cgroup has throttled it so far
     thread_id: Count | None = None  # pthread's
     os_thread_id: Count | None = None  # the kernel's
     thread_name: str | None = None  # name of the thread

@@ -250,6 +250,7 @@ class Capture(object):
         waits = self._waits
         if waits is not None:
             began = time.monotonic() - (stamps.realtime_ns() - facts["began"]) / 1e9
+            record.update(waits.cgroups.fields(target.pid))
             extra = [waits.fields(target.pid, thread.os_thread_id or 0, began) for thread in threads]
             self._post_threads(target, record, threads, extra)
         else:

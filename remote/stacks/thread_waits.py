@@ -11,6 +11,7 @@ import struct
 import time
 
 from ..proc.activity import parse_syscall
+from ..proc.cgroups import Cgroups
 from ..proc.last_run import LastRuns
 from ..proc.net_tables import LISTENS, same_network, tcp_bytes, tcp_sockets, unix_peers
 from ..proc.procfs import GONE, printable
@@ -121,6 +122,7 @@ class ThreadWaits(object):
         self.holders = Holders(procfs, pids)
         self._tables = SocketTables(procfs)
         self._last_runs = LastRuns(procfs)
+        self.cgroups = Cgroups(procfs)
         self._outer_tids: "dict[int, dict[int, int]]" = {}
 
     def fields(self, pid: int, inner_tid: int, began: float) -> "Fields":

@@ -13,8 +13,9 @@ from waiting import screen, settle, shows, until
 from gconsole.config.sections import HealthConfig
 from gconsole.core.bus import Hub
 from gconsole.monitor.finding_tracker import FindingTracker
-from gconsole.records import Collective, Finding, PgStatus
+from gconsole.records import Collective, Finding, PgStatus, Stack, StackFrame, WaitTarget
 from gconsole.tui.dialogs.dialog import LinesDialog
+from gconsole.tui.views.hang.model import thread_lines
 from gconsole.tui.views.hang.view import HangView
 
 SIZE = (130, 42)
@@ -289,3 +290,18 @@ async def test_undecided_single_capture_publishes_no_finding():
 async def test_capture_of_a_healthy_fleet_is_one_group():
     async with running(pod().app(), "s") as pilot:
         await shows(pilot, "504 ranks, 1 group")
+
+
+class TestThreads:
+    def test_thread_shows_what_its_system_call_waits_for(self):
+        target = WaitTarget(
+            kind="tcp", direction="read", fd=7, local="10.0.0.1 1", remote="10.0.0.2 41234\x1b[2J", pids=(9,)
+        )
+        stack = Stack(
+            node="n", capture="c", sample=0, job="j", rank=3, pid=5, start_ticks=1, status="ok", thread_name="trainer",
+            frames=(StackFrame("receive", "/job/peers.py", 4),), waits_for=(target, WaitTarget(kind="event")),
+        )  # fmt: skip
+        text = [line.text for line in thread_lines([stack], 3, 80)]
+        assert any("waits for a TCP connection to 10.0.0.2:41234" in line and "(pid 9)" in line for line in text), text
+        assert any("waits for an event" in line for line in text)
+        assert not any("\x1b" in line for line in text)

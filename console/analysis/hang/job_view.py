@@ -16,8 +16,9 @@ from ...records import Rank
 from ..jobs import MissingRank
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Reader, native_classes
+from ..stacks.training_threads import training_role
 from .gpu_activity import GpuState, gpu_states
-from .rank_state import RankState, rank_state_of, samples_by_process, training_role
+from .rank_state import RankState, rank_state_of, samples_by_process
 from .verdict import Evidence, ProcessKey
 from .wait_for import PeerWait, Processes, is_waiting_for_clients
 
@@ -86,7 +87,7 @@ class JobView:
         }
 
     def is_serving(self, state: RankState) -> bool:
-        """Whether a rank waits for clients: its judged thread, or another one while that waits in its own process."""
+        """Whether a rank waits for clients: its analysed thread, or another one while that waits in its own process."""
         if is_waiting_for_clients(state.waits_for):
             return True
         return state.cls in ("python_lock", "sleep", "network_io") and state.key in self._listening
@@ -231,7 +232,14 @@ def job_view_of(evidence: Evidence) -> JobView:
     workers: dict[int, list[RankState]] = {}
     processes = Processes(stacks, evidence.connections)
     by_process = samples_by_process(stacks)
-    role = training_role(by_process.values(), reader)
+    role = training_role(
+        (
+            [sample.threads for sample in samples if sample.is_read]
+            for samples in by_process.values()
+            if samples[-1].main.role == "rank" and any(sample.is_read for sample in samples)
+        ),
+        reader,
+    )
     for key, samples in by_process.items():
         state = rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role)
         if state.role == "rank" and key in live and state.rank is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -16,14 +16,13 @@ from ..stacks.frames import (
     Call,
     CallPath,
     Reader,
-    blocking_thread,
     class_of,
     class_within,
     gil_holder,
     is_library,
-    is_main,
     main_of,
 )
+from ..stacks.training_threads import ThreadRole, analysed_thread, as_process
 from .verdict import ProcessKey, Site, Still
 from .wait_for import PeerWait, Processes
 
@@ -40,8 +39,6 @@ _TARGET_CLASSES: Final[Mapping[str, FrameClass]] = {
     "tcp": "network_io", "unix": "network_io", "listener": "network_io", "pipe": "file_io", "file": "file_io",
     "terminal": "input", "child": "subprocess",
 }  # fmt: skip
-#: Classes of a thread that communicates for the job.
-COMMUNICATES: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p"})
 
 
 class StackSample(msgspec.Struct, frozen=True):
@@ -117,7 +114,6 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cls: FrameClass
     trace: CallPath | None = None  # of the thread that blocks it; None where no stack was read
     thread: str | None = None  # name of that thread, where it is not the main one
-    judged: Stack | None = None  # the newest record of that thread; None where no stack was read
     samples: int = 0  # readable ones
     watched_s: float  # from the first of them to the last
     place_s: float  # on the same path of calls
@@ -125,10 +121,11 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     runs: bool
     wakes_s: float | None  # wakes of its main thread per second
     written_bytes: int | None  # while it was sampled
-    read_bytes: int | None = None  # by the judged thread while it was sampled
+    read_bytes: int | None = None  # by the analysed thread while it was sampled
     faults: int | None = None  # page faults of that thread while it was sampled
+    throttled_s: float | None = None  # by its CPU quota while it was sampled
     moved_bytes: int | None = None  # over the TCP connections that it waits for, while it was sampled
-    waits_for: tuple[WaitTarget, ...] = ()  # what the system call of the judged thread waits for
+    waits_for: tuple[WaitTarget, ...] = ()  # what the system call of the analysed thread waits for
     native: bool = False  # native frames of this place were read
     last: Stack  # the newest record of its main thread
     peers: tuple[Peer, ...] = ()
@@ -190,8 +187,7 @@ def rank_state_of(
     last = samples[-1].main
     if not read:
         return _without_stack(key, samples)
-    trains = thread_in_role(read[-1].threads, role, reader) if role is not None and last.role == "rank" else None
-    blocking = trains or blocking_thread(read[-1].main, read[-1].threads, reader)
+    blocking = analysed_thread(read[-1].main, read[-1].threads, role if last.role == "rank" else None, reader)
     stacks = [_same_thread(sample, blocking) for sample in read]
     traces = [reader.trace(stack.frames or ()) for stack in stacks]
     on_path = _run(len(read), lambda index: traces[index] is traces[-1] or _path(traces[index]) == _path(traces[-1]))
@@ -205,10 +201,10 @@ def rank_state_of(
         asleep = 1
         runs = _share_in_state(stacks[-on_path:], "R") >= RUNS_SHARE
     cls = _class(read[-on_path:], traces[-1], runs, blocks_main)
-    if last.status == "gone" or last.proc_state in ("T", "t"):
+    if last.status == "gone" or last.proc_state in ("T", "t") or last.frozen:
         cls = class_of(last, traces[-1], False)
     elif not blocks_main and has_states:
-        cls = class_of(_as_process(blocking), traces[-1], runs)
+        cls = class_of(as_process(blocking), traces[-1], runs)
         cls = "python_lock" if cls == "unknown" else cls
     if cls in ("unknown", "compute", "network_io", "python_lock") and traces[-1].cls is None:
         cls = natives.get(traces[-1].calls) or cls
@@ -223,10 +219,10 @@ def rank_state_of(
     place_s = max(place_s, frozen_s)
     return RankState(
         key=key, rank=last.rank, role=last.role, cls=cls, trace=traces[-1],
-        thread=None if blocks_main else blocking.thread_name or "a thread", judged=blocking,
+        thread=None if blocks_main else blocking.thread_name or "a thread",
         samples=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
         wakes_s=_wakes_s(read), written_bytes=_written_bytes(read), read_bytes=_increase(stacks, "thread_read_bytes"),
-        faults=_increase(stacks, "thread_faults"),
+        faults=_increase(stacks, "thread_faults"), throttled_s=_increase(stacks, "throttled_s"),
         moved_bytes=_moved_bytes(stacks[-on_path:]), native=is_native, last=last,
         waits_for=waits_for or (),
         peer_waits=processes.waits(replace(blocking, waits_for=waits_for)) if processes else (),
@@ -317,7 +313,7 @@ def _written_bytes(samples: Sequence[StackSample]) -> int | None:
     return None if first is None or last is None else last - first
 
 
-def _increase(stacks: Sequence[Stack], field: str) -> int | None:
+def _increase(stacks: Sequence[Stack], field: str) -> Any:
     """The increase of a counter of one thread over the samples that have it."""
     counts = [count for stack in stacks if (count := getattr(stack, field)) is not None]
     return counts[-1] - counts[0] if len(counts) > 1 else None
@@ -349,59 +345,6 @@ def _class_by_target(targets: Sequence[WaitTarget], is_native: bool) -> FrameCla
 
 def _share_in_state(stacks: Sequence[Stack], letter: str) -> float:
     return sum(stack.thread_state == letter for stack in stacks) / len(stacks)
-
-
-def _as_process(stack: Stack) -> Stack:
-    """The record with the kernel's state of its own thread in place of the main thread's."""
-    return replace(
-        stack, proc_state=stack.thread_state, syscall=stack.thread_syscall, wchan=stack.thread_wchan, tracer_pid=0
-    )
-
-
-class ThreadRole(NamedTuple):
-    """What the training threads of a job have in common: the outermost call of the job's own code in them."""
-
-    function: str
-    file: str
-
-
-def training_role(processes: Iterable[Sequence[StackSample]], reader: Reader) -> ThreadRole | None:
-    """The role of the threads that communicate, where the main threads of most ranks do not; else None.
-
-    Ray Train, Lightning's launchers, servers and executors train in a thread; the main one waits for it, or polls.
-    """
-    roles = Counter[ThreadRole]()
-    ranks = 0
-    for samples in processes:
-        read = [sample for sample in samples if sample.is_read and sample.main.role == "rank"]
-        if not read:
-            continue
-        ranks += 1
-        if any(reader.trace(sample.main.frames or ()).cls in COMMUNICATES for sample in read):
-            return None
-        roles.update({
-            role
-            for sample in read
-            for stack in sample.threads
-            if not is_main(stack) and reader.trace(stack.frames or ()).cls in COMMUNICATES
-            if (role := _role_of(stack, reader)) is not None
-        })  # fmt: skip
-    role, count = max(roles.items(), key=lambda item: (item[1], item[0]), default=(None, 0))
-    return role if 2 * count >= ranks else None
-
-
-def thread_in_role(threads: Sequence[Stack], role: ThreadRole, reader: Reader) -> Stack | None:
-    """The thread of a process with that role; of several, one that communicates."""
-    others = [stack for stack in threads if not is_main(stack) and _role_of(stack, reader) == role]
-    return min(others, key=lambda stack: reader.trace(stack.frames or ()).cls not in COMMUNICATES, default=None)
-
-
-def _role_of(stack: Stack, reader: Reader) -> ThreadRole | None:
-    trace = reader.trace(stack.frames or ())
-    for call, frame in zip(trace.calls, trace.frames, strict=True):
-        if not is_library(frame.file):
-            return ThreadRole(call.function, call.file)
-    return ThreadRole(trace.calls[0].function, trace.calls[0].file) if trace.calls else None
 
 
 def _lasting(samples: Sequence[StackSample], count: int) -> float:

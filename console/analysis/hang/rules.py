@@ -127,7 +127,11 @@ def _has_room(view: JobView) -> bool:
 
 def _held(view: JobView, still: Stillness) -> RuleResult | None:
     """Ranks that the kernel does not run: stopped, traced, or in uninterruptible sleep."""
-    held = [state for state in view.behind if state.cls in HELD and (state.last.proc_state or "") in ("T", "t", "D")]
+    held = [
+        state
+        for state in view.behind
+        if state.cls in HELD and (state.last.frozen or (state.last.proc_state or "") in ("T", "t", "D"))
+    ]
     if not held:
         return None
     kind: Kind = "rank_stopped" if any(state.cls != "uninterruptible" for state in held) else "rank_blocked"
@@ -206,6 +210,8 @@ def _deadlock(view: JobView, still: Stillness) -> RuleResult | None:
     return RuleResult("wait_cycle", _named(named), 2, text, (*_opaque_caveats(view), *_edge_caveats(view)))
 
 
+#: Where native frames were read, and show neither waiting nor computing.
+_SHOWN: Final = "see their native frames in the Hang view, or enable Flight Recorder (TORCH_FR_BUFFER_SIZE)"
 #: Stands for whoever is not a rank of the job.
 _OUTSIDE: Final = -1
 
@@ -269,10 +275,10 @@ def _opaque(view: JobView, still: Stillness) -> RuleResult | None:
     """Some stacks do not show whether their ranks wait for others; native frames would."""
     if not view.opaque:
         return None
+    unread = [state for state in view.opaque if not state.native]
+    need = f"capture native frames of {wording.ranks(_numbers(unread))} (--native)" if unread else _SHOWN
     if view.behind and not view.waiting:
-        need = "capture native frames of the ranks in native calls (--native)"
         return RuleResult("none", (), 0, wording.behind(view, view.behind), (), need)
-    need = f"capture native frames of {wording.ranks(_numbers(view.opaque))} (--native)"
     return RuleResult("none", (), 0, wording.opaque(view), (), need)
 
 

@@ -35,6 +35,8 @@ _OPERATIONS: Final = {"_engine_run_backward": "the backward pass", "__next__": "
 _TARGET_DECIDES: Final[frozenset[FrameClass]] = frozenset({"file_io", "network_io", "input", "subprocess"})
 #: Ranks, nodes or groups that a sentence lists by name.
 _NAMED: Final = 4
+#: Share of the time for which a CPU quota must throttle a rank to be mentioned.
+_THROTTLED_SHARE: Final = 0.1
 #: Culprits, and places of waiting ranks, that get a line.
 _EVIDENCE_LINES: Final = 8
 
@@ -104,19 +106,24 @@ def doing(state: RankState) -> str:
 
 def behind(view: JobView, late: Sequence[RankState]) -> str:
     """What the ranks do that have not entered the operation that the others wait in."""
+    text = activities(late)
+    if not view.waiting:
+        return f"{text}. {waited(view)}." if view.opaque else f"{text}."
+    if not view.communicating:
+        return f"{text}. {peers(view)}"
+    verb = "has" if len({state.rank for state in late}) == 1 else "have"
+    text = f"{text} and {verb} not entered {operation(view.waiting)}. {waited(view)}."
+    return f"{text} {peers(view)}" if view.waited_for else text
+
+
+def activities(states: Sequence[RankState]) -> str:
+    """`rank 1 sleeps in train.py:30 step; ranks 2-3 compute in train.py:40 step`."""
     groups: dict[str, list[int]] = defaultdict(list)
-    for state in late:
+    for state in states:
         if state.rank is not None:
             groups[doing(state)].append(state.rank)
     text = "; ".join(they(numbers, words) for words, numbers in list(groups.items())[:_NAMED])
-    more = f"; and {plural(len(groups) - _NAMED, 'group')} more" if len(groups) > _NAMED else ""
-    if not view.waiting:
-        return f"{text}{more}. {waited(view)}." if view.opaque else f"{text}{more}."
-    if not view.communicating:
-        return f"{text}{more}. {peers(view)}"
-    verb = "has" if sum(map(len, groups.values())) == 1 else "have"
-    text = f"{text}{more} and {verb} not entered {operation(view.waiting)}. {waited(view)}."
-    return f"{text} {peers(view)}" if view.waited_for else text
+    return text + (f"; and {plural(len(groups) - _NAMED, 'group')} more" if len(groups) > _NAMED else "")
 
 
 def peers(view: JobView) -> str:
@@ -178,9 +185,10 @@ def blocked_ranks(view: JobView, blocked: Sequence[RankState]) -> str:
     for state in blocked[:_NAMED]:
         last = state.last
         kernel = {"T": "T state", "t": f"traced by pid {last.tracer_pid}", "D": f"D state, {last.wchan or '–'}"}
+        how = "its cgroup is frozen" if last.frozen else kernel[last.proc_state or ""]
         where = place(state.site)
         in_place = f" in {where}" if where else ""
-        parts.append(f"rank {state.rank} {_DOING[state.cls]} ({kernel[last.proc_state or '']}){in_place}")
+        parts.append(f"rank {state.rank} {_DOING[state.cls]} ({how}){in_place}")
     more = f" and {len(blocked) - _NAMED} more" if len(blocked) > _NAMED else ""
     return f"{'; '.join(parts)}{more}. {waited(view)}."
 
@@ -267,7 +275,7 @@ def together(view: JobView) -> str:
 def all_busy(view: JobView, classes: Sequence[FrameClass]) -> str:
     """No rank waits for another."""
     if len(classes) > 1:
-        return "no rank waits for another; their activities differ."
+        return f"no rank waits for another: {activities(view.behind)}."
     count = len(view.behind)
     return f"no rank waits for another: {plural(count, 'rank')} {agreeing(_DOING[classes[0]], range(count))}."
 
@@ -281,6 +289,8 @@ def next_step(state: RankState | None, cls: FrameClass, where: str) -> str:
     """What to do about a culprit; `where` is ` on node018`, or empty."""
     wchan = state.last.wchan if state else None
     pid = state.pid if state else None
+    if state is not None and state.last.frozen:
+        return f"thaw its cgroup{where}, e.g. docker unpause or scontrol resume; /proc/{pid}/cgroup names it"
     tracer = state.last.tracer_pid if state else None
     line = _line(state.site) if state and state.site else "the code of the rank"
     target = next((target for target in state.waits_for if target.kind != "event"), None) if state else None
@@ -351,6 +361,11 @@ def _culprit_lines(view: JobView, state: RankState) -> list[str]:
     lines = [f"{who}: {class_words(state.cls)} in {where}" + (f"; {kernel}" if kernel else "")]
     if state.site is not None and state.site.source:
         lines.append(f"source {state.site.file}:{state.site.line}: {state.site.source}")
+    if state.throttled_s and state.throttled_s >= _THROTTLED_SHARE * state.watched_s:
+        lines.append(
+            f"cgroup rank {state.rank}: throttled by its CPU quota for {seconds(state.throttled_s)} "
+            f"of {seconds(state.watched_s)}"
+        )
     worker = view.blocking_worker(state)
     if worker is not None:
         where = place(worker.site) or f"no stack ({worker.status})"

@@ -11,7 +11,8 @@ import msgspec
 from ...records import Stack, StackStatus
 from ...text.secrets import value_without_secrets
 from .frame_models import FrameClass, Model
-from .frames import Call, CallPath, Reader, blocking_thread, class_of, main_of
+from .frames import Call, CallPath, Reader, class_of, main_of
+from .training_threads import ThreadRole, analysed_thread, as_process, training_role
 
 #: Folded threads per process: the main one; the one that blocks the process; all.
 Threads = Literal["main", "blocking", "all"]
@@ -99,15 +100,17 @@ def fold(stacks: Sequence[Stack], job: JobKey, models: Sequence[Model] = (), sha
     reads = _reads(own)
     reader = Reader(models)
     gathered: dict[_Key, _Gathered] = {}
+    role = _role_of(reads.values(), reader) if shape.threads == "blocking" else None
     for samples in reads.values():
         last = _last(samples)
         unchanged = _is_unchanged(samples)
         active = any(stack.active for stack in last)
         main = main_of(last)
-        for stack in _chosen(main, last, shape.threads, reader):
+        for stack in _chosen(main, last, shape.threads, role if main.role == "rank" else None, reader):
             trace = reader.trace(stack.frames) if stack.frames else None
-            # the kernel state is that of the main thread only
-            cls = class_of(stack, trace, active) if stack is main else (trace and trace.cls) or "unknown"
+            # the process's kernel state is that of its main thread
+            of_thread = stack if stack is main else as_process(stack)
+            cls = class_of(of_thread, trace, active if stack is main else bool(stack.active))
             _gather(gathered, _key(stack, trace, cls, shape.granularity), stack, trace, unchanged)
     groups = sorted((_group(key, members) for key, members in gathered.items()), key=_order)
     return Fold(
@@ -165,11 +168,22 @@ def _last(samples: dict[int, list[Stack]]) -> list[Stack]:
     return newest
 
 
-def _chosen(main: Stack, threads: Sequence[Stack], wanted: Threads, reader: Reader) -> Sequence[Stack]:
+def _role_of(reads: Iterable[dict[int, list[Stack]]], reader: Reader) -> ThreadRole | None:
+    ranks = (
+        [stacks for stacks in samples.values() if stacks[0].status == "ok"]
+        for samples in reads
+        if next(iter(samples.values()))[0].role == "rank"
+    )
+    return training_role((samples for samples in ranks if samples), reader)
+
+
+def _chosen(
+    main: Stack, threads: Sequence[Stack], wanted: Threads, role: ThreadRole | None, reader: Reader
+) -> Sequence[Stack]:
     """Threads of a process to fold."""
     if wanted == "all":
         return threads
-    return [main if wanted == "main" else blocking_thread(main, threads, reader)]
+    return [main if wanted == "main" else analysed_thread(main, threads, role, reader)]
 
 
 def _is_unchanged(samples: dict[int, list[Stack]]) -> bool:

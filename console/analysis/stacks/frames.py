@@ -203,7 +203,7 @@ def class_of(stack: Stack, trace: CallPath | None, is_active: bool) -> FrameClas
         return "dead"
     if stack.proc_state == "t" or (stack.proc_state == "T" and stack.tracer_pid):
         return "debugger"
-    if stack.proc_state == "T":
+    if stack.proc_state == "T" or stack.frozen:
         return "stopped"
     if stack.proc_state == "D":
         return "uninterruptible"

@@ -275,6 +275,15 @@ class TestShapes:
         [group] = fold([stack(0, [USER, JOIN]), one, other], JOB, shape=Shape("blocking")).groups
         assert group.cls == "python_lock"
 
+    def test_blocking_view_shows_the_thread_that_trains_in_each_rank(self):
+        run, late = ("run", "/home/user/job/a.py", 1), ("rebalance", "/home/user/job/a.py", 9)
+        stacks = []
+        for rank in range(4):
+            stacks.append(stack(rank, [USER, JOIN]))
+            stacks.append(stack(rank, [run, late if rank == 2 else REDUCE], thread_id=2, thread_name="trainer"))
+        groups = fold(stacks, JOB, shape=Shape("blocking")).groups
+        assert {group.ranks for group in groups} == {(0, 1, 3), (2,)}
+
     def test_function_grouping_merges_outer_lines_and_line_grouping_separates_them(self):
         stacks = [stack(rank, [("main", "/home/user/job/train.py", 10 + rank), STEP, REDUCE]) for rank in range(4)]
         assert [group.ranks for group in fold(stacks, JOB).groups] == [(0, 1, 2, 3)]

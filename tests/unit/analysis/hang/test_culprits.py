@@ -76,6 +76,14 @@ def test_stopped_rank_is_the_culprit_even_inside_the_collective():
     assert "kill -CONT 103 on node2" in verdict.next_step
 
 
+@pytest.mark.parametrize("letter", ["S", "D"], ids=["cgroup v2", "cgroup v1"])
+def test_rank_in_a_frozen_cgroup_is_the_culprit_whatever_its_stack_shows(letter):
+    verdict = waiting(Scene(), 3).rank(3, REDUCE, state=letter, frozen=True).verdict()
+    assert (verdict.kind, names(verdict), verdict.confidence) == ("rank_stopped", [(3, "stopped")], "certain")
+    assert "its cgroup is frozen" in verdict.summary
+    assert verdict.next_step.startswith("thaw its cgroup on node2")
+
+
 def test_rank_traced_by_a_debugger_is_reported_as_stopped_by_it():
     verdict = waiting(Scene(), 0).rank(0, own(), state="t", tracer_pid=77).verdict()
     assert (verdict.kind, names(verdict)) == ("rank_stopped", [(0, "debugger")])

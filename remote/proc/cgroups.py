@@ -1,0 +1,71 @@
+"""Whether the cgroup of a process is frozen, and how long its CPU quota throttled it; cgroup v1, v2, and both at once.
+
+The letter in /proc/PID/stat does not tell: a process frozen by v2 is in state S, one frozen by v1 in state D.
+"""
+
+from .procfs import read_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .procfs import ProcFs
+
+    Fields = dict[str, Any]
+
+
+class Cgroups(object):
+    """Reads the cgroups of processes; each cgroup once. For one sample of a capture."""
+
+    def __init__(self, procfs: "ProcFs") -> None:
+        self._procfs = procfs
+        self._mounts: "dict[str, str] | None" = None
+        self._read: "dict[str, str | None]" = {}
+
+    def fields(self, pid: int) -> "Fields":
+        """`frozen` and `throttled_s` of a `stack` record; None where the kernel or its mounts do not tell."""
+        try:
+            lines = self._procfs.read_at_once(pid, "cgroup").decode("utf-8", "replace").splitlines()
+        except OSError:
+            return {}
+        paths: "dict[str, str]" = {}  # controller → path; "" is v2
+        for line in lines:  # 6:freezer:/job, 0::/job
+            parts = line.split(":", 2)
+            if len(parts) == 3:
+                paths.update((controller, parts[2]) for controller in parts[1].split(","))
+        return {"frozen": self._is_frozen(paths), "throttled_s": self._throttled_s(paths)}
+
+    def _is_frozen(self, paths: "dict[str, str]") -> "bool | None":
+        old, new = self._text(paths, "freezer", "freezer.state"), self._text(paths, "", "cgroup.events")
+        if old is None and new is None:
+            return None
+        return old in ("FROZEN", "FREEZING") or "frozen 1" in (new or "").splitlines()
+
+    def _throttled_s(self, paths: "dict[str, str]") -> "float | None":
+        for controller, key, per_s in (("cpu", "throttled_time", 1e9), ("", "throttled_usec", 1e6)):
+            for line in (self._text(paths, controller, "cpu.stat") or "").splitlines():
+                name, _, value = line.partition(" ")
+                if name == key and value.isdigit():
+                    return round(int(value) / per_s, 3)
+        return None
+
+    def _text(self, paths: "dict[str, str]", controller: str, name: str) -> "str | None":
+        mount = self._mount_points().get(controller)
+        if mount is None or controller not in paths:
+            return None
+        path = "%s%s/%s" % (mount, paths[controller].rstrip("/"), name)
+        if path not in self._read:
+            self._read[path] = read_text(path)  # the root of v2 has no cgroup.events
+        return self._read[path]
+
+    def _mount_points(self) -> "dict[str, str]":
+        if self._mounts is None:
+            self._mounts = {}
+            for line in (read_text(self._procfs.root + "/self/mounts") or "").splitlines():
+                words = line.split()
+                if len(words) > 3 and words[2] == "cgroup2":
+                    self._mounts.setdefault("", words[1])
+                elif len(words) > 3 and words[2] == "cgroup":
+                    for option in words[3].split(","):
+                        self._mounts.setdefault(option, words[1])
+        return self._mounts
