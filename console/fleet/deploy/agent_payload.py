@@ -46,6 +46,8 @@ _ANNOTATION = re.compile(rb"(?<=\w): (?:\"[^\"\n]*\"|\w+)(?=[,)\s])|(?<=\)) -> [
 _TYPE_IMPORTS = re.compile(
     rb"^TYPE_CHECKING = False\nif TYPE_CHECKING:\n(?:(?: {4}.*)?\n)+(?!else)(?=\S)", re.MULTILINE
 )
+#: Comments on constants and headings of sections; other comments might be lines of a text.
+_COMMENT = re.compile(rb"^ *#(?::| --) .*$", re.MULTILINE)
 _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
 
 
@@ -97,7 +99,8 @@ def _modules(package: str, only: tuple[str, ...] = ()) -> list[tuple[str, list[o
 
 
 def without_annotations(source: bytes) -> bytes:
-    """Source without function annotations, same line numbers: saves an agent 0.5 MB of RSS."""
+    """Source without annotations and comments on constants, same line numbers: saves an agent 0.5 MB of RSS."""
+    source = _COMMENT.sub(b"", source)
     source = _TYPE_IMPORTS.sub(lambda block: b"\n" * block[0].count(b"\n"), source)
     return _HEADER.sub(lambda header: _ANNOTATION.sub(b"", header[0]), source)
 
