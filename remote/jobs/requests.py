@@ -11,6 +11,8 @@ import time
 from ..agent import commands
 from ..agent.requests import RequestError
 from ..clocks import stamps
+from ..proc.activity import state_of
+from ..proc.procfs import ProcFs
 from . import job_dir, preflight, supervisor, terminate_processes
 from .output import Follower, tail_offset
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Seconds until a supervisor that has written neither supervisor.json nor exit.json counts as failed.
 BEGIN_S = 20.0
-#: Seconds a stop waits for the supervisor to write exit.json after the job's processes ended.
+#: Seconds a stop waits for the supervisor to write exit.json, and to end, after the job's processes ended.
 EXIT_S = 15.0
 POLL_S = 0.02
 #: Bytes of a file in one reply.
@@ -122,10 +124,14 @@ def stop(agent: "Agent", args: "Fields") -> "Fields":
     )
     deadline = time.monotonic() + EXIT_S
     now = job_dir.state_of(folder, spec)
-    while not job_dir.is_over(now) and not left and time.monotonic() < deadline:
+    while not left and time.monotonic() < deadline and not (job_dir.is_over(now) and _has_ended(pid, watcher)):
         time.sleep(POLL_S)
         now = job_dir.state_of(folder, spec)
     return {"found": count, "left": sorted(left), "state": now["state"], "was": before["state"]}
+
+
+def _has_ended(pid: "int | None", watcher: "Fields | None") -> bool:
+    return pid is None or watcher is None or state_of(ProcFs(), pid, watcher["start_ticks"]) is None
 
 
 def follow(agent: "Agent", args: "Fields") -> "Fields":

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from jobs import find_torch_python
 from rig import Rig
-from run_command import TORCH_OPTIONS, TRAIN, follow_until, list_jobs, processes_of, run, start_job, until
+from run_command import TORCH_OPTIONS, TRAIN, follow_until, list_jobs, processes_of, run, start_job
 
 pytestmark = pytest.mark.usefixtures("needs_torch")
 
@@ -62,7 +62,7 @@ def test_rank_ignoring_sigterm_is_killed_by_stop_with_no_processes_left(rig: Rig
     assert result.status == 0, result.stdout + result.stderr
     assert result.stdout.count("nothing left") == 2
     assert processes_of(rig, "train.py") == []
-    until(lambda: processes_of(rig, "supervisor.py") == [])
+    assert processes_of(rig, "supervisor.py") == []
     assert run("wait", hosts, job).status != 0
     [listed_job] = [the_job for the_job in list_jobs(hosts) if the_job["job"] == job]
     assert listed_job["state"] == "stopped"
