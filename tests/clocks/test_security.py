@@ -168,12 +168,11 @@ def test_packet_flood_is_read_and_answered_only_within_the_rate_limit(client):
     assert answers <= 120 + 1200 * elapsed_s
     read = sum(cost["rx_packets_s"] for cost in client.agent.posted("clock_cost"))
     assert read <= 120 + 1200 * (elapsed_s + 1)
-    over = max(0.0, len(flood) - 120 - 1200 * (elapsed_s + 1))  # on a busy machine, sending takes long, too
     later = count(30_000)
 
     def counted() -> bool:
         client.send(client.request(next(later)))  # the kernel reports drops with the next packet that it delivers
-        return client.agent.total("over_rate") >= over / 2
+        return client.agent.total("over_rate") > len(flood) / 2
 
     wait_for(counted)
 
