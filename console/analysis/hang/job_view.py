@@ -71,7 +71,7 @@ class JobView:
         )
 
     def peer_waits(self, state: RankState) -> tuple[PeerWait, ...]:
-        """The ranks that can end a rank's wait outside of its framework's communication; empty if nobody is known."""
+        """The ranks that can end a rank's wait outside of collectives and messages; empty if unknown."""
         if state.cls in WAITING or state.cls in HELD:
             return ()
         worker = self.blocking_worker(state)
@@ -79,7 +79,7 @@ class JobView:
 
     @cached_property
     def waited_for(self) -> Mapping[int, tuple[PeerWait, ...]]:
-        """By rank, whom it waits for outside of its framework's communication."""
+        """By rank, the ranks that it waits for outside of collectives and messages."""
         return {
             state.rank: peers
             for state in self.states
@@ -90,7 +90,8 @@ class JobView:
         """Whether a rank waits for clients: its analysed thread, or another one while that waits in its own process."""
         if is_waiting_for_clients(state.waits_for):
             return True
-        return state.cls in ("python_lock", "sleep", "network_io") and state.key in self._listening
+        in_thread = state.cls in ("python_lock", "sleep", "network_io") and state.key in self._listening
+        return in_thread and not self.waited_for  # else a rank that waits for it may wait for this thread
 
     @cached_property
     def _listening(self) -> frozenset[ProcessKey]:

@@ -30,8 +30,6 @@ _READING: Final[frozenset[FrameClass]] = frozenset(
 )
 #: Classes of ranks that wait for a child process, whose progress is theirs.
 _BY_CHILD: Final[frozenset[FrameClass]] = frozenset({"dataloader", "subprocess", "compile"})
-#: Seconds for which all waiting ranks must have slept before they may have stopped at the end of the sampling.
-STOPPED_S: Final = 1.0
 #: Classes that occur once in a job: a rank that stays in them has not passed a step, even if it polls.
 _ONCE: Final = ("group_setup", "teardown", "store_wait")
 #: Samples a rank needs before its shares count.
@@ -98,7 +96,7 @@ def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankSta
     is_seen = min(state.samples for state in counted) >= MIN_MOVES
     more_s = least - view.watched_s
     slept_s = min(state.frozen_s for state in counted)
-    if more_s <= 0 and STOPPED_S <= slept_s < least:
+    if more_s <= 0 < slept_s < least:
         more_s = least - slept_s  # it may have stopped only now
     moves = is_seen and (2 * changed >= len(counted) or is_busy)
     return Stillness(False, False, moves, max(0.0, more_s), stuck)

@@ -45,7 +45,7 @@ def test_collectives_that_the_rank_has_not_entered_raise_the_confidence():
     assert (names(verdict), verdict.confidence) == ([(2, "dataloader")], "certain")
 
 
-def test_job_whose_ranks_all_wait_for_their_device_names_nobody_without_figures():
+def test_job_whose_ranks_all_wait_for_their_device_names_no_rank_without_figures():
     verdict = scene().verdict()
     assert (names(verdict), verdict.state in ("undecided", "moving")) == ([], True)
 

@@ -1,4 +1,4 @@
-"""Edges outside of collectives: who waits for whom through sockets, pipes, locks and children, and who is to blame."""
+"""The wait-for graph outside of collectives: sockets, pipes, locks and children, and the culprits it leads to."""
 
 import msgspec
 import pytest
@@ -89,7 +89,7 @@ class TestEdges:
         assert names(verdict) == [(0, "network_io")]
         assert "a lock on /var/tmp/lock" in verdict.summary
 
-    def test_rank_that_moves_no_collective_and_is_waited_for_by_nobody_is_not_named(self):
+    def test_rank_that_no_other_rank_waits_for_is_not_named(self):
         scene = Scene(per_node=4).rank(0, RECV, syscall="read", waits_for=to(1))
         scene.rank(1, own("wait_for_licence", 9), syscall="clock_nanosleep")
         scene.rank(2, own("idle", 3), syscall="clock_nanosleep").rank(3, own("idle", 3), syscall="clock_nanosleep")
@@ -139,7 +139,7 @@ class TestDeadlocks:
             ({0: {1}, 1: {0}, 2: {3}, 3: {2}}, ((0, 1), (2, 3))),
             ({0: {0}}, ()),
         ],
-        ids=["nobody", "chain", "pair", "pair with a way out", "ring with a follower", "two pairs", "itself"],
+        ids=["no edges", "chain", "pair", "pair with a way out", "ring with a follower", "two pairs", "itself"],
     )
     def test_circles_are_closed_sets_of_ranks_that_wait_for_each_other(self, waits, expected):
         assert circles({rank: frozenset(others) for rank, others in waits.items()}) == expected
@@ -171,6 +171,19 @@ class TestNoCulprit:
         verdict = scene.verdict()
         assert (verdict.state, verdict.stalled) == ("undecided", False)
         assert "wait for requests" in verdict.summary
+
+    def test_metrics_server_in_a_thread_does_not_excuse_a_rank_that_others_wait_for(self):
+        scene = Scene(per_node=4).rank(3, own("wait_for_licence", 9), syscall="clock_nanosleep")
+        for rank in range(3):
+            scene.rank(rank, RECV, syscall="read", waits_for=to(rank + 1))
+        listener = WaitTarget(kind="listener", direction="read", local="0.0.0.0 9090")
+        metrics = [
+            msgspec.structs.replace(stack, thread_name="metrics", thread_id=9, os_thread_id=999, waits_for=(listener,))
+            for stack in scene.stacks
+        ]
+        scene.stacks += metrics
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict)) == ("hung", [(3, "sleep")])
 
     def test_job_whose_ranks_all_wait_in_their_own_process_is_stalled(self):
         scene = Scene(per_node=4)
