@@ -25,11 +25,10 @@ class LastRuns(object):
         self._procfs = procfs
         self._offsets: "dict[int, float | None]" = {}  # processor → monotonic time minus its clock, s
 
-    def slept_s(self, pid: int, tid: int) -> "float | None":
-        """Seconds since a thread last ran, rounded down; None where the kernel does not tell."""
+    def slept_s(self, pid: int, tid: int, processor: int) -> "float | None":
+        """Seconds since a thread last ran, on this processor, rounded down; None where the kernel does not tell."""
         try:
             ran = self._exec_start_s("%d/task/%d" % (pid, tid))
-            processor = self._procfs.stat("%d/task/%d" % (pid, tid)).processor
         except (OSError, ValueError, IndexError):
             return None
         offset = self._offset(processor) if ran is not None else None

@@ -132,7 +132,7 @@ class Capture(object):
         self._reader = StackReader(self._blob, lacking, self._procfs)
         self._lock = threading.Lock()
         jobs, ranks = request.jobs, seen.ranks if seen is not None else ()
-        # whoever may hold the other end of what a thread waits for
+        # processes that may hold the other end of a descriptor that a thread waits for
         self._pids = [ref.pid for ref in (seen.ranks + seen.children)] if seen is not None else []
         self._waits: "ThreadWaits | None" = None
         self._captured_ranks = [rank for rank in ranks if jobs is None or rank.job in jobs]
@@ -157,7 +157,7 @@ class Capture(object):
             is_last = number == request.samples - 1
             if is_last:
                 self._start_collectives()
-            # what threads wait for, at both ends: whether bytes moved meanwhile shows only then
+            # in the first and the last sample: progress is the difference
             self._waits = ThreadWaits(self._procfs, self._pids) if is_last or number == 0 else None
             self._read_all(number, slot)
         self._post_connections()

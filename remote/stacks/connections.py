@@ -1,4 +1,4 @@
-"""Who holds the TCP ends that ranks of other nodes wait for: `connection` records of the ends named in a capture."""
+"""The holders of TCP ends that ranks of other nodes wait for: `connection` records of the ends that a capture names."""
 
 from .thread_waits import MAX_HOLDERS, SocketTables, holders_of
 

@@ -1,4 +1,4 @@
-"""What a thread waits for: the arguments of its system call, read from /proc, and who holds the other end.
+"""What a thread waits for: the arguments of its system call, read from /proc, and the holders of the other end.
 
 A thread in `recv` waits for the other end of a socket, one in `read` of a pipe for those that can write to it, one in
 `waitpid` for a child. The descriptors are the first argument, or lie in the memory of the process (poll, select), or
@@ -140,7 +140,7 @@ class ThreadWaits(object):
             return {}
         state, moved = figures.state, self._procfs.io_bytes(thread)
         call = self._call(pid, tid)
-        slept_s = self._last_runs.slept_s(pid, tid) if state != "R" else None
+        slept_s = self._last_runs.slept_s(pid, tid, figures.processor) if state != "R" else None
         before_s = time.monotonic() - began
         fields: "Fields" = {
             "thread_state": state,
@@ -255,7 +255,7 @@ class ThreadWaits(object):
         if link.startswith("pipe:["):
             return {"kind": "pipe", "fd": fd, "direction": direction, "pids": self._others(pid, link, direction)}
         if link.startswith("anon_inode:"):
-            return None  # an event or a timer: nobody can be named
+            return None  # an event or a timer has no other end
         return self._file(pid, fd, direction, link)
 
     def _file(self, pid: int, fd: int, direction: str, link: str) -> "Fields":
@@ -288,7 +288,7 @@ class ThreadWaits(object):
         return sorted(pids - {pid, 0})[:MAX_HOLDERS]
 
     def _others(self, pid: int, link: str, direction: str) -> "list[int]":
-        """Who may end the wait on a pipe: writers for a reader. Those that only inherited both ends come last."""
+        """The processes that can end the wait on a pipe: writers for a reader; holders of both ends if no others."""
         wanted, unwanted = ("write", "read") if direction == "read" else ("read", "write")
         holders = [other for other in self.holders.of(link, wanted) if other != pid]
         both = set(self.holders.of(link, unwanted))

@@ -123,12 +123,12 @@ def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
     return _verdict(view, state, result, _confidence(result, caveats), step, proof)
 
 
-#: Classes of a job that goes on by itself: what all of its ranks do ends without anybody else.
+#: Classes of activities that end without input from other processes.
 _ENDS_BY_ITSELF: Final[frozenset[FrameClass]] = frozenset({"sleep", "compute", "compile", "gc"})
 
 
 def _is_stalled(view: JobView, result: RuleResult) -> bool:
-    """Whether a job in which nothing moves needs somebody to look at it, although no culprit is known."""
+    """Whether a job without progress needs attention although no culprit is known."""
     if result.is_idle or any(worker.runs or works(view, worker) for each in view.workers.values() for worker in each):
         return False
     return bool(view.waiting) or any(state.cls not in _ENDS_BY_ITSELF for state in view.behind)

@@ -130,7 +130,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     last: Stack  # the newest record of its main thread
     peers: tuple[Peer, ...] = ()
     peer_waits: tuple[PeerWait, ...] = ()  # other ranks that can end its wait, outside of collectives
-    has_unknown_end: bool = False  # it may also wait for somebody outside of the job
+    has_unknown_end: bool = False  # it may also wait for a process outside of the job
     locals: tuple[Local, ...] | None = None  # of its innermost calls; None: not requested
     classes: tuple[FrameClass, ...] = ()  # one per readable sample
 

@@ -41,7 +41,7 @@ class RuleResult(msgspec.Struct, frozen=True):
     text: str  # the headline
     caveats: tuple[str, ...] = ()
     need: str = ""  # what would decide it, where no culprit is named
-    is_idle: bool = False  # nothing happens because nothing is asked for
+    is_idle: bool = False  # a service without requests
 
 
 def apply_rules(view: JobView, still: Stillness) -> RuleResult:
@@ -212,7 +212,7 @@ def _deadlock(view: JobView, still: Stillness) -> RuleResult | None:
 
 #: Where native frames were read, and show neither waiting nor computing.
 _SHOWN: Final = "see their native frames in the Hang view, or enable Flight Recorder (TORCH_FR_BUFFER_SIZE)"
-#: Stands for whoever is not a rank of the job.
+#: Placeholder for all processes that are not ranks of the job.
 _OUTSIDE: Final = -1
 
 
@@ -342,7 +342,7 @@ def _opaque_caveats(view: JobView) -> list[str]:
 
 
 def _edge_caveats(view: JobView) -> list[str]:
-    """Where a call out of Python may be one of a store, which waits for whoever sets the key."""
+    """The ranks whose native call may be a wait for a store key, which another rank sets."""
     unsure = [
         state.rank
         for state in view.states

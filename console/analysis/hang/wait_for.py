@@ -1,4 +1,4 @@
-"""Who waits for whom outside of collectives: sockets, pipes, file locks and children lead from a thread to a rank.
+"""The wait-for graph outside of collectives: edges through sockets, pipes, file locks and child processes.
 
 An edge needs both ends: what a thread's system call waits for, and which process holds the other end, on the same node
 (`WaitTarget.pids`) or on another one (`Connection`). Processes below a rank stand for their rank.
@@ -29,7 +29,7 @@ class PeerWait(msgspec.Struct, frozen=True):
 
 
 class Processes:
-    """Which rank each process of the job belongs to, and who holds the ends of connections between nodes."""
+    """Which rank each process of the job belongs to, and the holders of connections between nodes."""
 
     def __init__(self, stacks: Iterable[Stack], connections: Iterable[Connection]) -> None:
         self._ranks: dict[tuple[str, int], int] = {
@@ -41,7 +41,7 @@ class Processes:
                 self._holders[connection.local, connection.remote].append((connection.node, pid))
 
     def waits(self, stack: Stack) -> tuple[PeerWait, ...]:
-        """The ranks that can end what a thread waits for, other than its own; empty if nobody is known."""
+        """The ranks, other than its own, that can end the wait of a thread; empty if unknown."""
         waits: dict[int, PeerWait] = {}
         for target in stack.waits_for or ():
             if target.kind in _HELD_BY_PROCESSES:
@@ -99,7 +99,7 @@ def target_words(target: WaitTarget) -> str:
 
 
 def circles(waits: Mapping[int, frozenset[int]]) -> tuple[tuple[int, ...], ...]:
-    """Sets of ranks that wait for each other and for nobody else, each sorted: none of them can go on.
+    """Sets of ranks that wait only for each other (deadlocks), each sorted.
 
     The strongly connected components without an edge to another component, found by Tarjan's algorithm (1972).
     """

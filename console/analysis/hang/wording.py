@@ -31,7 +31,7 @@ _DOING: Final[dict[FrameClass, str]] = {
 }  # fmt: skip
 #: Display names of torch functions.
 _OPERATIONS: Final = {"_engine_run_backward": "the backward pass", "__next__": "the data loader"}
-#: Classes whose next step is about the thing that the rank waits for.
+#: Classes whose next step is about the target of the wait, not the line of code.
 _TARGET_DECIDES: Final[frozenset[FrameClass]] = frozenset({"file_io", "network_io", "input", "subprocess"})
 #: Ranks, nodes or groups that a sentence lists by name.
 _NAMED: Final = 4
@@ -127,7 +127,7 @@ def activities(states: Sequence[RankState]) -> str:
 
 
 def peers(view: JobView) -> str:
-    """Who waits for whom outside of collectives: `rank 1 waits for rank 2 (a TCP connection to 10.0.0.2:41234).`"""
+    """Edges outside of collectives: `Rank 1 waits for rank 2 (a TCP connection to 10.0.0.2:41234).`"""
     groups: dict[tuple[tuple[int, ...], str], list[int]] = defaultdict(list)
     for rank, waits in view.waited_for.items():
         ends = sorted({wait.what for wait in waits})
@@ -310,7 +310,7 @@ def next_step(state: RankState | None, cls: FrameClass, where: str) -> str:
 
 
 def _step_for_target(target: WaitTarget, where: str) -> str:
-    """What to do about the thing that a culprit waits for; empty if its place in the code says more."""
+    """Next step for the target that a culprit waits for; empty if its line of code is more helpful."""
     pids = " ".join(map(str, target.pids))
     if target.kind == "child":
         return f"check its child process{where}: ps -fp {pids}" if pids else ""

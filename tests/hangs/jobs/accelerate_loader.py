@@ -1,4 +1,4 @@
-"""accelerate; a data loader worker of rank 0 opens a file that nobody writes, unless HEALTHY is set."""
+"""accelerate; a data loader worker of rank 0 opens a FIFO without a writer, unless HEALTHY is set."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Rank 1 asks rank 3 over HTTP; the handler there reads a file that nobody writes, its main thread is in all_reduce."""
+"""Rank 1 asks rank 3 over HTTP; the handler there reads a FIFO without a writer, its main thread is in all_reduce."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Without torch: every rank serves requests, and nobody sends any."""
+"""Without torch: every rank serves requests, and none arrive."""
 
 import socket
 

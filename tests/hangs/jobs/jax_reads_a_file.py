@@ -1,4 +1,4 @@
-"""JAX on several processes; rank 1 reads a file that nobody writes. With HEALTHY, it trains on."""
+"""JAX on several processes; rank 1 reads a FIFO without a writer. With HEALTHY, it trains on."""
 
 import os
 import sys

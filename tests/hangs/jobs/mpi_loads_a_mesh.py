@@ -1,4 +1,4 @@
-"""MPI without torch: ranks poll while they wait. Rank 2 reads a file that nobody writes, unless HEALTHY is set."""
+"""MPI without torch: ranks poll while they wait. Rank 2 reads a FIFO without a writer, unless HEALTHY is set."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Rank 2 maps over a multiprocessing pool, and one worker reads from a pipe that nobody writes to."""
+"""Rank 2 maps over a multiprocessing pool, and one worker reads a FIFO without a writer."""
 
 import multiprocessing
 

@@ -1,4 +1,4 @@
-"""Rank 1 receives from rank 3 over a socket; rank 3 opens a file that nobody serves. The others are in all_reduce."""
+"""Rank 1 receives from rank 3 over a socket; rank 3 opens a FIFO without a writer. The others are in all_reduce."""
 
 import torch.distributed as dist
 from common import dead_pipe, ready, start, step

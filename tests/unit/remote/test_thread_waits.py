@@ -70,7 +70,7 @@ def test_thread_in_any_call_on_a_socket_leads_to_the_rank_at_its_other_end(ranks
     assert (stack.thread_state, stack.thread_syscall in call) == ("S", True)
 
 
-def test_connection_that_nobody_has_accepted_leads_to_the_rank_that_listens(ranks, port):
+def test_connection_that_is_not_accepted_yet_leads_to_the_rank_that_listens(ranks, port):
     ranks.python(DEAF.format(port=port))
     ranks.python(client(port, "c.recv(1)"))
     until_blocked(ranks, 1, "recvfrom")
@@ -129,7 +129,7 @@ def test_socket_pair_leads_to_the_process_at_its_other_end(ranks):
     assert (target.kind, target.pids) == ("unix", (ranks.processes[1].pid,))
 
 
-def test_pair_that_a_process_wakes_itself_with_leads_to_nobody(ranks):
+def test_pair_that_a_process_wakes_itself_with_has_no_holder(ranks):
     ranks.python(f"import asyncio\n{READY}asyncio.run(asyncio.sleep(600))\n")
     until_blocked(ranks, 0, "epoll_wait", "epoll_pwait")
     _, records = capture(ranks.seen())
