@@ -63,12 +63,17 @@ async def test_link_local_address_is_reached_and_reused_as_the_last_address() ->
 
 
 def _of_a_link() -> str | None:
-    """A link-local address of this machine, such as `fe80::…%eth0`."""
+    """The link-local address of this machine's oldest interface that has one, such as `fe80::…%eth0`.
+
+    Other tests make interfaces meanwhile, and remove them.
+    """
+    addresses = []
     for line in Path("/proc/net/if_inet6").read_text().splitlines():
-        digits, _, _, scope, _, interface = line.split()
+        digits, index, _, scope, _, interface = line.split()
         if scope == "20":  # link-local, see if_inet6 in proc(5)
-            return f"{socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))}%{interface}"
-    return None
+            address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))
+            addresses.append((int(index, 16), f"{address}%{interface}"))
+    return min(addresses)[1] if addresses else None
 
 
 async def test_refusing_address_does_not_prevent_an_attempt_at_the_next_one(
