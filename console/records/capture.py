@@ -45,7 +45,7 @@ class WaitTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     pipe or socket, another descriptor of a locked file, or are the child.
     """
 
-    kind: Literal["tcp", "listener", "unix", "pipe", "file", "terminal", "event", "child"]
+    kind: Literal["tcp", "listener", "unix", "pipe", "file", "terminal", "event", "child", "memory"]
     direction: Literal["read", "write", "lock", "any"] = "any"
     fd: Count | None = None  # descriptor in the process
     local: str = ""  # own TCP address: `10.0.0.1 29500`
@@ -93,6 +93,9 @@ class Stack(Record, tag="stack", kw_only=True):
     tracer_pid: Count | None = None  # pid of its debugger; 0: none
     frozen: bool | None = None  # its cgroup is frozen; None: not read
     throttled_s: float | None = None  # time for which the CPU quota of its cgroup has throttled it so far
+    memory_stalled_s: float | None = None  # time for which all of its cgroup waited for memory so far (PSI)
+    memory_limit_hits: Count | None = None  # how often its cgroup has reached a memory limit so far
+    swapped_bytes: Count | None = None  # memory of the process that is swapped out
     thread_id: Count | None = None  # pthread's
     os_thread_id: Count | None = None  # the kernel's
     thread_name: str | None = None  # name of the thread
@@ -103,6 +106,7 @@ class Stack(Record, tag="stack", kw_only=True):
     thread_read_bytes: Count | None = None  # read by this thread since it began (rchar of its /proc io file)
     thread_faults: Count | None = None  # page faults of this thread since it began
     waits_for: tuple[WaitTarget, ...] | None = None  # what its system call waits for; None: not read, or in none
+    native_waits: tuple[WaitTarget, ...] | None = None  # main thread: sockets of threads without Python; shared memory
     active: bool | None = None  # running on a CPU, as reported by the engine
     gil: bool | None = None  # holds the GIL
     path: Count | None = None  # number of this stack within the agent and capture

@@ -164,6 +164,7 @@ class ProcessState(object):
             "ctx_switches_delta": None,
             "written_bytes": self.io[1] if self.io else None,
             "tracer_pid": self.status.tracer_pid,
+            "swapped_bytes": self.status.swapped_bytes,
         }
         if before is not None:
             facts["cpu_delta_s"] = round((self.stat.cpu_ticks - before.stat.cpu_ticks) * _TICK_S, 2)

@@ -1,7 +1,9 @@
-"""Whether the cgroup of a process is frozen, and how long its CPU quota throttled it; cgroup v1, v2, and both at once.
+"""Limits of a process's cgroup that slow it down: frozen, CPU quota, memory; cgroup v1, v2, and both at once.
 
 The letter in /proc/PID/stat does not tell: a process frozen by v2 is in state S, one frozen by v1 in state D.
 """
+
+import re
 
 from .procfs import read_text
 
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     Fields = dict[str, Any]
 
 
+_NUMBER = re.compile(r"[0-9]{1,19}\Z")
+
+
 class Cgroups(object):
     """Reads the cgroups of processes; each cgroup once. For one sample of a capture."""
 
@@ -23,7 +28,7 @@ class Cgroups(object):
         self._read: "dict[str, str | None]" = {}
 
     def fields(self, pid: int) -> "Fields":
-        """`frozen` and `throttled_s` of a `stack` record; None where the kernel or its mounts do not tell."""
+        """Fields of a `stack` record; None where the kernel or its mounts do not tell."""
         try:
             lines = self._procfs.read_at_once(pid, "cgroup").decode("utf-8", "replace").splitlines()
         except OSError:
@@ -33,7 +38,10 @@ class Cgroups(object):
             parts = line.split(":", 2)
             if len(parts) == 3:
                 paths.update((controller, parts[2]) for controller in parts[1].split(","))
-        return {"frozen": self._is_frozen(paths), "throttled_s": self._throttled_s(paths)}
+        return {
+            "frozen": self._is_frozen(paths), "throttled_s": self._throttled_s(paths),
+            "memory_stalled_s": self._memory_stalled_s(paths), "memory_limit_hits": self._memory_limit_hits(paths),
+        }  # fmt: skip
 
     def _is_frozen(self, paths: "dict[str, str]") -> "bool | None":
         old, new = self._text(paths, "freezer", "freezer.state"), self._text(paths, "", "cgroup.events")
@@ -45,9 +53,27 @@ class Cgroups(object):
         for controller, key, per_s in (("cpu", "throttled_time", 1e9), ("", "throttled_usec", 1e6)):
             for line in (self._text(paths, controller, "cpu.stat") or "").splitlines():
                 name, _, value = line.partition(" ")
-                if name == key and value.isdigit():
+                if name == key and _NUMBER.match(value):
                     return round(int(value) / per_s, 3)
         return None
+
+    def _memory_stalled_s(self, paths: "dict[str, str]") -> "float | None":
+        """Time for which all tasks waited for memory: to be freed, or to be read back. Kernels with PSI, v2 only."""
+        for line in (self._text(paths, "", "memory.pressure") or "").splitlines():
+            kind, _, rest = line.partition(" ")  # full avg10=0.00 avg60=0.00 avg300=0.00 total=0
+            total = rest.rpartition("total=")[2]
+            if kind == "full" and _NUMBER.match(total):
+                return round(int(total) / 1e6, 3)
+        return None
+
+    def _memory_limit_hits(self, paths: "dict[str, str]") -> "int | None":
+        """How often it reached memory.high or memory.max (v2), or its limit (v1)."""
+        old = (self._text(paths, "memory", "memory.failcnt") or "").strip()
+        if _NUMBER.match(old):
+            return int(old)
+        lines = [line.partition(" ") for line in (self._text(paths, "", "memory.events") or "").splitlines()]
+        hits = [int(value) for name, _, value in lines if name in ("high", "max") and _NUMBER.match(value)]
+        return sum(hits) if hits else None
 
     def _text(self, paths: "dict[str, str]", controller: str, name: str) -> "str | None":
         mount = self._mount_points().get(controller)

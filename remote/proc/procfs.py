@@ -53,9 +53,9 @@ class Stat(object):
 
 
 class Status(object):
-    """/proc/PID/status: real uid, innermost pid, context switches, tracer."""
+    """/proc/PID/status: real uid, innermost pid, context switches, tracer, memory swapped out."""
 
-    __slots__ = ("ns_pid", "switches", "tracer_pid", "uid")
+    __slots__ = ("ns_pid", "swapped_bytes", "switches", "tracer_pid", "uid")
 
     def __init__(self, data: bytes) -> None:
         uids = _line(data, b"\nUid:")
@@ -64,6 +64,8 @@ class Status(object):
         self.ns_pid = int(pids[-1]) if pids else None
         tracer = _line(data, b"\nTracerPid:")
         self.tracer_pid = int(tracer[0]) if tracer else None
+        swapped = _line(data, b"\nVmSwap:")
+        self.swapped_bytes = int(swapped[0]) * 1024 if swapped else None
         voluntary = _line(data, b"\nvoluntary_ctxt_switches:")
         involuntary = _line(data, b"\nnonvoluntary_ctxt_switches:")
         self.switches = int(voluntary[0]) + int(involuntary[0]) if voluntary and involuntary else None

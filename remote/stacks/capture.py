@@ -251,7 +251,11 @@ class Capture(object):
         if waits is not None:
             began = time.monotonic() - (stamps.realtime_ns() - facts["began"]) / 1e9
             record.update(waits.cgroups.fields(target.pid))
-            extra = [waits.fields(target.pid, thread.os_thread_id or 0, began) for thread in threads]
+            tids = [thread.os_thread_id or 0 for thread in threads]
+            extra = [waits.fields(target.pid, tid, began) for tid in tids]
+            if extra and (number or self.request.samples == 1):
+                main = next((index for index, thread in enumerate(threads) if thread.name == "MainThread"), 0)
+                extra[main]["native_waits"] = waits.native_waits(target.pid, tids)
             self._post_threads(target, record, threads, extra)
         else:
             self._post_threads(target, record, threads)

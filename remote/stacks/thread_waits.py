@@ -32,7 +32,11 @@ _LOCKS = frozenset(("flock", "fcntl", "fsync"))
 _PATHS = frozenset(("openat", "newfstatat"))  # whose second argument is a path
 _POLLS, _SELECTS = frozenset(("poll", "ppoll")), frozenset(("select", "pselect6"))
 _EPOLLS = frozenset(("epoll_wait", "epoll_pwait", "epoll_pwait2"))
+#: Calls of I/O threads, and the first letters of the names that torch and NCCL give to theirs.
+_SOCKET_CALLS = _EPOLLS | _POLLS | _SELECTS | frozenset(("recvfrom", "recvmsg", "read"))
+_OF_COLLECTIVES = ("pt_", "NCCL", "nccl", "cuda")
 _POLLIN, _POLLOUT = 0x001, 0x004  # asm-generic/poll.h; the same in epoll
+_SHARED_MEMORY = ("/dev/shm/", "/memfd:")
 _P_PID = 1  # waitid(): `id` is a pid
 #: Descriptors of one wait, and processes that hold one of its other ends.
 MAX_ENDS, MAX_HOLDERS = 32, 16
@@ -53,6 +57,14 @@ class Holders(object):
         """Pids that hold the object with this link (`pipe:[123]`, or a path) open for `mode`: read, write or any."""
         held = self._held().get(link, {})
         return sorted(pid for pid, modes in held.items() if mode == "any" or mode[0] in modes)
+
+    def shared_memory(self, pid: int) -> "list[Fields]":
+        """Shared memory that a process and others of the given ones have open: what they may signal each other by."""
+        return [
+            {"kind": "memory", "path": printable(link, _MAX_PATH), "pids": sorted(set(held) - {pid})[:MAX_HOLDERS]}
+            for link, held in sorted(self._held().items())
+            if link.startswith(_SHARED_MEMORY) and pid in held and len(held) > 1
+        ][:MAX_ENDS]  # fmt: skip
 
     def _held(self) -> "dict[str, dict[int, str]]":
         if self._links is None:
@@ -154,6 +166,31 @@ class ThreadWaits(object):
             fields["waits_for"] = list(self._targets(pid, tid, call[0], call[1]))
         return fields
 
+    def native_waits(self, pid: int, python_tids: "Iterable[int]") -> "list[Fields]":
+        """What the threads without a Python stack wait for on sockets, the I/O threads of libraries; and shared memory.
+
+        `python_tids` are ids in the PID namespace of the process. Threads of torch and NCCL are left out: they serve
+        collectives, and hold a connection to every peer.
+        """
+        skipped = {self._outer_tid(pid, inner) for inner in python_tids}
+        targets: "dict[int, Fields]" = {}
+        for tid in sorted(self._outer_tids.get(pid, {}).values()):
+            if tid in skipped or len(targets) >= MAX_ENDS:
+                continue
+            call = self._call(pid, tid)
+            if call is None or call[0] not in _SOCKET_CALLS or self._name(pid, tid).startswith(_OF_COLLECTIVES):
+                continue
+            for target in self._targets(pid, tid, call[0], call[1]):
+                if target["kind"] in ("tcp", "unix", "listener"):
+                    targets[target["fd"]] = target
+        return [targets[fd] for fd in sorted(targets)][:MAX_ENDS] + self.holders.shared_memory(pid)
+
+    def _name(self, pid: int, tid: int) -> str:
+        try:
+            return self._procfs.read(pid, "task/%d/comm" % tid).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
     def _outer_tid(self, pid: int, inner_tid: int) -> "int | None":
         """The agent's number of a thread of a container, which numbers its own threads."""
         if pid not in self._outer_tids:
@@ -254,8 +291,10 @@ class ThreadWaits(object):
             return self._socket(pid, fd, direction, int(link[8:-1]))
         if link.startswith("pipe:["):
             return {"kind": "pipe", "fd": fd, "direction": direction, "pids": self._others(pid, link, direction)}
+        if link == "anon_inode:[eventfd]":
+            return {"kind": "event", "fd": fd, "direction": direction}
         if link.startswith("anon_inode:"):
-            return None  # an event or a timer has no other end
+            return None  # a timer has no other end
         return self._file(pid, fd, direction, link)
 
     def _file(self, pid: int, fd: int, direction: str, link: str) -> "Fields":

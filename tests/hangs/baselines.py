@@ -70,6 +70,31 @@ def torchfrtrace(python: Path, worlds: Mapping[str, int], mended: bool) -> dict[
     }
 
 
+def wavefront(dumps: Mapping[str, Any]) -> frozenset[int]:
+    """Ranks that the rule of NVIDIA's resiliency extension blames, written anew from its description.
+
+    Of each process group, the ranks that lack its newest collective are missing. Groups that share ranks form a chain,
+    in the order of their names; the missing ranks of the first group of the longest chain are blamed.
+    """
+    newest: dict[str, dict[int, int]] = defaultdict(dict)
+    for rank, dump in dumps.items():
+        for entry in dump["entries"]:
+            if not entry["is_p2p"]:
+                group = newest[entry["process_group"][0]]
+                group[int(rank)] = max(group.get(int(rank), 0), entry["collective_seq_id"])
+    missing = {
+        name: frozenset(rank for rank, seq in members.items() if seq < max(members.values()))
+        for name, members in newest.items()
+    }
+    names = sorted((name for name in missing if missing[name]), key=lambda name: (len(name), name))
+    chains: dict[str, list[str]] = {}
+    for name in reversed(names):
+        after = [chains[other] for other in chains if newest[name].keys() & newest[other].keys()]
+        chains[name] = [name, *max(after, key=len, default=[])]
+    longest = max(chains.values(), key=len, default=[])
+    return missing[longest[0]] if longest else frozenset()
+
+
 def _mend(dumps: dict[str, Any], world_size: int) -> None:
     members: dict[tuple[str, str], set[int]] = defaultdict(set)
     for rank, dump in dumps.items():

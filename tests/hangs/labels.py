@@ -205,10 +205,15 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("lock_of_another_rank", _behind({0}, "network_io")),
     LabelledJob("two_sockets_in_a_circle", _hung("wait_cycle", {0, 1}, "network_io"), launcher="plain"),
     LabelledJob("socket_and_collective_in_a_circle", _hung("wait_cycle", {1}, "network_io")),
-    # Sockets belong to processes: that the handler's thread would have to answer cannot be seen.
-    LabelledJob("asks_another_rank", _hung("wait_cycle", (), may_name=(1, 3))),
+    LabelledJob("asks_another_rank", _behind({3}, "file_io")),
     LabelledJob("reads_from_its_worker", _behind({2}, "file_io", "subprocess")),
     LabelledJob("pool_of_workers", _behind({2}, "python_lock", "subprocess")),
+    # sockets of a library's I/O threads, and memory
+    LabelledJob("zmq_learner", _behind({0}, "file_io"), launcher="plain", needs=("zmq",)),
+    LabelledJob("zmq_rollouts", _behind({2}, "sleep"), launcher="plain", needs=("zmq",)),
+    LabelledJob("grpc_parameters", _behind({0}, "network_io"), launcher="plain", needs=("grpc",)),
+    LabelledJob("shared_memory_ring", _behind({1}, "file_io"), nodes=1, per_node=4, launcher="plain"),
+    LabelledJob("mesh_of_three", _behind({6}, "network_io"), nodes=4),
     # a thread other than the main one trains
     LabelledJob("trains_in_a_thread", _behind({2}, "sleep"), watched="8s"),
     LabelledJob("trains_in_an_executor", _behind({1}, "network_io"), watched="8s"),
@@ -240,6 +245,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("lightning_trains", MOVING, needs=("lightning",)),
     LabelledJob("accelerate_loader", _behind({0}, "dataloader"), needs=("accelerate",), watched="8s"),
     LabelledJob("accelerate_trains", MOVING, needs=("accelerate",)),
+    LabelledJob("deepspeed_offload", _behind({1}, "file_io"), needs=("deepspeed",), watched="8s"),
     # healthy jobs
     LabelledJob("threads_train", MOVING),
     LabelledJob("engine_schedules", MOVING),
@@ -258,6 +264,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("reads_in_pieces", _WORKS),
     LabelledJob("computes_for_a_socket", _WORKS),
     LabelledJob("moving", MOVING),
+    LabelledJob("restarts", _no_culprit("moving", "undecided", "no_ranks", decidable=False)),
     LabelledJob("long_steps", _QUIET),
     LabelledJob("idle_between_epochs", _QUIET),
     LabelledJob("evaluates_meanwhile", _WORKS_FOR_ALL),

@@ -1,6 +1,8 @@
 """The verdict on every recorded job against its label: no innocent rank is blamed, 90 % of decidable ones are right."""
 
 import ast
+import json
+import lzma
 import re
 import sys
 from dataclasses import dataclass
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .baselines import minority, torchfrtrace
+from .baselines import minority, torchfrtrace, wavefront
 from .labels import JOBS, Label, LabelledJob
 from .recording import RECORDINGS, stored, unpacked, verdicts
 from .score import NOTHING, Outcome, VerdictSummary, culprit_outcome, grade, score, summary_of, table
@@ -91,7 +93,9 @@ def flight_scores():
     jobs = [job for job in JOBS if (RECORDINGS / f"{job.id}.flight.json.xz").exists()]
     if no_torch() or not jobs:
         return []
-    scores = []
+    dumps = {job: json.loads(lzma.decompress((RECORDINGS / f"{job.id}.flight.json.xz").read_bytes())) for job in jobs}
+    outcomes = [(job.label, culprit_outcome(job.label, wavefront(dumps[job]))) for job in jobs]
+    scores = [score(f"NVRx's rule ({len(jobs)})", outcomes)]
     for method, mended in (("torchfrtrace", False), ("torchfrtrace, mended", True)):
         answers = torchfrtrace(find_torch_python(), {job.id: job.nodes * job.per_node for job in jobs}, mended)
         outcomes = [(job.label, culprit_outcome(job.label, answers[job.id].ranks)) for job in jobs]
@@ -119,10 +123,11 @@ def test_product_source_contains_no_names_of_the_labelled_jobs() -> None:
 
 #: Function names that any training loop has, or that override a method of a base class in torch.
 COMMON = {
-    "ask", "attach", "balance", "clip", "connect", "decode", "dial", "evaluate", "exchange", "forward", "join",
-    "layer", "load_batch", "load_dataset", "load_shard", "log", "log_message", "main", "produce", "ready", "receive",
-    "recompute", "refresh", "report", "route", "save_checkpoint", "score", "start", "step", "steps", "train",
-    "train_step", "training", "training_step", "work", "write_data",
+    "act", "ask", "attach", "balance", "clip", "collect", "connect", "decode", "dial", "evaluate", "exchange",
+    "forward", "join", "layer", "learn", "load_batch", "load_dataset", "load_shard", "log", "log_message", "main",
+    "produce", "pull", "ready", "receive", "recompute", "refresh", "report", "route", "save_checkpoint", "score",
+    "serve", "service", "start", "step", "steps", "train", "train_step", "training", "training_step", "work",
+    "write_data",
 }  # fmt: skip
 
 

@@ -12,9 +12,9 @@ from ...records import Confidence
 from ...text.format import plural, seconds
 from ..stacks.frame_models import FrameClass
 from . import wording
-from .job_view import WAITING, JobView, job_view_of
+from .job_view import JobView, job_view_of
 from .progress import Stillness, Straggler, stillness, straggler, works
-from .rank_state import RankState
+from .rank_state import WAITING, RankState
 from .rules import CONFIDENCES, RuleResult, apply_rules
 from .verdict import (
     Absence,
@@ -82,7 +82,7 @@ def _no_ranks(view: JobView) -> Verdict:
 
 
 def _moving(view: JobView) -> Verdict:
-    text = f"job is making progress: stacks changed within {seconds(view.watched_s)}."
+    text = f"job is progressing: stacks changed within {seconds(view.watched_s)}."
     return _verdict(view, "moving", RuleResult("none", (), 0, text), "none", "no action needed", evidence_of(view, ()))
 
 
@@ -131,7 +131,7 @@ def _is_stalled(view: JobView, result: RuleResult) -> bool:
     """Whether a job without progress needs attention although no culprit is known."""
     if result.is_idle or any(worker.runs or works(view, worker) for each in view.workers.values() for worker in each):
         return False
-    return bool(view.waiting) or any(state.cls not in _ENDS_BY_ITSELF for state in view.behind)
+    return bool(view.waiting or view.device_waiting) or any(state.cls not in _ENDS_BY_ITSELF for state in view.behind)
 
 
 def _goes_on(view: JobView, result: RuleResult, culprits: Sequence[RankState]) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median_low
@@ -18,12 +18,11 @@ from ..stacks.frame_models import FrameClass
 from ..stacks.frames import Reader, native_classes
 from ..stacks.training_threads import training_role
 from .gpu_activity import GpuState, gpu_states
-from .rank_state import RankState, rank_state_of, samples_by_process
+from .handlers import handler_thread
+from .rank_state import WAITING, RankState, rank_state_of, samples_by_process
 from .verdict import Evidence, ProcessKey
 from .wait_for import PeerWait, Processes, is_waiting_for_clients
 
-#: Classes in which a rank waits for other ranks.
-WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_wait", "group_setup", "teardown"})
 #: Classes whose cause may be the rank itself or others: neither a culprit nor evidence.
 OPAQUE: Final[frozenset[FrameClass]] = frozenset({"device_wait", "unknown"})
 #: Classes of a process that the kernel does not run, whatever its stack shows.
@@ -241,14 +240,32 @@ def job_view_of(evidence: Evidence) -> JobView:
         ),
         reader,
     )
-    for key, samples in by_process.items():
-        state = rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role)
+    of_process = {
+        key: rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role)
+        for key, samples in by_process.items()
+    }
+    for key in _asked(of_process.values()):
+        handler = handler_thread(of_process[key], by_process[key], evidence.min_frozen_s, reader)
+        if handler is not None:
+            of_process[key] = rank_state_of(
+                key, by_process[key], reader, natives, evidence.still.get(key), processes, role, handler
+            )
+    for key, state in of_process.items():
         if state.role == "rank" and key in live and state.rank is not None:
             states.append(state)
         elif state.role != "rank" and state.rank is not None:
             workers.setdefault(state.rank, []).append(state)
     states.sort(key=lambda state: (state.rank or 0, state.key))
     return JobView(evidence, tuple(states), {rank: tuple(members) for rank, members in sorted(workers.items())})
+
+
+def _asked(states: Iterable[RankState]) -> list[ProcessKey]:
+    """The processes that others wait for outside of collectives."""
+    states = list(states)
+    ends = {
+        (wait.node, wait.pid) for state in states if not state.is_communicating for wait in state.peer_waits
+    }  # fmt: skip
+    return [state.key for state in states if state.key[:2] in ends]
 
 
 class WaitGroup(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from ..stacks.frame_models import FrameClass
-from .job_view import HELD, WAITING, JobView
-from .rank_state import RankState
+from .job_view import HELD, JobView
+from .rank_state import WAITING, RankState
 
 #: Samples of a rank below which nothing is known of its progress.
 MIN_SAMPLES: Final = 2
@@ -24,6 +24,8 @@ WRITES_BYTES: Final = 4096
 #: Bytes that its thread reads, and page faults of one that loads, by which a rank makes progress: more than by polling.
 READS_BYTES: Final = 65_536
 LOADS_FAULTS: Final = 64
+#: Seconds. A step on a device may take this long.
+LEAST_DEVICE_S: Final = 30.0
 #: Classes of ranks that load.
 _READING: Final[frozenset[FrameClass]] = frozenset(
     {"file_io", "network_io", "checkpoint_io", "dataloader", "import", "compile", "subprocess"}
@@ -78,6 +80,8 @@ def stillness(view: JobView) -> Stillness:
     slept = [state for state in held_up if _slept_s(state) >= least]
     # a device is waited for at each step: a rank elsewhere must have been there at every sample
     slept = [state for state in slept if not by_device]
+    if by_device and not others:
+        return _on_devices(view, waiters, stuck)
     if slept or (held_up and any((_still_s(state) if by_device else _slept_s(state)) >= least for state in stuck)):
         # MPI polls while it waits: then a late rank must have slept
         is_still = bool(slept) or by_device or any(_slept_s(state) >= least for state in stuck)
@@ -89,10 +93,23 @@ def stillness(view: JobView) -> Stillness:
     return _not_stuck(view, waiters, stuck)
 
 
+def _on_devices(view: JobView, waiters: list[RankState], stuck: frozenset[RankState]) -> Stillness:
+    """All ranks wait for their devices, at every step: standing still shows by a long sleep, or by GPUs that spin."""
+    least = max(view.least_s, LEAST_DEVICE_S)
+    slept = all(state.frozen_s >= least for state in waiters)
+    spin = all(
+        state.place_s >= least and view.gpu_states.get(state.rank or 0) == "spinning" for state in waiters
+    )  # fmt: skip
+    if slept or spin:
+        return Stillness(True, True, False, 0.0, stuck)
+    return _not_stuck(view, waiters, stuck)
+
+
 def _not_stuck(view: JobView, counted: list[RankState], stuck: frozenset[RankState]) -> Stillness:
     least = view.least_s
     changed = sum(state.place_s < state.watched_s or (state.moved_bytes or 0) > 0 for state in counted)
-    is_busy = not view.uses_gpus and all((state.wakes_s or 0) >= BUSY_WAKES_S for state in counted)
+    woken = [state for state in counted if (state.wakes_s or 0) >= BUSY_WAKES_S and state.moved_bytes != 0]
+    is_busy = not view.uses_gpus and len(woken) == len(counted)
     is_seen = min(state.samples for state in counted) >= MIN_MOVES
     more_s = least - view.watched_s
     slept_s = min(state.frozen_s for state in counted)
@@ -144,7 +161,8 @@ def _still_s(state: RankState) -> float:
 
 
 def _slept_s(state: RankState) -> float:
-    return state.place_s if state.cls in _ONCE else state.frozen_s
+    polls = state.by_library and state.moved_bytes == 0  # a wait with a time limit wakes up without any event
+    return state.place_s if state.cls in _ONCE or polls else state.frozen_s
 
 
 class Straggler(msgspec.Struct, frozen=True):

@@ -24,10 +24,14 @@ from ..stacks.frames import (
 )
 from ..stacks.training_threads import ThreadRole, analysed_thread, as_process
 from .verdict import ProcessKey, Site, Still
-from .wait_for import PeerWait, Processes
+from .wait_for import PeerWait, Processes, waits_in_library
 
 #: Seconds. Samples older than the newest by more than this are ignored: they describe an earlier situation.
 HORIZON_S = 120.0
+#: Wakes per second from which a rank that sleeps in its own code may be polling.
+POLLS_S: Final = 0.5
+#: Classes in which a rank waits for other ranks.
+WAITING: Final[frozenset[FrameClass]] = frozenset({"collective", "p2p", "store_wait", "group_setup", "teardown"})
 #: Context switches that a waiting main thread may have: a signal, a page fault.
 WAKES: Final = 2
 #: Share of samples in state R from which a process counts as running.
@@ -124,12 +128,15 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     read_bytes: int | None = None  # by the analysed thread while it was sampled
     faults: int | None = None  # page faults of that thread while it was sampled
     throttled_s: float | None = None  # by its CPU quota while it was sampled
+    memory_stalled_s: float | None = None  # its cgroup waited for memory while it was sampled
+    memory_limit_hits: int | None = None  # how often its cgroup reached a memory limit meanwhile
     moved_bytes: int | None = None  # over the TCP connections that it waits for, while it was sampled
     waits_for: tuple[WaitTarget, ...] = ()  # what the system call of the analysed thread waits for
     native: bool = False  # native frames of this place were read
     last: Stack  # the newest record of its main thread
     peers: tuple[Peer, ...] = ()
     peer_waits: tuple[PeerWait, ...] = ()  # other ranks that can end its wait, outside of collectives
+    by_library: bool = False  # it waits through the I/O threads of a library, or polls shared memory
     has_unknown_end: bool = False  # it may also wait for a process outside of the job
     locals: tuple[Local, ...] | None = None  # of its innermost calls; None: not requested
     classes: tuple[FrameClass, ...] = ()  # one per readable sample
@@ -143,6 +150,11 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def pid(self) -> int:
         """Process id on its node."""
         return self.key[1]
+
+    @property
+    def is_communicating(self) -> bool:
+        """Whether it waits in communication of the framework: a collective, a message, the store, a group."""
+        return self.cls in WAITING
 
     @property
     def status(self) -> StackStatus:
@@ -176,18 +188,20 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def rank_state_of(
     key: ProcessKey, samples: Sequence[StackSample], reader: Reader,
     natives: Mapping[tuple[Call, ...], FrameClass | None], still: Still | None,
-    processes: Processes | None = None, role: ThreadRole | None = None,
+    processes: Processes | None = None, role: ThreadRole | None = None, handler: Stack | None = None,
 ) -> RankState:  # fmt: skip
     """The state of one process from at least one sample, oldest first.
 
     `processes` finds the ranks at the other end of what it waits for; `role` is that of the threads that train, if
-    these are not the main ones.
+    these are not the main ones; `handler` is the thread to analyse in place of all others.
     """
     read = [sample for sample in samples if sample.is_read and sample.main.frames is not None]
     last = samples[-1].main
     if not read:
         return _without_stack(key, samples)
-    blocking = analysed_thread(read[-1].main, read[-1].threads, role if last.role == "rank" else None, reader)
+    blocking = handler or analysed_thread(
+        read[-1].main, read[-1].threads, role if last.role == "rank" else None, reader
+    )
     stacks = [_same_thread(sample, blocking) for sample in read]
     traces = [reader.trace(stack.frames or ()) for stack in stacks]
     on_path = _run(len(read), lambda index: traces[index] is traces[-1] or _path(traces[index]) == _path(traces[-1]))
@@ -210,8 +224,17 @@ def rank_state_of(
         cls = natives.get(traces[-1].calls) or cls
     waits_for = next((stack.waits_for for stack in reversed(stacks[-on_path:]) if stack.waits_for is not None), None)
     is_native = traces[-1].calls in natives
+    by_library: tuple[WaitTarget, ...] = ()
+    if blocks_main and cls == "sleep" and (_wakes_s(read) or 0.0) >= POLLS_S:
+        by_library = _native_waits(read[-on_path:], is_memory=True)
+        waits_for = by_library or waits_for
+    if blocks_main and waits_in_library(stacks[-1], traces[-1], cls, waits_for or ()):
+        by_library = _native_waits(read[-on_path:], is_memory=False)
+        if by_library:
+            waits_for = by_library
+            blocking = replace(blocking, thread_syscall="I/O thread ")
     if cls == "unknown":
-        cls = _class_by_target(waits_for or (), is_native)
+        cls = _class_by_target(waits_for or (), is_native or bool(by_library))
     place_s, frozen_s = _lasting(read, on_path), _lasting(read, asleep)
     if still is not None and asleep > 1:
         frozen_s = _with_history(read[-asleep].at_s, read[-1].at_s, still)
@@ -223,7 +246,11 @@ def rank_state_of(
         samples=len(read), watched_s=_lasting(read, len(read)), place_s=place_s, frozen_s=frozen_s, runs=runs,
         wakes_s=_wakes_s(read), written_bytes=_written_bytes(read), read_bytes=_increase(stacks, "thread_read_bytes"),
         faults=_increase(stacks, "thread_faults"), throttled_s=_increase(stacks, "throttled_s"),
-        moved_bytes=_moved_bytes(stacks[-on_path:]), native=is_native, last=last,
+        memory_stalled_s=_increase(stacks, "memory_stalled_s"),
+        memory_limit_hits=_increase(stacks, "memory_limit_hits"),
+        moved_bytes=_moved_bytes([
+            stack.native_waits if by_library else stack.waits_for for stack in stacks[-on_path:]
+        ]), native=is_native, last=last, by_library=bool(by_library),
         waits_for=waits_for or (),
         peer_waits=processes.waits(replace(blocking, waits_for=waits_for)) if processes else (),
         has_unknown_end=processes.has_unknown_end(replace(blocking, waits_for=waits_for)) if processes else False,
@@ -319,17 +346,23 @@ def _increase(stacks: Sequence[Stack], field: str) -> Any:
     return counts[-1] - counts[0] if len(counts) > 1 else None
 
 
-def _moved_bytes(stacks: Sequence[Stack]) -> int | None:
-    """What the TCP connections moved that the thread waited for in the first and in the last sample."""
+def _moved_bytes(samples: Sequence[Sequence[WaitTarget] | None]) -> int | None:
+    """What the TCP connections moved that are waited for in the first and in the last sample."""
     totals = [
-        {target.fd: target.moved_bytes for target in stack.waits_for if target.moved_bytes is not None}
-        for stack in stacks
-        if stack.waits_for is not None
+        {target.fd: target.moved_bytes for target in targets if target.moved_bytes is not None}
+        for targets in samples
+        if targets is not None
     ]
     if len(totals) < 2:
         return None
     both = totals[0].keys() & totals[-1].keys()
     return sum(max(0, totals[-1][fd] - totals[0][fd]) for fd in both) if both else None
+
+
+def _native_waits(samples: Sequence[StackSample], is_memory: bool) -> tuple[WaitTarget, ...]:
+    """What the I/O threads of the newest sample wait for, or the memory that it shares; empty if unknown."""
+    newest = next((sample.main.native_waits for sample in reversed(samples) if sample.main.native_waits), ())
+    return tuple(target for target in newest if (target.kind == "memory") == is_memory)
 
 
 def _class_by_target(targets: Sequence[WaitTarget], is_native: bool) -> FrameClass:

@@ -16,12 +16,10 @@ from ..stacks.frame_models import FrameClass
 from . import wording
 from .job_view import HELD, JobView, cycles, is_in_subgroup, wait_groups
 from .progress import Stillness
-from .rank_state import RankState
+from .rank_state import POLLS_S, RankState
 from .verdict import Kind
 from .wait_for import circles
 
-#: Wakes per second from which a rank in its own code may be polling.
-POLLS_S: Final = 0.5
 #: Ascending; each doubt lowers the confidence by one step.
 CONFIDENCES: Final = ("possible", "likely", "certain")
 #: ns. Exits closer than this have no order: the agent samples ranks once a tick, and nodes tick independently.
@@ -247,9 +245,10 @@ def _device(view: JobView, still: Stillness) -> RuleResult | None:
 
 
 def _may_poll(state: RankState) -> bool:
-    """Whether it may poll for the progress of others: it sleeps or computes in its own code, and wakes up."""
-    in_own_code = state.trace is not None and state.trace.in_user and state.cls in ("sleep", "compute")
-    return in_own_code and (state.runs or (state.wakes_s or 0.0) >= POLLS_S)
+    """Whether it may poll for the progress of others: it sleeps again and again, or computes in its own code."""
+    in_user = state.trace is not None and state.trace.in_user
+    wakes_up = state.runs or (state.wakes_s or 0.0) >= POLLS_S
+    return wakes_up and (state.cls == "sleep" or (in_user and state.cls == "compute"))
 
 
 def _all_busy(view: JobView, still: Stillness) -> RuleResult | None:

@@ -6,6 +6,7 @@ An edge needs both ends: what a thread's system call waits for, and which proces
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -13,9 +14,13 @@ from typing import Final
 import msgspec
 
 from ...records import Connection, Stack, WaitTarget
+from ..stacks.frame_models import FrameClass
+from ..stacks.frames import CallPath
 
 #: Kinds whose other end is a process.
-_HELD_BY_PROCESSES: Final = ("tcp", "unix", "pipe", "file")
+_INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/")
+_STDLIB: Final = re.compile(r"/lib/python3?[.\d]*t?/(?!(?:site|dist)-packages/)|^<frozen ")
+_HELD_BY_PROCESSES: Final = ("tcp", "unix", "pipe", "file", "memory")
 
 
 class PeerWait(msgspec.Struct, frozen=True):
@@ -68,8 +73,24 @@ class Processes:
         return self._holders.get((target.remote, target.local), []) if target.kind == "tcp" else []
 
 
+def waits_in_library(stack: Stack, trace: CallPath, cls: FrameClass, targets: Sequence[WaitTarget]) -> bool:
+    """Whether a thread waits for an I/O thread of a library, as in ZeroMQ and gRPC: its sockets are those of that one.
+
+    It polls an event of its own process, or it waits for a lock within a library that is not part of Python.
+    """
+    if cls not in ("unknown", "network_io", "python_lock") or stack.native_waits == ():
+        return False
+    kinds = {target.kind for target in targets}
+    if kinds:
+        return kinds == {"event"}
+    outer = next((frame for frame in reversed(trace.frames) if not _STDLIB.search(frame.file)), None)
+    return cls != "unknown" and outer is not None and _INSTALLED.search(outer.file) is not None
+
+
 def through(stack: Stack, target: WaitTarget) -> str:
     """The system call of a thread, with the descriptor and the own address: `recvfrom(7), TCP 10.0.0.1:5000`."""
+    if target.kind == "memory":
+        return "polls"
     call = f"{stack.thread_syscall or 'wait'}({'' if target.fd is None else target.fd})"
     own = f", TCP {target.local.replace(' ', ':')}" if target.local else ""
     return f"{call}{own}"
@@ -93,7 +114,7 @@ def target_words(target: WaitTarget) -> str:
         "tcp": f"a TCP connection to {target.remote.replace(' ', ':')}", "listener": "new connections",
         "unix": "a unix socket", "pipe": f"the pipe {target.path}" if target.path else "a pipe",
         "file": f"the file {target.path}", "terminal": f"the terminal {target.path}", "event": "an event",
-        "child": "a child process",
+        "child": "a child process", "memory": f"shared memory, {target.path}",
     }  # fmt: skip
     return f"a lock on {target.path}" if target.direction == "lock" else words[target.kind]
 

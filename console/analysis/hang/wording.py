@@ -11,8 +11,8 @@ from ...records import WaitTarget
 from ...text.format import plural, seconds
 from ...text.nodeset_fold import fold_numbers
 from ..stacks.frame_models import FrameClass
-from .job_view import WAITING, JobView, WaitGroup
-from .rank_state import RankState
+from .job_view import JobView, WaitGroup
+from .rank_state import WAITING, RankState
 from .verdict import Site
 
 #: What a rank is doing, after "rank 3 ".
@@ -37,6 +37,8 @@ _TARGET_DECIDES: Final[frozenset[FrameClass]] = frozenset({"file_io", "network_i
 _NAMED: Final = 4
 #: Share of the time for which a CPU quota must throttle a rank to be mentioned.
 _THROTTLED_SHARE: Final = 0.1
+#: Memory that must be swapped out to be mentioned.
+_SWAPPED_BYTES: Final = 1 << 30
 #: Culprits, and places of waiting ranks, that get a line.
 _EVIDENCE_LINES: Final = 8
 
@@ -366,12 +368,31 @@ def _culprit_lines(view: JobView, state: RankState) -> list[str]:
             f"cgroup rank {state.rank}: throttled by its CPU quota for {seconds(state.throttled_s)} "
             f"of {seconds(state.watched_s)}"
         )
+    lines += _memory_lines(state)
     worker = view.blocking_worker(state)
     if worker is not None:
         where = place(worker.site) or f"no stack ({worker.status})"
         proc_state = f"; state {worker.last.proc_state}" if worker.last.proc_state else ""
         who = f"stack {worker.role} of rank {state.rank} pid {worker.pid}"
         lines.append(f"{who}: {class_words(worker.cls)} in {where}{proc_state}")
+    return lines
+
+
+def _memory_lines(state: RankState) -> list[str]:
+    """What lack of memory does to a rank: reclaim, limits, swap."""
+    lines = []
+    stalled_s, hits, swapped = (
+        state.memory_stalled_s or 0.0,
+        state.memory_limit_hits or 0,
+        state.last.swapped_bytes or 0,
+    )
+    if hits or (stalled_s and stalled_s >= _THROTTLED_SHARE * state.watched_s):
+        lines.append(
+            f"cgroup rank {state.rank}: waited for memory for {seconds(stalled_s)} of {seconds(state.watched_s)}, "
+            f"and reached its memory limit {plural(hits, 'time')}"
+        )
+    if swapped >= _SWAPPED_BYTES:
+        lines.append(f"memory rank {state.rank}: {swapped / 2**30:.1f} GiB swapped out")
     return lines
 
 

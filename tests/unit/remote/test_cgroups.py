@@ -28,7 +28,8 @@ def tree(tmp_path):
         for path, text in files.items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text)
-        return Cgroups(ProcFs(str(tmp_path / "proc"))).fields(7)
+        fields = Cgroups(ProcFs(str(tmp_path / "proc"))).fields(7)
+        return {name: value for name, value in fields.items() if value is not None}
 
     return fields
 
@@ -55,6 +56,26 @@ def test_version_1_tells_by_the_state_of_its_freezer(tree, state, frozen):
     assert tree(["6:freezer:/job", "2:cpu,cpuacct:/job"], V1, files) == {"frozen": frozen, "throttled_s": 1.25}
 
 
+def test_version_2_tells_of_pressure_and_limits_of_memory(tree):
+    files = {
+        "cg/job/memory.pressure": "some avg10=9.10 avg60=2.00 avg300=0.50 total=4100000\n"
+        "full avg10=8.00 avg60=1.90 avg300=0.40 total=3900000\n",
+        "cg/job/memory.events": "low 0\nhigh 812\nmax 3\noom 0\noom_kill 0\n",
+    }
+    assert tree(["0::/job"], V2[0], files) == {"memory_stalled_s": 3.9, "memory_limit_hits": 815}
+
+
+def test_version_1_counts_how_often_the_limit_was_reached(tree):
+    files = {"cg/memory/job/memory.failcnt": "77\n"}
+    assert tree(["8:memory:/job"], [("cg/memory", "cgroup rw,memory")], files) == {"memory_limit_hits": 77}
+
+
+@pytest.mark.parametrize("text", ["", "full", "full avg10=0.00 total=²", "nonsense total=3"])
+def test_pressure_in_another_form_is_unknown(tree, text):
+    files = {"cg/job/memory.pressure": text, "cg/job/memory.events": "high\n" if not text else "high x\n"}
+    assert tree(["0::/job"], V2[0], files) == {}
+
+
 def test_both_versions_at_once_are_read(tree):
     files = {"cg/freezer/job/freezer.state": "THAWED\n", "cg2/job/cgroup.events": "frozen 1\n"}
     assert tree(["6:freezer:/job", "0::/job"], [*V1, ("cg2", "cgroup2 rw")], files)["frozen"] is True
@@ -62,7 +83,7 @@ def test_both_versions_at_once_are_read(tree):
 
 @pytest.mark.parametrize("lines", [[], ["nonsense"], ["0::/job"]], ids=["empty", "nonsense", "not mounted"])
 def test_what_cannot_be_read_is_unknown(tree, lines):
-    assert tree(lines, [], {}) == {"frozen": None, "throttled_s": None}
+    assert tree(lines, [], {}) == {}
 
 
 def test_process_that_has_ended_has_no_fields():

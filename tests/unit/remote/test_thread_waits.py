@@ -12,8 +12,10 @@ from live_ranks import READY, SLEEP, capture, main_thread
 
 from gconsole.records import Connection
 from gconsole_remote.proc.activity import parse_syscall
+from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import connections
 from gconsole_remote.stacks.capture import BadCaptureRequest
+from gconsole_remote.stacks.thread_waits import ThreadWaits
 
 #: Listens; the next two accept and never send, or never accept.
 SERVER = "import socket\ns = socket.create_server(('127.0.0.1', {port}))\n" + READY
@@ -76,6 +78,33 @@ def test_connection_that_is_not_accepted_yet_leads_to_the_rank_that_listens(rank
     until_blocked(ranks, 1, "recvfrom")
     _, records = capture(ranks.seen())
     assert main_thread(records, rank=1).waits_for[0].pids == (ranks.processes[0].pid,)
+
+
+def test_threads_that_are_not_read_as_python_threads_show_the_sockets_of_a_library(ranks, port):
+    ranks.python(SILENT.format(port=port), until="S")
+    wait = "import threading, time\nthreading.Thread(target=c.recv, args=(1,)).start()\ntime.sleep(600)"
+    process = ranks.python(client(port, wait), until="S")
+    waits = ThreadWaits(ProcFs(), [process.pid for process in ranks.processes])
+    deadline = time.monotonic() + 30
+    while not (targets := waits.native_waits(process.pid, [process.pid])):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+        waits = ThreadWaits(ProcFs(), [process.pid for process in ranks.processes])
+    assert [(target["kind"], target["pids"]) for target in targets] == [("tcp", [ranks.processes[0].pid])]
+    threads = [int(path.name) for path in Path(f"/proc/{process.pid}/task").iterdir()]
+    assert waits.native_waits(process.pid, threads) == []
+
+
+def test_shared_memory_that_two_ranks_have_open_is_a_wait_of_both(ranks):
+    code = "import os\nos.open('/dev/shm/gconsole-test-%d', os.O_RDWR | os.O_CREAT)\n%s"
+    try:
+        pids = [ranks.python(code % (os.getpid(), SLEEP), until="S").pid for _ in range(2)]
+        _, records = capture(ranks.seen())
+    finally:
+        Path(f"/dev/shm/gconsole-test-{os.getpid()}").unlink()
+    for rank in (0, 1):
+        [target] = next(stack.native_waits for stack in records if stack.rank == rank and stack.native_waits)
+        assert (target.kind, target.pids) == ("memory", (pids[1 - rank],))
 
 
 def test_rank_waiting_for_a_connection_is_shown_as_listening(ranks, port):

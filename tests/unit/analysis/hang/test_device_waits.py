@@ -50,6 +50,30 @@ def test_job_whose_ranks_all_wait_for_their_device_names_no_rank_without_figures
     assert (names(verdict), verdict.state in ("undecided", "moving")) == ([], True)
 
 
+def test_ranks_asleep_in_their_devices_for_longer_than_a_step_stand_still():
+    made = Scene()
+    for rank in range(4):
+        made.rank(rank, SYNC, gpu="0", thread_state="S", thread_slept_s=41.0)
+    verdict = made.verdict()
+    assert (verdict.state, verdict.stalled, names(verdict)) == ("undecided", True, [])
+
+
+def test_ranks_asleep_in_their_devices_for_a_long_step_do_not():
+    made = Scene()
+    for rank in range(4):
+        made.rank(rank, SYNC, gpu="0", thread_state="S", thread_slept_s=12.0)
+    assert not made.verdict().stalled
+
+
+def test_gpus_that_all_spin_for_longer_than_a_step_stand_still():
+    made = Scene(looks=80)
+    for rank in range(4):
+        made.rank(rank, SYNC, state="R", syscall=None, wakes=1, gpu="0")
+    spins = {**SPINS, "sm_pct": 12.0, "dram_pct": 0.0}
+    made.gpus = gpus(spins, spins, spins, spins)
+    assert made.verdict().stalled
+
+
 def test_rank_that_changes_its_place_is_not_named():
     made = Scene()
     for rank in (0, 1, 3):

@@ -285,3 +285,82 @@ class TestThreads:
         verdict = scene.verdict()
         assert (verdict.state, names(verdict)) == ("hung", [(1, "python_lock")])
         assert "≥ 40 s" in verdict.summary
+
+
+GRPC = "/opt/venv/lib/python3.11/site-packages/grpc/_channel.py"
+HANDLER = (StackFrame("_worker", "/usr/lib/python3.11/concurrent/futures/thread.py", 83), at(20, "lookup"))
+IDLE = (
+    StackFrame("_worker", "/usr/lib/python3.11/concurrent/futures/thread.py", 81),
+    StackFrame("get", "/usr/lib/python3.11/queue.py", 171),
+)
+
+
+class TestIoThreads:
+    """Libraries such as ZeroMQ and gRPC have their sockets in threads of their own."""
+
+    def test_rank_that_polls_an_event_waits_for_what_the_io_threads_wait_for(self):
+        scene = Scene(per_node=4).rank(0, own("load_shard", 9), syscall="openat", waits_for=file("/data/7"))
+        for rank in (1, 2, 3):
+            scene.rank(rank, RECV, syscall="poll", waits_for=EVENT, native_waits=to(0, "tcp", remote="10.0.0.1 9"))
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict), verdict.victims) == ("hung", [(0, "file_io")], (1, 2, 3))
+
+    def test_rank_in_a_lock_of_a_library_waits_for_its_io_threads_although_it_wakes_up(self):
+        call = (MAIN, at(12, "pull"), StackFrame("_blocking", GRPC, 1162), StackFrame("wait", THREADING, 331))
+        scene = Scene(per_node=4).rank(0, own("load_shard", 9), syscall="openat", waits_for=file("/data/7"))
+        for rank in (1, 2, 3):
+            ends = to(0, "tcp", remote="10.0.0.1 9", moved_bytes=700)
+            scene.rank(rank, call, wakes=3, native_waits=ends)
+        assert names(scene.verdict()) == [(0, "file_io")]
+
+    def test_bytes_over_these_connections_are_progress(self):
+        call = (MAIN, at(12, "pull"), StackFrame("_blocking", GRPC, 1162), StackFrame("wait", THREADING, 331))
+        scene = Scene(per_node=4, looks=12)
+        for rank in range(4):
+            scene.ranks.append(scene._rank(rank))
+            for look in range(12):
+                ends = to((rank + 1) % 4, "tcp", remote="10.0.0.1 9", moved_bytes=700 * look)
+                scene._look(rank, look, call, state="S", syscall="futex", wakes=3, native_waits=ends)
+        assert scene.verdict().state == "moving"
+
+    def test_lock_of_the_job_itself_has_no_edge_through_io_threads(self):
+        scene = Scene(per_node=4).rank(0, REDUCE).rank(2, REDUCE).rank(3, REDUCE)
+        scene.rank(1, LOCKED, native_waits=to(0, "tcp", remote="10.0.0.1 9"))
+        assert names(scene.verdict()) == [(1, "python_lock")]
+
+    def test_rank_that_sleeps_again_and_again_polls_the_memory_that_it_shares(self):
+        memory = WaitTarget(kind="memory", path="/dev/shm/ring", pids=(100, 101, 102, 103))
+        scene = Scene(per_node=4).rank(1, own("tokenize", 9), syscall="openat", waits_for=file("/data/7"))
+        for rank in (0, 2, 3):
+            scene.rank(rank, own("acquire", 4), syscall="clock_nanosleep", wakes=90, native_waits=(memory,))
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict)) == ("hung", [(1, "file_io")])
+        assert "shared memory, /dev/shm/ring" in verdict.summary
+
+
+class TestHandlers:
+    """The thread of a server that must answer, where the main thread only waits."""
+
+    @staticmethod
+    def served(*threads, **more):
+        """Ranks 1 to 3 wait for rank 0, whose main thread waits for its server to end."""
+        main = (MAIN, at(31, "serve"), StackFrame("wait", THREADING, 331))
+        scene = Scene(per_node=4).rank(0, main, threads=threads, thread_state="S", thread_slept_s=9.0, **more)
+        for rank in (1, 2, 3):
+            scene.rank(rank, RECV, syscall="recvfrom", waits_for=to(0, "unix"))
+        return scene.verdict()
+
+    def test_handler_in_the_code_of_the_job_is_where_the_rank_is(self):
+        verdict = self.served(("worker_0", HANDLER), ("worker_1", IDLE))
+        assert (verdict.state, verdict.culprits[0].rank, verdict.culprits[0].site.function) == ("hung", 0, "lookup")
+
+    def test_several_handlers_at_different_places_leave_it_at_the_main_thread(self):
+        verdict = self.served(("worker_0", HANDLER), ("worker_1", (at(3, "flush"),)))
+        assert [(culprit.rank, culprit.class_) for culprit in verdict.culprits] == [(0, "python_lock")]
+
+
+EVENT = (WaitTarget(kind="event", direction="read", fd=9),)
+
+
+def file(path):
+    return (WaitTarget(kind="file", direction="any", path=path),)
