@@ -60,9 +60,9 @@ def parts() -> dict[str, Part]:
     rounds = [f"round {number}" for number in (1, 2, 3)]
     return {
         "hangs": Part(
-            "every labelled job live, three times alone and three times beside eight busy loops",
-            {name: [*PYTEST, "tests/hangs"] for name in rounds}
-            | {f"{name}, loaded": ["-m", "tests.hangs.under_load"] for name in rounds},
+            "every labelled job live, three times alone and three times at a load of 8",
+            {name: ["-m", "tests.hangs.rounds"] for name in rounds}
+            | {f"{name}, loaded": ["-m", "tests.hangs.rounds", "--loaded"] for name in rounds},
         ),
         "faults": Part(
             "every fault, three times; writes tests/faults/RESULTS.md",

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from jobs import Job, find_torch_python, gloo_environment, start_plain, start_script, start_torchrun
+from program import batch
 from rig import Rig
 
-from .labels import LabelledJob
+from .labels import Label, LabelledJob
+from .score import NOTHING, Outcome, grade, summary_of
 
 SCRIPTS = Path(__file__).parent / "jobs"
 #: Four to eight interpreters import torch at once, on two shared cores.
@@ -57,6 +59,19 @@ def wait_ready(job: Job) -> None:
         if all(process.popen.poll() is not None for process in job.processes) or time.monotonic() > deadline:
             raise RuntimeError(f"{len(job.ranks)} of {job.world_size} ranks were ready:\n{job.output()}")
         time.sleep(0.05)
+
+
+def graded_live(rig: Rig, labelled: LabelledJob, folder: Path) -> list[tuple[Label, Outcome, str]]:
+    """Run a job and diagnose it: (label, outcome, answer with the output) of it and of the one beside it."""
+    hosts = rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[: labelled.nodes]])
+    with running(rig, labelled):
+        run = batch(hosts, *arguments(labelled), deadline_s=120.0)
+    verdicts = sorted(run.report["verdicts"], key=lambda verdict: str(verdict["job"]))
+    answers = [summary_of(verdict) for verdict in verdicts] or [NOTHING]
+    return [
+        (label, grade(label, answer), f"{answer}\n{run.stdout}\n{run.stderr}")
+        for label, answer in zip(labelled.labels, answers, strict=False)
+    ]
 
 
 def arguments(labelled: LabelledJob) -> list[str]:

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import pytest
-from program import batch
 from rig import Rig
 
 from .labels import JOBS, LabelledJob
-from .live_jobs import arguments, lacks_modules, running
-from .score import NOTHING, grade, summary_of
+from .live_jobs import graded_live, lacks_modules
 
 LIVE = [job for job in JOBS if job.live]
 #: Run by `make test`; their recordings and those of the others are judged in test_recordings.
@@ -16,17 +14,11 @@ FAST = {"absent", "asynchronous_and_a_lock"}
 OTHERS = [job for job in JOBS if not job.live]
 
 
-def run_and_grade(rig: Rig, labelled: LabelledJob, folder: Path) -> list[str]:
+def outcomes_of(rig: Rig, labelled: LabelledJob, folder: Path) -> list[str]:
     """The outcomes, one per job, each with the answer unless it is right."""
-    hosts = rig.write_hosts_toml(folder / "hosts.toml", only=[node.name for node in rig.nodes[: labelled.nodes]])
-    with running(rig, labelled):
-        run = batch(hosts, *arguments(labelled), deadline_s=120.0)
-    verdicts = sorted(run.report["verdicts"], key=lambda verdict: str(verdict["job"]))
-    answers = [summary_of(verdict) for verdict in verdicts] or [NOTHING]
-    outcomes = [(grade(label, answer), answer) for label, answer in zip(labelled.labels, answers, strict=False)]
     return [
-        outcome if outcome == "right" else f"{outcome}: {answer}\n{run.stdout}\n{run.stderr}"
-        for outcome, answer in outcomes
+        outcome if outcome == "right" else f"{outcome}: {answer}"
+        for _, outcome, answer in graded_live(rig, labelled, folder)
     ]
 
 
@@ -37,7 +29,7 @@ def run_and_grade(rig: Rig, labelled: LabelledJob, folder: Path) -> list[str]:
 def test_diagnose_finds_the_culprit_of_an_uninstrumented_job(
     rig: Rig, needs_torch: None, labelled: LabelledJob, tmp_path: Path
 ) -> None:
-    for outcome in run_and_grade(rig, labelled, tmp_path):
+    for outcome in outcomes_of(rig, labelled, tmp_path):
         assert outcome == "right", outcome
 
 
@@ -48,7 +40,7 @@ def test_live_diagnosis_blames_no_innocent_rank(
 ) -> None:
     if labelled.needs and (lacking := lacks_modules(labelled)):
         pytest.skip(f"no {lacking} in the jobs' Python")
-    for outcome in run_and_grade(rig, labelled, tmp_path):
+    for outcome in outcomes_of(rig, labelled, tmp_path):
         live_outcomes.append((labelled, outcome))
         assert not outcome.startswith("wrong"), outcome
 

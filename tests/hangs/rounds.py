@@ -1,0 +1,88 @@
+"""Runs every labelled job live once and prints the scores by class: `python -m tests.hangs.rounds [--loaded]`.
+
+Loaded, four jobs run at a time, on nodes of their own, beside four busy loops: a load of 8 and more on two cores.
+Exit code 1 if an innocent rank is blamed, a healthy job is called hung, or less than 95 % are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
+
+from rig import Rig
+
+from .labels import JOBS, Label, LabelledJob
+from .live_jobs import graded_live, lacks_modules
+from .score import Outcome, score, table
+
+GOAL = 0.95
+AT_A_TIME, BUSY_LOOPS = 4, 4
+BUSY = "while True: sum(range(100_000))"
+Graded = list[tuple[str, Label, Outcome]]  # (group, label, outcome)
+
+
+def run_share(number: int, ids: Sequence[str], results: multiprocessing.Queue[Graded]) -> None:
+    """Run some of the jobs, one after the other, on four nodes of their own."""
+    graded: Graded = []
+    with Rig(nodes=4, name=f"h{number}") as rig, tempfile.TemporaryDirectory() as folder:
+        for job in (job for job in JOBS if job.id in ids):
+            began = time.monotonic()
+            for label, outcome, answer in graded_live(rig, job, Path(folder)):
+                graded.append((job.group, label, outcome))
+                took = f"{time.monotonic() - began:5.1f} s"
+                print(f"{outcome:8s} {took}  {job.id:28s} {'' if outcome == 'right' else answer}", flush=True)
+    results.put(graded)
+
+
+def runnable() -> list[LabelledJob]:
+    """The jobs whose modules the jobs' Python has; names the others."""
+    lacking = {needs: lacks_modules(job) for job in JOBS if (needs := job.needs)}
+    for needs, modules in lacking.items():
+        if modules:
+            print(f"skipped: jobs that need {', '.join(needs)}")
+    return [job for job in JOBS if not lacking.get(job.needs)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run every labelled job live once and print the scores.")
+    parser.add_argument("--loaded", action="store_true", help="four jobs at a time, beside four busy loops")
+    loaded: bool = parser.parse_args().loaded
+    began, jobs = time.monotonic(), runnable()
+    shares = AT_A_TIME if loaded else 1
+    results: multiprocessing.Queue[Graded] = multiprocessing.Queue()
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(BUSY_LOOPS if loaded else 0)]
+    workers = [
+        multiprocessing.Process(target=run_share, args=(number, [job.id for job in jobs[number::shares]], results))
+        for number in range(shares)
+    ]
+    try:
+        for worker in workers:
+            worker.start()
+        outcomes = [entry for _ in workers for entry in results.get()]
+        for worker in workers:
+            worker.join()
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    groups: dict[str, list[tuple[Label, Outcome]]] = defaultdict(list)
+    for group, label, outcome in outcomes:
+        groups[group].append((label, outcome))
+    total = score("all", [entry for members in groups.values() for entry in members])
+    print(*table([*(score(name, groups[name]) for name in sorted(groups)), total]), sep="\n")
+    print(f"{len(outcomes)} verdicts in {time.monotonic() - began:.0f} s, load {os.getloadavg()[1]:.1f}")
+    return 0 if total.wrong == 0 and total.share >= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
