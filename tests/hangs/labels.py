@@ -130,7 +130,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("opens_a_file", _behind({2}, "file_io")),
     LabelledJob("reads_a_file", _behind({1}, "file_io")),
     LabelledJob("full_log_pipe", _behind({3}, "file_io")),
-    LabelledJob("file_lock_before_barrier", _behind({1, 3}, "file_io")),
+    LabelledJob("file_lock_before_barrier", _hung("wait_cycle", {1, 3}, "file_io", also=("rank_missing",))),
     LabelledJob("runs_a_program", _behind({0}, "subprocess")),
     LabelledJob("runs_a_shell", _behind({3}, "subprocess")),
     LabelledJob("reads_from_a_program", _behind({1}, "subprocess")),
