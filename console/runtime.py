@@ -24,6 +24,7 @@ from .monitor.clock_estimator import ClockEstimator, ClockFindings
 from .monitor.finding_tracker import FindingTracker
 from .monitor.hang import console_record
 from .monitor.skew import SkewFindings
+from .monitor.stall_watch import StallWatch
 from .session.format.layout import sessions_folder
 from .session.manage.retention import Limits
 from .session.record.recorder import Recorder
@@ -79,6 +80,7 @@ class Console:
         self._clock_findings = ClockFindings(self.store, config.clock)
         self._skew_findings = SkewFindings(self.store, config.skew)
         self.findings = FindingTracker(self.bus, config.health, clock, (self._clock_findings, self._skew_findings))
+        self.stalls = StallWatch(self.store, config.watch.stall_s, config.watch.every_s, clock)
         self.clock_estimator = ClockEstimator(self.bus, config.clock, config.cluster)
         self._probe_clocks = probe_clocks
         fleet_config = config if probe_clocks else _without_probes(config)

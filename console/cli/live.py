@@ -68,6 +68,7 @@ def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remembe
         ui_state=UiStateFile.of_cluster(config.cluster) if remember else None,
         clipboard=config.console.clipboard,
         findings=console.findings,
+        stalls=console.stalls,
     )
     freeze_imported_modules()
     app.run()
@@ -162,6 +163,7 @@ async def watch_nodes(
         headless.watch(
             store, bus, fleet, for_s, progress, order, before, console.findings,
             lambda: (stream is not None and stream.is_closed) or (recording is not None and recording.is_stopped),
+            stalls=console.stalls,
         )
     )  # fmt: skip
     try:

@@ -162,7 +162,9 @@ async def _serve_api(
         click.echo(f"{address}\ntoken: {token_text}\n\nAPI documentation: {address}/docs. Press Ctrl-C to stop.")
         sys.stdout.flush()
         watching = asyncio.create_task(
-            headless.watch(store, hub, fleet, for_s, headless.ProgressLine(store, None), findings=findings),
+            headless.watch(
+                store, hub, fleet, for_s, headless.ProgressLine(store, None), findings=findings, stalls=console.stalls
+            ),
             name="watch",
         )
         try:

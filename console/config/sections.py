@@ -128,7 +128,7 @@ class AgentConfig(Section, frozen=True):
 
 
 class WatchConfig(Section, frozen=True):
-    """Variables of the training loop, read from outside while the job runs and shown per rank."""
+    """Progress of jobs: variables of the training loop, read from outside, and jobs that stand still."""
 
     locals: Annotated[
         tuple[Variable, ...],
@@ -148,6 +148,16 @@ class WatchConfig(Section, frozen=True):
             is_global=True,
         ),
     ] = 10.0
+    stall_s: Annotated[
+        float,
+        _about(
+            "a job is diagnosed by itself when a main thread sleeps, or the watched step stands still, for this long,"
+            " seconds; longer where three steps take longer; 0: off",
+            ge=0,
+            le=86400,
+            is_global=True,
+        ),
+    ] = 30.0
 
 
 class ConsoleConfig(Section, frozen=True):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
 
+from ..analysis.stalls import Suspicion
 from ..core.bus import Hub
 from ..core.control import CaptureRequest, Control
 from ..core.store import Store
@@ -16,6 +17,7 @@ from ..records import Failure, Log, NodeState, Record
 from ..text.sanitize import printable
 from .finding_tracker import FindingTracker
 from .hang import Diagnosis, diagnose, verdict_findings
+from .stall_watch import StallWatch
 from .topology import TopologyFindings, TopologyFold
 
 #: Seconds between checks of progress and end conditions; records are folded as they arrive.
@@ -61,26 +63,34 @@ async def watch(
     store: Store, hub: Hub, control: Control, for_s: float, progress: ProgressLine,
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     findings: FindingTracker | None = None, is_over: Callable[[], bool] = lambda: False,
+    stalls: StallWatch | None = None,
 ) -> None:  # fmt: skip
     """Watch for `for_s` seconds, or with 0 until every node has sent a full sample or failed. Then stop the fleet.
 
     Before stopping, `before` is awaited and `order` (capture or diagnosis) carried out. `findings` are updated
-    throughout; `is_over()` ends the watch early.
+    throughout; `is_over()` ends the watch early. Jobs that `stalls` suspects are diagnosed meanwhile.
     """
     differing = TopologyFindings(store, TopologyFold(store), findings) if findings is not None else None
 
     async def evaluate(*, at_last: bool = False) -> None:
+        if diagnosing is not None and not at_last:
+            diagnosing.begin_if_due()
         if findings is not None and differing is not None and (at_last or findings.is_due):
             await findings.evaluate(is_last=at_last)
             await differing.evaluate(at_last=at_last)
 
+    diagnosing = UnaskedDiagnosis(store, control, findings, stalls) if findings is not None and stalls else None
     try:
         await _watch(store, for_s, progress, evaluate, is_over)
+        if diagnosing is not None:
+            await _meanwhile(diagnosing.wait(), findings)
         if before is not None:
             await _meanwhile(before(), findings)
         if order is not None:
             await _capture(store, hub, control, order, progress)
     finally:
+        if diagnosing is not None:
+            diagnosing.cancel()
         await evaluate(at_last=True)
         progress.show()
         try:
@@ -91,6 +101,39 @@ async def watch(
             hub.publish_own(*verdict_findings(store))
         if store.console:
             hub.publish_own(msgspec.structs.replace(store.console, state="ended"))
+
+
+class UnaskedDiagnosis:
+    """Diagnoses suspected jobs in the background, one diagnosis at a time, and reports the verdicts as findings."""
+
+    def __init__(self, store: Store, control: Control, findings: FindingTracker, stalls: StallWatch) -> None:
+        self._store, self._control, self._findings, self._stalls = store, control, findings, stalls
+        self._task: asyncio.Task[None] | None = None
+
+    def begin_if_due(self) -> None:
+        """Begin to diagnose if a job appears to stand still and no diagnosis runs."""
+        if self._task is not None and not self._task.done():
+            return
+        suspected = self._stalls.due()
+        if suspected:
+            self._task = asyncio.create_task(self._run(suspected), name="stall diagnosis")
+
+    async def wait(self) -> None:
+        """Wait for the diagnosis that runs, if any."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def cancel(self) -> None:
+        """End the diagnosis that runs, if any."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, suspected: Sequence[Suspicion]) -> None:
+        try:
+            await diagnose(self._store, self._control, Diagnosis())
+            self._findings.report("verdict", await asyncio.to_thread(self._stalls.diagnosed, suspected))
+        except Exception as error:  # noqa: BLE001 - published as an error; the watch goes on
+            self._findings.failed("stall diagnosis", error)
 
 
 async def _watch(

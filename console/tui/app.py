@@ -18,6 +18,7 @@ from ..config.diff import HostsFile
 from ..core.control import Control
 from ..core.store import Store
 from ..monitor.finding_tracker import FindingTracker
+from ..monitor.stall_watch import StallWatch
 from ..records import Log
 from ..text import logs
 from .base_app import BaseApp
@@ -59,7 +60,8 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     `live` is false in a replay. `now` returns console time in ns: in a replay, of the instant that is shown.
     `hosts` is the hosts.toml to follow. `publish` puts a record into Events. `themes`, `keys` and `ui_state` are the
     user's. `findings` are evaluated while the screen runs; None in a replay, which has the recorded ones. `recorded`
-    is the path of the session that is shown, which queries read instead of the store. `app_actions` work in all views.
+    is the path of the session that is shown, which queries read instead of the store. `stalls` says which jobs to
+    diagnose unasked. `app_actions` work in all views.
     """
 
     CSS_PATH = "console.tcss"
@@ -75,7 +77,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         hosts: HostsFile | None = None, publish: Callable[[Log], object] = lambda log: None,
         clipboard: ClipboardTarget = "osc52", themes: ThemeCatalog | None = None, keys: OwnKeys = NO_KEYS,
         ui_state: UiStateFile | None = None, findings: FindingTracker | None = None, recorded: Path | None = None,
-        app_actions: Sequence[Action] = tuple(in_scope("app")),
+        stalls: StallWatch | None = None, app_actions: Sequence[Action] = tuple(in_scope("app")),
     ) -> None:  # fmt: skip
         super().__init__(themes, on_stop=on_stop, clipboard=clipboard, picture_title=f"gconsole {cluster}")
         self._store, self._control, self._on_start = store, control, on_start
@@ -84,7 +86,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
         self.shutdown.before_stop = self.ui_state.close
         first = self.ui_state.first_view([row.name for row in VIEWS])
         self.views = ViewSwitcher(self, first, lambda name: self.ui_state.stored.of(name), self._view_shown)
-        self.captures = CaptureController(self, store, control, findings, live=live)
+        self.captures = CaptureController(self, store, control, findings, live=live, stalls=stalls)
         self.jobs = JobController(self, control, cluster)
         self.nodes = NodeController(self, control, hosts)
         self.queries = QueryController(self, store, recorded)

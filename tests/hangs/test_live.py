@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from program import batch
 from rig import Rig
 
 from .labels import JOBS, LabelledJob
-from .live_jobs import graded_live, lacks_modules
+from .live_jobs import graded_live, lacks_modules, running
 
 LIVE = [job for job in JOBS if job.live]
 #: Run by `make test`; their recordings and those of the others are judged in test_recordings.
@@ -31,6 +32,18 @@ def test_diagnose_finds_the_culprit_of_an_uninstrumented_job(
 ) -> None:
     for outcome in outcomes_of(rig, labelled, tmp_path):
         assert outcome == "right", outcome
+
+
+def test_watching_a_job_that_hangs_names_the_culprit_without_being_asked(
+    rig: Rig, needs_torch: None, tmp_path: Path
+) -> None:
+    labelled = next(job for job in LIVE if job.id == "sleeps_in_step")
+    names = [node.name for node in rig.nodes[: labelled.nodes]]
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=names, extra="[watch]\nstall_s = 6\n")
+    with running(rig, labelled):
+        run = batch(hosts, "--for", "12s", deadline_s=120.0)
+    findings = [(line["id"], line["severity"], line["culprits"]) for line in run.report["findings"]]
+    assert (run.status, findings) == (1, [("rank_missing", "error", ["rank 1"])]), run.stdout
 
 
 @pytest.mark.full

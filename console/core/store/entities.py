@@ -53,6 +53,7 @@ class RankNow(msgspec.Struct):
     rank: Rank
     stat: RankStat | None = None
     still_since: int | None = None  # `mono` of the first of the consecutive samples without activity
+    asleep_since: int | None = None  # `mono` of the first of the consecutive samples in which its main thread slept
     broken: tuple[int, int] | None = None  # (`t` of the last activity, previous `still_since`)
     disturbed: int = 0  # `t` at which the agent last paused it to read native frames
     active_ticks: int = 0  # consecutive samples with activity, at most `RECOVERED_TICKS`
@@ -83,6 +84,8 @@ class RetainedEntries(Generic[K, V]):
 ENDED_RANKS: Final = SPECS[Rank].kept_total or 0
 #: States without CPU activity.
 STILL: Final = ("idle", "stopped", "uninterruptible")
+#: The kernel's letters of a thread that does not run, whatever the other threads of its process do.
+ASLEEP: Final = ("S", "D", "T", "t")
 #: CPU percent of background threads (gloo, the TCP store) in an idle rank; the kernel accounts whole ticks of 10 ms.
 BACKGROUND_PCT: Final = 5.0
 #: Consecutive active samples after which an idle time was a pause that is over, not a stall that something disturbed.
@@ -128,7 +131,7 @@ class RankTable:
             if past is not None:
                 now.stat = now.stat or past.stat
                 now.still_since, now.broken, now.disturbed = past.still_since, past.broken, past.disturbed
-                now.active_ticks = past.active_ticks
+                now.active_ticks, now.asleep_since = past.active_ticks, past.asleep_since
                 now.pause_s, now.longest_pause_s = past.pause_s, past.longest_pause_s
                 self.table.touch(key, version)
 
@@ -148,7 +151,12 @@ def key_of(record: Rank | RankStat | Stack) -> ProcessKey:
 
 def _watch(now: RankNow, record: RankStat) -> None:
     """Update since when the rank is idle; activity caused by the agent's own reads does not count."""
-    sleeps = record.proc_state == "S" and record.ctx_switches_s == 0.0 and (record.cpu_pct or 0.0) < BACKGROUND_PCT
+    main_sleeps = record.proc_state in ASLEEP and record.ctx_switches_s == 0.0
+    if main_sleeps:
+        now.asleep_since = now.asleep_since or record.mono
+    elif now.stat is None or now.stat.t > now.disturbed:
+        now.asleep_since = None
+    sleeps = record.proc_state == "S" and main_sleeps and (record.cpu_pct or 0.0) < BACKGROUND_PCT
     if record.state in STILL or sleeps:
         now.still_since = now.still_since or record.mono
         now.active_ticks = 0

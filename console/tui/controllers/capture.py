@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...analysis.stacks.fold import Shape
+from ...analysis.stalls import Suspicion
 from ...core.control import CaptureRequest, CaptureResult, Control, new_capture
 from ...core.store import Store
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.hang import Diagnosis, diagnose, verdict_finding
+from ...monitor.stall_watch import StallWatch
 from ...records.kinds import is_gone
 from ...text.nodeset_fold import fold
 from ..derived import DiagnosisFold, JobDiagnosis
@@ -55,6 +57,11 @@ class CaptureRunner:
         self.is_diagnosis = False  # whether the newest one is a diagnosis
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a capture or diagnosis runs."""
+        return self._task is not None
+
+    @property
     def progress(self) -> CaptureProgress | None:
         """Progress of the running capture; None while none runs."""
         if self._task is None or self._order is None:
@@ -68,9 +75,9 @@ class CaptureRunner:
         """Read the stacks of all ranks `samples` times, with the values of the variables in `names`."""
         self._start("captured", self._capture(samples, names))
 
-    def diagnose(self) -> None:
-        """Capture until the verdict is final."""
-        self._start("diagnosing: captured", self._diagnose(), is_diagnosis=True)
+    def diagnose(self, *, is_unasked: bool = False) -> None:
+        """Capture until the verdict is final; `is_unasked`: because a job appears to stand still."""
+        self._start("diagnosing: captured", self._diagnose(), is_diagnosis=not is_unasked)
 
     def cancel(self) -> None:
         """Cancel the running capture; what was read is kept."""
@@ -117,9 +124,12 @@ class CaptureController(Controller):
     """Captures and their verdicts, published as `findings` unless None. A replay (`live` false) captures nothing."""
 
     def __init__(
-        self, app: ConsoleApp, store: Store, control: Control, findings: FindingTracker | None, *, live: bool
-    ) -> None:
+        self, app: ConsoleApp, store: Store, control: Control, findings: FindingTracker | None, *, live: bool,
+        stalls: StallWatch | None = None,
+    ) -> None:  # fmt: skip
         self._app, self._control, self._findings, self._live = app, control, findings, live
+        self._stalls = stalls
+        self._suspected: tuple[Suspicion, ...] = ()  # jobs of the unasked diagnosis that runs
         self.use_store(store)
 
     def use_store(self, store: Store) -> None:
@@ -152,8 +162,22 @@ class CaptureController(Controller):
             self._published = self.diagnoses
             verdicts = [job.judgement.verdict for job in self.diagnoses]
             if not self.runner.is_diagnosis:  # an undecided single capture is not a finding
-                verdicts = [verdict for verdict in verdicts if verdict.state != "undecided"]
+                verdicts = [verdict for verdict in verdicts if verdict.state != "undecided" or verdict.stalled]
             self._findings.report("verdict", filter(None, map(verdict_finding, verdicts)))
+        self._watch_stalls()
+
+    def _watch_stalls(self) -> None:
+        """Diagnose jobs that appear to stand still, and report what was found."""
+        if self._stalls is None or self._findings is None or self.runner.is_busy:
+            return
+        if self._suspected:
+            if self.is_current:
+                suspected, self._suspected = self._suspected, ()
+                self._findings.report("verdict", self._stalls.diagnosed(suspected))
+            return
+        self._suspected = self._stalls.due()
+        if self._suspected:
+            self.runner.diagnose(is_unasked=True)
 
     def next_threads(self) -> None:
         """Fold the next of: main threads, those they wait for, all."""

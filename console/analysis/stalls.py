@@ -1,0 +1,84 @@
+"""Jobs that appear to stand still, from what is known without reading stacks: sleeping main threads, watched steps.
+
+A rank that waits for requests sleeps as well, so this says when to read stacks; the verdict comes from these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from ..text.format import seconds
+from ..text.nodeset_fold import fold_numbers
+
+#: A step may take this many times the job's median step.
+STEPS: Final = 3.0
+#: A step counter is read every few seconds: only after this many readings without a change it stands still.
+READINGS: Final = 2.5
+#: Steps that a rank must have been seen to make before their duration is known.
+LEAST_STEPS: Final = 2
+
+#: (job, attempt)
+JobKey = tuple[str, int]
+
+
+class RankActivity(msgspec.Struct, frozen=True):
+    """One live rank. Times are in seconds; None is unknown."""
+
+    job: str
+    attempt: int
+    rank: int | None
+    asleep_s: float | None = None  # its main thread has not run for this long; 0.0: it ran in the last sample
+    step_age_s: float | None = None  # since its watched step was seen to change, or was first read
+    step_s: float | None = None  # median duration of a step
+    read_every_s: float = 0.0  # interval at which the step is read
+
+
+class Suspicion(msgspec.Struct, frozen=True):
+    """A job that appears to stand still."""
+
+    job: JobKey
+    since_s: float  # for at least this long
+    ranks: tuple[int, ...]  # whose main threads sleep; empty where only the step counter stands still
+    text: str  # `ranks 0-6 have not run for 34 s`
+
+
+def least_stall_s(ranks: Sequence[RankActivity], stall_s: float) -> float:
+    """Seconds without progress that count: `stall_s`, or more where steps of this job are longer."""
+    steps = [rank.step_s for rank in ranks if rank.step_s is not None]
+    return max(stall_s, STEPS * median(steps)) if steps else stall_s
+
+
+def suspicions(ranks: Iterable[RankActivity], stall_s: float) -> list[Suspicion]:
+    """The jobs that appear to stand still for `stall_s` or longer, by name; the newest attempt of each."""
+    jobs: dict[JobKey, list[RankActivity]] = {}
+    for rank in ranks:
+        jobs.setdefault((rank.job, rank.attempt), []).append(rank)
+    newest = {job: max(attempt for name, attempt in jobs if name == job) for job, _ in jobs}
+    suspected = []
+    for key in sorted(jobs):
+        if newest[key[0]] == key[1]:
+            suspicion = _suspicion(key, jobs[key], least_stall_s(jobs[key], stall_s))
+            if suspicion is not None:
+                suspected.append(suspicion)
+    return suspected
+
+
+def _suspicion(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Suspicion | None:
+    ages = [rank.step_age_s for rank in ranks if rank.step_age_s is not None and rank.step_s is not None]
+    if ages and min(ages) < least_s:
+        return None  # steps go by, whoever sleeps meanwhile
+    asleep = [rank for rank in ranks if rank.asleep_s is not None and rank.asleep_s >= least_s]
+    if asleep:
+        numbers = tuple(sorted({rank.rank for rank in asleep if rank.rank is not None}))
+        since_s = min(rank.asleep_s or 0.0 for rank in asleep)
+        who = f"{'rank' if len(numbers) == 1 else 'ranks'} {fold_numbers(numbers)}" if numbers else "a rank"
+        text = f"the main thread of {who} has not run for {seconds(since_s)}"
+        return Suspicion(job, since_s, numbers, text)
+    needed_s = max([least_s, *(READINGS * rank.read_every_s for rank in ranks)])
+    if ages and min(ages) >= needed_s:
+        return Suspicion(job, min(ages), (), f"the watched step has not changed for {seconds(min(ages))}")
+    return None

@@ -1,0 +1,121 @@
+"""Notices jobs that stand still, unasked: says when to diagnose them, and what to report where that fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from ..analysis.finding import FindingDraft
+from ..analysis.hang.diagnosis import Judgement
+from ..analysis.stalls import LEAST_STEPS, JobKey, RankActivity, Suspicion, suspicions
+from ..core.derived import Throttle
+from ..core.store import Store
+from ..records.kinds import is_gone
+from .hang import evaluation, verdict_finding
+
+#: Seconds between two looks at the store.
+EVERY_S: Final = 1.0
+#: Seconds until a job that was diagnosed without a hang is diagnosed again, if it still appears to stand still; doubles
+#: each time. A hung job is diagnosed again after the longest.
+AGAIN_S, LONGEST_S = 30.0, 600.0
+
+
+class _Diagnosed(msgspec.Struct):
+    """A job that was suspected and diagnosed."""
+
+    due_s: float  # monotonic; next diagnosis
+    pause_s: float
+    is_reported: bool = False  # its verdict is a finding
+
+
+class StallWatch:
+    """Jobs of one store; `stall_s` as in `[watch]`, 0 is off. `clock` is monotonic, in seconds."""
+
+    def __init__(
+        self, store: Store, stall_s: float, every_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._stall_s, self._every_s, self._clock = store, stall_s, every_s, clock
+        self._throttle = Throttle(EVERY_S, 20, clock)
+        self._diagnosed: dict[JobKey, _Diagnosed] = {}
+        self._suspected: tuple[Suspicion, ...] = ()
+
+    def due(self) -> tuple[Suspicion, ...]:
+        """The jobs to diagnose now: those that appear to stand still, and hung ones that do so no longer."""
+        if self._stall_s <= 0 or not self._throttle.is_due:
+            return ()
+        with self._throttle.running():
+            self._suspected = tuple(suspicions(self._activities(), self._stall_s))
+        now_s, suspected = self._clock(), {each.job for each in self._suspected}
+        wanted = [each for each in self._suspected if self._is_due(each.job, now_s)]
+        for job, entry in list(self._diagnosed.items()):
+            if job not in suspected:
+                del self._diagnosed[job]
+                if entry.is_reported:
+                    wanted.append(Suspicion(job, 0.0, (), "it makes progress again"))
+        return tuple(wanted)
+
+    def diagnosed(self, jobs: Sequence[Suspicion]) -> list[FindingDraft]:
+        """The findings after a diagnosis of these jobs: of all jobs that do not move."""
+        judgements = {(each.verdict.job, each.view.evidence.job.attempt): each for each in self._judgements()}
+        now_s = self._clock()
+        drafts = {job: draft for job, each in judgements.items() if (draft := _finding(each)) is not None}
+        for suspicion in jobs:
+            if not suspicion.since_s:
+                continue
+            judgement = judgements.get(suspicion.job)
+            if judgement is None or not judgement.view.captured:
+                drafts[suspicion.job] = _unread(suspicion)
+            entry = self._diagnosed.get(suspicion.job)
+            is_reported = suspicion.job in drafts
+            pause_s = LONGEST_S if is_reported else min(LONGEST_S, 2 * entry.pause_s if entry else AGAIN_S)
+            self._diagnosed[suspicion.job] = _Diagnosed(now_s + pause_s, pause_s, is_reported)
+        return list(drafts.values())
+
+    def _judgements(self) -> Sequence[Judgement]:
+        return evaluation(self._store).judgements() if len(self._store.captures) else ()
+
+    def _is_due(self, job: JobKey, now_s: float) -> bool:
+        entry = self._diagnosed.get(job)
+        return entry is None or now_s >= entry.due_s
+
+    def _activities(self) -> Iterator[RankActivity]:
+        steps = self._store.steps.ranks()
+        for now in self._store.ranks.values():
+            rank, stat = now.rank, now.stat
+            if is_gone(rank) or stat is None:
+                continue
+            age_s = step_s = None
+            made = steps.get((rank.job, rank.attempt, rank.rank)) if rank.rank is not None else None
+            if made is not None and made.process == (rank.pid, rank.start_ticks) and len(made.seen) >= LEAST_STEPS:
+                first, last = made.seen[0], made.seen[-1]
+                age_s = max(0.0, (stat.mono - last.mono) / 1e9)
+                step_s = median(
+                    [
+                        (after.mono - before.mono) / 1e9 / max(1, after.step - before.step)
+                        for before, after in pairwise(made.seen)
+                    ]
+                    or [(last.mono - first.mono) / 1e9]
+                )
+            asleep_s = 0.0 if now.asleep_since is None else (stat.mono - now.asleep_since) / 1e9
+            yield RankActivity(rank.job, rank.attempt, rank.rank, asleep_s, age_s, step_s, self._every_s)
+
+
+def _finding(judgement: Judgement) -> FindingDraft | None:
+    """The finding of a verdict that was not asked for: an undecided one is none, unless the job stands still."""
+    verdict = judgement.verdict
+    return None if verdict.state == "undecided" and not verdict.stalled else verdict_finding(verdict)
+
+
+def _unread(suspicion: Suspicion) -> FindingDraft:
+    """The finding of a job whose stacks cannot be read: that it stands still, without a culprit."""
+    return FindingDraft(
+        id="job_stalled", severity="warning", confidence="possible", culprits=(),
+        text=f"{suspicion.job[0]}: {suspicion.text}, and no stack of its ranks could be read.",
+        evidence=("rank_stat.ctx_switches_s 0", "rank_stat.proc_state"),
+        victims=tuple(f"rank {rank}" for rank in suspicion.ranks),
+    )  # fmt: skip

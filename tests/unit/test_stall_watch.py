@@ -1,0 +1,123 @@
+"""When a job that stands still is diagnosed unasked, how often, and what is reported."""
+
+import itertools
+
+import pytest
+
+from gconsole.core.store import Store
+from gconsole.monitor.stall_watch import AGAIN_S, LONGEST_S, StallWatch
+from gconsole.records import Rank, RankStat, Stack, StackFrame
+
+SECOND = 1_000_000_000
+C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+TRAIN = "/home/user/job/train.py"
+
+
+class WatchedJob:
+    """Two ranks of one job, their figures once a second, and the console's clock."""
+
+    def __init__(self, stall_s=30.0):
+        self.store, self.at_s = Store(), 1_000
+        self.watch = StallWatch(self.store, stall_s, 10.0, lambda: self.at_s)
+        self.store.apply([Rank(**self.head(rank), world_size=2, source="environ") for rank in (0, 1)])
+
+    def head(self, rank, **more):
+        at = self.at_s * SECOND
+        return {
+            "node": "node1", "agent": "a", "seq": 1, "t": at, "mono": at, "rx": at, "job": "llama", "rank": rank,
+            "pid": 100 + rank, "start_ticks": 7, **more,
+        }  # fmt: skip
+
+    def run(self, seconds, *, switches=(0.0, 0.0), state="S"):
+        """Let time pass with these context switches of the ranks per second; the jobs that were due meanwhile."""
+        due = []
+        for _ in range(seconds):
+            self.at_s += 1
+            self.store.apply([
+                RankStat(**self.head(rank), state="moving", proc_state=state, cpu_pct=80.0, ctx_switches_s=count)
+                for rank, count in enumerate(switches)
+            ])  # fmt: skip
+            suspected = self.watch.due()
+            if suspected:
+                due.append((self.at_s, suspected))
+                self.watch.diagnosed(suspected)
+        return due
+
+    def capture(self, *, still):
+        """What a diagnosis would capture: rank 0 in a collective, rank 1 in its own code, or both in turn."""
+        paths = [((TRAIN, "step", 9), (C10D, "all_reduce", 3000)), ((TRAIN, "load_data", 4),)]
+        stacks = []
+        for sample in range(20):
+            for rank in (0, 1):
+                frames = paths[rank if still else (rank + sample) % 2]
+                at = (self.at_s - 10) * SECOND + sample * SECOND // 2
+                stacks.append(
+                    Stack(
+                        **self.head(rank, t=at), capture="c1", sample=sample, status="ok", looked=at, proc_state="S",
+                        syscall=("futex", "clock_nanosleep")[rank], ctx_switches=0 if still else sample * 9,
+                        thread_name="MainThread",
+                        frames=tuple(StackFrame(function, file, line) for file, function, line in frames),
+                    )
+                )  # fmt: skip
+        self.store.apply(stacks)
+
+
+def test_a_job_is_due_once_it_has_slept_for_the_limit_although_other_threads_use_the_processor():
+    job = WatchedJob()
+    [(at_s, [suspicion])] = job.run(40)
+    assert (at_s, suspicion.ranks) == (1_031, (0, 1))
+
+
+@pytest.mark.parametrize(("switches", "state"), [((9.0, 9.0), "S"), ((0.0, 0.0), "R")], ids=["woken", "computing"])
+def test_a_job_whose_main_threads_run_is_never_due(switches, state):
+    assert WatchedJob().run(120, switches=switches, state=state) == []
+
+
+def test_one_rank_that_sleeps_while_the_others_run_is_enough():
+    assert len(WatchedJob().run(40, switches=(0.0, 50.0))) == 1
+
+
+def test_nothing_is_due_where_it_is_off():
+    assert WatchedJob(stall_s=0.0).run(120) == []
+
+
+def test_a_job_that_turns_out_to_progress_is_diagnosed_ever_more_rarely():
+    job = WatchedJob()
+    job.run(30)
+    job.capture(still=False)
+    times = [at_s for at_s, _ in job.run(300)]
+    assert [after - before for before, after in itertools.pairwise(times)] == [
+        AGAIN_S,
+        2 * AGAIN_S,
+        4 * AGAIN_S,
+    ]
+
+
+def test_a_hung_job_is_reported_and_not_diagnosed_again_while_it_hangs():
+    job = WatchedJob()
+    job.run(29)
+    job.capture(still=True)
+    job.at_s += 2
+    job.run(1)
+    [finding] = job.watch.diagnosed(())
+    assert (finding.id, finding.severity, finding.culprits) == ("rank_missing", "error", ("rank 1",))
+    assert job.run(int(LONGEST_S) - 2) == []
+
+
+def test_a_hung_job_that_progresses_again_is_diagnosed_again_so_that_its_finding_clears():
+    job = WatchedJob()
+    job.run(29)
+    job.capture(still=True)
+    job.run(2)
+    [(_, [again])] = job.run(3, switches=(9.0, 9.0))
+    assert (again.job, again.text) == (("llama", 0), "it makes progress again")
+
+
+def test_a_job_whose_stacks_cannot_be_read_is_a_warning_without_a_culprit():
+    job = WatchedJob()
+    job.run(30)
+    job.at_s += 1
+    job.store.apply([RankStat(**job.head(0), state="idle", proc_state="S", ctx_switches_s=0.0)])
+    suspected = job.watch.due()
+    [finding] = job.watch.diagnosed(suspected)
+    assert (finding.id, finding.severity, finding.culprits) == ("job_stalled", "warning", ())
