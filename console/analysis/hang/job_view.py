@@ -74,7 +74,16 @@ class JobView:
         if state.cls in WAITING or state.cls in HELD:
             return ()
         worker = self.blocking_worker(state)
-        return worker.peer_waits if worker is not None and worker.cls not in HELD else state.peer_waits
+        if worker is not None and worker.cls not in HELD:
+            return worker.peer_waits
+        if not state.polls_memory:
+            return state.peer_waits
+        # ranks that all poll do not wait for each other: any of them may be between two steps
+        return tuple(wait for wait in state.peer_waits if wait.rank not in self._polling)
+
+    @cached_property
+    def _polling(self) -> frozenset[int]:
+        return frozenset(state.rank for state in self.states if state.rank is not None and state.polls_memory)
 
     @cached_property
     def waited_for(self) -> Mapping[int, tuple[PeerWait, ...]]:

@@ -136,7 +136,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     last: Stack  # the newest record of its main thread
     peers: tuple[Peer, ...] = ()
     peer_waits: tuple[PeerWait, ...] = ()  # other ranks that can end its wait, outside of collectives
-    by_library: bool = False  # it waits through the I/O threads of a library, or polls shared memory
+    by_library: bool = False  # it waits through the I/O threads of a library
     has_unknown_end: bool = False  # it may also wait for a process outside of the job
     locals: tuple[Local, ...] | None = None  # of its innermost calls; None: not requested
     classes: tuple[FrameClass, ...] = ()  # one per readable sample
@@ -150,6 +150,11 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def pid(self) -> int:
         """Process id on its node."""
         return self.key[1]
+
+    @property
+    def polls_memory(self) -> bool:
+        """Whether it sleeps again and again, and shares memory with other ranks, which may change it meanwhile."""
+        return any(target.kind == "memory" for target in self.waits_for)
 
     @property
     def is_communicating(self) -> bool:
@@ -226,8 +231,7 @@ def rank_state_of(
     is_native = traces[-1].calls in natives
     by_library: tuple[WaitTarget, ...] = ()
     if blocks_main and cls == "sleep" and (_wakes_s(read) or 0.0) >= POLLS_S:
-        by_library = _native_waits(read[-on_path:], is_memory=True)
-        waits_for = by_library or waits_for
+        waits_for = _native_waits(read[-on_path:], is_memory=True) or waits_for
     if blocks_main and waits_in_library(stacks[-1], traces[-1], cls, waits_for or ()):
         by_library = _native_waits(read[-on_path:], is_memory=False)
         if by_library:

@@ -337,6 +337,15 @@ class TestIoThreads:
         assert (verdict.state, names(verdict)) == ("hung", [(1, "file_io")])
         assert "shared memory, /dev/shm/ring" in verdict.summary
 
+    def test_ranks_that_all_sleep_again_and_again_beside_shared_memory_do_not_wait_for_each_other(self):
+        memory = WaitTarget(kind="memory", path="/dev/shm/ring", pids=(100, 101, 102, 103))
+        idle = to(3, "tcp", remote="10.0.0.1 9", moved_bytes=0)
+        scene = Scene(per_node=4)
+        for rank in range(4):
+            scene.rank(rank, own("train", 4), syscall="clock_nanosleep", wakes=25, native_waits=(memory, *idle))
+        verdict = scene.verdict()
+        assert (verdict.state in ("moving", "undecided"), names(verdict), verdict.stalled) == (True, [], False)
+
 
 class TestHandlers:
     """The thread of a server that must answer, where the main thread only waits."""
