@@ -97,6 +97,8 @@ def run_batch(
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
     if recording is not None and recording.failed:
         status = max(status, EXIT_PARTIAL)
+    if order is not None and status == EXIT_OK and not len(store.captures):
+        status = EXIT_PARTIAL  # nothing was captured or diagnosed
     return EXIT_INTERRUPTED if interrupted and not math.isinf(for_s) else status
 
 

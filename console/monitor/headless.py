@@ -14,6 +14,7 @@ from ..core.bus import Hub
 from ..core.control import CaptureRequest, Control
 from ..core.store import Store
 from ..records import Failure, Log, NodeState, Record
+from ..text.format import plural
 from ..text.sanitize import printable
 from .finding_tracker import FindingTracker
 from .hang import Diagnosis, diagnose, verdict_findings
@@ -188,7 +189,18 @@ async def _capture(
         capturing.cancel()
     await capturing
     if not len(store.captures):
-        hub.publish_own(Log(source="console", severity="warning", text="no stacks captured: no ranks found"))
+        hub.publish_own(_nothing_captured(store))
+
+
+def _nothing_captured(store: Store) -> Log:
+    """Why there are no stacks: no ranks, and which Python processes were not recognised as ranks."""
+    python = [process for process in store.processes.values() if process.role == "python"]
+    text = "no stacks captured: no ranks found"
+    if python:
+        example = min(python, key=lambda process: (process.node, process.pid))
+        text += f"; {plural(len(python), 'Python process')} without a rank, e.g. pid {example.pid} on {example.node}"
+    try_ = "start the job by a launcher that sets RANK and WORLD_SIZE, or set them; gconsole ps shows all processes"
+    return Log(source="console", severity="warning", text=text, try_=try_)
 
 
 def is_settled(store: Store) -> bool:
