@@ -26,6 +26,9 @@ from ...models.job_ranks import JobsSummary, JobSummary, state_spans
 from ...models.node_summary import FleetSummary, NodeSummary, folded
 
 _BAR_CELLS, _LEAST_BAR = 24, 8
+_ID_WIDTH = 16
+#: Errors are shown with their whole text while there are at most this many findings, in at most this many lines each.
+MOST_WHOLE, MOST_LINES = 4, 4
 #: Textures of the statuses, for terminals without colour.
 _TEXTURES: dict[Status, str] = {"ok": "█", "warning": "▓", "failed": "▒", "stale": "░", "unknown": "░"}
 
@@ -164,9 +167,10 @@ def finding_lines(
     findings: Sequence[Finding], fleet: FleetSummary, jobs: JobsSummary, settled: bool, width: int, *,
     diagnosed: bool = False,
 ) -> tuple[Line, ...]:  # fmt: skip
-    """One line per finding, worst first; without any, what has not been checked."""
+    """The findings, worst first, a few errors with their whole text; without any, what has not been checked."""
     if findings:
-        return tuple(_finding_line(finding, width) for finding in findings)
+        is_whole = len(findings) <= MOST_WHOLE
+        return tuple(line for finding in findings for line in _lines_of(finding, width, is_whole=is_whole))
     if not fleet.nodes:
         return (plain("no nodes", "muted"),)
     if not settled:
@@ -181,8 +185,16 @@ def finding_lines(
     return (Line((glyph("ok"), Span(text, "muted"))),)
 
 
-def _finding_line(finding: Finding, width: int) -> Line:
+def _lines_of(finding: Finding, width: int, *, is_whole: bool) -> list[Line]:
     status = SEVERITY_STATUS[finding.severity]
-    name = fit(clean(finding.id), 16)
-    spans = (glyph(status), Span(" "), Span(name, status), Span("  "), Span(clean(finding.text)))
-    return Line(cut(spans, width), (finding.id, finding.culprits))
+    name = fit(clean(finding.id), _ID_WIDTH)
+    head = (glyph(status), Span(" "), Span(name, status), Span("  "))
+    text, target = clean(finding.text), (finding.id, finding.culprits)
+    if not is_whole or finding.severity != "error":
+        return [Line(cut((*head, Span(text)), width), target)]
+    first = wrapped(text, max(12, width - _ID_WIDTH - 4))[0]
+    rest = text[len(first) :].lstrip()
+    below = wrapped(rest, width - 2) if rest else []
+    below = [*below[: MOST_LINES - 2], " ".join(below[MOST_LINES - 2 :])] if len(below) >= MOST_LINES else below
+    spans = [(*head, Span(first)), *((Span(f"  {line}"),) for line in below)]
+    return [Line(cut(line, width), target) for line in spans]
