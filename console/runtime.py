@@ -80,7 +80,7 @@ class Console:
         self._clock_findings = ClockFindings(self.store, config.clock)
         self._skew_findings = SkewFindings(self.store, config.skew)
         self.findings = FindingTracker(self.bus, config.health, clock, (self._clock_findings, self._skew_findings))
-        self.stalls = StallWatch(self.store, config.watch.stall_s, config.watch.every_s, clock)
+        self.stalls = StallWatch(self.store, config.watch, clock)
         self.clock_estimator = ClockEstimator(self.bus, config.clock, config.cluster)
         self._probe_clocks = probe_clocks
         fleet_config = config if probe_clocks else _without_probes(config)
@@ -116,6 +116,7 @@ class Console:
         self.clock_estimator.follow(newer.clock)
         self._clock_findings.config = newer.clock
         self._skew_findings.follow(newer.skew)
+        self.stalls.follow(newer.watch)
 
 
 def sessions_folder_of(config: Config) -> Path:

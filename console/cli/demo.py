@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import click
 
@@ -14,10 +14,7 @@ from ..demo.ring import HANGS
 from .main import EXIT_NOTHING
 from .options import capture_order, capturing, duration_option
 
-if TYPE_CHECKING:
-    from ..config import Config
-
-#: Seconds. In the TUI the job makes visible progress before it hangs.
+#: Seconds. While the job is watched it makes visible progress before it hangs.
 HANG_AFTER_S = 10.0
 
 
@@ -31,7 +28,9 @@ HANG_AFTER_S = 10.0
 @duration_option("--for", "for_s", help="With --batch: duration.  [default: one full sample]")
 @click.option("-o", "--output", metavar="FILE", help="With --batch: write the report as JSON; - = stdout.")
 @click.option(
-    "--hang", type=click.Choice(HANGS), help="Make the job hang: immediately with --batch, otherwise after 10 s."
+    "--hang",
+    type=click.Choice(HANGS),
+    help="Make the job hang after 10 s, or at the end of a batch that is not longer.",
 )
 @capturing
 def demo(
@@ -66,28 +65,32 @@ def demo(
     try:
         with demo_cluster(nodes, ranks, gpus, hang or "") as cluster:
             config = load(str(cluster.hosts), environ={})
-            if not batch:
-                return _tui(config, cluster.trigger_hang if hang else None)
-            from .live import run_batch
+            from .live import run_batch, run_tui
+
+            is_watched = not batch or (for_s or 0.0) > HANG_AFTER_S
 
             async def before() -> None:
-                if hang:
+                if hang and not is_watched:
                     cluster.trigger_hang()
 
-            return run_batch(config, for_s=for_s or 0.0, output=output, order=order, before=before)
+            with _hanging_later(cluster.trigger_hang if hang and is_watched else None):
+                if not batch:
+                    return run_tui(config, remember=False)
+                return run_batch(config, for_s=for_s or 0.0, output=output, order=order, before=before)
     except DemoError as error:
         click.echo(f"gconsole: {error}", err=True)
         return EXIT_NOTHING
 
 
-def _tui(config: Config, trigger_hang: Callable[[], None] | None) -> int:
-    from .live import run_tui
-
+@contextlib.contextmanager
+def _hanging_later(trigger_hang: Callable[[], None] | None) -> Iterator[None]:
+    """Make the job hang after `HANG_AFTER_S`, unless it is None or the context ends before."""
     if trigger_hang is None:
-        return run_tui(config, remember=False)
+        yield
+        return
     timer = threading.Timer(HANG_AFTER_S, trigger_hang)
     timer.start()
     try:
-        return run_tui(config, remember=False)
+        yield
     finally:
         timer.cancel()

@@ -49,9 +49,10 @@ def _each(section: str, old: Section, new: Section) -> dict[str, bool]:
 
 
 def _differs(old: NodeConfig, new: NodeConfig) -> bool:
-    """Whether two nodes differ in more than `max_connecting`, which is global."""
-    same_limit = structs.replace(new.ssh, max_connecting=old.ssh.max_connecting)
-    return old != structs.replace(new, ssh=same_limit)
+    """Whether two nodes differ in what their agents need: not in `max_connecting` and `stall_s`, the console's own."""
+    ssh = structs.replace(new.ssh, max_connecting=old.ssh.max_connecting)
+    watch = structs.replace(new.watch, stall_s=old.watch.stall_s)
+    return old != structs.replace(new, ssh=ssh, watch=watch)
 
 
 #: Modification time (ns), size in bytes and inode of a file.

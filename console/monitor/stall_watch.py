@@ -13,6 +13,7 @@ import msgspec
 from ..analysis.finding import FindingDraft
 from ..analysis.hang.diagnosis import Judgement
 from ..analysis.stalls import LEAST_STEPS, JobKey, RankActivity, Suspicion, suspicions
+from ..config.sections import WatchConfig
 from ..core.derived import Throttle
 from ..core.store import Store
 from ..records.kinds import is_gone
@@ -34,22 +35,24 @@ class _Diagnosed(msgspec.Struct):
 
 
 class StallWatch:
-    """Jobs of one store; `stall_s` as in `[watch]`, 0 is off. `clock` is monotonic, in seconds."""
+    """Jobs of one store. `clock` is monotonic, in seconds."""
 
-    def __init__(
-        self, store: Store, stall_s: float, every_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._store, self._stall_s, self._every_s, self._clock = store, stall_s, every_s, clock
+    def __init__(self, store: Store, config: WatchConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._config, self._clock = store, config, clock
         self._throttle = Throttle(EVERY_S, 20, clock)
         self._diagnosed: dict[JobKey, _Diagnosed] = {}
         self._suspected: tuple[Suspicion, ...] = ()
 
+    def follow(self, config: WatchConfig) -> None:
+        """Use a configuration that was saved meanwhile."""
+        self._config = config
+
     def due(self) -> tuple[Suspicion, ...]:
         """The jobs to diagnose now: those that appear to stand still, and hung ones that do so no longer."""
-        if self._stall_s <= 0 or not self._throttle.is_due:
+        if self._config.stall_s <= 0 or not self._throttle.is_due:
             return ()
         with self._throttle.running():
-            self._suspected = tuple(suspicions(self._activities(), self._stall_s))
+            self._suspected = tuple(suspicions(self._activities(), self._config.stall_s))
         now_s, suspected = self._clock(), {each.job for each in self._suspected}
         wanted = [each for each in self._suspected if self._is_due(each.job, now_s)]
         for job, entry in list(self._diagnosed.items()):
@@ -102,7 +105,7 @@ class StallWatch:
                     or [(last.mono - first.mono) / 1e9]
                 )
             asleep_s = 0.0 if now.asleep_since is None else (stat.mono - now.asleep_since) / 1e9
-            yield RankActivity(rank.job, rank.attempt, rank.rank, asleep_s, age_s, step_s, self._every_s)
+            yield RankActivity(rank.job, rank.attempt, rank.rank, asleep_s, age_s, step_s, self._config.every_s)
 
 
 def _finding(judgement: Judgement) -> FindingDraft | None:

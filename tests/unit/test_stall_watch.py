@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from gconsole.config.sections import WatchConfig
 from gconsole.core.store import Store
 from gconsole.monitor.stall_watch import AGAIN_S, LONGEST_S, StallWatch
 from gconsole.records import Rank, RankStat, Stack, StackFrame
@@ -18,7 +19,7 @@ class WatchedJob:
 
     def __init__(self, stall_s=30.0):
         self.store, self.at_s = Store(), 1_000
-        self.watch = StallWatch(self.store, stall_s, 10.0, lambda: self.at_s)
+        self.watch = StallWatch(self.store, WatchConfig(stall_s=stall_s), lambda: self.at_s)
         self.store.apply([Rank(**self.head(rank), world_size=2, source="environ") for rank in (0, 1)])
 
     def head(self, rank, **more):
@@ -79,6 +80,13 @@ def test_one_rank_that_sleeps_while_the_others_run_is_enough():
 
 def test_nothing_is_due_where_it_is_off():
     assert WatchedJob(stall_s=0.0).run(120) == []
+
+
+def test_a_limit_that_was_changed_meanwhile_holds_at_once():
+    job = WatchedJob(stall_s=0.0)
+    job.run(20)
+    job.watch.follow(WatchConfig(stall_s=10.0))
+    assert len(job.run(1)) == 1
 
 
 def test_a_job_that_turns_out_to_progress_is_diagnosed_ever_more_rarely():

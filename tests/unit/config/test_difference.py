@@ -58,3 +58,8 @@ def test_nodes_added_by_name_inherit_common_settings(tmp_path: Path):
 def test_unparsable_node_set_raises_a_config_error(tmp_path: Path):
     with pytest.raises(ConfigError):
         more_nodes(config(tmp_path, TWO), "c[1-")
+
+
+def test_limit_of_a_stall_is_the_consoles_own_and_changes_no_node(tmp_path: Path):
+    assert not changes(tmp_path, TWO, "[watch]\nstall_s = 5\n" + TWO).changed
+    assert changes(tmp_path, TWO, '[watch]\nlocals = ["step"]\n' + TWO).changed

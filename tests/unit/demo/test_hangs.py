@@ -93,3 +93,13 @@ def test_invalid_options_are_rejected_with_exit_code_2(args: list[str]) -> None:
     done = fork_server.run([*DEMO, *args], text=True, timeout=90)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.full
+def test_hang_of_a_watched_demo_is_reported_without_a_diagnosis_being_requested(tmp_path: Path) -> None:
+    argv = [*DEMO, "--hang", "absent", "--for", "55s", "-o", str(tmp_path / "report.json")]
+    demo = fork_server.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = demo.communicate(timeout=180)
+    findings = json.loads((tmp_path / "report.json").read_text())["findings"]
+    assert demo.returncode == 1, f"{out}\n{err}"
+    assert ("rank_missing", ["rank 1"]) in [(finding["id"], finding["culprits"]) for finding in findings]
