@@ -218,6 +218,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     native: bool | None = None
     locals: tuple[str, ...] = ()
     flight_pipe: bool = False  # in the first capture: the dump of a stalled job does not change
+    is_unasked: bool = False  # then no process is paused for native frames unless its job stands still
 
 
 async def diagnose(
@@ -276,7 +277,8 @@ def _detailed(
     native = {
         (node, pid)
         for evidence in missing
-        if options.native is not False and (evidence.is_stuck or options.native)
+        if options.native is not False
+        and (evidence.is_stuck or options.native or (evidence.may_spin and not options.is_unasked))
         for node, pid, _ in evidence.native
     }
     if not variables and not native and not sockets:

@@ -131,7 +131,7 @@ class UnaskedDiagnosis:
 
     async def _run(self, suspected: Sequence[Suspicion]) -> None:
         try:
-            await diagnose(self._store, self._control, Diagnosis())
+            await diagnose(self._store, self._control, Diagnosis(is_unasked=True))
             self._findings.report("verdict", await asyncio.to_thread(self._stalls.diagnosed, suspected))
         except Exception as error:  # noqa: BLE001 - published as an error; the watch goes on
             self._findings.failed("stall diagnosis", error)

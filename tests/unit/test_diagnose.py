@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from analysis.hang.scenes import LOCKED, REDUCE, Scene, names
+from analysis.hang.scenes import LOCKED, REDUCE, Scene, names, own
 
 from gconsole.core.store import Store
 from gconsole.monitor import hang
@@ -151,3 +151,19 @@ def test_rank_exit_after_the_capture_triggers_a_new_evaluation(evaluations):
     )
     assert [verdict.kind for verdict in verdicts(store)] == ["rank_dead"]
     assert len(evaluations) == 2
+
+
+@pytest.mark.parametrize(("is_unasked", "paused"), [(False, 1), (True, 0)])
+async def test_an_unasked_diagnosis_pauses_no_process_of_a_job_that_may_only_be_polling(is_unasked, paused):
+    scene = Scene(per_node=4).rank(2, own("load_mesh", 4), syscall="openat")
+    for rank in (0, 1, 3):
+        scene.rank(rank, own("train", 8), state="R", syscall=None, wakes=1)
+    stacks, scene.stacks = scene.stacks, []
+    store, orders = stored(scene), []
+
+    async def capture(order) -> None:
+        orders.append(order)
+        store.apply(stacks)
+
+    await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(is_unasked=is_unasked))
+    assert sum(len(order.native) for order in orders) == paused

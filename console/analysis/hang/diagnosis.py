@@ -45,6 +45,7 @@ class MissingEvidence(msgspec.Struct, frozen=True):
     native: tuple[ProcessKey, ...]  # one process of each place whose native frames would decide
     variables: tuple[ProcessKey, ...]  # processes whose `src`, `dst` and group would decide
     is_stuck: bool  # the job is stalled, so pausing a process for native frames costs nothing
+    may_spin: bool = False  # ranks sleep while the others may poll for them: native frames would tell
     sockets: tuple[tuple[str, str], ...] = ()  # (local, remote) of TCP ends whose holders would decide
 
 
@@ -243,7 +244,7 @@ def _missing_evidence(view: JobView, still: Stillness) -> MissingEvidence:
     variables = [state.key for state in waits if state.locals is None]
     return MissingEvidence(
         still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]),
-        still.is_stuck or still.may_spin, _wanted_ends(view),
+        still.is_stuck, still.may_spin, _wanted_ends(view),
     )  # fmt: skip
 
 

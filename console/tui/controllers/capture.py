@@ -77,7 +77,7 @@ class CaptureRunner:
 
     def diagnose(self, *, is_unasked: bool = False) -> None:
         """Capture until the verdict is final; `is_unasked`: because a job appears to stand still."""
-        self._start("diagnosing: captured", self._diagnose(), is_diagnosis=not is_unasked)
+        self._start("diagnosing: captured", self._diagnose(is_unasked), is_diagnosis=not is_unasked)
 
     def cancel(self) -> None:
         """Cancel the running capture; what was read is kept."""
@@ -105,8 +105,9 @@ class CaptureRunner:
         self._set_order(order)
         self._report_failures(await self._control.capture(order))
 
-    async def _diagnose(self) -> None:
-        if not await diagnose(self._store, self._control, Diagnosis(), self._set_order):
+    async def _diagnose(self, is_unasked: bool) -> None:
+        options = Diagnosis(is_unasked=is_unasked)
+        if not await diagnose(self._store, self._control, options, self._set_order) and not is_unasked:
             self._report(_NO_RANK, True)
 
     def _set_order(self, order: CaptureRequest) -> None:
