@@ -218,6 +218,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     native: bool | None = None
     locals: tuple[str, ...] = ()
     flight_pipe: bool = False  # in the first capture: the dump of a stalled job does not change
+    jobs: tuple[str, ...] | None = None  # None: all
     is_unasked: bool = False  # then no process is paused for native frames unless its job stands still
 
 
@@ -226,17 +227,18 @@ async def diagnose(
 ) -> Sequence[Judgement]:
     """Capture and evaluate until more captures would not change the verdicts; `on_capture` is called for each order.
 
-    The verdicts are those of `evaluation(store)` afterwards, without another evaluation.
+    The verdicts are those of `evaluation(store)` afterwards, of the jobs that were captured.
     """
 
     async def capture(order: CaptureRequest) -> Sequence[Judgement]:
         if on_capture is not None:
             on_capture(order)
         await control.capture(order)
-        return await asyncio.to_thread(evaluation(store).judgements)
+        judgements = await asyncio.to_thread(evaluation(store).judgements)
+        return [each for each in judgements if options.jobs is None or each.verdict.job in options.jobs]
 
     judgements = await capture(CaptureRequest(
-        new_capture(), samples=options.samples or FIRST_SAMPLES,
+        new_capture(), jobs=options.jobs, samples=options.samples or FIRST_SAMPLES,
         every_s=FIRST_EVERY_S if options.every_s is None else options.every_s, locals=options.locals,
         flight_pipe=options.flight_pipe,
     ))  # fmt: skip
@@ -265,7 +267,7 @@ def _more_s(judgements: Sequence[Judgement]) -> float:
 def _longer(options: Diagnosis, more_s: float) -> CaptureRequest:
     every_s = EVERY_S if options.every_s is None else max(options.every_s, 0.05)
     samples = options.samples or min(MOST_SAMPLES, max(2, math.ceil(more_s / every_s) + 1))
-    return CaptureRequest(new_capture(), samples=samples, every_s=every_s, locals=options.locals)
+    return CaptureRequest(new_capture(), options.jobs, samples=samples, every_s=every_s, locals=options.locals)
 
 
 def _detailed(
@@ -284,6 +286,6 @@ def _detailed(
     if not variables and not native and not sockets:
         return None
     return CaptureRequest(
-        new_capture(), only=tuple(sorted(variables | native)), locals=(*VARIABLES, *options.locals),
+        new_capture(), options.jobs, only=tuple(sorted(variables | native)), locals=(*VARIABLES, *options.locals),
         native=tuple(sorted(native)), sockets=sockets,
     )  # fmt: skip

@@ -130,8 +130,9 @@ class UnaskedDiagnosis:
             self._task.cancel()
 
     async def _run(self, suspected: Sequence[Suspicion]) -> None:
+        jobs = tuple(suspicion.job[0] for suspicion in suspected)
         try:
-            await diagnose(self._store, self._control, Diagnosis(is_unasked=True))
+            await diagnose(self._store, self._control, Diagnosis(jobs=jobs, is_unasked=True))
             self._findings.report("verdict", await asyncio.to_thread(self._stalls.diagnosed, suspected))
         except Exception as error:  # noqa: BLE001 - published as an error; the watch goes on
             self._findings.failed("stall diagnosis", error)

@@ -167,3 +167,19 @@ async def test_an_unasked_diagnosis_pauses_no_process_of_a_job_that_may_only_be_
 
     await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(is_unasked=is_unasked))
     assert sum(len(order.native) for order in orders) == paused
+
+
+async def test_a_diagnosis_of_some_jobs_captures_no_others():
+    orders = []
+
+    async def capture(order) -> None:
+        orders.append(order.jobs)
+        store.apply(stacks)
+
+    scene = a_hung_scene()
+    stacks, scene.stacks = scene.stacks, []
+    store = stored(scene, min_frozen_s=2.0)
+    judgements = await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(jobs=("llama",)))
+    assert set(orders) == {("llama",)}
+    assert [judgement.verdict.job for judgement in judgements] == ["llama"]
+    assert not await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(jobs=("another",)))

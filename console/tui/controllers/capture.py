@@ -75,9 +75,9 @@ class CaptureRunner:
         """Read the stacks of all ranks `samples` times, with the values of the variables in `names`."""
         self._start("captured", self._capture(samples, names))
 
-    def diagnose(self, *, is_unasked: bool = False) -> None:
-        """Capture until the verdict is final; `is_unasked`: because a job appears to stand still."""
-        self._start("diagnosing: captured", self._diagnose(is_unasked), is_diagnosis=not is_unasked)
+    def diagnose(self, unasked: tuple[str, ...] | None = None) -> None:
+        """Capture until the verdict is final: of all jobs, or `unasked` of those that appear to stand still."""
+        self._start("diagnosing: captured", self._diagnose(unasked), is_diagnosis=unasked is None)
 
     def cancel(self) -> None:
         """Cancel the running capture; what was read is kept."""
@@ -105,9 +105,9 @@ class CaptureRunner:
         self._set_order(order)
         self._report_failures(await self._control.capture(order))
 
-    async def _diagnose(self, is_unasked: bool) -> None:
-        options = Diagnosis(is_unasked=is_unasked)
-        if not await diagnose(self._store, self._control, options, self._set_order) and not is_unasked:
+    async def _diagnose(self, unasked: tuple[str, ...] | None) -> None:
+        options = Diagnosis(jobs=unasked, is_unasked=unasked is not None)
+        if not await diagnose(self._store, self._control, options, self._set_order) and unasked is None:
             self._report(_NO_RANK, True)
 
     def _set_order(self, order: CaptureRequest) -> None:
@@ -178,7 +178,7 @@ class CaptureController(Controller):
             return
         self._suspected = self._stalls.due()
         if self._suspected:
-            self.runner.diagnose(is_unasked=True)
+            self.runner.diagnose(tuple(suspicion.job[0] for suspicion in self._suspected))
 
     def next_threads(self) -> None:
         """Fold the next of: main threads, those they wait for, all."""
