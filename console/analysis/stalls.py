@@ -33,7 +33,7 @@ class RankActivity(msgspec.Struct, frozen=True):
     rank: int | None
     asleep_s: float | None = None  # its main thread has not run for this long; 0.0: it ran in the last sample
     step_age_s: float | None = None  # since its watched step was seen to change, or was first read
-    step_s: float | None = None  # median duration of a step
+    step_s: float | None = None  # median duration of a step; 0.0 where steps go by, so that it does not matter
     read_every_s: float = 0.0  # interval at which the step is read
 
 

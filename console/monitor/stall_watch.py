@@ -19,11 +19,13 @@ from ..core.store import Store
 from ..records.kinds import is_gone
 from .hang import evaluation, verdict_finding
 
-#: Seconds between two looks at the store.
-EVERY_S: Final = 1.0
+#: Seconds between two looks at the store, and the pause after one in multiples of its CPU time: at most 2 % of a core.
+EVERY_S, PAUSE = 1.0, 50.0
 #: Seconds until a job that was diagnosed without a hang is diagnosed again, if it still appears to stand still; doubles
 #: each time. A hung job is diagnosed again after the longest.
 AGAIN_S, LONGEST_S = 30.0, 600.0
+#: Newest steps of a rank from which the duration of a step is taken.
+MOST_STEPS: Final = 9
 
 
 class _Diagnosed(msgspec.Struct):
@@ -39,7 +41,7 @@ class StallWatch:
 
     def __init__(self, store: Store, config: WatchConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._config, self._clock = store, config, clock
-        self._throttle = Throttle(EVERY_S, 20, clock)
+        self._throttle = Throttle(EVERY_S, PAUSE, clock)
         self._diagnosed: dict[JobKey, _Diagnosed] = {}
         self._suspected: tuple[Suspicion, ...] = ()
 
@@ -87,23 +89,22 @@ class StallWatch:
         return entry is None or now_s >= entry.due_s
 
     def _activities(self) -> Iterator[RankActivity]:
-        steps = self._store.steps.ranks()
         for now in self._store.ranks.values():
             rank, stat = now.rank, now.stat
             if is_gone(rank) or stat is None:
                 continue
             age_s = step_s = None
-            made = steps.get((rank.job, rank.attempt, rank.rank)) if rank.rank is not None else None
-            if made is not None and made.process == (rank.pid, rank.start_ticks) and len(made.seen) >= LEAST_STEPS:
-                first, last = made.seen[0], made.seen[-1]
-                age_s = max(0.0, (stat.mono - last.mono) / 1e9)
-                step_s = median(
-                    [
+            made = None
+            if rank.rank is not None:
+                made = self._store.steps.newest((rank.job, rank.attempt, rank.rank), MOST_STEPS)
+            if made is not None and made[0] == (rank.pid, rank.start_ticks) and len(made[1]) >= LEAST_STEPS:
+                age_s = max(0.0, (stat.mono - made[1][0].mono) / 1e9)
+                step_s = 0.0  # is not needed while steps go by, and costs more than all the rest
+                if age_s >= self._config.stall_s:
+                    step_s = median(
                         (after.mono - before.mono) / 1e9 / max(1, after.step - before.step)
-                        for before, after in pairwise(made.seen)
-                    ]
-                    or [(last.mono - first.mono) / 1e9]
-                )
+                        for after, before in pairwise(made[1])
+                    )
             asleep_s = 0.0 if now.asleep_since is None else (stat.mono - now.asleep_since) / 1e9
             yield RankActivity(rank.job, rank.attempt, rank.rank, asleep_s, age_s, step_s, self._config.every_s)
 

@@ -256,14 +256,14 @@ class TestFindings:
         assert findings_of(cluster) == "◌ no alerts, but 1 node not reporting"
 
     def test_no_alerts_message_is_shown_when_every_node_reports(self):
-        assert findings_of(demo()) == "● no alerts · job progress not checked (d diagnoses)"
+        assert findings_of(demo()) == "● no alerts · d checks the progress of the job"
 
     def test_cleared_finding_is_removed_from_the_list(self):
         cluster = demo()
         cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"])
         assert "slow" in findings_of(cluster)
         cluster.finding("slow", "warning", "rank 3 is slow", ["rank 3"], cleared_at=cluster.now_ns)
-        assert findings_of(cluster) == "● no alerts · job progress not checked (d diagnoses)"
+        assert findings_of(cluster) == "● no alerts · d checks the progress of the job"
 
 
 class TestRanks:

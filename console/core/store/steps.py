@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -93,6 +94,11 @@ class StepTable:
         room = min(KEPT, max(KEPT_AT_LEAST, KEPT_IN_ALL // len(self._ranks)))
         while len(kept) > room:
             kept.popleft()
+
+    def newest(self, key: RankKey, most: int) -> tuple[tuple[int, int], list[StepObservation]] | None:
+        """The process of one rank, and the newest steps that it was seen at, newest first; None without a step."""
+        rank = self._ranks.get(key)
+        return None if rank is None else (rank.process, list(islice(reversed(self._kept[key]), most)))
 
     def ranks(self) -> dict[RankKey, RankSteps]:
         """Every rank with a step."""

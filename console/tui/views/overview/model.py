@@ -181,7 +181,7 @@ def finding_lines(
         parts = ((unseen, "node"), (absent, "rank"))
         what = " and ".join(format.plural(number, noun) for number, noun in parts if number)
         return (Line((glyph("unknown"), Span(f" no alerts, but {what} not reporting", "muted"))),)
-    text = " no alerts" if diagnosed else " no alerts · job progress not checked (d diagnoses)"
+    text = " no alerts" if diagnosed else " no alerts · d checks the progress of the job"
     return (Line((glyph("ok"), Span(text, "muted"))),)
 
 
