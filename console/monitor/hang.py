@@ -242,6 +242,8 @@ async def diagnose(
         every_s=FIRST_EVERY_S if options.every_s is None else options.every_s, locals=options.locals,
         flight_pipe=options.flight_pipe,
     ))  # fmt: skip
+    if any(state.status == "timed_out" for judgement in judgements for state in judgement.view.unread):
+        judgements = await capture(_longer(options, EVERY_S))  # a busy node: once more
     least = store.console.min_frozen_s if store.console else LEAST_WAIT_S
     spent_s = 0.0
     requested: set[tuple[str, str]] = set()

@@ -183,3 +183,22 @@ async def test_a_diagnosis_of_some_jobs_captures_no_others():
     assert set(orders) == {("llama",)}
     assert [judgement.verdict.job for judgement in judgements] == ["llama"]
     assert not await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(jobs=("another",)))
+
+
+async def test_a_rank_whose_stack_took_too_long_to_read_is_read_once_more():
+    scene = a_hung_scene()
+    whole, scene.stacks = scene.stacks, []
+    store, captures = stored(scene, min_frozen_s=2.0), 0
+
+    async def capture(order) -> None:
+        nonlocal captures
+        captures += 1
+        sent = [msgspec.structs.replace(stack, capture=f"c{captures}") for stack in whole]
+        if captures == 1:
+            late = {"status": "timed_out", "frames": None, "reason": "took longer than 3.0 s"}
+            sent = [msgspec.structs.replace(stack, **late) if stack.rank == 1 else stack for stack in sent]
+        store.apply(sent)
+
+    judgements = await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(native=False))
+    assert captures > 1
+    assert names(judgements[0].verdict) == [(1, "python_lock")]
