@@ -198,7 +198,7 @@ def verdict_findings(store: Store) -> list[Finding]:
 
 
 #: The first capture is short: it suffices where the job was monitored before.
-FIRST_SAMPLES, FIRST_EVERY_S = 3, 0.2
+FIRST_SAMPLES, FIRST_EVERY_S = 3, 0.12
 #: Later captures: interval in s, and at most this many samples each, so that sampling can end early.
 EVERY_S, MOST_SAMPLES = 0.5, 6
 #: Sampling ends after this many times `min_frozen_s`, for jobs that stall and resume.
