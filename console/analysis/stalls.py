@@ -33,7 +33,7 @@ class RankActivity(msgspec.Struct, frozen=True):
     rank: int | None
     asleep_s: float | None = None  # its main thread has not run for this long; 0.0: it ran in the last sample
     step_age_s: float | None = None  # since its watched step was seen to change, or was first read
-    step_s: float | None = None  # median duration of a step; 0.0 where steps go by, so that it does not matter
+    step_s: float | None = None  # median duration of a step; 0.0 while steps advance, where it is not used
     read_every_s: float = 0.0  # interval at which the step is read
 
 
@@ -70,7 +70,7 @@ def suspicions(ranks: Iterable[RankActivity], stall_s: float) -> list[Suspicion]
 def _suspicion(job: JobKey, ranks: Sequence[RankActivity], least_s: float) -> Suspicion | None:
     ages = [rank.step_age_s for rank in ranks if rank.step_age_s is not None and rank.step_s is not None]
     if ages and min(ages) < least_s:
-        return None  # steps go by, whoever sleeps meanwhile
+        return None  # steps advance, although main threads sleep
     asleep = [rank for rank in ranks if rank.asleep_s is not None and rank.asleep_s >= least_s]
     if asleep:
         numbers = tuple(sorted({rank.rank for rank in asleep if rank.rank is not None}))

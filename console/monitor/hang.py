@@ -219,7 +219,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     locals: tuple[str, ...] = ()
     flight_pipe: bool = False  # in the first capture: the dump of a stalled job does not change
     jobs: tuple[str, ...] | None = None  # None: all
-    is_unasked: bool = False  # then no process is paused for native frames unless its job stands still
+    is_automatic: bool = False  # then no process is paused for native frames unless its job stands still
 
 
 async def diagnose(
@@ -248,14 +248,14 @@ async def diagnose(
     spent_s = 0.0
     requested: set[tuple[str, str]] = set()
     while (more_s := _more_s(judgements)) > 0 and spent_s < MAX_SAMPLING * least:
-        order = replace(_longer(options, more_s), sockets=_unasked(judgements, requested))
+        order = replace(_longer(options, more_s), sockets=_unrequested(judgements, requested))
         spent_s += order.samples * order.every_s
         judgements = await capture(order)
-    last = _detailed(judgements, options, _unasked(judgements, requested))
+    last = _detailed(judgements, options, _unrequested(judgements, requested))
     return judgements if last is None else await capture(last)
 
 
-def _unasked(judgements: Sequence[Judgement], requested: set[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def _unrequested(judgements: Sequence[Judgement], requested: set[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The ends that no capture has asked for yet; from now on they are in `requested`."""
     wanted = {end for judgement in judgements for end in judgement.missing.sockets} - requested
     requested |= wanted
@@ -282,7 +282,7 @@ def _detailed(
         (node, pid)
         for evidence in missing
         if options.native is not False
-        and (evidence.is_stuck or options.native or (evidence.may_spin and not options.is_unasked))
+        and (evidence.is_stuck or options.native or (evidence.may_spin and not options.is_automatic))
         for node, pid, _ in evidence.native
     }
     if not variables and not native and not sockets:

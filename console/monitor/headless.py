@@ -80,7 +80,7 @@ async def watch(
             await findings.evaluate(is_last=at_last)
             await differing.evaluate(at_last=at_last)
 
-    diagnosing = UnaskedDiagnosis(store, control, findings, stalls) if findings is not None and stalls else None
+    diagnosing = AutomaticDiagnosis(store, control, findings, stalls) if findings is not None and stalls else None
     try:
         await _watch(store, for_s, progress, evaluate, is_over)
         if diagnosing is not None:
@@ -104,7 +104,7 @@ async def watch(
             hub.publish_own(msgspec.structs.replace(store.console, state="ended"))
 
 
-class UnaskedDiagnosis:
+class AutomaticDiagnosis:
     """Diagnoses suspected jobs in the background, one diagnosis at a time, and reports the verdicts as findings."""
 
     def __init__(self, store: Store, control: Control, findings: FindingTracker, stalls: StallWatch) -> None:
@@ -132,7 +132,7 @@ class UnaskedDiagnosis:
     async def _run(self, suspected: Sequence[Suspicion]) -> None:
         jobs = tuple(suspicion.job[0] for suspicion in suspected)
         try:
-            await diagnose(self._store, self._control, Diagnosis(jobs=jobs, is_unasked=True))
+            await diagnose(self._store, self._control, Diagnosis(jobs=jobs, is_automatic=True))
             self._findings.report("verdict", await asyncio.to_thread(self._stalls.diagnosed, suspected))
         except Exception as error:  # noqa: BLE001 - published as an error; the watch goes on
             self._findings.failed("stall diagnosis", error)

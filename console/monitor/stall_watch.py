@@ -1,4 +1,4 @@
-"""Notices jobs that stand still, unasked: says when to diagnose them, and what to report where that fails."""
+"""Detects jobs that stand still: when to diagnose them automatically, and what to report."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ class StallWatch:
         self._store, self._config, self._clock = store, config, clock
         self._throttle = Throttle(EVERY_S, PAUSE, clock)
         self._diagnosed: dict[JobKey, _Diagnosed] = {}
-        self._suspected: tuple[Suspicion, ...] = ()
 
     def follow(self, config: WatchConfig) -> None:
         """Use a configuration that was saved meanwhile."""
@@ -54,14 +53,15 @@ class StallWatch:
         if self._config.stall_s <= 0 or not self._throttle.is_due:
             return ()
         with self._throttle.running():
-            self._suspected = tuple(suspicions(self._activities(), self._config.stall_s))
-        now_s, suspected = self._clock(), {each.job for each in self._suspected}
-        wanted = [each for each in self._suspected if self._is_due(each.job, now_s)]
-        for job, entry in list(self._diagnosed.items()):
-            if job not in suspected:
-                del self._diagnosed[job]
-                if entry.is_reported:
-                    wanted.append(Suspicion(job, 0.0, (), "it makes progress again"))
+            activities = list(self._activities())
+            suspected = suspicions(activities, self._config.stall_s)
+        now_s = self._clock()
+        wanted = [each for each in suspected if self._is_due(each.job, now_s)]
+        alive = {(rank.job, rank.attempt) for rank in activities}
+        for job in sorted(self._diagnosed.keys() - {each.job for each in suspected}):
+            entry = self._diagnosed.pop(job)
+            if entry.is_reported and job in alive:  # a hung job that was killed stays reported
+                wanted.append(Suspicion(job, 0.0, (), "it makes progress again"))
         return tuple(wanted)
 
     def diagnosed(self, jobs: Sequence[Suspicion]) -> list[FindingDraft]:
@@ -99,7 +99,7 @@ class StallWatch:
                 made = self._store.steps.newest((rank.job, rank.attempt, rank.rank), MOST_STEPS)
             if made is not None and made[0] == (rank.pid, rank.start_ticks) and len(made[1]) >= LEAST_STEPS:
                 age_s = max(0.0, (stat.mono - made[1][0].mono) / 1e9)
-                step_s = 0.0  # is not needed while steps go by, and costs more than all the rest
+                step_s = 0.0  # not used while steps advance; the median is the most expensive part
                 if age_s >= self._config.stall_s:
                     step_s = median(
                         (after.mono - before.mono) / 1e9 / max(1, after.step - before.step)
@@ -110,7 +110,7 @@ class StallWatch:
 
 
 def _finding(judgement: Judgement) -> FindingDraft | None:
-    """The finding of a verdict that was not asked for: an undecided one is none, unless the job stands still."""
+    """The finding of an automatic diagnosis: an undecided verdict is none, unless the job stands still."""
     verdict = judgement.verdict
     return None if verdict.state == "undecided" and not verdict.stalled else verdict_finding(verdict)
 

@@ -61,7 +61,7 @@ class ConsoleApp(BaseApp, inherit_bindings=False):
     `hosts` is the hosts.toml to follow. `publish` puts a record into Events. `themes`, `keys` and `ui_state` are the
     user's. `findings` are evaluated while the screen runs; None in a replay, which has the recorded ones. `recorded`
     is the path of the session that is shown, which queries read instead of the store. `stalls` says which jobs to
-    diagnose unasked. `app_actions` work in all views.
+    diagnose automatically. `app_actions` work in all views.
     """
 
     CSS_PATH = "console.tcss"

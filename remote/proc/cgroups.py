@@ -86,12 +86,13 @@ class Cgroups(object):
 
     def _mount_points(self) -> "dict[str, str]":
         if self._mounts is None:
-            self._mounts = {}
+            mounts: "dict[str, str]" = {}
             for line in (read_text(self._procfs.root + "/self/mounts") or "").splitlines():
                 words = line.split()
                 if len(words) > 3 and words[2] == "cgroup2":
-                    self._mounts.setdefault("", words[1])
+                    mounts.setdefault("", words[1])
                 elif len(words) > 3 and words[2] == "cgroup":
                     for option in words[3].split(","):
-                        self._mounts.setdefault(option, words[1])
+                        mounts.setdefault(option, words[1])
+            self._mounts = mounts  # only now: several threads read processes at a time
         return self._mounts

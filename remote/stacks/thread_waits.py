@@ -8,6 +8,7 @@ in the kernel's list of an epoll descriptor. Nothing is stopped; what cannot be 
 import os
 import stat
 import struct
+import threading
 import time
 
 from ..proc.activity import parse_syscall
@@ -51,7 +52,9 @@ class Holders(object):
 
     def __init__(self, procfs: "ProcFs", pids: "Iterable[int]") -> None:
         self._procfs, self._pids = procfs, sorted(set(pids))
+        self._lock = threading.Lock()
         self._links: "dict[str, dict[int, str]] | None" = None
+        self._shared: "list[tuple[str, dict[int, str]]] | None" = None
 
     def of(self, link: str, mode: str) -> "list[int]":
         """Pids that hold the object with this link (`pipe:[123]`, or a path) open for `mode`: read, write or any."""
@@ -60,20 +63,28 @@ class Holders(object):
 
     def shared_memory(self, pid: int) -> "list[Fields]":
         """Shared memory that a process and others of the given ones have open: what they may signal each other by."""
+        if self._shared is None:
+            self._shared = [
+                (link, held)
+                for link, held in sorted(self._held().items())
+                if link.startswith(_SHARED_MEMORY) and len(held) > 1
+            ]
         return [
             {"kind": "memory", "path": printable(link, _MAX_PATH), "pids": sorted(set(held) - {pid})[:MAX_HOLDERS]}
-            for link, held in sorted(self._held().items())
-            if link.startswith(_SHARED_MEMORY) and pid in held and len(held) > 1
-        ][:MAX_ENDS]  # fmt: skip
+            for link, held in self._shared
+            if pid in held
+        ][:MAX_ENDS]
 
     def _held(self) -> "dict[str, dict[int, str]]":
-        if self._links is None:
-            self._links = {}
-            for pid in self._pids:
-                for link, modes in self._descriptors(pid):
-                    by_pid = self._links.setdefault(link, {})
-                    by_pid[pid] = by_pid.get(pid, "") + modes
-        return self._links
+        with self._lock:  # several threads read processes at a time
+            if self._links is None:
+                links: "dict[str, dict[int, str]]" = {}
+                for pid in self._pids:
+                    for link, modes in self._descriptors(pid):
+                        by_pid = links.setdefault(link, {})
+                        by_pid[pid] = by_pid.get(pid, "") + modes
+                self._links = links
+            return self._links
 
     def _descriptors(self, pid: int) -> "Iterator[tuple[str, str]]":
         folder = self._procfs.path(pid, "fd")

@@ -153,8 +153,8 @@ def test_rank_exit_after_the_capture_triggers_a_new_evaluation(evaluations):
     assert len(evaluations) == 2
 
 
-@pytest.mark.parametrize(("is_unasked", "paused"), [(False, 1), (True, 0)])
-async def test_an_unasked_diagnosis_pauses_no_process_of_a_job_that_may_only_be_polling(is_unasked, paused):
+@pytest.mark.parametrize(("is_automatic", "paused"), [(False, 1), (True, 0)])
+async def test_an_automatic_diagnosis_pauses_no_process_of_a_job_that_may_only_be_polling(is_automatic, paused):
     scene = Scene(per_node=4).rank(2, own("load_mesh", 4), syscall="openat")
     for rank in (0, 1, 3):
         scene.rank(rank, own("train", 8), state="R", syscall=None, wakes=1)
@@ -165,7 +165,7 @@ async def test_an_unasked_diagnosis_pauses_no_process_of_a_job_that_may_only_be_
         orders.append(order)
         store.apply(stacks)
 
-    await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(is_unasked=is_unasked))
+    await diagnose(store, SimpleNamespace(capture=capture), Diagnosis(is_automatic=is_automatic))
     assert sum(len(order.native) for order in orders) == paused
 
 

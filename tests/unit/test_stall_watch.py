@@ -1,4 +1,4 @@
-"""When a job that stands still is diagnosed unasked, how often, and what is reported."""
+"""When a job that stands still is diagnosed automatically, how often, and what is reported."""
 
 import itertools
 
@@ -119,6 +119,16 @@ def test_a_hung_job_that_progresses_again_is_diagnosed_again_so_that_its_finding
     job.run(2)
     [(_, [again])] = job.run(3, switches=(9.0, 9.0))
     assert (again.job, again.text) == (("llama", 0), "it makes progress again")
+
+
+def test_a_hung_job_that_was_killed_stays_reported():
+    job = WatchedJob()
+    job.run(29)
+    job.capture(still=True)
+    job.run(2)
+    job.store.apply([Rank(**job.head(rank), world_size=2, source="environ", status="exited") for rank in (0, 1)])
+    job.at_s += 5
+    assert job.watch.due() == ()
 
 
 def test_a_job_whose_stacks_cannot_be_read_is_a_warning_without_a_culprit():

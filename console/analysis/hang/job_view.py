@@ -253,7 +253,7 @@ def job_view_of(evidence: Evidence) -> JobView:
         key: rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role)
         for key, samples in by_process.items()
     }
-    for key in _asked(of_process.values()):
+    for key in _awaited(of_process.values()):
         handler = handler_thread(of_process[key], by_process[key], evidence.min_frozen_s, reader)
         if handler is not None:
             of_process[key] = rank_state_of(
@@ -268,12 +268,10 @@ def job_view_of(evidence: Evidence) -> JobView:
     return JobView(evidence, tuple(states), {rank: tuple(members) for rank, members in sorted(workers.items())})
 
 
-def _asked(states: Iterable[RankState]) -> list[ProcessKey]:
+def _awaited(states: Iterable[RankState]) -> list[ProcessKey]:
     """The processes that others wait for outside of collectives."""
     states = list(states)
-    ends = {
-        (wait.node, wait.pid) for state in states if not state.is_communicating for wait in state.peer_waits
-    }  # fmt: skip
+    ends = {(wait.node, wait.pid) for state in states if not state.is_communicating for wait in state.peer_waits}
     return [state.key for state in states if state.key[:2] in ends]
 
 

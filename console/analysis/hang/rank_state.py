@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -227,18 +227,10 @@ def rank_state_of(
         cls = "python_lock" if cls == "unknown" else cls
     if cls in ("unknown", "compute", "network_io", "python_lock") and traces[-1].cls is None:
         cls = natives.get(traces[-1].calls) or cls
-    waits_for = next((stack.waits_for for stack in reversed(stacks[-on_path:]) if stack.waits_for is not None), None)
+    waits = _wait_of(read[-on_path:], stacks[-on_path:], traces[-1], cls, blocks_main)
     is_native = traces[-1].calls in natives
-    by_library: tuple[WaitTarget, ...] = ()
-    if blocks_main and cls == "sleep" and (_wakes_s(read) or 0.0) >= POLLS_S:
-        waits_for = _native_waits(read[-on_path:], is_memory=True) or waits_for
-    if blocks_main and waits_in_library(stacks[-1], traces[-1], cls, waits_for or ()):
-        by_library = _native_waits(read[-on_path:], is_memory=False)
-        if by_library:
-            waits_for = by_library
-            blocking = replace(blocking, thread_syscall="I/O thread ")
     if cls == "unknown":
-        cls = _class_by_target(waits_for or (), is_native or bool(by_library))
+        cls = _class_by_target(waits.targets, is_native or waits.by_library)
     place_s, frozen_s = _lasting(read, on_path), _lasting(read, asleep)
     if still is not None and asleep > 1:
         frozen_s = _with_history(read[-asleep].at_s, read[-1].at_s, still)
@@ -253,11 +245,11 @@ def rank_state_of(
         memory_stalled_s=_increase(stacks, "memory_stalled_s"),
         memory_limit_hits=_increase(stacks, "memory_limit_hits"),
         moved_bytes=_moved_bytes([
-            stack.native_waits if by_library else stack.waits_for for stack in stacks[-on_path:]
-        ]), native=is_native, last=last, by_library=bool(by_library),
-        waits_for=waits_for or (),
-        peer_waits=processes.waits(replace(blocking, waits_for=waits_for)) if processes else (),
-        has_unknown_end=processes.has_unknown_end(replace(blocking, waits_for=waits_for)) if processes else False,
+            stack.native_waits if waits.by_library else stack.waits_for for stack in stacks[-on_path:]
+        ]), native=is_native, last=last, by_library=waits.by_library,
+        waits_for=waits.targets,
+        peer_waits=processes.waits(waits.stack) if processes else (),
+        has_unknown_end=processes.has_unknown_end(waits.stack) if processes else False,
         peers=_peers(stacks[-on_path:], traces[-1]),
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),
         classes=tuple(_class_at(sample, trace, blocks_main) for sample, trace in zip(read, traces, strict=True)),
@@ -361,6 +353,29 @@ def _moved_bytes(samples: Sequence[Sequence[WaitTarget] | None]) -> int | None:
         return None
     both = totals[0].keys() & totals[-1].keys()
     return sum(max(0, totals[-1][fd] - totals[0][fd]) for fd in both) if both else None
+
+
+class _Wait(NamedTuple):
+    """What an analysed thread waits for; `stack` is its newest record with these targets."""
+
+    stack: Stack
+    targets: tuple[WaitTarget, ...]
+    by_library: bool  # through the I/O threads of a library
+
+
+def _wait_of(
+    samples: Sequence[StackSample], stacks: Sequence[Stack], trace: CallPath, cls: FrameClass, is_main: bool
+) -> _Wait:
+    """The wait of a thread over samples on one call path: its own, that of I/O threads, or of memory that it polls."""
+    newest = stacks[-1]
+    targets = next((stack.waits_for for stack in reversed(stacks) if stack.waits_for is not None), ())
+    if is_main and cls == "sleep" and (_wakes_s(samples) or 0.0) >= POLLS_S:
+        targets = _native_waits(samples, is_memory=True) or targets
+    elif is_main and waits_in_library(newest, trace, cls, targets):
+        by_library = _native_waits(samples, is_memory=False)
+        if by_library:
+            return _Wait(replace(newest, thread_syscall="I/O thread ", waits_for=by_library), by_library, True)
+    return _Wait(replace(newest, waits_for=targets), targets, False)
 
 
 def _native_waits(samples: Sequence[StackSample], is_memory: bool) -> tuple[WaitTarget, ...]:

@@ -17,9 +17,10 @@ from ...records import Connection, Stack, WaitTarget
 from ..stacks.frame_models import FrameClass
 from ..stacks.frames import CallPath
 
-#: Kinds whose other end is a process.
+#: Files of installed packages, and of Python itself.
 _INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/")
 _STDLIB: Final = re.compile(r"/lib/python3?[.\d]*t?/(?!(?:site|dist)-packages/)|^<frozen ")
+#: Kinds whose other end is a process.
 _HELD_BY_PROCESSES: Final = ("tcp", "unix", "pipe", "file", "memory")
 
 

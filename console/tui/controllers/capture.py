@@ -75,9 +75,9 @@ class CaptureRunner:
         """Read the stacks of all ranks `samples` times, with the values of the variables in `names`."""
         self._start("captured", self._capture(samples, names))
 
-    def diagnose(self, unasked: tuple[str, ...] | None = None) -> None:
-        """Capture until the verdict is final: of all jobs, or `unasked` of those that appear to stand still."""
-        self._start("diagnosing: captured", self._diagnose(unasked), is_diagnosis=unasked is None)
+    def diagnose(self, suspected: tuple[str, ...] | None = None) -> None:
+        """Capture until the verdict is final: of all jobs, or, automatically, of the `suspected` ones."""
+        self._start("diagnosing: captured", self._diagnose(suspected), is_diagnosis=suspected is None)
 
     def cancel(self) -> None:
         """Cancel the running capture; what was read is kept."""
@@ -105,9 +105,9 @@ class CaptureRunner:
         self._set_order(order)
         self._report_failures(await self._control.capture(order))
 
-    async def _diagnose(self, unasked: tuple[str, ...] | None) -> None:
-        options = Diagnosis(jobs=unasked, is_unasked=unasked is not None)
-        if not await diagnose(self._store, self._control, options, self._set_order) and unasked is None:
+    async def _diagnose(self, suspected: tuple[str, ...] | None) -> None:
+        options = Diagnosis(jobs=suspected, is_automatic=suspected is not None)
+        if not await diagnose(self._store, self._control, options, self._set_order) and suspected is None:
             self._report(_NO_RANK, True)
 
     def _set_order(self, order: CaptureRequest) -> None:
@@ -130,7 +130,7 @@ class CaptureController(Controller):
     ) -> None:  # fmt: skip
         self._app, self._control, self._findings, self._live = app, control, findings, live
         self._stalls = stalls
-        self._suspected: tuple[Suspicion, ...] = ()  # jobs of the unasked diagnosis that runs
+        self._suspected: tuple[Suspicion, ...] = ()  # jobs of the automatic diagnosis that runs
         self.use_store(store)
 
     def use_store(self, store: Store) -> None:

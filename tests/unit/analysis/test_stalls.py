@@ -20,7 +20,7 @@ def test_job_whose_main_threads_ran_lately_or_are_unknown_is_not(asleep):
     assert suspicions(ranks(*asleep), 30.0) == []
 
 
-def test_steps_that_go_by_clear_a_job_whoever_sleeps_meanwhile():
+def test_job_whose_steps_advance_is_not_although_its_main_threads_sleep():
     assert suspicions(ranks(90.0, 90.0, step_age_s=4.0, step_s=1.0), 30.0) == []
 
 
