@@ -19,20 +19,20 @@ from ..core.store import Store
 from ..records.kinds import is_gone
 from .hang import evaluation, verdict_finding
 
-#: Seconds between two looks at the store, and the pause after one in multiples of its CPU time: at most 2 % of a core.
+#: Seconds between two evaluations, and the pause after one in multiples of its CPU time: at most 2 % of a core.
 EVERY_S, PAUSE = 1.0, 50.0
-#: Seconds until a job that was diagnosed without a hang is diagnosed again, if it still appears to stand still; doubles
-#: each time. A hung job is diagnosed again after the longest.
+#: Seconds until a job that is not hung is diagnosed again, if it still appears to stand still; doubles each time.
+#: A hung job is diagnosed again after the longest.
 AGAIN_S, LONGEST_S = 30.0, 600.0
 #: Newest steps of a rank from which the duration of a step is taken.
 MOST_STEPS: Final = 9
 
 
 class _Diagnosed(msgspec.Struct):
-    """A job that was suspected and diagnosed."""
+    """A suspected job whose diagnosis has begun."""
 
-    due_s: float  # monotonic; next diagnosis
-    pause_s: float
+    due_s: float  # monotonic; next diagnosis, also where this one fails
+    pause_s: float = AGAIN_S / 2  # until then
     is_reported: bool = False  # its verdict is a finding
 
 
@@ -56,7 +56,7 @@ class StallWatch:
             activities = list(self._activities())
             suspected = suspicions(activities, self._config.stall_s)
         now_s = self._clock()
-        wanted = [each for each in suspected if self._is_due(each.job, now_s)]
+        wanted = [each for each in suspected if self._begins(each.job, now_s)]
         alive = {(rank.job, rank.attempt) for rank in activities}
         for job in sorted(self._diagnosed.keys() - {each.job for each in suspected}):
             entry = self._diagnosed.pop(job)
@@ -75,18 +75,23 @@ class StallWatch:
             judgement = judgements.get(suspicion.job)
             if judgement is None or not judgement.view.captured:
                 drafts[suspicion.job] = _unread(suspicion)
-            entry = self._diagnosed.get(suspicion.job)
-            is_reported = suspicion.job in drafts
-            pause_s = LONGEST_S if is_reported else min(LONGEST_S, 2 * entry.pause_s if entry else AGAIN_S)
-            self._diagnosed[suspicion.job] = _Diagnosed(now_s + pause_s, pause_s, is_reported)
+            entry = self._diagnosed.setdefault(suspicion.job, _Diagnosed(now_s))
+            draft = drafts.get(suspicion.job)
+            is_hung = draft is not None and draft.severity == "error"
+            entry.pause_s = LONGEST_S if is_hung else min(LONGEST_S, 2 * entry.pause_s)
+            entry.due_s, entry.is_reported = now_s + entry.pause_s, draft is not None
         return list(drafts.values())
 
     def _judgements(self) -> Sequence[Judgement]:
         return evaluation(self._store).judgements() if len(self._store.captures) else ()
 
-    def _is_due(self, job: JobKey, now_s: float) -> bool:
-        entry = self._diagnosed.get(job)
-        return entry is None or now_s >= entry.due_s
+    def _begins(self, job: JobKey, now_s: float) -> bool:
+        """Whether a diagnosis of the job is due; the next one is then due after a pause, even if this one fails."""
+        entry = self._diagnosed.setdefault(job, _Diagnosed(now_s))
+        is_due = now_s >= entry.due_s
+        if is_due:
+            entry.due_s = now_s + max(AGAIN_S, entry.pause_s)
+        return is_due
 
     def _activities(self) -> Iterator[RankActivity]:
         for now in self._store.ranks.values():

@@ -44,7 +44,7 @@ class WatchedJob:
                 self.watch.diagnosed(suspected)
         return due
 
-    def capture(self, *, still):
+    def capture(self, *, still, written_bytes=0):
         """What a diagnosis would capture: rank 0 in a collective, rank 1 in its own code, or both in turn."""
         paths = [((TRAIN, "step", 9), (C10D, "all_reduce", 3000)), ((TRAIN, "load_data", 4),)]
         stacks = []
@@ -56,7 +56,7 @@ class WatchedJob:
                     Stack(
                         **self.head(rank, t=at), capture="c1", sample=sample, status="ok", looked=at, proc_state="S",
                         syscall=("futex", "clock_nanosleep")[rank], ctx_switches=0 if still else sample * 9,
-                        thread_name="MainThread",
+                        thread_name="MainThread", written_bytes=sample * written_bytes * rank,
                         frames=tuple(StackFrame(function, file, line) for file, function, line in frames),
                     )
                 )  # fmt: skip
@@ -119,6 +119,28 @@ def test_a_hung_job_that_progresses_again_is_diagnosed_again_so_that_its_finding
     job.run(2)
     [(_, [again])] = job.run(3, switches=(9.0, 9.0))
     assert (again.job, again.text) == (("llama", 0), "it makes progress again")
+
+
+def test_a_diagnosis_that_fails_is_not_repeated_at_once():
+    job = WatchedJob()
+    job.run(30)
+    job.at_s += 1
+    job.store.apply([RankStat(**job.head(0), state="idle", proc_state="S", ctx_switches_s=0.0)])
+    assert len(job.watch.due()) == 1, "and nothing reports its result"
+    times = []
+    for _ in range(40):
+        job.at_s += 1
+        times += [job.at_s] * len(job.watch.due())
+    assert len(times) == 1
+
+
+def test_a_job_that_is_only_slow_is_diagnosed_again_soon():
+    job = WatchedJob()
+    job.run(29)
+    job.capture(still=True, written_bytes=10_000)
+    [(first, _), (second, _)] = job.run(40)
+    assert second - first == AGAIN_S
+    assert [finding.severity for finding in job.watch.diagnosed(())] == ["warning"]
 
 
 def test_a_hung_job_that_was_killed_stays_reported():
