@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -65,6 +65,15 @@ class Nodes(Protocol):
 # -- captures ----------------------------------------------------------------------------------------------------------
 
 
+class PeerProcess(NamedTuple):
+    """A process that ranks of a job wait for and that is not in the job: a controller, a server."""
+
+    node: str
+    pid: int
+    job: str
+    attempt: int
+
+
 class CaptureRequest(msgspec.Struct, frozen=True):
     """What to capture. The caller chooses the id (`new_capture`), which is the key of the capture in the store."""
 
@@ -78,6 +87,7 @@ class CaptureRequest(msgspec.Struct, frozen=True):
     locals: tuple[str, ...] = ()  # variables to read: NAME, or FUNCTION:NAME
     native: tuple[tuple[str, int], ...] = ()  # (node, pid) whose native frames are also read, which pauses them
     sockets: tuple[tuple[str, str], ...] = ()  # (local, remote) addresses of TCP ends whose holders are wanted
+    peers: tuple[PeerProcess, ...] = ()  # further processes to read
 
 
 class NodeCaptureCounts(msgspec.Struct, frozen=True):

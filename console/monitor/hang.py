@@ -24,7 +24,7 @@ from ..analysis.hang.verdict import Evidence, Still, Verdict
 from ..analysis.jobs import JobRanks, JobTable, job_table
 from ..analysis.stacks.frame_models import BadModel, Model, parse_model
 from ..config import Config, ConfigError
-from ..core.control import CaptureRequest, Control, new_capture
+from ..core.control import CaptureRequest, Control, PeerProcess, new_capture
 from ..core.store import CaptureNow, Store
 from ..records import ConsoleRecord, Finding, NodeState, Rank, RankStat, Severity, Stack
 from ..records.kinds import is_gone
@@ -203,6 +203,8 @@ FIRST_SAMPLES, FIRST_EVERY_S = 3, 0.12
 EVERY_S, MOST_SAMPLES = 0.5, 6
 #: Sampling ends after this many times `min_frozen_s`, for jobs that stall and resume.
 MAX_SAMPLING: Final = 3.0
+#: Captures that follow connections: to a process outside of the job, to what that waits for, and so on.
+MAX_HOPS: Final = 5
 #: Variables that name the peer of a rank. The wrapper is torch's: its arguments contain the process group.
 VARIABLES: Final = ("src", "dst", "peer", "wrapper:kwargs")
 
@@ -246,20 +248,51 @@ async def diagnose(
         judgements = await capture(_longer(options, EVERY_S))  # a busy node: once more
     least = store.console.min_frozen_s if store.console else LEAST_WAIT_S
     spent_s = 0.0
-    requested: set[tuple[str, str]] = set()
+    requested = _Requested()
     while (more_s := _more_s(judgements)) > 0 and spent_s < MAX_SAMPLING * least:
-        order = replace(_longer(options, more_s), sockets=_unrequested(judgements, requested))
+        sockets, peers = requested.add(judgements)
+        order = replace(_longer(options, more_s), sockets=sockets, peers=peers)
         spent_s += order.samples * order.every_s
         judgements = await capture(order)
-    last = _detailed(judgements, options, _unrequested(judgements, requested))
-    return judgements if last is None else await capture(last)
+    last = _detailed(judgements, options, *requested.add(judgements))
+    for _ in range(MAX_HOPS):
+        if last is None:
+            break
+        judgements = await capture(last)
+        last = _further(options, *requested.add(judgements))
+    return judgements
 
 
-def _unrequested(judgements: Sequence[Judgement], requested: set[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The ends that no capture has asked for yet; from now on they are in `requested`."""
-    wanted = {end for judgement in judgements for end in judgement.missing.sockets} - requested
-    requested |= wanted
-    return tuple(sorted(wanted))
+class _Requested:
+    """The ends of connections, and the processes outside of jobs, that this diagnosis has asked for."""
+
+    def __init__(self) -> None:
+        self._sockets: set[tuple[str, str]] = set()
+        self._peers: set[PeerProcess] = set()
+
+    def add(self, judgements: Sequence[Judgement]) -> tuple[tuple[tuple[str, str], ...], tuple[PeerProcess, ...]]:
+        """The ends and processes that would decide and that no capture has asked for yet."""
+        sockets = {end for judgement in judgements for end in judgement.missing.sockets} - self._sockets
+        peers = {
+            PeerProcess(*process, judgement.view.evidence.job.job, judgement.view.evidence.job.attempt)
+            for judgement in judgements
+            for process in judgement.missing.peers
+        } - self._peers
+        self._sockets |= sockets
+        self._peers |= peers
+        return tuple(sorted(sockets)), tuple(sorted(peers))
+
+
+def _further(
+    options: Diagnosis, sockets: tuple[tuple[str, str], ...], peers: tuple[PeerProcess, ...]
+) -> CaptureRequest | None:
+    """A capture of these alone; None without any."""
+    if not sockets and not peers:
+        return None
+    samples = FIRST_SAMPLES if peers else 1
+    return CaptureRequest(
+        new_capture(), options.jobs, samples=samples, every_s=FIRST_EVERY_S, only=(), sockets=sockets, peers=peers
+    )
 
 
 def _more_s(judgements: Sequence[Judgement]) -> float:
@@ -273,7 +306,10 @@ def _longer(options: Diagnosis, more_s: float) -> CaptureRequest:
 
 
 def _detailed(
-    judgements: Sequence[Judgement], options: Diagnosis, sockets: tuple[tuple[str, str], ...]
+    judgements: Sequence[Judgement],
+    options: Diagnosis,
+    sockets: tuple[tuple[str, str], ...],
+    peers: tuple[PeerProcess, ...],
 ) -> CaptureRequest | None:
     """The last capture, of the processes whose variables or native frames raise the confidence; None without any."""
     missing = [judgement.missing for judgement in judgements]
@@ -285,9 +321,9 @@ def _detailed(
         and (evidence.is_stuck or options.native or (evidence.may_spin and not options.is_automatic))
         for node, pid, _ in evidence.native
     }
-    if not variables and not native and not sockets:
-        return None
+    if not variables and not native:
+        return _further(options, sockets, peers)
     return CaptureRequest(
         new_capture(), options.jobs, only=tuple(sorted(variables | native)), locals=(*VARIABLES, *options.locals),
-        native=tuple(sorted(native)), sockets=sockets,
+        native=tuple(sorted(native)), sockets=sockets, peers=peers,
     )  # fmt: skip

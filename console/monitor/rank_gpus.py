@@ -27,9 +27,27 @@ def rank_gpus(store: Store) -> Iterator[tuple[RankKey, str, GpuNow]]:
 
 def gpu_figures(store: Store, job: str, attempt: int) -> dict[int, GpuFigures]:
     """What the hang analysis needs of the GPU of each rank of a job, by rank."""
+    rdma = _rdma_rates(store)
     figures = {}
     for (of_job, of_attempt, rank), name, now in rank_gpus(store):
         if (of_job, of_attempt) == (job, attempt) and now.gpu is not None:
             gpu = now.gpu
-            figures[rank] = GpuFigures(name, gpu.util_pct, gpu.power_w, gpu.sm_pct, gpu.dram_pct)
+            figures[rank] = GpuFigures(
+                name, gpu.util_pct, gpu.power_w, gpu.sm_pct, gpu.dram_pct,
+                _sum(gpu.nvlink_rx_bytes_s, gpu.nvlink_tx_bytes_s), rdma.get(gpu.node),
+            )  # fmt: skip
     return figures
+
+
+def _rdma_rates(store: Store) -> dict[str, float]:
+    """Bytes per second through the RDMA ports of each node that reports any."""
+    rates: dict[str, float] = {}
+    for port in store.nics.values():
+        moved = _sum(port.rx_bytes_s, port.tx_bytes_s) if port.rdma else None
+        if moved is not None:
+            rates[port.node] = rates.get(port.node, 0.0) + moved
+    return rates
+
+
+def _sum(received: float | None, sent: float | None) -> float | None:
+    return None if received is None or sent is None else received + sent

@@ -72,7 +72,7 @@ class Stack(Record, tag="stack", kw_only=True):
     rank: Count | None  # global rank of the process, or of its parent
     pid: Count  # process id on the node
     start_ticks: Count  # start time of the process, in clock ticks after boot
-    role: str = "rank"  # rank, dataloader_worker, compile_worker, child
+    role: str = "rank"  # rank, dataloader_worker, compile_worker, child; peer: outside of the job, ranks wait for it
     status: StackStatus  # ok, or why the stack was not read: no_permission, gone, timed_out, …
     reason: str | None = None  # why there is no stack, if the status is not ok
     try_: str = ""  # the remedy, or ""

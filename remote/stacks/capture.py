@@ -20,7 +20,7 @@ from . import py_spy
 from .connections import BadEnds, connections, parse_ends
 from .py_spy import StackError
 from .readers import SourceLines, StackReader
-from .thread_waits import ThreadWaits
+from .thread_waits import ThreadWaits, ancestors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ MAX_AHEAD_S = 60.0
 MAX_CHILDREN = 64
 #: Variables per request, and processes with native frames.
 MAX_LOCALS, MAX_NATIVE = 32, 64
+#: Processes outside of the job that ranks wait for, per request.
+MAX_PEERS = 16
 
 
 class BadCaptureRequest(ValueError):
@@ -51,7 +53,8 @@ class BadCaptureRequest(ValueError):
 class CaptureRequest(object):
     """`start` is CLOCK_REALTIME of this node, ns; `deadline` time.monotonic(). `jobs` and `only` (pids): None for all.
     `locals`: names of variables. `native`: pids to read with native frames. `flight`: collectives to read, or None.
-    `sockets`: TCP ends whose holders are wanted."""
+    `sockets`: TCP ends whose holders are wanted. `peers`: (pid, job, attempt) of further processes to read, for which
+    ranks wait."""
 
     def __init__(self, args: "Fields") -> None:
         get: "Any" = args.get
@@ -75,6 +78,7 @@ class CaptureRequest(object):
             self.sockets = parse_ends(args.get("sockets", []))
         except BadEnds as error:
             raise BadCaptureRequest(str(error))
+        self.peers = _peers_of(args.get("peers", []))
         flight = args.get("flight")
         self.flight = CollectivesRequest(flight) if isinstance(flight, dict) else None
         now, mono = stamps.realtime_ns(), time.monotonic()
@@ -97,10 +101,19 @@ class CaptureRequest(object):
         return slot
 
 
+class PeerRef(object):
+    """A process that ranks wait for and that is not in their job, as far as a capture needs it."""
+
+    rank = None
+
+    def __init__(self, pid: int, start_ticks: int, job: str, attempt: int) -> None:
+        self.pid, self.start_ticks, self.job, self.attempt = pid, start_ticks, job, attempt
+
+
 class Target(object):
     """One process to read."""
 
-    def __init__(self, ref: "RankRef | ChildRef", role: str) -> None:
+    def __init__(self, ref: "RankRef | ChildRef | PeerRef", role: str) -> None:
         self.fields: "Fields" = {
             "job": ref.job, "attempt": ref.attempt, "rank": ref.rank,
             "pid": ref.pid, "start_ticks": ref.start_ticks, "role": role,
@@ -133,7 +146,9 @@ class Capture(object):
         self._lock = threading.Lock()
         jobs, ranks = request.jobs, seen.ranks if seen is not None else ()
         # processes that may hold the other end of a descriptor that a thread waits for
-        self._pids = [ref.pid for ref in (seen.ranks + seen.children)] if seen is not None else []
+        pids = [ref.pid for ref in (seen.ranks + seen.children)] if seen is not None else []
+        self._pids = pids + ancestors(self._procfs, pids)
+        self.targets += _peer_targets(self._procfs, request, self.targets)
         self._waits: "ThreadWaits | None" = None
         self._captured_ranks = [rank for rank in ranks if jobs is None or rank.job in jobs]
         self._paths: "dict[tuple[Frame, ...], int]" = {}  # frames → number of the path, which has been sent
@@ -377,6 +392,32 @@ def _targets(seen: "ProcessSnapshot", request: "CaptureRequest") -> "list[Target
         if (jobs is None or child.job in jobs) and counts[parent] <= MAX_CHILDREN:
             targets.append(Target(child, child.role))
     return [target for target in targets if request.only is None or target.pid in request.only]
+
+
+def _peer_targets(procfs: "ProcFs", request: "CaptureRequest", others: "list[Target]") -> "list[Target]":
+    """The processes that the request names as peers and that run; not those that are read anyway."""
+    targets: "list[Target]" = []
+    read = {target.pid for target in others}
+    for pid, job, attempt in request.peers:
+        try:
+            ticks = procfs.stat(pid).start_ticks if pid not in read else None
+        except GONE + (PermissionError, ValueError, IndexError):
+            continue
+        if ticks is not None:
+            targets.append(Target(PeerRef(pid, ticks, job, attempt), "peer"))
+    return targets
+
+
+def _peers_of(values: "Any") -> "list[tuple[int, str, int]]":
+    """Raises BadCaptureRequest."""
+    try:
+        peers = [(pid, job, attempt) for pid, job, attempt in values]
+    except (TypeError, ValueError):
+        raise BadCaptureRequest("peers is not a list of (pid, job, attempt)")
+    is_valid = all(type(pid) is int and isinstance(job, str) and type(attempt) is int for pid, job, attempt in peers)
+    if not is_valid or len(peers) > MAX_PEERS:
+        raise BadCaptureRequest("peers is not a list of at most %d (pid, job, attempt)" % MAX_PEERS)
+    return peers
 
 
 def _sleep_until(instant: float) -> None:

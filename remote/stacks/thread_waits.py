@@ -390,6 +390,23 @@ class ThreadWaits(object):
             return None
 
 
+def ancestors(procfs: "ProcFs", pids: "Iterable[int]") -> "list[int]":
+    """The parents of processes, their parents and so on, without init: they often hold the other ends of pipes."""
+    reached = set(pids)
+    parents: "list[int]" = []
+    pending = sorted(reached)
+    while pending:
+        try:
+            parent = procfs.stat(pending.pop()).ppid
+        except GONE + (PermissionError, ValueError, IndexError):
+            continue
+        if parent > 1 and parent not in reached:
+            reached.add(parent)
+            parents.append(parent)
+            pending.append(parent)
+    return parents
+
+
 def holders_of(
     holders: "Holders", entries: "list[TcpSocket]", local: "tuple[str, int]", remote: "tuple[str, int]"
 ) -> "list[int]":

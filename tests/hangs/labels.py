@@ -213,6 +213,10 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("zmq_rollouts", _behind({2}, "sleep"), launcher="plain", needs=("zmq",)),
     LabelledJob("grpc_parameters", _behind({0}, "network_io"), launcher="plain", needs=("grpc",)),
     LabelledJob("shared_memory_ring", _behind({1}, "file_io"), nodes=1, per_node=4, launcher="plain"),
+    LabelledJob("controller_and_workers", _behind({2}, "network_io"), launcher="script"),
+    LabelledJob("controller_awaits", _behind({1}, "network_io", decidable=False), launcher="script"),
+    LabelledJob("controller_loads", _no_culprit("hung", "undecided", kinds=("external",)), launcher="script"),
+    LabelledJob("controller_over_pipes", _behind({1}, "sleep"), nodes=1, per_node=4, launcher="script"),
     LabelledJob("mesh_of_three", _behind({6}, "network_io"), nodes=4),
     # a thread other than the main one trains
     LabelledJob("trains_in_a_thread", _behind({2}, "sleep"), watched="8s"),

@@ -17,7 +17,7 @@ from .score import NOTHING, Outcome, grade, summary_of
 
 SCRIPTS = Path(__file__).parent / "jobs"
 #: Four to eight interpreters import torch at once, on two shared cores.
-READY_S = 120.0
+READY_S = 300.0
 
 
 @contextlib.contextmanager

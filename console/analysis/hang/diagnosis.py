@@ -28,7 +28,7 @@ from .verdict import (
     State,
     Verdict,
 )
-from .wait_for import wanted_end
+from .wait_for import ProcessId, wanted_end
 from .wording import evidence_of
 
 #: Places of which one process is read again with native frames, and processes read again with variables, per job.
@@ -36,6 +36,8 @@ MOST_NATIVE = 8
 MOST_LOCALS = 256
 #: TCP ends that a capture asks for, per job.
 MOST_SOCKETS = 256
+#: Processes outside of the job that are read, per job: a controller and what it waits for.
+MOST_PEERS = 8
 
 
 class MissingEvidence(msgspec.Struct, frozen=True):
@@ -47,6 +49,7 @@ class MissingEvidence(msgspec.Struct, frozen=True):
     is_stuck: bool  # the job is stalled, so pausing a process for native frames costs nothing
     may_spin: bool = False  # ranks sleep while the others may poll for them: native frames would tell
     sockets: tuple[tuple[str, str], ...] = ()  # (local, remote) of TCP ends whose holders would decide
+    peers: tuple[ProcessId, ...] = ()  # processes outside of the job whose waits would decide
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -244,16 +247,27 @@ def _missing_evidence(view: JobView, still: Stillness) -> MissingEvidence:
     variables = [state.key for state in waits if state.locals is None]
     return MissingEvidence(
         still.more_s, tuple(list(places.values())[:MOST_NATIVE]), tuple(variables[:MOST_LOCALS]),
-        still.is_stuck, still.may_spin, _wanted_ends(view),
+        still.is_stuck, still.may_spin, _wanted_ends(view), _wanted_peers(view),
     )  # fmt: skip
 
 
-def _wanted_ends(view: JobView) -> tuple[tuple[str, str], ...]:
-    """The other ends, on other nodes, of connections that ranks and their children wait for."""
+def _waits_outside(view: JobView) -> list[RankState]:
+    """The processes whose waits lead out of the job, or to a rank by another process."""
     states = [state for state in view.states if state.cls not in WAITING]
     states += [worker for workers in view.workers.values() for worker in workers]
-    ends = {wanted_end(target) for state in states if state.samples for target in state.waits_for}
+    return [state for state in (*states, *view.peers) if state.samples]
+
+
+def _wanted_ends(view: JobView) -> tuple[tuple[str, str], ...]:
+    """The other ends of connections that ranks, their children and peers wait for, if this node has no holder."""
+    ends = {wanted_end(target) for state in _waits_outside(view) for target in state.waits_for}
     return tuple(sorted(end for end in ends if end is not None)[:MOST_SOCKETS])
+
+
+def _wanted_peers(view: JobView) -> tuple[ProcessId, ...]:
+    """The processes outside of the job that ranks and peers wait for, and that were not read."""
+    wanted = {process for state in _waits_outside(view) for process in state.outside}
+    return tuple(sorted(wanted - {peer.key[:2] for peer in view.peers})[:MOST_PEERS])
 
 
 def weigh(result: RuleResult, view: JobView, sources: Sequence[CollectiveEvidence]) -> RuleResult:

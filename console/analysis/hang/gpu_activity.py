@@ -1,7 +1,8 @@
 """What the GPU of each rank does, judged against those of the others: computing, spinning in a collective, idle.
 
 Utilisation alone says nothing: a kernel that waits in a collective occupies the GPU at 100 %. But it draws a fraction
-of the power of one that computes, and moves no memory.
+of the power of one that computes, and moves no memory. Nor does a collective that stands still move data between GPUs:
+one whose NVLinks or whose node's RDMA ports carry traffic may be in a collective, but in one that progresses.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ COMPUTES_SHARE: Final = 0.75
 #: Percent of memory bandwidth, and of busy SMs, of a kernel that only polls.
 POLLS_DRAM_PCT: Final = 3.0
 POLLS_SM_PCT: Final = 30.0
+#: Bytes per second over NVLink or RDMA ports from which data moves: more than keepalives and subnet management.
+MOVES_BYTES_S: Final = 1e6
 
 
 class GpuFigures(msgspec.Struct, frozen=True):
@@ -33,6 +36,14 @@ class GpuFigures(msgspec.Struct, frozen=True):
     power_w: float | None = None
     sm_pct: float | None = None
     dram_pct: float | None = None
+    nvlink_bytes_s: float | None = None  # received and sent
+    rdma_bytes_s: float | None = None  # received and sent, all ports of its node
+
+    @property
+    def is_transferring(self) -> bool | None:
+        """Whether data moves between it and others; None if neither its NVLinks nor RDMA ports are known."""
+        rates = [rate for rate in (self.nvlink_bytes_s, self.rdma_bytes_s) if rate is not None]
+        return any(rate >= MOVES_BYTES_S for rate in rates) if rates else None
 
 
 def gpu_states(figures: Mapping[int, GpuFigures]) -> dict[int, GpuState]:
@@ -51,6 +62,8 @@ def _state(gpu: GpuFigures, lowest_w: float, highest_w: float) -> GpuState:
         return "idle"
     if gpu.util_pct < BUSY_PCT:
         return "unknown"
+    if gpu.is_transferring:
+        return "unknown"  # its collective, if it is in one, progresses
     if gpu.sm_pct is not None and gpu.dram_pct is not None:
         polls = gpu.sm_pct <= POLLS_SM_PCT and gpu.dram_pct <= POLLS_DRAM_PCT
         if polls:

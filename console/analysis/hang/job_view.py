@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +27,8 @@ from .wait_for import PeerWait, Processes, is_waiting_for_clients
 OPAQUE: Final[frozenset[FrameClass]] = frozenset({"device_wait", "unknown"})
 #: Classes of a process that the kernel does not run, whatever its stack shows.
 HELD: Final[frozenset[FrameClass]] = frozenset({"stopped", "uninterruptible", "debugger"})
+#: Role of a process outside of the job that ranks wait for.
+PEER: Final = "peer"
 #: A stall counts from this many times the longest pause from which the job has recovered.
 PAUSES: Final = 1.5
 #: Arguments of torch's collective wrapper that contain a process group other than the default one.
@@ -40,6 +42,7 @@ class JobView:
     evidence: Evidence
     states: tuple[RankState, ...]  # of live ranks, by number
     workers: Mapping[int, tuple[RankState, ...]]  # processes below a rank
+    peers: tuple[RankState, ...] = ()  # processes outside of the job that ranks wait for
 
     @cached_property
     def waiting(self) -> tuple[RankState, ...]:
@@ -93,6 +96,14 @@ class JobView:
             for state in self.states
             if state.rank is not None and state.cls not in WAITING and (peers := self.peer_waits(state))
         }
+
+    @cached_property
+    def shared_peer(self) -> RankState | None:
+        """The process outside of the job that most ranks wait for, such as a controller; None if unknown or several."""
+        counts = Counter(process for state in self.states for process in set(state.outside))
+        most = [process for process, count in counts.items() if 2 * count > len(self.states)]
+        peers = [peer for peer in self.peers if peer.key[:2] in most]
+        return peers[0] if len(most) == 1 and peers else None
 
     def is_serving(self, state: RankState) -> bool:
         """Whether a rank waits for clients: its analysed thread, or another one while that waits in its own process."""
@@ -239,8 +250,13 @@ def job_view_of(evidence: Evidence) -> JobView:
     }
     states: list[RankState] = []
     workers: dict[int, list[RankState]] = {}
-    processes = Processes(stacks, evidence.connections)
     by_process = samples_by_process(stacks)
+    peers = [
+        rank_state_of(key, samples, reader, natives, None)
+        for key, samples in by_process.items()
+        if samples[-1].main.role == PEER
+    ]
+    processes = Processes(stacks, evidence.connections, {peer.key[:2]: peer.waits_for for peer in peers})
     role = training_role(
         (
             [sample.threads for sample in samples if sample.is_read]
@@ -252,6 +268,7 @@ def job_view_of(evidence: Evidence) -> JobView:
     of_process = {
         key: rank_state_of(key, samples, reader, natives, evidence.still.get(key), processes, role)
         for key, samples in by_process.items()
+        if samples[-1].main.role != PEER
     }
     for key in _awaited(of_process.values()):
         handler = handler_thread(of_process[key], by_process[key], evidence.min_frozen_s, reader)
@@ -265,7 +282,8 @@ def job_view_of(evidence: Evidence) -> JobView:
         elif state.role != "rank" and state.rank is not None:
             workers.setdefault(state.rank, []).append(state)
     states.sort(key=lambda state: (state.rank or 0, state.key))
-    return JobView(evidence, tuple(states), {rank: tuple(members) for rank, members in sorted(workers.items())})
+    below = {rank: tuple(members) for rank, members in sorted(workers.items())}
+    return JobView(evidence, tuple(states), below, tuple(peers))
 
 
 def _awaited(states: Iterable[RankState]) -> list[ProcessKey]:

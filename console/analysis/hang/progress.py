@@ -149,6 +149,11 @@ def works(view: JobView, state: RankState) -> bool:
     return _moves_data(state) or any(map(_moves_data, children))
 
 
+def moves(view: JobView, state: RankState) -> bool:
+    """Whether a process runs, moved data, or changed its place while it was sampled."""
+    return state.runs or works(view, state) or state.place_s < state.watched_s
+
+
 def _moves_data(state: RankState) -> bool:
     if (state.written_bytes or 0) >= WRITES_BYTES or (state.moved_bytes or 0) > 0:
         return True

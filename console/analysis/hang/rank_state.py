@@ -24,7 +24,7 @@ from ..stacks.frames import (
 )
 from ..stacks.training_threads import ThreadRole, analysed_thread, as_process
 from .verdict import ProcessKey, Site, Still
-from .wait_for import PeerWait, Processes, waits_in_library
+from .wait_for import PeerWait, Processes, ProcessId, waits_in_library
 
 #: Seconds. Samples older than the newest by more than this are ignored: they describe an earlier situation.
 HORIZON_S = 120.0
@@ -137,6 +137,7 @@ class RankState(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     peers: tuple[Peer, ...] = ()
     peer_waits: tuple[PeerWait, ...] = ()  # other ranks that can end its wait, outside of collectives
     by_library: bool = False  # it waits through the I/O threads of a library
+    outside: tuple[ProcessId, ...] = ()  # processes outside of the job that can end its wait
     has_unknown_end: bool = False  # it may also wait for a process outside of the job
     locals: tuple[Local, ...] | None = None  # of its innermost calls; None: not requested
     classes: tuple[FrameClass, ...] = ()  # one per readable sample
@@ -249,6 +250,7 @@ def rank_state_of(
         ]), native=is_native, last=last, by_library=waits.by_library,
         waits_for=waits.targets,
         peer_waits=processes.waits(waits.stack) if processes else (),
+        outside=processes.peers(waits.stack) if processes else (),
         has_unknown_end=processes.has_unknown_end(waits.stack) if processes else False,
         peers=_peers(stacks[-on_path:], traces[-1]),
         locals=next((stack.locals for stack in reversed(stacks[-on_path:]) if stack.locals is not None), None),

@@ -15,10 +15,10 @@ import msgspec
 from ..stacks.frame_models import FrameClass
 from . import wording
 from .job_view import HELD, JobView, cycles, is_in_subgroup, wait_groups
-from .progress import Stillness
+from .progress import Stillness, moves
 from .rank_state import POLLS_S, RankState
 from .verdict import Kind
-from .wait_for import circles
+from .wait_for import circles, is_waiting_for_clients
 
 #: Ascending; each doubt lowers the confidence by one step.
 CONFIDENCES: Final = ("possible", "likely", "certain")
@@ -256,6 +256,12 @@ def _all_busy(view: JobView, still: Stillness) -> RuleResult | None:
     if not view.behind or view.waiting or view.opaque:
         return None
     classes = sorted({state.cls for state in view.behind})
+    peer = view.shared_peer
+    if peer is not None:
+        is_idle = is_waiting_for_clients(peer.waits_for) and all(peer.key[:2] in each.outside for each in view.states)
+        need = "no action needed unless requests are pending" if is_idle else wording.check_peer(view, peer)
+        text = wording.wait_for_peer(view, peer)
+        return RuleResult("external", (), 0, text, (), need, is_idle or moves(view, peer))
     shared = len(classes) == 1 and classes[0] not in ("sleep", "compute")
     need = "check what they share: file system, service or lock" if shared else "sample longer"
     return RuleResult("external" if shared else "none", (), 0, wording.all_busy(view, classes), (), need)

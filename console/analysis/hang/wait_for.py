@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -32,16 +33,30 @@ class PeerWait(msgspec.Struct, frozen=True):
     node: str
     pid: int  # the process that holds the other end
     through: str = ""  # the call and the descriptor: `recvfrom(7), TCP 10.0.0.1:5000`
+    via: str = ""  # the process outside of the job that waits for it in turn: `process 4242 on node00`
+
+
+ProcessId = tuple[str, int]  # (node, pid)
 
 
 class Processes:
-    """Which rank each process of the job belongs to, and the holders of connections between nodes."""
+    """Which rank each process of the job belongs to, the holders of connections between nodes, and the peers.
 
-    def __init__(self, stacks: Iterable[Stack], connections: Iterable[Connection]) -> None:
-        self._ranks: dict[tuple[str, int], int] = {
+    A peer is a process outside of the job that ranks wait for, such as a controller. `peer_waits` is what each waits
+    for, as far as it was read.
+    """
+
+    def __init__(
+        self,
+        stacks: Iterable[Stack],
+        connections: Iterable[Connection],
+        peer_waits: Mapping[ProcessId, Sequence[WaitTarget]] = MappingProxyType({}),
+    ) -> None:
+        self._ranks: dict[ProcessId, int] = {
             (stack.node, stack.pid): stack.rank for stack in stacks if stack.rank is not None
         }
-        self._holders: Mapping[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+        self._peer_waits = peer_waits
+        self._holders: Mapping[tuple[str, str], list[ProcessId]] = defaultdict(list)
         for connection in connections:
             for pid in connection.pids:
                 self._holders[connection.local, connection.remote].append((connection.node, pid))
@@ -49,12 +64,14 @@ class Processes:
     def waits(self, stack: Stack) -> tuple[PeerWait, ...]:
         """The ranks, other than its own, that can end the wait of a thread; empty if unknown."""
         waits: dict[int, PeerWait] = {}
-        for target in stack.waits_for or ():
-            if target.kind in _HELD_BY_PROCESSES:
-                for node, pid in self.holders(stack.node, target):
-                    rank = self._ranks.get((node, pid))
-                    if rank is not None and rank != stack.rank:
-                        waits.setdefault(rank, PeerWait(rank, target_words(target), node, pid, through(stack, target)))
+        for target, holder in self._ends(stack):
+            is_peer = holder not in self._ranks
+            for process in self._ranks_behind(holder, (stack.node, stack.pid)) or ():
+                rank = self._ranks[process]
+                if rank != stack.rank:
+                    via = f"process {holder[1]} on {holder[0]}" if is_peer else ""
+                    what, call = target_words(target), through(stack, target)
+                    waits.setdefault(rank, PeerWait(rank, what, *process, call, via))
         return tuple(waits[rank] for rank in sorted(waits))
 
     def has_unknown_end(self, stack: Stack) -> bool:
@@ -63,15 +80,49 @@ class Processes:
             if target.kind == "event":
                 continue
             holders = self.holders(stack.node, target)
-            if not holders or any(holder not in self._ranks for holder in holders):
+            waiter = (stack.node, stack.pid)
+            if not holders or any(self._ranks_behind(holder, waiter) is None for holder in holders):
                 return True
         return False
 
-    def holders(self, node: str, target: WaitTarget) -> Sequence[tuple[str, int]]:
+    def peers(self, stack: Stack) -> tuple[ProcessId, ...]:
+        """The processes outside of the job, if known, that hold the other ends of what a thread waits for."""
+        return tuple(sorted({holder for _, holder in self._ends(stack) if holder not in self._ranks}))
+
+    def holders(self, node: str, target: WaitTarget) -> Sequence[ProcessId]:
         """(node, pid) of the processes that hold the other end."""
         if target.pids:
             return [(node, pid) for pid in target.pids]
         return self._holders.get((target.remote, target.local), []) if target.kind == "tcp" else []
+
+    def _ends(self, stack: Stack) -> Iterator[tuple[WaitTarget, ProcessId]]:
+        for target in stack.waits_for or ():
+            if target.kind in _HELD_BY_PROCESSES:
+                for holder in self.holders(stack.node, target):
+                    yield target, holder
+
+    def _ranks_behind(self, holder: ProcessId, waiter: ProcessId) -> Sequence[ProcessId] | None:
+        """The processes of ranks that can end a wait for `holder`: itself, or those that it waits for in turn.
+
+        None if that is unknown: a peer that also waits for the waiter, or for new clients, has nothing to do for it.
+        """
+        reached: list[ProcessId] = []
+        visited: set[ProcessId] = set()
+        pending = [holder]
+        while pending:
+            process = pending.pop()
+            if process in visited:
+                continue
+            visited.add(process)
+            if process in self._ranks:
+                reached.append(process)
+                continue
+            targets = self._peer_waits.get(process, ())
+            ends = [end for target in targets for end in self.holders(process[0], target)]
+            if not ends or waiter in ends or is_waiting_for_clients(targets):
+                return None
+            pending += ends
+        return reached
 
 
 def waits_in_library(stack: Stack, trace: CallPath, cls: FrameClass, targets: Sequence[WaitTarget]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ...records import WaitTarget
-from ...text.format import plural, seconds
+from ...text.format import plural, seconds, size
 from ...text.nodeset_fold import fold_numbers
 from ..stacks.frame_models import FrameClass
 from .job_view import JobView, WaitGroup
@@ -62,6 +62,14 @@ def agreeing(words: str, numbers: Sequence[int]) -> str:
 def they(numbers: Sequence[int], words: str) -> str:
     """`rank 3 waits for its device`, `ranks 3-4 wait for their device`."""
     return f"{ranks(numbers)} {agreeing(words, numbers)}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _numbers(states: Sequence[RankState]) -> list[int]:
+    return [state.rank for state in states if state.rank is not None]
 
 
 def class_words(cls: str) -> str:
@@ -132,7 +140,7 @@ def peers(view: JobView) -> str:
     """Edges outside of collectives: `Rank 1 waits for rank 2 (a TCP connection to 10.0.0.2:41234).`"""
     groups: dict[tuple[tuple[int, ...], str], list[int]] = defaultdict(list)
     for rank, waits in view.waited_for.items():
-        ends = sorted({wait.what for wait in waits})
+        ends = sorted({wait.via or wait.what for wait in waits})
         through = ends[0] if len(ends) == 1 else f"{plural(len(ends), 'connection')}"
         groups[tuple(wait.rank for wait in waits), through].append(rank)
     parts = [
@@ -140,8 +148,7 @@ def peers(view: JobView) -> str:
         for (others, through), numbers in list(groups.items())[:_NAMED]
     ]
     more = f"; and {plural(len(groups) - _NAMED, 'group')} more" if len(groups) > _NAMED else ""
-    text = f"{'; '.join(parts)}{more}."
-    return text[:1].upper() + text[1:]
+    return _capital(f"{'; '.join(parts)}{more}.")
 
 
 def deadlock(view: JobView, closed: Sequence[Sequence[int]]) -> str:
@@ -155,9 +162,8 @@ def deadlock(view: JobView, closed: Sequence[Sequence[int]]) -> str:
 
 def they_wait_in(view: JobView) -> str:
     """`Ranks 0,3 wait in all_reduce (train.py:30 step).`"""
-    numbers = [state.rank for state in view.communicating if state.rank is not None]
-    text = they(numbers, f"waits in {operation(view.communicating)}")
-    return f"{text[:1].upper()}{text[1:]}."
+    text = they(_numbers(view.communicating), f"waits in {operation(view.communicating)}")
+    return f"{_capital(text)}."
 
 
 def serves(view: JobView, serving: Sequence[RankState]) -> str:
@@ -274,6 +280,29 @@ def together(view: JobView) -> str:
     return f"all observed ranks wait in {operation(view.waiting)}, and no rank is late. {waited(view)}."
 
 
+def wait_for_peer(view: JobView, peer: RankState) -> str:
+    """Ranks that wait for a process outside of the job, what that does, and the ranks that do not wait for it."""
+    waiting = [state for state in view.states if peer.key[:2] in state.outside]
+    others = [state for state in view.states if state not in waiting]
+    does = doing(peer) if peer.trace is not None else f"its stack was not read ({peer.last.reason or peer.status})"
+    text = f"{they(_numbers(waiting), 'waits')} for {process(peer)}, not part of the job: it {does}"
+    return f"{text}. {_capital(activities(others))}." if others else f"{text}."
+
+
+def check_peer(view: JobView, peer: RankState) -> str:
+    """The process, or the only rank that does not wait for it."""
+    others = [state for state in view.states if peer.key[:2] not in state.outside]
+    polls = any(target.kind in ("tcp", "unix") for target in peer.waits_for)
+    if len(others) == 1 and polls:
+        return f"check rank {others[0].rank} first: all others wait for {process(peer)}, which may wait for its answer"
+    return f"check {process(peer)}"
+
+
+def process(state: RankState) -> str:
+    """`process 4242 on node00`."""
+    return f"process {state.pid} on {state.node}"
+
+
 def all_busy(view: JobView, classes: Sequence[FrameClass]) -> str:
     """No rank waits for another."""
     if len(classes) > 1:
@@ -341,6 +370,7 @@ def evidence_of(view: JobView, culprits: Sequence[RankState]) -> tuple[str, ...]
     lines.append(_stacks_line(view))
     lines += _waiting_lines(view, culprits)
     lines += _edge_lines(view)
+    lines += _gpu_lines(view)
     for source in view.evidence.collectives:
         for absence in source.absences:
             number = "" if absence.seq is None else f" #{absence.seq}"
@@ -399,10 +429,29 @@ def _memory_lines(state: RankState) -> list[str]:
 def _edge_lines(view: JobView) -> list[str]:
     """Each wait outside of collectives, with its call, and the process that can end it."""
     return [
-        f"wait rank {rank}: {wait.through} for {wait.what}, held by rank {wait.rank} (pid {wait.pid} on {wait.node})"
+        f"wait rank {rank}: {wait.through} for {wait.what}, held by "
+        + (f"{wait.via}, which waits for rank {wait.rank}" if wait.via else f"rank {wait.rank}")
+        + f" (pid {wait.pid} on {wait.node})"
         for rank, waits in view.waited_for.items()
         for wait in waits
     ][:_EVIDENCE_LINES]
+
+
+def _gpu_lines(view: JobView) -> list[str]:
+    """The figures of the GPUs whose ranks wait for them, and whether data moves between GPUs."""
+    lines = []
+    highest = max((gpu.power_w or 0.0 for gpu in view.evidence.gpus.values()), default=0.0)
+    for state in view.device_waiting:
+        gpu = view.evidence.gpus.get(state.rank) if state.rank is not None else None
+        if gpu is None or gpu.util_pct is None:
+            continue
+        figures = [f"{gpu.util_pct:.0f} % utilisation"]
+        if gpu.power_w is not None:
+            figures.append(f"{gpu.power_w:.0f} W (highest of the job: {highest:.0f} W)")
+        moved = (("NVLink", gpu.nvlink_bytes_s), ("RDMA ports of its node", gpu.rdma_bytes_s))
+        figures += [f"{size(rate)}/s over {name}" for name, rate in moved if rate is not None]
+        lines.append(f"{gpu.name} rank {state.rank}: {', '.join(figures)}")
+    return lines[:_EVIDENCE_LINES]
 
 
 def _stacks_line(view: JobView) -> str:

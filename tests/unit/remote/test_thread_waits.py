@@ -15,7 +15,7 @@ from gconsole_remote.proc.activity import parse_syscall
 from gconsole_remote.proc.procfs import ProcFs
 from gconsole_remote.stacks import connections
 from gconsole_remote.stacks.capture import BadCaptureRequest
-from gconsole_remote.stacks.thread_waits import ThreadWaits
+from gconsole_remote.stacks.thread_waits import ThreadWaits, ancestors
 
 #: Listens; the next two accept and never send, or never accept.
 SERVER = "import socket\ns = socket.create_server(('127.0.0.1', {port}))\n" + READY
@@ -256,6 +256,62 @@ def test_holders_of_asked_for_connections_are_posted(ranks, port):
     [record] = [record for record in records if isinstance(record, Connection)]
     assert [record.local, record.remote] == end
     assert record.pids == (ranks.processes[0].pid,)
+
+
+def test_holder_that_is_no_rank_is_searched_among_all_processes(ranks, port):
+    ranks.python(SILENT.format(port=port))
+    ranks.python(client(port, "print(c.getsockname()[1], flush=True); c.recv(1)"))
+    own = int(ranks.processes[1].stdout.readline())
+    until_blocked(ranks, 1, "recvfrom")
+    seen = ranks.seen()
+    seen.ranks = seen.ranks[1:]  # the server is no rank
+    _, records = capture(seen, sockets=[[f"127.0.0.1 {port}", f"127.0.0.1 {own}"]])
+    [record] = [record for record in records if isinstance(record, Connection)]
+    assert record.pids == (ranks.processes[0].pid,)
+
+
+def test_process_outside_of_the_job_is_read_with_what_it_waits_for(ranks, port):
+    ranks.python(SILENT.format(port=port).replace("import time\ntime.sleep(600)", "c.recv(1)"))
+    ranks.python(client(port, "c.recv(1)"))
+    for number in range(2):
+        until_blocked(ranks, number, "recvfrom")
+    seen = ranks.seen()
+    seen.ranks = seen.ranks[1:]
+    pid = ranks.processes[0].pid
+    _, records = capture(seen, only=[], peers=[[pid, "llama", 3], [1 << 22, "llama", 3]])
+    [stack] = records
+    assert (stack.role, stack.pid, stack.rank, stack.job, stack.attempt) == ("peer", pid, None, "llama", 3)
+    assert [target.pids for target in stack.waits_for] == [(ranks.processes[1].pid,)]
+
+
+def test_pipe_from_the_parent_leads_to_the_parent_although_it_is_no_rank(ranks):
+    parent = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read(1)'], stdin=subprocess.PIPE)\n"
+        "print(child.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    process = ranks.start([sys.executable, "-c", parent], ready=False)
+    child = int(process.stdout.readline())
+    procfs = ProcFs()
+    deadline = time.monotonic() + 30
+    while True:
+        waits = ThreadWaits(procfs, [child, *ancestors(procfs, [child])])
+        targets = waits.fields(child, child, time.monotonic()).get("waits_for") or [{}]
+        if targets[0].get("kind") == "pipe":
+            break
+        assert time.monotonic() < deadline, targets
+        time.sleep(0.05)
+    assert targets[0]["pids"] == [process.pid]
+
+
+@pytest.mark.parametrize(
+    "peers",
+    ["x", 7, [1], [[1, "job"]], [["1", "job", 0]], [[True, "job", 0]], [[1, "job", 0]] * 17],
+    ids=["text", "number", "no list", "no attempt", "no number", "truth value", "too many"],
+)
+def test_invalid_list_of_peers_is_refused(ranks, peers):
+    with pytest.raises(BadCaptureRequest, match="peers"):
+        capture(ranks.seen(), peers=peers)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from gconsole.analysis.hang.diagnosis import Judgement, diagnose_job
 from gconsole.analysis.hang.verdict import Evidence, Still
 from gconsole.analysis.jobs import job_table
@@ -84,6 +86,13 @@ class Scene:
     def child(self, rank: int, frames: Sequence[StackFrame] | None, role: str = "dataloader_worker", **more) -> Scene:
         for look in range(self.looks):
             self._look(rank, look, frames, role=role, pid=900 + rank, **more)
+        return self
+
+    def peer(self, pid: int, frames: Sequence[StackFrame], **more) -> Scene:
+        """Add a process outside of the job, on the first node."""
+        for look in range(3):
+            self._look(0, self.looks - 3 + look, frames, role="peer", pid=pid, **more)
+            self.stacks[-1] = msgspec.structs.replace(self.stacks[-1], rank=None)
         return self
 
     def native(self, rank: int, python: Sequence[StackFrame], calls: Sequence[str]) -> Scene:

@@ -74,6 +74,22 @@ def test_gpus_that_all_spin_for_longer_than_a_step_stand_still():
     assert made.verdict().stalled
 
 
+def test_gpus_that_spin_while_data_moves_over_nvlink_or_rdma_are_in_a_collective_that_progresses():
+    made = Scene(looks=80)
+    for rank in range(4):
+        made.rank(rank, SYNC, state="R", syscall=None, wakes=1, gpu="0")
+    spins = {**SPINS, "sm_pct": 12.0, "dram_pct": 0.0, "nvlink_bytes_s": 0.0}
+    made.gpus = gpus(spins, spins, {**spins, "nvlink_bytes_s": 42e9}, spins)
+    assert not made.verdict().stalled
+    made.gpus = gpus(*[{**spins, "rdma_bytes_s": 11e9}] * 4)
+    assert not made.verdict().stalled
+    made.gpus = gpus(*[{**spins, "rdma_bytes_s": 900.0}] * 4)
+    verdict = made.verdict()
+    assert verdict.stalled
+    line = "node1:gpu0 rank 0: 100 % utilisation, 140 W (highest of the job: 140 W), 0 B/s over NVLink, "
+    assert f"{line}900 B/s over RDMA ports of its node" in verdict.evidence
+
+
 def test_rank_that_changes_its_place_is_not_named():
     made = Scene()
     for rank in (0, 1, 3):

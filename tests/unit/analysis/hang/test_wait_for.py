@@ -59,6 +59,48 @@ class TestEdges:
         )
         assert names(scene.verdict()) == [(0, "network_io")]
 
+    def controlled(self, *targets, **more):
+        """Ranks 0 and 2-3 wait for a controller on node1 with pid 50, and rank 1 for something else."""
+        scene = Scene(per_node=4).rank(
+            1, own("score", 9), syscall="recvfrom", waits_for=tcp("10.0.0.1 9", "10.9.9.9 1")
+        )
+        for rank in (0, 2, 3):
+            wait = WaitTarget(kind="unix", direction="read", fd=4, pids=(50,))
+            scene.rank(rank, RECV, syscall="recvfrom", waits_for=(wait,))
+        if targets:
+            scene.peer(50, own("control", 4), waits_for=targets, **more)
+        return scene
+
+    def test_process_outside_of_the_job_that_ranks_wait_for_is_to_be_read(self):
+        assert self.controlled().judged().missing.peers == (("node1", 50),)
+
+    def test_rank_that_the_controller_waits_for_is_the_culprit(self):
+        scene = self.controlled(WaitTarget(kind="unix", direction="read", fd=7, pids=(101,)), syscall="epoll_wait")
+        verdict = scene.verdict()
+        assert (verdict.state, names(verdict), verdict.victims) == ("hung", [(1, "network_io")], (0, 2, 3))
+        assert "Ranks 0,2-3 wait for rank 1 (process 50 on node1)" in verdict.summary
+        assert any("held by process 50 on node1, which waits for rank 1" in line for line in verdict.evidence)
+
+    def test_controller_that_polls_the_connections_of_all_ranks_leads_to_none_of_them(self):
+        ends = [WaitTarget(kind="unix", direction="read", fd=7 + rank, pids=(100 + rank,)) for rank in range(4)]
+        verdict = self.controlled(*ends, syscall="epoll_wait").verdict()
+        assert (names(verdict), verdict.state, verdict.stalled) == ([], "undecided", True)
+        assert "Ranks 0,2-3 wait for process 50 on node1, not part of the job".lower() in verdict.summary.lower()
+        assert verdict.next_step.startswith("check rank 1 first")
+
+    def test_server_that_accepts_connections_leads_to_no_rank(self):
+        ends = (WaitTarget(kind="unix", direction="read", pids=(101,)), WaitTarget(kind="listener", direction="read"))
+        assert names(self.controlled(*ends, syscall="epoll_wait").verdict()) == []
+
+    def test_controller_that_computes_is_named_and_the_job_does_not_stand_still(self):
+        scene = self.controlled(WaitTarget(kind="event", direction="read"), state="R", syscall=None)
+        scene.stacks = [stack for stack in scene.stacks if stack.rank != 1]
+        scene.ranks = [rank for rank in scene.ranks if rank.rank != 1]
+        scene.rank(1, RECV, syscall="recvfrom", waits_for=(WaitTarget(kind="unix", direction="read", pids=(50,)),))
+        verdict = scene.verdict()
+        assert (names(verdict), verdict.stalled) == ([], False)
+        assert "process 50 on node1, not part of the job: it computes in train.py:4 control" in verdict.summary
+
     def test_other_end_held_by_a_child_of_the_same_rank_is_no_edge(self):
         scene = Scene(per_node=4).rank(0, REDUCE).rank(2, REDUCE).rank(3, REDUCE)
         scene.rank(1, RECV, syscall="read", waits_for=(WaitTarget(kind="pipe", direction="read", pids=(901,)),))
