@@ -84,6 +84,8 @@ async def watch(
     try:
         await _watch(store, for_s, progress, evaluate, is_over)
         if diagnosing is not None:
+            if order is None:
+                diagnosing.begin_if_due(at_once=True)  # a short run ends before the first evaluation
             await _meanwhile(diagnosing.wait(), findings)
         if before is not None:
             await _meanwhile(before(), findings)
@@ -111,11 +113,11 @@ class AutomaticDiagnosis:
         self._store, self._control, self._findings, self._stalls = store, control, findings, stalls
         self._task: asyncio.Task[None] | None = None
 
-    def begin_if_due(self) -> None:
-        """Begin to diagnose if a job appears to stand still and no diagnosis runs."""
+    def begin_if_due(self, *, at_once: bool = False) -> None:
+        """Begin to diagnose if a job appears to stand still and no diagnosis runs; `at_once` as in `StallWatch.due`."""
         if self._task is not None and not self._task.done():
             return
-        suspected = self._stalls.due()
+        suspected = self._stalls.due(at_once=at_once)
         if suspected:
             self._task = asyncio.create_task(self._run(suspected), name="stall diagnosis")
 

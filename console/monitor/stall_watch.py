@@ -48,9 +48,12 @@ class StallWatch:
         """Use a configuration that was saved meanwhile."""
         self._config = config
 
-    def due(self) -> tuple[Suspicion, ...]:
-        """The jobs to diagnose now: those that appear to stand still, and hung ones that do so no longer."""
-        if self._config.stall_s <= 0 or not self._throttle.is_due:
+    def due(self, *, at_once: bool = False) -> tuple[Suspicion, ...]:
+        """The jobs to diagnose now: those that appear to stand still, and hung ones that do so no longer.
+
+        Evaluates once a second, and with `at_once` in any case.
+        """
+        if self._config.stall_s <= 0 or not (self._throttle.is_due or at_once):
             return ()
         with self._throttle.running():
             activities = list(self._activities())

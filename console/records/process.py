@@ -79,6 +79,7 @@ class RankStat(Record, tag="rank_stat", kw_only=True):
     threads: Count | None = None  # number of threads
     ctx_switches_s: float | None = None  # voluntary and involuntary, main thread
     wchan: str | None = None  # kernel function it sleeps in, if readable
+    slept_s: float | None = None  # s; its main thread has not run for at least this long; only in its first record
     step: Int | None = None  # from the watched step counter; None without one
     watched: dict[str, Watched] | None = None  # [watch] locals by name, as last read; without undefined ones
     watched_at: Int | None = None  # time of that read, CLOCK_REALTIME of the node, ns

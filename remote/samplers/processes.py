@@ -6,6 +6,7 @@ import time
 from ..comms.nccl_version import NcclVersions
 from ..proc.activity import ActivityTracker, ProcessGone, describe_exit, exit_code_of
 from ..proc.environ import EnvironReader
+from ..proc.last_run import LastRuns
 from ..proc.process_table import ProcessTable
 from ..proc.procfs import ProcFs, command_line, printable, read_text
 from ..proc.programs import child_role
@@ -78,6 +79,8 @@ class ProcessSnapshot(object):
 
 #: Seconds between the two samples of the first tick: activity needs two samples.
 FIRST_SAMPLE_S = 0.2
+#: The kernel's letters of a thread that does not run.
+ASLEEP = "SDTt"
 
 
 class ProcessSampler(Sampler):
@@ -257,15 +260,18 @@ class ProcessSampler(Sampler):
 
     def _sample_first(self, keys: "list[ProcessKey]") -> "list[Fact]":
         """The first sample of new ranks shows no activity; only the first tick waits for a second one."""
-        facts = self._sample(keys)
         if not self._first or not keys:
-            return facts
+            return self._sample(keys, LastRuns(self.procfs))
+        facts = self._sample(keys)
         time.sleep(FIRST_SAMPLE_S)
         ends = [fact for fact in facts if fact[0] == "rank"]
-        return ends + self._sample([key for key in keys if key in self._trackers])
+        return ends + self._sample([key for key in keys if key in self._trackers], LastRuns(self.procfs))
 
-    def _sample(self, keys: "list[ProcessKey]") -> "list[Fact]":
-        """Sample these ranks: a `rank_stat` each, and the end of those that ended."""
+    def _sample(self, keys: "list[ProcessKey]", last_runs: "LastRuns | None" = None) -> "list[Fact]":
+        """Sample these ranks: a `rank_stat` each, and the end of those that ended.
+
+        With `last_runs` also for how long they have slept: how a rank hung before the agent came is known.
+        """
         facts: list[Fact] = []
         for key in keys:
             fields = self._ranks[key]
@@ -278,6 +284,9 @@ class ProcessSampler(Sampler):
             except PermissionError:
                 continue  # hidden since (hidepid)
             figures.update(job=fields["job"], attempt=fields["attempt"], rank=fields["rank"])
+            if last_runs is not None and stat.state in ASLEEP:
+                slept_s = last_runs.slept_s(key[0], key[0], stat.processor)
+                figures["slept_s"] = round(slept_s, 2) if slept_s is not None else None
             watched = self.context.shared.get("watched", {}).get(key)
             if watched is not None:
                 read_ns, values = watched

@@ -34,16 +34,17 @@ def test_diagnose_finds_the_culprit_of_an_uninstrumented_job(
         assert outcome == "right", outcome
 
 
-def test_watching_a_job_that_hangs_names_the_culprit_without_being_asked(
+def test_job_that_hangs_is_reported_without_being_asked_also_if_it_hung_before_the_console_came(
     rig: Rig, needs_torch: None, tmp_path: Path
 ) -> None:
     labelled = next(job for job in LIVE if job.id == "sleeps_in_step")
     names = [node.name for node in rig.nodes[: labelled.nodes]]
     hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=names, extra="[watch]\nstall_s = 6\n")
     with running(rig, labelled):
-        run = batch(hosts, "--for", "12s", deadline_s=120.0)
-    findings = [(line["id"], line["severity"], line["culprits"]) for line in run.report["findings"]]
-    assert (run.status, findings) == (1, [("rank_missing", "error", ["rank 1"])]), run.stdout
+        for watched in (("--for", "12s"), ()):
+            run = batch(hosts, *watched, deadline_s=120.0)
+            findings = [(line["id"], line["severity"], line["culprits"]) for line in run.report["findings"]]
+            assert (run.status, findings) == (1, [("rank_missing", "error", ["rank 1"])]), run.stdout
 
 
 @pytest.mark.full

@@ -69,6 +69,24 @@ def test_a_job_is_due_once_it_has_slept_for_the_limit_although_other_threads_use
     assert (at_s, suspicion.ranks) == (1_031, (0, 1))
 
 
+def test_job_that_hung_before_the_console_came_is_due_at_once():
+    job = WatchedJob()
+    for rank in (0, 1):
+        job.store.apply([
+            RankStat(**job.head(rank), state="unknown", proc_state="S", ctx_switches_s=None, slept_s=600.0)
+        ])  # fmt: skip
+    [suspicion] = job.watch.due()
+    assert (suspicion.ranks, suspicion.since_s) == ((0, 1), 600.0)
+    assert job.watch.due() == (), "the next evaluation is a second later"
+    assert job.watch.due(at_once=True) == (), "its diagnosis has begun"
+
+
+def test_job_that_slept_when_the_console_came_and_wakes_up_is_not_due():
+    job = WatchedJob()
+    job.store.apply([RankStat(**job.head(0), state="unknown", proc_state="S", ctx_switches_s=None, slept_s=600.0)])
+    assert job.run(10, switches=(7.0, 7.0)) == []
+
+
 @pytest.mark.parametrize(("switches", "state"), [((9.0, 9.0), "S"), ((0.0, 0.0), "R")], ids=["woken", "computing"])
 def test_a_job_whose_main_threads_run_is_never_due(switches, state):
     assert WatchedJob().run(120, switches=switches, state=state) == []

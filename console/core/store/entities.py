@@ -152,7 +152,9 @@ def key_of(record: Rank | RankStat | Stack) -> ProcessKey:
 def _watch(now: RankNow, record: RankStat) -> None:
     """Update since when the rank is idle; activity caused by the agent's own reads does not count."""
     main_sleeps = record.proc_state in ASLEEP and record.ctx_switches_s == 0.0
-    if main_sleeps:
+    if record.slept_s is not None and now.stat is None:
+        now.asleep_since = record.mono - int(record.slept_s * 1e9)
+    elif main_sleeps:
         now.asleep_since = now.asleep_since or record.mono
     elif now.stat is None or now.stat.t > now.disturbed:
         now.asleep_since = None
