@@ -38,6 +38,8 @@ WAKES: Final = 2
 RUNS_SHARE: Final = 0.5
 #: Seconds. History and samples are stamped by different threads of the agent.
 SLACK_S: Final = 2.5
+#: A line of source that runs the garbage collector: a Python without symbols has no native frames of it.
+_COLLECTS: Final = re.compile(r"\bgc\.collect\(")
 _PEER_NAMES: Final = ("src", "dst", "peer")
 _TARGET_CLASSES: Final[Mapping[str, FrameClass]] = {
     "tcp": "network_io", "unix": "network_io", "listener": "network_io", "pipe": "file_io", "file": "file_io",
@@ -228,6 +230,8 @@ def rank_state_of(
         cls = "python_lock" if cls == "unknown" else cls
     if cls in ("unknown", "compute", "network_io", "python_lock") and traces[-1].cls is None:
         cls = natives.get(traces[-1].calls) or cls
+    if cls == "compute" and _COLLECTS.search(traces[-1].frames[-1].source or ""):
+        cls = "gc"
     waits = _wait_of(read[-on_path:], stacks[-on_path:], traces[-1], cls, blocks_main)
     is_native = traces[-1].calls in natives
     if cls == "unknown":

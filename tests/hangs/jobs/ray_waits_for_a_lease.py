@@ -45,5 +45,5 @@ os.mkfifo(pipe)
 threading.Thread(target=show_ready_lines, args=(pipe,), daemon=True).start()
 config = {"ready": pipe, "healthy": bool(os.environ.get("HEALTHY"))}
 workers = ScalingConfig(num_workers=int(os.environ["PER_NODE"]), use_gpu=False)
-ray.init(num_cpus=8, include_dashboard=False, object_store_memory=100_000_000)
+ray.init("local", num_cpus=8, include_dashboard=False, object_store_memory=100_000_000, _temp_dir="/var/tmp/ray")
 TorchTrainer(training, train_loop_config=config, scaling_config=workers).fit()

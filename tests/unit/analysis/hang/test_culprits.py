@@ -41,6 +41,8 @@ def waiting(scene, *but, path=REDUCE):
     ((MAIN, StackFrame("_find_and_load", "<frozen importlib._bootstrap>", 1)), {}, "import"),
     ((MAIN, StackFrame("interaction", LIB + "pdb.py", 1)), {"syscall": "read"}, "debugger"),
     (own("spin"), {"state": "R", "syscall": None, "wakes": 40}, "compute"),
+    ((MAIN, StackFrame("tidy", "/home/user/job/train.py", 9, "freed += gc.collect()")),
+     {"state": "R", "syscall": None, "wakes": 40}, "gc"),
     (own(), {"gil": "MainThread"}, "gil_held"),
 ])  # fmt: skip
 def test_rank_missing_from_the_collective_is_the_culprit_with_its_activity_class(path, facts, cls):
