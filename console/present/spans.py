@@ -121,6 +121,11 @@ BY_WEIGHT: tuple[Status, ...] = ("failed", "warning", "stale", "unknown", "ok")
 #: State of a rank (`RankStat.state`, and those the console adds) → status.
 RANK_STATUS: dict[str, Status] = {
     "moving": "ok",
+    "progressing": "ok",
+    "compiling": "ok",
+    "checkpointing": "ok",
+    "starting": "ok",
+    "stalled": "failed",
     "waiting": "warning",
     "idle": "warning",
     "uninterruptible": "warning",

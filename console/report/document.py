@@ -9,10 +9,12 @@ import msgspec
 
 from ..analysis.finding import IDS
 from ..analysis.hang.verdict import Verdict
+from ..analysis.rank_progress import shown_state
 from ..analysis.skew.findings import SkewSnapshot
 from ..core.store import Store
 from ..monitor.captures import CaptureLine, capture_lines, is_partial
 from ..monitor.hang import jobs_of, verdict_finding, verdicts
+from ..monitor.progress import progress_in
 from ..monitor.skew import skew_of
 from ..present.spans import state_word
 from ..records import Finding, Severity
@@ -111,7 +113,7 @@ class Report(msgspec.Struct):
 
 def make_report(store: Store, skew: SkewSnapshot | None = None) -> Report:
     """Report of the store; `skew` is that of the store where it was computed before."""
-    table = jobs_of(store)
+    table, progress = jobs_of(store), progress_in(store)
     nodes = sorted(store.nodes.values(), key=lambda now: natural(now.name))
     return Report(
         schema=SCHEMA,
@@ -123,7 +125,7 @@ def make_report(store: Store, skew: SkewSnapshot | None = None) -> Report:
         ended_at_ns=store.newest_rx,
         nodes=[node_line(now) for now in nodes],
         jobs=[job_line(job) for job in table.jobs],
-        ranks=[rank_line(row) for job in table.jobs for row in job.rows],
+        ranks=[rank_line(row, progress) for job in table.jobs for row in job.rows],
         gpus=gpu_lines(store),
         nics=nic_lines(store),
         topology=topology_lines(store),
@@ -200,7 +202,8 @@ def _job_lines(report: Report) -> list[str]:
         states: dict[str, int] = {}
         for row in report.ranks:
             if row.job == job.job and row.attempt == job.attempt:
-                states[row.state] = states.get(row.state, 0) + 1
+                state = shown_state(row.state, row.progress)
+                states[state] = states.get(state, 0) + 1
         world = job.world_size if job.world_size is not None else "–"
         by_count = sorted(states.items(), key=lambda item: -item[1])
         words = " · ".join(f"{state_word(state)} {count}" for state, count in by_count)

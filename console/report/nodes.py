@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from ..analysis.jobs import JobRanks, RankSummary
-from ..core.store import GpuKey, GpuNow, NodeNow, Store
+from ..analysis.rank_progress import ProgressState, RankProgress
+from ..core.store import GpuKey, GpuNow, NodeNow, ProcessKey, Store
 from ..records import Failure, Gpu, GpuInfo, Watched
 from ..text.nodeset_fold import natural
 from ..topology.json_document import ClassLine
@@ -175,7 +176,11 @@ class RankLine(msgspec.Struct):
     node: str
     pid: int
     gpu: str | None
-    state: str
+    state: str  # of its process: moving, idle, stopped, …
+    progress: (
+        ProgressState | None
+    )  # progressing, waiting, stalled, compiling, checkpointing, starting; None where unknown
+    progress_evidence: str | None  # what it does, and the verdict on its job
     step: int | None
     source: str
     watched: dict[str, Watched] | None  # [watch] locals by name; None where none was read
@@ -188,9 +193,13 @@ def job_line(job: JobRanks) -> JobLine:
     return JobLine(job.job, job.attempt, job.world_size, list(job.ranks_found), missing, conflicts)
 
 
-def rank_line(row: RankSummary) -> RankLine:
+def rank_line(row: RankSummary, progress: Mapping[ProcessKey, RankProgress]) -> RankLine:
     """A rank in the report."""
-    return msgspec.convert(row, RankLine, from_attributes=True)
+    entry = progress.get((row.node, row.pid, row.start_ticks))
+    return line_of(
+        RankLine, row, progress=entry.state if entry else None, progress_evidence=entry.evidence if entry else None,
+        watched=None if row.watched is None else dict(row.watched),
+    )  # fmt: skip
 
 
 def is_of_job(reported: str, name: str) -> bool:

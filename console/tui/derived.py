@@ -19,6 +19,7 @@ from ..analysis.stacks.fold import GRANULARITIES, PLAIN, THREADS, Fold, Shape, f
 from ..core.derived import Derived, InBackground
 from ..core.store import CaptureNow, NodeNow, Store
 from ..monitor.hang import evaluation, newest_communication
+from ..monitor.progress import current_progress
 from ..monitor.skew import prepare_skew
 from ..present.clocks import NO_CLOCKS, ClockSummary, clock_rows
 from ..records import Stack
@@ -49,6 +50,7 @@ class JobFold:
         self._nodes: Mapping[str, NodeNow] = {}
         self._ages: dict[str, str] = {}  # of nodes without fresh data
         self._states: tuple[str, ...] = ()
+        self._diagnoses: tuple[JobDiagnosis, ...] = ()
         self._jobs = Derived(
             store, [store.ranks.changed_since], self._prepare, JobsSummary(), every_s=JOBS_EVERY_S,
             size=lambda: len(store.ranks), thread_above=MANY_RANKS, pause=JOBS_PAUSE,
@@ -70,8 +72,8 @@ class JobFold:
         self._nodes = frame.nodes
         ages = {node.name: format.age(node.age_ns) for node in frame.fleet.nodes if not node.fresh and node.age_ns}
         states = tuple(node.word for node in frame.fleet.nodes)
-        if (ages, states) != (self._ages, self._states):
-            self._ages, self._states = ages, states
+        if (ages, states) != (self._ages, self._states) or frame.hang is not self._diagnoses:
+            self._ages, self._states, self._diagnoses = ages, states, frame.hang
             self._jobs.invalidate()
         self._jobs.refresh(in_background)
 
@@ -79,7 +81,8 @@ class JobFold:
         ranks = self._store.ranks
         records = {key: (ranks[key].rank, ranks[key].stat) for key in ranks}
         nodes = [node.state for node in self._nodes.values() if node.state is not None]
-        return partial(fold_jobs, records, nodes, self._ages)
+        progress = current_progress(ranks, [job.judgement for job in self._diagnoses]) if self._diagnoses else {}
+        return partial(fold_jobs, records, nodes, self._ages, progress)
 
 
 class ClockSkewFold:

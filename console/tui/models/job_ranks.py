@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
 from ...analysis import jobs as analysis
+from ...analysis.rank_progress import RankProgress, shown_state
 from ...core.store import ProcessKey
 from ...present.spans import Span, Status, rank_status
 from ...records import NodeState, Rank, RankStat
@@ -31,6 +33,7 @@ class RankListRow(PlainRow):
     stat: RankStat | None = None
     reason: str = ""  # why it is missing or not readable
     silent: str = ""  # age of its node's data unless fresh: "12 s"
+    progress: RankProgress | None = None  # as of the verdict on its job; `state` is then that of the progress
 
     @property
     def key(self) -> RankKey:
@@ -105,19 +108,24 @@ class JobsSummary(msgspec.Struct, frozen=True):
 
 
 Records = Mapping[ProcessKey, tuple[Rank, RankStat | None]]
+Progress = Mapping[ProcessKey, RankProgress]
 
 
-def fold_jobs(records: Records, nodes: Sequence[NodeState], ages: Mapping[str, str]) -> JobsSummary:
-    """The jobs of these records. `ages` are those of nodes without fresh data."""
+def fold_jobs(
+    records: Records, nodes: Sequence[NodeState], ages: Mapping[str, str], progress: Progress = MappingProxyType({})
+) -> JobsSummary:
+    """The jobs of these records. `ages` are those of nodes without fresh data, `progress` that of ranks by process."""
     stats = [stat for _, stat in records.values() if stat is not None]
     table = analysis.job_table([rank for rank, _ in records.values()], stats, nodes)
     lost = {node.node for node in nodes if node.state not in ("ok", "removed")}
     names = {name for stat in stats for name in stat.watched or ()}
-    return JobsSummary(tuple(_summary(job, records, lost, ages) for job in table.jobs), tuple(sorted(names)))
+    return JobsSummary(tuple(_summary(job, records, lost, ages, progress) for job in table.jobs), tuple(sorted(names)))
 
 
-def _summary(job: analysis.JobRanks, records: Records, lost: set[str], ages: Mapping[str, str]) -> JobSummary:
-    rows = [_row(row, records, lost, ages) for row in job.rows]
+def _summary(
+    job: analysis.JobRanks, records: Records, lost: set[str], ages: Mapping[str, str], progress: Progress
+) -> JobSummary:
+    rows = [_row(row, records, lost, ages, progress) for row in job.rows]
     shown = {row.number for row in rows if row.attempt == job.attempt}
     rows += [
         RankListRow(job.job, job.attempt, missing.rank, missing.why if missing.why == "exited" else "missing",
@@ -136,13 +144,19 @@ def _summary(job: analysis.JobRanks, records: Records, lost: set[str], ages: Map
     )  # fmt: skip
 
 
-def _row(row: analysis.RankSummary, records: Records, lost: set[str], ages: Mapping[str, str]) -> RankListRow:
+def _row(
+    row: analysis.RankSummary, records: Records, lost: set[str], ages: Mapping[str, str], progress: Progress
+) -> RankListRow:
     """A row with its records; of a lost node the last ones, drawn as stale."""
-    rank, stat = records[row.node, row.pid, row.start_ticks]
-    state = row.status if row.status != "present" else "lost" if row.node in lost else row.state
+    key = (row.node, row.pid, row.start_ticks)
+    rank, stat = records[key]
+    entry = progress.get(key) if row.status == "present" and row.node not in lost else None
+    state: str = row.status if row.status != "present" else "lost" if row.node in lost else row.state
+    if entry is not None:
+        state = shown_state(state, entry.state)
     return RankListRow(
         row.job, row.attempt, row.rank, state, rank, stat if row.status == "present" else None, clean(row.reason or ""),
-        ages.get(row.node, ""),
+        ages.get(row.node, ""), entry,
     )  # fmt: skip
 
 

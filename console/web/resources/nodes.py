@@ -10,6 +10,7 @@ from ...config.nodeset import expand
 from ...core.store import NodeNow
 from ...monitor.doctor import NodeExam, examine
 from ...monitor.hang import jobs_of
+from ...monitor.progress import progress_in
 from ...report.nodes import (
     CostLine,
     GpuLine,
@@ -187,4 +188,5 @@ async def get_ranks(context: WebContext, request: OperationRequest[RanksQuery]) 
     """All ranks of all jobs: node, process, state and metrics."""
     node, job = request.parameters.node, request.parameters.job
     rows = [row for row in jobs_of(context.store).rows if node in (None, row.node)]
-    return RankList([rank_line(row) for row in rows if job is None or is_of_job(row.job, job)])
+    progress = progress_in(context.store)
+    return RankList([rank_line(row, progress) for row in rows if job is None or is_of_job(row.job, job)])
