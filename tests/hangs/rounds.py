@@ -49,7 +49,7 @@ def run_jobs(number: int, ids: Sequence[str], graded: Graded) -> None:
             try:
                 answers = graded_live(rig, job, Path(folder))
             except RuntimeError as error:  # it did not start
-                print(f"not run           {job.id:28s} {str(error).splitlines()[0]}", flush=True)
+                print(f"not run           {job.id:28s} {error}", flush=True)
                 continue
             for label, outcome, answer in answers:
                 graded.append((job.group, label, outcome))
@@ -69,9 +69,11 @@ def runnable() -> list[LabelledJob]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run every labelled job live once and print the scores.")
     parser.add_argument("--loaded", action="store_true", help="four jobs at a time, beside four busy loops")
-    loaded: bool = parser.parse_args().loaded
+    parser.add_argument("--at-a-time", type=int, metavar="N", help="jobs at a time; without --loaded one by default")
+    options = parser.parse_args()
+    loaded: bool = options.loaded
     began, jobs = time.monotonic(), runnable()
-    shares = AT_A_TIME if loaded else 1
+    shares: int = options.at_a_time or (AT_A_TIME if loaded else 1)
     results: multiprocessing.Queue[Graded] = multiprocessing.Queue()
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(BUSY_LOOPS if loaded else 0)]
     workers = [

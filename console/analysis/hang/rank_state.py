@@ -230,7 +230,7 @@ def rank_state_of(
         cls = "python_lock" if cls == "unknown" else cls
     if cls in ("unknown", "compute", "network_io", "python_lock") and traces[-1].cls is None:
         cls = natives.get(traces[-1].calls) or cls
-    if cls == "compute" and _COLLECTS.search(traces[-1].frames[-1].source or ""):
+    if cls == "compute" and any(_COLLECTS.search(frame.source or "") for frame in traces[-1].frames[-1:]):
         cls = "gc"
     waits = _wait_of(read[-on_path:], stacks[-on_path:], traces[-1], cls, blocks_main)
     is_native = traces[-1].calls in natives

@@ -52,6 +52,11 @@ def test_rank_missing_from_the_collective_is_the_culprit_with_its_activity_class
     assert "rank 2" in verdict.summary and "all_reduce (train.py:30 step)" in verdict.summary
 
 
+def test_process_without_any_frame_as_one_that_ends_is_no_error():
+    scene = waiting(Scene(), 2).rank(2, (), state="R", syscall=None, wakes=9)
+    assert names(scene.verdict()) in ([], [(2, "compute")], [(2, "unknown")])
+
+
 def test_verdict_is_certain_for_a_sleeping_culprit_but_not_a_running_one():
     assert waiting(Scene(), 1).rank(1, own(), syscall="fsync").verdict().confidence == "certain"
     spins = waiting(Scene(), 1).rank(1, own("spin"), state="R", wakes=40).verdict()
