@@ -225,8 +225,8 @@ def fail_unsettled(store: Store, hub: Hub) -> None:
 
 
 def is_warning(record: Record) -> bool:
-    """Whether a record is a log of severity warning or error."""
-    return isinstance(record, Log) and record.severity != "info"
+    """Whether a record is a log of severity warning or error; faults in a node's kernel log are data."""
+    return isinstance(record, Log) and record.severity != "info" and record.fault is None
 
 
 def warnings(store: Store) -> list[str]:

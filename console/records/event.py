@@ -32,6 +32,11 @@ class Log(Record, tag="log", kw_only=True):
     try_: str = ""  # the remedy, or ""
     job: str | None = None  # id of the job whose output it is
     rank: Count | None = None  # rank that wrote the line; None for the launcher, or for ranks that share one output
+    fault: str | None = None  # class of a kernel message: oom_kill, segfault, nfs, disk, xid, …
+    subject: str | None = None  # the device, server or command that a kernel message names
+    pid: Count | None = None  # the process that a kernel message names, in the PID namespace of the machine
+    at: Int | None = None  # time of a kernel message, about: CLOCK_REALTIME of the node, ns
+    is_over: bool = False  # the message says that the fault has ended
 
 
 class Mark(Record, tag="mark", kw_only=True):

@@ -19,6 +19,7 @@ from ..samplers.cost import CostSampler
 from ..samplers.gpu import GpuSampler
 from ..samplers.host import HostSampler, node_fields
 from ..samplers.jobs import JobSampler
+from ..samplers.kernel_log import KernelLogSampler
 from ..samplers.locals import WatchedSampler
 from ..samplers.nic import NicSampler
 from ..samplers.processes import ProcessSampler
@@ -277,6 +278,7 @@ class Agent(object):
         nvml = self._simulated_nvml()
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
+        samplers.append(KernelLogSampler(self.context))
         samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
         if self.config.get("gpu_clock"):
             samplers.append(GpuTimerSampler(self.context, nvml))

@@ -14,12 +14,13 @@ import signal
 import subprocess
 import time
 
+from ..kernel.log import KernelLog
 from ..proc.procfs import ProcFs, read_text
 from . import terminate_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator
+    from typing import Any, Callable
 
 #: linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36
@@ -31,8 +32,8 @@ _ROOT_CAUSE = re.compile(r"rank\s*: (\d+) \(local_rank: (\d+)\)\s*exitcode\s*: (
 _KERNEL = re.compile(r"Killed process \d+|NVRM: Xid")
 #: The modules that the program consists of; packages first, as {name below the agent's package: is a package}.
 _MODULES = (
-    ("", True), ("jobs", True), ("proc", True),
-    ("jobs.terminate_processes", False), ("jobs.supervisor", False), ("proc.procfs", False),
+    ("", True), ("jobs", True), ("kernel", True), ("proc", True),
+    ("jobs.terminate_processes", False), ("jobs.supervisor", False), ("kernel.log", False), ("proc.procfs", False),
 )  # fmt: skip
 _MAIN = """import os
 import sys
@@ -256,31 +257,10 @@ def _cgroup_oom_kills() -> "int | None":
 
 def _kernel_lines(began: float) -> "list[str]":
     """The last three lines of the kernel log since `began` (CLOCK_MONOTONIC, s) about an OOM kill or an XID."""
-    lines = []
-    for record in _kernel_log():
-        head, _, text = record.partition(";")
-        fields = head.split(",")
-        if len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= began and _KERNEL.search(text):
-            lines.append("kernel: " + text.splitlines()[0])
+    log = KernelLog(is_whole=True)
+    lines = ["kernel: " + text for at_s, text in log.messages() if at_s >= began and _KERNEL.search(text)]
+    log.close()
     return lines[-3:]
-
-
-def _kernel_log() -> "Iterator[str]":
-    """Every record, "priority,number,µs,flags;text"; none if /dev/kmsg cannot be read."""
-    try:
-        fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return
-    try:
-        while True:
-            try:
-                yield os.read(fd, 8192).decode("utf-8", "replace")
-            except BrokenPipeError:
-                continue  # the ring buffer was overwritten
-            except OSError:
-                return
-    finally:
-        os.close(fd)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import collections
 import ctypes
-import os
 import re
 import threading
 
@@ -223,42 +222,6 @@ def parse_xid(line: str) -> "XidLine | None":
     return XidLine(parse_pci_address(match.group(1)), int(match.group(2)), (match.group(3) or "").strip()[:300])
 
 
-class KernelLog(object):
-    """New XID lines of /dev/kmsg. Where it cannot be read, `reason` is the error and there are none."""
-
-    def __init__(self, path: str) -> None:
-        self.reason: "str | None" = None
-        self._fd: "int | None" = None
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            os.lseek(self._fd, 0, os.SEEK_END)
-        except OSError as error:
-            self.reason = "%s: %s" % (path, error.strerror)
-            self.close()
-
-    def xids(self) -> "list[XidLine]":
-        """The XidLines since the last call."""
-        xid_lines: "list[XidLine]" = []
-        while self._fd is not None:
-            try:
-                data = os.read(self._fd, 8192)
-            except BlockingIOError:
-                break
-            except BrokenPipeError:
-                continue  # the ring buffer has overtaken the reader: read on at its oldest line
-            except OSError as error:
-                self.reason = error.strerror
-                self.close()
-                break
-            if not data:
-                break
-            if b"NVRM" in data:
-                lines = (parse_xid(line) for line in data.decode("utf-8", "replace").splitlines())
-                xid_lines.extend(line for line in lines if line is not None)
-        return xid_lines
-
-    def close(self) -> None:
-        """Close the file; idempotent."""
-        if self._fd is not None:
-            fd, self._fd = self._fd, None
-            os.close(fd)
+def xids_in(messages: "Iterable[tuple[float, str]]") -> "list[XidLine]":
+    """The XidLines among messages of the kernel log."""
+    return [xid for _, text in messages if "NVRM" in text for xid in (parse_xid(text),) if xid is not None]

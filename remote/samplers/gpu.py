@@ -3,9 +3,10 @@
 The NVML binding is a parameter: None for pynvml, or `simulate.SimulatedNvml`.
 """
 
+from ..kernel.log import KernelLog
 from ..nvml import call, info
 from ..nvml.call import GpuLost, NvmlDevice, PcieThread
-from ..nvml.events import KernelLog, ThrottleWatch, XidEvents, XidListener, throttle_event
+from ..nvml.events import ThrottleWatch, XidEvents, XidListener, throttle_event, xids_in
 from ..nvml.gpm import GpmReader
 from ..nvml.links import REFRESH_S as LINKS_REFRESH_S
 from ..nvml.links import NvLinks
@@ -154,7 +155,7 @@ class GpuSampler(Sampler):
         facts.sort(key=_info_first)
         for fact in facts:
             yield fact
-        for event in self._xids.fold(now, self._kernel_log.xids(), self._xid_watch.drain()):
+        for event in self._xids.fold(now, xids_in(self._kernel_log.messages()), self._xid_watch.drain()):
             yield "gpu_event", event
 
     def _sample_digests(self) -> None:
@@ -217,6 +218,7 @@ class GpuSampler(Sampler):
         self._xid_watch = XidListener(self.nvml)
         refused = {} if self.simulated else self._xid_watch.start(whole)
         self._kernel_log = KernelLog(self.context.kmsg if not self.simulated else "")
+        self.context.shared["xids"] = self._kernel_log.reason is None  # the kernel log sampler leaves them to this one
         places = []
         for device in self._devices:
             bus_id = None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ...config.sections import HealthConfig
 from ..finding import FindingDraft
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
+from .kernel import kernel_fault
 from .links import nic_down, nic_errors, nvlink_down, nvlink_errors, pcie_degraded
 from .load import gpu_memory_imbalance, gpu_straggler, gpu_throttle
 from .nodes import clock_step, version_skew
@@ -19,7 +20,7 @@ from .state import HealthState
 #: One function per finding id, most important first.
 CHECKS = (
     gpu_lost, gpu_xid, gpu_ecc, gpu_remap_pending, nvlink_down, nic_down, gpu_throttle, pcie_degraded, nvlink_errors,
-    nic_errors, gpu_straggler, gpu_memory_imbalance, clock_step, version_skew,
+    nic_errors, kernel_fault, gpu_straggler, gpu_memory_imbalance, clock_step, version_skew,
 )  # fmt: skip
 
 

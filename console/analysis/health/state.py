@@ -26,6 +26,8 @@ _SLEWED: Final = 500e-6
 BUCKETS: Final = 6
 #: Names per bucket: five counters of each of 36 links and some more. Bounds what a faulty node can add.
 MOST_NAMES: Final = 256
+#: Kinds of kernel messages kept per node, the newest ones.
+MOST_FAULTS: Final = 256
 
 
 class Xid(msgspec.Struct):
@@ -91,6 +93,13 @@ class NicHealth(msgspec.Struct):
         return f"{self.nic.node}:{self.nic.device}{port}"
 
 
+class KernelFault(msgspec.Struct):
+    """One class of kernel messages about one subject: the last message and their count."""
+
+    last: records.Log
+    count: int = 1
+
+
 class ClockHealth(msgspec.Struct):
     """CLOCK_REALTIME of a node against its CLOCK_MONOTONIC_RAW, which is never set and stops during suspend."""
 
@@ -127,6 +136,7 @@ class NodeHealth(msgspec.Struct):
     xids_elsewhere: dict[tuple[str, int], Xid] = msgspec.field(
         default_factory=dict
     )  # at PCI addresses without a known GPU
+    kernel: dict[tuple[str, str], KernelFault] = msgspec.field(default_factory=dict)  # by class and subject
     nccl: dict[tuple[int, int], str] = msgspec.field(default_factory=dict)  # of the ranks, by (pid, start_ticks)
     clock: ClockHealth | None = None
 
@@ -142,7 +152,7 @@ class HealthState:
             records.Node: self._node, records.NodeState: self._node_state, records.GpuInfo: self._gpu_info,
             records.Gpu: self._gpu, records.GpuDigest: self._gpu_digest, records.GpuLink: self._gpu_link,
             records.GpuProcess: self._gpu_process, records.GpuEvent: self._gpu_event, records.Nic: self._nic,
-            records.Rank: self._rank, records.AgentCost: self._tick,
+            records.Rank: self._rank, records.AgentCost: self._tick, records.Log: self._log,
         }  # fmt: skip
 
     def add(self, batch: Iterable[Any]) -> None:
@@ -266,6 +276,16 @@ class HealthState:
             of.unopened[record.index] = record
         elif record.event == "back":
             self._gpu_facts(record.node, record.uuid).xids.clear()  # GPU was reset
+
+    def _log(self, record: records.Log) -> None:
+        if record.source != "kernel" or record.fault is None:
+            return
+        faults = self._of(record.node).kernel
+        key = (record.fault, record.subject or "")
+        earlier = faults.pop(key, None)  # the newest last
+        faults[key] = KernelFault(record, earlier.count + 1 if earlier and not record.is_over else 1)
+        if len(faults) > MOST_FAULTS:
+            del faults[next(iter(faults))]
 
     def _nic(self, record: records.Nic) -> None:
         nics = self._of(record.node).nics

@@ -46,6 +46,8 @@ _ANNOTATION = re.compile(rb"(?<=\w): (?:\"[^\"\n]*\"|\w+)(?=[,)\s])|(?<=\)) -> [
 _TYPE_IMPORTS = re.compile(
     rb"^TYPE_CHECKING = False\nif TYPE_CHECKING:\n(?:(?: {4}.*)?\n)+(?!else)(?=\S)", re.MULTILINE
 )
+#: A docstring right below the header of a function or class.
+_DOCSTRING = re.compile(rb'(?<=:\n)( +)"""(?:[^"\\]|"(?!""))*"""$', re.MULTILINE)
 #: Comments on constants and headings of sections; other comments might be lines of a text.
 _COMMENT = re.compile(rb"^ *#(?::| --) .*$", re.MULTILINE)
 _PSUTIL_MODULES = ("__init__", "_common", "_ntuples", "_pslinux", "_psposix")
@@ -73,7 +75,7 @@ def build() -> Payload:
     modules = dict(_modules(_AGENT))
     modules.update(_modules("psutil", only=_PSUTIL_MODULES))
     modules["pynvml"] = _pruned_module("pynvml", _NVML_NAME)
-    boot = without_annotations(_package_dir(_AGENT).joinpath("agent", "bootstrap.py").read_bytes())
+    boot = stripped_source(_package_dir(_AGENT).joinpath("agent", "bootstrap.py").read_bytes())
     packer = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)  # base64 of compressed sources: nothing repeats in it
     rest = packer.compress(json.dumps(modules, sort_keys=True).encode()) + packer.flush()
     boot = zlib.compress(boot, 9)
@@ -94,13 +96,14 @@ def _modules(package: str, only: tuple[str, ...] = ()) -> list[tuple[str, list[o
             continue
         name = ".".join(parts[:-1] if is_package else parts)
         source = path.read_bytes()
-        modules.append((name, _module(without_annotations(source) if package == _AGENT else source, is_package)))
+        modules.append((name, _module(stripped_source(source) if package == _AGENT else source, is_package)))
     return modules
 
 
-def without_annotations(source: bytes) -> bytes:
-    """Source without annotations and comments on constants, same line numbers: saves an agent 0.5 MB of RSS."""
+def stripped_source(source: bytes) -> bytes:
+    """Source without annotations, docstrings and comments on constants, same line numbers: saves RSS and transfer."""
     source = _COMMENT.sub(b"", source)
+    source = _DOCSTRING.sub(lambda text: text[1] + b'""' + b"\n" * text[0].count(b"\n"), source)
     source = _TYPE_IMPORTS.sub(lambda block: b"\n" * block[0].count(b"\n"), source)
     return _HEADER.sub(lambda header: _ANNOTATION.sub(b"", header[0]), source)
 

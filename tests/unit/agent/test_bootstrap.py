@@ -231,7 +231,7 @@ def test_bundle_contains_every_agent_module():
     for path in root.rglob("*.py"):
         name = ".".join(["gconsole_remote", *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__")
         source = zlib.decompress(base64.b64decode(modules[name][1]))
-        assert source == bundle.without_annotations(path.read_bytes())
+        assert source == bundle.stripped_source(path.read_bytes())
 
 
 @pytest.mark.parametrize("python", ["python3", "/opt/my py/bin/python3", "/opt/it's/python3", "$(reboot)"])

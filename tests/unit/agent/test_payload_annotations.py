@@ -1,16 +1,16 @@
-"""The payload has no function annotations and is otherwise unchanged."""
+"""The payload has no annotations and no docstrings of functions and classes, and is otherwise unchanged."""
 
 import ast
 
 import pytest
 
-from gconsole.fleet.deploy.agent_payload import _package_dir, without_annotations
+from gconsole.fleet.deploy.agent_payload import _package_dir, stripped_source
 
 SOURCES = sorted(_package_dir("gconsole_remote").rglob("*.py"))
 
 
-class Unannotated(ast.NodeTransformer):
-    """Removes the same annotations as `without_annotations`, in the syntax tree."""
+class Stripped(ast.NodeTransformer):
+    """Removes the same annotations and docstrings as `stripped_source`, in the syntax tree."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
@@ -26,11 +26,41 @@ class Unannotated(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
+class WithoutDocstrings(ast.NodeTransformer):
+    """Empties docstrings of functions and classes: the payload keeps those that its pattern does not match."""
+
+    def _visit(self, node: ast.FunctionDef | ast.ClassDef) -> ast.AST:
+        first = node.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            first.value.value = ""
+        return self.generic_visit(node)
+
+    visit_FunctionDef = visit_ClassDef = _visit
+
+
+def test_docstrings_of_functions_and_classes_are_removed_and_other_texts_stay():
+    source = b'''class A(object):
+    """Two
+    lines."""
+
+    def f(self):
+        """One line."""
+        text = """not
+        a docstring"""
+        return {1:
+                """nor this"""}
+'''
+    assert stripped_source(source) == source.replace(b'"""Two\n    lines."""', b'""\n').replace(
+        b'"""One line."""', b'""'
+    )
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: "/".join(path.parts[-2:]))
-def test_payload_differs_from_the_sources_by_annotations_alone(path):
+def test_payload_differs_from_the_sources_by_annotations_and_docstrings_alone(path):
     source = path.read_bytes()
-    expected = Unannotated().visit(ast.parse(source))
-    stripped = ast.parse(without_annotations(source))
+    expected = Stripped().visit(ast.parse(source))
+    stripped = WithoutDocstrings().visit(ast.parse(stripped_source(source)))
+    expected = WithoutDocstrings().visit(expected)
     assert ast.dump(stripped) == ast.dump(expected)
     lines = [[node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)] for tree in (stripped, expected)]
     assert lines[0] == lines[1]

@@ -17,6 +17,7 @@ from gconsole.records import (
     GpuInfo,
     GpuLink,
     GpuProcess,
+    Log,
     Nic,
     Node,
     NodeState,
@@ -399,3 +400,51 @@ class TestClockStep:
 
     def test_offset_change_between_two_agent_incarnations_is_not_a_step(self):
         assert found(ticks(0, 0), ticks(100, 100, agent="b", first=2)) == {}
+
+
+def kernel_log(
+    fault, subject="", *, rx=100 * SECOND, age_s=0, over=False, severity="error", node="n1", text="a message"
+):
+    at = rx - int(age_s * SECOND)
+    return Log(node=node, source="kernel", severity=severity, text=text, fault=fault, subject=subject or None,
+               t=rx, rx=rx, at=at, is_over=over)  # fmt: skip
+
+
+class TestKernelFaults:
+    def test_fault_of_the_last_hour_is_a_warning_with_its_message_and_time(self):
+        one = the_one(kernel_log("oom_kill", "python3", age_s=40, text="Killed process 4711 (python3)"))
+        assert (one.id, one.severity, one.culprits) == ("kernel_fault", "warning", ("n1", "oom_kill python3"))
+        expected = (
+            "a process was killed for lack of memory at 1970-01-01T00:01:00.000000Z: Killed process 4711 (python3)"
+        )
+        assert expected in one.text
+
+    @pytest.mark.parametrize("fault", ["segfault", "link", "thermal", "ecc_corrected", "pcie_corrected"])
+    def test_fault_that_need_not_concern_the_job_is_only_an_event(self, fault):
+        assert not found(kernel_log(fault))
+
+    def test_old_fault_is_only_an_event(self):
+        assert not found(kernel_log("disk", "sda", age_s=3700))
+        assert not found(kernel_log("disk", "sda"), gpu(at=3800))
+        assert found(kernel_log("disk", "sda", age_s=1700), gpu(at=1900))
+
+    def test_server_that_responds_again_is_no_longer_a_finding(self):
+        lost, back = kernel_log("nfs", "filer01"), kernel_log("nfs", "filer01", over=True, severity="info")
+        assert not found(lost, back)
+        assert found(lost, kernel_log("nfs", "filer02", over=True)), "that was another server"
+        assert found(lost, back, lost)
+
+    def test_repeated_fault_is_one_finding_with_its_count(self):
+        one = the_one(kernel_log("disk", "sda"), kernel_log("disk", "sda"), kernel_log("disk", "sda"))
+        assert "a disk reported errors, 3 times at " in one.text
+
+    def test_xid_from_before_is_a_finding_only_if_the_gpu_needs_attention(self):
+        assert found(kernel_log("xid", "0000:3b:00", severity="error"))
+        assert not found(kernel_log("xid", "0000:3b:00", severity="warning"))
+
+    def test_log_of_another_source_is_none(self):
+        assert not found(Log(node="n1", source="agent", severity="error", text="disk", fault="disk"))
+
+    def test_flood_of_kinds_of_faults_keeps_the_newest(self):
+        faults = [kernel_log("disk", f"sd{number}") for number in range(600)]
+        assert [culprits for _, *culprits in found(*faults)] == [["n1", f"disk sd{n}"] for n in range(592, 600)]

@@ -18,6 +18,7 @@ from gconsole_remote.agent import commands
 from gconsole_remote.agent.commands import DetachedStarter
 from gconsole_remote.jobs import job_dir, output, preflight, requests, supervisor, terminate_processes
 from gconsole_remote.jobs import job_dir as files
+from gconsole_remote.kernel.log import KernelLog
 from gconsole_remote.samplers.base import Context
 from gconsole_remote.samplers.jobs import JobSampler
 
@@ -350,13 +351,14 @@ def test_oom_killer_is_reported_only_when_the_kernel_counted_a_kill(monkeypatch,
     assert found == [] if expected is None else found[0].startswith(expected)
 
 
-def test_kernel_xid_message_during_the_job_is_a_reason(monkeypatch):
+def test_kernel_xid_message_during_the_job_is_a_reason(monkeypatch, tmp_path):
     log = [
         "4,1201,5000000,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=40213, an earlier one\n",
         "4,1202,9000000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n SUBSYSTEM=pci\n",
         "6,1203,9100000,-;eth0: link is up\n",
     ]
-    monkeypatch.setattr(supervisor, "_kernel_log", lambda: iter(log))
+    (tmp_path / "kmsg").write_text("".join(log))
+    monkeypatch.setattr(supervisor, "KernelLog", lambda is_whole: KernelLog(str(tmp_path / "kmsg"), is_whole))
     nothing = {"cgroup": None, "node": None}
     monkeypatch.setattr(supervisor, "_oom_kills", lambda: nothing)
     assert supervisor._kernel_reasons(nothing, 8.0) == [

@@ -161,6 +161,8 @@ def event_text(record: Record) -> str:
     if isinstance(record, JobNode):
         reason = f": {record.reason}" if record.reason else ""
         return clean(f"job {record.job}: {record.state}{reason}")
+    if isinstance(record, Log) and record.at is not None and record.t - record.at >= EARLIER_NS:
+        return clean(f"{format.age(record.t - record.at)} earlier: {record.text}")
     if isinstance(record, Log | Mark):
         return clean(record.text)
     return type(record).__name__
@@ -179,6 +181,8 @@ def _rank_text(rank: Rank) -> str:
     return clean(f"rank {number} of {rank.job} {_RANK_WORDS.get(rank.status, rank.status)}{why}")
 
 
+#: A kernel message that is older than this when the node reports it says how old it is, ns.
+EARLIER_NS = 5_000_000_000
 _KINDS: dict[type[Record], str] = {
     NodeState: "node", Rank: "rank", Gap: "gap", Mark: "mark", Finding: "finding", GpuEvent: "gpu", Nic: "nic",
     JobNode: "job",
@@ -213,6 +217,12 @@ def _facts(record: Record) -> Iterator[Fact]:
         if record.try_:
             yield Fact("try", clean(record.try_), "accent")
         yield Fact("severity", record.severity)
+        if record.fault is not None:
+            yield Fact("fault", clean(" ".join(filter(None, (record.fault.replace("_", " "), record.subject)))))
+        if record.at is not None:
+            yield Fact("logged at", format.clock_time(record.at))
+        if record.pid is not None:
+            yield Fact("process", f"pid {record.pid}")
     elif isinstance(record, GpuEvent):
         if record.try_:
             yield Fact("try", clean(record.try_), "accent")

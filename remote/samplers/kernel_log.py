@@ -1,0 +1,103 @@
+"""Faults in the kernel log, those since boot first: a `log` record each, with the time at which the kernel wrote it."""
+
+import time
+from collections import deque
+
+from ..clocks import stamps
+from ..kernel.faults import fault_of
+from ..kernel.log import KernelLog
+from ..proc.procfs import printable
+from .base import Sampler, Unavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from ..kernel.faults import Fault
+    from .base import Context, Fact, Fields
+
+#: Messages from before the agent started: the newest of each class.
+MOST_EARLIER = 20
+#: Messages of one class and device within `WINDOW_S`; further ones are counted.
+MOST_SIMILAR, WINDOW_S = 5, 60.0
+MAX_TEXT = 500
+
+
+class KernelLogSampler(Sampler):
+    """Reads /dev/kmsg from its oldest message on. XIDs are left to the GPU sampler from its start on."""
+
+    name = "kernel_log"
+
+    def __init__(self, context: "Context") -> None:
+        super(KernelLogSampler, self).__init__(context)
+        self._log: "KernelLog | None" = None
+        self._is_earlier = True  # the first tick reads what was there before the agent
+        self._recent: "dict[tuple[str, str], deque[float]]" = {}
+        self._dropped: "dict[tuple[str, str], int]" = {}
+
+    def start(self) -> None:
+        """Raises Unavailable where the log may not be read. Not read beside simulated GPUs."""
+        if self.context.simulate_gpus:
+            return
+        self._log = KernelLog(self.context.kmsg, is_whole=True)
+        if self._log.reason:
+            raise Unavailable(self._log.reason, "read it as root (run_as), or set kernel.dmesg_restrict = 0")
+
+    def tick(self, now: float) -> "Iterator[Fact]":
+        """Yield a `log` record for each new fault."""
+        began_ns = stamps.realtime_ns()
+        since_boot_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+        faults = [
+            (fault, text, began_ns - int((since_boot_s - at_s) * 1e9))
+            for at_s, text in (self._log.messages() if self._log else ())
+            for fault in (fault_of(text),)
+            if fault is not None
+        ]
+        if self._is_earlier:
+            faults = _newest(faults)
+        for fault, text, at_ns in faults:
+            if fault.name == "xid" and not self._is_earlier and self.context.shared.get("xids"):
+                continue
+            if self._is_earlier or self._is_wanted(fault, now):
+                yield "log", self._fields(fault, text, min(at_ns, began_ns))
+        self._is_earlier = False
+
+    def stop(self) -> None:
+        """Close the log."""
+        if self._log is not None:
+            self._log.close()
+
+    def _fields(self, fault: "Fault", text: str, at_ns: int) -> "Fields":
+        dropped = self._dropped.pop((fault.name, fault.subject), 0)
+        similar = " (and %d similar before it)" % dropped if dropped else ""
+        return {
+            "source": "kernel", "severity": fault.severity, "text": printable(text, MAX_TEXT) + similar,
+            "try_": fault.try_, "fault": fault.name, "subject": printable(fault.subject, 64) or None,
+            "pid": fault.pid, "at": at_ns, "is_over": fault.is_over,
+        }  # fmt: skip
+
+    def _is_wanted(self, fault: "Fault", now: float) -> bool:
+        """Whether fewer than `MOST_SIMILAR` of its kind came within the window; others are counted."""
+        key = (fault.name, fault.subject)
+        if len(self._recent) > 1024:
+            self._recent.clear()
+        recent = self._recent.setdefault(key, deque())
+        while recent and now - recent[0] > WINDOW_S:
+            recent.popleft()
+        if len(recent) >= MOST_SIMILAR:
+            self._dropped[key] = self._dropped.get(key, 0) + 1
+            return False
+        recent.append(now)
+        return True
+
+
+def _newest(faults: "list[tuple[Fault, str, int]]") -> "list[tuple[Fault, str, int]]":
+    """The newest `MOST_EARLIER` of each class, in order."""
+    counts: "dict[str, int]" = {}
+    chosen = []
+    for entry in reversed(faults):
+        name = entry[0].name
+        counts[name] = counts.get(name, 0) + 1
+        if counts[name] <= MOST_EARLIER:
+            chosen.append(entry)
+    return chosen[::-1]
