@@ -28,6 +28,8 @@ from .score import Outcome, score, table
 
 GOAL = 0.95
 AT_A_TIME, BUSY_LOOPS = 4, 4
+#: Modules whose jobs run after all others, one at a time: Ray gives up if it waits too long for a core at its start.
+LAST = frozenset({"ray.train"})
 BUSY = "while True: sum(range(100_000))"
 Graded = list[tuple[str, Label, Outcome]]  # (group, label, outcome)
 
@@ -76,16 +78,20 @@ def main() -> int:
     shares: int = options.at_a_time or (AT_A_TIME if loaded else 1)
     results: multiprocessing.Queue[Graded] = multiprocessing.Queue()
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(BUSY_LOOPS if loaded else 0)]
-    workers = [
-        multiprocessing.Process(target=run_share, args=(number, [job.id for job in jobs[number::shares]], results))
-        for number in range(shares)
-    ]
+    last = [job.id for job in jobs if LAST.intersection(job.needs)]
+    others = [job.id for job in jobs if job.id not in last]
+    outcomes: Graded = []
     try:
-        for worker in workers:
-            worker.start()
-        outcomes = [entry for _ in workers for entry in results.get()]
-        for worker in workers:
-            worker.join()
+        for lists in ([others[number::shares] for number in range(shares)], [last]):
+            workers = [
+                multiprocessing.Process(target=run_share, args=(number, ids, results))
+                for number, ids in enumerate(lists)
+            ]
+            for worker in workers:
+                worker.start()
+            outcomes += [entry for _ in workers for entry in results.get()]
+            for worker in workers:
+                worker.join()
     finally:
         for process in busy:
             process.kill()
