@@ -25,6 +25,8 @@ from .topology import TopologyFindings, TopologyFold
 POLL_S = 0.1
 #: Seconds between folds of new records while other work is awaited.
 FOLD_S = 1.0
+#: Seconds for which ranks are awaited that only their stacks number, and then further ones.
+NUMBERING_S, SETTLE_S = 6.0, 1.5
 #: Seconds. Nodes still connecting after this are reported as failed, regardless of `--for`.
 CONNECT_S = 45.0
 
@@ -91,6 +93,10 @@ async def watch(
             await _meanwhile(before(), findings)
         if order is not None:
             await _capture(store, hub, control, order, progress)
+            if not len(store.captures) and await _ranks_appear(store, findings):
+                await _capture(store, hub, control, order, progress)
+            if not len(store.captures):
+                hub.publish_own(_nothing_captured(store))
     finally:
         if diagnosing is not None:
             diagnosing.cancel()
@@ -191,8 +197,23 @@ async def _capture(
     finally:
         capturing.cancel()
     await capturing
-    if not len(store.captures):
-        hub.publish_own(_nothing_captured(store))
+
+
+async def _ranks_appear(store: Store, findings: FindingTracker | None) -> bool:
+    """Whether ranks are recognised within a few seconds of a capture without any.
+
+    Processes of `mp.spawn` have no variables that number them: their agents need py-spy, which arrives with a capture.
+    """
+    if not any(process.role == "python" for process in store.processes.values()):
+        return False
+    deadline = time.monotonic() + NUMBERING_S
+    while not len(store.ranks) and time.monotonic() < deadline:
+        await asyncio.sleep(POLL_S)
+        if findings is not None:
+            await findings.fold_pending()
+    if len(store.ranks):
+        await asyncio.sleep(SETTLE_S)  # the ranks of other nodes
+    return bool(len(store.ranks))
 
 
 def _nothing_captured(store: Store) -> Log:

@@ -23,6 +23,7 @@ from ..samplers.kernel_log import KernelLogSampler
 from ..samplers.locals import WatchedSampler
 from ..samplers.nic import NicSampler
 from ..samplers.processes import ProcessSampler
+from ..samplers.spawned_ranks import SpawnedRankSampler
 from ..samplers.topology import TopologySampler
 from . import cache_users, requests, wire
 from .binaries import BinaryStore
@@ -278,7 +279,7 @@ class Agent(object):
         nvml = self._simulated_nvml()
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
-        samplers.append(KernelLogSampler(self.context))
+        samplers += [KernelLogSampler(self.context), SpawnedRankSampler(self.context, self)]
         samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
         if self.config.get("gpu_clock"):
             samplers.append(GpuTimerSampler(self.context, nvml))

@@ -82,6 +82,7 @@ class ProcessExaminer(object):
         self.environ = environ
         self.process_filter = process_filter
         self.boot_id = boot_id
+        self.spawned: "dict[tuple[int, int], Claim]" = {}  # of processes that no variable numbers, by key
 
     def examine(self, entry: "ProcessEntry", parent: "ProcessEntry | None") -> None:
         """Determine the properties of a process anew."""
@@ -107,6 +108,14 @@ class ProcessExaminer(object):
         if env is None or env == facts.env:
             return False
         facts.env = env
+        self._claim(entry)
+        return True
+
+    def number(self, entry: "ProcessEntry", claim: "Claim") -> bool:
+        """Use a claim that was read from the stack of a process; True if it had none before."""
+        self.spawned[entry.key] = claim
+        if entry.facts is None or entry.facts.claim is not None:
+            return False
         self._claim(entry)
         return True
 
@@ -195,7 +204,7 @@ class ProcessExaminer(object):
         then, now = claim_of(facts.at_exec, "environ"), claim_of(facts.env, "environ (live)")
         if now is not None and then is not None and _numbers(now) == _numbers(then):
             now.source = "environ"
-        facts.claim = now or claim_of_argv(facts.argv, facts.env)
+        facts.claim = now or claim_of_argv(facts.argv, facts.env) or self.spawned.get(entry.key)
         if facts.claim is not None:
             facts.job = job_key(facts.env, facts.claim, facts.uid, lambda: self.machine(entry.pid))
             facts.run = restart_family(facts.env, facts.uid)

@@ -16,6 +16,7 @@ from ..proc.unreadable_ranks import presumed_ranks
 from ..proc.users import Users
 from .base import Sampler
 from .locals import step_of
+from .spawned_ranks import candidates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class ProcessSampler(Sampler):
         self._trackers: dict[ProcessKey, ActivityTracker] = {}
         self._nccl: NcclVersions = None  # type: ignore[assignment]  # set by start()
         self._unreadable = 0
+        self._spawned: "dict[ProcessKey, Claim] | None" = None  # the newest one published by `SpawnedRankSampler`
         self._first = True
 
     def start(self) -> None:
@@ -114,6 +116,7 @@ class ProcessSampler(Sampler):
     def tick(self, now: float) -> "Iterator[Fact]":
         """Scan the processes and sample every rank."""
         self.table.scan(now)
+        self._number_spawned()
         for fact in self._sample(list(self._trackers)):
             yield fact
         if self.table.dirty:
@@ -128,6 +131,17 @@ class ProcessSampler(Sampler):
             yield "rank", self._ranks[key]
         self._first = False
         self._publish()
+
+    def _number_spawned(self) -> None:
+        """Use the ranks that were read from stacks."""
+        spawned: "dict[ProcessKey, Claim]" = self.context.shared.get("spawned", {})
+        if spawned is self._spawned:
+            return
+        self._spawned = spawned
+        for key, claim in spawned.items():
+            entry = self.table.entries.get(key[0])
+            if entry is not None and entry.key == key and key not in self.table.examiner.spawned:
+                self.table.dirty |= self.table.examiner.number(entry, claim)
 
     # -- discovery and exit -----------------------------------------------------------------------------------------
 
@@ -147,6 +161,7 @@ class ProcessSampler(Sampler):
         self._processes = processes
         self.table.watched = frozenset(key[0] for key in ranks) | frozenset(key[0] for key in self._below)
         self._count_unread()
+        self.context.shared["unnumbered"] = candidates(self.table, {key[0] for key in self._below})
         return facts
 
     def _rank_changes(self, ranks: "dict[ProcessKey, Fields]") -> "Iterator[Fact]":

@@ -146,6 +146,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("teardown_hook", _behind({0}, "teardown", "file_io")),
     LabelledJob("many_threads", _behind({1}, "sleep")),
     LabelledJob("odd_names", _behind({1}, "sleep")),
+    LabelledJob("tutorial_ddp", _behind({1}, "sleep"), nodes=1, per_node=4, launcher="script"),
     LabelledJob("spawned", _behind({3}, "sleep"), launcher="script"),
     # data and checkpoints
     LabelledJob("dataloader_worker", _behind({1}, "dataloader")),
