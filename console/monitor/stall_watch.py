@@ -34,6 +34,7 @@ class _Diagnosed(msgspec.Struct):
     due_s: float  # monotonic; next diagnosis, also where this one fails
     pause_s: float = AGAIN_S / 2  # until then
     is_reported: bool = False  # its verdict is a finding
+    timed_out: int = 0  # consecutive diagnoses in which no stack was read in time
 
 
 class StallWatch:
@@ -76,9 +77,10 @@ class StallWatch:
             if not suspicion.since_s:
                 continue
             judgement = judgements.get(suspicion.job)
-            if judgement is None or not judgement.view.captured:
-                drafts[suspicion.job] = _unread(suspicion)
             entry = self._diagnosed.setdefault(suspicion.job, _Diagnosed(now_s))
+            entry.timed_out = entry.timed_out + 1 if judgement is not None and _is_late(judgement) else 0
+            if (judgement is None or not judgement.view.captured) and entry.timed_out != 1:
+                drafts[suspicion.job] = _unread(suspicion)  # once may be a busy node
             draft = drafts.get(suspicion.job)
             is_hung = draft is not None and draft.severity == "error"
             entry.pause_s = LONGEST_S if is_hung else min(LONGEST_S, 2 * entry.pause_s)
@@ -115,6 +117,12 @@ class StallWatch:
                     )
             asleep_s = 0.0 if now.asleep_since is None else (stat.mono - now.asleep_since) / 1e9
             yield RankActivity(rank.job, rank.attempt, rank.rank, asleep_s, age_s, step_s, self._config.every_s)
+
+
+def _is_late(judgement: Judgement) -> bool:
+    """Whether no stack of a job was read because the reads took too long."""
+    view = judgement.view
+    return bool(view.unread) and not view.captured and all(state.status == "timed_out" for state in view.unread)
 
 
 def _finding(judgement: Judgement) -> FindingDraft | None:

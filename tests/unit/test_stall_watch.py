@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from gconsole.analysis.stalls import Suspicion
 from gconsole.config.sections import WatchConfig
 from gconsole.core.store import Store
 from gconsole.monitor.stall_watch import AGAIN_S, LONGEST_S, StallWatch
@@ -85,6 +86,21 @@ def test_job_that_slept_when_the_console_came_and_wakes_up_is_not_due():
     job = WatchedJob()
     job.store.apply([RankStat(**job.head(0), state="unknown", proc_state="S", ctx_switches_s=None, slept_s=600.0)])
     assert job.run(10, switches=(7.0, 7.0)) == []
+
+
+def test_stacks_that_are_not_read_in_time_are_reported_the_second_time():
+    job = WatchedJob()
+    job.run(1)
+    suspicion = Suspicion(("llama", 0), 40.0, (0, 1), "the main thread of ranks 0-1 has not run for 40 s")
+    reported = []
+    for number in range(2):
+        head = [job.head(rank) for rank in (0, 1)]
+        job.store.apply([
+            Stack(**each, capture=f"c{number}", sample=0, status="timed_out", looked=each["t"], proc_state="S")
+            for each in head
+        ])  # fmt: skip
+        reported.append([draft.id for draft in job.watch.diagnosed([suspicion])])
+    assert reported == [[], ["job_stalled"]]
 
 
 @pytest.mark.parametrize(("switches", "state"), [((9.0, 9.0), "S"), ((0.0, 0.0), "R")], ids=["woken", "computing"])
