@@ -12,6 +12,8 @@ from .options import (
     capturing,
     duration_option,
     fail_on_option,
+    selecting,
+    selection_of,
     stack_format,
     target_or_recording,
     wanted_stacks,
@@ -44,12 +46,14 @@ _report_option = click.option("-o", "--output", metavar="FILE", help="Write the 
     " requires --set console.read_only=false.",
 )
 @stack_format
+@selecting
 @capturing
 def batch(
     target: str | None, overrides: tuple[str, ...], for_s: float, output: str | None, quiet: bool,
     records: Path | None, session: str | None, source: Path | None, fail_on: tuple[str, ...], clocks: bool, skew: bool,
     metrics: str, capture: bool, diagnose: bool, samples: int | None, every: float | None, native: bool | None,
-    names: str | None, flight_pipe: bool, form: str | None, threads: str, granularity: str,
+    names: str | None, jobs: tuple[str, ...], ranks: str | None, processes: tuple[str, ...], flight_pipe: bool,
+    form: str | None, threads: str, granularity: str,
 ) -> int:  # fmt: skip
     """Run headless: progress on stderr, summary on stdout, report with -o, exit code.
 
@@ -59,6 +63,7 @@ def batch(
     gconsole batch hosts.toml --clocks --for 30s
     gconsole batch hosts.toml --skew --fail-on straggler,desync
     gconsole batch hosts.toml --capture --samples 3 --every 300ms
+    gconsole batch hosts.toml --capture --pid node01:4242
     gconsole batch hosts.toml --for 1h --fail-on gpu_xid,nvlink_down
     gconsole batch hosts.toml --for 1h --metrics gpu,nic | jq -c '[.node, .index, .power_w]'
     gconsole batch hosts.toml --for 10m --diagnose --record hang-17
@@ -68,6 +73,9 @@ def batch(
         raise click.UsageError("--skew requires live nodes; --from reports recorded skew by default")
     capture, clocks = capture or (skew and not diagnose), clocks or skew
     order = capture_order(capture, diagnose, samples, every, native, names, flight_pipe)
+    selection = selection_of(order, jobs, ranks, processes)
+    if source is not None and (jobs or ranks or processes):
+        raise click.UsageError("--job, --rank and --pid require live nodes")
     if source is not None and (capture or samples is not None or native is not None or names is not None):
         raise click.UsageError("--capture requires live nodes; --from shows recorded captures by default")
     if source is not None and session is not None:
@@ -100,7 +108,7 @@ def batch(
         raise refused
     return run_batch(
         config, for_s=for_s, output=output, quiet=quiet, records=records, fail_on=fail_on, order=order,
-        metrics=families, clocks=clocks, stacks=stacks,
+        metrics=families, clocks=clocks, stacks=stacks, selection=selection,
         recording=HeadlessRecording(session, None) if session is not None else None,
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from ..core.control import ActiveRecording, CaptureRequest, CrashedRecording, Se
 from ..core.store import Store
 from ..fleet.fleet import Fleet
 from ..monitor import headless
+from ..monitor.capture_selection import CaptureSelection
 from ..monitor.clock_estimator import ClockEstimator, measure
 from ..monitor.clock_jsonl import ClockLines
 from ..monitor.hang import Diagnosis
@@ -80,8 +81,9 @@ def run_batch(
     fail_on: tuple[str, ...] = ("error",), order: CaptureRequest | Diagnosis | None = None,
     before: Callable[[], Awaitable[None]] | None = None, metrics: tuple[str, ...] = (), clocks: bool = False,
     probes: bool = False, recording: HeadlessRecording | None = None, stacks: StackOutput = AS_SUMMARY,
+    selection: CaptureSelection | None = None,
 ) -> int:  # fmt: skip
-    """Run headless: watch, capture or diagnose per `order`, report; returns the exit code.
+    """Run headless: watch, capture or diagnose per `order` what `selection` selects, report; returns the exit code.
 
     `before` is awaited after all nodes have sampled or failed, before any capture. `metrics`: families to stream to
     stdout; the summary then goes to stderr. `clocks`: probe during the run and once more at its end; `probes`: follow
@@ -91,7 +93,7 @@ def run_batch(
     store, interrupted = asyncio.run(
         watch_nodes(
             config, for_s, records=records, quiet=quiet, order=order, before=before, metrics=metrics,
-            recording=recording, clocks_s=0.0 if clocks else None, probes=probes,
+            recording=recording, clocks_s=0.0 if clocks else None, probes=probes, selection=selection,
         )
     )  # fmt: skip
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
@@ -131,7 +133,7 @@ async def watch_nodes(
     config: Config, for_s: float = 0.0, *, records: Path | None = None, quiet: bool = False,
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     metrics: tuple[str, ...] = (), recording: HeadlessRecording | None = None, clocks_s: float | None = None,
-    clock_lines: ClockLines | None = None, probes: bool = False,
+    clock_lines: ClockLines | None = None, probes: bool = False, selection: CaptureSelection | None = None,
 ) -> tuple[Store, bool]:  # fmt: skip
     """Run headless; returns the store and whether it was interrupted. Parameters as for `run_batch`.
 
@@ -165,7 +167,7 @@ async def watch_nodes(
         headless.watch(
             store, bus, fleet, for_s, progress, order, before, console.findings,
             lambda: (stream is not None and stream.is_closed) or (recording is not None and recording.is_stopped),
-            stalls=console.stalls,
+            stalls=console.stalls, selection=selection,
         )
     )  # fmt: skip
     try:

@@ -21,6 +21,7 @@ from ..text.timespec import TimeSpecError, duration_s
 
 if TYPE_CHECKING:
     from ..core.control import CaptureRequest
+    from ..monitor.capture_selection import CaptureSelection
     from ..monitor.hang import Diagnosis
     from .output import StackOutput
 
@@ -139,6 +140,53 @@ def capturing(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def selecting(command: F) -> F:
+    """Add the options that select what to capture; `selection_of` interprets them."""
+    for option in (
+        click.option(
+            "--pid",
+            "processes",
+            metavar="NODE:PID",
+            multiple=True,
+            help="With --capture: also this Python process, rank or not. Repeatable.",
+        ),
+        click.option("--rank", "ranks", metavar="N,N-M", help="With --capture: only these ranks."),
+        click.option(
+            "--job", "jobs", metavar="NAME", multiple=True, help="Only jobs with this in their name. Repeatable."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def selection_of(
+    order: CaptureRequest | Diagnosis | None, jobs: tuple[str, ...], ranks: str | None, processes: tuple[str, ...]
+) -> CaptureSelection:
+    """The selected jobs, ranks and processes. Raises UsageError for options that do not fit the order."""
+    from ..core.control import CaptureRequest
+    from ..monitor.capture_selection import CaptureSelection, parse_process
+
+    if (jobs or ranks or processes) and order is None:
+        raise click.UsageError("--job, --rank and --pid require --capture or --diagnose")
+    if (ranks or processes) and not isinstance(order, CaptureRequest):
+        raise click.UsageError("--rank and --pid require --capture: a verdict needs all ranks of a job")
+    try:
+        return CaptureSelection(jobs, _rank_numbers(ranks), tuple(map(parse_process, processes)))
+    except ValueError as error:
+        raise click.UsageError(printable(str(error))) from error
+
+
+def _rank_numbers(text: str | None) -> frozenset[int]:
+    """`0-3,7` as numbers. Raises ValueError."""
+    numbers: set[int] = set()
+    for word in comma_words(text or ""):
+        match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", word)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise ValueError(f"{word!r} is not a rank or a range of ranks, such as 0-3")
+        numbers.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(numbers)
 
 
 def stack_format(command: F) -> F:

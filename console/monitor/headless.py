@@ -16,6 +16,7 @@ from ..core.store import Store
 from ..records import Failure, Log, NodeState, Record
 from ..text.format import plural
 from ..text.sanitize import printable
+from .capture_selection import CaptureSelection, NothingSelected
 from .finding_tracker import FindingTracker
 from .hang import Diagnosis, diagnose, verdict_findings
 from .stall_watch import StallWatch
@@ -66,12 +67,12 @@ async def watch(
     store: Store, hub: Hub, control: Control, for_s: float, progress: ProgressLine,
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     findings: FindingTracker | None = None, is_over: Callable[[], bool] = lambda: False,
-    stalls: StallWatch | None = None,
+    stalls: StallWatch | None = None, selection: CaptureSelection | None = None,
 ) -> None:  # fmt: skip
     """Watch for `for_s` seconds, or with 0 until every node has sent a full sample or failed. Then stop the fleet.
 
-    Before stopping, `before` is awaited and `order` (capture or diagnosis) carried out. `findings` are updated
-    throughout; `is_over()` ends the watch early. Jobs that `stalls` suspects are diagnosed meanwhile.
+    Before stopping, `before` is awaited and `order` (capture or diagnosis of `selection`) carried out. `findings` are
+    updated throughout; `is_over()` ends the watch early. Jobs that `stalls` suspects are diagnosed meanwhile.
     """
     differing = TopologyFindings(store, TopologyFold(store), findings) if findings is not None else None
 
@@ -92,11 +93,16 @@ async def watch(
         if before is not None:
             await _meanwhile(before(), findings)
         if order is not None:
-            await _capture(store, hub, control, order, progress)
-            if not len(store.captures) and await _ranks_appear(store, findings):
-                await _capture(store, hub, control, order, progress)
-            if not len(store.captures):
-                hub.publish_own(_nothing_captured(store))
+            try:
+                await _capture(store, hub, control, order, progress, selection)
+                if not len(store.captures) and await _ranks_appear(store, findings):
+                    await _capture(store, hub, control, order, progress, selection)
+            except NothingSelected as error:
+                try_ = "gconsole ps shows all ranks and Python processes"
+                hub.publish_own(Log(source="console", severity="warning", text=str(error), try_=try_))
+            else:
+                if not len(store.captures):
+                    hub.publish_own(_nothing_captured(store))
     finally:
         if diagnosing is not None:
             diagnosing.cancel()
@@ -178,8 +184,11 @@ async def _meanwhile(work: Awaitable[None], findings: FindingTracker | None) -> 
 
 
 async def _capture(
-    store: Store, hub: Hub, control: Control, order: CaptureRequest | Diagnosis, progress: ProgressLine
-) -> None:
+    store: Store, hub: Hub, control: Control, order: CaptureRequest | Diagnosis, progress: ProgressLine,
+    selection: CaptureSelection | None,
+) -> None:  # fmt: skip
+    """Carry out the order. Raises NothingSelected."""
+    order = order if selection is None else selection.apply(order, store)
     capture_id = order.id if isinstance(order, CaptureRequest) else ""
 
     def begins(next_order: CaptureRequest) -> None:
@@ -223,7 +232,7 @@ def _nothing_captured(store: Store) -> Log:
     if python:
         example = min(python, key=lambda process: (process.node, process.pid))
         text += f"; {plural(len(python), 'Python process')} without a rank, e.g. pid {example.pid} on {example.node}"
-    try_ = "start the job by a launcher that sets RANK and WORLD_SIZE, or set them; gconsole ps shows all processes"
+    try_ = "start the job by a launcher that sets RANK and WORLD_SIZE; or capture a process: --capture --pid NODE:PID"
     return Log(source="console", severity="warning", text=text, try_=try_)
 
 

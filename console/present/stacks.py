@@ -16,7 +16,12 @@ from .spans import GLYPHS, Line, Span, TreeNode, as_text, cut, plain, state_word
 
 #: Deeper branches are not indented further in text.
 _DEEPEST: Final = 20
-_ROLES: Final = {"rank": "stacks", "dataloader_worker": "DataLoader workers", "compile_worker": "compile workers"}
+_ROLES: Final = {
+    "rank": "stacks",
+    "dataloader_worker": "DataLoader workers",
+    "compile_worker": "compile workers",
+    "peer": "other processes",
+}
 
 
 class StackTree(msgspec.Struct, frozen=True):

@@ -19,3 +19,28 @@ def test_batch_from_a_recording_rejects_options_that_need_live_nodes(option: lis
     result = CliRunner().invoke(batch, ["--from", str(recording), *option])
     assert result.exit_code == 2
     assert f"{option[0]} requires live nodes" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--job", "llama"], "require --capture or --diagnose"),
+        (["--diagnose", "--rank", "3"], "a verdict needs all ranks"),
+        (["--diagnose", "--pid", "node1:7"], "a verdict needs all ranks"),
+        (["--capture", "--pid", "node1"], "is not NODE:PID"),
+        (["--capture", "--rank", "3-1"], "is not a rank or a range of ranks"),
+        (["--capture", "--rank", "²"], "is not a rank or a range of ranks"),
+    ],
+)
+def test_selection_that_does_not_fit_is_rejected(options: list[str], words: str, tmp_path: Path):
+    result = CliRunner().invoke(batch, [str(tmp_path / "hosts.toml"), *options])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_selection_needs_live_nodes(tmp_path: Path):
+    recording = tmp_path / "night.ndjson"
+    recording.touch()
+    result = CliRunner().invoke(batch, ["--from", str(recording), "--diagnose", "--job", "llama"])
+    assert result.exit_code == 2
+    assert "--job, --rank and --pid require live nodes" in result.output

@@ -1,0 +1,32 @@
+"""A Python process that is no rank, captured by its pid."""
+
+import sys
+from pathlib import Path
+
+from program import batch
+from rig import Rig
+
+DEADLOCK = """
+import threading
+
+def take_twice():
+    lock = threading.Lock()
+    lock.acquire()
+    print("ready", flush=True)
+    lock.acquire()
+
+take_twice()
+"""
+
+
+def test_stack_of_a_process_that_is_no_rank_is_captured_by_its_pid(rig: Rig, tmp_path: Path) -> None:
+    node = rig.nodes[0]
+    (node.folder / "alone.py").write_text(DEADLOCK)
+    with node.run([sys.executable, f"{node.inside}/alone.py"], stdout=-1, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        pid = next(pid for pid in node.processes() if node.outer_pid(pid) == process.pid)
+        hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
+        run = batch(hosts, "--capture", "--pid", f"{node.name}:{pid}", deadline_s=60.0)
+        process.kill()
+    assert run.status == 0, run.stderr
+    assert "take_twice  alone.py:8" in run.stdout
