@@ -49,6 +49,8 @@ class _Rule(object):
 
 
 _RULES = (
+    _Rule("oom_kill_in_cgroup", "warning", _MEMORY,
+        r"[Mm]emory cgroup out of memory: Kill(?:ed)? process (?P<pid>[0-9]+) \((?P<who>[^)]*)\)"),
     _Rule("oom_kill", "error", _MEMORY,
         r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>[0-9]+) \((?P<who>[^)]*)\)"),
     _Rule("segfault", "warning", _PROGRAM, r"^(?P<who>[^\[\]]{1,64})\[(?P<pid>[0-9]+)\]: segfault at "),

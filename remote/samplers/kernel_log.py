@@ -36,8 +36,11 @@ class KernelLogSampler(Sampler):
         self._dropped: "dict[tuple[str, str], int]" = {}
 
     def start(self) -> None:
-        """Raises Unavailable where the log may not be read. Not read beside simulated GPUs."""
-        if self.context.simulate_gpus:
+        """Raises Unavailable where the log may not be read.
+
+        Not read where the node is a part of its machine: it has a process filter, or simulated GPUs.
+        """
+        if self.context.simulate_gpus or self.context.process_filter:
             return
         self._log = KernelLog(self.context.kmsg, is_whole=True)
         if self._log.reason:

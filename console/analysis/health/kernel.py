@@ -15,7 +15,8 @@ SECOND_NS: Final = 1_000_000_000
 LASTS_NS: Final = 3600 * SECOND_NS
 #: Findings per node, the newest ones; all faults are events.
 MOST_PER_NODE: Final = 8
-#: Classes of faults that are findings, in words; the others are only events: a crash of any program, a link, heat.
+#: Classes of faults that are findings, in words; the others are only events: a crash of any program, one
+#: killed within its own memory limit, a link, heat.
 WORDS: Final = {
     "oom_kill": "a process was killed for lack of memory", "hung_task": "a process is blocked in the kernel",
     "lockup": "a processor was stuck in the kernel", "kernel_bug": "the kernel failed",

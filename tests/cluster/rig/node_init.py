@@ -88,6 +88,8 @@ def arrange(plan):
         copy_folders(*copy)
     for path in plan["read_only"]:
         mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+    if Path("/dev/kmsg").exists():
+        bind("/dev/null", "/dev/kmsg")  # the machine's kernel log is not that of a node
     socket.sethostname(plan["hostname"])
 
 

@@ -419,7 +419,9 @@ class TestKernelFaults:
         )
         assert expected in one.text
 
-    @pytest.mark.parametrize("fault", ["segfault", "link", "thermal", "ecc_corrected", "pcie_corrected"])
+    @pytest.mark.parametrize(
+        "fault", ["segfault", "oom_kill_in_cgroup", "link", "thermal", "ecc_corrected", "pcie_corrected"]
+    )
     def test_fault_that_need_not_concern_the_job_is_only_an_event(self, fault):
         assert not found(kernel_log(fault))
 

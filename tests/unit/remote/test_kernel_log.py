@@ -14,7 +14,7 @@ from gconsole_remote.samplers.kernel_log import MOST_EARLIER, MOST_SIMILAR, Kern
 #: Messages as the kernel and drivers print them, and (class, severity, subject, pid, whether it is over).
 MESSAGES = {
     "Out of memory: Killed process 4711 (python3) total-vm:1032kB": ("oom_kill", "error", "python3", 4711, 0),
-    "Memory cgroup out of memory: Killed process 12 (pt_main_thread)": ("oom_kill", "error", "pt_main_thread", 12, 0),
+    "Memory cgroup out of memory: Killed process 12 (python)": ("oom_kill_in_cgroup", "warning", "python", 12, 0),
     "python3[99]: segfault at 0 ip 00007f sp 00007f error 4 in x.so[7f+1]": ("segfault", "warning", "python3", 99, 0),
     "traps: python[4] general protection fault ip:7f sp:1 error:0": ("segfault", "warning", "python", 4, 0),
     "INFO: task python:4242 blocked for more than 120 seconds.": ("hung_task", "warning", "python", 4242, 0),
@@ -195,8 +195,9 @@ def test_log_that_may_not_be_read_is_a_missing_capability(tmp_path):
         KernelLogSampler(context).start()
 
 
-def test_log_of_the_machine_is_not_read_beside_simulated_gpus(tmp_path):
-    context = Context(simulate_gpus=8)
+@pytest.mark.parametrize("options", [{"simulate_gpus": 8}, {"process_filter": ("NODE", "1")}], ids=["GPUs", "filter"])
+def test_log_of_the_machine_is_not_that_of_a_part_of_it(tmp_path, options):
+    context = Context(**options)
     context.kmsg = str(tmp_path / "kmsg")
     (tmp_path / "kmsg").write_text(message(OOM))
     sampler = KernelLogSampler(context)
