@@ -11,10 +11,7 @@ from ..nvml import xids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Optional
-
-    #: (severity, remedy) from a match.
-    Judge = Callable[["re.Match[str]"], "tuple[str, str]"]
+    from typing import Optional
 
 _MEMORY = (
     "reduce the memory the job needs on this node, or raise its limit; see who used it: the lines before it in dmesg"
@@ -66,7 +63,7 @@ _RULES = (
     _Rule("nfs", "warning", _SERVER,
         r"nfs: server (?P<who>\S+) (?:not responding|(?P<over>OK))"),
     _Rule("lustre", "warning", _SERVER,
-        r"Lustre: .{0,120}: Connection (?:to (?P<who>\S+) .{0,80}was lost|(?P<over>restored) to )"),
+        r"Lustre: (?P<who>\S+): Connection (?:to .{1,160} was lost|(?P<over>restored) to )"),
     _Rule("file_system", "error", _DISK,
         r"EXT4-fs error \(device (?P<who>[^)]+)\)|EXT4-fs \((?P<ext4>[^)]+)\): Remounting filesystem read-only"
         r"|XFS \((?P<xfs>[^)]+)\): .{0,80}(?:[Cc]orruption|[Ss]hutting down|I/O [Ee]rror)"
@@ -94,7 +91,7 @@ _RULES = (
         r"(?:mlx5_core \S+ |bnxt_en \S+ |ice \S+ |igb \S+ |ixgbe \S+ )?(?P<who>[a-z][\w.-]{1,15}): "
         r"(?:NIC )?[Ll]ink (?:is )?(?:[Dd]own|(?P<over>[Uu]p))\b"),
     _Rule("thermal", "warning", _COOLING,
-        r"(?P<who>CPU[0-9]+): (?:Core|Package) temperature (?:above threshold|(?P<over>.{0,4}normal))"
+        r"(?P<who>CPU[0-9]+): (?:Core|Package) temperature(?: above threshold|/speed (?P<over>normal))"
         r"|[Cc]ritical temperature reached"),
     _Rule("sxid", "error", "look the SXid up in the documentation of the fabric manager; drain the node if it recurs",
         r"nvidia-nvswitch(?P<who>[0-9]+): SXid"),

@@ -64,6 +64,10 @@ class KernelLogSampler(Sampler):
             if self._is_earlier or self._is_wanted(fault, now):
                 yield "log", self._fields(fault, text, min(at_ns, began_ns))
         self._is_earlier = False
+        if self._log is not None and self._log.reason:
+            yield "log", {"source": "agent", "severity": "warning", "try_": "reconnect to the node",
+                          "text": "the kernel log can no longer be read: %s" % self._log.reason}  # fmt: skip
+            self._log = None
 
     def stop(self) -> None:
         """Close the log."""

@@ -284,8 +284,8 @@ def wait_for_peer(view: JobView, peer: RankState) -> str:
     """Ranks that wait for a process outside of the job, what that does, and the ranks that do not wait for it."""
     waiting = [state for state in view.states if peer.key[:2] in state.outside]
     others = [state for state in view.states if state not in waiting]
-    does = doing(peer) if peer.trace is not None else f"its stack was not read ({peer.last.reason or peer.status})"
-    text = f"{they(_numbers(waiting), 'waits')} for {process(peer)}, not part of the job: it {does}"
+    does = f"it {doing(peer)}" if peer.trace else f"its stack was not read ({peer.last.reason or peer.status})"
+    text = f"{they(_numbers(waiting), 'waits')} for {process(peer)}, not part of the job: {does}"
     return f"{text}. {_capital(activities(others))}." if others else f"{text}."
 
 

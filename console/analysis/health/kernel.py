@@ -10,8 +10,8 @@ from ...text.format import iso
 from ..finding import FindingDraft
 from .state import HealthState, KernelFault, times
 
-#: ns. The kernel's instants are about right. A fault is a finding for this long after the kernel last reported it.
 SECOND_NS: Final = 1_000_000_000
+#: A fault is a finding for this long after the kernel last reported it; its clock is about right.
 LASTS_NS: Final = 3600 * SECOND_NS
 #: Findings per node, the newest ones; all faults are events.
 MOST_PER_NODE: Final = 8

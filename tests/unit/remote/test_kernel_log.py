@@ -23,6 +23,13 @@ MESSAGES = {
     "BUG: unable to handle page fault for address: ffff": ("kernel_bug", "error", "", None, 0),
     "nfs: server filer01 not responding, still trying": ("nfs", "warning", "filer01", None, 0),
     "nfs: server filer01 OK": ("nfs", "info", "filer01", None, 1),
+    "Lustre: lfs-OST0001-osc-ffff88: Connection to lfs-OST0001 (at 10.0.0.9@o2ib) was lost; in progress operations": (
+        "lustre", "warning", "lfs-OST0001-osc-ffff88", None, 0,
+    ),
+    "Lustre: lfs-OST0001-osc-ffff88: Connection restored to 10.0.0.9@o2ib (at 10.0.0.9@o2ib)": (
+        "lustre", "info", "lfs-OST0001-osc-ffff88", None, 1,
+    ),
+    "CPU3: Core temperature/speed normal": ("thermal", "info", "CPU3", None, 1),
     "EXT4-fs error (device nvme0n1p2): ext4_find_entry:1455: inode #2": ("file_system", "error", "nvme0n1p2", None, 0),
     "EXT4-fs (sda1): Remounting filesystem read-only": ("file_system", "error", "sda1", None, 0),
     "XFS (dm-0): Corruption detected. Unmount and run xfs_repair": ("file_system", "error", "dm-0", None, 0),
@@ -214,3 +221,16 @@ def test_the_real_log_is_read_to_its_end():
         assert len(list(sampler.tick(1.0))) < 50
     finally:
         sampler.stop()
+
+
+def test_log_that_can_no_longer_be_read_is_reported_once(node, monkeypatch):
+    node.tick()
+
+    def fail(fd, size):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "read", fail)
+    [log] = node.tick()
+    assert (log.source, log.severity) == ("agent", "warning")
+    assert log.text.endswith("Input/output error")
+    assert node.tick() == []

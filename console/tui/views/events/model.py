@@ -181,7 +181,7 @@ def _rank_text(rank: Rank) -> str:
     return clean(f"rank {number} of {rank.job} {_RANK_WORDS.get(rank.status, rank.status)}{why}")
 
 
-#: A kernel message that is older than this when the node reports it says how old it is, ns.
+#: ns. A kernel message that is older than this when it is reported is shown with its age.
 EARLIER_NS = 5_000_000_000
 _KINDS: dict[type[Record], str] = {
     NodeState: "node", Rank: "rank", Gap: "gap", Mark: "mark", Finding: "finding", GpuEvent: "gpu", Nic: "nic",
