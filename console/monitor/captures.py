@@ -87,7 +87,9 @@ def newest_of(
 
 
 def is_partial(line: CaptureLine) -> bool:
-    """Whether any rank has no stack."""
+    """Whether any rank has no stack, or a process that was captured alone has none."""
+    if not any(group.status == "ok" for group in line.groups):
+        return True
     return line.read != line.ranks or any(group.role == "rank" and group.status != "ok" for group in line.groups)
 
 

@@ -395,16 +395,18 @@ def _targets(seen: "ProcessSnapshot", request: "CaptureRequest") -> "list[Target
 
 
 def _peer_targets(procfs: "ProcFs", request: "CaptureRequest", others: "list[Target]") -> "list[Target]":
-    """The processes that the request names as peers and that run; not those that are read anyway."""
+    """The processes that the request names as peers, also those that have ended; not those that are read anyway."""
     targets: "list[Target]" = []
     read = {target.pid for target in others}
     for pid, job, attempt in request.peers:
-        try:
-            ticks = procfs.stat(pid).start_ticks if pid not in read else None
-        except GONE + (PermissionError, ValueError, IndexError):
+        if pid in read:
             continue
-        if ticks is not None:
-            targets.append(Target(PeerRef(pid, ticks, job, attempt), "peer"))
+        try:
+            target = Target(PeerRef(pid, procfs.stat(pid).start_ticks, job, attempt), "peer")
+        except GONE + (PermissionError, ValueError, IndexError):
+            target = Target(PeerRef(pid, 0, job, attempt), "peer")
+            target.failure = StackError("gone", "no process with pid %d" % pid)
+        targets.append(target)
     return targets
 
 

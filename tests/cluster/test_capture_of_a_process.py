@@ -27,6 +27,9 @@ def test_stack_of_a_process_that_is_no_rank_is_captured_by_its_pid(rig: Rig, tmp
         pid = next(pid for pid in node.processes() if node.outer_pid(pid) == process.pid)
         hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
         run = batch(hosts, "--capture", "--pid", f"{node.name}:{pid}", deadline_s=60.0)
+        gone = batch(hosts, "--capture", "--pid", f"{node.name}:4194303", deadline_s=60.0)
         process.kill()
+    assert gone.status == 3, "nothing was captured"
+    assert "no process with pid 4194303" in gone.stdout
     assert run.status == 0, run.stderr
     assert "take_twice  alone.py:8" in run.stdout

@@ -279,7 +279,8 @@ def test_process_outside_of_the_job_is_read_with_what_it_waits_for(ranks, port):
     seen.ranks = seen.ranks[1:]
     pid = ranks.processes[0].pid
     _, records = capture(seen, only=[], peers=[[pid, "llama", 3], [1 << 22, "llama", 3]])
-    [stack] = records
+    [stack, gone] = sorted(records, key=lambda record: record.pid)
+    assert (gone.status, gone.reason) == ("gone", f"no process with pid {1 << 22}")
     assert (stack.role, stack.pid, stack.rank, stack.job, stack.attempt) == ("peer", pid, None, "llama", 3)
     assert [target.pids for target in stack.waits_for] == [(ranks.processes[1].pid,)]
 
