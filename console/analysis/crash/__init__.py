@@ -1,0 +1,1 @@
+"""Verdict on a job that died: its first cause, the cascade and the teardown."""
