@@ -25,9 +25,11 @@ class Process(Record, tag="process", kw_only=True):
     comm: str  # name of the process, at most 15 characters
     cmdline: str | None = None  # arguments joined by spaces, at most 512 characters; None if not readable
     role: str  # rank, launcher, dataloader_worker, compile_worker, child, python, gpu
-    job: str | None = None  # job of its rank, if it belongs to one
+    job: str | None = None  # job of its rank, if it belongs to one; of a launcher, job of the ranks below it
     rank: Count | None = None  # the rank it is or descends from
     gone: bool = False  # True in the last record: it has ended
+    exit_code: Int | None = None  # of a launcher that ended: exit code, negative for a signal; None if unknown
+    ended_at: Int | None = None  # of a launcher: when its end was seen, CLOCK_REALTIME of the node, ns
 
 
 class Rank(Record, tag="rank", kw_only=True):
@@ -57,6 +59,33 @@ class Rank(Record, tag="rank", kw_only=True):
     status: RankStatus = "present"  # present, exited, stale, no_permission or withdrawn
     reason: str | None = None  # details of the status, with the remedy for no_permission
     exit_code: Int | None = None  # exit code of the process, negative for a signal; None if it runs or unknown
+    alive_at: Int | None = None  # of an ended rank: when it was last seen alive, CLOCK_REALTIME of the node, ns
+    ended_at: Int | None = None  # of an ended rank: when its end was seen, CLOCK_REALTIME of the node, ns
+
+
+OutputStream = Literal["stdout", "stderr", "error_file", "file"]
+
+
+class Output(Record, tag="output", kw_only=True):
+    """The end of what a rank or a launcher has written, when the rank has ended or its job is diagnosed.
+
+    `error_file` is the JSON of torch.distributed.elastic; `file` is the output of a launcher, or one that several
+    processes of the node share, and then belongs to the rank `rank` only if that is not None.
+    """
+
+    job: str  # id of the job
+    attempt: Count = 0  # restart attempt of the job, from 0
+    rank: Count | None = None  # global rank; None for a launcher, or for an output that ranks share
+    pid: Count  # process id on the node
+    start_ticks: Count  # start time of the process, in clock ticks after boot
+    stream: OutputStream  # stdout, stderr, error_file or file
+    path: str | None = None  # path of the file, as the process has it; None for a pipe or a terminal
+    status: Literal["ok", "unreadable", "missing"] = "ok"  # ok, unreadable or missing
+    reason: str | None = None  # why it is not readable, or which processes share it
+    try_: str = ""  # the remedy, or ""
+    text: str | None = None  # its end, whole lines, at most 16 KiB (`file`: 256 KiB); None: unknown, or sent elsewhere
+    size: Count | None = None  # bytes of the whole file
+    written_at: Int | None = None  # time of the last change of the file, CLOCK_REALTIME of the node, ns
 
 
 class RankStat(Record, tag="rank_stat", kw_only=True):

@@ -19,6 +19,7 @@ from .clocks import ClockTables
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankTable, RetainedEntries
 from .history_feed import HistoryFeed
 from .jobs import JobTables
+from .outputs import OutputTable
 from .steps import StepTable
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Store:
         self.clocks = ClockTables()
         self.steps = StepTable()
         self.jobs = JobTables()
+        self.outputs = OutputTable()
         self.events: deque[tuple[int, records.Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
         self.console: records.ConsoleRecord | None = None
@@ -83,7 +85,7 @@ class Store:
             records.Gpu: self._gpu, records.GpuDigest: self._gpu_digest, records.GpuLink: into(self.gpu_links),
             records.GpuProcess: into(self.gpu_processes), records.Nic: self._nic, records.Link: into(self.links),
             records.Process: into(self.processes), records.Rank: versioned(self._ranks.add),
-            records.RankStat: self._rank_stat, records.Stack: self._stack,
+            records.RankStat: self._rank_stat, records.Output: versioned(self.outputs.add), records.Stack: self._stack,
             records.Connection: versioned(self.captures.add_connection),
             records.Collective: versioned(self.captures.add_flight),
             records.PgStatus: versioned(self.captures.add_flight),
