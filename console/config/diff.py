@@ -13,33 +13,44 @@ from .sections import Section
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Nodes added, removed or changed; and keys that take effect at the next start."""
+    """Nodes added, removed or changed; keys that take effect at once, and those that do at the next start."""
 
     added: tuple[NodeConfig, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[NodeConfig, ...] = ()
     next_start: tuple[str, ...] = ()  # full names of keys: "cluster.name"
+    followed: tuple[str, ...] = ()  # keys of [watch] that the console and its agents follow without a reconnect
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.changed or self.next_start)
+        return bool(self.added or self.removed or self.changed or self.next_start or self.followed)
+
+
+#: Keys of [watch] that take effect at once; another one would take effect at the next start.
+_FOLLOWED = frozenset({"watch.locals", "watch.every_s", "watch.stall_s"})
 
 
 def difference(old: Config, new: Config) -> Changes:
     """Changes between two configurations; nodes are matched by name."""
     before = {node.name: node for node in old.nodes}
     after = {node.name: node for node in new.nodes}
+    watch = {key for key, differs in _each("watch", old.watch, new.watch).items() if differs}
     kept = {
         "cluster.name": old.cluster != new.cluster,
         "ssh.max_connecting": old.ssh.max_connecting != new.ssh.max_connecting,
         **_each("console", old.console, new.console),
         **_each("sessions", old.sessions, new.sessions),
         **_each("health", old.health, new.health),
+        "hang.models": old.hang.models != new.hang.models,
+        "hang.min_frozen_s": old.hang.min_frozen_s != new.hang.min_frozen_s,
+        "clock.gpu_clock": old.clock.gpu_clock != new.clock.gpu_clock,
+        **dict.fromkeys(sorted(watch - _FOLLOWED), True),
     }
     return Changes(
         added=tuple(node for node in new.nodes if node.name not in before),
         removed=tuple(name for name in before if name not in after),
         changed=tuple(node for node in new.nodes if node.name in before and _differs(before[node.name], node)),
         next_start=tuple(name for name, differs in kept.items() if differs),
+        followed=tuple(sorted(watch & _FOLLOWED)),
     )
 
 
@@ -49,10 +60,9 @@ def _each(section: str, old: Section, new: Section) -> dict[str, bool]:
 
 
 def _differs(old: NodeConfig, new: NodeConfig) -> bool:
-    """Whether two nodes differ in what their agents need: not in `max_connecting` and `stall_s`, the console's own."""
+    """Whether two nodes need another connection: not for `max_connecting` and for [watch], which agents follow."""
     ssh = structs.replace(new.ssh, max_connecting=old.ssh.max_connecting)
-    watch = structs.replace(new.watch, stall_s=old.watch.stall_s)
-    return old != structs.replace(new, ssh=ssh, watch=watch)
+    return old != structs.replace(new, ssh=ssh, watch=old.watch)
 
 
 #: Modification time (ns), size in bytes and inode of a file.

@@ -56,7 +56,14 @@ ModelText = Annotated[
 
 Glob = Annotated[str, Meta(pattern=r"^/[^\x00-\x1f]+\Z", extra={"form": "an absolute path, may contain * and ?"})]
 
-Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", extra={"form": "the name of a variable"})]
+Variable = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){0,7}\Z",
+        max_length=128,
+        extra={"form": "the name of a variable, or of an attribute: self.step"},
+    ),
+]
 
 
 def _about(description: str, *, example: object = None, is_global: bool = False, **bounds: Any) -> Meta:
@@ -133,9 +140,9 @@ class WatchConfig(Section, frozen=True):
     locals: Annotated[
         tuple[Variable, ...],
         _about(
-            "names of local variables, read by py-spy and shown per rank; none: off",
+            "local variables (step) and attributes (self.step, Trainer.state.global_step), shown per rank; none: off",
             max_length=16,
-            example=["step", "epoch", "loss"],
+            example=["step", "epoch", "running_loss"],
             is_global=True,
         ),
     ] = ()

@@ -110,6 +110,7 @@ class Fleet:
         """Apply a newer configuration; the changes."""
         changes = difference(self.config, config)
         period_ms = _snapshot_period_ms(config)
+        is_watch_changed = config.watch != self.config.watch
         is_period_changed = period_ms != _snapshot_period_ms(self.config)
         self.config = config
         self._clocks.follow(config.clock)
@@ -122,6 +123,9 @@ class Fleet:
         for node in (*changes.added, *restarted):
             if node.name not in self.links:  # the user may have added it before
                 self.add_node(node)
+        if is_watch_changed:
+            for link in self.links.values():
+                link.follow_watch(config.watch)
         if is_period_changed:
             for link in self.links.values():
                 link.read_clocks_every(period_ms)

@@ -10,7 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from ..config.model import NodeConfig
+from ..config.sections import WatchConfig
 from ..core.bus import Hub
 from ..records import Log, NodeState, State
 from ..text.logs import internal_error
@@ -178,7 +181,8 @@ class NodeLink:
             connection.send({"start": self._start_frame()})
             await connection.wait_for_hello()
             self._publish_state("ok")
-            self.read_clocks_every(self._snapshot_period_ms)  # a lingering agent may have an older period
+            self.read_clocks_every(self._snapshot_period_ms)  # a lingering agent may have older settings
+            self.follow_watch(self.node.watch)
             await self._keep_alive(connection)
         finally:
             connection.close()
@@ -255,6 +259,12 @@ class NodeLink:
         self._snapshot_period_ms = period_ms
         if self._connection is not None and self._connection.is_open:
             self._connection.send({"snapshots": period_ms})
+
+    def follow_watch(self, watch: WatchConfig) -> None:
+        """Use newer settings of `[watch]`: the agent follows them, and so do later ones."""
+        self.node = msgspec.structs.replace(self.node, watch=watch)
+        if self._connection is not None and self._connection.is_open:
+            self._connection.send({"watch": agent_payload.watch_settings(watch)})
 
     async def request(self, verb: str, args: Frame | None = None, deadline_s: float = 10.0) -> Any:
         """Send a request; the reply's `ok`. Raises FleetError: refused, timed out, or connection lost."""

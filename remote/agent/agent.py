@@ -223,6 +223,10 @@ class Agent(object):
             raise ValueError("clock snapshot interval must be 0 or 10 to 1000 ms, not %r" % (period_ms,))
         self.snapshot_period_ms = period_ms
 
+    def follow_watch(self, settings: "Fields") -> None:
+        """Use newer settings of `[watch]`: those of the start frame, by the same names."""
+        self.config.update({name: value for name, value in settings.items() if name.startswith("watch_")})
+
     def describe(self) -> "Fields":
         """Identity of a lingering agent, sent on its socket."""
         return {
@@ -281,11 +285,9 @@ class Agent(object):
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
         samplers += [KernelLogSampler(self.context), SpawnedRankSampler(self.context, self)]
         samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
+        samplers += [WatchedSampler(self.context, self)]
         if self.config.get("gpu_clock"):
             samplers.append(GpuTimerSampler(self.context, nvml))
-        names = self.config.get("watch_locals")
-        if names:
-            samplers.append(WatchedSampler(self.context, self, names, self.config.get("watch_every_s", 10.0)))
         threading.Thread(target=self._prepare, args=(samplers,), name="gconsole-prepare", daemon=True).start()
 
     def _simulated_nvml(self) -> "Any":

@@ -25,6 +25,8 @@ def act(agent: "Agent", frame: "Fields") -> None:
         agent.outbox.acknowledge(frame["ack"])
     elif "snapshots" in frame:
         agent.read_clocks_every(frame["snapshots"])
+    elif "watch" in frame:
+        agent.follow_watch(frame["watch"])
     elif "blob" in frame:
         agent.blobs.receive(agent, frame)
     elif "stop" in frame:

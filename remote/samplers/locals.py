@@ -1,5 +1,6 @@
 """Watched variables of the ranks' code, read by py-spy without stopping the ranks (`--nonblocking`).
 
+A name with dots is an attribute, of a variable or of any object of a class: `self.step`, `Trainer.state.global_step`.
 Only the values of configured names leave the node. The CPU cost is measured, reported in `agent_cost` and limited.
 """
 
@@ -12,13 +13,13 @@ from ..agent import commands
 from ..agent.binaries import PY_SPY
 from ..clocks import stamps
 from ..proc.procfs import ProcFs, printable
-from ..stacks import py_spy
+from ..stacks import objects, py_spy
 from ..stacks.readers import StackReader, is_library
 from .base import Sampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Deque, Iterable
+    from typing import Deque, Iterable, Sequence
 
     from ..agent.agent import Agent
     from .base import Context, Fact, Fields, ProcessKey
@@ -33,9 +34,12 @@ WINDOW_S = 60.0
 #: Seconds. Timeout for one rank, and for a tick; the remaining ranks are read in the next tick.
 PROCESS_S, TICK_S = 2.0, 2.0
 MAX_NAMES = 16
+#: Objects of one rank in which one attribute is looked up.
+MAX_OBJECTS = 32
 _MAX_TEXT = 40
+_CELL = "<cell at 0x"
 _INT64 = 1 << 63
-#: Usual names of the step counter of a training loop, in order of preference.
+#: Usual names of the step counter of a training loop, in order of preference; of an attribute, its last part.
 STEPS = ("step", "global_step", "iteration", "iter_num", "it")
 
 
@@ -51,12 +55,12 @@ class WatchedSampler(Sampler):
 
     name = "watched"
 
-    def __init__(self, context: "Context", agent: "Agent", names: "Iterable[str]", every_s: float) -> None:
+    def __init__(self, context: "Context", agent: "Agent") -> None:
         super(WatchedSampler, self).__init__(context)
         self._agent = agent
         self._procfs = ProcFs(context.proc)
-        self._names = tuple(names)[:MAX_NAMES]
-        self._every_s = every_s
+        self._names: "tuple[str, ...]" = ()
+        self._every_s = 10.0
         self._values_by_rank: dict[ProcessKey, tuple[int, Fields]] = {}
         self._waiting: Deque[ProcessKey] = deque()  # keys of the ranks still to be read in this round
         self._retry: dict[ProcessKey, float] = {}  # key → time.monotonic() of the next attempt
@@ -74,10 +78,12 @@ class WatchedSampler(Sampler):
     def start(self) -> None:
         """Terminate a running py-spy when the agent ends."""
         self._agent.on_end(commands.end_all)
-        self._publish_cost(time.monotonic())
 
     def tick(self, now: float) -> "Iterable[Fact]":
         """Read the ranks of the current round; yields no records."""
+        self._follow_settings()
+        if not self._names:
+            return iter(())
         ranks = self._ranks()
         for table in (self._values_by_rank, self._retry):
             for key in [key for key in table if key not in ranks]:
@@ -87,6 +93,20 @@ class WatchedSampler(Sampler):
         self._publish_cost(time.monotonic())
         self.context.shared["watched"] = dict(self._values_by_rank)
         return iter(())
+
+    def _follow_settings(self) -> None:
+        """Use the current names and interval, which the console may change while the agent runs."""
+        names = tuple(self._agent.config.get("watch_locals") or ())[:MAX_NAMES]
+        every_s = float(self._agent.config.get("watch_every_s", 10.0))
+        if (names, every_s) == (self._names, self._every_s):
+            return
+        if names != self._names:
+            for table in (self._values_by_rank, self._retry, self._waiting, self._logged):
+                table.clear()
+            if not names:
+                self.context.shared["watched"] = {}
+                self.context.shared.pop("watch_cpu_pct", None)
+        self._names, self._every_s, self._due = names, every_s, 0.0
 
     def _ranks(self) -> "dict[ProcessKey, RankRef]":
         snapshot = self.context.shared.get("processes")
@@ -122,7 +142,7 @@ class WatchedSampler(Sampler):
     def _read(self, key: "ProcessKey", rank: "RankRef") -> None:
         before, began = _children_cpu_s(), time.monotonic()
         try:
-            values = self._values(key[0])
+            values = self._values(key, rank)
         except py_spy.StackError as error:
             self._values_by_rank.pop(key, None)
             self._retry[key] = began + RETRY_S
@@ -136,19 +156,29 @@ class WatchedSampler(Sampler):
         self._costs.append((ended, cost_s))
         self._round_cost_s += cost_s
 
-    def _values(self, pid: int) -> "Fields":
+    def _values(self, key: "ProcessKey", rank: "RankRef") -> "Fields":
         """The variables of one process. Raises StackError."""
-        blobs = self._agent.blobs
+        pid, blobs = key[0], self._agent.blobs
         reader = StackReader(blobs.path(PY_SPY), blobs.problem(PY_SPY), self._procfs)
         _, threads = reader.read(pid, PROCESS_S, frozenset(self._names))
         threads.sort(key=lambda thread: thread.os_thread_id != pid)  # the main thread first
         values: Fields = {}
-        for thread in threads:
-            for name in self._names:
-                if name not in values:
-                    value = value_in(thread, name)
-                    if value is not None:
-                        values[name] = value
+        if any("." in name for name in self._names) or any(_has_cells(thread) for thread in threads):
+            try:
+                with objects.ObjectMemory(self._procfs, pid) as memory:
+                    for thread in threads:
+                        _open_cells(thread, memory)
+                    for name in self._names:
+                        value = attribute_in(threads, memory, name) if "." in name else None
+                        if value is not None:
+                            values[name] = value
+            except objects.Unreadable as error:
+                self._log_once(py_spy.StackError("attributes", str(error)), rank)
+        for name in self._names:
+            for thread in threads:
+                value = value_in(thread, name) if name not in values else None
+                if value is not None:
+                    values[name] = value
         return values
 
     def _log_once(self, error: "py_spy.StackError", rank: "RankRef") -> None:
@@ -179,6 +209,66 @@ def value_in(thread: "py_spy.PythonThread", name: str) -> "int | float | str | N
     return value_of(having[0][1]) if having else None
 
 
+def _has_cells(thread: "py_spy.PythonThread") -> bool:
+    return any(value.startswith(_CELL) for _, _, value in thread.locals)
+
+
+def _open_cells(thread: "py_spy.PythonThread", memory: "objects.ObjectMemory") -> None:
+    """Replace variables that nested functions use, too, which are cells, by what these hold."""
+    for index, (frame, name, text) in enumerate(thread.locals):
+        inside = memory.contents(int(text[len(_CELL) : -1], 16)) if text.startswith(_CELL) else None
+        if inside is not None:
+            thread.locals[index] = (frame, name, memory.value(inside[1], []) or text)
+    for index, (frame, name, kind, address) in enumerate(thread.objects):
+        inside = memory.contents(address) if kind == "cell" else None
+        if inside is not None:
+            thread.objects[index] = (frame, name) + inside
+
+
+def attribute_in(
+    threads: "Sequence[py_spy.PythonThread]", memory: "objects.ObjectMemory", name: str
+) -> "int | float | str | None":
+    """The value of an attribute, of the first object that has it; or None.
+
+    The first part of its name is a variable, else a class: of any variable, whose class may be derived from it.
+    Objects are tried in the order of `value_in`. An object as the value counts only if no other has a plain one.
+    """
+    root, _, rest = name.partition(".")
+    fallback = None
+    for address in _candidates(threads, memory, root)[:MAX_OBJECTS]:
+        text = memory.value(address, rest.split("."))
+        if text is not None and not text.startswith("<"):
+            return value_of(text)
+        fallback = fallback or text
+    return value_of(fallback) if fallback else None
+
+
+def _candidates(threads: "Sequence[py_spy.PythonThread]", memory: "objects.ObjectMemory", root: str) -> "list[int]":
+    """The addresses of the variables of this name; without any, of the objects of this class, then of derived ones."""
+    ordered = [entry for thread in threads for entry in _in_order(thread)]
+    addresses = [address for _, variable, _, address in ordered if variable == root]
+    addresses = addresses or [address for _, _, kind, address in ordered if kind.rpartition(".")[2] == root]
+    if addresses:
+        return _distinct(addresses)
+    if not root[:1].isupper():
+        return []
+    is_derived: "dict[str, bool]" = {}
+    for _, _, kind, address in ordered:
+        if kind not in is_derived:
+            is_derived[kind] = memory.is_a(address, root)
+    return _distinct([address for _, _, kind, address in ordered if is_derived[kind]])
+
+
+def _in_order(thread: "py_spy.PythonThread") -> "list[py_spy.Object]":
+    """The objects of a thread: of the job's own frames, innermost first, then of libraries, outermost first."""
+    own = [entry for entry in thread.objects if not is_library(thread.frames[entry[0]][1])]
+    return own + [entry for entry in reversed(thread.objects) if is_library(thread.frames[entry[0]][1])]
+
+
+def _distinct(addresses: "list[int]") -> "list[int]":
+    return [address for index, address in enumerate(addresses) if address not in addresses[:index]]
+
+
 def value_of(text: str) -> "int | float | str":
     """py-spy's text as a 64-bit integer or finite float if it is one, else as a short text."""
     try:
@@ -194,16 +284,17 @@ def value_of(text: str) -> "int | float | str":
     else:
         return number if math.isfinite(number) else printable(text, _MAX_TEXT)
     if text.startswith("<") and " at 0x" in text:
-        text = text.partition(" at 0x")[0] + ">"  # an object: without its address
+        kind = text.partition(" at 0x")[0][1:]
+        text = objects.TENSOR if objects.is_array(kind) else "<%s>" % kind  # an object: without its address
     return printable(text.strip("\"'"), _MAX_TEXT)
 
 
 def step_of(values: "Fields") -> "int | None":
     """The step number among watched variables, by the usual names; None if none is an integer."""
-    for name in STEPS:
-        value = values.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
+    for step in STEPS:
+        for name, value in values.items():
+            if name.rpartition(".")[2] == step and isinstance(value, int) and not isinstance(value, bool):
+                return value
     return None
 
 

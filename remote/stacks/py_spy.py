@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Frame = tuple[str, str, int, bool]  # (function, file, line, native)
     Local = tuple[int, str, str]  # (index of the frame, name, value as text)
+    Object = tuple[int, str, str, int]  # (index of the frame, name, type, address)
 
 ENGINE, MODE, NATIVE_MODE = "py-spy", "nonblocking", "blocking"
 #: Repetitions of a torn read.
@@ -60,9 +61,12 @@ class StackError(Exception):
 
 
 class PythonThread(object):
-    """One Python thread; `frames` outermost first, `locals` of variables in `names`: NAME, FUNCTION:NAME or ALL."""
+    """One Python thread; `frames` outermost first, `locals` of variables in `names`: NAME, FUNCTION:NAME or ALL.
 
-    __slots__ = ("active", "frames", "gil", "locals", "name", "os_thread_id", "thread_id")
+    `objects`: every variable that is an object or a dict, where a name in `names` has attributes: NAME.ATTRIBUTE.
+    """
+
+    __slots__ = ("active", "frames", "gil", "locals", "name", "objects", "os_thread_id", "thread_id")
 
     def __init__(self, fields: "dict[str, Any]", names: "frozenset[str]" = frozenset()) -> None:
         self.thread_id = _number(fields.get("thread_id"))
@@ -73,7 +77,9 @@ class PythonThread(object):
         self.gil = bool(fields["owns_gil"])
         frames = list(reversed(fields["frames"]))
         self.frames = _cut([_frame(frame) for frame in frames])
-        self.locals = _locals(frames, names) if names and len(frames) <= MAX_FRAMES else []
+        readable = frames if len(frames) <= MAX_FRAMES else []
+        self.locals = _locals(readable, names) if names else []
+        self.objects = _objects(readable) if any("." in name for name in names) else []
 
 
 def read_threads(
@@ -210,6 +216,20 @@ def _locals(frames: "Sequence[dict[str, Any]]", names: "frozenset[str]") -> "lis
                 value = printable(str(variable.get("repr")), _MAX_VALUE)
                 selected.append((index, printable(name, _MAX_NAME), value))
     return sorted(selected, key=lambda local: local[0])
+
+
+def _objects(frames: "Sequence[dict[str, Any]]") -> "list[Object]":
+    """The variables that py-spy prints as `<Type at 0x…>` or as a dict; innermost frames first."""
+    selected: "list[Object]" = []
+    for index in range(len(frames) - 1, -1, -1):
+        for variable in frames[index].get("locals") or ():
+            text, address = str(variable.get("repr")), _number(variable.get("addr"))
+            kind = text[1:].partition(" at 0x")[0] if text.startswith("<") else "dict" if text.startswith("{") else ""
+            if kind and address and len(selected) < MAX_ALL_LOCALS:
+                selected.append(
+                    (index, printable(str(variable["name"]), _MAX_NAME), printable(kind, _MAX_NAME), address)
+                )
+    return selected
 
 
 def _cut(frames: "list[Frame]") -> "tuple[Frame, ...]":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gconsole.config.diff import Changes
+from gconsole.config.diff import Changes, difference
 from gconsole.config.load import more_nodes
 from gconsole.config.model import Change, Config, ReadOnly, refusal
 from gconsole.config.sections import ConsoleConfig
@@ -147,7 +147,9 @@ class FakeCluster:
 
     async def apply(self, config: Config) -> Changes:
         self.calls.append(("apply", config.cluster))
-        return Changes(removed=tuple(name for name in self.names if name not in {node.name for node in config.nodes}))
+        removed = tuple(name for name in self.names if name not in {node.name for node in config.nodes})
+        followed = difference(Config(cluster="", nodes=()), Config(cluster="", nodes=(), watch=config.watch)).followed
+        return Changes(removed=removed, followed=followed)
 
     async def examine(self, nodes: Sequence[str]) -> Sequence[NodeReply]:
         from gconsole.fleet.survey import NodeReply  # loads asyncssh, which the consoles of test_serve.py do not need

@@ -154,6 +154,14 @@ class TestHostsTomlIsSaved:
             await until(pilot, lambda: ("apply", "hosts") in cluster.calls)
             await shows(pilot, "removed")
 
+    async def test_changed_watch_is_confirmed_with_its_keys(self, tmp_path: Path):
+        path = tmp_path / "hosts.toml"
+        write(path, "node[1-4]")
+        cluster = demo()
+        async with running(cluster.app(hosts=hosts_file(path)), size=(160, 30), toasts=True) as pilot:
+            path.write_text('[watch]\nlocals = ["self.step"]\n' + path.read_text())
+            await shows(pilot, "watch.locals applied")
+
     async def test_invalid_hosts_toml_is_reported_and_the_fleet_is_unchanged(self, tmp_path: Path):
         path = tmp_path / "hosts.toml"
         write(path, "node[1-4]")

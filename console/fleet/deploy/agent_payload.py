@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from ...config.model import NodeConfig
+from ...config.sections import WatchConfig
 from ..wire import PROTOCOL
 
 #: Runs on any `python3`, and on 2.7 up to the version check. hashlib is the last choice: it loads OpenSSL, 4 MB of RSS.
@@ -169,10 +170,14 @@ def start(
             "process_filter": node.process_filter,
             "snapshot_period_ms": snapshot_period_ms,
             "gpu_clock": gpu_clock,
-            "watch_locals": list(node.watch.locals),
-            "watch_every_s": node.watch.every_s,
+            **watch_settings(node.watch),
         },
     }
+
+
+def watch_settings(watch: WatchConfig) -> dict[str, Any]:
+    """What an agent needs of `[watch]`, in the start frame and whenever it changes."""
+    return {"watch_locals": list(watch.locals), "watch_every_s": watch.every_s}
 
 
 def blob_chunks(name: str, encoding: str, packed: bytes) -> Iterator[dict[str, Any]]:

@@ -160,5 +160,6 @@ def _summary(changes: Changes) -> str:
         )
         if names
     ]  # fmt: skip
+    parts += [f"{key} applied" for key in changes.followed]
     parts += [f"{key} takes effect after a restart" for key in changes.next_start]
     return f"hosts.toml: {', '.join(parts)}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gconsole.config import Config, ConfigError, load
 from gconsole.config.diff import Changes, difference
 from gconsole.config.load import more_nodes
+from gconsole.config.sections import WatchConfig
 
 
 def config(tmp_path: Path, text: str) -> Config:
@@ -62,4 +64,22 @@ def test_unparsable_node_set_raises_a_config_error(tmp_path: Path):
 
 def test_limit_of_a_stall_is_the_consoles_own_and_changes_no_node(tmp_path: Path):
     assert not changes(tmp_path, TWO, "[watch]\nstall_s = 5\n" + TWO).changed
-    assert changes(tmp_path, TWO, '[watch]\nlocals = ["step"]\n' + TWO).changed
+
+
+@pytest.mark.parametrize(("key", "text"), [("locals", '["step", "self.step"]'), ("every_s", "2"), ("stall_s", "5")])
+def test_changed_watch_setting_is_followed_without_a_reconnect(tmp_path: Path, key: str, text: str):
+    assert changes(tmp_path, TWO, f"[watch]\n{key} = {text}\n" + TWO) == Changes(followed=(f"watch.{key}",))
+
+
+def test_every_watch_setting_is_followed_or_named_as_one_for_the_next_start(tmp_path: Path):
+    old = config(tmp_path, TWO)
+    for name in WatchConfig.__struct_fields__:
+        value = getattr(old.watch, name)
+        other = value + 1 if isinstance(value, float) else not value if isinstance(value, bool) else ("x",)
+        found = difference(old, replace(old, watch=replace(old.watch, **{name: other})))
+        assert f"watch.{name}" in (*found.followed, *found.next_start)
+
+
+def test_hang_settings_of_the_console_are_named_as_ones_for_the_next_start(tmp_path: Path):
+    found = changes(tmp_path, TWO, "[hang]\nmin_frozen_s = 2\n" + TWO)
+    assert found == Changes(next_start=("hang.min_frozen_s",))

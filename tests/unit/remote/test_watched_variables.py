@@ -64,7 +64,9 @@ def seen(*pids):
 def sampler(names, agent=None, every_s=60.0, pids=()):
     context = Context()
     context.shared["processes"] = seen(*pids)
-    made = WatchedSampler(context, agent or Agent(), names, every_s)
+    agent = agent or Agent()
+    agent.config.update(watch_locals=list(names), watch_every_s=every_s)
+    made = WatchedSampler(context, agent)
     made.start()
     return made, context
 
@@ -97,6 +99,19 @@ def test_only_requested_variables_of_a_running_process_are_read(loop):
     assert values == {"step": 1700, "loss": 0.25, "name": "llama", "ready": "True", "model": "<Model>"}
     assert context.shared["watch_cpu_pct"] > 0
     assert ProcFs().stat(loop.pid).state == "S"
+
+
+def test_newer_settings_are_followed_and_end_the_reading(loop):
+    agent = Agent()
+    made, context = sampler(["step"], agent, pids=[loop.pid])
+    made.tick(0.0)
+    agent.config.update(watch_locals=["loss"])
+    made.tick(1.0)
+    assert [values for _, values in context.shared["watched"].values()] == [{"loss": 0.25}]
+    agent.config.update(watch_locals=[])
+    made.tick(2.0)
+    assert context.shared["watched"] == {}
+    assert "watch_cpu_pct" not in context.shared
 
 
 def test_round_that_exceeds_its_cpu_share_delays_the_next_one(loop):
@@ -169,7 +184,7 @@ def test_outermost_call_of_a_library_trainer_supplies_the_value():
     ("shown", "value"),
     [("7", 7), ("-3", -3), ("0.5", 0.5), ("1e-05", 1e-05), ('"a b"', "a b"), ("None", "None"), ("True", "True"),
      ("nan", "nan"), ("inf", "inf"), (str(2**63), str(2**63)), ("9" * 400, "9" * 40), (str(-(2**63)), -(2**63)),
-     ("<Tensor at 0x7f12ab>", "<Tensor>"), ("x" * 90, "x" * 40)],
+     ("<Model at 0x7f12ab>", "<Model>"), ("x" * 90, "x" * 40)],
 )  # fmt: skip
 def test_numbers_are_parsed_and_text_is_truncated(shown, value):
     assert value_of(shown) == value
@@ -179,6 +194,17 @@ def test_numbers_are_parsed_and_text_is_truncated(shown, value):
 def test_any_variable_value_is_bounded_and_printable(text):
     value = value_of(text)
     assert value is None or isinstance(value, int | float) or (len(value) <= 40 and value.isprintable())
+
+
+@pytest.mark.parametrize("kind", ["Tensor", "Parameter", "DTensor", "EagerTensor", "ArrayImpl", "numpy.ndarray"])
+def test_array_is_shown_as_a_tensor_and_never_as_a_number(kind):
+    assert value_of(f"<{kind} at 0x7f12ab>") == "tensor"
+
+
+def test_step_of_an_attribute_is_found_by_its_last_part():
+    assert step_of({"self.loss": 1.0, "Trainer.state.global_step": 9}) == 9
+    assert step_of({"self.step": "tensor", "trainer.iteration": 3}) == 3
+    assert step_of({"self.stepper": 9}) is None
 
 
 def test_step_is_found_by_common_loop_variable_names():
