@@ -22,6 +22,7 @@ from ..samplers.jobs import JobSampler
 from ..samplers.kernel_log import KernelLogSampler
 from ..samplers.locals import WatchedSampler
 from ..samplers.nic import NicSampler
+from ..samplers.outputs import OutputSampler
 from ..samplers.processes import ProcessSampler
 from ..samplers.spawned_ranks import SpawnedRankSampler
 from ..samplers.topology import TopologySampler
@@ -284,6 +285,7 @@ class Agent(object):
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
         samplers += [KernelLogSampler(self.context), SpawnedRankSampler(self.context, self)]
+        samplers.append(OutputSampler(self.context))
         samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
         samplers += [WatchedSampler(self.context, self)]
         if self.config.get("gpu_clock"):

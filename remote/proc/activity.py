@@ -77,25 +77,31 @@ def _state(stat: "Stat", worked: "int | None", switched: "int | None") -> str:
     return "moving" if worked or switched else "idle"
 
 
-def exit_code_of(stat: "Stat", readable: bool) -> "int | None":
-    """Exit status of a zombie as in subprocess: the exit code, or minus the signal; None if not readable."""
-    if not readable and stat.exit_code == 0:
+def exit_code_of(status: int, readable: bool) -> "int | None":
+    """An exit status as in subprocess: the exit code, or minus the signal; None if not readable."""
+    if not readable and status == 0:
         return None
-    return -(stat.exit_code & 0x7F) or stat.exit_code >> 8 & 0xFF
+    return -(status & 0x7F) or status >> 8 & 0xFF
 
 
 def describe_exit(stat: "Stat", readable: bool) -> str:
     """How a zombie ended, as text. `readable`: whether the agent may read its exit code."""
     if not readable and stat.exit_code == 0:
         return "ended; no permission to read its exit code"
-    number = stat.exit_code & 0x7F
-    if not number:
-        return "exit code %d" % (stat.exit_code >> 8 & 0xFF)
+    code = exit_code_of(stat.exit_code, True)
+    assert code is not None
+    return describe_code(code) + (", core dumped" if stat.exit_code & 0x80 else "")
+
+
+def describe_code(code: int) -> str:
+    """How a process ended, as text, from an exit code as in subprocess."""
+    if code >= 0:
+        return "exit code %d" % code
     try:
-        name = signal.Signals(number).name
+        name = signal.Signals(-code).name
     except ValueError:
         name = "real-time"
-    return "killed by signal %d (%s)%s" % (number, name, ", core dumped" if stat.exit_code & 0x80 else "")
+    return "killed by signal %d (%s)" % (-code, name)
 
 
 #: Names of the system calls that ranks are found waiting in (asm/unistd.h); the others stay numbers.

@@ -3,9 +3,11 @@
 import os
 import time
 
+from ..clocks import stamps
 from ..comms.nccl_version import NcclVersions
-from ..proc.activity import ActivityTracker, ProcessGone, describe_exit, exit_code_of
+from ..proc.activity import ActivityTracker, ProcessGone, describe_code, describe_exit, exit_code_of
 from ..proc.environ import EnvironReader
+from ..proc.exits import ExitWatch
 from ..proc.last_run import LastRuns
 from ..proc.process_table import ProcessTable
 from ..proc.procfs import ProcFs, command_line, printable, read_text
@@ -63,6 +65,28 @@ class ChildRef(object):
             setattr(self, name, fields[name])
 
 
+class WriterRef(object):
+    """One process whose last output matters: a live rank, or a launcher above one, with `rank` None."""
+
+    __slots__ = (
+        "attempt", "error_file", "job", "local_world_size", "pid", "rank", "start_ticks", "uid", "world_size",
+    )  # fmt: skip
+    attempt: int
+    error_file: "str | None"
+    job: str
+    local_world_size: "int | None"
+    pid: int
+    rank: "int | None"
+    start_ticks: int
+    uid: "int | None"
+    world_size: "int | None"
+
+    def __init__(self, fields: "Fields", error_file: "str | None" = None) -> None:
+        for name in self.__slots__:
+            setattr(self, name, fields.get(name))
+        self.error_file = error_file
+
+
 class ProcessSnapshot(object):
     """The value of `context.shared["processes"]`, replaced each tick.
 
@@ -99,6 +123,10 @@ class ProcessSampler(Sampler):
         self._ended: set[ProcessKey] = set()  # zombies among `_ranks` whose end was reported
         self._below: dict[ProcessKey, tuple[str, int | None]] = {}  # processes that were ever below a rank: (job, rank)
         self._trackers: dict[ProcessKey, ActivityTracker] = {}
+        self._alive_ns: dict[ProcessKey, int] = {}  # when each rank was last sampled alive
+        self._launchers: "dict[ProcessKey, Fields]" = {}  # launchers above ranks: job, attempt and identity
+        self._exits = ExitWatch(self.procfs)
+        self._writers: "tuple[ProcessKey, ...]" = ()
         self._nccl: NcclVersions = None  # type: ignore[assignment]  # set by start()
         self._unreadable = 0
         self._spawned: "dict[ProcessKey, Claim] | None" = None  # the newest one published by `SpawnedRankSampler`
@@ -112,6 +140,7 @@ class ProcessSampler(Sampler):
         reader = EnvironReader(self.procfs, names)
         self._nccl = NcclVersions(self.procfs)
         self.table = ProcessTable(self.procfs, reader, self.context.process_filter, self._boot_id())
+        self.context.shared["exits"] = self._exits
 
     def tick(self, now: float) -> "Iterator[Fact]":
         """Scan the processes and sample every rank."""
@@ -155,8 +184,9 @@ class ProcessSampler(Sampler):
         ranks.update((rank.entry.key, self._presumed_fields(rank)) for rank in presumed)
         ownership.owner_of.update(below(self.table, {rank.entry.pid for rank in presumed}))
         self._remember_children(ownership, ranks)
+        self._note_launchers(ranks)
         processes = self._process_fields(ownership, ranks)
-        facts = list(_changes("process", self._processes, processes))
+        facts = [self._with_end(fact) for fact in _changes("process", self._processes, processes)]
         facts.extend(self._rank_changes(ranks))
         self._processes = processes
         self.table.watched = frozenset(key[0] for key in ranks) | frozenset(key[0] for key in self._below)
@@ -169,6 +199,7 @@ class ProcessSampler(Sampler):
             before = self._ranks.get(key)
             if before is None:
                 self._trackers[key] = ActivityTracker(*key)
+                self._exits.add(key, fields["status"] != "no_permission")
             elif key in self._ended or before == fields:
                 continue
             elif _rank_id(before) != _rank_id(fields):
@@ -253,6 +284,8 @@ class ProcessSampler(Sampler):
                 job, rank, role = ranks[entry.key]["job"], ranks[entry.key]["rank"], "rank"
             elif entry.launcher or entry.pid in ownership.launchers:
                 role = "launcher"
+                launched = self._launchers.get(entry.key)
+                job = launched["job"] if launched is not None else None
             elif place is not None:
                 job, rank = place
                 role = child_role(facts.argv, entry.comm)
@@ -307,17 +340,29 @@ class ProcessSampler(Sampler):
                 read_ns, values = watched
                 figures.update(step=step_of(values), watched=values, watched_at=read_ns)
             facts.append(("rank_stat", figures))
-            if stat.dead and key not in self._ended:
+            if not stat.dead:
+                self._alive_ns[key] = stamps.realtime_ns()
+            elif key not in self._ended:
                 readable = fields["status"] != "no_permission"
-                facts.extend(self._end(key, describe_exit(stat, readable), exit_code_of(stat, readable)))
+                facts.extend(self._end(key, describe_exit(stat, readable), exit_code_of(stat.exit_code, readable)))
         return facts
 
     def _end(self, key: "ProcessKey", how: "str | None", exit_code: "int | None" = None) -> "Iterator[Fact]":
         """The last `rank` record of a rank; `how` is None if its exit status is unknown."""
         fields = self._ranks[key]
         if key not in self._ended:
-            reason = how or "gone; its parent collected the exit status"
-            yield "rank", dict(fields, status="exited", reason=reason, exit_code=exit_code)
+            end = self._exits.ends.get(key)
+            if end is not None and exit_code is None and end.exit_code is not None:
+                exit_code = end.exit_code
+                how_it_ended = describe_code(exit_code)
+            else:
+                how_it_ended = how or "gone; its parent collected the exit status"
+            alive_ns = self._alive_ns.get(key)
+            yield "rank", dict(
+                fields, status="exited", reason=how_it_ended, exit_code=exit_code,
+                alive_at=max(alive_ns or 0, end.lo_ns) if end is not None else alive_ns,
+                ended_at=end.hi_ns if end is not None else stamps.realtime_ns(),
+            )  # fmt: skip
         if how is None:
             self._drop(key)
         else:
@@ -326,6 +371,8 @@ class ProcessSampler(Sampler):
     def _drop(self, key: "ProcessKey") -> None:
         del self._ranks[key]
         self._trackers.pop(key, None)
+        self._alive_ns.pop(key, None)
+        self._exits.drop(key)
         self._ended.discard(key)
 
     # -- snapshot ---------------------------------------------------------------------------------------------------
@@ -338,6 +385,47 @@ class ProcessSampler(Sampler):
         ranks = tuple(RankRef(fields) for key, fields in self._ranks.items() if key not in self._ended)
         children = self._children(ranks)
         self.context.shared["processes"] = ProcessSnapshot(ranks, children, self.table.total, self._unreadable)
+        writers = tuple((rank.pid, rank.start_ticks) for rank in ranks) + tuple(self._launchers)
+        if writers != self._writers:
+            self._writers = writers
+            refs = [WriterRef(self._ranks[key], self._error_file(key)) for key in writers if key in self._ranks]
+            self.context.shared["writers"] = tuple(refs) + tuple(map(WriterRef, self._launchers.values()))
+
+    def _error_file(self, key: "ProcessKey") -> "str | None":
+        entry = self.table.entries.get(key[0])
+        if entry is None or entry.facts is None:
+            return None
+        path = entry.facts.env.get("TORCHELASTIC_ERROR_FILE", "")
+        return path if path.startswith("/") else None
+
+    def _note_launchers(self, ranks: "dict[ProcessKey, Fields]") -> None:
+        """Remember the launchers above ranks, with the newest attempt, while they live."""
+        launchers: "dict[ProcessKey, Fields]" = {}
+        for key, fields in ranks.items():
+            for parent in self.table.lineage(self.table.entries[key[0]]):
+                if parent.launcher and launchers.get(parent.key, fields)["attempt"] <= fields["attempt"]:
+                    launchers[parent.key] = {
+                        "job": fields["job"], "attempt": fields["attempt"], "pid": parent.pid,
+                        "start_ticks": parent.start_ticks, "uid": parent.facts.uid if parent.facts else None,
+                    }  # fmt: skip
+        for key in launchers:
+            if key not in self._launchers:
+                self._exits.add(key, True)
+        for key, fields in self._launchers.items():
+            entry = self.table.entries.get(key[0])
+            if entry is not None and entry.key == key:
+                launchers.setdefault(key, fields)
+        self._launchers = launchers
+
+    def _with_end(self, fact: "Fact") -> "Fact":
+        """The last record of a launcher with how it ended."""
+        kind, fields = fact
+        if not fields["gone"] or fields["role"] != "launcher":
+            return fact
+        key = (fields["pid"], fields["start_ticks"])
+        end = self._exits.ends.get(key)
+        self._exits.drop(key)
+        return kind, dict(fields, exit_code=end.exit_code, ended_at=end.hi_ns) if end is not None else fields
 
     def _children(self, ranks: "tuple[RankRef, ...]") -> "tuple[ChildRef, ...]":
         attempts: dict[tuple[str, int | None], int] = {}

@@ -1,0 +1,119 @@
+"""When and how processes end that are not children of the agent, from pidfds: Linux 5.3, Python 3.9.
+
+A pidfd wakes its reader while the process is a zombie, before most parents collect its exit status.
+"""
+
+import fcntl
+import os
+import select
+import struct
+import threading
+
+from ..clocks import stamps
+from .activity import exit_code_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..samplers.base import ProcessKey
+    from .procfs import ProcFs
+
+#: Processes watched at a time, if the limit of open files allows it.
+MOST = 1024
+#: ns. Bound on the time between the end of a process and the wake-up, beyond the time that this thread waits for a CPU.
+WAKE_NS = 50 * 1000 * 1000
+#: struct pidfd_info of linux/pidfd.h: mask, control group, eleven ids, exit status; its ioctl; the mask of the last.
+_INFO, _GET_INFO, _INFO_EXIT = struct.Struct("=QQ11Ii"), 0xC040FF0B, 8
+
+
+class ProcessEnd(object):
+    """The end of a process: between `lo_ns` and `hi_ns` (CLOCK_REALTIME); `exit_code` as in subprocess, or None."""
+
+    __slots__ = ("exit_code", "hi_ns", "lo_ns")
+
+    def __init__(self, lo_ns: int, hi_ns: int, exit_code: "int | None") -> None:
+        self.lo_ns, self.hi_ns, self.exit_code = lo_ns, hi_ns, exit_code
+
+
+class ExitWatch(object):
+    """Waits for the ends of processes in a thread of its own. `ends` has those seen, until they are dropped."""
+
+    def __init__(self, procfs: "ProcFs") -> None:
+        self.ends: "dict[ProcessKey, ProcessEnd]" = {}
+        self._procfs = procfs
+        self._open = getattr(os, "pidfd_open", None) if procfs.root == "/proc" else None
+        self._most = min(MOST, int(os.sysconf("SC_OPEN_MAX")) // 4)
+        self._keys: "dict[int, tuple[ProcessKey, bool]]" = {}  # by pidfd, with whether its exit code is readable
+        self._lock = threading.Lock()
+        self._epoll: "select.epoll | None" = None
+
+    def add(self, key: "ProcessKey", is_readable: bool) -> None:
+        """Watch a process. `is_readable`: whether the agent may read its exit code."""
+        if self._open is None or len(self._keys) >= self._most:
+            return
+        try:
+            pidfd = self._open(key[0])
+        except ProcessLookupError:
+            return
+        except OSError:
+            self._open = None  # a kernel without them, or a filter of system calls
+            return
+        try:
+            is_same = self._procfs.stat(key[0]).start_ticks == key[1]
+        except (OSError, ValueError, IndexError):
+            is_same = False
+        if not is_same:
+            os.close(pidfd)
+            return
+        with self._lock:
+            if self._epoll is None:
+                self._epoll = select.epoll()
+                threading.Thread(target=self._run, name="gconsole-exits", daemon=True).start()
+            self._keys[pidfd] = (key, is_readable)
+            self._epoll.register(pidfd, select.EPOLLIN)
+
+    def drop(self, key: "ProcessKey") -> None:
+        """Forget the end of a process."""
+        self.ends.pop(key, None)
+
+    def _run(self) -> None:
+        assert self._epoll is not None
+        while True:
+            waited = _waited_ns()
+            ready = self._epoll.poll()
+            hi_ns = stamps.realtime_ns()
+            ended = []
+            for pidfd, _ in ready:
+                with self._lock:
+                    key, is_readable = self._keys.pop(pidfd)
+                code = self._exit_code(key, is_readable)
+                ended.append((key, _collected_code(pidfd) if code is None and is_readable else code))
+                self._epoll.unregister(pidfd)
+                os.close(pidfd)
+            lo_ns = hi_ns - max(0, _waited_ns() - waited) - WAKE_NS
+            for key, code in ended:
+                self.ends[key] = ProcessEnd(lo_ns, hi_ns, code)
+
+    def _exit_code(self, key: "ProcessKey", is_readable: bool) -> "int | None":
+        try:
+            stat = self._procfs.stat(key[0])
+        except (OSError, ValueError, IndexError):
+            return None  # its parent was faster
+        return exit_code_of(stat.exit_code, is_readable) if stat.start_ticks == key[1] and stat.dead else None
+
+
+def _collected_code(pidfd: int) -> "int | None":
+    """Exit code of a process whose parent has collected it: Linux 6.15, else None."""
+    try:
+        info = _INFO.unpack(fcntl.ioctl(pidfd, _GET_INFO, _INFO.pack(*([_INFO_EXIT] + [0] * 13))))
+    except OSError:
+        return None
+    return exit_code_of(info[-1], True) if info[0] & _INFO_EXIT else None
+
+
+def _waited_ns() -> int:
+    """ns that this thread has waited for a CPU so far."""
+    try:
+        with open("/proc/thread-self/schedstat") as f:
+            return int(f.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
