@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..analysis.clock.model import CommonClock
 from ..analysis.collectives.align import groups_of
 from ..analysis.collectives.communication import jobs_in
 from ..analysis.finding import FindingDraft
-from ..analysis.skew.consistency import desyncs, desyncs_of_steps, violations
+from ..analysis.skew.consistency import Desync, desyncs, desyncs_of_steps, violations
 from ..analysis.skew.findings import NO_SKEW, RankGpu, SkewSnapshot, skew_findings
 from ..analysis.skew.lateness import skew_by_job
 from ..analysis.skew.sync_points import (
@@ -24,8 +24,11 @@ from ..analysis.skew.sync_points import (
 from ..config.sections import SkewConfig
 from ..core.derived import Derived
 from ..core.store import Store
+from ..records import Collective, PgStatus
 from .rank_gpus import rank_gpus
 
+#: Newest captures in which ranks that lag behind are sought.
+DESYNC_CAPTURES: Final = 4
 #: Collective entries from which on skew is computed in a thread.
 MANY: Final = 2_000
 
@@ -49,22 +52,18 @@ def prepare_skew(store: Store, *, steps: bool = True) -> Callable[[], SkewSnapsh
     clock = clock_of(store)
     entries = [entry for capture in store.captures.values() for entry in capture.collectives]
     statuses = [status for capture in store.captures.values() for status in capture.groups]
-    newest = {capture.id for capture in store.captures.values()[-1:]}
+    read_captures = [(capture.collectives, capture.groups) for capture in store.captures.values()[-DESYNC_CAPTURES:]]
     stacks = [stack for capture in store.captures.values() for stack in capture.stacks]
     walks = {
-        key: StepProgress(rank.node, rank.step, rank.seen, rank.gained) for key, rank in store.steps.ranks().items()
+        key: StepProgress(rank.node, rank.step, rank.seen, rank.gained, rank.read)
+        for key, rank in store.steps.ranks().items()
     }
     gpus, world_sizes = gpus_of(store), _world_sizes(store)
 
     def work() -> SkewSnapshot:
         met = sync_points(entries, clock, statuses, world_sizes)
         stepped, steps_by = _steps(step_sync_points(walks, clock), met) if steps else ([], None)
-        behind = list(desyncs_of_steps(walks))
-        last = [entry for entry in entries if entry.capture in newest]
-        for job, attempt in jobs_in(last, ()):
-            own = [entry for entry in last if (entry.job, entry.attempt) == (job, attempt)]
-            groups = [s for s in statuses if s.capture in newest and (s.job, s.attempt) == (job, attempt)]
-            behind += desyncs(job, attempt, groups_of(own, groups, None))
+        behind = [*desyncs_of_steps(walks, clock), *_desyncs(read_captures, clock)]
         read = capture_sync_points(stacks, clock)
         return SkewSnapshot(
             tuple(skew_by_job(met)),
@@ -77,6 +76,22 @@ def prepare_skew(store: Store, *, steps: bool = True) -> Callable[[], SkewSnapsh
         )
 
     return work
+
+
+def _desyncs(captures: Sequence[tuple[Sequence[Collective], Sequence[PgStatus]]], clock: CommonClock) -> list[Desync]:
+    """Desyncs of the jobs in the newest capture; earlier ones show what others had completed by then."""
+    desynced = []
+    for job in jobs_in(captures[-1][0], ()) if captures else ():
+        groups = [
+            groups_of(
+                [entry for entry in entries if (entry.job, entry.attempt) == job],
+                [status for status in statuses if (status.job, status.attempt) == job],
+                None,
+            )
+            for entries, statuses in captures
+        ]
+        desynced += desyncs(*job, groups, clock)
+    return desynced
 
 
 def _steps(watched: list[SyncPoint], met: list[SyncPoint]) -> tuple[list[SyncPoint], str | None]:

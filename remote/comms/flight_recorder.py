@@ -164,14 +164,14 @@ def _is_p2p(name: str) -> bool:
 
 
 def _newest(entries: "list[Fields]") -> "list[Fields]":
-    """The newest entries per group and overall; up to as many pending ones besides."""
+    """The newest entries per group, sends and receives apart, and overall; up to as many pending ones besides."""
     if len(entries) <= MAX_PER_GROUP:
         return entries
     of_group: "dict[tuple[str, ...], int]" = {}
     kept: "list[Fields]" = []
     pending = 0
     for fields in reversed(entries):
-        key = tuple(fields["process_group"] or ("", str(fields["pg_id"])))
+        key = (str(fields["is_p2p"]),) + tuple(fields["process_group"] or ("", str(fields["pg_id"])))
         of_group[key] = of_group.get(key, 0) + 1
         if len(kept) < MAX_ENTRIES and of_group[key] <= MAX_PER_GROUP:
             kept.append(fields)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec import structs
 
 from gconsole.analysis.clock.model import CommonClock
-from gconsole.analysis.collectives.align import groups_of
+from gconsole.analysis.collectives.align import ProcessGroup, groups_of
 from gconsole.analysis.skew.consistency import desyncs, desyncs_of_steps, violations
 from gconsole.analysis.skew.findings import RankGpu, skew_findings
 from gconsole.analysis.skew.lateness import JobSkew, binomial_tail, lateness, skew_by_job
@@ -249,27 +250,63 @@ def test_rank_captured_late_is_found_from_capture_sync_points(good_clock: Common
     assert skew.culprits[0].behind_ns == pytest.approx(9 * MS, rel=0.01)
 
 
-def test_rank_behind_at_a_collective_is_a_desync() -> None:
-    def status(rank: int, done: int) -> PgStatus:
-        return PgStatus(
-            node="n", capture="c1", source="worker_server", job="llama", rank=rank, process_group=("1", "dp"),
-            ranks=(0, 1, 2, 3), read_at=1_000, last_enqueued_collective=done, last_completed_collective=done,
-        )  # fmt: skip
+def group_read(
+    last: dict[int, int],
+    began: dict[int, int],
+    *,
+    took: int = 100,
+    op: str = "all_reduce",
+    source: str = "worker_server",
+) -> list[ProcessGroup]:
+    """One group in one capture: `last` collective of each rank, all completed, and when the read of each rank began."""
+    entries, statuses = [], []
+    for rank, done in last.items():
+        about: dict[str, Any] = {
+            "node": "n", "capture": "c1", "source": source, "job": "llama", "rank": rank, "process_group": ("1", "dp"),
+            "read_at": began[rank],
+        }  # fmt: skip
+        statuses.append(PgStatus(ranks=tuple(last), took_ns=took, last_enqueued_collective=done, **about))
+        entries += [
+            Collective(
+                record_id=seq, collective_seq_id=seq, profiling_name=f"nccl:{op}", state="completed", retired=True,
+                **about,
+            )
+            for seq in range(done + 1)
+        ]  # fmt: skip
+    return groups_of(entries, statuses, len(last))
 
-    def entry(rank: int, seq: int) -> Collective:
-        return Collective(
-            node="n", capture="c1", source="worker_server", job="llama", rank=rank, record_id=seq, read_at=1_000,
-            process_group=("1", "dp"), collective_seq_id=seq, profiling_name="nccl:all_reduce", state="completed",
-            retired=True,
-        )  # fmt: skip
 
+def test_rank_that_has_not_entered_a_completed_collective_is_a_desync() -> None:
     last = {0: 9, 1: 9, 2: 4, 3: 9}
-    records = [entry(rank, seq) for rank, done in last.items() for seq in range(done + 1)]
-    [desync] = desyncs("llama", 0, groups_of(records, [status(rank, done) for rank, done in last.items()], 4))
+    [desync] = desyncs("llama", 0, [group_read(last, {0: 1_000, 1: 1_200, 2: 1_400, 3: 1_600})])
     assert (desync.behind, desync.furthest, desync.others) == ((2,), 4, 9)
     [finding] = skew_findings((), (), [desync], 10.0)
-    assert (finding.id, finding.culprits) == ("desync", ("rank 2",))
+    assert (finding.id, finding.culprits, finding.confidence) == ("desync", ("rank 2",), "possible")
     assert finding.evidence == ("collective.collective_seq_id rank 2 4",)
+
+
+def test_desync_that_two_captures_show_is_likely() -> None:
+    now = group_read({0: 9, 1: 9, 2: 4, 3: 9}, dict.fromkeys(range(4), 5_000))
+    before = group_read({0: 7, 1: 7, 2: 4, 3: 7}, dict.fromkeys(range(4), 1_000))
+    [desync] = desyncs("llama", 0, [before, now])
+    [finding] = skew_findings((), (), [desync], 10.0)
+    assert (desync.behind, finding.confidence) == ((2,), "likely")
+
+
+def test_rank_read_before_the_others_had_completed_is_not_a_desync() -> None:
+    last = {0: 9, 1: 9, 2: 4, 3: 9}
+    assert desyncs("llama", 0, [group_read(last, {0: 1_000, 1: 1_000, 2: 1_050, 3: 1_000})]) == []
+    assert desyncs("llama", 0, [group_read(last, {0: 2_000, 1: 2_000, 2: 1_000, 3: 2_000})]) == []
+
+
+def test_collective_that_ranks_may_leave_early_shows_no_desync() -> None:
+    began = {0: 1_000, 1: 1_200, 2: 1_400, 3: 1_600}
+    assert desyncs("llama", 0, [group_read({0: 9, 1: 9, 2: 4, 3: 9}, began, op="broadcast")]) == []
+
+
+def test_dump_files_show_no_desync_because_they_may_be_old() -> None:
+    began = {0: 1_000, 1: 1_200, 2: 1_400, 3: 1_600}
+    assert desyncs("llama", 0, [group_read({0: 9, 1: 9, 2: 4, 3: 9}, began, source="fr_dump")]) == []
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -319,30 +356,42 @@ def test_steps_are_inferred_from_the_collective_pattern_without_a_step_variable(
     assert skew_by_job(steps)[0].culprits[0].rank == 5
 
 
+def read_steps(steps: dict[int, int], read: dict[int, int], seen: int = 0) -> dict[tuple[str, int, int], StepProgress]:
+    """Ranks of one node: the step of each, when it was read, and, with `seen`, that it was first read then."""
+    return {
+        ("llama", 0, rank): StepProgress("n", step, [StepObservation(step, 0, seen)] if seen else (), 1, read[rank])
+        for rank, step in steps.items()
+    }
+
+
 def test_rank_two_steps_behind_is_a_desync() -> None:
-    ranks = {("llama", 0, rank): StepProgress("n", 100 if rank != 3 else 98) for rank in range(8)}
+    read = {rank: 1_000 + rank for rank in range(8)}
+    ranks = read_steps({rank: 98 if rank == 7 else 100 for rank in range(8)}, read)
     [desync] = desyncs_of_steps(ranks)
-    assert (desync.behind, desync.furthest, desync.others) == ((3,), 98, 100)
-    assert [finding.id for finding in skew_findings((), (), [desync], 10.0)] == ["desync"]
-    ranks["llama", 0, 3] = StepProgress("n", 99)
-    assert desyncs_of_steps(ranks) == []
+    assert (desync.behind, desync.furthest, desync.others) == ((7,), 98, 100)
+    assert [(draft.id, draft.confidence) for draft in skew_findings((), (), [desync], 10.0)] == [("desync", "likely")]
+    assert desyncs_of_steps(read_steps({rank: 99 if rank == 7 else 100 for rank in range(8)}, read)) == []
 
 
-def test_progress_between_two_readings_is_not_a_desync() -> None:
-    ranks = {("llama", 0, rank): StepProgress("n", 1000 if rank != 3 else 970, (), 40) for rank in range(8)}
-    assert desyncs_of_steps(ranks) == []
-    ranks["llama", 0, 3] = StepProgress("n", 950, (), 40)
-    assert [desync.behind for desync in desyncs_of_steps(ranks)] == [(3,)]
+def test_rank_that_was_read_before_the_others_is_not_a_desync() -> None:
+    steps = {rank: 900 if rank == 3 else 1000 for rank in range(8)}
+    late = {rank: 1_000 if rank == 3 else 2_000 for rank in range(8)}
+    assert desyncs_of_steps(read_steps(steps, late)) == []
+    assert [desync.behind for desync in desyncs_of_steps(read_steps(steps, late, seen=900))] == [(3,)]
 
 
-def test_rank_with_older_readings_is_not_a_desync() -> None:
-    ranks = {("ring", 0, rank): StepProgress("n", 12, (), None) for rank in range(8)}
-    for rank in (0, 1, 2, 3, 6, 7):  # their nodes were sampled once more
-        ranks["ring", 0, rank] = StepProgress("n", 15, (), 3)
-    assert desyncs_of_steps(ranks) == []
-    for rank in (4, 5):  # their earlier gain is small compared with the others' later one
-        ranks["ring", 0, rank] = StepProgress("n", 12, (), 0)
-    assert desyncs_of_steps(ranks) == []
+def test_steps_of_several_nodes_are_compared_on_the_common_clock_only(good_clock: CommonClock) -> None:
+    def ranks(read_late_s: float) -> dict[tuple[str, int, int], StepProgress]:
+        progress = {}
+        for rank in range(4):
+            second = 5.0 + (read_late_s if rank == 2 else 0.0)
+            mono = int(NODES[rank].clock.at(np.array([int(second * SECOND)], dtype=np.int64))[0])
+            progress["llama", 0, rank] = StepProgress(NODES[rank].name, 90 if rank == 2 else 100, (), 1, mono)
+        return progress
+
+    assert desyncs_of_steps(ranks(1.0)) == []
+    assert [desync.behind for desync in desyncs_of_steps(ranks(1.0), good_clock)] == [(2,)]
+    assert desyncs_of_steps(ranks(-1.0), good_clock) == []
 
 
 def test_repeated_step_record_does_not_count_as_a_new_reading() -> None:

@@ -44,6 +44,9 @@ class Member(msgspec.Struct, frozen=True):
     completed: int  # newest completed sequence number in the buffer, or `NONE`
     read_at: int | None  # when its source was read, CLOCK_REALTIME of its node
     path: str  # where the records came from: `worker_server rank 3`
+    node: str = ""
+    took_ns: int = 0  # the read ended this long after `read_at`; 0 where the source is a file, written at `read_at`
+    is_live: bool = False  # read from the process, so that its state is not older than `read_at`
 
     def waits_in(self) -> list[int]:
         """Sequence numbers that it has entered and not completed, lowest first."""
@@ -114,14 +117,16 @@ def _group(
     sizes = {entry.group_size for rank in entries for entry in entries[rank] if entry.group_size}
     seen = {*entries, *lines}
     ranks, is_whole = members_of(listed, seen, sizes, desc, world_size)
-    members = {rank: _member(rank, entries.get(rank, ()), lines.get(rank)) for rank in sorted(seen)}
+    counts_p2p = any(_counts_p2p(entries.get(rank, ()), lines.get(rank)) for rank in seen)
+    folded = [_member(rank, entries.get(rank, ()), lines.get(rank), counts_p2p) for rank in sorted(seen)]
+    members = {member.rank: member for member in folded if member is not None}
     for rank in ranks:
         if rank in seen:
             continue
         line = covered.get(rank)
         if line is not None and (line.oldest_record_id == 0 or line.entries == 0):
             # its buffer is complete and does not contain this group
-            members[rank] = Member(rank, NONE, {}, NONE, line.read_at, _path(line))
+            members[rank] = Member(rank, NONE, {}, NONE, line.read_at, _path(line), *_reading(line, line))
     return ProcessGroup(key[0], key[1], desc, ranks, is_whole, members)
 
 
@@ -140,20 +145,54 @@ def members_of(
     return tuple(sorted(listed | seen)), is_whole
 
 
-def _member(rank: int, entries: Sequence[Collective], line: PgStatus | None) -> Member:
-    by_seq: dict[int, list[Collective]] = defaultdict(list)
-    for entry in sorted(entries, key=lambda entry: entry.record_id or 0):
-        if not entry.is_p2p and entry.collective_seq_id is not None:
-            by_seq[entry.collective_seq_id].append(entry)
-    enqueued = line.last_enqueued_collective if line else None
-    last = max([*by_seq, NONE if enqueued is None else enqueued], default=NONE)
+def _member(rank: int, entries: Sequence[Collective], line: PgStatus | None, counts_p2p: bool) -> Member | None:
+    """The progress of one rank; None where it is unknown.
+
+    The counter of `line` is used only for a rank without entries, and not where it counts sends and receives too.
+    """
+    by_seq = _collectives_of(entries)
+    last = max(by_seq, default=NONE)
+    if not by_seq and line is not None and line.last_enqueued_collective is not None:
+        is_complete = line.oldest_record_id == 0 and line.entries == line.entries_sent
+        if counts_p2p and not is_complete:
+            return None
+        last = NONE if counts_p2p else line.last_enqueued_collective
     over = [seq for seq, same_seq in by_seq.items() if all(entry.retired for entry in same_seq)]
     source = entries[0] if entries else line
     assert source is not None
     return Member(
-        rank=rank, last=last, entered={seq: tuple(same_seq) for seq, same_seq in sorted(by_seq.items())},
-        completed=max(over, default=NONE), read_at=source.read_at, path=_path(source),
+        rank, last, {seq: tuple(same_seq) for seq, same_seq in sorted(by_seq.items())}, max(over, default=NONE),
+        source.read_at, _path(source), *_reading(source, line),
     )  # fmt: skip
+
+
+def _collectives_of(entries: Sequence[Collective]) -> dict[int, list[Collective]]:
+    """The collectives of one rank in one group by sequence number, without sends and receives."""
+    by_seq: dict[int, list[Collective]] = defaultdict(list)
+    for entry in sorted(entries, key=lambda entry: entry.record_id or 0):
+        if not entry.is_p2p and entry.collective_seq_id is not None:
+            by_seq[entry.collective_seq_id].append(entry)
+    return by_seq
+
+
+def _counts_p2p(entries: Sequence[Collective], line: PgStatus | None) -> bool:
+    """Whether the counters of a group count sends and receives, too: gloo's do, and NCCL's.
+
+    gloo has no entry for a send, but `op_id` counts it.
+    """
+    numbers = [entry.collective_seq_id for entry in entries if not entry.is_p2p and entry.collective_seq_id is not None]
+    enqueued = line.last_enqueued_collective if line is not None else None
+    return (
+        any(entry.is_p2p for entry in entries)
+        or any((entry.op_id or 0) > entry.collective_seq_id for entry in entries if entry.collective_seq_id is not None)
+        or (bool(numbers) and enqueued is not None and enqueued > max(numbers))
+    )
+
+
+def _reading(source: Collective | PgStatus, line: PgStatus | None) -> tuple[str, int, bool]:
+    """`node`, `took_ns` and `is_live` of a member."""
+    is_live = source.source == "worker_server"
+    return source.node, (line.took_ns or 0) if is_live and line is not None else 0, is_live
 
 
 def _path(source: Collective | PgStatus) -> str:

@@ -6,16 +6,17 @@ Launch counts (RAS, NCCL's log) are not: a rank whose GPU waits launches less wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from ...records import Collective, PgStatus, Rank
-from ..hang.verdict import Absence, CollectiveEvidence, Mismatch
+from ..hang.verdict import Absence, Circle, CollectiveEvidence, Mismatch
 from ..jobs import MOST_MISSING
 from .align import WITNESSES, JobKey, ProcessGroup, groups_of, with_ranks
 from .fault import Fault, absence, count_faults, mismatches, unlaunched
+from .order import odd_ranks
 from .performance import Imbalance, SlowLinks, Statistics, imbalance_of, slow_links_of, statistics_of
 from .traffic import PatternFound, TrafficMatrix, matrix_of, pattern_of
 from .wait_graph import WaitGraph, ordered, wait_graph
@@ -49,6 +50,7 @@ class Communication(msgspec.Struct, frozen=True):
     slow_links: SlowLinks
     statistics: tuple[Statistics, ...]
     troubles: tuple[Trouble, ...]
+    circles: tuple[Circle, ...] = ()
 
 
 def jobs_in(collectives: Iterable[Collective], statuses: Iterable[PgStatus]) -> list[JobKey]:
@@ -73,12 +75,23 @@ def communication(
     seen = {rank for group in groups for rank in group.ranks}
     matrix = matrix_of(entries, groups, sorted(seen | set(range(world_size or 0))))
     titles = {(group.witness, group.name): group.title for group in groups}
+    graph = wait_graph(faults, entries, groups)
     return Communication(
         job=job[0], attempt=job[1], sources=_sources(entries, lines), groups=tuple(groups), faults=tuple(faults),
-        graph=wait_graph(faults, entries, groups), matrix=matrix, pattern=pattern_of(matrix),
+        graph=graph, circles=tuple(_circles(graph, entries)), matrix=matrix, pattern=pattern_of(matrix),
         imbalance=imbalance_of(entries, groups), slow_links=slow_links_of(entries, groups, matrix),
         statistics=tuple(statistics_of(entries, titles)), troubles=tuple(_troubles(lines)),
     )  # fmt: skip
+
+
+def _circles(graph: WaitGraph, entries: Sequence[Collective]) -> Iterator[Circle]:
+    """The circular waits over collectives; those over sends and receives alone are seen in the stacks."""
+    for cycle in graph.cycles:
+        following = dict(zip(cycle, (*cycle[1:], cycle[0]), strict=True))
+        waits = {wait.rank: wait for wait in graph.waits if following.get(wait.rank) == wait.on}
+        if any(not wait.is_p2p for wait in waits.values()):
+            texts = tuple(f"rank {rank} waits for rank {waits[rank].on} in {waits[rank].why}" for rank in cycle)
+            yield Circle(cycle, odd_ranks(cycle, entries), texts)
 
 
 def faults_of(groups: Iterable[ProcessGroup], least_wait_s: float = LEAST_WAIT_S) -> list[Fault]:
@@ -123,6 +136,7 @@ def evidence_of(capture: Communication) -> tuple[CollectiveEvidence, ...]:
                 Mismatch(fault.title, fault.seq, tuple((side.what, side.ranks) for side in fault.sides))
                 for fault in capture.faults if fault.witness == witness and _differs(fault)
             ),
+            circles=capture.circles if witness == "flight recorder" else (),
         )
         for witness, ranks in capture.sources if witness != "NCCL Inspector"
     )  # fmt: skip

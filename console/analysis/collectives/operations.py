@@ -31,6 +31,8 @@ _KINDS: Final[tuple[tuple[str, str], ...]] = (
     (r"send", "send"),
     (r"recv", "recv"),
 )
+#: Operations that no rank can leave before all have entered.
+BINDING: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 _KIND_PATTERNS: Final = [(re.compile(pattern), kind) for pattern, kind in _KINDS]
 _PEERS = re.compile(r"(\d{1,9})(->|<-)(\d{1,9})")
 

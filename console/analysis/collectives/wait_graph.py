@@ -24,6 +24,7 @@ class Wait(msgspec.Struct, frozen=True):
     rank: int
     on: int
     why: str  # `all_reduce #7 of group tp (3)`, `recv of group pp (2)`
+    is_p2p: bool = False
 
 
 class WaitGraph(msgspec.Struct, frozen=True):
@@ -90,7 +91,7 @@ def _p2p_waits(collectives: Iterable[Collective], groups: Mapping[GroupKey, Proc
             continue  # both sides are posted: the message is in flight
         waiter, on = (source, destination) if kind == "send" else (destination, source)
         if any(entry.rank == waiter for entry in entries):
-            waits.append(Wait(waiter, on, f"{kind} of group {name}"))
+            waits.append(Wait(waiter, on, f"{kind} of group {name}", is_p2p=True))
     return waits
 
 

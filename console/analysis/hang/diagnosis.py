@@ -18,6 +18,7 @@ from .rank_state import WAITING, RankState
 from .rules import CONFIDENCES, RuleResult, apply_rules
 from .verdict import (
     Absence,
+    Circle,
     CollectiveEvidence,
     Coverage,
     Culprit,
@@ -111,7 +112,7 @@ def _stuck(view: JobView, still: Stillness, result: RuleResult) -> Verdict:
     if not still.is_whole and not goes_on:
         caveats += ("part of the job still makes progress",)
     if not result.ranks:
-        is_hung = result.kind == "external" and bool(view.waiting)
+        is_hung = result.kind in ("external", "wait_cycle") and bool(view.waiting)
         step = result.need or "capture again"
         confidence: Confidence = "possible" if is_hung else "none"
         verdict = _verdict(view, "hung" if is_hung else "undecided", result, confidence, step, evidence_of(view, ()))
@@ -285,6 +286,8 @@ def _weigh(result: RuleResult, view: JobView, source: CollectiveEvidence) -> Rul
     absence = next((absence for absence in source.absences if absence.ranks), None)
     if absence is not None:
         return _with_absence(result, view, source, absence)
+    if source.circles:
+        return _with_circle(result, view, source, source.circles[0])
     if source.mismatches:
         return _with_mismatch(result, source, source.mismatches[0])
     return result
@@ -309,6 +312,22 @@ def _with_absence(result: RuleResult, view: JobView, source: CollectiveEvidence,
         "rank_missing", tuple((rank, classes.get(rank, "unknown")) for rank in absence.ranks), 1,
         f"{wording.ranks(absence.ranks)} never entered {what}. {wording.waited(view)}.",
     )  # fmt: skip
+
+
+def _with_circle(result: RuleResult, view: JobView, source: CollectiveEvidence, circle: Circle) -> RuleResult:
+    """A deadlock over several groups. Named is the rank that departs from the order of its earlier steps."""
+    text = f"{wording.ranks(circle.ranks)} wait for each other (deadlock): {'; '.join(circle.waits)}."
+    if result.kind not in ("none", "external", "collective_mismatch"):
+        return replace(result, caveats=(*result.caveats, f"{source.source} shows a circle: {text}"))
+    states = [view.state_of(rank) for rank in circle.ranks]
+    if any(state is not None and state.cls not in WAITING for state in states):
+        return replace(result, caveats=(*result.caveats, f"{source.source} shows a circle: {text}"))
+    if not circle.odd:
+        need = "compare the order in which these ranks enter their groups: the Hang view lists their collectives"
+        return RuleResult("wait_cycle", (), 2, text, result.caveats, need)
+    departs = wording.they(circle.odd, "departs from the order of its earlier steps")
+    text = f"{text} {departs[:1].upper()}{departs[1:]}."
+    return RuleResult("wait_cycle", tuple((rank, "collective") for rank in circle.odd), 1, text, result.caveats)
 
 
 def _with_mismatch(result: RuleResult, source: CollectiveEvidence, mismatch: Mismatch) -> RuleResult:

@@ -312,7 +312,15 @@ def _mismatch(view: JobView, still: Stillness) -> RuleResult | None:
         minority = [state for state in view.waiting if state.rank in groups[1].ranks]
         return RuleResult("collective_mismatch", _named(minority), 1, text)
     need = "enable Flight Recorder (TORCH_FR_BUFFER_SIZE) to see which ranks are out of order"
+    if _is_recorded(view):
+        need = "compare the order of their collectives in the Hang view"
     return RuleResult("none", (), 0, text, (), need)
+
+
+def _is_recorded(view: JobView) -> bool:
+    """Whether a source of collectives covers all waiting ranks, so that advice to enable one is void."""
+    waiting = set(_numbers(view.waiting))
+    return any(waiting <= set(source.complete) for source in view.evidence.collectives)
 
 
 def _together(view: JobView, still: Stillness) -> RuleResult | None:
@@ -324,6 +332,8 @@ def _together(view: JobView, still: Stillness) -> RuleResult | None:
             "none", (), 0, wording.peers(view), (), "check the processes at the ends of these connections"
         )
     need = "check Flight Recorder or NCCL RAS for size or dtype mismatches, then the network and the GPUs"
+    if _is_recorded(view):
+        need = "check the network and the GPUs: their collectives were read and do not differ"
     kind: Kind = "none" if view.waiting[0].cls == "p2p" else "external"
     return RuleResult(kind, (), 0, wording.together(view), (), need)
 

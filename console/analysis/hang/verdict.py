@@ -46,6 +46,14 @@ class Mismatch(msgspec.Struct, frozen=True):
     sides: tuple[tuple[str, tuple[int, ...]], ...]  # (what: the operation, or its shape or type; global ranks)
 
 
+class Circle(msgspec.Struct, frozen=True):
+    """Ranks that wait for each other over several groups, and those of them that issued operations out of order."""
+
+    ranks: tuple[int, ...]  # in the order in which each waits for the next
+    odd: tuple[int, ...]  # empty where the record does not show it
+    waits: tuple[str, ...]  # `rank 4 waits for rank 5 in all_reduce #7 of group dp (3)`
+
+
 class CollectiveEvidence(msgspec.Struct, frozen=True):
     """The evidence of one source that counts collectives (Flight Recorder, NCCL RAS, NCCL logs) on a job.
 
@@ -57,6 +65,7 @@ class CollectiveEvidence(msgspec.Struct, frozen=True):
     complete: tuple[int, ...]
     absences: tuple[Absence, ...] = ()
     mismatches: tuple[Mismatch, ...] = ()
+    circles: tuple[Circle, ...] = ()
 
 
 class Evidence(msgspec.Struct, frozen=True):

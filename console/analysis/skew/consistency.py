@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
 from statistics import median_low
 from typing import Final
 
 import msgspec
 
-from ..clock.model import ClusterInstant
-from ..collectives.align import ProcessGroup
+from ..clock.model import ClusterInstant, CommonClock
+from ..collectives.align import Member, ProcessGroup
+from ..collectives.operations import BINDING, operation
 from .sync_points import Arrival, RankKey, StepProgress, SyncPoint
 
-#: Minimum lag in steps: ranks are read one after the other, so smaller differences are normal.
+#: Minimum lag in steps: a rank sets its variable a little before or after the collective of a step.
 STEPS_APART: Final = 2
+#: Ranks of a group, those that are furthest, with which each of the others is compared.
+MOST_FRONTS: Final = 8
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -63,50 +67,128 @@ class Desync(msgspec.Struct, frozen=True):
     furthest: int  # position of the foremost of them
     others: int  # median of all
     evidence: tuple[str, ...]
+    readings: int = 1  # readings of the ranks that show it
 
 
-def desyncs_of_steps(progress: Mapping[RankKey, StepProgress]) -> list[Desync]:
-    """Ranks two or more steps behind the median of their job, at their last readings.
+def desyncs_of_steps(progress: Mapping[RankKey, StepProgress], clock: CommonClock | None = None) -> list[Desync]:
+    """Ranks two or more steps behind the median of their job at an earlier instant than their own reading.
 
-    Ranks are read at different instants, so the steps gained between two readings are added to the threshold, and a
-    rank that was read only once is skipped.
+    Ranks are read at different instants, so each is compared with where the others had been seen by then. Readings of
+    different nodes are compared on the common clock; without it they are not.
     """
     jobs: dict[tuple[str, int], dict[int, StepProgress]] = {}
     for (job, attempt, rank), rank_progress in progress.items():
-        if rank_progress.gained is not None:
-            jobs.setdefault((job, attempt), {})[rank] = rank_progress
+        jobs.setdefault((job, attempt), {})[rank] = rank_progress
     desynced = []
     for (job, attempt), own in sorted(jobs.items()):
-        steps = {rank: rank_progress.step for rank, rank_progress in own.items()}
-        middle = median_low(sorted(steps.values()))
-        apart = STEPS_APART + max(rank_progress.gained or 0 for rank_progress in own.values())
-        behind = tuple(sorted(rank for rank, step in steps.items() if middle - step >= apart))
-        if behind and len(behind) < len(steps) / 2:
-            furthest = max(steps[rank] for rank in behind)
-            evidence = tuple(f"rank_stat.step rank {rank} {steps[rank]}" for rank in behind[:8])
-            desynced.append(Desync(job, attempt, "step", behind, furthest, middle, evidence))
+        fronts = {rank: front for rank in own if (front := _front(rank, own, clock)) is not None}
+        behind = tuple(sorted(rank for rank, front in fronts.items() if front - own[rank].step >= STEPS_APART))
+        if behind and len(behind) < len(own) / 2:
+            furthest = max(own[rank].step for rank in behind)
+            front = max(fronts[rank] for rank in behind)
+            evidence = tuple(f"rank_stat.step rank {rank} {own[rank].step}" for rank in behind[:8])
+            readings = 2 if all(own[rank].gained is not None for rank in behind) else 1
+            desynced.append(Desync(job, attempt, "step", behind, furthest, front, evidence, readings))
     return desynced
 
 
-def desyncs(job: str, attempt: int, groups: Iterable[ProcessGroup]) -> list[Desync]:
-    """Ranks that have not entered a collective that others, read no later, have completed.
-
-    A late rank is not a desync: it prevents the others from completing.
-    """
-    desynced = []
-    for group in groups:
-        readable = [member for member in group.members.values() if member.read_at is not None]
-        if len(readable) < 2:
+def _front(rank: int, own: Mapping[int, StepProgress], clock: CommonClock | None) -> int | None:
+    """The median step of the other ranks at the latest instants before this rank was read; None where unknown."""
+    read = own[rank]
+    if read.read is None:
+        return None
+    here = _stamp(clock, read.node, read.read)
+    steps = []
+    for other, other_progress in own.items():
+        if other == rank or other_progress.read is None:
             continue
-        front = max(readable, key=lambda member: member.completed)
-        behind = [
-            member
-            for member in readable
-            if member.last < front.completed - 1 and (member.read_at or 0) >= (front.read_at or 0)
+        is_local = other_progress.node == read.node
+        sightings = [(step, mono) for step, _, mono in other_progress.seen]
+        sightings.append((other_progress.step, other_progress.read))
+        before = [
+            step
+            for step, mono in sightings
+            if (mono <= read.read if is_local else _is_before(_stamp(clock, other_progress.node, mono), here))
         ]
-        if behind and len(behind) < len(readable):
-            evidence = tuple(f"collective.collective_seq_id rank {member.rank} {member.last}" for member in behind[:8])
-            ranks = tuple(sorted(member.rank for member in behind))
-            furthest = max(member.last for member in behind)
-            desynced.append(Desync(job, attempt, group.title, ranks, furthest, front.completed, evidence))
+        if before:
+            steps.append(max(before))
+    return median_low(sorted(steps)) if len(steps) * 2 >= len(own) else None
+
+
+def _stamp(clock: CommonClock | None, node: str, mono: int) -> ClusterInstant | None:
+    return clock.to_cluster(node, mono) if clock is not None else None
+
+
+def _is_before(first: ClusterInstant | None, second: ClusterInstant | None) -> bool:
+    """Whether the first instant is certainly before the second."""
+    return first is not None and second is not None and first.ns + first.bound_ns <= second.ns - second.bound_ns
+
+
+def desyncs(
+    job: str, attempt: int, captures: Sequence[Iterable[ProcessGroup]], clock: CommonClock | None = None
+) -> list[Desync]:
+    """Ranks that, in the newest of these captures, have not entered a collective that others had completed before.
+
+    Only collectives count that no rank can leave before all have entered, and only ranks whose read began after the
+    completion, on the common clock: reading all ranks takes up to a second. A late rank is not a desync: it prevents
+    the others from completing. `readings` is 2 where an earlier capture shows the completion, too.
+    """
+    if not captures:
+        return []
+    earlier = [{(group.witness, group.name): group for group in groups} for groups in captures[:-1]]
+    desynced = []
+    for group in captures[-1]:
+        fronts = [member for member in group.members.values() if member.is_live]
+        before = [old for groups in earlier if (old := groups.get((group.witness, group.name))) is not None]
+        now_behind = _left_behind(group, fronts, clock)
+        behind_before: dict[int, int] = {}
+        for old in before:
+            behind_before |= _left_behind(group, old.members.values(), clock)
+        left_behind = {**now_behind, **behind_before}
+        if not left_behind or len(left_behind) * 2 >= len(fronts):
+            continue
+        behind = [group.members[rank] for rank in sorted(left_behind)]
+        evidence = tuple(f"collective.collective_seq_id rank {member.rank} {member.last}" for member in behind[:8])
+        desynced.append(
+            Desync(
+                job, attempt, group.title, tuple(sorted(left_behind)), max(member.last for member in behind),
+                max(left_behind.values()), evidence, 2 if left_behind.keys() <= behind_before.keys() else 1,
+            )
+        )  # fmt: skip
     return desynced
+
+
+def _left_behind(group: ProcessGroup, fronts: Iterable[Member], clock: CommonClock | None) -> dict[int, int]:
+    """Rank → the collective that it had not entered when it was read, although another rank had completed it."""
+    passed = [(seq, front) for front in fronts if front.read_at is not None and (seq := _passed(front)) is not None]
+    foremost = nlargest(MOST_FRONTS, passed, key=lambda pair: pair[0])
+    left_behind: dict[int, int] = {}
+    for member in group.members.values():
+        for seq, front in foremost:
+            if member.is_live and member.last < seq and _is_read_after(member, front, clock):
+                left_behind[member.rank] = max(seq, left_behind.get(member.rank, seq))
+    return left_behind
+
+
+def _passed(member: Member) -> int | None:
+    """The newest binding collective that a rank has completed; None without one."""
+    over = [
+        seq
+        for seq, entries in member.entered.items()
+        if all(entry.retired and operation(entry.profiling_name).kind in BINDING for entry in entries)
+    ]
+    return max(over, default=None)
+
+
+def _is_read_after(member: Member, front: Member, clock: CommonClock | None) -> bool:
+    """Whether the read of a rank certainly began after that of another one had ended."""
+    if member.rank == front.rank or member.read_at is None or front.read_at is None:
+        return False
+    ended = front.read_at + front.took_ns
+    if member.node == front.node:
+        return member.read_at >= ended
+    if clock is None:
+        return False
+    return _is_before(
+        clock.to_cluster(front.node, ended, "real"), clock.to_cluster(member.node, member.read_at, "real")
+    )

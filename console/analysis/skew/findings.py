@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from ...records import Confidence
 from ...text.format import micro
 from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
@@ -107,9 +108,11 @@ def _desync(desync: Desync) -> FindingDraft:
     what = "steps" if desync.what == "step" else f"collectives of {desync.what}"
     by = desync.others - desync.furthest
     where = f"at {desync.furthest}, others at {desync.others}"
-    text = f"rank {fold_numbers(desync.behind)} is {by} {what} behind the others ({where})"
+    who = f"rank {desync.behind[0]} is" if len(desync.behind) == 1 else f"ranks {fold_numbers(desync.behind)} are"
+    text = f"{who} {by} {what} behind the others ({where})"
+    confidence: Confidence = "likely" if desync.readings > 1 else "possible"
     return FindingDraft(
-        "desync", "warning", "certain", tuple(f"rank {rank}" for rank in desync.behind), text, desync.evidence
+        "desync", "warning", confidence, tuple(f"rank {rank}" for rank in desync.behind), text, desync.evidence
     )
 
 

@@ -11,13 +11,11 @@ import msgspec
 from ...records import Collective, PgStatus, Stack
 from ..clock.model import ClusterInstant, CommonClock
 from ..collectives.align import DEFAULT, WITNESSES
-from ..collectives.operations import operation
+from ..collectives.operations import BINDING, operation
 
 #: (job, attempt, rank)
 RankKey = tuple[str, int, int]
 SyncPointKind = Literal["collective", "step", "capture"]
-#: Operations that no rank can leave before all have entered.
-_BINDING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 #: Flight Recorder sources: the only ones with timestamps.
 _SOURCES = ("worker_server", "fr_dump")
 #: (job, attempt, witness, name)
@@ -151,7 +149,7 @@ def _sync_point(key: _Key, by_rank: dict[int, Collective], members: _Members, cl
     return SyncPoint(
         "collective", job, attempt, entry.process_group[1] or entry.process_group[0], kind, number,
         tuple(sorted(arrivals, key=lambda arrival: arrival.instant.ns)), members.are_all(key[:4], entry, len(arrivals)),
-        kind in _BINDING,
+        kind in BINDING,
     )  # fmt: skip
 
 
@@ -229,7 +227,8 @@ class StepProgress(msgspec.Struct, frozen=True):
     node: str
     step: int
     seen: Iterable[StepReading] = ()
-    gained: int | None = 0
+    gained: int | None = 0  # None: it was read once
+    read: int | None = None  # the last reading, MONOTONIC_RAW of the node, ns
 
 
 def step_sync_points(progress: Mapping[RankKey, StepProgress], clock: CommonClock) -> list[SyncPoint]:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from analysis.hang.scenes import LOADER, LOCKED, MAIN, REDUCE, SAVE, SETUP, Scene, at, collective, names, own
 
-from gconsole.analysis.hang.verdict import Absence, CollectiveEvidence, Mismatch
+from gconsole.analysis.hang.verdict import Absence, Circle, CollectiveEvidence, Mismatch
 from gconsole.analysis.stacks.frame_models import Model
 from gconsole.records import Local, StackFrame
 
@@ -319,6 +319,23 @@ class TestConflictingSources:
         tie = (("shape [4]", (0, 2)), ("shape [8]", (1, 3)))
         scene.collectives = (CollectiveEvidence("flight recorder", (0, 1, 2, 3), (), (Mismatch("world", 7, tie),)),)
         assert names(scene.verdict()) == []
+
+    def test_circle_over_groups_is_a_hang_that_names_the_rank_out_of_order(self):
+        scene = waiting(Scene())
+        waits = ("rank 1 waits for rank 3 in all_reduce #10 of group 4", "rank 3 waits for rank 1 in barrier #2 of tp")
+        for odd, culprits in (((3,), [(3, "collective")]), ((), [])):
+            circle = Circle((1, 3), odd, waits)
+            scene.collectives = (CollectiveEvidence("flight recorder", (0, 1, 2, 3), circles=(circle,)),)
+            verdict = scene.verdict()
+            assert (verdict.state, verdict.kind, names(verdict)) == ("hung", "wait_cycle", culprits)
+            assert waits[0] in verdict.summary
+            assert "Flight Recorder" not in verdict.next_step, "it was read already"
+
+    def test_circle_does_not_override_a_rank_that_sleeps_elsewhere(self):
+        scene = waiting(Scene(), 1).rank(1, LOCKED)
+        circle = Circle((1, 3), (3,), ("rank 1 waits for rank 3 in barrier #2 of tp",))
+        scene.collectives = (CollectiveEvidence("flight recorder", (0, 1, 2, 3), circles=(circle,)),)
+        assert names(scene.verdict()) == [(1, "python_lock")]
 
 
 def test_custom_frame_model_is_recognized_as_a_collective():
