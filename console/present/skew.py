@@ -85,6 +85,9 @@ def _culprit_lines(skew: JobSkew, seen: SkewSnapshot, width: int) -> list[Line]:
     for rank in ranks:
         share = "–" if rank.share_last is None else f"{100 * rank.share_last:.0f} %"
         last_at = f"{rank.last}/{rank.resolved} {share:>5}"
+        if rank.per_step is not None:
+            unit = "steps" if rank.per_step.is_step else "parts"
+            last_at = f"{rank.per_step.caused}/{rank.per_step.parts} {unit}"
         behind = f"{millis(rank.behind_ns)} ±{millis(rank.behind_bound_ns)}"
         trend = millis(rank.trend_ns, signed=True)
         spans = (

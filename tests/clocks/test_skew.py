@@ -11,6 +11,7 @@ from msgspec import structs
 
 from gconsole.analysis.clock.model import CommonClock
 from gconsole.analysis.collectives.align import ProcessGroup, groups_of
+from gconsole.analysis.collectives.period import period_of
 from gconsole.analysis.skew.consistency import desyncs, desyncs_of_steps, violations
 from gconsole.analysis.skew.findings import RankGpu, skew_findings
 from gconsole.analysis.skew.lateness import JobSkew, binomial_tail, lateness, skew_by_job
@@ -18,7 +19,6 @@ from gconsole.analysis.skew.sync_points import (
     StepProgress,
     capture_sync_points,
     first_of_periods,
-    period_of,
     step_sync_points,
     sync_points,
 )
@@ -163,6 +163,42 @@ def test_ranks_late_at_random_are_not_culprits(good_clock: CommonClock) -> None:
     skew = skew_of_entries(records, good_clock)
     assert skew.resolved == 60
     assert skew.culprits == ()
+
+
+@pytest.mark.parametrize("a_step", [1, 4, 8, 25, 100])
+@pytest.mark.parametrize("late_ns", [20 * MS, 5 * MS, MS])
+@pytest.mark.parametrize("sizes_differ", [False, True])
+def test_rank_late_once_a_step_is_found_behind_other_collectives(
+    good_clock: CommonClock, a_step: int, late_ns: int, sizes_differ: bool
+) -> None:
+    """At the others of a step the ranks arrive within half a millisecond, in random order."""
+    records = []
+    for record in entries({}, count=12 * a_step, noise_ns=500 * US):
+        number = (record.collective_seq_id or 0) % a_step
+        assert record.time_created_ns is not None
+        if record.rank == 5 and number == 0:
+            record.time_created_ns += late_ns
+        records.append(structs.replace(record, input_numel=1024 + number if sizes_differ else 1024))
+    skew = skew_of_entries(records, good_clock)
+    assert [culprit.rank for culprit in skew.culprits] == [5]
+    worst = skew.ranks[0]
+    assert worst.behind_ns == pytest.approx(late_ns, rel=0.75)
+    if a_step == 8 and late_ns == 20 * MS:
+        [finding] = skew_findings([skew], (), (), 10.0)
+        assert finding.culprits == ("rank 5",)
+        assert "caused most of the waiting in" in finding.text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_delays_of_all_ranks_make_no_straggler_by_steps(good_clock: CommonClock, seed: int) -> None:
+    """A busy machine: at one of ten collectives some rank is delayed by up to 60 ms."""
+    rng = np.random.default_rng(seed)
+    records = entries({}, count=64, noise_ns=500 * US, seed=seed)
+    late = {(int(rng.integers(0, 8)), seq): int(rng.integers(0, 60 * MS)) for seq in range(64) if rng.random() < 0.1}
+    for record in records:
+        assert record.time_created_ns is not None
+        record.time_created_ns += late.get((record.rank or 0, record.collective_seq_id or 0), 0)
+    assert list(skew_findings([skew_of_entries(records, good_clock)], (), (), 10.0)) == []
 
 
 def test_growing_lateness_is_reported_as_a_trend(good_clock: CommonClock) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from ...records import Collective
 from .operations import operation
+from .period import period_of
 
 #: Newest operations of a rank that are compared.
 MOST: Final = 192
@@ -19,8 +20,8 @@ MOST: Final = 192
 KEPT: Final = 64
 #: Repetitions of a pattern before an operation that departs from it.
 LEAST_REPEATS: Final = 3
-#: Operations of the start of a job (broadcasts, barriers) that are no part of the pattern, as a share of the record.
-MAX_START: Final = 0.5
+#: Ranks outside of the circle that are compared.
+MOST_OTHERS: Final = 64
 
 #: What one operation is, so that a repetition is recognised: group, kind of operation, elements.
 Token = tuple[str, str, int | None]
@@ -32,7 +33,8 @@ def odd_ranks(cycle: Sequence[int], collectives: Iterable[Collective]) -> tuple[
     Named only where all other ranks, also outside of the circle, follow theirs: else the departure may be intended.
     """
     sequences = _sequences(collectives)
-    departures = {rank: departs(tokens) for rank, tokens in sequences.items()}
+    others = [rank for rank in sorted(sequences) if rank not in cycle][:MOST_OTHERS]
+    departures = {rank: departs(sequences.get(rank, ())) for rank in (*cycle, *others)}
     if any(departures.get(rank) is None for rank in cycle):
         return ()
     if any(departed for rank, departed in departures.items() if rank not in cycle):
@@ -44,19 +46,13 @@ def odd_ranks(cycle: Sequence[int], collectives: Iterable[Collective]) -> tuple[
 def departs(tokens: Sequence[Token]) -> bool | None:
     """Whether a sequence repeats a pattern at first and then departs from it; None where it shows no pattern."""
     tokens = tokens[-MOST:]
-    most_start = int(len(tokens) * MAX_START)
-    for start in range(most_start + 1):
-        part = tokens[start:]
-        for period in range(1, len(part) // LEAST_REPEATS + 1):
-            first = next((index for index in range(period, len(part)) if part[index] != part[index - period]), None)
-            if first is None:
-                return False
-    for start in range(most_start + 1):
-        part = tokens[start:]
-        for period in range(1, len(part) // LEAST_REPEATS + 1):
-            first = next((index for index in range(period, len(part)) if part[index] != part[index - period]), None)
-            if first is not None and first >= LEAST_REPEATS * period and len(part) - first <= period + 1:
-                return True
+    if period_of(tokens, LEAST_REPEATS) is not None:
+        return False
+    for cut in range(1, len(tokens) // LEAST_REPEATS + 1):
+        period = period_of(tokens[:-cut], LEAST_REPEATS)
+        if period is not None:
+            begin = len(tokens) - cut
+            return cut <= period + 1 and tokens[begin] != tokens[begin - period]
     return None
 
 

@@ -76,20 +76,31 @@ def _straggler(skew: JobSkew, rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -
     victims = [other.rank for other in skew.ranks if other.rank != rank.rank and other.waited_gpu_s > 0]
     gpu = gpu_text(rank, gpus)
     kind = skew.analysed[0].sync_point.kind
-    text = (
-        f"rank {rank.rank} on {rank.node} was last at {rank.last} of {rank.resolved} {kind}s, "
-        f"{behind:.3g} ± {bound:.2g} ms behind the others (median): {rank.caused_gpu_s:.3g} GPU-seconds of waiting"
-        + (f"; {gpu}" if gpu else "")
-    )
+    text = f"rank {rank.rank} on {rank.node} {_lateness_text(rank, kind)}" + (f"; {gpu}" if gpu else "")
     evidence = (
         f"{_EVIDENCE[kind]} rank {rank.rank}: {behind:.3f} ± {bound:.3f} ms behind, last {rank.last} of "
-        f"{rank.resolved}, p = {rank.chance or 0.0:.1g}",
+        f"{rank.resolved}, p = {_chance_of(rank):.1g}",
         *((f"gpu.sm_clock_mhz {gpu}",) if gpu else ()),
     )
     return FindingDraft(
         "straggler", "warning", "certain", (f"rank {rank.rank}",), text, evidence,
         tuple(f"rank {victim}" for victim in sorted(victims)[:MOST_NAMED]),
     )  # fmt: skip
+
+
+def _chance_of(rank: RankSkew) -> float:
+    return rank.per_step.chance if rank.per_step is not None else rank.chance or 0.0
+
+
+def _lateness_text(rank: RankSkew, kind: str) -> str:
+    assert rank.behind_ns is not None
+    late = f"{rank.behind_ns / 1e6:.3g} ± {(rank.behind_bound_ns or 0) / 1e6:.2g} ms"
+    cost = f"{rank.caused_gpu_s:.3g} GPU-seconds of waiting"
+    step = rank.per_step
+    if step is None:
+        return f"was last at {rank.last} of {rank.resolved} {kind}s, {late} behind the others (median): {cost}"
+    parts = f"steps of {step.size} {kind}s" if step.is_step else f"stretches of {step.size} {kind}s"
+    return f"caused most of the waiting in {step.caused} of {step.parts} {parts}, {late} in each (median): {cost}"
 
 
 def gpu_text(rank: RankSkew, gpus: Mapping[RankKey, RankGpu]) -> str:

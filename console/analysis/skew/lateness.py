@@ -10,12 +10,15 @@ from typing import Final
 
 import msgspec
 
+from .per_step import Delay, StepLateness, step_lateness, step_size
 from .sync_points import Arrival, RankKey, SyncPoint
 
 #: Maximum difference of two reads of one node's clock at the same instant, ns.
 SAME_NODE_NS = 1_000
 #: Significance level of a culprit, over all ranks together (Bonferroni).
 CHANCE: Final = 0.01
+#: A rank that is late once in a part is later there, by this factor, than if it were late at each collective of it.
+FEW: Final = 2
 #: Bins of the histogram of lateness, ns: upper ends.
 BINS_NS: Final = tuple(int(scale * step) for scale in (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9) for step in (1, 2, 5))
 
@@ -134,12 +137,13 @@ class RankSkew(msgspec.Struct, frozen=True):
     p99_ns: int
     bound_ns: int
     median_after_median_ns: int
-    behind_ns: int | None  # median lag when it was last
+    behind_ns: int | None  # median lag when it was last; with `per_step`: per step
     behind_bound_ns: int | None
     caused_gpu_s: float  # wait time it caused, GPU-seconds with one GPU per rank
     waited_gpu_s: float  # its own wait time at resolved sync points
     trend_ns: int | None  # median lateness of the second half of the sync points less that of the first
-    is_culprit: bool  # significantly often last
+    is_culprit: bool  # significantly often last, or significantly often the cause of most of a step's waiting
+    per_step: StepLateness | None = None  # where it is a culprit by whole steps, and later in them than at one of them
 
     @property
     def key(self) -> RankKey:
@@ -214,7 +218,13 @@ def _skew(job: str, attempt: int, sync_points: Sequence[SyncPoint]) -> JobSkew:
     for point in analysed:
         for late in point.ranks:
             by_rank[late.rank].append((point, late))
-    ranks = [_rank(job, attempt, rank, own, len(by_rank)) for rank, own in by_rank.items()]
+    delays = [Delay(point.last, point.behind_ns, point.bound_ns, point.caused_ns) for point in analysed]
+    size = step_size([point.sync_point for point in analysed])
+    by_step = step_lateness(delays, size, len(by_rank), binomial_tail) if _is_of_collectives(analysed) else {}
+    ranks = [
+        _by_step(_rank(job, attempt, rank, own, len(by_rank)), by_step.get(rank), len(by_rank))
+        for rank, own in by_rank.items()
+    ]
     ranks.sort(key=lambda point: (not point.is_culprit, -point.caused_gpu_s, -point.median_ns, point.rank))
     groups = {point.sync_point.group for point in analysed}
     return JobSkew(
@@ -247,6 +257,24 @@ def _rank(job: str, attempt: int, rank: int, own: Sequence[tuple[Lateness, RankL
         waited_gpu_s=sum(late.waited_ns for point, late in own if point.is_resolved and rank not in point.last) / 1e9,
         trend_ns=trend, is_culprit=bool(last) and chance is not None and chance * among <= CHANCE,
     )  # fmt: skip
+
+
+def _by_step(rank: RankSkew, per_step: StepLateness | None, among: int) -> RankSkew:
+    """The rank with its lateness per step, if that is significant and larger than at a single collective."""
+    if per_step is None or per_step.chance * among > CHANCE:
+        return rank
+    # at every collective of a part: then the sum over a part of unknown meaning is no better figure
+    alike = (1 if per_step.is_step else FEW * per_step.size) * (rank.behind_ns or 0)
+    if rank.is_culprit and alike >= per_step.behind_ns:
+        return rank
+    return msgspec.structs.replace(
+        rank, is_culprit=True, per_step=per_step, behind_ns=per_step.behind_ns, behind_bound_ns=per_step.bound_ns
+    )
+
+
+def _is_of_collectives(analysed: Sequence[Lateness]) -> bool:
+    """Whether the record is of collectives, several of which may be one step."""
+    return bool(analysed) and analysed[0].sync_point.kind == "collective"
 
 
 def _chance(resolved: Sequence[Lateness], last: int) -> float:

@@ -12,6 +12,7 @@ from ...records import Collective, PgStatus, Stack
 from ..clock.model import ClusterInstant, CommonClock
 from ..collectives.align import DEFAULT, WITNESSES
 from ..collectives.operations import BINDING, operation
+from ..collectives.period import period_of
 
 #: (job, attempt, rank)
 RankKey = tuple[str, int, int]
@@ -51,6 +52,7 @@ class SyncPoint(msgspec.Struct, frozen=True):
     is_whole: bool
     #: A collective that no rank can leave before the last has entered.
     is_binding: bool = False
+    numel: int | None = None  # elements of a collective's input; None: unknown, or different on the ranks
 
     @property
     def title(self) -> str:
@@ -149,8 +151,13 @@ def _sync_point(key: _Key, by_rank: dict[int, Collective], members: _Members, cl
     return SyncPoint(
         "collective", job, attempt, entry.process_group[1] or entry.process_group[0], kind, number,
         tuple(sorted(arrivals, key=lambda arrival: arrival.instant.ns)), members.are_all(key[:4], entry, len(arrivals)),
-        kind in BINDING,
+        kind in BINDING, _common_numel(by_rank.values()),
     )  # fmt: skip
+
+
+def _common_numel(entries: Iterable[Collective]) -> int | None:
+    numels = {entry.input_numel for entry in entries}
+    return numels.pop() if len(numels) == 1 else None
 
 
 def _arrival(entry: Collective, clock: CommonClock | None) -> Arrival | None:
@@ -177,20 +184,12 @@ def first_of_periods(sync_points: Sequence[SyncPoint]) -> list[SyncPoint]:
     steps = []
     for (job, attempt, group), own in groups.items():
         own.sort(key=lambda point: point.number)
-        period = period_of([point.name for point in own])
+        period = period_of([(point.name, point.numel) for point in own])
         if period is None:
             continue
         for number, point in enumerate(own[::period]):
             steps.append(SyncPoint("step", job, attempt, group, "step", number, point.arrivals, point.is_whole))
     return steps
-
-
-def period_of(names: Sequence[str], least: int = 3) -> int | None:
-    """Period of a sequence that repeats at least `least` times; None otherwise."""
-    for period in range(1, len(names) // least + 1):
-        if all(names[index] == names[index - period] for index in range(period, len(names))):
-            return period
-    return None
 
 
 def capture_sync_points(stacks: Iterable[Stack], clock: CommonClock) -> list[SyncPoint]:

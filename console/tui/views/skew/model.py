@@ -79,6 +79,13 @@ def rank_of(seen: SkewSnapshot, kind: SyncPointKind, key: object) -> RankSkew | 
     return next((rank for skew in of_kind(seen, kind) for rank in skew.ranks if rank.key == key), None)
 
 
+def _when(rank: RankSkew) -> str:
+    step = rank.per_step
+    if step is None:
+        return "when it was last"
+    return f"per step of {step.size} collectives" if step.is_step else f"in {step.size} collectives together"
+
+
 def rank_skew_detail(rank: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) -> Detail:
     """Details of one rank's lateness."""
     gpu = gpu_text(rank, seen.gpus)
@@ -90,7 +97,7 @@ def rank_skew_detail(rank: RankSkew, seen: SkewSnapshot, kind: SyncPointKind) ->
         Fact("p99", f"{millis(rank.p99_ns)} ms"),
         Fact("vs. median", f"{millis(rank.median_after_median_ns, signed=True)} ms"),
         Fact("was last", f"at {rank.last} of {rank.resolved} resolved {kind}{share}{chance}"),
-        Fact("late by", f"{millis(rank.behind_ns)} ± {millis(rank.behind_bound_ns)} ms when it was last (median)"),
+        Fact("late by", f"{millis(rank.behind_ns)} ± {millis(rank.behind_bound_ns)} ms {_when(rank)} (median)"),
         Fact("cost others", f"{rank.caused_gpu_s:.3g} GPU-seconds of waiting"),
         Fact("own wait", f"{rank.waited_gpu_s:.3g} s"),
         Fact("trend", f"{millis(rank.trend_ns, signed=True)} ms, second half minus first"),
