@@ -26,7 +26,7 @@ class Log(Record, tag="log", kw_only=True):
     Job messages are one or more whole output lines of a rank, sent only while the output is followed.
     """
 
-    source: str  # "agent", "console", "kernel", "job"
+    source: str  # "agent", "console", "kernel", "job", "kmsg" (in the kernel log, not by the kernel), "boot", …
     severity: Severity = "info"  # error, warning or info
     text: str  # the message
     try_: str = ""  # the remedy, or ""

@@ -1,8 +1,9 @@
 """Classes of kernel messages that matter to a training job: how each is recognised, how severe it is, what to do.
 
-The patterns follow the format strings of the Linux kernel (mm/oom_kill.c, kernel/hung_task.c, kernel/watchdog.c,
-arch/x86/mm/fault.c, drivers/pci/pcie/aer.c, drivers/edac, fs/ext4, fs/xfs, net/sunrpc, drivers/nvme) and of the drivers
-of NVIDIA and Mellanox. A message that matches none is not a fault.
+The patterns follow the format strings of Linux 4.18 to 6.12 (mm/oom_kill.c, kernel/hung_task.c, kernel/watchdog.c,
+arch/*/mm/fault.c, drivers/pci/pcie/aer.c, drivers/edac, fs/ext4, fs/xfs, net/sunrpc, drivers/nvme) and of the drivers
+of NVIDIA and Mellanox. Each begins at the start of the message: a name that a user chose, such as that of a process,
+has at most 15 characters there, and is too short to pass for another message. All others are not faults.
 """
 
 import re
@@ -11,7 +12,10 @@ from ..nvml import xids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Callable, Optional
+
+    Match = re.Match[str]
+    Refine = Callable[[Match], "tuple[str, str] | None"]
 
 _MEMORY = (
     "reduce the memory the job needs on this node, or raise its limit; see who used it: the lines before it in dmesg"
@@ -23,6 +27,9 @@ _PROGRAM = "find its core dump (coredumpctl list) and the extension or library t
 _LINK = "check the cable, the transceiver and the switch port"
 _COOLING = "check cooling and air flow of the node"
 _KERNEL = "note the whole trace (dmesg), then reboot the node"
+_DRIVER = "check the GPU driver: nvidia-smi, dmesg; reload it or reboot the node"
+_TABLE = "raise the limit of the table that the message names (sysctl net.)"
+_SXID = "look the SXid up in the documentation of the fabric manager; drain the node if it recurs"
 
 
 class Fault(object):
@@ -38,96 +45,203 @@ class Fault(object):
 
 
 class _Rule(object):
-    """`pattern` may have the groups `who` (process or device), `pid`, and `over` (the fault has ended)."""
+    """`pattern` may have the groups `who` (process or device), `pid`, and `over` (the fault has ended).
 
-    def __init__(self, name: str, severity: str, try_: str, pattern: str) -> None:
-        self.name, self.severity, self.try_ = name, severity, try_
+    `refine` returns another (class, severity) for a match, or None: the message is not a fault.
+    """
+
+    def __init__(self, name: str, severity: str, try_: str, pattern: str, refine: "Refine | None" = None) -> None:
+        self.name, self.severity, self.try_, self.refine = name, severity, try_, refine
+        self.text = pattern
         self.pattern = re.compile(pattern)
 
 
+def _machine_check(match: "Match") -> "tuple[str, str]":
+    """By bit 61 (UC) of MCi_STATUS, Intel SDM volume 3B: a corrected error is reported in the same words."""
+    status = match.group("status")
+    is_corrected = status is not None and not match.group("exception") and not int(status, 16) >> 61 & 1
+    return ("machine_check_corrected", "info") if is_corrected else ("machine_check", "error")
+
+
+def _sxid(match: "Match") -> "tuple[str, str] | None":
+    rest = match.group("rest")
+    if rest.startswith(("Severity ", "Data {")):  # details of the message before it
+        return None
+    return "sxid", "warning" if rest.startswith("Non-fatal") else "error"
+
+
+#: A process's name: TASK_COMM_LEN bytes, of which /dev/kmsg escapes all but printable ASCII.
+_COMM = r"(?P<who>(?:\\x[0-9a-f]{2}|.){1,16}?)"
+_PID = r"(?P<pid>[0-9]+)"
+_PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+_DRIVER_OF_PCI = r"[a-z][\w-]{1,30} "
+_NETDEV = r"[A-Za-z][\w.@-]{0,15}"
+_APEI = r"(?:\{[0-9]+\})?\[Hardware Error\]: "
+#: Block devices whose errors are common and harmless: floppy and optical drives.
+_BLOCK = r"(?!fd[0-9]|sr[0-9])"
+
 _RULES = (
     _Rule("oom_kill_in_cgroup", "warning", _MEMORY,
-        r"[Mm]emory cgroup out of memory: Kill(?:ed)? process (?P<pid>[0-9]+) \((?P<who>[^)]*)\)"),
+        r"Memory cgroup out of memory(?: \(oom_kill_allocating_task\))?: Kill(?:ed)? process " + _PID
+        + r" \(" + _COMM + r"\)(?: score | total-vm:|,|$)"),
     _Rule("oom_kill", "error", _MEMORY,
-        r"[Oo]ut of memory: Kill(?:ed)? process (?P<pid>[0-9]+) \((?P<who>[^)]*)\)"),
-    _Rule("segfault", "warning", _PROGRAM, r"^(?P<who>[^\[\]]{1,64})\[(?P<pid>[0-9]+)\]: segfault at "),
+        r"Out of memory(?: \(oom_kill_allocating_task\))?: Kill(?:ed)? process " + _PID
+        + r" \(" + _COMM + r"\)(?: score | total-vm:|,|$)"),
     _Rule("segfault", "warning", _PROGRAM,
-        r"^traps: (?P<who>[^\[\]]{1,64})\[(?P<pid>[0-9]+)\] (?:general protection|trap )"),
+        _COMM + r"\[" + _PID + r"\]: (?:segfault (?:at |\([0-9]+\) at )|unhandled (?:exception: |signal [0-9]+ at ))"),
+    _Rule("segfault", "warning", _PROGRAM,
+        r"traps: " + _COMM + r"\[" + _PID + r"\] (?:general protection(?: fault)? ip:|trap [a-z ]{3,40} ip:)"),
     _Rule("hung_task", "warning", "check what it waits for, often a file system: the trace after this line in dmesg",
-        r"INFO: task (?P<who>.{1,64}):(?P<pid>[0-9]+) blocked for more than [0-9]+ seconds"),
+        r"INFO: task (?P<who>.{1,64}?):" + _PID + r" blocked for more than [0-9]+ seconds"),
     _Rule("lockup", "error", _KERNEL,
-        r"BUG: soft lockup - CPU#(?P<who>[0-9]+) stuck|[Hh]ard LOCKUP on cpu|rcu.{0,40}(?:detected|self-detected) "
-        r"(?:expedited )?stall"),
+        r"(?:NMI )?(?:watchdog: )?(?:BUG: soft lockup - CPU#(?P<who>[0-9]+) stuck for "
+        r"|Watchdog detected hard LOCKUP on (?:cpu|CPU) ?(?P<cpu>[0-9]+))"
+        r"|(?:rcu: )?INFO: rcu_[a-z]+ (?:self-)?detected (?:expedited )?stalls? on CPU"),
     _Rule("kernel_bug", "error", _KERNEL,
-        r"^(?:Kernel panic|kernel BUG at|BUG: unable to handle|BUG: kernel NULL|Oops: |general protection fault)"),
+        r"Kernel panic - not syncing: |kernel BUG at \S+:[0-9]+!|BUG: unable to handle (?:kernel |page )"
+        r"|BUG: kernel NULL pointer dereference, |Unable to handle kernel \w+ .{0,40}at virtual address"
+        r"|(?:Oops: |Internal error: Oops: )?(?:general protection fault|Oops)[:,] .{0,120}?[0-9a-f]{4,16} \[#[0-9]+\]"
+        r"|Oops: [0-9a-f]{4} \[#[0-9]+\]|Internal error: .{1,80} \[#[0-9]+\]"),
     _Rule("nfs", "warning", _SERVER,
-        r"nfs: server (?P<who>\S+) (?:not responding|(?P<over>OK))"),
+        r"(?:nfs|lockd): server (?P<who>\S+) (?:not responding|(?P<over>OK))"
+        r"|NFS: state manager: .{0,60}failed on NFSv4 server (?P<server>\S+) with error"),
     _Rule("lustre", "warning", _SERVER,
-        r"Lustre: (?P<who>\S+): Connection (?:to .{1,160} was lost|(?P<over>restored) to )"),
+        r"Lustre: (?P<who>\S+): Connection (?:to .{1,160} was lost|(?P<over>restored) to )"
+        r"|LustreError: .{0,40}?: (?P<client>\S+): This client was evicted by"),
+    _Rule("ceph", "warning", _SERVER,
+        r"libceph: (?P<who>mon[0-9]+) \S+ session (?:lost|(?P<over>established))"
+        r"|ceph: .{0,60}?(?P<server>mds[0-9]+) hung"),
+    _Rule("cifs", "warning", _SERVER,
+        r"CIFS: VFS: (?P<who>\\\S+) has not responded in [0-9]+ seconds"),
     _Rule("file_system", "error", _DISK,
-        r"EXT4-fs error \(device (?P<who>[^)]+)\)|EXT4-fs \((?P<ext4>[^)]+)\): Remounting filesystem read-only"
-        r"|XFS \((?P<xfs>[^)]+)\): .{0,80}(?:[Cc]orruption|[Ss]hutting down|I/O [Ee]rror)"
-        r"|BTRFS (?:error|critical) \(device (?P<btrfs>[^)]+)\)"),
+        r"EXT4-fs error \(device (?P<who>[^)\s]+)\)|EXT4-fs \((?P<ext4>[^)\s]+)\): (?:Remounting filesystem read-only"
+        r"|This should not happen!! Data will be lost)|Aborting journal on device (?P<journal>\S+?)\.?$"
+        r"|XFS \((?P<xfs>[^)\s]+)\): .{0,80}?(?:[Cc]orruption|[Ss]hutting down|has been shut down|I/O [Ee]rror"
+        r"|writeback error)"
+        r"|BTRFS:? (?:error|critical) \(device (?P<btrfs>[^)\s:]+)|BTRFS info \(device (?P<forced>[^)\s:]+).{0,20}: "
+        r"forced readonly"),
     _Rule("disk", "error", _DISK,
-        r"(?:[Bb]uffer )?I/O error(?:,| on) dev(?:ice)? (?P<who>[^,\s]+)"
+        r"(?:blk_update_request: |print_req_error: )?(?:I/O|critical (?:medium|target|nexus|space allocation)) error, "
+        r"dev " + _BLOCK + r"(?P<who>[^,\s]+), sector"
+        r"|Buffer I/O error on dev(?:ice)? " + _BLOCK + r"(?P<buffer>[^,\s]+),"
         r"|nvme (?P<nvme>nvme[0-9]+): (?:I/O (?:tag )?[0-9]+ .{0,60}timeout|controller is down|Device not ready"
-        r"|Removing after probe failure|Disabling device)"),
-    _Rule("ecc_uncorrected", "error", _HARDWARE, r"EDAC (?P<who>MC[0-9]+): [0-9]+ UE"),
-    _Rule("ecc_corrected", "info", _HARDWARE, r"EDAC (?P<who>MC[0-9]+): [0-9]+ CE"),
+        r"|Removing after probe failure|Disabling device|starting error recovery)"
+        r"|(?P<space>nvme[0-9]+n[0-9]+): .{1,60} @ LBA [0-9]+, [0-9]+ blocks, "
+        r"|md/raid[0-9:]*(?P<md>md\w+): Disk failure on "),
+    _Rule("ecc_uncorrected", "error", _HARDWARE, r"EDAC (?P<who>MC[0-9]+): [0-9]+ UE .{1,120} on "),
+    _Rule("ecc_corrected", "info", _HARDWARE, r"EDAC (?P<who>MC[0-9]+): [0-9]+ CE .{1,120} on "),
     _Rule("machine_check", "error", _HARDWARE,
-        r"mce: \[Hardware Error\]: (?:CPU (?P<who>[0-9]+): )?Machine Check"
-        r"|\[Hardware Error\]: event severity: (?:fatal|recoverable)|Memory failure: 0x[0-9a-f]+"),
+        r"(?:mce: )?\[Hardware Error\]: CPU (?P<who>[0-9]+): Machine Check(?P<exception> Exception)?: [0-9a-f]+ "
+        r"Bank [0-9]+: (?P<status>[0-9a-f]{16})", refine=_machine_check),
+    _Rule("machine_check", "error", _HARDWARE,
+        r"(?:mce: )?\[Hardware Error\]: (?:CPU (?P<who>[0-9]+): Machine Check Exception|Machine check: |Uncorrected, "
+        r"|System Fatal error|Uncorrected error)"
+        r"|" + _APEI + r"event severity: (?:fatal|recoverable)"
+        r"|mce: Uncorrected hardware memory error in "
+        r"|Memory failure: 0x[0-9a-f]+: (?:Sending SIGBUS to (?P<comm>.{1,64}?):" + _PID + r" "
+        r"|(?!.*soft.offline))"),
+    _Rule("machine_check_corrected", "info", _HARDWARE,
+        r"(?:mce: )?\[Hardware Error\]: (?:Machine check events logged|Corrected error|Deferred error)"
+        r"|" + _APEI + r"event severity: corrected"),
     _Rule("pcie_uncorrected", "error", _HARDWARE,
-        r"(?P<who>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): "
-        r"(?:AER: .{0,30}Uncorrect(?:ed|able)|PCIe Bus Error: severity=Uncorrect(?:ed|able))"
-        r"|AER: (?:Multiple )?Uncorrect(?:ed|able).{0,60}?(?P<aer>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"),
+        _DRIVER_OF_PCI + r"(?P<who>" + _PCI + r"): "
+        r"(?:(?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able)|DPC: (?:containment event|unmasked uncorrectable)"
+        r"|AER: (?:Multiple )?Uncorrect(?:ed|able) )"),
     _Rule("pcie_corrected", "info", _HARDWARE,
-        r"(?P<who>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): "
-        r"(?:AER: .{0,30}Corrected|PCIe Bus Error: severity=Corrected)"),
+        _DRIVER_OF_PCI + r"(?P<who>" + _PCI + r"): "
+        r"(?:(?:AER: )?PCIe Bus Error: severity=Correct(?:ed|able)|AER: (?:Multiple )?Correct(?:ed|able) error )"),
+    _Rule("pcie_link", "error", _HARDWARE,
+        r"pcieport (?P<who>" + _PCI + r"): pciehp: Slot\([^)]{1,16}\): (?:Link Down|Card not present)"),
     _Rule("nic", "error", _LINK,
-        r"mlx5_core (?P<who>[0-9a-f:.]+): .{0,80}(?:health compromised|fatal error|assert_var|synd 0x|firmware over|"
-        r"High temperature|insufficient power|wait_func.{0,40}timeout)"),
+        r"mlx[45]_core (?P<who>[0-9a-f:.]+): .{0,80}?(?:health compromised|[Ff]atal error|assert_var\[|synd 0x"
+        r"|Health issue observed|[Hh]igh [Tt]emperature|Port module event\[error\]"
+        r"|wait_func.{0,80}timeout|wait_fw_init.{0,80}(?:timeout|abort))"
+        r"|NETDEV WATCHDOG: (?P<netdev>" + _NETDEV + r") \(\S+\): transmit queue [0-9]+ timed out"
+        r"|\w+ \S+ (?P<queue>" + _NETDEV + r"): NETDEV WATCHDOG: CPU: [0-9]+: transmit queue [0-9]+ timed out"),
+    _Rule("rdma", "warning", _LINK,
+        r"infiniband (?P<who>\w{1,32}): .{0,60}?(?:WC error: |dump error cqe)"),
     _Rule("link", "warning", _LINK,
-        r"(?:mlx5_core \S+ |bnxt_en \S+ |ice \S+ |igb \S+ |ixgbe \S+ )?(?P<who>[a-z][\w.-]{1,15}): "
-        r"(?:NIC )?[Ll]ink (?:is )?(?:[Dd]own|(?P<over>[Uu]p))\b"),
+        r"(?:[a-z][\w-]{1,20} " + _PCI + r" |[a-z]\w{1,12}: )?(?P<who>" + _NETDEV + r")(?: \(\w+\))?: "
+        r"(?:[a-z]\w{1,12}: " + _NETDEV + r" )?(?:NIC )?[Ll]ink (?:is )?"
+        r"(?:[Dd]own$|(?P<over>[Uu]p)(?:$|,| at | - | [0-9]))"
+        r"|[a-z]\w{1,12}: (?P<intel>" + _NETDEV + r") NIC Link is (?:Down$|(?P<linked>Up)(?:$|,| [0-9]))"
+        r"|(?:bonding: )?bond\w*: (?:\(slave (?P<slave>" + _NETDEV + r")\): )?link status (?:definitely down|"
+        r"(?P<up>definitely up))"),
     _Rule("thermal", "warning", _COOLING,
-        r"(?P<who>CPU[0-9]+): (?:Core|Package) temperature(?: above threshold|/speed (?P<over>normal))"
-        r"|[Cc]ritical temperature reached"),
-    _Rule("sxid", "error", "look the SXid up in the documentation of the fabric manager; drain the node if it recurs",
-        r"nvidia-nvswitch(?P<who>[0-9]+): SXid"),
+        r"(?:mce: )?(?P<who>CPU[0-9]+): (?:Core|Package) temperature"
+        r"(?:(?: is)? above threshold|/speed (?P<over>normal))"
+        r"|(?:thermal )?(?P<zone>[\w .-]{1,40}): (?:[\w.-]{1,20}: )?[Cc]ritical temperature reached"),
+    _Rule("sxid", "error", _SXID,
+        r"nvidia-nvswitch(?P<who>[0-9]+): SXid \([^)]{1,40}\): [0-9]{1,6}, (?P<rest>.*)", refine=_sxid),
+    _Rule("gpu_driver", "error", _DRIVER,
+        r"NVRM: GPU (?:at )?(?:PCI:)?(?P<who>[0-9a-fA-F:.]+): (?:RmInitAdapter failed|rm_init_adapter failed"
+        r"|GPU has fallen off the bus)|NVRM: API mismatch: |NVRM: rm_init_adapter failed"
+        r"|amdgpu (?P<amd>" + _PCI + r"): (?:amdgpu: )?(?:GPU reset begin"
+        r"|ring \S+ timeout|uncorrectable hardware error)"),
+    _Rule("allocation_failure", "warning", _MEMORY, _COMM + r": page allocation failure: order:[0-9]"),
+    _Rule("network_table", "warning", _TABLE,
+        r"nf_conntrack: (?:nf_conntrack: )?table full, dropping packet"
+        r"|neighbour: (?P<who>\w+): neighbor table overflow!"),
 )  # fmt: skip
 #: One scan that most messages fail.
 _ANY = re.compile("|".join(
-    re.sub(r"\(\?P<\w+>", "(?:", rule.pattern.pattern) for rule in _RULES
+    re.sub(r"\(\?P<\w+>", "(?:", rule.text) for rule in _RULES
 ))  # fmt: skip
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<who>[0-9a-fA-F:.]+)\): (?P<number>[0-9]+)(?:, *(?P<words>.*))?")
-_DEVICES = ("who", "ext4", "xfs", "btrfs", "nvme", "aer")
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?(?P<who>[0-9a-fA-F:.]+)\): (?P<number>[0-9]+)"
+    r"(?:, *(?P<words>(?:pid='?(?P<pid>[0-9]+)'?, )?.*))?"
+)
+_DEVICES = (
+    "who", "ext4", "xfs", "btrfs", "forced", "journal", "nvme", "space", "buffer", "md", "server", "client", "comm",
+    "cpu", "netdev", "queue", "intel", "slave", "zone", "amd",
+)  # fmt: skip
+#: The memory cgroup of the process that the next message reports as killed (mm/oom_kill.c, since 5.0).
+_OOM_CGROUP = re.compile(
+    r"oom-kill:constraint=.*?,task_memcg=(?P<cgroup>/.{0,255}?),task=.{0,64}?,pid=" + _PID + r",uid="
+)
 LARGEST_PID = 1 << 22
 
 
 def fault_of(text: str) -> "Fault | None":
     """The fault that a message of the kernel log reports; None for all other messages."""
-    if "NVRM: Xid" in text:
-        return _xid(text)
-    if _ANY.search(text) is None:
+    fault = _xid(text) if text.startswith("NVRM: Xid") else None
+    if fault is not None:
+        return fault
+    if _ANY.match(text) is None:
         return None
     for rule in _RULES:
-        match = rule.pattern.search(text)
+        match = rule.pattern.match(text)
         if match is not None:
-            groups = match.groupdict()
-            subject = next((groups[name] for name in _DEVICES if groups.get(name)), "")
-            over = bool(groups.get("over"))
-            severity = "info" if over else rule.severity
-            return Fault(rule.name, severity, "" if over else rule.try_, subject, _pid(groups.get("pid")), over)
+            return _fault(rule, match)
     return None
 
 
+def oom_cgroup(text: str) -> "tuple[int, str] | None":
+    """(pid, memory cgroup) of a message that precedes the kill of a process."""
+    match = _OOM_CGROUP.match(text) if text.startswith("oom-kill:") else None
+    pid = _pid(match.group("pid")) if match is not None else None
+    return (pid, match.group("cgroup")) if match is not None and pid is not None else None
+
+
+def _fault(rule: "_Rule", match: "Match") -> "Fault | None":
+    name, severity = rule.name, rule.severity
+    if rule.refine is not None:
+        refined = rule.refine(match)
+        if refined is None:
+            return None
+        name, severity = refined
+    groups = match.groupdict()
+    subject = next((groups[device] for device in _DEVICES if groups.get(device)), "")
+    over = bool(groups.get("over") or groups.get("up") or groups.get("linked"))
+    return Fault(name, "info" if over else severity, "" if over else rule.try_, subject, _pid(groups.get("pid")), over)
+
+
 def _xid(text: str) -> "Fault | None":
-    match = _XID.search(text)
+    match = _XID.match(text)
     if match is None or len(match.group("number")) > 6:
         return None
     severity, _, try_ = xids.meaning(int(match.group("number")), (match.group("words") or "").strip()[:300])
-    return Fault("xid", severity, try_, match.group("who"))
+    return Fault("xid", severity, try_, match.group("who"), _pid(match.group("pid")))
 
 
 def _pid(digits: "Optional[str]") -> "int | None":

@@ -1,4 +1,8 @@
-"""The kernel log, as /dev/kmsg has it: `priority,number,µs since boot,flags;text` and lines that continue it."""
+"""The kernel log, as /dev/kmsg has it: `priority,number,µs since boot,flags;text` and lines that continue it.
+
+Root, and journald where it forwards the log of all users to it, may write there too. The kernel gives such messages a
+facility (priority >> 3) other than 0, its own, whatever their text is (devkmsg_write in kernel/printk/printk.c).
+"""
 
 import os
 
@@ -26,7 +30,13 @@ class KernelLog(object):
             self.close()
 
     def messages(self) -> "Iterator[tuple[float, str]]":
-        """(s since boot, text) of each message since the last call."""
+        """(s since boot, text) of each message of the kernel itself since the last call."""
+        for at_s, text, is_kernel in self.all_messages():
+            if is_kernel:
+                yield at_s, text
+
+    def all_messages(self) -> "Iterator[tuple[float, str, bool]]":
+        """(s since boot, text, whether the kernel wrote it) of each message since the last call."""
         left = MAX_BYTES
         while self._fd is not None and left > 0:
             try:
@@ -54,10 +64,14 @@ class KernelLog(object):
             os.close(fd)
 
 
-def parse_message(line: bytes) -> "tuple[float, str] | None":
-    """(s since boot, text) of a message; None for a line that continues another, or is malformed."""
+def parse_message(line: bytes) -> "tuple[float, str, bool] | None":
+    """(s since boot, text, whether the kernel wrote it); None for a line that continues another, or is malformed."""
     head, separator, text = line.partition(b";")
     fields = head.split(b",")
-    if not separator or len(fields) < 3 or not fields[2].isdigit() or len(fields[2]) > 18:
+    if not separator or len(fields) < 3 or not (_is_number(fields[0]) and _is_number(fields[2])):
         return None
-    return int(fields[2]) / 1e6, text.decode("utf-8", "replace")
+    return int(fields[2]) / 1e6, text.decode("utf-8", "replace"), int(fields[0]) >> 3 == 0
+
+
+def _is_number(digits: bytes) -> bool:
+    return digits.isdigit() and len(digits) <= 18

@@ -21,9 +21,12 @@ WORDS: Final = {
     "oom_kill": "a process was killed for lack of memory", "hung_task": "a process is blocked in the kernel",
     "lockup": "a processor was stuck in the kernel", "kernel_bug": "the kernel failed",
     "nfs": "an NFS server does not respond", "lustre": "the connection to a Lustre server was lost",
+    "ceph": "a Ceph server does not respond", "cifs": "an SMB server does not respond",
     "file_system": "a file system is damaged or read-only", "disk": "a disk reported errors",
     "ecc_uncorrected": "uncorrected memory error", "machine_check": "hardware error",
-    "pcie_uncorrected": "uncorrected PCIe error", "nic": "a network adapter reported a fault",
+    "pcie_uncorrected": "uncorrected PCIe error", "pcie_link": "a PCIe device disappeared",
+    "nic": "a network adapter reported a fault",
+    "link_flap": "a network link goes down and up", "gpu_driver": "the GPU driver failed",
     "sxid": "an NVSwitch reported an error", "xid": "the GPU driver reported an error",
 }  # fmt: skip
 
@@ -38,7 +41,7 @@ def kernel_fault(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDr
 
 def _matters(facts: HealthState, fault: KernelFault) -> bool:
     last = fault.last
-    is_serious = last.fault != "xid" or last.severity == "error"
+    is_serious = last.fault not in ("xid", "sxid") or last.severity == "error"
     return not last.is_over and is_serious and facts.newest - last.rx + _age_ns(fault) <= LASTS_NS
 
 

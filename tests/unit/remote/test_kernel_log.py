@@ -1,81 +1,71 @@
 """Faults in the kernel log: which messages are faults, and the log before and after the agent started."""
 
+import itertools
 import os
 import time
+from pathlib import Path
 
 import pytest
 from fake_proc import check
+from kernel_messages import KERNEL_MESSAGES
 
-from gconsole_remote.kernel.faults import fault_of
-from gconsole_remote.kernel.log import parse_message
+from gconsole_remote.kernel.faults import fault_of, oom_cgroup
+from gconsole_remote.kernel.link_flaps import SETTLED_S
+from gconsole_remote.kernel.log import KernelLog, parse_message
 from gconsole_remote.samplers.base import Context, Unavailable
 from gconsole_remote.samplers.kernel_log import MOST_EARLIER, MOST_SIMILAR, KernelLogSampler
 
-#: Messages as the kernel and drivers print them, and (class, severity, subject, pid, whether it is over).
-MESSAGES = {
-    "Out of memory: Killed process 4711 (python3) total-vm:1032kB": ("oom_kill", "error", "python3", 4711, 0),
-    "Memory cgroup out of memory: Killed process 12 (python)": ("oom_kill_in_cgroup", "warning", "python", 12, 0),
-    "python3[99]: segfault at 0 ip 00007f sp 00007f error 4 in x.so[7f+1]": ("segfault", "warning", "python3", 99, 0),
-    "traps: python[4] general protection fault ip:7f sp:1 error:0": ("segfault", "warning", "python", 4, 0),
-    "INFO: task python:4242 blocked for more than 120 seconds.": ("hung_task", "warning", "python", 4242, 0),
-    "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:12]": ("lockup", "error", "3", None, 0),
-    "rcu: INFO: rcu_sched self-detected stall on CPU": ("lockup", "error", "", None, 0),
-    "BUG: unable to handle page fault for address: ffff": ("kernel_bug", "error", "", None, 0),
-    "nfs: server filer01 not responding, still trying": ("nfs", "warning", "filer01", None, 0),
-    "nfs: server filer01 OK": ("nfs", "info", "filer01", None, 1),
-    "Lustre: lfs-OST0001-osc-ffff88: Connection to lfs-OST0001 (at 10.0.0.9@o2ib) was lost; in progress operations": (
-        "lustre", "warning", "lfs-OST0001-osc-ffff88", None, 0,
-    ),
-    "Lustre: lfs-OST0001-osc-ffff88: Connection restored to 10.0.0.9@o2ib (at 10.0.0.9@o2ib)": (
-        "lustre", "info", "lfs-OST0001-osc-ffff88", None, 1,
-    ),
-    "CPU3: Core temperature/speed normal": ("thermal", "info", "CPU3", None, 1),
-    "EXT4-fs error (device nvme0n1p2): ext4_find_entry:1455: inode #2": ("file_system", "error", "nvme0n1p2", None, 0),
-    "EXT4-fs (sda1): Remounting filesystem read-only": ("file_system", "error", "sda1", None, 0),
-    "XFS (dm-0): Corruption detected. Unmount and run xfs_repair": ("file_system", "error", "dm-0", None, 0),
-    "blk_update_request: I/O error, dev sda, sector 1 op 0x0": ("disk", "error", "sda", None, 0),
-    "nvme nvme0: I/O 25 QID 3 timeout, aborting": ("disk", "error", "nvme0", None, 0),
-    "nvme nvme0: controller is down; will reset: CSTS=0xffffffff": ("disk", "error", "nvme0", None, 0),
-    "EDAC MC0: 1 UE memory read error on CPU_SrcID#0": ("ecc_uncorrected", "error", "MC0", None, 0),
-    "EDAC MC0: 1 CE memory scrubbing error": ("ecc_corrected", "info", "MC0", None, 0),
-    "mce: [Hardware Error]: CPU 4: Machine Check Exception: 5 Bank 3": ("machine_check", "error", "4", None, 0),
-    "pcieport 0000:40:01.1: AER: Uncorrected (Fatal) error received": (
-        "pcie_uncorrected", "error", "0000:40:01.1", None, 0,
-    ),
-    "pcieport 0000:40:01.1: PCIe Bus Error: severity=Corrected, type=Data": (
-        "pcie_corrected", "info", "0000:40:01.1", None, 0,
-    ),
-    "mlx5_core 0000:3b:00.0: poll_health:739:(pid 0): device's health compromised": (
-        "nic", "error", "0000:3b:00.0", None, 0,
-    ),
-    "mlx5_core 0000:3b:00.0 ens3f0: Link down": ("link", "warning", "ens3f0", None, 0),
-    "ens3f0: NIC Link is Up 100Gbps": ("link", "info", "ens3f0", None, 1),
-    "CPU3: Core temperature above threshold, cpu clock throttled": ("thermal", "warning", "CPU3", None, 0),
-    "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal": ("sxid", "error", "3", None, 0),
-    "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.": ("xid", "error", "0000:3b:00", None, 0),
-}  # fmt: skip
-OTHERS = [
-    "docker0: port 1(veth12) entered blocking state", "systemd[1]: Started Session 4 of user root.",
-    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15", "nvme nvme0: 8/0/0 default/read/poll queues",
-    "EXT4-fs (sda1): mounted filesystem with ordered data mode", "mlx5_core 0000:3b:00.0: firmware version: 22.31",
-    "IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready", "audit: type=1400 apparmor",
+BOOT_MESSAGES = (Path(__file__).parent / "boot_messages.txt").read_text().splitlines()
+TEXTS = [text for _, text, _ in KERNEL_MESSAGES]
+
+
+@pytest.mark.parametrize(("source", "text", "expected"), KERNEL_MESSAGES, ids=TEXTS)
+def test_message_is_recognised_with_its_class_and_subject(source, text, expected):
+    fault = fault_of(text)
+    assert fault is not None, source
+    assert (fault.name, "over" if fault.is_over else fault.severity, fault.subject, fault.pid) == expected, source
+
+
+@pytest.mark.parametrize("text", BOOT_MESSAGES)
+def test_messages_of_a_healthy_boot_are_no_faults(text):
+    fault = fault_of(text)
+    assert fault is None or fault.is_over
+
+
+def test_cgroup_of_a_process_to_be_killed_is_read():
+    line = (
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=job_7,mems_allowed=0-1,oom_memcg=/slurm/job_7,"
+        "task_memcg=/slurm/job_7/step_0,task=a,pid=1,uid,pid=4711,uid=1000"
+    )
+    assert oom_cgroup(line) == (4711, "/slurm/job_7/step_0")
+    assert oom_cgroup("oom-kill:constraint=" + "," * 100_000) is None
+
+
+#: Names of at most 15 bytes that a user may give a process.
+HOSTILE_NAMES = [
+    "Kernel panic", "NVRM: Xid (PCI:", "kernel BUG at ", "Oops: ", "x] general prot", "a[1]: segfault ",
+    "EXT4-fs error (",
+    "nfs: server a O", "EDAC MC0: 1 UE ", "nvme nvme0: I/O", "INFO: task x:1 ", "traps: a[1] trap", "\\x0aNVRM: Xid",
+    "a) total-vm:", "\\xff" * 15, "eth0: Link down",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "expected"), MESSAGES.items(), ids=[text[:30] for text in MESSAGES])
-def test_message_is_recognised_with_its_class_and_subject(text, expected):
-    fault = fault_of(text)
-    assert (fault.name, fault.severity, fault.subject, fault.pid, int(fault.is_over)) == expected
-
-
-@pytest.mark.parametrize("text", OTHERS)
-def test_other_messages_are_no_faults(text):
-    assert fault_of(text) is None
-
-
-def test_command_of_a_crashed_program_does_not_pass_for_another_fault():
-    fault = fault_of("Kernel panic[77]: segfault at 0 ip 0 sp 0 error 4 in a[1+2]")
-    assert (fault.name, fault.subject, fault.pid) == ("segfault", "Kernel panic", 77)
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%s[77]: segfault at 0 ip 0 sp 0 error 4 in a[1+2]", ("segfault", 77)),
+        ("traps: %s[77] general protection fault ip:7f sp:7f error:0", ("segfault", 77)),
+        ("Out of memory: Killed process 77 (%s) total-vm:1kB, anon-rss:1kB", ("oom_kill", 77)),
+        ("INFO: task %s:77 blocked for more than 120 seconds.", ("hung_task", 77)),
+        ("%s: page allocation failure: order:4, mode:0x0", ("allocation_failure", None)),
+        ("%s invoked oom-killer: gfp_mask=0x0, order=0", None),
+        ("%s (77): drop_caches: 3", None),
+    ],
+)
+def test_name_of_a_process_does_not_pass_for_another_fault(name, line, expected):
+    fault = fault_of(line % name)
+    assert (fault and (fault.name, fault.pid)) == expected
 
 
 @pytest.mark.parametrize("digits", ["²", "9" * 30, "-1", "1e3"])
@@ -107,6 +97,10 @@ class Node:
     def append(self, *texts, age_s=0.0):
         with self.log.open("a") as file:
             file.writelines(message(text, age_s) for text in texts)
+
+    def append_at(self, since_boot_s, text):
+        with self.log.open("a") as file:
+            file.write(f"6,1,{since_boot_s * 1_000_000},-;{text}\n")
 
     def tick(self, now=1000.0):
         return [check(kind, fields) for kind, fields in self.sampler.tick(now)]
@@ -142,11 +136,98 @@ def test_what_happened_before_the_agent_came_has_its_time(node):
 
 
 def test_every_class_of_fault_is_read_from_the_past_and_the_newest_of_each(node):
-    node.append(*(text for text in MESSAGES for _ in range(MOST_EARLIER + 5)), age_s=60.0)
+    node.append(*(text for text in TEXTS for _ in range(MOST_EARLIER + 5)), age_s=60.0)
     logs = node.tick()
-    classes = {expected[0] for expected in MESSAGES.values()}
-    assert {log.fault for log in logs} == classes
-    assert all(sum(log.fault == name for log in logs) <= MOST_EARLIER for name in classes)
+    assert {log.fault for log in logs} == {expected[0] for _, _, expected in KERNEL_MESSAGES}
+    assert all(sum(log.fault == name for log in logs) <= MOST_EARLIER for name in {log.fault for log in logs})
+
+
+def test_all_faults_are_found_among_many_harmless_messages_and_nothing_else(node):
+    harmless = itertools.cycle(BOOT_MESSAGES)
+    texts = [text for _, text, expected in KERNEL_MESSAGES if expected[1] != "over" and expected[0] != "link"]
+    spread = 50_000 // len(texts)
+    node.append(*(line for text in texts for line in (*itertools.islice(harmless, spread), text)), age_s=60.0)
+    logs = node.tick()
+    found = {log.text.partition(" in /slurm/")[0] for log in logs if not log.is_over}
+    assert found == {text[:500] for text in texts}
+
+
+def test_message_that_a_program_wrote_is_an_event_of_no_weight(node):
+    """As of `echo '<3>NVRM: Xid …' > /dev/kmsg`, or of journald with ForwardToKMsg for any user's logger."""
+    xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+    for priority in (11, 14, 27, 187):
+        with node.log.open("a") as file:
+            file.write(message(xid).replace("4,", f"{priority},", 1))
+    logs = node.tick()
+    assert {(log.source, log.severity, log.try_) for log in logs} == {("kmsg", "info", "")}
+    assert all(log.text == xid + " (written to the kernel log by a program)" for log in logs)
+    assert [text for _, text in KernelLog(str(node.log), is_whole=True).messages()] == []
+
+
+def test_killed_process_has_its_memory_cgroup(node):
+    node.append("oom-kill:constraint=CONSTRAINT_MEMCG,task_memcg=/slurm/job_7,task=python3,pid=4711,uid=1000", OOM)
+    [log] = node.tick()
+    assert log.text == OOM + " in /slurm/job_7"
+
+
+def test_end_of_a_fault_that_was_not_reported_is_no_event(node):
+    node.append(
+        "nfs: server filer01 OK", "CPU3: Core temperature/speed normal", "mlx5_core 0000:3b:00.0 ens3f0: Link up"
+    )
+    assert node.tick() == []
+    node.append("nfs: server filer01 not responding, still trying", "nfs: server filer01 OK", "nfs: server filer01 OK")
+    assert [log.is_over for log in node.tick()] == [False, True]
+
+
+DOWN, UP = "mlx5_core 0000:3b:00.0 ens3f0: Link down", "mlx5_core 0000:3b:00.0 ens3f0: Link up"
+
+
+def test_link_that_flaps_is_one_event_with_its_count(node):
+    node.append(UP, age_s=400)
+    for number in range(5):
+        node.append(DOWN, age_s=300 - 20 * number)
+        node.append(UP, age_s=297 - 20 * number)
+    [log] = node.tick()
+    assert (log.fault, log.severity, log.subject, log.is_over) == ("link_flap", "warning", "ens3f0", False)
+    assert log.text == f"{DOWN} (link down 5 times within 83 s, now up again)"
+
+
+def test_link_that_goes_down_while_watched_is_reported_at_once_and_then_its_flaps_together(node):
+    node.tick()
+    node.append(DOWN)
+    [log] = node.tick()
+    assert (log.fault, log.text, log.is_over) == ("link", DOWN, False)
+    node.append(UP)
+    [log] = node.tick()
+    assert log.is_over and log.text.startswith(f"{DOWN} (up again after 0 s)")
+    node.append(*[DOWN, UP] * 20)
+    assert node.tick() == []
+    node.append("a later message", age_s=-60.0)
+    until_settled = [log for runs in range(3) for log in settle(node)]
+    assert [log.fault for log in until_settled] == ["link_flap"] and "link down 21 times" in until_settled[0].text
+
+
+def settle(node):
+    """A tick in which enough time has passed since the last change of a link."""
+    with pytest.MonkeyPatch.context() as patch:
+        since_boot = time.clock_gettime
+        patch.setattr(time, "clock_gettime", lambda clock: since_boot(clock) + SETTLED_S)
+        return node.tick()
+
+
+def test_two_links_down_at_different_times_are_two_events(node):
+    node.append_at(2000, DOWN)
+    node.append_at(3000, UP)
+    node.append_at(4000, DOWN)
+    logs = node.tick()
+    assert [(log.text, log.is_over) for log in logs] == [(DOWN + " (up again after 1000 s)", True), (DOWN, False)]
+
+
+def test_link_that_is_configured_at_boot_is_no_fault(node):
+    node.append_at(3, "r8169 0000:03:00.0 enp3s0: Link is Down")
+    node.append_at(6, "r8169 0000:03:00.0 enp3s0: Link is Up - 1Gbps/Full - flow control rx/tx")
+    node.append_at(7, "mlx5_core 0000:3b:00.1 ens3f1: Link down")
+    assert [(log.subject, log.severity) for log in node.tick()] == [("ens3f1", "info")]
 
 
 def test_new_messages_are_reported_once(node):
@@ -190,7 +271,7 @@ def test_xids_are_left_to_the_gpu_sampler_except_those_from_before(node):
 
 def test_binary_data_and_escape_sequences_do_no_harm(node):
     with node.log.open("ab") as file:
-        file.write(b"\xff\xfe\x00" * 5000 + b"\n" + message("\x1b[2Jnfs: server \x1b]0;x\x07 not responding").encode())
+        file.write(b"\xff\xfe\x00" * 5000 + b"\n" + message("nfs: server \x1b[2J\x1b]0;x\x07 not responding").encode())
     [log] = node.tick()
     assert "\x1b" not in log.text and "\x1b" not in log.subject
 
