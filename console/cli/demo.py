@@ -30,7 +30,7 @@ HANG_AFTER_S = 10.0
 @click.option(
     "--hang",
     type=click.Choice(HANGS),
-    help="Make the job hang after 10 s, or at the end of a batch that is not longer.",
+    help="Make the job hang after 10 s, or at the end of a batch that is not longer; a batch then diagnoses it.",
 )
 @capturing
 def demo(
@@ -46,7 +46,7 @@ def demo(
     gconsole demo
     gconsole demo --nodes 16 --ranks 32
     gconsole demo --batch --for 5s -o report.json
-    gconsole demo --batch --hang dataloader --diagnose
+    gconsole demo --batch --hang dataloader
     """
     if not batch and (for_s is not None or output is not None or capture or diagnose):
         raise click.UsageError("--for, -o, --capture and --diagnose require --batch")
@@ -56,7 +56,8 @@ def demo(
         from .terminal import require_terminal
 
         require_terminal("gconsole demo --batch")
-    order = capture_order(capture, diagnose, samples, every, native, names)
+    is_diagnosed = diagnose or (batch and hang is not None and not capture)
+    order = capture_order(capture, is_diagnosed, samples, every, native, names)
     from ..config import load
     from ..demo import DemoError, demo_cluster
 

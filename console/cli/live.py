@@ -94,6 +94,7 @@ def run_batch(
         watch_nodes(
             config, for_s, records=records, quiet=quiet, order=order, before=before, metrics=metrics,
             recording=recording, clocks_s=0.0 if clocks else None, probes=probes, selection=selection,
+            awaits_ranks=True,
         )
     )  # fmt: skip
     status = finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
@@ -134,6 +135,7 @@ async def watch_nodes(
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     metrics: tuple[str, ...] = (), recording: HeadlessRecording | None = None, clocks_s: float | None = None,
     clock_lines: ClockLines | None = None, probes: bool = False, selection: CaptureSelection | None = None,
+    awaits_ranks: bool = False,
 ) -> tuple[Store, bool]:  # fmt: skip
     """Run headless; returns the store and whether it was interrupted. Parameters as for `run_batch`.
 
@@ -167,7 +169,7 @@ async def watch_nodes(
         headless.watch(
             store, bus, fleet, for_s, progress, order, before, console.findings,
             lambda: (stream is not None and stream.is_closed) or (recording is not None and recording.is_stopped),
-            stalls=console.stalls, selection=selection,
+            stalls=console.stalls, selection=selection, awaits_ranks=awaits_ranks,
         )
     )  # fmt: skip
     try:

@@ -21,6 +21,7 @@ from .finding_tracker import FindingTracker
 from .hang import Diagnosis, diagnose, verdict_findings
 from .stall_watch import StallWatch
 from .topology import TopologyFindings, TopologyFold
+from .unrecognised import unrecognised
 
 #: Seconds between checks of progress and end conditions; records are folded as they arrive.
 POLL_S = 0.1
@@ -67,12 +68,13 @@ async def watch(
     store: Store, hub: Hub, control: Control, for_s: float, progress: ProgressLine,
     order: CaptureRequest | Diagnosis | None = None, before: Callable[[], Awaitable[None]] | None = None,
     findings: FindingTracker | None = None, is_over: Callable[[], bool] = lambda: False,
-    stalls: StallWatch | None = None, selection: CaptureSelection | None = None,
+    stalls: StallWatch | None = None, selection: CaptureSelection | None = None, awaits_ranks: bool = False,
 ) -> None:  # fmt: skip
     """Watch for `for_s` seconds, or with 0 until every node has sent a full sample or failed. Then stop the fleet.
 
     Before stopping, `before` is awaited and `order` (capture or diagnosis of `selection`) carried out. `findings` are
     updated throughout; `is_over()` ends the watch early. Jobs that `stalls` suspects are diagnosed meanwhile.
+    `awaits_ranks`: where Python processes may be a job and there are no ranks, wait some seconds for these.
     """
     differing = TopologyFindings(store, TopologyFold(store), findings) if findings is not None else None
 
@@ -86,6 +88,8 @@ async def watch(
     diagnosing = AutomaticDiagnosis(store, control, findings, stalls) if findings is not None and stalls else None
     try:
         await _watch(store, for_s, progress, evaluate, is_over)
+        if awaits_ranks and order is None and for_s < NUMBERING_S and unrecognised(store):
+            await _ranks_appear(store, findings)
         if diagnosing is not None:
             if order is None:
                 diagnosing.begin_if_due(at_once=True)  # a short run ends before the first evaluation
@@ -209,9 +213,9 @@ async def _capture(
 
 
 async def _ranks_appear(store: Store, findings: FindingTracker | None) -> bool:
-    """Whether ranks are recognised within a few seconds of a capture without any.
+    """Whether ranks are recognised within a few seconds, where there are none yet.
 
-    Processes of `mp.spawn` have no variables that number them: their agents need py-spy, which arrives with a capture.
+    Processes of `mp.spawn` have no variables that number them: their agents need py-spy, which arrives a little later.
     """
     if not any(process.role == "python" for process in store.processes.values()):
         return False

@@ -15,7 +15,11 @@ Watched = Int | float | str
 
 
 class Process(Record, tag="process", kw_only=True):
-    """A Python or GPU process, or one below a rank; on discovery, change and end."""
+    """A Python or GPU process, or one below a rank; on discovery, change and end.
+
+    `program` of a Python process without a rank: `compute` has loaded libraries for GPUs, of machine learning or of
+    MPI; `script` is a file of a user; `service` is anything else, such as a daemon, a notebook or a tool.
+    """
 
     pid: Count  # process id on the node
     start_ticks: Count  # field 22 of /proc/PID/stat; with `pid` it identifies the process
@@ -25,6 +29,7 @@ class Process(Record, tag="process", kw_only=True):
     comm: str  # name of the process, at most 15 characters
     cmdline: str | None = None  # arguments joined by spaces, at most 512 characters; None if not readable
     role: str  # rank, launcher, dataloader_worker, compile_worker, child, python, gpu
+    program: Literal["compute", "script", "service"] | None = None  # of role python; None: another role, or unreadable
     job: str | None = None  # job of its rank, if it belongs to one; of a launcher, job of the ranks below it
     rank: Count | None = None  # the rank it is or descends from
     gone: bool = False  # True in the last record: it has ended

@@ -16,6 +16,7 @@ from ..monitor.captures import CaptureLine, capture_lines, is_partial
 from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.progress import progress_in
 from ..monitor.skew import skew_of
+from ..monitor.unrecognised import unrecognised
 from ..present.spans import state_word
 from ..records import Finding, Severity
 from ..text.format import duration, iso, plural
@@ -28,6 +29,7 @@ from .nodes import (
     JobLine,
     NicLine,
     NodeLine,
+    ProcessLine,
     RankLine,
     TopologyLines,
     cost_lines,
@@ -109,6 +111,7 @@ class Report(msgspec.Struct):
     verdicts: list[Verdict]  # of every job with a capture
     findings: list[FindingLine]
     agent_cost: list[CostLine]
+    unrecognised: list[ProcessLine]  # Python processes that may be jobs, where there is no rank
 
 
 def make_report(store: Store, skew: SkewSnapshot | None = None) -> Report:
@@ -136,6 +139,7 @@ def make_report(store: Store, skew: SkewSnapshot | None = None) -> Report:
         verdicts=verdicts(store),
         findings=finding_lines(store),
         agent_cost=cost_lines(nodes),
+        unrecognised=[line_of(ProcessLine, process) for process in unrecognised(store)],
     )
 
 
@@ -152,6 +156,7 @@ def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
     if any(_counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
         return 1
     unseen = any(job.ranks_missing for job in report.jobs) or any(is_partial(line) for line in report.captures)
+    unseen |= bool(report.unrecognised) and not report.captures  # of a capture of processes, these are known
     return _coverage([line.state for line in report.nodes], unseen)
 
 
@@ -184,7 +189,7 @@ MAX_FINDINGS = 50
 
 def summary(report: Report) -> str:
     """The text summary: cluster, jobs, failed nodes and findings."""
-    parts = (_job_lines, _failure_lines, _unreadable_lines, _finding_lines)
+    parts = (_job_lines, _failure_lines, _unreadable_lines, _unrecognised_lines, _finding_lines)
     return "\n".join(map(printable, [_head(report), *(line for part in parts for line in part(report))]))
 
 
@@ -242,6 +247,20 @@ def _unreadable_lines(report: Report) -> list[str]:
     return [
         f'  ▲ {fold(names)}  {count} Python processes of other users not readable; try: run_as = "sudo"'
         for count, names in nodes.items()
+    ]
+
+
+def _unrecognised_lines(report: Report) -> list[str]:
+    """Python processes that were seen and not judged."""
+    if not report.unrecognised or report.captures:
+        return []
+    count, first = len(report.unrecognised), report.unrecognised[0]
+    nodes = fold(sorted({line.node for line in report.unrecognised}))
+    what = f"pid {first.pid} on {first.node}" + (f": {first.cmdline[:100]}" if first.cmdline else "")
+    words = "not recognised as a rank was" if count == 1 else "not recognised as ranks were"
+    return [
+        f"  ▲ {nodes}  {plural(count, 'Python process')} {words} not judged, e.g. {what}",
+        f"    try: --capture --pid {first.node}:{first.pid}; or a launcher that sets RANK and WORLD_SIZE",
     ]
 
 

@@ -37,6 +37,16 @@ class NodeLine(msgspec.Struct):
     unreadable: int | None  # Python processes of other users that the agent may not read: ranks may be among them
 
 
+class ProcessLine(msgspec.Struct):
+    """One Python process that may be a job, and that was not judged: no rank was recognised."""
+
+    node: str
+    pid: int
+    user: str | None
+    cmdline: str | None
+    program: str | None  # compute or script; service: only its use of a GPU counts
+
+
 class GpuLine(msgspec.Struct):
     """One GPU or MIG device with its latest values. None is unknown; `GpuInfo` has the reason."""
 

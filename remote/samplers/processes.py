@@ -14,6 +14,7 @@ from ..proc.procfs import ProcFs, command_line, printable, read_text
 from ..proc.programs import child_role
 from ..proc.rank_owner import below, find_owners
 from ..proc.rank_variables import VARIABLES, gpu_of
+from ..proc.unclaimed import UnclaimedProcesses
 from ..proc.unreadable_ranks import presumed_ranks
 from ..proc.users import Users
 from .base import Sampler
@@ -128,6 +129,7 @@ class ProcessSampler(Sampler):
         self._exits = ExitWatch(self.procfs)
         self._writers: "tuple[ProcessKey, ...]" = ()
         self._nccl: NcclVersions = None  # type: ignore[assignment]  # set by start()
+        self._unclaimed = UnclaimedProcesses(self.procfs)
         self._unreadable = 0
         self._spawned: "dict[ProcessKey, Claim] | None" = None  # the newest one published by `SpawnedRankSampler`
         self._first = True
@@ -158,6 +160,8 @@ class ProcessSampler(Sampler):
         for key in self._nccl.refresh(self._trackers, now):
             self._ranks[key] = dict(self._ranks[key], nccl=self._nccl.get(key))
             yield "rank", self._ranks[key]
+        for fact in self._refresh_unclaimed(now):
+            yield fact
         self._first = False
         self._publish()
 
@@ -171,6 +175,14 @@ class ProcessSampler(Sampler):
             entry = self.table.entries.get(key[0])
             if entry is not None and entry.key == key and key not in self.table.examiner.spawned:
                 self.table.dirty |= self.table.examiner.number(entry, claim)
+
+    def _refresh_unclaimed(self, now: float) -> "Iterator[Fact]":
+        unclaimed = [key for key, fields in self._processes.items() if fields["program"] is not None]
+        entries = [self.table.entries[key[0]] for key in unclaimed if key[0] in self.table.entries]
+        for entry in self._unclaimed.refresh([entry for entry in entries if entry.facts is not None], now):
+            if entry.key in self._processes:  # else its pid is another process now, which is evaluated next
+                self._processes[entry.key] = dict(self._processes[entry.key], program=self._unclaimed.get(entry))
+                yield "process", self._processes[entry.key]
 
     # -- discovery and exit -----------------------------------------------------------------------------------------
 
@@ -298,6 +310,7 @@ class ProcessSampler(Sampler):
                 "comm": printable(entry.comm, 64),
                 "cmdline": command_line(facts.argv),
                 "role": role,
+                "program": self._unclaimed.get(entry, self.table.lineage(entry)) if role == "python" else None,
                 "job": job,
                 "rank": rank,
                 "gone": False,

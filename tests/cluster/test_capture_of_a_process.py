@@ -33,3 +33,23 @@ def test_stack_of_a_process_that_is_no_rank_is_captured_by_its_pid(rig: Rig, tmp
     assert "no process with pid 4194303" in gone.stdout
     assert run.status == 0, run.stderr
     assert "take_twice  alone.py:8" in run.stdout
+
+
+def test_batch_that_sees_a_process_and_judges_none_is_partial_and_names_it(rig: Rig, tmp_path: Path) -> None:
+    node = rig.nodes[0]
+    hosts = rig.write_hosts_toml(tmp_path / "hosts.toml", only=[node.name])
+    before = batch(hosts, deadline_s=60.0)
+    (node.folder / "alone.py").write_text(DEADLOCK)
+    with node.run([sys.executable, f"{node.inside}/alone.py"], stdout=-1, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        pid = next(pid for pid in node.processes() if node.outer_pid(pid) == process.pid)
+        run = batch(hosts, deadline_s=60.0)
+        diagnosed = batch(hosts, "--diagnose", deadline_s=60.0)
+        process.kill()
+    assert before.status == 0, before.stdout
+    assert before.report["unrecognised"] == []
+    assert run.status == diagnosed.status == 3
+    [line] = run.report["unrecognised"]
+    assert (line["node"], line["pid"], line["program"]) == (node.name, pid, "script")
+    assert "1 Python process not recognised as a rank was not judged" in run.stdout
+    assert f"--pid {node.name}:{pid}" in run.stdout
