@@ -47,9 +47,13 @@ def clocks(target: str, overrides: tuple[str, ...], for_s: float, as_json: bool,
     gconsole clocks hosts.toml --for 60s --json > clocks.jsonl
     gconsole clocks hosts.toml --set clock.preset=high --set clock.interface=ib0
     """
+    from ..config import ConfigError
     from .live import run_clocks
 
-    return run_clocks(load_target(target, overrides), for_s=for_s, as_json=as_json, quiet=quiet)
+    config = load_target(target, overrides)
+    if not config.clock.enabled:
+        raise ConfigError("", "clock.enabled", "clocks are not compared; set it to true to measure them")
+    return run_clocks(config, for_s=for_s, as_json=as_json, quiet=quiet)
 
 
 @click.command()

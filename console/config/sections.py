@@ -269,6 +269,9 @@ class ClockConfig(Section, frozen=True):
     max_bound_us: Annotated[
         float, _about("a wider error bound is a finding (clock_unsynced), microseconds", ge=1, le=1_000_000)
     ] = 100.0
+    max_offset_ms: Annotated[
+        float, _about("a clock further from most others is a finding (clock_offset), milliseconds", ge=0.001, le=1e9)
+    ] = 1.0
     output_dir: Annotated[LocalFolder, _about('folder for windows and results as JSON lines; "": none')] = ""
 
 

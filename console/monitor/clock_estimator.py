@@ -204,4 +204,5 @@ class ClockFindings:
         lines = [book.nodes[node][-1] for node in book.nodes]
         windows = [book.windows[key][-1] for key in book.windows]
         sources = {node: book.sources[node] for node in book.sources}
-        return list(clock_findings(lines, windows, sources, round(self.config.max_bound_us * 1000)))
+        limits_ns = round(self.config.max_bound_us * 1000), round(self.config.max_offset_ms * 1_000_000)
+        return list(clock_findings(lines, windows, sources, *limits_ns))

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+import pytest
 
+from gconsole.analysis.clock.findings import clock_findings
 from gconsole.analysis.clock.windows import ClockFold, ClockLimits
 from gconsole.config.sections import ClockConfig, HealthConfig, SkewConfig
 from gconsole.core.bus import Hub
@@ -25,14 +27,14 @@ from .test_skew import NODES, entries
 class FindingPipeline:
     """A store on a hub, with the clock and lateness findings."""
 
-    def __init__(self, max_bound_us: float = 100.0, max_ms: float = 10.0) -> None:
+    def __init__(self, max_bound_us: float = 100.0, max_ms: float = 10.0, max_offset_ms: float = 1e9) -> None:
         self.hub, self.store = Hub(), Store()
         self.hub.subscribe(self.store.apply)
-        self.clocks = ClockFindings(self.store, ClockConfig(max_bound_us=max_bound_us))
+        self.clocks = ClockFindings(self.store, ClockConfig(max_bound_us=max_bound_us, max_offset_ms=max_offset_ms))
         self.lateness = SkewFindings(self.store, SkewConfig(max_ms=max_ms))
         self.findings = FindingTracker(self.hub, HealthConfig(), sources=(self.clocks, self.lateness))
 
-    def probe(self, nodes: Sequence[Node], **limits: int) -> None:
+    def probe(self, nodes: Sequence[Node], **limits: int | str) -> None:
         """Three windows of these nodes, folded as in a running console."""
         fold = ClockFold(ClockLimits(**limits))
         records: list[Record] = []
@@ -133,9 +135,47 @@ async def test_changed_limits_apply_to_a_running_session() -> None:
     pipeline.probe(NODES)
     pipeline.hub.publish(entries({5: 2 * MS}))
     assert await pipeline.ids() == set()
-    pipeline.clocks.config = ClockConfig(max_bound_us=1.0)
+    pipeline.clocks.config = ClockConfig(max_bound_us=1.0, max_offset_ms=1e9)
     pipeline.lateness.follow(SkewConfig(max_ms=1.0))
     assert await pipeline.ids() == {"clock_unsynced", "straggler"}
+
+
+def a_line(node: str, offset_ns: int | None, bound_ns: int | None = 10_000) -> ClockNode:
+    return ClockNode(
+        node=node, window_id=1, reference="a", at_mono=1, at_common=1, alpha=1.0, offset_ns=offset_ns, bound_ns=bound_ns
+    )
+
+
+@pytest.mark.parametrize(
+    ("offsets_ms", "culprits"),
+    [
+        ({"a": 0, "b": 0.2, "c": 5000}, [("c",)]),
+        ({"a": 0, "b": -5000, "c": -5000.3, "d": -5000.1}, [("a",)]),  # the reference is the wrong one
+        ({"a": 0, "b": 3, "c": -3, "d": 0.1, "e": 0}, [("b",), ("c",)]),
+        ({"a": 0, "b": 250}, [("a", "b")]),
+        ({"a": 0, "b": 0.9, "c": 0.5}, []),
+        ({"a": 0}, []),
+    ],
+)
+def test_clock_apart_from_most_others_is_a_finding(
+    offsets_ms: dict[str, float], culprits: list[tuple[str, ...]]
+) -> None:
+    lines = [a_line(node, round(offset * MS)) for node, offset in offsets_ms.items()]
+    found = list(clock_findings(lines, (), {}, 10**9, MS))
+    assert [(draft.id, draft.culprits) for draft in found] == [("clock_offset", names) for names in culprits]
+
+
+def test_offset_within_its_bound_or_without_one_is_no_finding() -> None:
+    lines = [a_line("a", 0), a_line("b", 0), a_line("c", 5 * MS, 6 * MS), a_line("d", 5_000 * MS, None)]
+    assert list(clock_findings(lines, (), {}, 10**9, MS)) == []
+
+
+async def test_offset_is_unknown_where_only_the_nodes_own_clocks_are_compared() -> None:
+    pipeline = FindingPipeline(max_offset_ms=1.0)
+    pipeline.probe(make_nodes(3, 1), method="system")
+    newest = [pipeline.store.clocks.nodes[node][-1] for node in pipeline.store.clocks.nodes]
+    assert sorted(line.offset_ns is None for line in newest) == [False, True, True]
+    assert "clock_offset" not in await pipeline.ids()
 
 
 async def test_node_without_a_time_service_has_no_finding() -> None:

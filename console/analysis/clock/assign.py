@@ -68,9 +68,13 @@ def _from_reference(lines: list[ClockNode]) -> list[ClockNode]:
     """Lines with offsets relative to the CLOCK_REALTIME of the reference (the first line).
 
     Relative to MONOTONIC_RAW, the common clock, every CLOCK_REALTIME is slewed by tens of ppm, which is not node skew.
+    Without a bound the line takes the node's own clock for the common one, and its offset is unknown, not 0.
     """
     own = lines[0].offset_ns
-    offsets = (None if own is None or line.offset_ns is None else line.offset_ns - own for line in lines)
+    offsets = (
+        None if own is None or line.offset_ns is None or line.bound_ns is None else line.offset_ns - own
+        for line in lines
+    )
     return [structs.replace(line, offset_ns=offset) for line, offset in zip(lines, offsets, strict=True)]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ...records import ClockNode, ClockSource, ClockWindow, Severity
-from ...text.format import micro
+from ...text.format import micro, some
 from ..finding import FindingDraft
 
+#: Names listed in a text; the rest is counted.
+NAMED: Final = 4
 #: Node warnings that are findings: {warning: (finding id, severity, text)}.
 _WARNINGS: Final[dict[str, tuple[str, Severity, str]]] = {
     "step": ("clock_step", "warning", "CLOCK_REALTIME was stepped"),
@@ -23,8 +25,9 @@ _WARNINGS: Final[dict[str, tuple[str, Severity, str]]] = {
 
 
 def clock_findings(
-    lines: Iterable[ClockNode], windows: Iterable[ClockWindow], sources: Mapping[str, ClockSource], max_bound_ns: int
-) -> Iterator[FindingDraft]:
+    lines: Iterable[ClockNode], windows: Iterable[ClockWindow], sources: Mapping[str, ClockSource], max_bound_ns: int,
+    max_offset_ns: int,
+) -> Iterator[FindingDraft]:  # fmt: skip
     """Findings from the newest line of each node, window of each edge and time service of each node.
 
     A wide bound is a finding only where probes run: NTP claims are milliseconds, and that is expected without probes.
@@ -32,6 +35,7 @@ def clock_findings(
     line_of, windows = {line.node: line for line in lines}, list(windows)
     for name in sorted({*line_of, *sources}):
         yield from _unsynced(name, line_of.get(name) if windows else None, sources.get(name), max_bound_ns)
+    yield from _offsets(line_of.values(), max_offset_ns)
     for line in line_of.values():
         yield from _warned(line)
     for window in windows:
@@ -65,6 +69,52 @@ def _unsynced(
             f"{name} {'; '.join(reasons)}{offset_text(line)}",
             tuple(evidence),
         )
+
+
+def _offsets(lines: Iterable[ClockNode], max_offset_ns: int) -> Iterator[FindingDraft]:
+    """Nodes whose CLOCK_REALTIME is further from that of most nodes than `max_offset_ns`, beyond the bounds.
+
+    Named are the nodes apart from the largest group of agreeing ones. Without a majority both sides are named together:
+    which of two clocks is wrong is not known.
+    """
+    offsets = [
+        (line.offset_ns, line.bound_ns, line.node)
+        for line in lines
+        if line.offset_ns is not None and line.bound_ns is not None and line.status == "ok"
+    ]
+    if len(offsets) < 2:
+        return
+
+    def agreeing(middle_ns: int, bound_ns: int) -> list[str]:
+        return [node for ns, own_ns, node in offsets if abs(ns - middle_ns) - own_ns - bound_ns <= max_offset_ns]
+
+    middle_ns, middle_bound_ns, _ = max(offsets, key=lambda offset: (len(agreeing(*offset[:2])), -offset[1]))
+    right = set(agreeing(middle_ns, middle_bound_ns))
+    apart = [(ns - middle_ns, bound_ns + middle_bound_ns, node) for ns, bound_ns, node in offsets if node not in right]
+    if not apart:
+        return
+    if 2 * len(right) <= len(offsets):
+        ns, bound_ns, _ = max(apart, key=lambda offset: abs(offset[0]))
+        names = tuple(sorted(node for _, _, node in offsets))
+        amount = _amount(abs(ns), bound_ns)
+        text = f"the clocks of {some(names, NAMED)} differ by up to {amount}; which of them is right is unknown"
+        yield _offset_finding(names, text, apart)
+        return
+    for ns, bound_ns, node in apart:
+        ahead = "ahead of" if ns > 0 else "behind"
+        text = f"CLOCK_REALTIME of {node} is {_amount(abs(ns), bound_ns)} {ahead} that of most nodes"
+        yield _offset_finding((node,), text, [(ns, bound_ns, node)])
+
+
+def _offset_finding(names: tuple[str, ...], text: str, apart: Sequence[tuple[int, int, str]]) -> FindingDraft:
+    evidence = tuple(
+        f"clock_node.offset_ns {node} {ns:+d}, bound_ns {bound_ns}" for ns, bound_ns, node in apart[:NAMED]
+    )
+    return FindingDraft("clock_offset", "warning", "certain", names, text, evidence)
+
+
+def _amount(ns: int, bound_ns: int) -> str:
+    return f"{ns / 1e6:,.3f} ± {bound_ns / 1e6:.3f} ms"
 
 
 def offset_text(line: ClockNode | None) -> str:

@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from gconsole.cli.batch import batch
+from gconsole.cli.nodes import clocks
+from gconsole.config import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,8 @@ def test_selection_needs_live_nodes(tmp_path: Path):
     result = CliRunner().invoke(batch, ["--from", str(recording), "--diagnose", "--job", "llama"])
     assert result.exit_code == 2
     assert "--job, --rank and --pid require live nodes" in result.output
+
+
+def test_clocks_command_names_the_key_that_forbids_it_at_once():
+    with pytest.raises(ConfigError, match=r"clock\.enabled"):
+        CliRunner().invoke(clocks, ["local", "--set", "clock.enabled=false"], catch_exceptions=False)
