@@ -130,9 +130,13 @@ def diagnose(
     source: Path, output: str | None, quiet: bool, models: tuple[str, ...], fail_on: tuple[str, ...], form: str | None,
     threads: str, granularity: str,
 ) -> int:  # fmt: skip
-    """Find the blocking rank from a session, an NDJSON recording, or a folder of dumps.
+    """Find why a job hung or died, from a session, an NDJSON recording, or a folder of logs and dumps.
 
-    A folder contains `py-spy dump` output of each rank (text or JSON), one file per process; the rank is taken from the
+    Logs are outputs of ranks and launchers: one file per rank or pod, torchrun's --log-dir, or one file of all ranks
+    (slurm-123.out), also as .gz. The verdict names the first failure with file and line; what follows from it is the
+    cascade. Ranks are taken from prefixes of lines ([rank3]:), then from the names of files and folders.
+
+    Dumps are `py-spy dump` output of each rank (text or JSON), one file per process; the rank is taken from the
     name of the file (rank3.txt, node2.rank-3.1.json) or of its folder. Several dumps of one rank, a few seconds apart,
     are required to prove a hang. PyTorch Flight Recorder dumps (nccl_trace_rank_3), NCCL RAS output, and logs of NCCL
     or NCCL Inspector in the folder are shown and included in the verdict.
@@ -140,6 +144,7 @@ def diagnose(
     \b
     gconsole diagnose evening-run
     gconsole diagnose night.ndjson
+    gconsole diagnose logs/
     gconsole diagnose dumps/
     gconsole diagnose dumps/ --format speedscope > stacks.speedscope.json
     gconsole diagnose dumps/ --format dot | dot -Tsvg > stacks.svg

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,9 @@ import click
 import msgspec
 
 from .. import report
+from ..analysis.crash.diagnosis import diagnose_crash
+from ..analysis.crash.findings import crash_finding
+from ..analysis.crash.verdict import CrashEvidence, CrashVerdict
 from ..analysis.stacks.fold import PLAIN, Shape
 from ..analysis.stacks.frame_models import BadModel, parse_model
 from ..core.bus import Hub, Sink
@@ -19,14 +23,17 @@ from ..monitor.hang import hang_models, newest_communications, verdict_findings
 from ..monitor.skew import skew_of
 from ..present.clocks import clock_rows, clocks_text
 from ..present.collectives import collectives_text
+from ..present.crash import crash_text
 from ..present.skew import skew_text
 from ..present.stacks import captures_text
 from ..present.verdict import verdict_text
+from ..records import Finding
 from ..session.export.stacks import STACK_FORMATS
 from ..session.format import reader
 from ..session.format.layout import Session, find, sessions_folder
 from ..session.format.zstd_frames import Damage
 from ..session.ndjson import SampleStream, play
+from ..text.format import plural
 from ..text.sanitize import printable, printable_lines
 from .options import usage_errors, write_output
 
@@ -43,12 +50,12 @@ AS_SUMMARY: Final = StackOutput()
 
 def finish(
     store: Store, output: str | None, quiet: bool, fail_on: tuple[str, ...], stdout_is_taken: bool = False,
-    stacks: StackOutput = AS_SUMMARY,
+    stacks: StackOutput = AS_SUMMARY, crashes: Sequence[CrashVerdict] = (),
 ) -> int:  # fmt: skip
     """Write the report to `output` (`-` = stdout) and the summary to stdout or stderr; returns the exit code."""
     stdout_is_taken = stdout_is_taken or output == "-" or stacks.form is not None
     skew = skew_of(store)
-    made = report.make_report(store, skew)
+    made = report.make_report(store, skew, crashes)
     data = report.to_json(made)
     if output is not None:
         write_output(output, data)
@@ -57,6 +64,8 @@ def finish(
         click.echo(STACK_FORMATS[stacks.form].write(captures, models, stacks.shape), nl=False)
     if not quiet:
         click.echo(report.summary(made), err=stdout_is_taken)
+        for crash in made.crashes:
+            click.echo("\n" + printable_lines(crash_text(crash)), err=stdout_is_taken)
         for verdict in made.verdicts:
             click.echo("\n" + printable_lines(verdict_text(verdict)), err=stdout_is_taken)
         folded = newest_of(store.captures.values(), hang_models(store), stacks.shape) if stacks.form is None else ()
@@ -133,12 +142,17 @@ def run_from_folder(
     path: Path, models: tuple[str, ...], *, output: str | None, quiet: bool, fail_on: tuple[str, ...],
     stacks: StackOutput = AS_SUMMARY,
 ) -> int:  # fmt: skip
-    """Analyse a folder of stack and collective dumps; returns the exit code. Raises UsageError without any dump."""
+    """Analyse a folder of outputs, stack dumps and collective dumps; returns the exit code.
+
+    Raises UsageError if it contains none of them.
+    """
     from ..session.imports.collectives import import_folder
+    from ..session.imports.outputs import import_outputs
     from ..session.imports.py_spy_dumps import JOB, NoDumps, records_of, without_stacks
 
     store = Store()
     flight = import_folder(path, JOB)
+    no_dumps: NoDumps | None = None
     try:
         for text in models:
             parse_model(text)
@@ -146,16 +160,47 @@ def run_from_folder(
     except BadModel as error:
         raise click.BadParameter(str(error), param_hint="--model") from error
     except NoDumps as error:
-        if not flight.records:
-            text = f"{error}, and no Flight Recorder dumps, NCCL RAS output or NCCL logs"
-            raise click.UsageError(text) from error
-        read = without_stacks(path, models)
-    imported = {str(file.relative_to(path)) for file in flight.read}
+        no_dumps, read = error, without_stacks(path, models)
+    refused = {name for name, _ in read.refused}
+    dumps = [] if no_dumps else [file for file in path.rglob("*") if str(file.relative_to(path)) not in refused]
+    outputs = import_outputs(
+        path, path.resolve().name, [*dumps, *(file for file in flight.read if file not in flight.logs)]
+    )
+    if no_dumps and not flight.records and not outputs.read:
+        text = f"{no_dumps}, and no logs, Flight Recorder dumps, NCCL RAS output or NCCL logs"
+        raise click.UsageError(text) from no_dumps
+    imported = {str(file.relative_to(path)) for file in flight.read} | set(outputs.read)
     for name, problem in read.refused:
         if name not in imported:
-            click.echo(f"gconsole: {name}: {problem}", err=True)
-    for trouble in flight.problems:
+            click.echo(f"gconsole: {printable(name)}: {problem}", err=True)
+    for trouble in (*flight.problems, *(f"{name}: {problem}" for name, problem in outputs.problems)):
         click.echo(f"gconsole: {printable(str(trouble))}", err=True)
     store.apply([*read.records, *flight.records])
     store.apply(verdict_findings(store))
-    return finish(store, output, quiet, fail_on, stacks=stacks)
+    crashes = crashes_of(outputs.attempts)
+    store.apply(crash_findings(crashes, store.newest_rx))
+    if outputs.read and not crashes and not quiet:
+        click.echo(f"no failure in {plural(len(outputs.read), 'output')}", err=True)
+    return finish(store, output, quiet, fail_on, stacks=stacks, crashes=crashes)
+
+
+def crashes_of(attempts: Sequence[CrashEvidence]) -> list[CrashVerdict]:
+    """The verdict on the last attempt of a job, with the earlier ones; empty if the last one did not fail."""
+    verdicts: list[CrashVerdict] = []
+    verdict: CrashVerdict | None = None
+    for attempt in attempts:
+        verdict = diagnose_crash(attempt, verdicts)
+        verdicts += [verdict] if verdict is not None else []
+    return [verdict] if verdict is not None else []
+
+
+def crash_findings(crashes: Sequence[CrashVerdict], first_seen: int) -> list[Finding]:
+    """The findings of crash verdicts, as records."""
+    drafts = [crash_finding(verdict) for verdict in crashes]
+    return [
+        Finding(
+            id=draft.id, severity=draft.severity, confidence=draft.confidence, culprits=draft.culprits,
+            victims=draft.victims, text=draft.text, evidence=draft.evidence, first_seen=first_seen,
+        )
+        for draft in drafts
+    ]  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from ..analysis.crash.verdict import CrashVerdict
 from ..analysis.finding import IDS
 from ..analysis.hang.verdict import Verdict
 from ..analysis.rank_progress import shown_state
@@ -109,12 +110,13 @@ class Report(msgspec.Struct):
     clocks: ClocksLine
     skew: SkewLine
     verdicts: list[Verdict]  # of every job with a capture
+    crashes: list[CrashVerdict]  # of every job that died, at its last attempt
     findings: list[FindingLine]
     agent_cost: list[CostLine]
     unrecognised: list[ProcessLine]  # Python processes that may be jobs, where there is no rank
 
 
-def make_report(store: Store, skew: SkewSnapshot | None = None) -> Report:
+def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequence[CrashVerdict] = ()) -> Report:
     """Report of the store; `skew` is that of the store where it was computed before."""
     table, progress = jobs_of(store), progress_in(store)
     nodes = sorted(store.nodes.values(), key=lambda now: natural(now.name))
@@ -137,6 +139,7 @@ def make_report(store: Store, skew: SkewSnapshot | None = None) -> Report:
         clocks=clocks_line(store),
         skew=skew_line(skew or skew_of(store)),
         verdicts=verdicts(store),
+        crashes=list(crashes),
         findings=finding_lines(store),
         agent_cost=cost_lines(nodes),
         unrecognised=[line_of(ProcessLine, process) for process in unrecognised(store)],
@@ -267,6 +270,7 @@ def _unrecognised_lines(report: Report) -> list[str]:
 def _finding_lines(report: Report) -> list[str]:
     glyphs = {"error": "✖", "warning": "▲", "info": "·"}
     verdict_ids = {finding.id for verdict in report.verdicts if (finding := verdict_finding(verdict))}
+    verdict_ids |= {verdict.kind for verdict in report.crashes}
     others = [line for line in report.findings if line.id not in verdict_ids]  # verdicts are printed separately
     lines = [
         f"  {glyphs[line.severity] if line.cleared_at is None else '○'} {line.id}  {line.text}"

@@ -24,12 +24,16 @@ class CrashFailure(msgspec.Struct, frozen=True):
     role: FailureRole
     details: str = ""  # the further lines of the message, at most 2,000 characters
     site: Site | None = None  # the innermost call in the job's own code, else the innermost call
-    at_ns: int | None = None  # the time that its lines carry, ns since the epoch, taken as UTC
+    at_ns: int | None = None  # the time that its lines carry, ns since the epoch; one without a zone is taken as UTC
+    at_bound_ns: int | None = None  # resolution of that time
+    origin: str = ""  # `Exception in thread …`, `Process …:`: the exception did not end the rank by itself
     rank: int | None = None  # the rank that its lines name: a prefix, or a launcher's table
     node: str | None = None  # the node that its lines name
     pid: int | None = None  # the process that its lines name
     peers: tuple[str, ...] = ()  # addresses, hosts and ranks (`rank 7`) of the other side that it names
+    output: str = ""  # path or stream of the output
     line: int = 0  # number of its first line in the output, from 1
+    is_uncaught: bool = False  # it certainly ended its process: torch's hook, an error file or a fatal signal shows it
     is_final: bool = True  # whether nothing of the program's work follows: a handled exception is not final
 
 

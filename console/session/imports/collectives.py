@@ -47,6 +47,7 @@ class ImportedCollectives(msgspec.Struct):
     records: list[Fact] = msgspec.field(default_factory=list)
     problems: list[Problem] = msgspec.field(default_factory=list)
     read: list[Path] = msgspec.field(default_factory=list)
+    logs: set[Path] = msgspec.field(default_factory=set)  # those of NCCL's log, which a program's output may hold
 
 
 def import_folder(folder: Path, job: str | None = None) -> ImportedCollectives:
@@ -74,6 +75,7 @@ def import_files(paths: Iterable[Path], job: str) -> ImportedCollectives:
             elif kind == "ras":
                 result.records += _of_ras(data, path, job, result.problems)
             else:
+                result.logs.update([path] if kind == "nccl_log" else [])
                 logs.append((path, kind, _of_log(data, kind, path, result.problems)))
         except (OSError, flight_recorder.BadDump, nccl_ras.BadRasResponse) as error:
             result.problems.append(Problem(str(path), str(error.strerror if isinstance(error, OSError) else error)))

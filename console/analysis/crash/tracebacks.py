@@ -1,0 +1,228 @@
+"""Python tracebacks in the lines of one stream: frames, chains, groups, exceptions of threads and worker processes."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from ..hang.verdict import Site
+from ..stacks.frames import is_library
+
+#: Lines of a message after its first one, and of a traceback with its message.
+MAX_DETAILS: Final = 40
+_HEADER: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(
+    r'^[\s|+]*File "(?P<file>[^"]{1,2000})", line (?P<line>[0-9]{1,9})(?:, in (?P<function>.{1,400}))?$'
+)
+_REPEATED: Final = re.compile(r"^[\s|]*\[Previous line repeated [0-9]+ more times?\]$")
+_EXCEPTION: Final = re.compile(r"^(?P<type>[A-Za-z_][\w.<>]{0,300})(?::\s?(?P<message>.*))?$")
+#: Words that begin a line as an exception does, but are none.
+_NOT_TYPES: Final = frozenset(
+    ("Traceback", "File", "During", "The", "Exception", "wandb", "Epoch", "Step", "step", "epoch")
+)
+_DIRECT: Final = "The above exception was the direct cause of the following exception:"
+_DURING: Final = "During handling of the above exception, another exception occurred:"
+_ORIGIN: Final = re.compile(
+    r"^(?:Exception in thread |Process \S+:$|Exception ignored in|Unhandled exception in thread |Task exception was never|Future exception was never|Exception in callback)"
+)
+#: Headers of a traceback within the message of the exception that another process passed on.
+_INNER: Final = re.compile(
+    r"^(?:Original |Remote )?Traceback \(most recent call last\):$|^ray::\S.{0,400}\(pid=|^-- Process [0-9]+ terminated with the following error:"
+)
+#: A log line, or another line that does not continue a message.
+_LOGGED: Final = re.compile(
+    r"^(?:\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[ T_]|\[?[IWEF][0-9]{4} [0-9]{2}:|\[?[0-9]{2}:[0-9]{2}:[0-9]{2}|\[?(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)\b"
+    r"|srun: |slurmstepd: |mpirun |\S+:[0-9]+:[0-9]+ \[[0-9]+\] NCCL |wandb: |\[W|\[E)"
+)
+
+
+class PythonFrame(msgspec.Struct, frozen=True):
+    """One frame of a traceback, the outermost first."""
+
+    file: str
+    line: int
+    function: str
+    source: str | None = None
+
+
+class PythonError(msgspec.Struct):
+    """One exception with its traceback. `cause` is the one before it in a chain; `inner` one that its message holds."""
+
+    type: str
+    message: str
+    details: list[str]
+    frames: list[PythonFrame]
+    first: int  # index of its first line in the stream
+    end: int  # index behind its last line
+    origin: str = ""  # the line before, where it names a thread or a process: its exception does not end the rank
+    cause: PythonError | None = None
+    inner: PythonError | None = None
+    is_torn: bool = False  # lines of other processes are among its lines: its frames are not known
+
+    @property
+    def site(self) -> Site | None:
+        """The innermost frame in code that is not a library's, else the innermost one; None if unknown."""
+        if self.is_torn or not self.frames:
+            return None
+        own = [frame for frame in self.frames if not _is_foreign(frame.file)]
+        frame = own[-1] if own else self.frames[-1]
+        return Site(frame.function, frame.file, frame.line, frame.source)
+
+
+def is_header(line: str) -> bool:
+    """Whether a traceback begins with this line."""
+    return line.endswith(_HEADER)
+
+
+def parse_traceback(lines: list[str], index: int) -> tuple[PythonError | None, int]:
+    """The traceback whose header is at `index`, with its chain, and the index behind it. None where it is cut off."""
+    error, index = _single(lines, index)
+    while error is not None:
+        after = _after_blanks(lines, index)
+        link = lines[after].strip(" |") if after < len(lines) else ""
+        if link not in (_DIRECT, _DURING):
+            break
+        after = _after_blanks(lines, after + 1)
+        if after >= len(lines) or not is_header(lines[after]):
+            break
+        following, end = _single(lines, after)
+        if following is None:
+            break
+        following.cause, following.first = error, error.first
+        following.origin = following.origin or error.origin
+        error, index = following, end
+    return error, index
+
+
+def parse_torn_head(lines: list[str]) -> tuple[PythonError | None, int]:
+    """The traceback whose header is before the first line of a stream that begins in the middle of it."""
+    for index, line in enumerate(lines[:3]):
+        if _FRAME.match(line):
+            return _read(lines, 0, index, 0)
+        if (index and not line.startswith(" ")) or is_header(line) or "most recent call first" in line:
+            break
+    return None, 0
+
+
+def _single(lines: list[str], index: int) -> tuple[PythonError | None, int]:
+    header = lines[index]
+    column = max(0, len(header) - len(_HEADER))
+    before = header[:column]
+    margin = column if not before.strip(" |+") else 0
+    if before.rstrip().endswith("Exception Group"):
+        margin = len(before) - len(before.lstrip(" "))
+    elif re.fullmatch(r"\s*traceback : ", before):  # the table of torchrun
+        margin = 2
+    error, end = _read(lines, index, index + 1, margin)
+    if error is not None:
+        error.origin = _origin(lines, index)
+    return error, end
+
+
+def _origin(lines: list[str], index: int) -> str:
+    previous = lines[index - 1].strip() if index else ""
+    return previous if _ORIGIN.match(previous) else ""
+
+
+def _read(lines: list[str], first: int, index: int, margin: int) -> tuple[PythonError | None, int]:
+    """Frames from `index` on, then the exception; headers in between belong to other processes."""
+    frames: list[PythonFrame] = []
+    open_headers, is_torn = 1, False
+    end = min(len(lines), index + 8_000)
+    while index < end:
+        line = lines[index]
+        if match := _FRAME.match(line):
+            frames.append(PythonFrame(match["file"], int(match["line"]), match["function"] or "<module>"))
+        elif is_header(line):
+            open_headers, is_torn = open_headers + 1, True
+        elif _is_within(line, margin, bool(frames)):
+            source = line.strip(" |")
+            if frames and frames[-1].source is None and source and not re.fullmatch(r"[~^ ]+", source):
+                frames[-1] = msgspec.structs.replace(frames[-1], source=source[:500])
+        elif frames or open_headers > 1 or index > first + 1 or line.strip():
+            break
+        index += 1
+    if index >= len(lines):
+        return None, index
+    match = _exception(lines[index][margin:] if not lines[index][:margin].strip() else lines[index])
+    if match is None:
+        return None, index
+    error = PythonError(match["type"], match["message"] or "", [], frames, first, index + 1, is_torn=is_torn)
+    _read_message(lines, error, margin)
+    return error, error.end
+
+
+def _is_within(line: str, margin: int, has_frames: bool) -> bool:
+    """Whether a line is source, carets or another part of the frames."""
+    if _REPEATED.match(line):
+        return True
+    text = line.replace("|", " ") if margin and "|" in line[: margin + 4] else line
+    indent = len(text) - len(text.lstrip(" \t"))
+    if not has_frames:
+        return False
+    return indent > margin + 1 and (indent >= margin + 3 or not text.strip()) if text.strip() else False
+
+
+def _exception(text: str) -> re.Match[str] | None:
+    match = _EXCEPTION.match(text.lstrip(" |"))
+    if match is None or match["type"] in _NOT_TYPES:
+        return None
+    name = match["type"].rsplit(".", 1)[-1]
+    return (
+        match if name[:1].isupper() or "." in match["type"] or name.lower().endswith(("error", "exception")) else None
+    )
+
+
+def _read_message(lines: list[str], error: PythonError, margin: int) -> None:
+    """The further lines of the message, with a traceback in it."""
+    index = error.end
+    while index < len(lines) and index < error.end + MAX_DETAILS:
+        line = lines[index][margin:] if not lines[index][:margin].strip() else lines[index]
+        if _INNER.match(line.strip()):
+            inner, index = _inner(lines, index)
+            if inner is not None:
+                error.inner, error.end = inner, max(index, error.end)
+                return
+            break
+        is_blank = not line.strip()
+        if _LOGGED.match(line) or line.strip() in (_DIRECT, _DURING) or is_header(line) or line.startswith("====="):
+            break
+        if is_blank and not _continues(lines, index):
+            break
+        if _ORIGIN.match(line):
+            break
+        error.details.append(line.rstrip()[:500])
+        index += 1
+    while error.details and not error.details[-1].strip():
+        error.details.pop()
+    error.end += len(error.details)
+
+
+def _continues(lines: list[str], index: int) -> bool:
+    """Whether a message goes on behind this blank line: known multi-part messages do."""
+    following = lines[index + 1].strip() if index + 1 < len(lines) else ""
+    return following.startswith(("-- Process ", "Original Traceback", "CUDA kernel errors", "For debugging", "Compile with",
+                                 "Last error", "Exception raised from", "ray::"))  # fmt: skip
+
+
+def _inner(lines: list[str], index: int) -> tuple[PythonError | None, int]:
+    while index < len(lines) and not is_header(lines[index]) and not _FRAME.match(lines[index]):
+        index += 1
+    if index >= len(lines):
+        return None, index
+    if is_header(lines[index]):
+        return parse_traceback(lines, index)
+    return _read(lines, index, index, 0)
+
+
+def _after_blanks(lines: list[str], index: int) -> int:
+    while index < len(lines) and not lines[index].strip(" |"):
+        index += 1
+    return index
+
+
+def _is_foreign(file: str) -> bool:
+    """Whether a file belongs to Python, to an installed package, or is none at all."""
+    return file.startswith("<") or is_library(file) or "/lib/python3" in file or "/site-packages/" in file

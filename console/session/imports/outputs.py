@@ -1,0 +1,297 @@
+"""Import of a folder of outputs: logs of ranks and launchers, as evidence of a crash.
+
+Recognised layouts: torchrun's folders (`attempt_0/3/stderr.log`), one file per rank or pod, files of all ranks.
+Ranks are taken from the prefixes of lines first, then from the names of files and folders.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from ...analysis.crash.verdict import CrashEvidence, LauncherOutput, RankEnd, RankOutput
+
+#: Files of a folder, and bytes that are read of one file: of its beginning and of its end.
+MAX_FILES: Final = 20_000
+HEAD_BYTES: Final = 256 << 10
+TAIL_BYTES: Final = 16 << 20
+#: Bytes that are read of all files together; with more files, less is read of each.
+MAX_BYTES: Final = 256 << 20
+LEAST_BYTES: Final = 64 << 10
+#: Uncompressed bytes of a compressed file that are read to reach its end.
+MAX_UNPACKED: Final = 1 << 30
+#: Names of files that are not outputs.
+_SUFFIXES: Final = re.compile(
+    r"\.(?:json|pickle|pkl|pt|pth|py|ya?ml|toml|md|csv|html|svg|png|npy|npz|bin|safetensors|so|xz|zst|zip|tar|bz2)$",
+    re.IGNORECASE,
+)
+#: Lines that a launcher writes, or prefixes that it gives to the lines of its ranks.
+_SHARED: Final = re.compile(
+    r"^\[default[0-9]+\]:|torch[/.]distributed[/.](?:elastic|run)\b.*(?:Sending process|failed \(exitcode)"
+    r"|ChildFailedError",
+    re.MULTILINE,
+)
+#: torchrun's line at the end of each attempt.
+_ATTEMPT_END: Final = re.compile(r"failed \(exitcode: -?[0-9]+\) local_rank: .*\n")
+_ATTEMPT: Final = re.compile(r"^attempt[_-]?([0-9]{1,6})$")
+_RANK: Final = re.compile(r"(?<![A-Za-z])(?:global_?)?rank[-_.=]?([0-9]{1,7})(?![0-9])", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_STREAMS: Final[dict[str, Literal["stdout", "stderr"]]] = {
+    "out": "stdout",
+    "stdout": "stdout",
+    "err": "stderr",
+    "stderr": "stderr",
+}
+
+
+class OutputFile(msgspec.Struct, frozen=True):
+    """One text file, and what its place says about it."""
+
+    path: Path
+    name: str  # relative to the folder
+    text: str
+    written_at_ns: int
+
+
+class ImportedOutputs(msgspec.Struct, frozen=True):
+    """The evidence of each attempt, the oldest first, the files that were read, and problems with others."""
+
+    attempts: tuple[CrashEvidence, ...]
+    read: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]
+
+
+def import_outputs(folder: Path, job: str, skip: Iterable[Path] = ()) -> ImportedOutputs:
+    """Read all outputs in a folder tree except `skip`. Raises nothing: unreadable files become problems."""
+    skipped = set(skip)
+    root = folder.resolve()
+    paths = sorted(
+        path for path in folder.rglob("*")
+        if path not in skipped and _is_candidate(path) and path.is_file() and path.resolve().is_relative_to(root)
+    )  # fmt: skip
+    files: list[OutputFile] = []
+    problems: list[tuple[str, str]] = []
+    if len(paths) > MAX_FILES:
+        problems.append((str(folder), f"only the first {MAX_FILES} files were read"))
+    paths = paths[:MAX_FILES]
+    tail = min(TAIL_BYTES, max(LEAST_BYTES, MAX_BYTES // max(1, len(paths))))
+    for path in paths:
+        name = str(path.relative_to(folder))
+        try:
+            data = _read(path, tail)
+        except (OSError, EOFError, zlib.error) as error:
+            problems.append((name, getattr(error, "strerror", None) or str(error) or type(error).__name__))
+            continue
+        if _is_text(data):
+            files.append(OutputFile(path, name, data.decode("utf-8", "replace"), path.stat().st_mtime_ns))
+    return ImportedOutputs(_attempts(folder, files, job), tuple(file.name for file in files), tuple(problems))
+
+
+def _is_candidate(path: Path) -> bool:
+    return path.name == "error.json" or _SUFFIXES.search(path.name) is None
+
+
+def _read(path: Path, tail: int) -> bytes:
+    """The beginning and the end of a file; a line says how much is left out between them."""
+    if path.suffix.lower() == ".gz":
+        with gzip.open(path) as stream:
+            return _ends(stream, tail)
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        if size <= HEAD_BYTES + tail:
+            return stream.read(HEAD_BYTES + tail)
+        head = stream.read(HEAD_BYTES)
+        stream.seek(size - tail)
+        return _joined(head, stream.read(tail), size)
+
+
+def _ends(stream: gzip.GzipFile, tail: int) -> bytes:
+    head, end, size = stream.read(HEAD_BYTES), b"", HEAD_BYTES
+    while block := stream.read(1 << 20):
+        size += len(block)
+        end = (end + block)[-tail:]
+        if size > MAX_UNPACKED:
+            raise OSError(0, "more than 1 GiB uncompressed")
+    return _joined(head, end, size) if size > HEAD_BYTES + len(end) else head + end
+
+
+def _joined(head: bytes, end: bytes, size: int) -> bytes:
+    left_out = size - len(head) - len(end)
+    return head.rpartition(b"\n")[0] + f"\n[{left_out} bytes left out]\n".encode() + end.partition(b"\n")[2]
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether a file is text: few control characters at its end, where a crash is."""
+    sample = data[-65_536:]
+    controls = len(sample.translate(None, bytes(range(32, 256)) + b"\t\n\r\x1b\b\f"))
+    return controls <= len(sample) // 10
+
+
+def _attempts(folder: Path, files: Sequence[OutputFile], job: str) -> tuple[CrashEvidence, ...]:
+    """The files by attempt: of torchrun's folders, or all as one attempt, which its launcher's output divides."""
+    numbers = sorted({number for file in files if (number := _attempt_of(file)) is not None})
+    if not numbers:
+        return tuple(split_attempts(_evidence(folder, files, job, None)))
+    launchers = [file for file in files if _attempt_of(file) is None]
+    attempts = []
+    for number in numbers:
+        own = [file for file in files if _attempt_of(file) == number]
+        attempts.append(_evidence(folder, own, job, number))
+    shared = split_attempts(_evidence(folder, launchers, job, None)) if launchers else []
+    if len(shared) == len(attempts):
+        return tuple(
+            msgspec.structs.replace(attempt, launchers=part.launchers, ranks=(*attempt.ranks, *part.ranks))
+            for attempt, part in zip(attempts, shared, strict=True)
+        )
+    if len(shared) == 1:
+        last = attempts[-1]
+        attempts[-1] = msgspec.structs.replace(
+            last, launchers=shared[0].launchers, ranks=(*last.ranks, *shared[0].ranks)
+        )
+    return tuple(attempts)
+
+
+def _attempt_of(file: OutputFile) -> int | None:
+    return next((int(match[1]) for part in file.path.parts[:-1] if (match := _ATTEMPT.match(part))), None)
+
+
+def _evidence(folder: Path, files: Sequence[OutputFile], job: str, attempt: int | None) -> CrashEvidence:
+    """One attempt: files of one rank each, and files that several processes share."""
+    places = _places(files)
+    ends: dict[tuple[str | None, int], list[OutputFile]] = {}
+    launchers: list[LauncherOutput] = []
+    for file in files:
+        place = places.get(file.name)
+        if place is None or _is_shared(file, place):
+            launchers.append(LauncherOutput(_output(file)))
+        else:
+            ends.setdefault(place, []).append(file)
+    numbers = _global_ranks(ends)
+    ranks = [
+        RankEnd(
+            rank=numbers[place], node=place[0], state="unknown", outputs=tuple(_output(file) for file in files_)
+        )
+        for place, files_ in ends.items()
+    ]  # fmt: skip
+    numbered = {end.rank for end in ranks if end.rank is not None}
+    world_size = len(numbered) if numbered == set(range(len(numbered))) and len(numbered) > 1 else None
+    return CrashEvidence(job, attempt, world_size, tuple(ranks), tuple(launchers))
+
+
+def _output(file: OutputFile) -> RankOutput:
+    is_error = file.path.name == "error.json"
+    stem = file.path.name.removesuffix(".gz").removesuffix(".log")
+    word = re.split(r"[._-]", stem)[-1].lower()
+    return RankOutput(
+        "error_file" if is_error else _STREAMS.get(word, "file"), file.text, file.name, written_at_ns=file.written_at_ns
+    )
+
+
+def _is_shared(file: OutputFile, place: tuple[str | None, int]) -> bool:
+    """Whether several processes write to a file: a launcher, or lines of several ranks."""
+    if file.path.name == "error.json":
+        return False
+    sample = file.text[:200_000] + file.text[-200_000:]
+    ranks = set(re.findall(r"^(?:\[default[0-9]+\]:)?\[rank([0-9]{1,7})\]:", sample, re.MULTILINE))
+    return len(ranks) > 1 or _SHARED.search(sample) is not None
+
+
+def _places(files: Sequence[OutputFile]) -> dict[str, tuple[str | None, int]]:
+    """By name of the file: (node or run, number of its rank there)."""
+    places: dict[str, tuple[str | None, int]] = {}
+    rest: list[OutputFile] = []
+    for file in files:
+        parts = Path(file.name).parts
+        if any(_ATTEMPT.match(part) for part in parts[:-1]) and parts[-2].isascii() and parts[-2].isdigit():
+            index = max(index for index, part in enumerate(parts) if _ATTEMPT.match(part))
+            places[file.name] = (parts[index - 1] if index else None, int(parts[-2][:7]))
+        elif named := _RANK.findall(file.name):
+            places[file.name] = (None, int(named[-1]))
+        else:
+            rest.append(file)
+    if len({run for run, _ in places.values()}) == 1:
+        places = {name: (None, number) for name, (_, number) in places.items()}
+    places.update(_numbered(rest))
+    return places
+
+
+def _numbered(files: Sequence[OutputFile]) -> dict[str, tuple[str | None, int]]:
+    """Files whose names differ in one number: `train-worker-3.log`, `123_4.out`, `3.log`; streams apart."""
+    templates: dict[str, list[tuple[OutputFile, list[str]]]] = {}
+    for file in files:
+        stem = re.sub(
+            r"(?:^|[._-])(?:std)?(?:out|err)(?:\.log|\.txt)?(?:\.gz)?$|\.(?:log|txt)(?:\.gz)?$", "", file.name
+        )
+        if re.search(r"[a-z0-9]{5}$", stem) and (
+            pod := re.match(r"^(.*-[0-9]{1,5})-(?=[a-z0-9]*[a-z])[a-z0-9]{5}$", stem)
+        ):
+            stem = pod[1]  # the random suffix of a pod
+        templates.setdefault(_NUMBER.sub("#", stem), []).append((file, _NUMBER.findall(stem)))
+    places: dict[str, tuple[str | None, int]] = {}
+    for members in templates.values():
+        columns = list(zip(*(numbers for _, numbers in members), strict=True))
+        varying = [index for index, column in enumerate(columns) if len(set(column)) > 1]
+        if len(varying) == 1:
+            for file, numbers in members:
+                places[file.name] = (None, int(numbers[varying[0]][:7]))
+        elif len(varying) == 2:
+            for file, numbers in members:
+                places[file.name] = (f"{numbers[varying[0]]}", int(numbers[varying[1]][:7]))
+    return places
+
+
+def _global_ranks(ends: dict[tuple[str | None, int], list[OutputFile]]) -> dict[tuple[str | None, int], int | None]:
+    """The rank of each place: from the prefixes of its lines, else its number where that is certain."""
+    prefixed: dict[tuple[str | None, int], int] = {}
+    for place, files in ends.items():
+        ranks = {
+            int(rank)
+            for file in files
+            for rank in re.findall(r"^\[rank([0-9]{1,7})\]:", file.text[-200_000:], re.MULTILINE)
+        }
+        if len(ranks) == 1:
+            prefixed[place] = ranks.pop()
+    offsets: dict[str | None, set[int]] = {}
+    for (run, number), rank in prefixed.items():
+        offsets.setdefault(run, set()).add(rank - number)
+    runs = {run for run, _ in ends}
+    results: dict[tuple[str | None, int], int | None] = {}
+    for run, number in ends:
+        offset = offsets.get(run, set())
+        if (run, number) in prefixed:
+            results[run, number] = prefixed[run, number]
+        elif len(offset) == 1:
+            results[run, number] = number + next(iter(offset))
+        else:
+            results[run, number] = number if len(runs) == 1 and not offset else None
+    return results
+
+
+def split_attempts(evidence: CrashEvidence) -> list[CrashEvidence]:
+    """The attempts in the output of a launcher: torchrun reports the end of each."""
+    if evidence.ranks:
+        return [evidence]
+    parts = [parts for launcher in evidence.launchers if len(parts := _parts(launcher)) > 1]
+    if not parts or len({len(pieces) for pieces in parts}) > 1:
+        return [evidence]
+    return [
+        msgspec.structs.replace(evidence, attempt=number, launchers=launchers)
+        for number, launchers in enumerate(zip(*parts, strict=True))
+    ]
+
+
+def _parts(launcher: LauncherOutput) -> list[LauncherOutput]:
+    """The output of a launcher in parts of one attempt each."""
+    text = launcher.output.text or ""
+    ends = [match.end() for match in _ATTEMPT_END.finditer(text)]
+    return [
+        msgspec.structs.replace(launcher, output=msgspec.structs.replace(launcher.output, text=text[start:end]))
+        for start, end in pairwise([0, *ends[:-1], len(text)])
+    ]
