@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from . import __version__
-from .config import Config
+from .config import Config, target_key
 from .core.bus import Hub, Sink, log_records
 from .core.control import CrashedRecording
 from .core.store import Store
@@ -26,7 +26,9 @@ from .monitor.hang import console_record
 from .monitor.skew import SkewFindings
 from .monitor.stall_watch import StallWatch
 from .session.format.layout import sessions_folder
+from .session.manage.black_boxes import black_boxes_folder
 from .session.manage.retention import Limits
+from .session.record.black_box import BlackBox
 from .session.record.recorder import Recorder
 from .session.store_snapshot import current_records
 
@@ -52,13 +54,14 @@ class Console:
         allow_run: bool = False,
         probe_clocks: bool = True,
         clock: Callable[[], float] = time.monotonic,
+        black_box: bool = True,
     ) -> None:
         """Wire the parts; `sinks` receive every record after the store, from the first on.
 
         `prompt` asks a person for a password or passphrase; without it such logins fail. `resume` continues the
         crashed console of a session, whose records `refold` puts back into the store. `allow_run` permits starting
         and stopping jobs, whatever `[console] read_only` is. Without `probe_clocks` no node is probed. `clock`, in
-        seconds, schedules the findings.
+        seconds, schedules the findings. Without `black_box`, as for commands of a few seconds, none is written.
         """
         self.config = config
         self.bus = Hub(resume.console_id, resume.seq) if resume else Hub()
@@ -68,6 +71,15 @@ class Console:
             refold(self.store)
         for sink in (log_records, *sinks):
             self.bus.subscribe(sink)
+        self.black_box = BlackBox(
+            self.bus,
+            black_boxes_folder(),
+            config.console,
+            lambda: current_records(self.store),
+            config.cluster,
+            target_key(str(config.path)) if config.path else config.cluster,
+            is_wanted=black_box,
+        )
         self.recorder = Recorder(
             self.bus,
             sessions_folder_of(config),
@@ -76,6 +88,7 @@ class Console:
             config.cluster,
             [name for node in config.nodes for name in (node.name, node.host, node.address) if name],
             request_clock_probes=lambda who, wanted: self.fleet.request_clock_probes(who, wanted),
+            black_box=self.black_box,
         )
         self._clock_findings = ClockFindings(self.store, config.clock)
         self._skew_findings = SkewFindings(self.store, config.skew)
@@ -91,6 +104,7 @@ class Console:
 
     async def start(self) -> None:
         """Begin to connect to every node; returns at once."""
+        self.black_box.start()
         if self._probe_clocks:
             self.clock_estimator.start()
         await self.fleet.start()
@@ -101,6 +115,7 @@ class Console:
         await self.fleet.stop()
         await self.clock_estimator.stop()
         await self.recorder.close()
+        await self.black_box.close()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Console]:

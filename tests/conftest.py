@@ -1,8 +1,16 @@
-"""Shared by all groups: less frequent garbage collection, and no deadline for the examples of property tests."""
+"""Shared by all groups: a state folder of their own, less frequent garbage collection, no deadline for examples."""
 
 import atexit
 import gc
+import os
+import shutil
 import sys
+import tempfile
+
+#: Consoles of tests keep their state, and their black boxes, apart from those of the user.
+_STATE = tempfile.mkdtemp(prefix="gconsole-tests-state-")
+atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
+os.environ["XDG_STATE_HOME"] = _STATE
 
 
 def pytest_collection_finish() -> None:

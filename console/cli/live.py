@@ -35,6 +35,9 @@ from .options import usage_errors
 from .output import AS_SUMMARY, StackOutput, close_stream, finish
 from .terminal import clear_inherited_size, is_terminal_output, require_terminal
 
+#: Seconds. Shorter headless runs write no black box: they end before anybody could ask for it.
+BLACK_BOX_S = 60.0
+
 
 def run_tui(config: Config, read: Callable[[], Config] | None = None, *, remember: bool = True) -> int:
     """Run the TUI until the user quits; returns the exit code. Raises UsageError without a terminal.
@@ -153,6 +156,7 @@ async def watch_nodes(
         resume=resume,
         refold=recording.refold if recording and resume else None,
         probe_clocks=probes,
+        black_box=for_s >= BLACK_BOX_S,
     )
     store, bus, fleet, clock_estimator = console.store, console.bus, console.fleet, console.clock_estimator
     if recording:
@@ -178,6 +182,7 @@ async def watch_nodes(
         await clock_estimator.stop()
     if recording:
         await recording.stop()
+    await console.black_box.close()
     if not quiet:
         click.echo("", err=True)  # end the progress line
         for line in headless.warnings(store):

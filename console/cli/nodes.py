@@ -97,7 +97,7 @@ def _survey(config: Config, verb: str, args: dict[str, Any], done: str) -> list[
     from .terminal import counted
 
     async def run() -> list[NodeReply]:
-        async with Console(config, probe_clocks=False).running() as console:
+        async with Console(config, probe_clocks=False, black_box=False).running() as console:
             links = list(console.fleet.links.values())
             return await survey(links, verb, args, deadline_s=60.0, progress=counted(done))
 

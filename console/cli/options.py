@@ -274,8 +274,8 @@ def sessions_folder(command: F) -> F:
     )(command)
 
 
-def session_argument(*names: str) -> Callable[[F], F]:
-    """Add an argument per session and `--folder`; the command receives each `Session`.
+def session_argument(*names: str, black_boxes: bool = False) -> Callable[[F], F]:
+    """Add an argument per session and `--folder`; the command receives each `Session`, or `black_boxes`, too.
 
     Raises UsageError if one does not exist.
     """
@@ -284,9 +284,15 @@ def session_argument(*names: str) -> Callable[[F], F]:
         @functools.wraps(command)
         def resolved(folder: Path, **options: Any) -> Any:
             from ..session.format.layout import find
+            from ..session.manage.black_boxes import find_black_box
 
             with usage_errors():
-                options.update({name: find(options[name], folder) for name in names})
+                for name in names:
+                    box = find_black_box(options[name])
+                    if box is not None and not black_boxes:
+                        raise click.UsageError(f"{box.name} is a black box; make a session of it first: "
+                                               f"gconsole record {box.name} --last 15m --name NAME")  # fmt: skip
+                    options[name] = box or find(options[name], folder)
             return command(**options)
 
         decorated = sessions_folder(cast(F, resolved))

@@ -1,18 +1,29 @@
-"""`gconsole record`: headless recording."""
+"""`gconsole record`: headless recording, and keeping what black boxes have recorded."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from ..text.format import comma_words
-from .options import duration_option, load_target, node_names, target, usage_errors
+from ..text.format import comma_words, date_time, duration, plural, size
+from ..text.sanitize import printable
+from .options import duration_option, load_target, node_names, overrides_option, usage_errors
+
+if TYPE_CHECKING:
+    from ..core.control import KeptRecords
+    from ..session.manage.black_boxes import BlackBoxFile
 
 
 @click.command()
-@target
+@click.argument("target", metavar="TARGET", required=False)
+@overrides_option
 @click.option("--name", required=True, help="Session name; resumes a crashed recording of that name.")
+@duration_option(
+    "--last", help="Keep what has just happened: the last 15m of the black box of a console that runs or has crashed."
+)
 @duration_option("--for", "for_s", help="Duration.  [default: until Ctrl-C or `gconsole sessions stop`]")
 @click.option("--metrics", metavar="FAMILY,…", default="", help="Only these metric families: gpu, nic, host, rank.")
 @click.option("--kinds", metavar="KIND,…", default="", help="Only these record kinds (listed by gconsole schema).")
@@ -24,12 +35,14 @@ from .options import duration_option, load_target, node_names, target, usage_err
 @click.option("-o", "--output", metavar="FILE", help="At the end, write the report as JSON; - = stdout.")
 @click.option("--quiet", is_flag=True, help="Suppress progress and summary.")
 def record(
-    target: str, overrides: tuple[str, ...], name: str, for_s: float | None, metrics: str, kinds: str, nodes: str,
-    every: float | None, locals_too: bool, redact: bool, clocks: bool, output: str | None, quiet: bool,
+    target: str | None, overrides: tuple[str, ...], name: str, last: float | None, for_s: float | None, metrics: str,
+    kinds: str, nodes: str, every: float | None, locals_too: bool, redact: bool, clocks: bool, output: str | None,
+    quiet: bool,
 ) -> int:  # fmt: skip
     """Record TARGET to a session; data reach the disk within one second.
 
     \b
+    gconsole record --last 15m --name incident
     gconsole record hosts.toml --name evening-run --for 2h
     gconsole record hosts.toml --name gpus --metrics gpu --every 10s --nodes node[1-4]
     gconsole record hosts.toml --name to-share --redact
@@ -37,7 +50,20 @@ def record(
 
     Secrets in command lines and environments are redacted. After a crash, the same command resumes the session and
     counts lost records; [agent] linger_s makes the nodes buffer data in the meantime.
+
+    --last connects to nothing. It makes a session of the last minutes that every console keeps on this machine's disk
+    ([console] black_box). They end with the newest record, also after kill -9 or a power cut. TARGET is only needed if
+    there are black boxes of several targets.
     """
+    if last is not None:
+        others = {
+            "--for": for_s, "--metrics": metrics, "--kinds": kinds, "--nodes": nodes, "--every": every,
+            "--locals": locals_too, "--redact": redact, "--clocks": clocks, "--output": output, "--set": overrides,
+        }  # fmt: skip
+        _refuse_with_last([option for option, value in others.items() if value not in (None, "", False, ())])
+        return _keep_last(target or "", last, name, quiet=quiet)
+    if target is None:
+        raise click.UsageError("missing argument TARGET; without it only --last is possible")
     from ..session.record.selection import select, selects
     from .live import HeadlessRecording, run_batch
 
@@ -56,3 +82,59 @@ def record(
         config, for_s=math.inf if for_s is None else for_s, output=output, quiet=quiet,
         recording=HeadlessRecording(name, selection), probes=clocks,
     )  # fmt: skip
+
+
+def _refuse_with_last(options: list[str]) -> None:
+    """Raises UsageError for options that only a new recording has."""
+    if options:
+        raise click.UsageError(
+            f"--last keeps what is recorded already; {', '.join(options)} would select what to record from now on"
+        )
+
+
+def _keep_last(target: str, last_s: float, name: str, *, quiet: bool) -> int:
+    """Make a session of the last seconds in the black boxes of TARGET."""
+    from ..config import target_key
+    from ..session.format.layout import sessions_folder
+    from ..session.manage import black_boxes
+
+    if last_s <= 0:
+        raise click.BadParameter("use a duration above 0, such as 15m", param_hint="--last")
+    folder = black_boxes.black_boxes_folder()
+    with usage_errors(str(folder)):
+        boxes = black_boxes.list_black_boxes(folder) if folder.is_dir() else []
+        chosen = black_boxes.choose(boxes, target, target_key(target) if target else "")
+        kept = black_boxes.keep_last(chosen, last_s, name, sessions_folder(_configured_folder(chosen)))
+    if not quiet:
+        click.echo("\n".join(printable(line) for line in kept_lines(kept)))
+    return 0
+
+
+def _configured_folder(boxes: Sequence[BlackBoxFile]) -> str | None:
+    """`[sessions] folder` of the target's file; None if it is not set, or the file cannot be read any more."""
+    from ..config import ConfigError, is_file_target, load
+
+    target = boxes[-1].meta.target
+    try:
+        return load(target).sessions.folder if is_file_target(target) else None
+    except ConfigError:
+        return None
+
+
+def kept_lines(kept: KeptRecords) -> list[str]:
+    """What was kept, and how it is used."""
+    name = kept.path.name
+    lines = [
+        f"{name}: kept {duration(kept.covered_ns)}, {date_time(kept.began)} to {date_time(kept.ended)}: "
+        f"{plural(kept.records, 'record')}, {size(kept.bytes)}"
+    ]
+    if kept.covered_ns < kept.wanted_ns:
+        reason = (
+            "older records were deleted, see [console] black_box_s and black_box_bytes"
+            if kept.is_limited
+            else "nothing was recorded before"
+        )
+        lines.append(f"  {duration(kept.wanted_ns)} were requested: {reason}")
+    if kept.damaged_bytes:
+        lines.append(f"  ✖ {size(kept.damaged_bytes)} were damaged and are left out")
+    return [*lines, f"  {kept.path}", f"  next: gconsole replay {name}, or gconsole diagnose {name}"]

@@ -73,7 +73,7 @@ async def live(config: Config, *, allow_run: bool = False) -> AsyncIterator[Live
 
     `allow_run` only for start and stop, which ask for confirmation.
     """
-    console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False)
+    console = Console(config, store=Store(), allow_run=allow_run, probe_clocks=False, black_box=False)
     fleet = LiveFleet(config, console.bus, console.store, console.fleet, console.findings)
     async with console.running():
         await fleet.until(lambda: headless.is_settled(console.store), headless.CONNECT_S)

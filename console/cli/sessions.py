@@ -41,10 +41,11 @@ def sessions() -> None:
 @sessions_folder
 @json_option
 def list_sessions(folder: Path, as_json: bool) -> None:
-    """List all sessions, newest last."""
-    from ..session.manage.catalog import list_sessions
+    """List all sessions, newest last, after the black boxes: `gconsole record --last 15m --name NAME` keeps one."""
+    from ..session.manage.black_boxes import black_boxes_folder
+    from ..session.manage.catalog import black_box_entries, list_sessions
 
-    entries = list_sessions(folder)
+    entries = [*black_box_entries(black_boxes_folder()), *list_sessions(folder)]
     if as_json:
         click.echo(pretty([session_row(entry) for entry in entries]))
     elif not entries:
@@ -54,13 +55,15 @@ def list_sessions(folder: Path, as_json: bool) -> None:
 
 
 @sessions.command()
-@session_argument("session")
+@session_argument("session", black_boxes=True)
 @json_option
 def show(session: Session, as_json: bool) -> None:
     """Show the contents of one session."""
-    from ..session.manage.catalog import entry_of
+    from ..session.manage.black_boxes import black_boxes_folder
+    from ..session.manage.catalog import black_box_entries, entry_of
 
-    entry = entry_of(session)
+    boxes = black_box_entries(session.path.parent) if session.path.parent == black_boxes_folder() else []
+    entry = next((box for box in boxes if box.session == session), None) or entry_of(session)
     lines = session_lines(entry)
     document = {"schema": "gconsole.session_summary/1", **session_row(entry)}
     click.echo(pretty(document) if as_json else "\n".join(map(printable, lines)))
@@ -111,11 +114,12 @@ def verify(session: Session) -> int:
 @sessions_folder
 @click.option("--yes", is_flag=True, help="Skip confirmation.")
 def delete(names: tuple[str, ...], folder: Path, yes: bool) -> None:
-    """Delete sessions permanently."""
+    """Delete sessions, or black boxes of consoles that ended, permanently."""
     from ..session.format.layout import find
+    from ..session.manage.black_boxes import find_black_box
     from ..session.manage.retention import delete as remove
 
-    wanted = [find(name, folder) for name in names]
+    wanted = [find_black_box(name) or find(name, folder) for name in names]
     if not yes:
         what = ", ".join(f"{recorded.name} ({format.size(recorded.size())})" for recorded in wanted)
         if not sys.stdin.isatty():
@@ -286,6 +290,5 @@ def session_row(entry: SessionEntry) -> dict[str, Any]:
 
 
 def _duration(meta: Meta) -> str:
-    if meta.first_rx is None or meta.last_rx is None:
-        return format.UNKNOWN
-    return format.duration_compact(meta.last_rx - meta.first_rx)
+    span = meta.span
+    return format.UNKNOWN if span is None else format.duration_compact(span[1] - span[0])

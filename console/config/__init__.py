@@ -4,7 +4,7 @@
 ClusterShell, tomli and tomlkit are imported lazily.
 """
 
-from .load import is_file_target, load
+from .load import is_file_target, load, target_key
 from .model import Config, ConfigError, NodeConfig
 from .sections import AgentConfig, ConsoleConfig, SshConfig
 
@@ -17,4 +17,5 @@ __all__ = [
     "SshConfig",
     "is_file_target",
     "load",
+    "target_key",
 ]

@@ -77,6 +77,11 @@ def is_file_target(target: str) -> bool:
         return False
 
 
+def target_key(target: str) -> str:
+    """What identifies a TARGET among those of this machine: the resolved path of a file, else its text."""
+    return os.path.realpath(target) if is_file_target(target) else target
+
+
 def configure(
     document: Document, contents: Contents, forced: Mapping[str, Setting], warnings: tuple[str, ...] = ()
 ) -> Config:

@@ -176,6 +176,13 @@ class ConsoleConfig(Section, frozen=True):
         Literal["osc52", "native", "both"],
         _about("clipboard: osc52: of the terminal, also through ssh; native: of this machine; both"),
     ] = "both"
+    black_box: Annotated[
+        bool, _about("true: the last minutes of records are kept on this machine's disk, for gconsole record --last")
+    ] = True
+    black_box_bytes: Annotated[int, _about("disk space of a console's black box, bytes", ge=8 << 20, le=1 << 40)] = (
+        64 << 20
+    )
+    black_box_s: Annotated[float, _about("length of the black box, seconds", ge=60, le=86_400)] = 900.0
 
 
 class SessionsConfig(Section, frozen=True):

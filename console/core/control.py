@@ -202,6 +202,32 @@ class ActiveRecording(msgspec.Struct, frozen=True):
     path: Path | None = None  # its folder
 
 
+class BlackBoxStatus(msgspec.Struct, frozen=True):
+    """The black box of a console: the last minutes of its records on disk."""
+
+    since: int  # its oldest instant, console CLOCK_REALTIME, ns
+    bytes: int
+    trouble: str = ""  # why nothing can be written at the moment, or ""
+
+
+class KeptRecords(msgspec.Struct, frozen=True):
+    """A session made of black boxes."""
+
+    path: Path
+    began: int  # console CLOCK_REALTIME, ns
+    ended: int
+    records: int
+    bytes: int
+    wanted_ns: int  # the length that was requested
+    is_limited: bool  # the older records were deleted: limit of the black box; else its console started only then
+    damaged_bytes: int = 0
+
+    @property
+    def covered_ns(self) -> int:
+        """Its length."""
+        return self.ended - self.began
+
+
 class CrashedRecording(msgspec.Struct, frozen=True):
     """State of a console that crashed while recording. `name_of` maps a node to its recorded name."""
 
@@ -237,6 +263,12 @@ class Recordings(Protocol):
 
     async def stop(self, name: str) -> ActiveRecording:
         """Stop one and return its final state. Raises SessionError."""
+
+    def black_box(self) -> BlackBoxStatus | None:
+        """Return the state of the black box; None if nothing is kept."""
+
+    async def keep_last(self, name: str, last_s: float) -> KeptRecords:
+        """Make a session of the last seconds in the black box. Raises SessionError."""
 
 
 # -- all five --------------------------------------------------------------------------------------------------------

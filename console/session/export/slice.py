@@ -97,8 +97,8 @@ def _time_range(begin: str, end: str, first: int, last: int) -> tuple[int | None
 
 def _span(path: Path, meta: Meta) -> tuple[int, int]:
     """First and last arrival; read from the records unless the session is closed."""
-    if meta.first_rx is not None and meta.last_rx is not None and meta.state == "closed":
-        return meta.first_rx, meta.last_rx
+    if meta.span is not None and meta.state == "closed":
+        return meta.span
     first, last = 0, 0
     for record in reader.records(path):
         first, last = first or record.rx, max(last, record.rx)

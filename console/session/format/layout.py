@@ -98,6 +98,15 @@ class Meta(msgspec.Struct, kw_only=True):
     first_rx: int | None = None
     last_rx: int | None = None
     merged: tuple[str, ...] = ()  # names of the sessions it was merged from
+    target: str = ""  # of a black box: the file or nodes that its console watches (`config.target_key`)
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """First and last instant that it covers, ns; None without records. The initial state arrived before."""
+        if self.first_rx is None or self.last_rx is None:
+            return None
+        began = self.parts[0].began if self.parts else 0
+        return (began if self.first_rx <= began <= self.last_rx else self.first_rx), self.last_rx
 
     def console_ids(self) -> set[str]:
         """Return the ids under which consoles wrote records of their own."""
@@ -205,7 +214,10 @@ def segment_number(path: Path) -> int:
 
 def is_file(path: Path) -> bool:
     """Whether it is a regular file: a link may lead out of the session, a pipe may block the reader."""
-    return stat.S_ISREG(path.lstat().st_mode)
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False  # the segments of a black box are deleted while it is read
 
 
 def inside(folder: Path, name: str) -> Path:

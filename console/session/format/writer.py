@@ -104,15 +104,16 @@ def _drop_ended_agents(meta: Meta) -> None:
 # -- frames and segments -----------------------------------------------------------------------------------------------
 
 
-def pack_records(records: Sequence[Published]) -> Iterator[tuple[bytes, RecordCounts, int]]:
+def pack_records(records: Sequence[Published], snapshot: int = 0) -> Iterator[tuple[bytes, RecordCounts, int]]:
     """Yield the frames of these records: bytes, counts, and how many of the records are packed by then.
 
-    Nearly always one frame; several where the lines exceed what a reader unpacks at once.
+    Nearly always one frame; several where the lines exceed what a reader unpacks at once. `snapshot` as in `Label`.
     """
     lines = [encode(record) for record in records]
     for part in zstd_frames.split_lines(lines):
         counts = count_records(records[part])
-        yield zstd_frames.pack(lines[part], counts.kinds, counts.first_rx, counts.last_rx), counts, part.stop
+        frame = zstd_frames.pack(lines[part], counts.kinds, counts.first_rx, counts.last_rx, snapshot)
+        yield frame, counts, part.stop
 
 
 class SegmentWriter:
@@ -199,22 +200,34 @@ def create_session(session: Session, meta: Meta) -> Meta:
 
 def write_session(session: Session, records: Iterable[Published], meta: Meta | None = None) -> Meta:
     """Write a closed session. Raises SessionError if it exists, OSError; then nothing of it is left."""
+    return write_frames(session, _frames_of(records), meta)
+
+
+def write_frames(
+    session: Session, frames: Iterable[tuple[bytes, RecordCounts]], meta: Meta | None = None
+) -> Meta:  # fmt: skip
+    """Write a closed session of packed frames and their counts; raises as `write_session`."""
     meta = create_session(session, meta or Meta())
     try:
         with session.lock():
-            return _write_records(session, records, meta)
+            return _write_frames(session, frames, meta)
     except BaseException:
         shutil.rmtree(session.path, ignore_errors=True)
         raise
 
 
-def _write_records(session: Session, records: Iterable[Published], meta: Meta) -> Meta:
-    writer, rest = SegmentWriter(session), iter(records)
+def _frames_of(records: Iterable[Published]) -> Iterator[tuple[bytes, RecordCounts]]:
+    rest = iter(records)
+    while batch := tuple(islice(rest, FRAME_RECORDS)):
+        yield from ((data, counts) for data, counts, _ in pack_records(batch))
+
+
+def _write_frames(session: Session, frames: Iterable[tuple[bytes, RecordCounts]], meta: Meta) -> Meta:
+    writer = SegmentWriter(session)
     try:
-        while batch := tuple(islice(rest, FRAME_RECORDS)):
-            for data, counts, _ in pack_records(batch):
-                writer.append(data)
-                add_counts(meta, counts)
+        for data, counts in frames:
+            writer.append(data)
+            add_counts(meta, counts)
             if writer.is_full:
                 writer.roll()
     finally:

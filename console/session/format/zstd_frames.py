@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
 import msgspec
 
@@ -33,7 +33,7 @@ _MAX_LABEL_BYTES: Final = 64 << 10
 MAX_RAW_BYTES: Final = 256 << 20
 
 
-class Label(msgspec.Struct, frozen=True, kw_only=True):
+class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Description of the frame after it."""
 
     bytes: int  # of the frame
@@ -43,6 +43,8 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     first_rx: int  # console CLOCK_REALTIME of the earliest and latest arrival, ns
     last_rx: int
     kinds: dict[str, int]  # kind → records
+    #: Of the state that a segment of a black box begins with: when it was taken, console CLOCK_REALTIME in ns. Else 0.
+    snapshot: int = 0
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -80,14 +82,14 @@ _OPTIONS: Final[Mapping[int, int]] = {
 }
 
 
-def pack(lines: Sequence[bytes], kinds: Mapping[str, int], first_rx: int, last_rx: int) -> bytes:
+def pack(lines: Sequence[bytes], kinds: Mapping[str, int], first_rx: int, last_rx: int, snapshot: int = 0) -> bytes:
     """Return a label and its frame, of records encoded as lines without newlines."""
     raw = b"\n".join(lines) + b"\n"
     frame = zstd.compress(raw, options=_OPTIONS)
     label = msgspec.json.encode(
         Label(
             bytes=len(frame), raw=len(raw), crc=zlib.crc32(frame), records=len(lines), first_rx=first_rx,
-            last_rx=last_rx, kinds=dict(kinds),
+            last_rx=last_rx, kinds=dict(kinds), snapshot=snapshot,
         )
     )  # fmt: skip
     return _HEAD.pack(MAGIC, 4 + len(label), zlib.crc32(label)) + label + frame
@@ -114,27 +116,32 @@ def scan(path: Path, begin: int = 0, end: int | None = None) -> Iterator[Frame |
     `begin` and `end` bound a range in bytes that begins and ends at a frame.
     """
     with path.open("rb") as file:
-        length = file.seek(0, 2)
-        size = length if end is None else min(end, length)
-        if not size:
-            return
-        with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as data:
-            offset, released = begin, 0
-            while offset < size:
-                if offset - released > _MAPPED_BEHIND:
-                    page = offset - offset % mmap.PAGESIZE
-                    data.madvise(mmap.MADV_DONTNEED, released, page - released)
-                    released = page
-                frame = _frame_at(data, offset, size)
-                if frame is None:
-                    after = _next_label(data, offset + 1, size)
-                    yield Damage(path, offset, (after or size) - offset, "damaged" if after else "torn")
-                    if after is None:
-                        return
-                    offset = after
-                else:
-                    yield frame
-                    offset = frame.end
+        yield from scan_file(file, path, begin, end)
+
+
+def scan_file(file: BinaryIO, path: Path, begin: int = 0, end: int | None = None) -> Iterator[Frame | Damage]:
+    """`scan` of an open file, which `path` names in damages; it may have been deleted."""
+    length = file.seek(0, 2)
+    size = length if end is None else min(end, length)
+    if not size:
+        return
+    with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as data:
+        offset, released = begin, 0
+        while offset < size:
+            if offset - released > _MAPPED_BEHIND:
+                page = offset - offset % mmap.PAGESIZE
+                data.madvise(mmap.MADV_DONTNEED, released, page - released)
+                released = page
+            frame = _frame_at(data, offset, size)
+            if frame is None:
+                after = _next_label(data, offset + 1, size)
+                yield Damage(path, offset, (after or size) - offset, "damaged" if after else "torn")
+                if after is None:
+                    return
+                offset = after
+            else:
+                yield frame
+                offset = frame.end
 
 
 def _frame_at(data: mmap.mmap, offset: int, size: int) -> Frame | None:
@@ -166,6 +173,11 @@ def _next_label(data: mmap.mmap, offset: int, size: int) -> int | None:
 
 class BadFrame(Exception):
     """A frame fails a check; the text names it."""
+
+
+def is_intact(data: bytes, label: Label) -> bool:
+    """Whether a frame is complete and matches the checksum of its label."""
+    return len(data) == label.bytes and zlib.crc32(data) == label.crc
 
 
 def unpack(data: bytes, label: Label) -> bytes:

@@ -18,9 +18,10 @@ from ..format import reader
 from ..format.layout import Meta, Session, SessionError, all_sessions, named, now, sync_folder
 from ..format.writer import RecordCounts, SegmentWriter, add_counts, pack_records, write_session
 from ..record.recording import request_mark
+from .black_boxes import list_black_boxes
 
-#: `crashed`: in state `recording`, but without a recorder.
-Status = Literal["recording", "crashed", "closed", "torn", "unreadable"]
+#: `crashed`: in state `recording`, but without a recorder. A black box of a running console, or of one that ended.
+Status = Literal["recording", "crashed", "closed", "torn", "unreadable", "black box", "black box, ended"]
 
 
 class SessionEntry(msgspec.Struct, frozen=True):
@@ -55,6 +56,14 @@ def list_sessions(folder: Path) -> list[SessionEntry]:
     """Return all sessions of a folder, newest last. Raises OSError."""
     entries = [entry_of(session) for session in all_sessions(folder)]
     return sorted(entries, key=lambda entry: entry.meta.created if entry.meta else 0)
+
+
+def black_box_entries(folder: Path) -> list[SessionEntry]:
+    """Return the black boxes in a folder, newest last. Raises OSError."""
+    return [
+        SessionEntry(box.session, "black box" if box.is_running else "black box, ended", box.meta, box.bytes)
+        for box in list_black_boxes(folder)
+    ]
 
 
 def _count_by_labels(session: Session, meta: Meta) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ... import __version__
 from ...core.bus import Hub, Published
-from ...core.control import ActiveRecording, AgentAdopter, CrashedRecording, Selection
+from ...core.control import ActiveRecording, AgentAdopter, BlackBoxStatus, CrashedRecording, KeptRecords, Selection
 from ...records import Gap, Log, Node, Record
 from ...text.format import duration
 from ..format.layout import AgentProgress, Meta, RecorderRun, Session, SessionError, named, now
@@ -27,6 +27,7 @@ from ..format.redact import Redactor
 from ..format.writer import SEGMENT_BYTES, create_session
 from ..manage import retention
 from . import recovery
+from .black_box import BlackBox
 from .recording import Recording
 from .selection import selects
 
@@ -58,11 +59,13 @@ class Recorder:
         cluster: str = "", hosts: Sequence[str] = (), segment_bytes: int = SEGMENT_BYTES,
         retention_s: float = RETENTION_S,
         request_clock_probes: Callable[[str, bool], object] = lambda who, wanted: None,
+        black_box: BlackBox | None = None,
     ) -> None:  # fmt: skip
         """`request_clock_probes` is called with a recording's name, and whether it needs continuous probes."""
         self._hub, self._folder, self._limits, self._initial = hub, folder, limits, initial
         self._cluster, self._hosts, self._segment_bytes = cluster, hosts, segment_bytes
         self.bridge: AgentAdopter | None = None
+        self._black_box = black_box
         self._starting = asyncio.Lock()
         self._retention_s, self._retention_due = retention_s, time.monotonic() + retention_s
         self._retaining: asyncio.Task[None] | None = None
@@ -164,6 +167,16 @@ class Recorder:
             await self._retaining
         ended = [await self.stop(name) for name in tuple(self._running)]
         return [*await asyncio.gather(*self._ending), *ended]
+
+    def black_box(self) -> BlackBoxStatus | None:
+        """Return the state of the black box; None if nothing is kept."""
+        return self._black_box.status() if self._black_box is not None else None
+
+    async def keep_last(self, name: str, last_s: float) -> KeptRecords:
+        """Make a session of the last seconds in the black box. Raises SessionError."""
+        if self._black_box is None:
+            raise SessionError("this console has no black box")
+        return await self._black_box.keep_last(name, last_s, self._folder)
 
     def _pop(self, name: str) -> Recording:
         self._stopping.add(name)

@@ -61,6 +61,9 @@ class Recording:
     Owns the session's lock, the descriptor `lock`.
     """
 
+    #: Seconds that `stop` waits for the disk; a hung one must not block the console.
+    stop_s = LAST_S + 30.0
+
     def __init__(
         self, session: Session, meta: Meta, lock: int, redact: Redactor, publish: Publish,
         segment_bytes: int = SEGMENT_BYTES,
@@ -129,7 +132,7 @@ class Recording:
         with self._changed:
             self._ending = True
             self._changed.notify()
-        self._thread.join(LAST_S + 30.0)  # a hung disk must not block the console
+        self._thread.join(self.stop_s)
         return self.status()
 
     @property
@@ -160,17 +163,20 @@ class Recording:
             number, ending, self._busy = self._offered, self._ending, True
         self._notice_jump()
         self._handle_requests()
-        for begin in range(0, len(records), FRAME_RECORDS):
-            end = begin + FRAME_RECORDS
-            self._pack(records[begin:end], number if end >= len(records) else self._durable)
-            self._write()
-        if not records:
-            self._write()
+        self._pack_and_write(records, number)
         with self._changed:
             self._busy = False
             return not ending or bool(self._waiting)
 
-    def _pack(self, records: Sequence[Published], number: int) -> None:
+    def _pack_and_write(self, records: Sequence[Published], number: int, snapshot: int = 0) -> None:
+        for begin in range(0, len(records), FRAME_RECORDS):
+            end = begin + FRAME_RECORDS
+            self._pack(records[begin:end], number if end >= len(records) else self._durable, snapshot)
+            self._write()
+        if not records:
+            self._write()
+
+    def _pack(self, records: Sequence[Published], number: int, snapshot: int = 0) -> None:
         self._redact.learn(records)
         kept = [self._redact(record) for record in records]
         for node in self._redact.newly_silenced():
@@ -178,7 +184,7 @@ class Recording:
             text += ", too many to replace; from now on, texts from that node are hidden"
             try_ = "check that node; to keep its texts, record without --redact"
             self._publish(Log(source="console", severity="warning", text=text, try_=try_))
-        for data, counts, packed in pack_records(kept):
+        for data, counts, packed in pack_records(kept, snapshot):
             waiting = sum(len(frame.data) for frame in self._pending)
             if self._pending and waiting + len(data) > MAX_PENDING_BYTES:
                 self._lost += sum(counts.kinds.values())
@@ -199,7 +205,7 @@ class Recording:
                     self._writer.roll()
                     self._seal(self._writer.number - 1)
         except OSError as error:
-            self._report_trouble(_reason(error))
+            self._report_trouble(reason_of(error))
         else:
             self._report_recovery()
 
@@ -229,7 +235,7 @@ class Recording:
             self.meta.state, self.meta.closed = "closed", ended
             self._seal(number)
         except OSError as error:
-            self._report_trouble(_reason(error))
+            self._report_trouble(reason_of(error))
 
     def _handle_requests(self) -> None:
         for request in pending_requests(self.session):
@@ -265,7 +271,7 @@ class Recording:
             self._publish(Log(source="console", severity="warning", text=text))
 
 
-def _reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
     """The cause of a write error."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full"
@@ -274,7 +280,7 @@ def _reason(error: OSError) -> str:
 
 # -- requests of other processes: files in the session's folder -------------------------------------------------------
 
-_MARK, _STOP = ".ask-mark-", ".ask-stop"
+_MARK, _STOP, _FLUSH = ".ask-mark-", ".ask-stop", ".ask-flush"
 #: Bytes. Longer marks are truncated.
 _MAX_MARK_BYTES: Final = 4096
 
@@ -288,6 +294,30 @@ def request_stop(session: Session) -> None:
 def request_mark(session: Session, text: str) -> None:
     """Request a marker in a recording; its recorder acts within two seconds. Raises OSError."""
     write_atomically(session.path / f"{_MARK}{secrets.token_hex(8)}", text.encode()[:_MAX_MARK_BYTES])
+
+
+def flush(session: Session, wait_s: float) -> bool:
+    """Request that a black box writes what it has gathered; whether it did within `wait_s`. Raises OSError."""
+    path = session.path / _FLUSH
+    with contextlib.suppress(FileExistsError):
+        write_new(path, b"")
+    deadline = time.monotonic() + wait_s
+    while path.exists():
+        if time.monotonic() > deadline:
+            path.unlink(missing_ok=True)
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_flush_requested(session: Session) -> bool:
+    """Whether another process or thread waits in `flush`."""
+    return (session.path / _FLUSH).exists()
+
+
+def flushed(session: Session) -> None:
+    """Answer `flush`. Raises OSError."""
+    (session.path / _FLUSH).unlink(missing_ok=True)
 
 
 def pending_requests(session: Session) -> Iterator[str | None]:

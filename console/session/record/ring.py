@@ -1,0 +1,255 @@
+"""The ring of segments of a black box: a session whose oldest segments are deleted, so that it stays within limits.
+
+Every segment begins with a snapshot of the state, so that the rest can be read without the deleted ones.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from ...core.bus import Published
+from ...records import Finding, Gap, Log, Mark, NodeState, Rank
+from ...records.kinds import SPECS, is_gone
+from ...text.format import size
+from ..format.layout import Meta, Session, now
+from ..format.redact import Redactor
+from ..format.writer import add_counts
+from .recording import FRAME_RECORDS, GATHER_S, RETRY_S, Publish, Recording, flushed, is_flush_requested, reason_of
+
+_log = logging.getLogger(__name__)
+
+#: Seconds. Records are gathered this long into a frame: fewer and smaller writes than those of a recording.
+RING_GATHER_S: Final = 5.0
+#: Parts of the ring: a segment is sealed at this share of its bytes or seconds, and then the oldest can be deleted.
+SEGMENTS: Final = 16
+#: A segment is at least this many times as large as its snapshot, but at most this share of the ring.
+_SNAPSHOT_SHARE, _LARGEST_SHARE = 4, 2
+#: Kinds that are written at once, with what was gathered before.
+_EVIDENCE: Final = frozenset({*(spec.struct for spec in SPECS.values() if spec.category == "capture"), Mark, Gap})
+
+
+class RingLimits(msgspec.Struct, frozen=True):
+    """The size and length of a ring."""
+
+    bytes: int
+    seconds: float
+
+
+class SealedSegment(msgspec.Struct, frozen=True):
+    """A segment that is complete."""
+
+    number: int
+    bytes: int
+    ended_s: float  # monotonic; the next one began then
+
+
+def segments_to_delete(
+    sealed: Sequence[SealedSegment], open_bytes: int, limits: RingLimits, now_s: float
+) -> int:  # fmt: skip
+    """Return how many of these segments, oldest first, are beyond the limits.
+
+    `open_bytes`: of the segment that is being written, and of what is appended next. A segment is too old once the
+    later ones cover the whole length by themselves.
+    """
+    total, count = open_bytes + sum(segment.bytes for segment in sealed), 0
+    for segment in sealed:
+        if total <= limits.bytes and now_s - segment.ended_s < limits.seconds:
+            break
+        total -= segment.bytes
+        count += 1
+    return count
+
+
+def is_urgent(record: Published) -> bool:
+    """Whether a record is evidence, which a power cut must not take: captures, errors, lost nodes, ranks that end."""
+    if type(record) in _EVIDENCE:
+        return True
+    match record:
+        case Finding():
+            return record.severity == "error"
+        case NodeState():
+            return record.state in ("lost", "failed")
+        case Rank():
+            return is_gone(record)
+        case Log():
+            return record.severity == "error"
+    return False
+
+
+class RingWriter(Recording):
+    """Writes a black box in its own thread; `wants_snapshot` asks for `begin_segment`.
+
+    It never stops the console: on a disk that is full it deletes its own oldest segments, then drops records.
+    """
+
+    stop_s = 2.0
+
+    def __init__(
+        self, session: Session, meta: Meta, lock: int, publish: Publish, limits: RingLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """Create a segment and start the thread; `clock` is monotonic, in seconds. Raises OSError."""
+        self.limits = limits
+        self.wants_snapshot = True
+        self.covered_since = now()  # console CLOCK_REALTIME of its oldest snapshot, ns
+        self._clock = clock
+        self._begun: tuple[list[Published], int, list[Published]] | None = None
+        self._snapshots: deque[int] = deque()  # instants with which the sealed segments and the open one begin
+        self._sealed: deque[SealedSegment] = deque()
+        self._segment_began_s, self._snapshot_bytes = clock(), 0
+        self._has_warned = False
+        super().__init__(session, meta, lock, Redactor(), publish)
+
+    def begin_segment(self, records: Iterable[Published]) -> None:
+        """Begin a segment with this state, which includes every record that was offered before."""
+        snapshot = list(records)
+        with self._changed:
+            if self._begun is None:
+                self._begun, self._waiting = (self._waiting, now(), snapshot), []
+            self.wants_snapshot = False
+            self._changed.notify()
+
+    def _turn(self) -> bool:
+        """Gather, pack and write once; false at the end."""
+        self._gather()
+        with self._changed:
+            begun, self._begun = self._begun, None
+            records, self._waiting = self._waiting, []
+            number, ending, self._busy = self._offered, self._ending, True
+        if begun is not None:
+            before, instant, snapshot = begun
+            self._pack_and_write(before, number)
+            self._begin(instant, snapshot)
+        self._pack_and_write(records, number)
+        self._trim(0)
+        self._want_snapshot_if_due()
+        if is_flush_requested(self.session):
+            flushed(self.session)
+        with self._changed:
+            self._busy = False
+            return not ending or bool(self._waiting or self._begun)
+
+    def _gather(self) -> None:
+        """Wait until something has to be written."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._begun or self._ending, RETRY_S)
+        due_s, seen = self._clock() + RING_GATHER_S, 0
+        while True:
+            with self._changed:
+                is_due = self._changed.wait_for(
+                    lambda: len(self._waiting) >= FRAME_RECORDS or self._begun or self._ending, GATHER_S
+                )
+                new = self._waiting[seen:]
+            seen += len(new)
+            if is_due or not seen or self._clock() >= due_s or any(map(is_urgent, new)):
+                return
+            if is_flush_requested(self.session):
+                return
+
+    def _begin(self, instant: int, snapshot: Sequence[Published]) -> None:
+        """Seal the segment, unless it is empty, and write the snapshot of the next one."""
+        size_before = self._writer.size
+        if size_before:
+            try:
+                self._writer.roll()
+            except OSError as error:
+                self._report_trouble(reason_of(error))
+                return
+            self._sealed.append(SealedSegment(self._writer.number - 1, size_before, self._clock()))
+        self._snapshots.append(instant)
+        self._segment_began_s = self._clock()
+        self._pack_and_write(snapshot, self._durable, instant)
+        self._snapshot_bytes = self._writer.size
+        self.covered_since = self._snapshots[0]
+
+    def _want_snapshot_if_due(self) -> None:
+        limits, written = self.limits, self._writer.size
+        least = max(limits.bytes // SEGMENTS, _SNAPSHOT_SHARE * self._snapshot_bytes)
+        is_full = written >= min(least, limits.bytes // _LARGEST_SHARE)
+        is_old = self._clock() - self._segment_began_s >= limits.seconds / SEGMENTS
+        if self._lost and not self.trouble:  # the state after a hole is not known from what is written
+            _log.warning("black box %s: %d records were not kept", self.session.name, self._lost)
+            self._lost, is_full = 0, True
+        if (is_full or is_old) and not self.trouble:
+            self.wants_snapshot = True
+
+    # -- the disk ----------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        """Append what is packed; drop what cannot be written."""
+        while self._pending:
+            frame = self._pending.popleft()
+            self._trim(len(frame.data))
+            try:
+                if self._total_bytes() + len(frame.data) > self.limits.bytes:
+                    raise OSError(errno.EFBIG, f"more than black_box_bytes ({size(self.limits.bytes)}) at once")
+                self._check_file()
+                self._append(frame.data)
+            except OSError as error:
+                self._lost += sum(frame.counts.kinds.values())
+                self._report_trouble(reason_of(error))
+            else:
+                add_counts(self.meta, frame.counts)
+                self._durable = frame.number
+                self._bytes = self._total_bytes()
+                if self.trouble:
+                    _log.info("black box %s: writing again", self.session.name)
+                self.trouble = ""
+
+    def _append(self, data: bytes) -> None:
+        """Append a frame; on a full disk, the oldest segments make room. Raises OSError."""
+        while True:
+            try:
+                self._writer.append(data)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._sealed:
+                    raise
+                self._delete_oldest()
+            else:
+                return
+
+    def _trim(self, extra: int) -> None:
+        """Delete the segments beyond the limits, with so many bytes to be appended."""
+        for _ in range(segments_to_delete(self._sealed, self._writer.size + extra, self.limits, self._clock())):
+            self._delete_oldest()
+
+    def _delete_oldest(self) -> None:
+        oldest = self._sealed.popleft()
+        self._snapshots.popleft()
+        self.covered_since = self._snapshots[0] if self._snapshots else now()
+        try:
+            self.session.segment(oldest.number).unlink(missing_ok=True)
+        except OSError as error:
+            self._report_trouble(reason_of(error))
+
+    def _total_bytes(self) -> int:
+        return self._writer.size + sum(segment.bytes for segment in self._sealed)
+
+    def _close(self) -> None:
+        self._writer.close()
+        ended = now()
+        self.meta.parts = (*self.meta.parts[:-1], replace(self.meta.parts[-1], ended=ended, how="stopped"))
+        self.meta.state, self.meta.closed, self.meta.sealed = "closed", ended, self._writer.number
+        try:
+            self.session.write(self.meta)
+        except OSError as error:
+            self._report_trouble(reason_of(error))
+
+    def _report_trouble(self, why: str, try_: str = "") -> None:
+        """Warn once; later troubles are only in the log file."""
+        if why != self.trouble:
+            _log.warning("black box %s: cannot write: %s", self.session.name, why)
+        self.trouble = why
+        if not self._has_warned:
+            self._has_warned = True
+            text = f"black box: cannot write in {self.session.path}: {why}; the last minutes are not kept meanwhile"
+            try_ = try_ or "free space there, or switch it off: [console] black_box = false"
+            self._publish(Log(source="console", severity="warning", text=text, try_=try_))
