@@ -38,6 +38,17 @@ FINDINGS: Final[tuple[FindingKind, ...]] = (
     FindingKind("gpu_lost", "the driver cannot reach a GPU",
         "The GPU fell off the PCIe bus (XID 79), lost power, or its driver crashed.",
         "Drain the node, reset the GPU or reboot; if it returns, have the GPU, its riser and its power checked."),
+    FindingKind("driver_broken", "the NVIDIA driver of a node cannot be used",
+        "Driver and library of different versions after an update, a driver that is not loaded, hangs or crashes, or "
+        "device files that the login user may not open.",
+        "Follow the finding's remedy; drain the node, then reload the driver's modules or reboot."),
+    FindingKind("gpu_missing", "the kernel lists a GPU that the driver does not have",
+        "The driver failed to start the GPU, or the GPU is not bound to it.",
+        "Read dmesg for the GPU's PCI address (NVRM: RmInitAdapter failed); reset or reboot, then have the "
+        "GPU checked."),
+    FindingKind("gpu_unusable", "the driver lists a GPU, but every call fails",
+        "The GPU requires a reset, or its firmware (GSP) has stopped.",
+        "End the programs on this GPU and reset it (nvidia-smi --gpu-reset -i N), or reboot the node."),
     FindingKind("gpu_xid", "the driver reported an XID error",
         "A fault of the application (XID 13, 31), of the hardware (48, 79, 94, 95) or of NVLink (74).",
         "Look the XID up in the finding's text; application faults need the job fixed, hardware faults need a reset or "

@@ -17,6 +17,7 @@ from ..records import GpuInfo, Nic
 from ..text.nodeset_fold import natural
 from ..topology.groups import captured_of, parallel_groups
 from ..topology.snapshot import TopologySnapshot, facts_of, figures_of, ranks_on, users_of
+from .coverage import complete_nodes
 from .finding_tracker import FindingTracker
 
 #: Seconds between updates.
@@ -139,6 +140,8 @@ class TopologyFindings:
     ) -> None:
         self._store, self._fold, self._findings, self._clock = store, fold, findings, clock
         self._began_s: float | None = None
+        self._complete: frozenset[str] = frozenset()  # nodes that have reported all of their devices
+        self._partial: tuple[object, frozenset[str], tuple[NodeClass, ...]] = ((), frozenset(), ())
         self._basis: tuple[object, ...] = ()  # inputs of the current differences
         self._now: tuple[FindingDraft, ...] = ()
         self._since: dict[tuple[tuple[str, ...], str], float] = {}  # (culprits, text): since when it differs
@@ -150,6 +153,7 @@ class TopologyFindings:
             self._fold.note()
             if self._fold.has_news or at_last:
                 await self._fold.derived.update()
+            self._complete = complete_nodes(self._store)
             self._compare()
             if at_last or self._has_settled():
                 self._reported = self._lasting(at_last)
@@ -160,12 +164,22 @@ class TopologyFindings:
     def _compare(self) -> None:
         """Recompute the differences if the classes or the reported health findings changed."""
         covered = [finding for finding in self._findings.reported_by("health") if finding.id in _COVERING]
-        classes: tuple[NodeClass, ...] = self._fold.fleet.classes
+        classes = self._complete_classes()
         basis = (classes, {(finding.id, finding.culprits, finding.parts) for finding in covered})
         if self._basis and basis[0] is self._basis[0] and basis[1] == self._basis[1]:
             return
         self._basis = basis
         self._now = difference_findings(classes, ReportedFindings(covered, self._fold.fleet.nodes))
+
+    def _complete_classes(self) -> tuple[NodeClass, ...]:
+        """Classes of the nodes that have reported all of their devices."""
+        fleet = self._fold.fleet
+        complete = frozenset(name for name in fleet.nodes if name in self._complete)
+        if len(complete) == len(fleet.nodes):
+            return fleet.classes
+        if self._partial[:2] != (fleet.classes, complete):
+            self._partial = (fleet.classes, complete, classes_of(fleet.nodes[name] for name in complete))
+        return self._partial[2]
 
     def _lasting(self, at_last: bool) -> tuple[FindingDraft, ...]:
         now_s = self._clock()
@@ -178,4 +192,4 @@ class TopologyFindings:
         if self._clock() - self._began_s > SETTLE_S:
             return True
         nodes = self._store.nodes.values()
-        return all(now.cost or (now.state and now.state.state in ("failed", "lost")) for now in nodes)
+        return all(now.name in self._complete or (now.state and now.state.state in ("failed", "lost")) for now in nodes)

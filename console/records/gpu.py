@@ -60,6 +60,7 @@ class GpuInfo(Record, tag="gpu_info", kw_only=True):
     persistence: bool | None = None  # True if persistence mode is on
     compute_mode: str | None = None  # default, prohibited, exclusive_process
     lost: str | None = None  # why the driver cannot reach it; None while reachable
+    unusable: str | None = None  # why no call returns a value although the driver lists it; None while calls do
     unsupported: dict[str, str] = msgspec.field(default_factory=dict)  # field of this record or of `gpu`: why
     simulated: bool = False  # True for simulated data
 

@@ -88,6 +88,7 @@ _ROWS: Final = (
         node.NodeState, "state", gone=("state", frozenset({"removed"})), is_always_recorded=True, is_resumed=True
     ),  # an event only where `state` changes, which the store sees
     _spec(node.Node, "state", is_large=True, is_always_recorded=True, is_resumed=True),
+    _spec(node.Inventory, "state", "of", **_DEVICE, is_replaced=True, is_resumed=True),
     _spec(node.Host, "figure", ends_with_agent=True, is_resumed=True, metric_family="host"),
     _spec(node.AgentCost, "figure", ends_with_agent=True, is_resumed=True),
     _spec(gpu.GpuInfo, "state", "uuid", **_DEVICE, is_replaced=True, is_resumed=True),

@@ -33,6 +33,21 @@ class NodeState(Record, tag="node_state", kw_only=True):
     tags: tuple[str, ...] = ()  # tags of the node in hosts.toml
 
 
+class Inventory(Record, tag="inventory", kw_only=True):
+    """How many devices of one kind a node has, and why they cannot be read; at the start and on change.
+
+    A set is complete when as many records as `count` have arrived. MIG devices are not counted.
+    """
+
+    of: Literal["gpu", "link", "nic"]  # the kind of record that is counted
+    count: Count | None = None  # devices that have records, also lost ones; None if unknown
+    installed: Count | None = None  # gpu: NVIDIA GPUs that the kernel lists; None if not readable
+    missing: tuple[str, ...] = ()  # gpu: PCI addresses of GPUs that the kernel lists and the driver lacks
+    fault: str | None = None  # stable name of the reason for which none can be read; None without one
+    text: str = ""  # that state, in words
+    try_: str = ""  # the remedy, or ""
+
+
 class Node(Record, tag="node", kw_only=True):
     """Identity of a node, at the start of an agent."""
 

@@ -14,6 +14,7 @@ from ..analysis.rank_progress import shown_state
 from ..analysis.skew.findings import SkewSnapshot
 from ..core.store import Store
 from ..monitor.captures import CaptureLine, capture_lines, is_partial
+from ..monitor.coverage import coverage_of
 from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.progress import progress_in
 from ..monitor.skew import skew_of
@@ -118,7 +119,7 @@ class Report(msgspec.Struct):
 
 def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequence[CrashVerdict] = ()) -> Report:
     """Report of the store; `skew` is that of the store where it was computed before."""
-    table, progress = jobs_of(store), progress_in(store)
+    table, progress, coverage = jobs_of(store), progress_in(store), coverage_of(store)
     nodes = sorted(store.nodes.values(), key=lambda now: natural(now.name))
     return Report(
         schema=SCHEMA,
@@ -128,7 +129,7 @@ def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequenc
         started_at_ns=store.started_rx,
         ended_at=iso(store.newest_rx),
         ended_at_ns=store.newest_rx,
-        nodes=[node_line(now) for now in nodes],
+        nodes=[node_line(now, coverage[now.name]) for now in nodes],
         jobs=[job_line(job) for job in table.jobs],
         ranks=[rank_line(row, progress) for job in table.jobs for row in job.rows],
         gpus=gpu_lines(store),
@@ -154,12 +155,14 @@ def to_json(report: Report) -> bytes:
 def exit_code(report: Report, fail_on: Sequence[str] = ("error",)) -> int:
     """The exit code of a headless command: 4 nothing reachable, 1 a finding that counts, 3 partial, 0 fine.
 
+    Nodes whose GPUs have neither reported nor failed make it partial, too.
     `fail_on` is a severity (that or a worse one counts), ids of findings, or both.
     """
     if any(_counts(line, fail_on) for line in report.findings) and any(line.state == "ok" for line in report.nodes):
         return 1
     unseen = any(job.ranks_missing for job in report.jobs) or any(is_partial(line) for line in report.captures)
     unseen |= bool(report.unrecognised) and not report.captures  # of a capture of processes, these are known
+    unseen |= any(line.awaits and line.gpus_expected is None and line.gpu_fault is None for line in report.nodes)
     return _coverage([line.state for line in report.nodes], unseen)
 
 

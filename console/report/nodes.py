@@ -10,6 +10,7 @@ import msgspec
 from ..analysis.jobs import JobRanks, RankSummary
 from ..analysis.rank_progress import ProgressState, RankProgress
 from ..core.store import GpuKey, GpuNow, NodeNow, ProcessKey, Store
+from ..monitor.coverage import NodeCoverage
 from ..records import Failure, Gpu, GpuInfo, Watched
 from ..text.nodeset_fold import natural
 from ..topology.json_document import ClassLine
@@ -34,6 +35,10 @@ class NodeLine(msgspec.Struct):
     kernel: str | None
     agent: str | None
     simulated: bool | None  # None where unknown
+    gpus_expected: int | None  # GPUs that it should have, by its driver and its kernel; None if unknown
+    gpus_seen: int  # GPUs that have reported
+    gpu_fault: Failure | None  # why its GPUs cannot be read
+    awaits: list[str]  # devices that have not reported yet: "2 of 8 GPUs"
     unreadable: int | None  # Python processes of other users that the agent may not read: ranks may be among them
 
 
@@ -64,6 +69,7 @@ class GpuLine(msgspec.Struct):
     temp_c: float | None
     driver: str | None
     lost: str | None  # why the driver cannot reach it; None while it responds
+    unusable: str | None  # why no call returns a value; None while calls do
     clocks_event_reasons: tuple[str, ...]
     ecc_uncorrected_volatile: int | None
     recovery_action: str | None
@@ -103,7 +109,7 @@ class TopologyLines(msgspec.Struct):
     classes: list[ClassLine]
 
 
-def node_line(now: NodeNow) -> NodeLine:
+def node_line(now: NodeNow, coverage: NodeCoverage) -> NodeLine:
     """A node in the report."""
     state = now.state.state if now.state else "failed"
     node = now.node
@@ -116,6 +122,10 @@ def node_line(now: NodeNow) -> NodeLine:
         kernel=node.kernel if node else None,
         agent=node.agent if node else None,
         simulated=node.simulated if node else None,
+        gpus_expected=coverage.gpus_expected,
+        gpus_seen=coverage.gpus_seen,
+        gpu_fault=coverage.gpu_fault,
+        awaits=list(coverage.awaits) if state == "ok" else [],
         unreadable=now.host.unreadable if now.host else None,
     )
 

@@ -37,6 +37,7 @@ def current_records(store: Store) -> Iterator[Published]:
         *(part for node in store.nodes.values() for part in (node.state, node.node, node.host, node.cost)),
         *(part for gpu in store.gpus.values() for part in (gpu.info, gpu.gpu, gpu.digest)),
         *store.gpu_links.values(), *store.gpu_processes.values(), *store.nics.values(), *store.links.values(),
+        *store.inventories.values(),
         *(part for rank in store.ranks.values() for part in (rank.rank, rank.stat)),
         *store.processes.values(), *store.outputs.values(),
         *(finding for finding in store.findings.values() if finding.cleared_at is None),

@@ -66,6 +66,7 @@ class SamplerThread(threading.Thread):
             self._start()
         except Unavailable as error:
             self.agent.miss(error.name or self.sampler.name, error.text, error.try_)
+            self.agent.outbox.post(self.sampler.absence(error))
         except Exception:  # noqa: BLE001 - a failed sampler is reported and stops no other
             self.agent.report_crash("sampler %s could not start" % self.sampler.name)
         else:

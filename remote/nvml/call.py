@@ -79,6 +79,10 @@ LOST = (15, 28)
 LASTING = (2, 3, 4, 13, 25, 26)
 
 
+#: nvml.h, NVML_ERROR_RESET_REQUIRED
+RESET_REQUIRED = 16
+
+
 class GpuLost(Exception):
     """The driver cannot reach the GPU; the text is the driver's."""
 
@@ -92,6 +96,9 @@ class NvmlDevice(object):
         self.unsupported: "dict[str, str]" = {}
         self._disabled: "set[str]" = set()
         self._choice: "dict[str, int]" = {}  # field: index of the alternative that succeeded last
+        self.succeeded = 0  # calls since `begin_tick`
+        self.failed_ticks = 0  # consecutive ticks before this one in which no call succeeded
+        self.failure: "tuple[int, str] | None" = None  # (code, function) of the last one that may succeed later
 
     def call(self, fields: "Sequence[str]", name: str, *arguments: "Any") -> "Any":
         """Result of the function `name`, from which `fields` are read; None if it failed. Raises GpuLost."""
@@ -116,6 +123,29 @@ class NvmlDevice(object):
         self._disabled.add(field)
         return None
 
+    def begin_tick(self) -> None:
+        """Count the calls of the next tick."""
+        self.failed_ticks = self.failed_ticks + 1 if self._has_failed else 0
+        self.succeeded, self.failure = 0, None
+
+    def note_failure(self, code: "int | None", name: str, error: object) -> None:
+        """Remember a failure that may be over at the next call."""
+        if code is not None and code not in LASTING:
+            self.failure = (code, "%s: %s" % (name, error))
+
+    @property
+    def _has_failed(self) -> bool:
+        return self.failure is not None and not self.succeeded
+
+    @property
+    def unusable(self) -> "str | None":
+        """Why the GPU cannot be used: it requires a reset, or no call of two ticks succeeded; None if it can."""
+        if self.failure is None:
+            return None
+        if self.failure[0] == RESET_REQUIRED:
+            return "the GPU requires a reset (%s)" % self.failure[1]
+        return "no NVML call returns a value (%s)" % self.failure[1] if self._has_failed and self.failed_ticks else None
+
     def is_disabled(self, field: str) -> bool:
         """Whether a lasting failure of this field was recorded since the last `reset`."""
         return field in self._disabled
@@ -126,9 +156,13 @@ class NvmlDevice(object):
             self.mark_unsupported(fields, "this binding has no %s" % name)
             return None
         try:
-            return function(self.handle, *arguments)
+            result = function(self.handle, *arguments)
+            self.succeeded += 1
+            return result
         except self.nvml.NVMLError as error:
-            self.record_failure(fields, getattr(error, "value", None), str(error))
+            code = getattr(error, "value", None)
+            self.note_failure(code, name, error)
+            self.record_failure(fields, code, str(error))
         except (UnicodeDecodeError, ValueError) as error:
             self.record_failure(fields, None, "invalid value from the driver: %s" % error)
         return None

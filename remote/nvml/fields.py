@@ -56,11 +56,13 @@ class FieldReader(object):
             return {}
         try:
             values = self._call(nvml)
+            self._device.succeeded += 1
         except nvml.NVMLError as error:
             names = tuple(field.name for field in self._fields)
             code = getattr(error, "value", None)
             if code == _INVALID_ARGUMENT and len(self._fields) > 1:
                 return self._read_individually()
+            self._device.note_failure(code, "nvmlDeviceGetFieldValues", error)
             self._device.record_failure(names, code, str(error))
             if self._device.is_disabled(names[0]):
                 self._set(())

@@ -143,6 +143,7 @@ class _LinkDevice(NvmlDevice):
         self._device = device
         self.nvml, self.handle = device.nvml, device.handle
         self._disabled = set()
+        self.succeeded, self.failure, self.failed_ticks = 0, None, 0
 
     def record_failure(self, fields: "Iterable[str]", code: "int | None", text: str) -> None:
         self._device.record_failure(["gpu_link." + field for field in fields], code, text)

@@ -28,12 +28,12 @@ class Unavailable(Exception):
 class Context(object):
     """Environment of the samplers; one per run of the agent, shared by all.
 
-    `proc` is the root of the proc file system, `sys` of sysfs, `kmsg` the kernel log.
+    `proc` is the root of the proc file system, `sys` of sysfs, `dev` of the device files, `kmsg` the kernel log.
     `psutil` is the module or None.
     `process_filter` is None, or (name, value) of the environment variable of the processes to report.
     """
 
-    sys, kmsg = "/sys", "/dev/kmsg"
+    sys, kmsg, dev = "/sys", "/dev/kmsg", "/dev"
 
     def __init__(
         self,
@@ -77,6 +77,10 @@ class Sampler(object):
     def tick(self, now: float) -> "Iterable[Fact]":
         """Yield (kind, fields) for each fact of this instant."""
         return iter(())
+
+    def absence(self, error: "Unavailable") -> "list[Fact]":
+        """(kind, fields) that report a source that does not exist."""
+        return []
 
     def stop(self) -> None:
         """Release the resources of `start`."""

@@ -4,7 +4,7 @@ The NVML binding is a parameter: None for pynvml, or `simulate.SimulatedNvml`.
 """
 
 from ..kernel.log import KernelLog
-from ..nvml import call, info
+from ..nvml import call, info, inventory
 from ..nvml.call import GpuLost, NvmlDevice, PcieThread
 from ..nvml.events import ThrottleWatch, XidEvents, XidListener, throttle_event, xids_in
 from ..nvml.gpm import GpmReader
@@ -12,13 +12,14 @@ from ..nvml.links import REFRESH_S as LINKS_REFRESH_S
 from ..nvml.links import NvLinks
 from ..nvml.metrics import GpuMetrics, MetricDigest
 from ..nvml.processes import GpuProcesses
+from ..proc.pci import kernel_address
 from .base import Sampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-    from .base import Context, Fact, Fields
+    from .base import Context, Fact, Fields, Unavailable
     from .processes import RankRef
 
 #: Seconds between two reads of identity and capabilities: limits and modes may change.
@@ -56,6 +57,7 @@ class Device(object):
         self.digest = MetricDigest(self.nvml_device)
         self.is_split = False  # into MIG devices, which have the processes
         self.recovery: str | None = None
+        self.address: str | None = None  # in the kernel's notation
         self.event_reason: str | None = None  # why the driver sends no XIDs of it
         self.lost: str | None = None  # the driver's error
         self.refresh_due = self.retry_due = 0.0
@@ -108,7 +110,9 @@ class GpuSampler(Sampler):
         self._xid_watch: XidListener = None  # type: ignore[assignment]
         self._xids: XidEvents = None  # type: ignore[assignment]
         self._kernel_log: KernelLog = None  # type: ignore[assignment]
+        self._inventory_due = 0.0
         self._events: list[Fields] = []  # from before the first tick
+        self._inventory: Fields = {}  # the fields of its last record
         self._full_due = 0.0  # time.monotonic() of the next full read
 
     def start(self) -> None:
@@ -142,6 +146,12 @@ class GpuSampler(Sampler):
             self._sample_digests()
             return
         self._full_due = now + FULL_S - interval_s / 2.0  # ticks are on a grid and slightly late
+        if now >= self._inventory_due:
+            self._inventory_due = now + REFRESH_S
+            fields = self._count()
+            if fields != self._inventory:
+                self._inventory = fields
+                yield "inventory", fields
         for event in self._events:
             yield "gpu_event", event
         self._events = []
@@ -180,6 +190,19 @@ class GpuSampler(Sampler):
             return
         device = Device(self, index, uuid, handle)
         self._devices.append(device)
+
+    def _count(self) -> "Fields":
+        """`inventory` fields: the GPUs that have records, and those that the kernel lists beyond them."""
+        gpus = [device for device in self._devices if device.parent is None]
+        fields: Fields = {"of": "gpu", "count": len(gpus)}
+        if not self.simulated:
+            present = {device.address for device in gpus}
+            fields["installed"], fields["missing"] = inventory.missing_gpus(self.context, present)
+        return fields
+
+    def absence(self, error: "Unavailable") -> "list[Fact]":
+        """Why the GPUs cannot be read, or that there are none."""
+        return [("inventory", inventory.absence(self.context, error))]
 
     def _split(self, device: "Device") -> "list[Device]":
         """Insert the MIG devices of a GPU after it, and return them.
@@ -226,6 +249,7 @@ class GpuSampler(Sampler):
                 bus_id = info.bus_id(device.nvml_device)
             except GpuLost:
                 pass  # the first read reports it
+            device.address = kernel_address(bus_id) if bus_id else None
             places.append((device.index, device.uuid, bus_id))
             device.event_reason = refused.get(device.uuid)
         self._xids = XidEvents(places)
@@ -242,6 +266,7 @@ class GpuSampler(Sampler):
                 facts.extend(self._refresh(device, now))
             for link in device.links.read(now):
                 facts.append(("gpu_link", dict(device.name, **link)))
+            device.nvml_device.begin_tick()
             metrics = device.metrics.read(now)
             facts.append(("gpu", dict(device.name, simulated=self.simulated, **metrics)))
             digest = device.digest.flush(metrics)
@@ -283,6 +308,8 @@ class GpuSampler(Sampler):
             unsupported["gpu_event.kernel"] = self._kernel_log.reason
         fields = dict(device.name, simulated=self.simulated, unsupported=unsupported, **device.identity)
         fields.update(self._versions)
+        if device.nvml_device.unusable:
+            fields["unusable"] = device.nvml_device.unusable
         if device.parent is not None:
             fields.update(parent=device.parent.uuid, mig_index=device.mig_index)
         if fields == device.last_info:

@@ -66,6 +66,7 @@ class NicSampler(Sampler):
         super(NicSampler, self).__init__(context)
         self._ports: dict[str, _Port] = {}  # folder: _Port
         self._next_scan = 0.0
+        self._count: int | None = None  # of the last `inventory`
 
     def start(self) -> None:
         """Find the ports. Raises Unavailable."""
@@ -92,6 +93,13 @@ class NicSampler(Sampler):
                 port.close()  # unplugged, or its driver was unloaded
                 del self._ports[folder]
                 yield "nic", dict(port.identity, state="gone")
+        if len(self._ports) != self._count:
+            self._count = len(self._ports)
+            yield "inventory", {"of": "nic", "count": self._count}
+
+    def absence(self, error: "Unavailable") -> "list[Fact]":
+        """A node without ports."""
+        return [("inventory", {"of": "nic", "count": 0})]
 
     def _find(self) -> None:
         for folder, make in _ports(self.context.sys):

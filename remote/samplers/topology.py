@@ -39,6 +39,7 @@ class TopologySampler(Sampler):
         self._gpus: list[_Gpu] = []
         self._sent: dict[Any, Fields] = {}  # (type, a, b): the fields of its last record
         self._due = 0.0
+        self._count: int | None = None  # of the last `inventory`
 
     def start(self) -> None:
         """Open the GPUs, if there are any."""
@@ -68,7 +69,11 @@ class TopologySampler(Sampler):
         kept: set[str] = set()  # unreachable GPUs, whose edges are kept
         for edge in self._edges(kept):
             edges[_key(edge)] = edge
-        return [("link", dict(edge, simulated=self._simulated)) for edge in self._changes(edges, kept)]
+        facts: list[Fact] = [("link", dict(edge, simulated=self._simulated)) for edge in self._changes(edges, kept)]
+        if len(self._sent) != self._count:
+            self._count = len(self._sent)
+            facts.append(("inventory", {"of": "link", "count": self._count}))
+        return facts
 
     def _edges(self, kept: "set[str]") -> "Iterator[Fields]":
         for number, gpu in enumerate(self._gpus):

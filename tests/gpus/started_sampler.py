@@ -29,7 +29,9 @@ class StartedSampler:
 
     def tick(self, seconds=1.0):
         self.now += seconds
-        records = SimpleNamespace(gpu_info=[], gpu=[], gpu_digest=[], gpu_link=[], gpu_process=[], gpu_event=[])
+        records = SimpleNamespace(
+            inventory=[], gpu_info=[], gpu=[], gpu_digest=[], gpu_link=[], gpu_process=[], gpu_event=[]
+        )
         for kind, fields in self.sampler.tick(self.now):
             getattr(records, kind).append(check(kind, fields))
         return records

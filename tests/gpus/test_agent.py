@@ -17,7 +17,7 @@ def batch(tmp_path):
     """`batch(lines)` watches this machine with that scenario; the report, and the records by kind."""
     folder()
 
-    def run(lines, seconds=4):
+    def run(lines, seconds=4, code=0):
         scenario = Scenario(tmp_path / "scenario", lines)
         hosts = tmp_path / "hosts.toml"
         # a filter without matches: other processes of this machine are ignored
@@ -27,7 +27,7 @@ def batch(tmp_path):
         argv = [GCONSOLE, "batch", str(hosts), "--for", f"{seconds}s", "--quiet"]
         argv += ["--output", str(report), "--records", str(records)]
         result = fork_server.run(argv, text=True, env={**os.environ, **scenario.environment}, timeout=DEADLINE_S)
-        assert result.returncode == 0, result.stderr
+        assert result.returncode == code, result.stderr
         by_kind = {}
         for line in records.read_text().splitlines():
             record = json.loads(line)
@@ -48,9 +48,12 @@ def test_eight_gpus_are_in_the_report_of_a_console(batch):
 
 
 def test_driver_version_mismatch_is_listed_as_a_missing_capability(batch):
-    report, records = batch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}, seconds=6)
+    report, records = batch(scenarios.hgx_h100() | {"fail.nvmlInitWithFlags": 18}, seconds=6, code=1)
 
     (missing,) = [record for record in records["node"][-1]["missing"] if record["name"].startswith("gpu")]
     assert (report["gpus"], missing["name"]) == ([], "gpu_driver_mismatch")
+    assert [finding["id"] for finding in report["findings"]] == ["driver_broken"]
+    (node,) = report["nodes"]
+    assert (node["gpus_seen"], node["gpu_fault"]["name"]) == (0, "gpu_driver_mismatch")
     assert "version mismatch" in missing["text"]
     assert "reboot" in missing["try"]

@@ -10,7 +10,7 @@ from gconsole.analysis.health.state import HealthState
 from gconsole.config.sections import HealthConfig
 from gconsole.records import KINDS, Node
 from gconsole_remote.nvml.simulate import SimulatedNvml
-from gconsole_remote.samplers.base import Context
+from gconsole_remote.samplers.base import Context, Unavailable
 from gconsole_remote.samplers.gpu import GpuSampler
 
 LIMITS = HealthConfig(window_s=10)
@@ -118,3 +118,94 @@ def test_simulated_fleet_has_no_findings_for_an_hour():
         sampler.stop()
 
     assert texts == set()
+
+
+class TestBrokenGpus:
+    """GPUs and drivers that return no data."""
+
+    def test_gpu_whose_every_call_fails_is_unusable_and_clears_after_its_reset(self, watch):
+        functions = [name for name in FUNCTIONS if name.startswith("nvmlDevice") and "Handle" not in name]
+        broken = {f"gpu3.fail.{name}": 999 for name in functions if name != "nvmlDeviceGetUUID"}
+        started = watch(scenarios.hgx_h100())
+        facts_of = findings_after(started, 4, lambda second: broken if second > 1 else {})
+
+        assert set(facts_of) == {"gpu_unusable"}
+        assert facts_of["gpu_unusable"].culprits == ("n1:gpu3",)
+        assert "no NVML call returns a value" in facts_of["gpu_unusable"].text
+        started.scenario.change(drop=tuple(broken))
+        assert findings_after(started, 4) == {}
+
+    def test_gpu_that_requires_a_reset_is_unusable(self, watch):
+        started = watch(scenarios.hgx_h100() | {"gpu1.fail.nvmlDeviceGetMemoryInfo_v2": 16})
+
+        assert "n1:gpu1: the GPU requires a reset" in findings_after(started, 3)["gpu_unusable"].text
+
+    def test_gpu_in_sysfs_that_the_driver_lacks_is_missing(self, watch, tmp_path):
+        pci_devices(tmp_path, [f"0000:{0x10 + index:02x}:00.0" for index in range(8)])
+        findings = findings_after(watch(scenarios.hgx_h100() | {"count": 7}), 2)
+
+        assert set(findings) == {"gpu_missing"}
+        assert "the driver has 7 of 8 GPUs; the kernel also lists 0000:17:00.0" in findings["gpu_missing"].text
+
+    def test_gpus_of_other_containers_drivers_and_products_are_not_missing(self, watch, tmp_path):
+        pci_devices(tmp_path, [f"0000:{0x10 + index:02x}:00.0" for index in range(8)], driver="nvidia")
+        pci_devices(tmp_path, ["0000:20:00.0"], driver="vfio-pci")
+        pci_devices(tmp_path, ["0000:21:00.0"], product="0x1cb1")  # needs an older driver
+        (tmp_path / "proc" / "driver" / "nvidia" / "gpus" / "0000:10:00.0").mkdir(parents=True)
+        started = watch(scenarios.hgx_h100() | {"count": 1}, proc=tmp_path / "proc")
+
+        assert findings_after(started, 2) == {}
+
+    @pytest.mark.parametrize(
+        ("code", "fault"), [(18, "gpu_driver_mismatch"), (4, "gpu_no_permission"), (999, "gpu_nvml_failed")]
+    )
+    def test_driver_that_does_not_start_is_broken(self, tmp_path, code, fault):
+        pci_devices(tmp_path, ["0000:10:00.0"])
+        error = Unavailable("the driver does not start", "reboot", fault)
+
+        findings = findings_of_absence(tmp_path, error)
+        assert [(finding.id, finding.severity) for finding in findings] == [("driver_broken", "error")]
+        assert "the driver does not start; the kernel lists 1 GPU" in findings[0].text
+
+    @pytest.mark.parametrize("name", ["gpu_no_driver", "gpu_driver_not_loaded", "gpu_none"])
+    def test_node_without_gpus_has_no_finding(self, tmp_path, name):
+        (tmp_path / "sys" / "bus" / "pci" / "devices").mkdir(parents=True)
+
+        assert findings_of_absence(tmp_path, Unavailable("none", name=name)) == []
+
+    def test_driver_that_is_not_loaded_is_broken_only_where_the_kernel_lists_gpus(self, tmp_path):
+        pci_devices(tmp_path, ["0000:10:00.0"])
+        error = Unavailable("not loaded", name="gpu_driver_not_loaded")
+
+        assert [finding.id for finding in findings_of_absence(tmp_path, error)] == ["driver_broken"]
+        (tmp_path / "proc" / "driver" / "nvidia").mkdir(parents=True)
+        (tmp_path / "proc" / "driver" / "nvidia" / "version").write_text("NVRM version\n")
+        assert findings_of_absence(tmp_path, error) == [], "a container without GPUs on a machine with some"
+
+    def test_driver_without_any_of_the_listed_gpus_misses_them(self, tmp_path):
+        pci_devices(tmp_path, ["0000:10:00.0", "0000:11:00.0"])
+
+        (finding,) = findings_of_absence(tmp_path, Unavailable("no GPU", name="gpu_none"))
+        assert (finding.id, "0 of 2 GPUs" in finding.text) == ("gpu_missing", True)
+
+
+def pci_devices(folder, addresses, driver=None, product="0x2330"):
+    """NVIDIA GPUs in a sysfs tree, as the kernel lists them."""
+    for address in addresses:
+        device = folder / "sys" / "bus" / "pci" / "devices" / address
+        device.mkdir(parents=True)
+        for name, text in (("vendor", "0x10de"), ("class", "0x030200"), ("device", product)):
+            (device / name).write_text(text + "\n")
+        if driver is not None:
+            (folder / "sys" / "bus" / "pci" / "drivers" / driver).mkdir(parents=True, exist_ok=True)
+            (device / "driver").symlink_to(f"../../drivers/{driver}")
+
+
+def findings_of_absence(folder, error):
+    """Findings of a node whose GPU sampler could not start."""
+    context = Context(proc=str(folder / "proc"))
+    context.sys, context.dev = str(folder / "sys"), str(folder / "dev")
+    facts = HealthState(LIMITS.window_s, LIMITS.busy_pct)
+    for kind, fields in GpuSampler(context).absence(error):
+        facts.add([msgspec.convert({"kind": kind, "node": "n1", **fields}, KINDS[kind])])
+    return list(health_findings(facts, LIMITS))

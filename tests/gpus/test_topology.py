@@ -23,7 +23,7 @@ class StartedTopologySampler:
     def tick(self, seconds=61.0):
         """The `link` records of one sample, by default a minute after the last one."""
         self.now += seconds
-        return [check(kind, fields) for kind, fields in self.sampler.tick(self.now)]
+        return [check(kind, fields) for kind, fields in self.sampler.tick(self.now) if kind == "link"]
 
     def uuid(self, index):
         return f"GPU-0000000{index}-aaaa-bbbb-cccc-000000000000"

@@ -18,7 +18,7 @@ from gconsole.monitor import topology
 from gconsole.monitor import topology as module
 from gconsole.monitor.finding_tracker import FindingTracker
 from gconsole.monitor.topology import LASTS_S, SETTLE_S, TopologyFindings, TopologyFold
-from gconsole.records import Log, NodeState
+from gconsole.records import Inventory, Log, NodeState
 
 ALIKE = [f"node{number}" for number in range(1, 6)]
 TEXT = "node9: NIC1 state down, the rest active"
@@ -41,7 +41,9 @@ class Fleet:
             facts = hgx_facts(name, **more)
             for record in (*facts.gpus, *facts.links, *facts.nics):
                 record.node = name
-            self.hub.publish([*facts.gpus, *facts.links, *facts.nics])
+            counts = {"gpu": facts.gpus, "link": facts.links, "nic": facts.nics}
+            counted = [Inventory(node=name, of=of, count=len(those)) for of, those in counts.items()]
+            self.hub.publish([*facts.gpus, *facts.links, *facts.nics, *counted])
             self.hub.publish_own(NodeState(node=name, state=state))
 
     async def look(self, after=0.0, **more):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ...config.sections import HealthConfig
 from ..finding import FindingDraft
+from .driver import driver_broken, gpu_missing, gpu_unusable
 from .errors import gpu_ecc, gpu_lost, gpu_remap_pending, gpu_xid
 from .kernel import kernel_fault
 from .links import nic_down, nic_errors, nvlink_down, nvlink_errors, pcie_degraded
@@ -19,8 +20,9 @@ from .state import HealthState
 
 #: One function per finding id, most important first.
 CHECKS = (
-    gpu_lost, gpu_xid, gpu_ecc, gpu_remap_pending, nvlink_down, nic_down, gpu_throttle, pcie_degraded, nvlink_errors,
-    nic_errors, kernel_fault, gpu_straggler, gpu_memory_imbalance, clock_step, version_skew,
+    driver_broken, gpu_missing, gpu_lost, gpu_unusable, gpu_xid, gpu_ecc, gpu_remap_pending, nvlink_down, nic_down,
+    gpu_throttle, pcie_degraded, nvlink_errors, nic_errors, kernel_fault, gpu_straggler, gpu_memory_imbalance,
+    clock_step, version_skew,
 )  # fmt: skip
 
 

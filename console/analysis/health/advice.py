@@ -118,6 +118,8 @@ def _errors(info: GpuInfo | None, now: Gpu) -> Iterator[Hint]:
 def _state(info: GpuInfo, now: Gpu | None) -> Iterator[Hint]:
     if info.lost is not None:
         yield Hint("warning", "lost by the driver", f"gpu_info.lost {info.lost}")
+    if info.unusable is not None:
+        yield Hint("warning", "no call returns a value", f"gpu_info.unusable {info.unusable}")
     if _is_below(info.pcie_width, info.pcie_width_max):
         yield Hint("warning", "fewer PCIe lanes than GPU and slot support",
                    f"gpu_info.pcie_width {info.pcie_width} of {info.pcie_width_max}")  # fmt: skip

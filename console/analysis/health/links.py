@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...config.sections import HealthConfig
-from ...records import Confidence
+from ...records import Confidence, GpuInfo
 from ...text.format import plural
 from ...text.nodeset_fold import fold_numbers
 from ..finding import FindingDraft
-from .state import GpuHealth, HealthState, NicHealth, about_gpu, at, figure
+from .state import GpuHealth, HealthState, NicHealth, NodeHealth, about_gpu, at, figure
 
 #: Seconds. The agent reads the PCIe generation once a minute, and an idle GPU lowers it: after two readings under load
 #: the generation is final.
@@ -29,33 +29,47 @@ _DOWN: Final = ("down", "init", "armed", "lowerlayerdown", "gone", "dormant")
 def nvlink_down(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """NVLinks that went down, or that are up on most GPUs of the same model in the node.
 
-    A link that was never up is not a fault unless most peers have it: bridges need not use all links. A GPU is judged
-    once all of its links, `gpu_info.nvlinks`, are reported.
+    A link that was never up is a fault only if most of the node's GPUs have it, counted against all GPUs that the
+    node should have, so that the order of arrival is irrelevant. A GPU is judged once all of its links,
+    `gpu_info.nvlinks`, are reported. One without any link is judged only behind NVSwitches: bridges are optional.
     """
     for node in facts.nodes.values():
-        alike: dict[str | None, list[GpuHealth]] = defaultdict(list)
+        alike: dict[str, list[GpuHealth]] = defaultdict(list)
+        named = [gpu.info.name for gpu in node.gpus.values() if gpu.info is not None and gpu.info.parent is None]
         for gpu in node.gpus.values():
-            info = gpu.info
-            if gpu.links and info is not None and info.lost is None and len(gpu.links) >= (info.nvlinks or 0):
-                alike[info.name].append(gpu)
-        for gpus in alike.values():
-            usual = _usual_links(gpus)
+            fell = sorted(number for number in gpu.links_up if gpu.links[number].up is False)
+            if fell and gpu.info is not None and gpu.info.lost is None:
+                total = max(len(gpu.links), gpu.info.nvlinks or 0)
+                up = sum(link.up is True for link in gpu.links.values())
+                yield _down(gpu, fell, f"NVLink {fold_numbers(fell)} went down; {up} of {total} up")
+            elif gpu.info is not None and gpu.info.name is not None and _has_all_links(gpu, gpu.info):
+                alike[gpu.info.name].append(gpu)
+        for name, gpus in alike.items():
+            others = sum(other is not None and other != name for other in named)
+            usual = _usual_links(gpus, (node.gpu_total or 0) - others)
             for gpu in gpus:
-                down = {number for number, link in gpu.links.items() if link.up is False}
-                fell = sorted(down & gpu.links_up)
-                up = len(gpu.links) - len(down)
-                if fell:
-                    yield _down(gpu, fell, f"NVLink {fold_numbers(fell)} went down; {up} of {len(gpu.links)} up")
-                elif usual is not None and up < usual:
-                    words = f"{plural(up, 'NVLink')} up, peers have {usual}"
-                    yield _down(gpu, sorted(down), words)
+                up = sum(link.up is True for link in gpu.links.values())
+                if usual is not None and up < usual and (up or _are_switched(gpus, node)):
+                    down = [number for number, link in gpu.links.items() if link.up is False]
+                    yield _down(gpu, sorted(down), f"{plural(up, 'NVLink')} up, peers have {usual}")
 
 
-def _usual_links(gpus: Sequence[GpuHealth]) -> int | None:
-    """How many links are up on most of these GPUs; None without a majority."""
+def _has_all_links(gpu: GpuHealth, info: GpuInfo) -> bool:
+    """Whether the state of every link is known."""
+    if info.nvlinks is None or info.lost is not None:
+        return False
+    return len(gpu.links) >= info.nvlinks > 0 and all(link.up is not None for link in gpu.links.values())
+
+
+def _are_switched(gpus: Sequence[GpuHealth], node: NodeHealth) -> bool:
+    return any(gpu.uuid in node.switched for gpu in gpus)
+
+
+def _usual_links(gpus: Sequence[GpuHealth], total: int) -> int | None:
+    """How many links are up on most of `total` GPUs, of which these are complete; None without such a majority."""
     counts = Counter(sum(link.up is True for link in gpu.links.values()) for gpu in gpus)
     (up, often), *_ = counts.most_common(1)
-    return up if 2 * often > len(gpus) and len(gpus) > 2 else None
+    return up if 2 * often > total > 2 else None
 
 
 def _down(gpu: GpuHealth, links: Sequence[int], words: str) -> FindingDraft:

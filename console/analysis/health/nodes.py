@@ -15,6 +15,8 @@ from .state import HealthState, NodeHealth
 COMPARED: Final = {
     "driver": "gpu_info.driver", "CUDA": "gpu_info.cuda_driver", "NCCL": "rank.nccl", "kernel": "node.kernel",
 }  # fmt: skip
+#: Seconds after which nodes that have not reported are left out of comparisons.
+SETTLE_S: Final = 45.0
 #: Nodes that a text lists by name.
 _NAMED: Final = 4
 
@@ -39,45 +41,85 @@ def clock_step(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraf
 def version_skew(facts: HealthState, limits: HealthConfig) -> Iterator[FindingDraft]:
     """Nodes whose driver, CUDA, NCCL or kernel differs from the majority; without a majority all are named.
 
-    Unknown versions are not compared. A node whose ranks load several NCCL versions counts as different.
+    Drivers and kernels are compared between nodes of one architecture with the same GPU models, NCCL between the
+    nodes of one job. Unknown versions are not compared. A node whose ranks load several NCCL versions counts as
+    different. Nothing is compared until every node has reported its GPUs or failed, for at most `SETTLE_S`.
     """
-    reported = {name: _versions(node) for name, node in facts.nodes.items() if node.node is not None}
-    differs: dict[str, list[str]] = defaultdict(list)  # node: what is different, in words
-    for what in COMPARED:
-        present = {name: versions[what] for name, versions in reported.items() if what in versions}
-        counts = Counter(present.values())
+    if not has_settled(facts):
+        return
+    differs: dict[str, dict[str, str]] = defaultdict(dict)  # node: {what is different: in words}
+    for what, versions in _compared(facts):
+        counts = Counter(versions.values())
         if len(counts) < 2:
             continue
         (usual, often), *_ = counts.most_common()
-        has_majority = 2 * often > len(present)
-        for name, version in present.items():
+        has_majority = 2 * often > len(versions)
+        for name, version in versions.items():
             if not has_majority:
-                differs[name].append(f"{what} {version}")
+                differs[name][what] = f"{what} {version}"
             elif version != usual:
-                differs[name].append(f"{what} {version}, {_plural(often)} {usual}")
-    groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+                differs[name][what] = f"{what} {version}, {_plural(often)} {usual}"
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
     for name, words in differs.items():
-        groups[tuple(words)].append(name)
+        groups[tuple((what, words[what]) for what in COMPARED if what in words)].append(name)
     for words_alike, names in groups.items():
-        yield _skew(words_alike, sorted(names), reported)
+        yield _skew(dict(words_alike), sorted(names), facts)
 
 
-def _skew(words: tuple[str, ...], names: list[str], reported: Mapping[str, Mapping[str, str]]) -> FindingDraft:
-    text = f"{some(names, _NAMED)}: {'; '.join(words)}"
-    different = [what for what in COMPARED if any(word.startswith(f"{what} ") for word in words)]
-    evidence = tuple(f"{COMPARED[what]} {name} {reported[name][what]}" for name in names[:_NAMED] for what in different)
-    return FindingDraft("version_skew", "warning", "certain", tuple(names), text, evidence, parts=tuple(different))
+def has_settled(facts: HealthState) -> bool:
+    """Whether every node has reported its GPUs, or cannot; True after `SETTLE_S` in any case."""
+    if facts.oldest is not None and facts.newest - facts.oldest > SETTLE_S * 1e9:
+        return True
+    return not any(map(_is_awaited, facts.nodes.values()))
+
+
+def _is_awaited(node: NodeHealth) -> bool:
+    if node.state is not None and node.state.state in ("failed", "lost"):
+        return False
+    gpus = node.inventory.get("gpu")
+    return node.node is None or gpus is None or (gpus.count is not None and not node.has_all_gpus)
+
+
+def _compared(facts: HealthState) -> Iterator[tuple[str, dict[str, str]]]:
+    """(what, {node: version}) of each set of nodes that should be equal."""
+    alike: dict[tuple[str, frozenset[str | None]], list[NodeHealth]] = defaultdict(list)
+    jobs: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for node in facts.nodes.values():
+        for job, version in node.nccl.values():
+            jobs[job][node.name].add(version)
+        if node.node is not None and node.has_all_gpus:
+            models = frozenset(gpu.info.name for gpu in node.gpus.values() if gpu.info and gpu.info.parent is None)
+            alike[node.node.arch, models].append(node)
+    for nodes in alike.values():
+        versions = {node.name: _versions(node) for node in nodes}
+        for what in COMPARED:
+            yield what, {name: of[what] for name, of in versions.items() if what in of}
+    for loaded in jobs.values():
+        yield "NCCL", {name: " and ".join(sorted(of)) for name, of in loaded.items()}
+
+
+def _skew(words: Mapping[str, str], names: list[str], facts: HealthState) -> FindingDraft:
+    text = f"{some(names, _NAMED)}: {'; '.join(words.values())}"
+    evidence = tuple(
+        f"{COMPARED[what]} {name} {_version(facts.nodes[name], what)}" for name in names[:_NAMED] for what in words
+    )
+    return FindingDraft("version_skew", "warning", "certain", tuple(names), text, evidence, parts=tuple(words))
+
+
+def _version(node: NodeHealth, what: str) -> str:
+    if what == "NCCL":
+        return " and ".join(sorted({version for _, version in node.nccl.values()}))
+    return _versions(node)[what]
 
 
 def _versions(node: NodeHealth) -> dict[str, str]:
-    """The versions of one node, by the names of COMPARED."""
+    """The versions of one node, by the names of COMPARED, without NCCL."""
     assert node.node is not None
     versions = {"kernel": node.node.kernel}
     infos = [gpu.info for gpu in node.gpus.values() if gpu.info is not None]
     for name, values in (
         ("driver", {info.driver for info in infos if info.driver}),
         ("CUDA", {info.cuda_driver for info in infos if info.cuda_driver}),
-        ("NCCL", set(node.nccl.values())),
     ):
         if values:
             versions[name] = " and ".join(sorted(values))

@@ -137,8 +137,26 @@ class NodeHealth(msgspec.Struct):
         default_factory=dict
     )  # at PCI addresses without a known GPU
     kernel: dict[tuple[str, str], KernelFault] = msgspec.field(default_factory=dict)  # by class and subject
-    nccl: dict[tuple[int, int], str] = msgspec.field(default_factory=dict)  # of the ranks, by (pid, start_ticks)
+    nccl: dict[tuple[int, int], tuple[str, str]] = msgspec.field(
+        default_factory=dict
+    )  # (job, version) of the ranks, by (pid, start_ticks)
     clock: ClockHealth | None = None
+    inventory: dict[str, records.Inventory] = msgspec.field(default_factory=dict)  # by kind of device
+    switched: set[str] = msgspec.field(default_factory=set)  # uuids of GPUs with a link to an NVSwitch
+
+    @property
+    def gpu_total(self) -> int | None:
+        """GPUs that the node should have, also those that the driver lacks or cannot open; None if unknown."""
+        gpus = self.inventory.get("gpu")
+        return None if gpus is None or gpus.count is None else gpus.count + len(gpus.missing)
+
+    @property
+    def has_all_gpus(self) -> bool:
+        """Whether the identity of every GPU has arrived that has records."""
+        gpus = self.inventory.get("gpu")
+        if gpus is None or gpus.count is None:
+            return False
+        return sum(gpu.info is not None and gpu.info.parent is None for gpu in self.gpus.values()) >= gpus.count
 
 
 class HealthState:
@@ -147,12 +165,14 @@ class HealthState:
     def __init__(self, window_s: float, busy_pct: float) -> None:
         self.nodes: dict[str, NodeHealth] = {}
         self.newest = 0
+        self.oldest: int | None = None  # console time of the first record, ns
         self._window_s, self._busy_pct = window_s, busy_pct
         self._folds: dict[type, Callable[[Any], None]] = {
             records.Node: self._node, records.NodeState: self._node_state, records.GpuInfo: self._gpu_info,
             records.Gpu: self._gpu, records.GpuDigest: self._gpu_digest, records.GpuLink: self._gpu_link,
             records.GpuProcess: self._gpu_process, records.GpuEvent: self._gpu_event, records.Nic: self._nic,
             records.Rank: self._rank, records.AgentCost: self._tick, records.Log: self._log,
+            records.Inventory: self._inventory, records.Link: self._link,
         }  # fmt: skip
 
     def add(self, batch: Iterable[Any]) -> None:
@@ -161,6 +181,7 @@ class HealthState:
             fold = self._folds.get(type(record))
             if fold is not None:
                 self.newest = max(self.newest, record.rx)
+                self.oldest = record.rx if self.oldest is None else self.oldest
                 fold(record)
 
     def gpus(self) -> Iterator[GpuHealth]:
@@ -198,11 +219,19 @@ class HealthState:
         xids = {} if booted else {uuid: gpu.xids for uuid, gpu in of.gpus.items() if gpu.xids}
         infos = {uuid: of.gpus[uuid].info for uuid in xids}
         of.gpus, of.nics, of.unopened, of.nccl = {}, {}, {}, {}
+        of.inventory, of.switched = {}, set()
         for uuid, kept in xids.items():
             gpu = self._gpu_facts(record.node, uuid)
             gpu.xids, gpu.info = kept, infos[uuid]
         if booted:
             of.xids_elsewhere = {}
+
+    def _inventory(self, record: records.Inventory) -> None:
+        self._of(record.node).inventory[record.of] = record
+
+    def _link(self, record: records.Link) -> None:
+        if record.type == "nvlink" and record.b.kind == "switch" and not record.gone:
+            self._of(record.node).switched.add(record.a.id)
 
     def _gpu_facts(self, node: str, uuid: str) -> GpuHealth:
         gpus = self._of(node).gpus
@@ -308,7 +337,7 @@ class HealthState:
         versions = self._of(record.node).nccl
         key = (record.pid, record.start_ticks)
         if record.nccl is not None and record.status == "present":
-            versions[key] = record.nccl
+            versions[key] = (record.job or "", record.nccl)
         else:
             versions.pop(key, None)
 

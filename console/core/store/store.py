@@ -62,6 +62,7 @@ class Store:
         self.gpu_links: Table[GpuPartKey, records.GpuLink] = Table()
         self.gpu_processes: Table[GpuPartKey, records.GpuProcess] = Table()
         self.nics: Table[NicKey, records.Nic] = Table()
+        self.inventories: Table[tuple[str, str], records.Inventory] = Table()  # by node and kind of device
         self.links: Table[LinkKey, records.Link] = Table()
         self._ranks = RankTable()
         self.ranks = self._ranks.table
@@ -84,6 +85,7 @@ class Store:
             records.Host: self._host, records.AgentCost: self._cost, records.GpuInfo: self._gpu_info,
             records.Gpu: self._gpu, records.GpuDigest: self._gpu_digest, records.GpuLink: into(self.gpu_links),
             records.GpuProcess: into(self.gpu_processes), records.Nic: self._nic, records.Link: into(self.links),
+            records.Inventory: into(self.inventories),
             records.Process: into(self.processes), records.Rank: versioned(self._ranks.add),
             records.RankStat: self._rank_stat, records.Output: versioned(self.outputs.add), records.Stack: self._stack,
             records.Connection: versioned(self.captures.add_connection),
@@ -263,7 +265,7 @@ class Store:
     def _drop_facts(self, node: str) -> None:
         """Drop what only the node's previous agent reported; its successor reports everything again."""
         tables: list[Table[Any, Any]] = [self.processes, self.ranks, self.gpus, self.gpu_links]
-        tables += [self.gpu_processes, self.nics, self.links]
+        tables += [self.gpu_processes, self.nics, self.links, self.inventories]
         for table in tables:
             for key in [key for key in table if key[0] == node]:
                 table.drop(key, self.version)

@@ -8,6 +8,7 @@ import msgspec
 
 from ...config.nodeset import expand
 from ...core.store import NodeNow
+from ...monitor.coverage import NodeCoverage, coverage_of
 from ...monitor.doctor import NodeExam, examine
 from ...monitor.hang import jobs_of
 from ...monitor.progress import progress_in
@@ -93,13 +94,13 @@ class Removed(msgspec.Struct):
     removed: str
 
 
-def seen(now: NodeNow) -> NodeResource:
+def seen(now: NodeNow, coverage: NodeCoverage) -> NodeResource:
     """Current state of one node."""
     is_ok = now.state is not None and now.state.state == "ok"
     figures = {name: getattr(now.host if is_ok else None, name, None) for name in NodeFigures.__struct_fields__}
     figures["mem_total_bytes"] = now.node.mem_total_bytes if now.node else None
     return NodeResource(
-        node=now.name, about=node_line(now), figures=NodeFigures(**figures),
+        node=now.name, about=node_line(now, coverage), figures=NodeFigures(**figures),
         cost=next(iter(cost_lines([now])), None),
         last_record_at=iso(now.last_rx),
         heard=iso(now.last_rx),
@@ -109,7 +110,13 @@ def seen(now: NodeNow) -> NodeResource:
 @operation("GET", "/nodes")
 async def get_nodes(context: WebContext, request: OperationRequest[NoParameters]) -> NodeList:
     """All nodes: connection state, host metrics, cost of the agent."""
-    return NodeList([seen(now) for now in sorted(context.store.nodes.values(), key=lambda now: natural(now.name))])
+    coverage = coverage_of(context.store)
+    return NodeList(
+        [
+            seen(now, coverage[now.name])
+            for now in sorted(context.store.nodes.values(), key=lambda now: natural(now.name))
+        ]
+    )
 
 
 @operation("POST", "/nodes", status=202)

@@ -17,6 +17,7 @@ from gconsole.records import (
     GpuInfo,
     GpuLink,
     GpuProcess,
+    Inventory,
     Log,
     Nic,
     Node,
@@ -48,10 +49,18 @@ def seconds(count, indices=(0,), node="n1", **fields):
     return [gpu(index, node, at, **fields) for at in range(count) for index in indices]
 
 
+def complete(name, records, **fields):
+    """The inventory of a node that has reported all of its GPUs."""
+    whole = {one.uuid for one in records if isinstance(one, GpuInfo) and one.node == name and one.parent is None}
+    return Inventory(node=name, **{"of": "gpu", "count": len(whole)} | fields)
+
+
 def found(*records, limits=LIMITS):
     facts = HealthState(limits.window_s, limits.busy_pct)
     flat = [one for record in records for one in (record if isinstance(record, list) else [record])]
-    facts.add([a_node(name) for name in sorted({record.node for record in flat if not isinstance(record, Node)})])
+    names = sorted({record.node for record in flat})
+    facts.add([a_node(name) for name in names if any(one.node == name and not isinstance(one, Node) for one in flat)])
+    facts.add([complete(name, flat) for name in names])
     facts.add(flat)
     return {(one.id, *one.culprits): one for one in health_findings(facts, limits)}
 
@@ -168,7 +177,7 @@ class TestLinks:
         def links(index, up):
             return [GpuLink(node="n1", index=index, uuid=f"n1-{index}", link=n, up=n < up) for n in range(12)]
 
-        infos = [info(index) for index in range(4)]
+        infos = [info(index, nvlinks=12) for index in range(4)]
         assert found(infos, *(links(i, 4) for i in range(4))) == {}
         one = the_one(infos, *(links(i, 12) for i in range(3)), links(3, 11))
         assert (one.culprits, "11 NVLinks up, peers have 12" in one.text) == (("n1:gpu3",), True)

@@ -59,6 +59,8 @@ class GpuRow(PlainRow):
         """Why the GPU reports no data; None if it does."""
         if self.info is not None and self.info.lost is not None:
             return Span(clean(self.info.lost), "failed")
+        if self.info is not None and self.info.unusable is not None:
+            return Span(clean(self.info.unusable), "failed")
         return None
 
     @property
@@ -74,6 +76,8 @@ class GpuRow(PlainRow):
             return summary.status, summary.word
         if self.info is not None and self.info.lost is not None:
             return "failed", "lost"
+        if self.info is not None and self.info.unusable is not None:
+            return "failed", "unusable"
         if self.finding is not None:
             return SEVERITY_STATUS[self.finding.severity], clean(self.finding.id.removeprefix("gpu_"))
         if now is None:

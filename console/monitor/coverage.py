@@ -1,0 +1,78 @@
+"""Which devices of each node have reported, of those that its inventory counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from ..core.store import Store
+from ..records import Failure, Inventory
+from ..text.format import plural
+
+#: Kinds of devices whose records are counted, in words.
+_WORDS: Final = {"gpu": "GPU", "link": "topology link", "nic": "network port"}
+
+
+class NodeCoverage(msgspec.Struct, frozen=True):
+    """GPUs of one node that should be there and that have reported, and what has not reported yet."""
+
+    gpus_expected: int | None  # None if unknown
+    gpus_seen: int
+    gpu_fault: Failure | None = None  # why the GPUs cannot be read
+    awaits: tuple[str, ...] = ()  # "2 of 8 GPUs", "network ports"
+
+
+def coverage_of(store: Store) -> dict[str, NodeCoverage]:
+    """The coverage of every node."""
+    seen = _seen(store)
+    return {name: _coverage(store, name, seen) for name in store.nodes}
+
+
+def complete_nodes(store: Store) -> frozenset[str]:
+    """Nodes that have reported all of their devices; those whose GPUs cannot be read are not among them."""
+    seen = _seen(store)
+    return frozenset(name for name in store.nodes if not any(_awaits(store, name, seen)) and _has_gpus(store, name))
+
+
+def _has_gpus(store: Store, name: str) -> bool:
+    gpus = store.inventories.get((name, "gpu"))
+    return gpus is not None and gpus.count is not None
+
+
+def _seen(store: Store) -> Counter[tuple[str, str]]:
+    """How many devices of each (node, kind) have records."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for (node, _), now in store.gpus.items():
+        if now.info is not None and now.info.parent is None:
+            seen[node, "gpu"] += 1
+    seen.update((node, "link") for node, *_ in store.links)
+    seen.update((node, "nic") for node, *_ in store.nics)
+    return seen
+
+
+def _coverage(store: Store, name: str, seen: Counter[tuple[str, str]]) -> NodeCoverage:
+    gpus = store.inventories.get((name, "gpu"))
+    fault = Failure(gpus.fault, gpus.text, gpus.try_) if gpus is not None and gpus.fault is not None else None
+    return NodeCoverage(_expected(gpus), seen[name, "gpu"], fault, tuple(_awaits(store, name, seen)))
+
+
+def _expected(gpus: Inventory | None) -> int | None:
+    if gpus is None:
+        return None
+    if gpus.count is None:
+        return gpus.installed
+    return max(gpus.count + len(gpus.missing), 0)
+
+
+def _awaits(store: Store, name: str, seen: Counter[tuple[str, str]]) -> Iterator[str]:
+    if not any((name, kind) in store.inventories for kind in _WORDS):
+        return  # no agent yet, or one of a version without inventories
+    for kind, word in _WORDS.items():
+        inventory = store.inventories.get((name, kind))
+        if inventory is None:
+            yield f"{word}s"
+        elif inventory.count is not None and seen[name, kind] < inventory.count:
+            yield f"{inventory.count - seen[name, kind]} of {plural(inventory.count, word)}"
