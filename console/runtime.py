@@ -21,6 +21,7 @@ from .core.control import CrashedRecording
 from .core.store import Store
 from .fleet.fleet import Fleet
 from .monitor.clock_estimator import ClockEstimator, ClockFindings
+from .monitor.crash import CrashFindings
 from .monitor.finding_tracker import FindingTracker
 from .monitor.hang import console_record
 from .monitor.skew import SkewFindings
@@ -92,7 +93,8 @@ class Console:
         )
         self._clock_findings = ClockFindings(self.store, config.clock)
         self._skew_findings = SkewFindings(self.store, config.skew)
-        self.findings = FindingTracker(self.bus, config.health, clock, (self._clock_findings, self._skew_findings))
+        sources = (CrashFindings(self.store), self._clock_findings, self._skew_findings)
+        self.findings = FindingTracker(self.bus, config.health, clock, sources)
         self.stalls = StallWatch(self.store, config.watch, clock)
         self.clock_estimator = ClockEstimator(self.bus, config.clock, config.cluster)
         self._probe_clocks = probe_clocks

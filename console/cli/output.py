@@ -19,6 +19,7 @@ from ..analysis.stacks.frame_models import BadModel, parse_model
 from ..core.bus import Hub, Sink
 from ..core.store import Store
 from ..monitor.captures import newest_of
+from ..monitor.crash import crash_findings as findings_of_crashes
 from ..monitor.hang import hang_models, newest_communications, verdict_findings
 from ..monitor.skew import skew_of
 from ..present.clocks import clock_rows, clocks_text
@@ -104,7 +105,7 @@ def run_from_file(
         if stream:
             close_stream(stream)
     if diagnose:
-        store.apply(verdict_findings(store))
+        store.apply([*verdict_findings(store), *findings_of_crashes(store)])
     return finish(store, output, quiet, fail_on, stdout_is_taken=bool(metrics), stacks=stacks)
 
 

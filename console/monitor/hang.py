@@ -205,6 +205,8 @@ EVERY_S, MOST_SAMPLES = 0.5, 6
 MAX_SAMPLING: Final = 3.0
 #: Captures that follow connections: to a process outside of the job, to what that waits for, and so on.
 MAX_HOPS: Final = 5
+#: Jobs of whose living ranks the output is requested: those in which a rank has ended.
+MOST_DYING: Final = 256
 #: Variables that name the peer of a rank. The wrapper is torch's: its arguments contain the process group.
 VARIABLES: Final = ("src", "dst", "peer", "wrapper:kwargs")
 
@@ -242,7 +244,7 @@ async def diagnose(
     judgements = await capture(CaptureRequest(
         new_capture(), jobs=options.jobs, samples=options.samples or FIRST_SAMPLES,
         every_s=FIRST_EVERY_S if options.every_s is None else options.every_s, locals=options.locals,
-        flight_pipe=options.flight_pipe,
+        flight_pipe=options.flight_pipe, outputs=_dying(store),
     ))  # fmt: skip
     if any(state.status == "timed_out" for judgement in judgements for state in judgement.view.unread):
         judgements = await capture(_longer(options, EVERY_S))  # a busy node: once more
@@ -261,6 +263,11 @@ async def diagnose(
         judgements = await capture(last)
         last = _further(options, *requested.add(judgements))
     return judgements
+
+
+def _dying(store: Store) -> tuple[str, ...]:
+    """The jobs in which a rank has ended: what the others have written may say why."""
+    return tuple(sorted({now.rank.job for now in store.ranks.values() if is_gone(now.rank)})[:MOST_DYING])
 
 
 class _Requested:

@@ -113,8 +113,8 @@ _ROWS: Final = (
     ),
     # of a job of 4,096 ranks: two outputs each, and their launchers
     _spec(
-        process.Output, "state", *_PROCESS, "stream", "path", quota="entities", is_large=True, kept_total=16_384,
-        is_resumed=True,
+        process.Output, "state", *_PROCESS, "stream", "path", "attempt", quota="entities", is_large=True,
+        kept_total=16_384, is_resumed=True,
     ),
     # 4,096 ranks × 4 threads × 3 samples, five times
     _spec(capture.Stack, "capture", "capture", "sample", *_PROCESS, "thread_id", kept_total=262_144),

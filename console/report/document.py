@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
-from ..analysis.crash.verdict import CrashVerdict
+from ..analysis.crash.verdict import CrashKind, CrashVerdict
 from ..analysis.finding import IDS
 from ..analysis.hang.verdict import Verdict
 from ..analysis.rank_progress import shown_state
@@ -15,6 +15,7 @@ from ..analysis.skew.findings import SkewSnapshot
 from ..core.store import Store
 from ..monitor.captures import CaptureLine, capture_lines, is_partial
 from ..monitor.coverage import coverage_of
+from ..monitor.crash import crash_verdicts
 from ..monitor.hang import jobs_of, verdict_finding, verdicts
 from ..monitor.progress import progress_in
 from ..monitor.skew import skew_of
@@ -140,7 +141,7 @@ def make_report(store: Store, skew: SkewSnapshot | None = None, crashes: Sequenc
         clocks=clocks_line(store),
         skew=skew_line(skew or skew_of(store)),
         verdicts=verdicts(store),
-        crashes=list(crashes),
+        crashes=[*crash_verdicts(store), *crashes],
         findings=finding_lines(store),
         agent_cost=cost_lines(nodes),
         unrecognised=[line_of(ProcessLine, process) for process in unrecognised(store)],
@@ -274,7 +275,8 @@ def _finding_lines(report: Report) -> list[str]:
     glyphs = {"error": "✖", "warning": "▲", "info": "·"}
     verdict_ids = {finding.id for verdict in report.verdicts if (finding := verdict_finding(verdict))}
     verdict_ids |= {verdict.kind for verdict in report.crashes}
-    others = [line for line in report.findings if line.id not in verdict_ids]  # verdicts are printed separately
+    # verdicts are printed separately, but not that a job was restarted since
+    others = [line for line in report.findings if line.id not in verdict_ids or _is_of_restart(line)]
     lines = [
         f"  {glyphs[line.severity] if line.cleared_at is None else '○'} {line.id}  {line.text}"
         + (" (cleared)" if line.cleared_at is not None else "")
@@ -282,3 +284,8 @@ def _finding_lines(report: Report) -> list[str]:
     ]
     more = len(others) - len(lines)
     return [*lines, f"  … and {more} more findings; full list in the report (-o FILE)"] if more else lines
+
+
+def _is_of_restart(line: FindingLine) -> bool:
+    """Whether a finding is that of a job that died and was restarted."""
+    return line.severity != "error" and line.id in get_args(CrashKind)

@@ -39,7 +39,7 @@ def current_records(store: Store) -> Iterator[Published]:
         *store.gpu_links.values(), *store.gpu_processes.values(), *store.nics.values(), *store.links.values(),
         *store.inventories.values(),
         *(part for rank in store.ranks.values() for part in (rank.rank, rank.stat)),
-        *store.processes.values(), *store.outputs.values(),
+        *store.processes.values(), *store.endings.outputs.values(),
         *(finding for finding in store.findings.values() if finding.cleared_at is None),
     )  # fmt: skip
     yield from (record for record in records if isinstance(record, Record))

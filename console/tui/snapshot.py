@@ -27,6 +27,7 @@ from .views.events.model import EventLog
 if TYPE_CHECKING:
     from ..core.control import ActiveRecording
     from ..core.metric_history import MetricHistory
+    from ..monitor.crash import Crash
     from .controllers.capture import CaptureProgress
     from .derived import JobDiagnosis
 
@@ -58,6 +59,7 @@ class ScreenSnapshot(msgspec.Struct, frozen=True):
     started: tuple[JobStatus, ...]  # jobs started by gconsole, newest first
     written: RecentOutput  # output of the jobs on the screen
     hang: tuple[JobDiagnosis, ...] = ()  # the diagnosis of every job
+    crashes: tuple[Crash, ...] = ()  # of jobs that died
     capturing: CaptureProgress | None = None  # the running capture
     clocks: ClockSummary = NO_CLOCKS  # the nodes' clocks
     skew: SkewSnapshot = NO_SKEW  # lateness of ranks on the common clock

@@ -82,7 +82,7 @@ class OutputSampler(Sampler):
             self._checks[job] = [now + check_s for check_s in CHECKS_S]
         wanted = self.context.shared.pop("outputs_wanted", None)
         for job in {writer.ref.job for writer in self._writers.values()} if wanted is not None else ():
-            if not wanted or job in wanted:
+            if job in wanted:
                 self._living[job] = now
         for fact in self._due(now):
             yield fact
@@ -264,6 +264,7 @@ class OutputSampler(Sampler):
         first = next((user for user in users if user.rank is None), users[0])
         count = len(file.users)
         return {
+            "attempt": max(user.attempt for user in users),
             "rank": ranks.pop() if len(ranks) == 1 else None,
             "pid": first.pid,
             "start_ticks": first.start_ticks,

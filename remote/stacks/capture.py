@@ -44,6 +44,8 @@ MAX_CHILDREN = 64
 MAX_LOCALS, MAX_NATIVE = 32, 64
 #: Processes outside of the job that ranks wait for, per request.
 MAX_PEERS = 16
+#: Jobs of whose living ranks the end of the output is wanted, per request.
+MAX_OUTPUTS = 256
 
 
 class BadCaptureRequest(ValueError):
@@ -369,6 +371,9 @@ class Capture(object):
 def run_capture(agent: "Agent", args: "Fields") -> "Fields":
     """Serve a request: the counts of `Capture.run`, and the number of the last record, for which the console waits."""
     agent.on_end(commands.end_all)
+    outputs = _set_of(args, "outputs", str, MAX_OUTPUTS)
+    if outputs:
+        agent.context.shared["outputs_wanted"] = outputs
     seen = agent.context.shared.get("processes")
     counts = Capture(CaptureRequest(args), seen, agent.blobs, agent.outbox.post).run()
     return dict(counts, last_seq=agent.outbox.last_seq)

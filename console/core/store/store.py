@@ -16,10 +16,10 @@ from ...records.kinds import EVENTS, SPECS, identity, is_event, is_gone
 from ..versioned_table import Table, newer
 from .captures import CaptureTable
 from .clocks import ClockTables
+from .endings import EndTables
 from .entities import GpuKey, GpuNow, GpuPartKey, LinkKey, NicKey, NodeNow, ProcessKey, RankTable, RetainedEntries
 from .history_feed import HistoryFeed
 from .jobs import JobTables
-from .outputs import OutputTable
 from .steps import StepTable
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Store:
         self.clocks = ClockTables()
         self.steps = StepTable()
         self.jobs = JobTables()
-        self.outputs = OutputTable()
+        self.endings = EndTables()
         self.events: deque[tuple[int, records.Record]] = deque(maxlen=EVENTS)  # (version, record), oldest first
         self.counts = Counts()
         self.console: records.ConsoleRecord | None = None
@@ -86,8 +86,9 @@ class Store:
             records.Gpu: self._gpu, records.GpuDigest: self._gpu_digest, records.GpuLink: into(self.gpu_links),
             records.GpuProcess: into(self.gpu_processes), records.Nic: self._nic, records.Link: into(self.links),
             records.Inventory: into(self.inventories),
-            records.Process: into(self.processes), records.Rank: versioned(self._ranks.add),
-            records.RankStat: self._rank_stat, records.Output: versioned(self.outputs.add), records.Stack: self._stack,
+            records.Process: self._process, records.Rank: self._rank,
+            records.RankStat: self._rank_stat, records.Output: versioned(self.endings.outputs.add),
+            records.Stack: self._stack,
             records.Connection: versioned(self.captures.add_connection),
             records.Collective: versioned(self.captures.add_flight),
             records.PgStatus: versioned(self.captures.add_flight),
@@ -177,6 +178,11 @@ class Store:
             now.failure = record.error
         if before is None or before.state != record.state:
             self._event(record)
+            if before is not None and before.state == "ok" and record.state == "lost":
+                ranks = [now.rank for now in self.ranks.values() if now.rank.node == record.node]
+                live = tuple(rank for rank in ranks if rank.status != "exited")
+                if live:
+                    self.endings.add_loss(record, now.last_rx, live, self.version)
 
     def _node(self, record: records.Node) -> None:
         now = self._update_last_rx(record)
@@ -233,6 +239,10 @@ class Store:
         else:
             table.put(identity(record), record, self.version)
 
+    def _rank(self, record: records.Rank) -> None:
+        self._ranks.add(record, self.version)
+        self.endings.version = self.version
+
     def _rank_stat(self, record: records.RankStat) -> None:
         self.steps.add(record, self.version)
         if self._ranks.add_stat(record, self.version):
@@ -251,6 +261,12 @@ class Store:
     def _log(self, record: records.Log) -> None:
         if record.source == "job":
             self.jobs.output.add(record, self.version)
+        elif record.source == "kernel" and record.fault is not None:
+            self.endings.add_fault(record, self.version)
+
+    def _process(self, record: records.Process) -> None:
+        self.endings.add_process(record, self.version)
+        self._put(self.processes, record)
 
     def _event(self, record: records.Record) -> None:
         if self._is_kept(record):
@@ -262,16 +278,17 @@ class Store:
         if self._curves is not None:
             self._curves.remember(family, key, record)
 
-    def _drop_facts(self, node: str) -> None:
-        """Drop what only the node's previous agent reported; its successor reports everything again."""
+    def _drop_facts(self, node: str, *, also_ended: bool = False) -> None:
+        """Drop what only the node's previous agent reported; its successor reports all but ended ranks again."""
         tables: list[Table[Any, Any]] = [self.processes, self.ranks, self.gpus, self.gpu_links]
         tables += [self.gpu_processes, self.nics, self.links, self.inventories]
         for table in tables:
             for key in [key for key in table if key[0] == node]:
-                table.drop(key, self.version)
+                if also_ended or table is not self.ranks or not is_gone(self.ranks[key].rank):
+                    table.drop(key, self.version)
 
     def _forget_node(self, node: str) -> None:
-        self._drop_facts(node)
+        self._drop_facts(node, also_ended=True)
         self.clocks.forget(node, self.version)
         if self._curves is not None:
             self._curves.forget_node(node)

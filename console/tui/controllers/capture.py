@@ -13,6 +13,7 @@ from ...analysis.stacks.fold import Shape
 from ...analysis.stalls import Suspicion
 from ...core.control import CaptureRequest, CaptureResult, Control, new_capture
 from ...core.store import Store
+from ...monitor.crash import Crash, crash_fold, crashes_of, is_settled
 from ...monitor.finding_tracker import FindingTracker
 from ...monitor.hang import Diagnosis, diagnose, verdict_finding
 from ...monitor.stall_watch import StallWatch
@@ -25,6 +26,7 @@ from . import Controller
 if TYPE_CHECKING:
     from ..app import ConsoleApp
 
+_DIED = "no rank lives; the verdict shows why the job died"
 _NO_RANK = "no rank with a readable stack; see the Ranks view"
 _THREADS = {"main": "main", "blocking": "main, or the thread it waits for", "all": "all"}
 _GRANULARITIES = {
@@ -108,7 +110,8 @@ class CaptureRunner:
     async def _diagnose(self, suspected: tuple[str, ...] | None) -> None:
         options = Diagnosis(jobs=suspected, is_automatic=suspected is not None)
         if not await diagnose(self._store, self._control, options, self._set_order) and suspected is None:
-            self._report(_NO_RANK, True)
+            has_died = bool(crashes_of(self._store))
+            self._report(_DIED if has_died else _NO_RANK, not has_died)
 
     def _set_order(self, order: CaptureRequest) -> None:
         self._order = order
@@ -137,13 +140,24 @@ class CaptureController(Controller):
         """Show the captures of this store from now on."""
         self._store = store
         self._published: tuple[JobDiagnosis, ...] = ()
+        self._shown_crashes: tuple[Crash, ...] = ()
         self._diagnoses = DiagnosisFold(store)
+        self._crashes = crash_fold(store)
         self.runner = CaptureRunner(store, self._control, self._report)
 
     @property
     def diagnoses(self) -> tuple[JobDiagnosis, ...]:
         """Every job as its captures show it."""
         return self._diagnoses.value
+
+    @property
+    def crashes(self) -> tuple[Crash, ...]:
+        """The jobs that died, as soon as the reports about their end have arrived."""
+        now_rx, crashes = self._store.newest_rx, self._crashes.value
+        shown = tuple(crash for crash in crashes if is_settled(crash.course, now_rx) or not self._live)
+        if shown != self._shown_crashes:  # else the same object, so that views do not draw again
+            self._shown_crashes = shown
+        return self._shown_crashes
 
     @property
     def shape(self) -> Shape:
@@ -159,6 +173,7 @@ class CaptureController(Controller):
         """Fold new captures; publish their verdicts as findings."""
         if self.runner.progress is None:
             self._diagnoses.refresh(in_background)
+        self._crashes.refresh(in_background)
         if self._findings is not None and self.diagnoses is not self._published:
             self._published = self.diagnoses
             verdicts = [job.judgement.verdict for job in self.diagnoses]

@@ -102,8 +102,9 @@ class FrameController(Controller):
         frame = self.builder.build(self._frozen)
         if self._frozen is None:
             frame = replace(
-                frame, hang=captures.diagnoses, capturing=captures.runner.progress, clocks=clocks.clocks,
-                skew=clocks.skew, header=replace(frame.header, clock_ns=clocks.clocks.worst_ns),
+                frame, hang=captures.diagnoses, crashes=captures.crashes, capturing=captures.runner.progress,
+                clocks=clocks.clocks, skew=clocks.skew,
+                header=replace(frame.header, clock_ns=clocks.clocks.worst_ns),
             )  # fmt: skip
         self.frame = frame
         if self._frozen is None:

@@ -11,6 +11,6 @@ OPERATIONS: Final[tuple[AnyOperation, ...]] = (
     status.get_status, status.get_clients, status.get_latest,
     nodes.get_nodes, nodes.add_nodes, nodes.remove_node, nodes.examine_nodes, nodes.get_gpus, nodes.get_ranks,
     jobs.get_jobs, jobs.get_job, jobs.stop_job, jobs.get_logs, planning.plan_job, planning.start_job,
-    findings.get_findings, findings.get_clocks, findings.capture, findings.diagnose_jobs,
+    findings.get_findings, findings.get_crashes, findings.get_clocks, findings.capture, findings.diagnose_jobs,
     profiling.start, profiling.stop, profiling.sessions, events.get_events, metrics.get_metrics,
 )  # fmt: skip

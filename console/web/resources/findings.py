@@ -1,4 +1,4 @@
-"""`/findings`, `/clocks`, `/captures`, `/diagnose`: findings, clock offsets, stacks, and the rank that blocks a job."""
+"""Findings, crashes, clock offsets, stack captures, and the diagnosis of what blocks a job."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated
 
 import msgspec
 
+from ...analysis.crash.verdict import CrashVerdict
 from ...core.control import CaptureRequest, new_capture
 from ...monitor.captures import CaptureLine, lines_of
+from ...monitor.crash import prepare_verdicts
 from ...monitor.hang import Diagnosis, diagnose, hang_models, verdict_finding
 from ...records import Failure
 from ...report import Verdict
@@ -35,6 +37,18 @@ async def get_findings(context: WebContext, request: OperationRequest[FindingsQu
     """Findings with culprits and affected nodes."""
     lines = finding_lines(context.store)
     return FindingList([line for line in lines if line.cleared_at is None or not request.parameters.open])
+
+
+class CrashList(msgspec.Struct):
+    """Jobs that died, by name."""
+
+    crashes: list[CrashVerdict]
+
+
+@operation("GET", "/crashes")
+async def get_crashes(context: WebContext, request: OperationRequest[NoParameters]) -> CrashList:
+    """First cause, cascade and teardown of every job that died and was not restarted successfully."""
+    return CrashList(await asyncio.to_thread(prepare_verdicts(context.store)))
 
 
 @operation("GET", "/clocks")

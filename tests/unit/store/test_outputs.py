@@ -20,7 +20,7 @@ def test_output_record_survives_encoding_and_decoding():
 def test_newer_text_of_an_output_replaces_the_older_one():
     store = Store()
     store.apply([an_output(text="a"), an_output(text="ab"), an_output(pid=2, text="c"), an_output(path="/x", text="d")])
-    assert sorted(record.text for record in store.outputs.values()) == ["ab", "c", "d"]
+    assert sorted(record.text for record in store.endings.outputs.values()) == ["ab", "c", "d"]
 
 
 def test_oldest_outputs_are_dropped_and_long_ones_cut_beyond_the_limits(monkeypatch: pytest.MonkeyPatch):
@@ -28,7 +28,7 @@ def test_oldest_outputs_are_dropped_and_long_ones_cut_beyond_the_limits(monkeypa
     monkeypatch.setattr(outputs, "MOST_CHARS_IN_ALL", 10_000)
     store = Store()
     store.apply([an_output(pid, text="x" * 9_000 + "end") for pid in range(1, 6)])
-    kept = {record.pid: record.text or "" for record in store.outputs.values()}
+    kept = {record.pid: record.text or "" for record in store.endings.outputs.values()}
     assert sorted(kept) == [3, 4, 5]
     assert all(text.endswith("end") for text in kept.values())
     assert sum(map(len, kept.values())) < 10_000 + 3 * outputs.SHORT_CHARS

@@ -11,7 +11,7 @@ from gconsole.web.openapi import described, document, page
 from gconsole.web.resources import OPERATIONS
 
 PATHS = [
-    "/", "/status", "/nodes", "/gpus", "/ranks", "/jobs", "/clients", "/findings", "/clocks", "/metrics",
+    "/", "/status", "/nodes", "/gpus", "/ranks", "/jobs", "/clients", "/findings", "/crashes", "/clocks", "/metrics",
     "/metrics/latest", "/profiling/sessions", "/profiling/start", "/profiling/stop", "/jobs/{id}", "/jobs/{id}/logs",
     "/jobs/{id}/stop", "/jobs/plan", "/captures", "/diagnose", "/nodes/health", "/nodes/{name}", "/events",
     "/openapi.json", "/docs",

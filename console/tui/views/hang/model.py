@@ -9,7 +9,9 @@ from typing import Final
 
 from ....analysis.hang.wait_for import target_words
 from ....analysis.stacks.fold import Fold, StackGroup, StackStep
+from ....monitor.crash import Crash
 from ....present import verdict as present
+from ....present.crash import crash_lines
 from ....present.spans import GLYPHS, Line, Span, cut, plain, state_word, wrapped
 from ....present.stacks import place_of
 from ....records import Local, Stack, StackFrame
@@ -33,6 +35,22 @@ def verdict_lines(jobs: Sequence[JobDiagnosis], width: int) -> tuple[Line, ...]:
     for job in worst_first(jobs):
         lines += [plain("")] if lines else []
         lines += present.verdict_lines(job.judgement.verdict, width, watched_s=job.judgement.watched_s)
+    return tuple(lines)
+
+
+def all_verdict_lines(jobs: Sequence[JobDiagnosis], crashes: Sequence[Crash], width: int) -> tuple[Line, ...]:
+    """The verdicts on jobs that died, then those on jobs that live, then those on attempts that were restarted."""
+    dead = [crash for crash in crashes if crash.course.newer is None]
+    restarted = [crash for crash in crashes if crash.course.newer is not None]
+    names = {crash.verdict.job for crash in dead}
+    living = [job for job in jobs if job.job not in names or job.judgement.verdict.state != "no_ranks"]
+    blocks = [crash_lines(crash.verdict, width) for crash in dead]
+    blocks += [list(verdict_lines(living, width))] if living else []
+    blocks += [crash_lines(crash.verdict, width) for crash in restarted]
+    lines: list[Line] = []
+    for block in blocks:
+        lines += [plain("")] if lines else []
+        lines += block
     return tuple(lines)
 
 

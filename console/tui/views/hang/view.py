@@ -23,7 +23,7 @@ from ...widgets.bars import Panel
 from ...widgets.line_view import LineReport, LineView
 from ...widgets.rank_tree import RankTree
 from ..base import CaptureView
-from .model import culprits_of, moved, rank_lines, side_by_side, thread_lines, verdict_lines, worst_first
+from .model import all_verdict_lines, culprits_of, moved, rank_lines, side_by_side, thread_lines, worst_first
 
 #: Cells. From this width on ranks and threads are beside the tree; below it one part is shown at a time.
 WIDE = 110
@@ -73,10 +73,10 @@ class HangView(CaptureView):
         self._write_ranks(frame)
 
     def _basis(self, frame: ScreenSnapshot) -> tuple[object, ...]:
-        return (frame.hang, self.size)
+        return (frame.hang, frame.crashes, self.size)
 
     def _write(self, frame: ScreenSnapshot) -> None:
-        lines = verdict_lines(frame.hang, self.size.width - 3) if frame.hang else NO_STACKS
+        lines = all_verdict_lines(frame.hang, frame.crashes, self.size.width - 3) or NO_STACKS
         self._verdict.show(lines)
         self.set_class(not frame.hang, "empty")
         room = int(self.size.height * _MOST_VERDICT) if frame.hang else self.size.height
@@ -257,8 +257,8 @@ class HangView(CaptureView):
 
     def action_copy(self) -> None:
         """Copy the verdicts as text."""
-        if self._frame is not None and self._frame.hang:
-            lines = verdict_lines(self._frame.hang, 110)
+        if self._frame is not None and (self._frame.hang or self._frame.crashes):
+            lines = all_verdict_lines(self._frame.hang, self._frame.crashes, 110)
             self.console.clip.copy(as_text(lines), "the verdict")
 
     @property

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final, get_args
 
+from ....analysis.crash.verdict import CrashKind
 from ....present.spans import (
     BY_WEIGHT,
     GLYPHS,
@@ -29,6 +31,9 @@ _BAR_CELLS, _LEAST_BAR = 24, 8
 _ID_WIDTH = 16
 #: Errors are shown with their whole text while there are at most this many findings, in at most this many lines each.
 MOST_WHOLE, MOST_LINES = 4, 4
+#: That of a job that died always is.
+CRASHES: Final = frozenset(get_args(CrashKind))
+MOST_LINES_OF_CRASH = 8
 #: Textures of the statuses, for terminals without colour.
 _TEXTURES: dict[Status, str] = {"ok": "█", "warning": "▓", "failed": "▒", "stale": "░", "unknown": "░"}
 
@@ -190,11 +195,13 @@ def _lines_of(finding: Finding, width: int, *, is_whole: bool) -> list[Line]:
     name = fit(clean(finding.id), _ID_WIDTH)
     head = (glyph(status), Span(" "), Span(name, status), Span("  "))
     text, target = clean(finding.text), (finding.id, finding.culprits)
-    if not is_whole or finding.severity != "error":
+    is_crash = finding.id in CRASHES
+    if (finding.severity != "error" and not is_crash) or (not is_whole and not is_crash):
         return [Line(cut((*head, Span(text)), width), target)]
     first = wrapped(text, max(12, width - _ID_WIDTH - 4))[0]
     rest = text[len(first) :].lstrip()
     below = wrapped(rest, width - 2) if rest else []
-    below = [*below[: MOST_LINES - 2], " ".join(below[MOST_LINES - 2 :])] if len(below) >= MOST_LINES else below
+    most = MOST_LINES_OF_CRASH if is_crash else MOST_LINES
+    below = [*below[: most - 2], " ".join(below[most - 2 :])] if len(below) >= most else below
     spans = [(*head, Span(first)), *((Span(f"  {line}"),) for line in below)]
     return [Line(cut(line, width), target) for line in spans]

@@ -146,7 +146,8 @@ class OverviewView(View):
         height = self.size.height
         nodes, jobs = 1 + self._node_list.line_count(), 1 + self._job_list.line_count()
         quarter = height // 4
-        last = _between(2, 1 + self._finding_list.line_count(), quarter)
+        has_crash = self._frame is not None and bool(self._frame.crashes)
+        last = _between(2, 1 + self._finding_list.line_count(), height // 2 if has_crash else quarter)
         if self.has_class("narrow"):
             rows = f"{_between(2, nodes, quarter)} {_between(2, jobs, quarter)} 1fr {last}"
         else:

@@ -1,0 +1,183 @@
+"""Verdicts on jobs that died, from a store, live and in replay alike, and their findings, raised without a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from ..analysis.crash.diagnosis import diagnose_crash
+from ..analysis.crash.findings import crash_finding
+from ..analysis.crash.verdict import CrashEvidence, CrashVerdict
+from ..analysis.finding import FindingDraft
+from ..core.derived import Derived
+from ..core.store import Store
+from ..records import Finding
+from ..records.kinds import is_gone
+from .crash_evidence import crash_evidence, launchers_of
+
+#: ns after the first end of a rank until a job that is dying is judged: the outputs and ends of other ranks arrive.
+SETTLE_NS: Final = 3_000_000_000
+#: ns after the last end for which a launcher that lives may restart the job.
+RESTART_NS: Final = 10_000_000_000
+#: ns for which a newer attempt must live until an earlier one that failed is no finding any more.
+RECOVERED_NS: Final = 300_000_000_000
+#: Ended ranks and outputs from which on jobs are judged in a thread, and the pause after that in multiples of its time.
+MANY: Final = 64
+PAUSE: Final = 20.0
+
+
+class CrashCourse(msgspec.Struct, frozen=True):
+    """When the ranks of an attempt ended, and what came after it. Times are of the console, ns."""
+
+    first_end_rx: int  # when the first end of a rank was reported
+    last_end_rx: int
+    is_complete: bool  # no rank of the attempt lives
+    may_restart: bool  # a launcher lives
+    newer: int | None = None  # a newer attempt with living ranks
+    newer_rx: int = 0  # since when
+    is_recovered: bool = False  # a newer attempt ended well
+
+
+class Crash(msgspec.Struct, frozen=True):
+    """The newest attempt of a job that died."""
+
+    verdict: CrashVerdict
+    course: CrashCourse
+
+
+def crash_fold(store: Store) -> Derived[tuple[Crash, ...]]:
+    """The crashes of a store, judged again when ranks, outputs or faults change."""
+
+    def size() -> int:
+        return len(store.endings.outputs) + sum(is_gone(now.rank) for now in store.ranks.values())
+
+    sources = (store.endings.changed_since,)
+    return Derived(
+        store, sources, lambda: prepare_crashes(store), (), every_s=1.0, size=size, thread_above=MANY, pause=PAUSE
+    )
+
+
+def crashes_of(store: Store) -> tuple[Crash, ...]:
+    """The crash of every job that died, by name."""
+    return prepare_crashes(store)()
+
+
+def crash_verdicts(store: Store) -> list[CrashVerdict]:
+    """The verdict on every job that died and was not restarted successfully, by name."""
+    return prepare_verdicts(store)()
+
+
+def prepare_verdicts(store: Store) -> Callable[[], list[CrashVerdict]]:
+    """The same, with the work in a function that may run in any thread."""
+    work = prepare_crashes(store)
+    return lambda: [crash.verdict for crash in work() if not crash.course.is_recovered]
+
+
+def prepare_crashes(store: Store) -> Callable[[], tuple[Crash, ...]]:
+    """Copy what the diagnosis needs; the returned function may run in any thread."""
+    evidence = [each for each in crash_evidence(store) if _may_have_crashed(each)]
+    courses = [_course_of(store, each.job, each.attempt or 0) for each in evidence]
+
+    def work() -> tuple[Crash, ...]:
+        pairs = zip(evidence, courses, strict=True)
+        newest = (_newest_crash(list(attempts)) for _, attempts in groupby(pairs, key=lambda pair: pair[0].job))
+        return tuple(crash for crash in newest if crash is not None)
+
+    return work
+
+
+def _may_have_crashed(evidence: CrashEvidence) -> bool:
+    """Whether a process ended in another way than with exit code 0, as far as known."""
+    ended = [rank for rank in evidence.ranks if rank.state == "ended"]
+    return any(rank.exit_code != 0 for rank in ended) or any(each.exit_code for each in evidence.launchers)
+
+
+def _newest_crash(attempts: Sequence[tuple[CrashEvidence, CrashCourse]]) -> Crash | None:
+    """The newest of the attempts of a job that died."""
+    earlier: list[CrashVerdict] = []
+    newest = None
+    for evidence, course in attempts:
+        verdict = diagnose_crash(evidence, tuple(earlier))
+        if verdict is not None and _is_shown(evidence, verdict):
+            earlier.append(verdict)
+            newest = Crash(verdict, course)
+    return newest
+
+
+def _is_shown(evidence: CrashEvidence, verdict: CrashVerdict) -> bool:
+    """Whether an exit code or a failure shows the crash: processes that are gone together may have ended well."""
+    return verdict.first_cause is not None or any(rank.exit_code for rank in evidence.ranks)
+
+
+def _course_of(store: Store, job: str, attempt: int) -> CrashCourse:
+    ranks = [now.rank for now in store.ranks.values() if now.rank.job == job]
+    own = [rank for rank in ranks if rank.attempt == attempt]
+    ends = [rank.rx for rank in own if is_gone(rank)] or [0]
+    newer = [rank for rank in ranks if rank.attempt > attempt]
+    living = [rank for rank in newer if not is_gone(rank)]
+    return CrashCourse(
+        min(ends), max(ends), all(is_gone(rank) for rank in own), bool(launchers_of(store, job).living),
+        newer=max((rank.attempt for rank in living), default=None),
+        newer_rx=min((rank.rx for rank in living), default=0),
+        is_recovered=bool(newer) and not living and all(rank.exit_code == 0 for rank in newer),
+    )  # fmt: skip
+
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+
+class CrashFindings:
+    """A source of findings: jobs that died, as soon as their ends and outputs are complete."""
+
+    name = "crash"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._crashes = crash_fold(store)
+
+    async def evaluate(self, *, is_last: bool) -> list[FindingDraft]:
+        """Findings of the jobs that have died and were not restarted successfully."""
+        if self._crashes.is_due or is_last:
+            await self._crashes.update()
+        now_rx = self._store.newest_rx
+        due = [crash for crash in self._crashes.value if is_last or is_settled(crash.course, now_rx)]
+        return [draft for crash in due if (draft := _draft(crash, now_rx)) is not None]
+
+
+def is_settled(course: CrashCourse, now_rx: int) -> bool:
+    """Whether what the nodes report about the end of a job has arrived, and no restart is to be expected."""
+    if now_rx - course.first_end_rx < SETTLE_NS:
+        return False
+    awaits_restart = course.is_complete and course.newer is None and course.may_restart
+    return not awaits_restart or now_rx - course.last_end_rx >= RESTART_NS
+
+
+def crash_findings(store: Store) -> list[Finding]:
+    """Findings of the crashes of a store; existing findings keep their `first_seen`."""
+    findings = []
+    for draft in filter(None, (_draft(crash, store.newest_rx) for crash in crashes_of(store))):
+        previous = store.findings.get((draft.id, draft.culprits))
+        first_seen = previous.first_seen if previous is not None else store.newest_rx
+        findings.append(
+            Finding(
+                id=draft.id, severity=draft.severity, confidence=draft.confidence, culprits=draft.culprits,
+                victims=draft.victims, text=draft.text, evidence=draft.evidence, first_seen=first_seen,
+            )
+        )  # fmt: skip
+    return findings
+
+
+def _draft(crash: Crash, now_rx: int) -> FindingDraft | None:
+    """The finding of a crash; None after a restart that goes well. A restart under way makes it a warning."""
+    course = crash.course
+    if course.is_recovered or (course.newer is not None and now_rx - course.newer_rx >= RECOVERED_NS):
+        return None
+    draft = crash_finding(crash.verdict)
+    if course.newer is None:
+        return draft
+    text = f"{draft.text.rstrip('.')}. It was restarted: attempt {course.newer} runs."
+    return replace(draft, severity="warning", text=text)
