@@ -45,6 +45,7 @@ class LabelledJob:
     watched: str = ""  # how long the job is watched before it is diagnosed; its fault happens in that time
     beside: str = ""  # a healthy script that runs on the same nodes at the same time, started after this one
     needs: tuple[str, ...] = ()  # modules beside torch; without them it is only judged by its recording
+    restarts: int = 0  # --max-restarts of torchrun
     live: bool = False  # run in every test run, not only in `make full`
 
     @property
@@ -180,6 +181,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("ddp_hook", _behind({2}, "sleep")),
     LabelledJob("ddp_busy_threads", _behind({3}, "python_lock")),
     LabelledJob("fully_sharded", _behind({1}, "sleep")),
+    LabelledJob("watchdog_aborts", _behind({2}, "sleep", decidable=False), watched="6s"),
     LabelledJob("tensor_and_data_groups", _behind({5}, "sleep"), nodes=4),
     LabelledJob("asynchronous", _behind({2}, "sleep")),
     LabelledJob("asynchronous_and_a_lock", _behind({1}, "python_lock"), live=True),
@@ -188,6 +190,7 @@ JOBS: tuple[LabelledJob, ...] = (
     # all ranks wait in communication
     LabelledJob("pipeline", _behind({0}, "file_io")),
     LabelledJob("pipeline_1f1b", _behind({2}, "compute")),
+    LabelledJob("mesh_1f1b", _behind({3}, "file_io")),
     LabelledJob("ring_of_recv", _hung("p2p_cycle", (), "p2p", may_name=(0, 1, 2, 3))),
     LabelledJob("two_in_a_cycle", _hung("p2p_cycle", (), "p2p", may_name=(2, 3))),
     LabelledJob("other_collective", _hung("collective_mismatch", {1}, "collective"), live=True),
@@ -202,6 +205,7 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("socket_chain", _behind({3}, "sleep"), launcher="plain"),
     LabelledJob("reads_rank_by_rank", _behind({0}, "python_lock"), launcher="plain"),
     LabelledJob("polls_many_sockets", _behind({3}, "sleep"), launcher="plain"),
+    LabelledJob("negotiates_in_background", _behind({1}, "sleep"), launcher="plain"),
     LabelledJob("socket_beside_collective", _behind({3}, "file_io")),
     LabelledJob("lock_of_another_rank", _behind({0}, "network_io")),
     LabelledJob("two_sockets_in_a_circle", _hung("wait_cycle", {0, 1}, "network_io"), launcher="plain"),
@@ -262,6 +266,10 @@ JOBS: tuple[LabelledJob, ...] = (
         Label(frozenset({"slow"}), frozenset({"rank_missing"}), frozenset({1}), frozenset({"compile"})),
     ),
     LabelledJob("sockets_in_turn", _QUIET, launcher="plain"),
+    LabelledJob("compiles_everywhere", _no_culprit("moving", "slow", "undecided", decidable=False)),
+    LabelledJob("uneven_last_batch", _no_culprit("moving", "slow", may_name=(0, 1, 2, 3), decidable=False)),
+    LabelledJob("joins_uneven_inputs", MOVING),
+    LabelledJob("slow_for_all", _no_culprit("moving", "slow", "undecided", decidable=False)),
     LabelledJob("uneven_work", _no_culprit("moving", "slow", may_name=(0, 1, 2, 3), decidable=False)),
     LabelledJob("asks_every_step", _no_culprit("moving", "slow", may_name=(0,), decidable=False)),
     LabelledJob("idle_service", _no_culprit("moving", "undecided"), launcher="plain"),
@@ -269,7 +277,8 @@ JOBS: tuple[LabelledJob, ...] = (
     LabelledJob("reads_in_pieces", _WORKS),
     LabelledJob("computes_for_a_socket", _WORKS),
     LabelledJob("moving", MOVING),
-    LabelledJob("restarts", _no_culprit("moving", "undecided", "no_ranks", decidable=False)),
+    LabelledJob("restart_under_way", _ENDED, nodes=1, per_node=4, restarts=99, watched="8s"),
+    LabelledJob("restarts", _no_culprit("moving", "undecided", "no_ranks", decidable=False), restarts=9),
     LabelledJob("long_steps", _QUIET),
     LabelledJob("idle_between_epochs", _QUIET),
     LabelledJob("evaluates_meanwhile", _WORKS_FOR_ALL),

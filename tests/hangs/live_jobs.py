@@ -26,6 +26,8 @@ def running(rig: Rig, labelled: LabelledJob, env: Mapping[str, str] | None = Non
     nodes = rig.nodes[: labelled.nodes]
     script = SCRIPTS / f"{labelled.name}.py"
     variables = {**gloo_environment(rig), "LIGHT_TORCH": labelled.light_torch, **(env or {})}
+    if labelled.restarts:
+        variables["PET_MAX_RESTARTS"] = str(labelled.restarts)  # as --max-restarts
     if labelled.needs:
         variables["PYTHONPATH"] = ""  # whole packages, not those of light_torch
     python = str(find_torch_python())
