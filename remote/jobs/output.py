@@ -4,6 +4,7 @@ import glob
 import os
 import re
 
+from ..proc.output_files import SHARED_TAIL_BYTES, TAIL_BYTES, OutputFile
 from . import job_dir
 
 TYPE_CHECKING = False
@@ -23,6 +24,8 @@ RECORD_BYTES = 64 << 10
 MAX_LINE_BYTES = 64 << 10
 #: Bytes from the end of a file in which `tail_offset` searches.
 _TAIL_BYTES = 8 << 20
+#: Files of a failed job of which the end is sent, the newest attempt last.
+MOST_LAST = 1024
 _RANK_FILE = re.compile(r"/attempt_(\d+)/(\d+)/[^/]+$")
 
 
@@ -55,6 +58,31 @@ def tail_offset(path: str, lines: int) -> int:
         if start < 0:
             return begin
     return begin + start + 1
+
+
+def last_outputs(folder: "JobFolder", spec: "Fields", process: "Fields") -> "Iterator[Fact]":
+    """`output` records of a job that has failed: the ends of its files. `process` are those of its supervisor."""
+    for path, rank in outputs(folder, spec)[-MOST_LAST:]:
+        match = _RANK_FILE.search(path)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        file = OutputFile(fd, path)
+        try:
+            size, changed_ns = file.state()
+            text = file.tail(size, TAIL_BYTES if match else SHARED_TAIL_BYTES)
+        except OSError:
+            continue
+        finally:
+            os.close(fd)
+        yield "output", {
+            "job": spec["job"], "attempt": int(match.group(1)) if match else 0, "rank": rank,
+            "pid": process["pid"], "start_ticks": process["start_ticks"],
+            "stream": ("stdout" if path.endswith("stdout.log") else "stderr") if match else "file",
+            "path": path, "status": "ok", "reason": None, "try_": "", "text": text, "size": size,
+            "written_at": changed_ns,
+        }  # fmt: skip
 
 
 class LineReader(object):

@@ -1,6 +1,7 @@
 """Jobs that gconsole started here: `job` and `job_node` records from their folders, and followed output."""
 
-from ..jobs import job_dir
+from ..clocks import stamps
+from ..jobs import job_dir, output
 from .base import Sampler
 
 TYPE_CHECKING = False
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 FOLLOWED_S = 0.2
 #: Seconds between two reads of the job folders.
 EVERY_S = 1.0
+#: Seconds since its end for which the output of a job that failed is sent to a console that comes later.
+RECENT_S = 3600
 _SPEC_FIELDS = (
     "job", "command", "launcher", "nodes", "procs_per_node", "gpus_per_node", "world_size", "master_addr",
     "master_port", "workdir", "created",
@@ -51,6 +54,13 @@ class JobSampler(Sampler):
             if over and not facts and self._agent.followed.pop(job, None) is not None:
                 self._agent.left_off[job] = follower
 
+    @staticmethod
+    def _failed_recently(fields: "Fields") -> bool:
+        """Whether a job had failed, not long ago, before this agent came."""
+        ended_ns = fields.get("ended")
+        has_failed = fields["state"] == "failed" and fields.get("pid") is not None
+        return has_failed and ended_ns is not None and stamps.realtime_ns() - ended_ns < RECENT_S * 1e9
+
     def _states(self) -> "Iterator[Fact]":
         here = set()
         for folder, spec in job_dir.folders(self._agent.place.root, job_dir.identity_of(self.context)):
@@ -65,6 +75,9 @@ class JobSampler(Sampler):
             if fields != last:
                 self._sent[job] = fields
                 yield "job_node", fields
+                if last is None and self._failed_recently(fields):
+                    for fact in output.last_outputs(folder, spec, fields):
+                        yield fact
         for job, last in self._sent.items():
             if job not in here and not job_dir.is_over(last):
                 self._sent[job] = dict(

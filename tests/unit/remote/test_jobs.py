@@ -320,6 +320,29 @@ def test_last_output_line_of_a_failed_rank_is_the_reason(agent, tmp_path):
     assert over(agent)["reason"] == "its last line: CUDA out of memory"
 
 
+def test_last_outputs_of_a_job_that_failed_are_sent_to_an_agent_that_comes_later(agent, tmp_path):
+    spec = a_spec(
+        tmp_path,
+        "mkdir -p $GCONSOLE_JOB_DIR/ranks/x/attempt_1/1; "
+        "echo boom > $GCONSOLE_JOB_DIR/ranks/x/attempt_1/1/stderr.log; echo table; exit 1",
+        procs_per_node=2,
+    )
+    spec["commands"][0].update(local_rank=None, output="output.log")
+    begun(agent, spec)
+    over(agent)
+
+    facts = [fields for kind, fields in JobSampler(Context(interval_s=1.0), agent).tick(0.0) if kind == "output"]
+
+    shown = [(each["stream"], each["attempt"], each["rank"], each["text"]) for each in facts]
+    assert shown == [("file", 0, None, "table\n"), ("stderr", 1, 1, "boom\n")]
+
+
+def test_job_that_succeeded_sends_no_last_outputs(agent, tmp_path):
+    begun(agent, a_spec(tmp_path, "echo fine"))
+    over(agent)
+    assert "output" not in [kind for kind, _ in JobSampler(Context(interval_s=1.0), agent).tick(0.0)]
+
+
 def test_rank_named_as_root_cause_by_torchrun_is_the_reason(agent, tmp_path):
     blamed = ["  rank      : 6 (local_rank: 2)\n  exitcode  : -15 (pid: 4)\n",
               "  rank      : 5 (local_rank: 1)\n  exitcode  : -9 (pid: 43)\n"]  # fmt: skip

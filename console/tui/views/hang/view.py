@@ -76,7 +76,8 @@ class HangView(CaptureView):
         return (frame.hang, frame.crashes, self.size)
 
     def _write(self, frame: ScreenSnapshot) -> None:
-        lines = all_verdict_lines(frame.hang, frame.crashes, self.size.width - 3) or NO_STACKS
+        margins = 3 if frame.hang else 6  # with a scroll bar
+        lines = all_verdict_lines(frame.hang, frame.crashes, self.size.width - margins) or NO_STACKS
         self._verdict.show(lines)
         self.set_class(not frame.hang, "empty")
         room = int(self.size.height * _MOST_VERDICT) if frame.hang else self.size.height
