@@ -15,13 +15,14 @@ from pathlib import Path
 
 import msgspec
 
+from gconsole.analysis.crash.diagnosis import diagnose_crash
 from gconsole.fleet import wire
 from gconsole.records import BadRecord, decode, encode
 from gconsole.session import ndjson
 from gconsole.session.export import document
 from gconsole.session.format import reader, zstd_frames
 from gconsole.session.format.layout import Session, SessionError
-from gconsole.session.imports import collectives, py_spy_dumps
+from gconsole.session.imports import collectives, outputs, py_spy_dumps
 from gconsole.session.manage.catalog import import_file
 from gconsole.session.record import recovery
 from gconsole_remote.agent import wire as remote_wire
@@ -224,6 +225,20 @@ def _library_seeds() -> list[bytes]:
     return [log, perf, ras_text, ras_json]
 
 
+def read_outputs(data: bytes) -> None:
+    """Output of a rank and of its launcher, as `gconsole diagnose` reads a folder of logs."""
+    with _folder("rank_3.log", data) as folder:
+        (folder / "slurm-1.out").write_bytes(data[: len(data) // 2])
+        for attempt in outputs.import_outputs(folder, "fuzzed").attempts:
+            verdict = diagnose_crash(attempt)
+            assert verdict is None or len(msgspec.json.encode(verdict)) < 1 << 20
+
+
+def _outputs_seeds() -> list[bytes]:
+    logs = sorted((TESTS / "unit/analysis/crash/logs").glob("*.txt"))
+    return [path.read_bytes() for path in logs if path.stat().st_size < 6_000]
+
+
 def read_segment(data: bytes) -> None:
     """A segment of a session: scanned, read leniently, verified and recovered.
 
@@ -313,6 +328,7 @@ TARGETS = {
         Target("dumps", "py-spy dumps, imported", read_dumps, _dumps_seeds, most=16_384),
         Target("flight", "Flight Recorder dumps, pickle and JSON", read_flight, _flight_seeds, most=32_768),
         Target("library", "RAS, NCCL's and Inspector's logs, imported", read_library, _library_seeds, most=16_384),
+        Target("outputs", "outputs of ranks and launchers, diagnosed", read_outputs, _outputs_seeds, most=16_384),
         Target("segment", "session segments, with recovery", read_segment, _segment_seeds, most=32_768),
         Target("parquet", "Parquet of an untrusted session", read_parquet, parquet_seeds, most=32_768),
         Target("import", "a session as JSON or NDJSON, imported", read_import, _import_seeds),

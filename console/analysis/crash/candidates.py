@@ -56,7 +56,8 @@ def candidates_of(evidence: CrashEvidence, jobs: JobViews) -> list[Candidate]:
     options = [*_lost_nodes(evidence, jobs), *_out_of_memory(evidence, jobs)]
     taken = {id(view) for candidate in options for view in candidate.views}
     options += _failures(jobs, taken)
-    options += _signals(jobs, taken)
+    has_loose = any(candidate.kind == "exception" and not candidate.views for candidate in options)
+    options += _signals(jobs, taken, has_loose)
     return _with_hardware(evidence, options)
 
 
@@ -71,15 +72,11 @@ def _failures(jobs: JobViews, taken: set[int]) -> Iterator[Candidate]:
         assert failure is not None
         certainty: Certainty = "certain" if any(view.certainty == "certain" for view in views) else "likely"
         yield _timed(Candidate(_kind_of(failure), failure, views, certainty))
+    causes = [failure for failure in jobs.loose if failure.role == "cause" and failure.is_final and not failure.origin]
+    uncaught = [failure for failure in causes if not failure.is_caught]
     loose: dict[tuple[object, ...], CrashFailure] = {}
-    for failure in jobs.loose:
-        if (
-            failure.role == "cause"
-            and failure.is_final
-            and failure.category != "launcher_report"
-            and not failure.origin
-        ):
-            loose.setdefault(signature(failure), failure)
+    for failure in uncaught or causes:
+        loose.setdefault(signature(failure), failure)
     for key, failure in loose.items():
         if key not in groups and not _is_reported(failure, jobs):
             yield _timed(Candidate(_kind_of(failure), failure, [], "likely", node=failure.node))
@@ -100,8 +97,11 @@ def _kind_of(failure: CrashFailure) -> CrashKind:
     return kinds.get(failure.category, "exception")
 
 
-def _signals(jobs: JobViews, taken: set[int]) -> Iterator[Candidate]:
-    """Ranks that a signal ended, without an output that explains it."""
+def _signals(jobs: JobViews, taken: set[int], has_loose: bool) -> Iterator[Candidate]:
+    """Ranks that a signal ended, without an output that explains it.
+
+    `has_loose`: exceptions of which the rank is not known; a rank may abort while it ends because of one.
+    """
     groups: dict[int, list[RankView]] = {}
     for view in jobs.ranks:
         code = view.exit_code
@@ -110,6 +110,8 @@ def _signals(jobs: JobViews, taken: set[int]) -> Iterator[Candidate]:
         if code is not None and code < 0 and view.chosen is None and id(view) not in taken and -code in NATIVE_SIGNALS:
             groups.setdefault(-code, []).append(view)
     for number, views in groups.items():
+        if number == 6 and has_loose:
+            continue
         category = "abort" if number == 6 else "segfault"
         failure = failure_of(category, SIGNAL_NAMES.get(number, f"signal {number}"), f"exit code {-number}")
         yield _timed(Candidate("signalled", failure, views, "certain"))
@@ -129,15 +131,12 @@ def _lost_nodes(evidence: CrashEvidence, jobs: JobViews) -> Iterator[Candidate]:
             loss.node,
             (f"node {loss.node}: {loss.reason}",),
         )
-    lost = {loss.node for loss in evidence.losses}
-    for event in jobs.events:
-        if event.kind == "node_lost" and event.node not in lost:
-            lost.add(event.node or "")
-            views = [view for view in jobs.ranks if event.node is not None and view.node == event.node]
-            failure = failure_of("node_lost", event.source, event.text)
-            yield Candidate(
-                "node_lost", failure, views, "certain", node=event.node, evidence=(f"{event.source}: {event.text}",)
-            )
+    events = [event for event in jobs.events if event.kind == "node_lost"]
+    for event in [] if evidence.losses else sorted(events, key=lambda event: event.node is None)[:1]:
+        views = [view for view in jobs.ranks if event.node is not None and view.node == event.node]
+        failure = failure_of("node_lost", event.source, event.text)
+        text = f"{event.source}: {event.text}"
+        yield Candidate("node_lost", failure, views, "certain", node=event.node, evidence=(text,))
 
 
 def _out_of_memory(evidence: CrashEvidence, jobs: JobViews) -> Iterator[Candidate]:

@@ -62,12 +62,23 @@ def _first(evidence: CrashEvidence, jobs: JobViews) -> tuple[Candidate | None, l
     first = earliest(options)
     if first is not None:
         return first, []
+    if not jobs.is_teed and (printed := _printed_first(options)) is not None:
+        printed.certainty = "possible"
+        return printed, []
     reported = [candidate for candidate in options if any(view.is_reported_first for view in candidate.views)]
     nodes = {view.node for candidate in options for view in candidate.views}
     if len(reported) == 1 and len(nodes) == 1:
         reported[0].certainty = "possible"
         return reported[0], []
     return None, options
+
+
+def _printed_first(options: list[Candidate]) -> Candidate | None:
+    """The candidate whose failure comes first in the output that all ranks write to."""
+    outputs = {candidate.failure.output for candidate in options}
+    if len(outputs) != 1 or not all(candidate.failure.line for candidate in options):
+        return None
+    return min(options, key=lambda candidate: candidate.failure.line)
 
 
 def _follows(candidate: Candidate, outside: Candidate) -> bool:

@@ -24,7 +24,7 @@ _NAMED_RANKS: Final = (
 
 def by_elimination(jobs: JobViews) -> Candidate | None:
     """The rank that did not report a consequence where all others do; None where that does not single one out."""
-    for search in (_reported_exit, _of_earlier, _silent, _named, _unknown_role):
+    for search in (_reported_exit, _of_earlier, _named, _silent, _unknown_role):
         if (candidate := search(jobs)) is not None:
             return candidate
     return None
@@ -56,7 +56,8 @@ def _ended_itself(view: RankView) -> bool:
 
 def _of_exit(ended: list[RankView], jobs: JobViews) -> Candidate | None:
     """Ranks by their exit code: 0 while others still needed them, SIGKILL, or an error that no output shows."""
-    failed = [view for view in ended if view.exit_code]
+    is_mixed = any(failure.category != "launcher_report" for failure in jobs.loose)  # whose output it is, is not known
+    failed = [view for view in ended if view.exit_code and (view.exit_code < 0 or view.has_output or not is_mixed)]
     left = [view for view in ended if view.exit_code == 0]
     first = [view for view in failed if view.is_reported_first] if len(failed) > 1 else failed
     if failed and not first:
@@ -77,7 +78,8 @@ def _of_exit(ended: list[RankView], jobs: JobViews) -> Candidate | None:
         )
         return Candidate("signalled", failure, first, "likely")
     last = f"; the last line of its output: {first[0].last_line}" if first[0].last_line else ""
-    failure = failure_of("exit", f"exit code {code}", f"exited with {code}; its output contains no exception{last}")
+    output = f"its output contains no exception{last}" if first[0].has_output else "its output is not known"
+    failure = failure_of("exit", f"exit code {code}", f"exited with {code}; {output}")
     return Candidate("unknown", failure, first, "likely" if len(first) < len(jobs.ranks) else "possible")
 
 
@@ -159,6 +161,9 @@ def _named_ranks(failure: CrashFailure) -> set[int]:
 def _unknown_role(jobs: JobViews) -> Candidate | None:
     """Failures that may be cause or consequence, where no other failure is known."""
     views = [view for view in jobs.ranks if view.role == "unknown" and view.chosen is not None]
+    loose = {signature(failure): failure for failure in jobs.loose if failure.role == "unknown" and failure.is_final}
+    if not views and len(loose) == 1:
+        return Candidate("unknown", next(iter(loose.values())), [], "possible")
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in views:
         assert view.chosen is not None

@@ -52,14 +52,14 @@ def _parse(stream: OutputStream, is_shared: bool) -> ParsedStream:
     index = 0
     error, end = parse_torn_head(lines)
     if error is not None:
-        failures.append((_python_failure(stream, error), error.end))
+        failures.append((_python_failure(stream, error), error.head_end))
         index = end
     while index < len(lines):
         line = lines[index]
         if "Traceback (" in line and is_header(line):
             error, end = parse_traceback(lines, index)
             if error is not None:
-                failures.append((_python_failure(stream, error), error.end))
+                failures.append((_python_failure(stream, error), error.head_end))
             elif end >= len(lines):
                 failures.append((_cut_off(stream, index), end))
             index = max(end, index + 1)
@@ -100,6 +100,7 @@ def _python_failure(stream: OutputStream, error: PythonError) -> CrashFailure:
     failure = CrashFailure(
         type=_redacted(name, 200), message=_redacted(message, 500), category=category.id, role=category.role,
         details=_redacted("\n".join(details), 2_000), site=_clean_site(site), origin=error.origin[:200],
+        rank=chosen.process, is_caught=error.is_caught,
     )  # fmt: skip
     return _placed(failure, stream, error.first)
 

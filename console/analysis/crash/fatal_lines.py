@@ -218,7 +218,9 @@ def _log(lines: list[str], index: int) -> Fatal | None:
     if match := _GLOG.match(line):
         message = match["message"] or f"Check failed: {match['check']}"
         category = category_of(f"F: {message}").id
-        return Fatal("fatal check", message, "abort" if category in ("exception", "assertion") else category, index + 1)
+        category = "abort" if category in ("exception", "assertion") else category
+        details = tuple(text[:500] for text in lines[index + 1 : index + 6] if not _GLOG.match(text))
+        return Fatal("fatal check", message, category, index + 1, details)
     if match := _PANIC.match(line):
         return Fatal("panic", match["message"], "native_exception", index + 1)
     if match := _MPI_ERROR.match(line):

@@ -58,7 +58,7 @@ class LauncherLines(msgspec.Struct, frozen=True):
 
 #: A line without any of these contains no report: the other patterns need not be tried.
 _TRIGGER: Final = re.compile(
-    r"exit|Exit|signal|Signal|rank  |CANCELLED|oom|OOM|Killed|killed|fault|SIG|Node failure|NODE FAIL|terminated|Abort|abort|Evicted|preempt|Preempt|PREEMPT|shutting down|died|heartbeat|keep-alive"
+    r"^srun: error|exit|Exit|signal|Signal|rank  |CANCELLED|oom|OOM|Killed|killed|fault|SIG|Node failure|NODE FAIL|terminated|Abort|abort|Evicted|preempt|Preempt|PREEMPT|shutting down|died|heartbeat|keep-alive"
 )
 _TABLE_ENTRY: Final = re.compile(r"^\s*\[[0-9]{1,6}\]:$")
 _TABLE_FIELD: Final = re.compile(r"^\s+(time|host|rank|exitcode|error_file|traceback)\s*: (.*)$")
@@ -100,7 +100,7 @@ _EVENTS: Final = tuple(
     )
 )  # fmt: skip
 _STOPPED: Final = re.compile(
-    r"(?:Sending process (?P<sent>[0-9]{1,9}) closing signal|Unable to shutdown process (?P<unable>[0-9]{1,9})|Killing subprocess (?P<killed>[0-9]{1,9}))"
+    r"(?:Sending process (?P<sent>[0-9]{1,9}) closing signal|Unable to shutdown process (?P<unable>[0-9]{1,9})|Terminating process (?P<spawned>[0-9]{1,9}) via signal|Killing subprocess (?P<killed>[0-9]{1,9}))"
 )
 
 
@@ -122,8 +122,8 @@ def launcher_lines(lines: list[str], numbers: list[int]) -> LauncherLines:
             is_table = line.startswith("    ") or not line.strip()
         if _FIRST.match(line):
             is_first = True
-        elif (stopped := _STOPPED.search(line)) and (pid := stopped["sent"] or stopped["unable"] or stopped["killed"]):
-            report.stopped.add(int(pid))
+        elif (stopped := _STOPPED.search(line)) and stopped.lastgroup:
+            report.stopped.add(int(stopped[stopped.lastgroup]))
         elif _TRIGGER.search(line):
             report.exits.extend(_exits(line, numbers[index]))
             report.events.extend(_events(line, numbers[index]))

@@ -29,18 +29,18 @@ _NOISE: Final = re.compile(
 
 def work_after(lines: list[str], index: int, end: int, is_shared: bool = False) -> bool:
     """Whether work follows the exception in lines `index` to `end`: steps that count on, or lines of the same kinds."""
-    following = lines[end : end + BEHIND]
+    following = list(_work(lines[end : end + BEHIND]))
     if not following:
         return False
     steps: dict[str, int] = {}
     kinds: set[str] = set()
     for line in _work(lines[max(0, index - BEFORE) : index]):
         kinds.add(_NUMBER.sub("#", line))
-        if step := _step(line):
+        if step := counted_step(line):
             steps[step[0]] = step[1]
     recurrences = counted = 0
-    for line in _work(following):
-        if step := _step(line):
+    for line in following:
+        if step := counted_step(line):
             last = steps.get(step[0])
             counted += last is not None and step[1] > last
             steps[step[0]] = step[1] if last is None else max(last, step[1])
@@ -58,8 +58,8 @@ def _work(lines: list[str]) -> Iterator[str]:
             yield text
 
 
-def _step(line: str) -> tuple[str, int] | None:
-    """What a line counts, and the count: of a progress bar, or behind a word such as step."""
+def counted_step(line: str) -> tuple[str, int] | None:
+    """What a line counts, and the count: of a progress bar, or behind a word such as step; None without a count."""
     if match := _BAR.search(line):
         return "bar", int(match[1])
     if match := _COUNTED.search(line):

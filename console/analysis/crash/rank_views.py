@@ -50,6 +50,7 @@ class JobViews(msgspec.Struct):
     loose: list[CrashFailure]  # failures of which the rank is unknown
     exits: list[ExitReport]
     events: list[OutsideEvent]
+    is_teed: bool = False  # torchrun copied the outputs of ranks together: their order is not that of the failures
 
 
 def job_views(evidence: CrashEvidence) -> JobViews:
@@ -65,6 +66,7 @@ class _Builder:
         self.exits: list[ExitReport] = []
         self.events: list[OutsideEvent] = []
         self.stopped: set[int] = set()
+        self.is_teed = False
         self.locals: dict[tuple[str | None, int], set[int]] = {}  # (node, local rank) → ranks
         self.pending: list[tuple[str | None, ParsedStream, str]] = []
 
@@ -84,7 +86,7 @@ class _Builder:
         ranks = sorted(self.views.values(), key=lambda view: (view.rank is None, view.rank or 0))
         for view in ranks:
             choose(view)
-        return JobViews(ranks, self.loose, self.exits, self.events)
+        return JobViews(ranks, self.loose, self.exits, self.events, self.is_teed)
 
     def _shared_paths(self) -> dict[tuple[str | None, str], RankOutput]:
         """Files to which several ranks of a node write."""
@@ -126,6 +128,7 @@ class _Builder:
         for parsed in parse_streams(output.text, is_shared=view is None):
             stream = parsed.stream
             place = node or stream.node
+            self.is_teed = self.is_teed or stream.local_rank is not None
             self.exits += parsed.reports.exits
             for event in parsed.reports.events:
                 self.events.append(msgspec.structs.replace(event, node=event.node or place))
@@ -262,7 +265,8 @@ def _last(logged: list[CrashFailure], view: RankView) -> tuple[CrashFailure | No
     python = [failure for failure in logged if not _is_hint(failure)]
     if not python:
         return logged[0], "likely"
-    last = _most_telling(python[-1], logged)
+    uncaught = [failure for failure in python if not failure.is_caught]
+    last = _most_telling((uncaught or python)[-1], logged)
     if view.exit_code is None or view.exit_code > 0:
         return last, "likely"
     if last.role == "cause" and view.exit_code != -6:

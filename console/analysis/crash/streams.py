@@ -12,7 +12,7 @@ import msgspec
 #: Characters. Longer lines are cut: no pattern needs more, and the time to match one is bounded.
 MAX_LINE: Final = 4_096
 #: Lines at each end of an output by which the layers of prefixes that all lines share are recognised.
-_SAMPLE: Final = 300
+_SAMPLE: Final = 60
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _NUMBER: Final = r"(?P<{}>[0-9]{{1,7}})"
 _TIME: Final = r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}[T _][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)"

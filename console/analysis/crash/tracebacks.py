@@ -9,6 +9,7 @@ import msgspec
 
 from ..hang.verdict import Site
 from ..stacks.frames import is_library
+from .progress_lines import counted_step
 
 #: Lines of a message after its first one, and of a traceback with its message.
 MAX_DETAILS: Final = 40
@@ -17,11 +18,18 @@ _FRAME: Final = re.compile(
     r'^[\s|+]*File "(?P<file>[^"]{1,2000})", line (?P<line>[0-9]{1,9})(?:, in (?P<function>.{1,400}))?$'
 )
 _REPEATED: Final = re.compile(r"^[\s|]*\[Previous line repeated [0-9]+ more times?\]$")
-_EXCEPTION: Final = re.compile(r"^(?P<type>[A-Za-z_][\w.<>]{0,300})(?::\s?(?P<message>.*))?$")
+_EXCEPTION: Final = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.<>]{0,300}(?:\([A-Za-z_]\w{0,100}\))?)(?::\s?(?P<message>.*))?$"
+)
 #: Words that begin a line as an exception does, but are none.
 _NOT_TYPES: Final = frozenset(
     ("Traceback", "File", "During", "The", "Exception", "wandb", "Epoch", "Step", "step", "epoch")
 )
+#: Functions in which a traceback of an uncaught exception begins: a module, a thread, a process, a task of a framework.
+_OUTERMOST: Final = frozenset(
+    ("<module>", "_run_module_as_main", "_run_code", "_bootstrap_inner", "_bootstrap", "_wrap", "wrapper", "_inner", "run", "spawn_main",
+     "apply", "process_task", "actor_method_executor", "_worker_loop", "worker")
+)  # fmt: skip
 _DIRECT: Final = "The above exception was the direct cause of the following exception:"
 _DURING: Final = "During handling of the above exception, another exception occurred:"
 _ORIGIN: Final = re.compile(
@@ -29,7 +37,8 @@ _ORIGIN: Final = re.compile(
 )
 #: Headers of a traceback within the message of the exception that another process passed on.
 _INNER: Final = re.compile(
-    r"^(?:Original |Remote )?Traceback \(most recent call last\):$|^ray::\S.{0,400}\(pid=|^-- Process [0-9]+ terminated with the following error:"
+    r"^(?:Original |Remote )Traceback \(most recent call last\):$|^ray::\S.{0,400}\(pid=|^\"\"\"$"
+    r"|^-- Process (?P<process>[0-9]{1,6}) terminated with the following error:"
 )
 #: A log line, or another line that does not continue a message.
 _LOGGED: Final = re.compile(
@@ -56,10 +65,20 @@ class PythonError(msgspec.Struct):
     frames: list[PythonFrame]
     first: int  # index of its first line in the stream
     end: int  # index behind its last line
+    head_end: int  # index behind the first line of its message: what follows may be another line of it, or not
     origin: str = ""  # the line before, where it names a thread or a process: its exception does not end the rank
     cause: PythonError | None = None
     inner: PythonError | None = None
+    process: int | None = None  # of mp.spawn: the number of the process that raised the exception
     is_torn: bool = False  # lines of other processes are among its lines: its frames are not known
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether a handler printed it: the traceback begins in a function, where the handler is, not in a module."""
+        if not self.frames or self.is_torn:
+            return False
+        outermost = self.frames[0]
+        return outermost.function not in _OUTERMOST and not outermost.file.startswith("<")
 
     @property
     def site(self) -> Site | None:
@@ -149,7 +168,7 @@ def _read(lines: list[str], first: int, index: int, margin: int) -> tuple[Python
     match = _exception(lines[index][margin:] if not lines[index][:margin].strip() else lines[index])
     if match is None:
         return None, index
-    error = PythonError(match["type"], match["message"] or "", [], frames, first, index + 1, is_torn=is_torn)
+    error = PythonError(match["type"], match["message"] or "", [], frames, first, index + 1, index + 1, is_torn=is_torn)
     _read_message(lines, error, margin)
     return error, error.end
 
@@ -178,18 +197,25 @@ def _exception(text: str) -> re.Match[str] | None:
 def _read_message(lines: list[str], error: PythonError, margin: int) -> None:
     """The further lines of the message, with a traceback in it."""
     index = error.end
+    if "RayTaskError(" in error.type and index < len(lines) and _FRAME.match(lines[index]):
+        error.inner, index = _read(lines, index, index, 0)
+        if error.inner is not None:
+            error.end, error.head_end = error.inner.end, error.inner.head_end
+        return
     while index < len(lines) and index < error.end + MAX_DETAILS:
         line = lines[index][margin:] if not lines[index][:margin].strip() else lines[index]
-        if _INNER.match(line.strip()):
+        if passed := _INNER.match(line.strip()):
             inner, index = _inner(lines, index)
             if inner is not None:
                 error.inner, error.end = inner, max(index, error.end)
+                error.head_end = inner.head_end
+                error.process = int(passed["process"]) if passed["process"] else None
                 return
             break
         is_blank = not line.strip()
         if _LOGGED.match(line) or line.strip() in (_DIRECT, _DURING) or is_header(line) or line.startswith("====="):
             break
-        if is_blank and not _continues(lines, index):
+        if (is_blank and not _continues(lines, index)) or counted_step(line) is not None:
             break
         if _ORIGIN.match(line):
             break

@@ -34,6 +34,7 @@ class CrashFailure(msgspec.Struct, frozen=True):
     output: str = ""  # path or stream of the output
     line: int = 0  # number of its first line in the output, from 1
     is_uncaught: bool = False  # it certainly ended its process: torch's hook, an error file or a fatal signal shows it
+    is_caught: bool = False  # a handler printed it: it may have ended the process, or not
     is_final: bool = True  # whether nothing of the program's work follows: a handled exception is not final
 
 

@@ -118,6 +118,8 @@ def _who(candidate: Candidate, jobs: JobViews) -> str:
     views = [view for view in jobs.ranks if view.chosen is candidate.failure]
     if views:
         return ranks_text(views)
+    if candidate.failure.rank is not None:
+        return f"rank {candidate.failure.rank}"
     return f"a process on {candidate.node}" if candidate.node else "a process"
 
 
@@ -147,6 +149,9 @@ def _evidence(
     for candidate in (*([first] if first is not None else ()), *rivals):
         yield from candidate.evidence[:3]
         yield from _failure_evidence(candidate, jobs)
+    first_ended = [view for view in jobs.ranks if view.is_reported_first]
+    if first is not None and not first.views and first_ended:
+        yield f"the launcher reports {ranks_text(first_ended)} as the first failure"
     affected: dict[str, list[RankView]] = {}
     for view in jobs.ranks:
         if view.chosen is not None and view.role == "consequence":

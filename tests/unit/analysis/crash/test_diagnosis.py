@@ -1,0 +1,197 @@
+"""Verdicts from evidence that is not in outputs: exit codes, kernel messages, lost nodes, times, attempts."""
+
+import pytest
+
+from gconsole.analysis.crash.diagnosis import diagnose_crash
+from gconsole.analysis.crash.findings import crash_finding
+from gconsole.analysis.crash.verdict import (
+    CrashEvidence,
+    CrashVerdict,
+    LauncherOutput,
+    NodeFault,
+    NodeLoss,
+    RankEnd,
+    RankOutput,
+)
+from gconsole.analysis.finding import IDS
+from gconsole.present.crash import crash_lines, crash_text
+
+SECOND = 1_000_000_000
+NOW = 1_772_359_200 * SECOND
+
+
+def raised(message: str, file: str = "/home/u/train.py", line: int = 12) -> str:
+    return (
+        'Traceback (most recent call last):\n  File "/home/u/train.py", line 20, in <module>\n    main()\n'
+        f'  File "{file}", line {line}, in step\n    work()\n{message}\n'
+    )
+
+
+CLOSED = raised("RuntimeError: [gloo/transport/tcp/pair.cc:1] Connection closed by peer [10.0.0.2]:1234")
+OWN = raised("ValueError: bad label")
+CUDA = raised("RuntimeError: CUDA error: unspecified launch failure")
+
+
+def end(rank: int, text: str | None = CLOSED, *, at_s: float | None = None, bound_s: float = 0.0, **fields) -> RankEnd:
+    outputs = (RankOutput("stderr", text, f"/logs/{rank}"),) if text is not None else ()
+    lo = NOW + int((at_s - bound_s) * SECOND) if at_s is not None else None
+    hi = NOW + int((at_s + bound_s) * SECOND) if at_s is not None else None
+    fields = {"node": f"n{rank // 2}", "pid": 100 + rank, "exit_code": 1, **fields}
+    return RankEnd(rank, outputs=outputs, ended_lo_ns=lo, ended_hi_ns=hi, **fields)
+
+
+def verdict_of(*ends: RankEnd, **fields) -> CrashVerdict:
+    verdict = diagnose_crash(CrashEvidence("job", 0, len(ends), ends, **fields))
+    assert verdict is not None
+    assert verdict.kind in IDS
+    return verdict
+
+
+def culprits(verdict: CrashVerdict) -> list[int | None]:
+    return [culprit.rank for culprit in verdict.culprits]
+
+
+def test_job_of_which_every_rank_ended_with_0_has_no_verdict() -> None:
+    assert diagnose_crash(CrashEvidence("job", 0, 2, (end(0, "", exit_code=0), end(1, "", exit_code=0)))) is None
+
+
+def test_running_job_without_failures_has_no_verdict() -> None:
+    ends = tuple(end(rank, "step 1\n", exit_code=None, state="running") for rank in range(2))
+    assert diagnose_crash(CrashEvidence("job", 0, 2, ends)) is None
+
+
+def test_own_exception_precedes_the_consequences_on_other_ranks() -> None:
+    verdict = verdict_of(end(0), end(1, OWN), end(2), end(3))
+    assert (verdict.kind, culprits(verdict), verdict.confidence) == ("exception", [1], "likely")
+    [group] = verdict.cascade
+    assert (group.ranks, group.category, group.count) == ((0, 2, 3), "peer_closed", 3)
+    assert verdict.victims == (0, 2, 3)
+
+
+def test_first_of_two_exceptions_is_that_which_ended_first_beyond_the_bounds() -> None:
+    other = raised("KeyError: 'x'")
+    first = verdict_of(end(0, OWN, at_s=5.0, bound_s=0.1), end(1, other, at_s=6.0, bound_s=0.1))
+    assert culprits(first) == [0]
+    unresolved = verdict_of(end(0, OWN, at_s=5.0, bound_s=1.0), end(1, other, at_s=6.0, bound_s=1.0))
+    assert (unresolved.first_cause, culprits(unresolved), unresolved.confidence) == (None, [0, 1], "possible")
+    assert "does not show which was first" in unresolved.summary
+
+
+def test_same_exception_on_all_ranks_blames_all_of_them() -> None:
+    verdict = verdict_of(*(end(rank, OWN) for rank in range(4)))
+    assert (verdict.kind, culprits(verdict)) == ("exception", [0, 1, 2, 3])
+    assert verdict.summary.startswith("every rank (0-3)")
+
+
+@pytest.mark.parametrize("fields", [{"pid": 103}, {"pid": 900}], ids=["rank", "child"])
+def test_kernel_that_killed_a_rank_or_its_child_for_lack_of_memory_is_the_cause(fields: dict[str, int]) -> None:
+    fault = NodeFault("n1", "oom_kill_in_cgroup", "Memory cgroup out of memory: Killed process", **fields)
+    verdict = verdict_of(end(0), end(1), end(2), end(3, "", exit_code=-9, children=(900,)), faults=(fault,))
+    assert (verdict.kind, culprits(verdict), verdict.confidence) == ("oom_killed", [3], "certain")
+
+
+def test_kill_of_a_process_outside_of_the_job_is_not_its_cause() -> None:
+    fault = NodeFault("n1", "oom_kill", "Out of memory: Killed process 7777 (stress)", pid=7777)
+    assert verdict_of(end(0, OWN), end(1), faults=(fault,)).kind == "exception"
+
+
+def test_sigkill_without_a_kernel_message_is_signalled_and_not_certain() -> None:
+    verdict = verdict_of(end(0), end(1, "", exit_code=-9), end(2))
+    assert (verdict.kind, culprits(verdict), verdict.confidence) == ("signalled", [1], "likely")
+
+
+def test_ranks_that_the_launcher_killed_are_teardown() -> None:
+    log = (
+        "[W] Sending process 100 closing signal SIGTERM\n"
+        "Unable to shutdown process 102 via Signals.SIGTERM, forcefully exiting via Signals.SIGKILL\n"
+    )
+    launcher = LauncherOutput(RankOutput("stderr", log, "/logs/torchrun"))
+    verdict = verdict_of(
+        end(0, "", exit_code=-15), end(1, OWN), end(2, "", exit_code=-9), launchers=(launcher,)
+    )  # fmt: skip
+    assert (culprits(verdict), verdict.teardown) == ([1], (0, 2))
+
+
+def test_cuda_failure_after_a_device_fault_is_hardware_but_an_own_exception_is_not() -> None:
+    fault = NodeFault("n0", "xid", "Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus", at_ns=NOW)
+    ends = (end(0, CUDA, at_s=8.0, bound_s=0.1), end(2))
+    verdict = verdict_of(*ends, faults=(fault,))
+    assert (verdict.kind, culprits(verdict), verdict.confidence) == ("hardware", [0], "likely")
+    assert any("Xid" in line for line in verdict.evidence)
+    assert verdict_of(end(0, OWN, at_s=8.0), end(2), faults=(fault,)).kind == "exception"
+    assert verdict_of(end(0), end(2, CUDA, at_s=8.0), faults=(fault,)).kind == "exception"  # on another node
+    late = verdict_of(end(0, CUDA, at_s=3_600.0), end(2), faults=(fault,))
+    assert late.kind == "exception"
+
+
+def test_lost_node_is_the_cause_of_the_end_of_its_ranks() -> None:
+    loss = NodeLoss("n1", "no SSH, no ping", NOW, NOW + SECOND)
+    ends = (
+        end(0),
+        end(1),
+        end(2, None, state="unknown", exit_code=None),
+        end(3, None, state="unknown", exit_code=None),
+    )
+    verdict = verdict_of(*ends, losses=(loss,))
+    assert (verdict.kind, culprits(verdict)) == ("node_lost", [2, 3])
+
+
+def test_rank_that_left_with_0_is_named_without_an_exception() -> None:
+    verdict = verdict_of(end(0), end(1, "", exit_code=0), end(2))
+    assert (verdict.kind, culprits(verdict)) == ("unknown", [1])
+    assert "exited with 0 while other ranks still" in verdict.summary
+
+
+def test_consequences_on_all_ranks_name_nobody() -> None:
+    verdict = verdict_of(end(0), end(1), end(2))
+    assert (verdict.kind, culprits(verdict), verdict.confidence) == ("unknown", [], "none")
+
+
+def test_two_silent_ranks_with_unknown_exits_name_nobody() -> None:
+    silent = [end(rank, "step 1\n", exit_code=None, state="unknown") for rank in (2, 3)]
+    assert culprits(verdict_of(end(0), end(1), *silent)) == []
+
+
+def test_missing_output_is_not_taken_for_silence() -> None:
+    ends = (end(0), end(1), end(2, None, exit_code=None, state="unknown"))
+    verdict = verdict_of(*ends)
+    assert culprits(verdict) == []
+    assert "no output of rank 2 on n1" in verdict.evidence
+
+
+def test_attempts_that_fail_alike_or_not_are_listed() -> None:
+    def attempt(number: int, text: str, *earlier: CrashVerdict) -> CrashVerdict:
+        ends = (end(0), end(1, text))
+        verdict = diagnose_crash(CrashEvidence("job", number, 2, ends), earlier)
+        assert verdict is not None
+        return verdict
+
+    first = attempt(0, OWN)
+    same = attempt(1, raised("ValueError: bad label"), first)
+    other = attempt(2, raised("KeyError: 'x'"), first, same)
+    assert (first.repeats, same.repeats, other.repeats) == (None, True, False)
+    assert [line.text for line in other.attempts] == ["ValueError: bad label", "ValueError: bad label", "KeyError: 'x'"]
+    assert "as an earlier attempt" in same.summary
+
+
+def test_finding_of_a_verdict_has_its_kind_culprits_and_victims() -> None:
+    finding = crash_finding(verdict_of(end(0), end(1, OWN)))
+    assert (finding.id, finding.severity, finding.culprits, finding.victims) == (
+        "exception",
+        "error",
+        ("rank 1",),
+        ("rank 0",),
+    )
+
+
+def test_text_names_kind_site_source_cascade_and_next_step() -> None:
+    text = crash_text(verdict_of(end(0), end(1, OWN), end(2)))
+    assert text.splitlines()[0].startswith("✖ crashed  exception  job")
+    assert "rank 1 · n0 · pid 101 · exit code 1  in  train.py:12 step" in text
+    assert "   12 │ work()" in text
+    assert "cascade   [0,2] RuntimeError" in text and "next      Open the file" in text
+
+
+def test_lines_are_wrapped_and_printable() -> None:
+    verdict = verdict_of(end(0, raised("ValueError: " + "\x1b[31m日本 \u202e" * 40)))
+    assert all(line.text.isprintable() for line in crash_lines(verdict, 60))
