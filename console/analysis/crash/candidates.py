@@ -71,7 +71,7 @@ def _failures(jobs: JobViews, taken: set[int]) -> Iterator[Candidate]:
         failure = views[0].chosen
         assert failure is not None
         certainty: Certainty = "certain" if any(view.certainty == "certain" for view in views) else "likely"
-        yield _timed(Candidate(_kind_of(failure), failure, views, certainty))
+        yield timed(Candidate(_kind_of(failure), failure, views, certainty))
     causes = [failure for failure in jobs.loose if failure.role == "cause" and failure.is_final and not failure.origin]
     uncaught = [failure for failure in causes if not failure.is_caught]
     loose: dict[tuple[object, ...], CrashFailure] = {}
@@ -79,7 +79,7 @@ def _failures(jobs: JobViews, taken: set[int]) -> Iterator[Candidate]:
         loose.setdefault(signature(failure), failure)
     for key, failure in loose.items():
         if key not in groups and not _is_reported(failure, jobs):
-            yield _timed(Candidate(_kind_of(failure), failure, [], "likely", node=failure.node))
+            yield timed(Candidate(_kind_of(failure), failure, [], "likely", node=failure.node))
 
 
 def _is_reported(failure: CrashFailure, jobs: JobViews) -> bool:
@@ -114,7 +114,7 @@ def _signals(jobs: JobViews, taken: set[int], has_loose: bool) -> Iterator[Candi
             continue
         category = "abort" if number == 6 else "segfault"
         failure = failure_of(category, SIGNAL_NAMES.get(number, f"signal {number}"), f"exit code {-number}")
-        yield _timed(Candidate("signalled", failure, views, "certain"))
+        yield timed(Candidate("signalled", failure, views, "certain"))
 
 
 def _lost_nodes(evidence: CrashEvidence, jobs: JobViews) -> Iterator[Candidate]:
@@ -232,7 +232,8 @@ def _may_be_hardware(candidate: Candidate, fault: NodeFault) -> bool:
     return category.startswith("cuda_") and category not in ("cuda_oom", "cuda_setup") and (fault.fault != "nic")
 
 
-def _timed(candidate: Candidate) -> Candidate:
+def timed(candidate: Candidate) -> Candidate:
+    """The candidate with the interval in which the earliest of its ranks failed."""
     intervals = [interval for view in candidate.views if (interval := _interval(view)) is not None]
     if not candidate.views and candidate.failure.at_ns is not None:
         intervals = [(candidate.failure.at_ns, candidate.failure.at_ns + (candidate.failure.at_bound_ns or 0))]

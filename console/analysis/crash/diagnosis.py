@@ -195,7 +195,7 @@ def with_attempts(verdict: CrashVerdict, earlier: Sequence[CrashVerdict]) -> Cra
     )  # fmt: skip
     before = next((each for each in reversed(earlier) if each.first_cause is not None), earlier[-1])
     repeats = _repeats(before, verdict)
-    return wording.with_attempts(verdict, attempts, repeats)
+    return wording.with_attempts(verdict, attempts, repeats, before.attempt)
 
 
 def _text_of(verdict: CrashVerdict) -> str:

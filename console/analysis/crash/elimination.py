@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from .candidates import Candidate, signature
+from .candidates import Candidate, earliest, signature, timed
 from .exceptions import failure_of
 from .launchers import SIGNAL_NAMES
 from .rank_views import JobViews, RankView
@@ -58,29 +58,39 @@ def _of_exit(ended: list[RankView], jobs: JobViews) -> Candidate | None:
     """Ranks by their exit code: 0 while others still needed them, SIGKILL, or an error that no output shows."""
     is_mixed = any(failure.category != "launcher_report" for failure in jobs.loose)  # whose output it is, is not known
     failed = [view for view in ended if view.exit_code and (view.exit_code < 0 or view.has_output or not is_mixed)]
-    left = [view for view in ended if view.exit_code == 0]
-    first = [view for view in failed if view.is_reported_first] if len(failed) > 1 else failed
-    if failed and not first:
-        first = failed
     if not failed:
-        if len(left) == len(jobs.ranks) or not _affected(jobs):
-            return None
-        failure = failure_of("exit", "exit code 0", "exited with 0 while other ranks still communicated with it")
-        return Candidate("unknown", failure, left, "likely")
+        return _of_leaving([view for view in ended if view.exit_code == 0], jobs)
+    first = [view for view in failed if view.is_reported_first] if len(failed) > 1 else failed
+    first = first or failed
     codes = {view.exit_code for view in first}
     code = first[0].exit_code or 0
+    code = 128 - code if 128 < code < 160 else code
     if len(codes) > 1:
         return None
-    code = 128 - code if 128 < code < 160 else code
     if code < 0:
-        failure = failure_of(
-            "killed" if code == -9 else "unknown_exit", SIGNAL_NAMES.get(-code, f"signal {-code}"), f"exit code {code}"
-        )
-        return Candidate("signalled", failure, first, "likely")
+        category, name = ("killed" if code == -9 else "signalled"), SIGNAL_NAMES.get(-code, f"signal {-code}")
+        return Candidate("signalled", failure_of(category, name, f"exit code {code}"), first, "likely")
+    if not all(view.has_output for view in first):
+        return _of_unread(failed, code)
     last = f"; the last line of its output: {first[0].last_line}" if first[0].last_line else ""
-    output = f"its output contains no exception{last}" if first[0].has_output else "its output is not known"
-    failure = failure_of("exit", f"exit code {code}", f"exited with {code}; {output}")
-    return Candidate("unknown", failure, first, "likely" if len(first) < len(jobs.ranks) else "possible")
+    failure = failure_of("exit", f"exit code {code}", f"exited with {code}; its output contains no exception{last}")
+    is_sure = len(first) < len(jobs.ranks) and len(first) == len(failed)
+    return Candidate("unknown", failure, first, "likely" if is_sure else "possible")
+
+
+def _of_leaving(left: list[RankView], jobs: JobViews) -> Candidate | None:
+    """Ranks that ended with 0 while others lost the connection to a peer."""
+    if not left or len(left) == len(jobs.ranks) or not _affected(jobs):
+        return None
+    failure = failure_of("exit", "exit code 0", "exited with 0 while other ranks still communicated with it")
+    return Candidate("unknown", failure, left, "likely")
+
+
+def _of_unread(failed: list[RankView], code: int) -> Candidate | None:
+    """Of ranks whose output is not known, the one that ended before all others; None if the order is not known."""
+    failure = failure_of("exit", f"exit code {code}", f"exited with {code}; its output is not known")
+    candidates = [timed(Candidate("unknown", failure, [view], "possible")) for view in failed]
+    return candidates[0] if len(candidates) == 1 else earliest(candidates)
 
 
 def _of_quiet(view: RankView, affected: list[RankView]) -> Candidate:

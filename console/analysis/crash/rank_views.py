@@ -33,6 +33,7 @@ class RankView(msgspec.Struct):
     is_reported_first: bool = False  # a launcher says that it failed first
     failures: list[CrashFailure] = []
     last_line: str = ""
+    unread: str = ""  # why an output of it could not be read
     chosen: CrashFailure | None = None  # the failure that ended it
     certainty: Certainty = "possible"
     earlier: CrashFailure | None = None  # an exception before that, which may have been handled
@@ -67,6 +68,7 @@ class _Builder:
         self.events: list[OutsideEvent] = []
         self.stopped: set[int] = set()
         self.is_teed = False
+        self.exits_of: dict[str, list[ExitReport]] = {}  # by output
         self.locals: dict[tuple[str | None, int], set[int]] = {}  # (node, local rank) → ranks
         self.pending: list[tuple[str | None, ParsedStream, str]] = []
 
@@ -83,6 +85,7 @@ class _Builder:
             self._read(output, None, node)
         self._place_local_ranks()
         self._place_exits()
+        self._place_loose()
         ranks = sorted(self.views.values(), key=lambda view: (view.rank is None, view.rank or 0))
         for view in ranks:
             choose(view)
@@ -107,6 +110,7 @@ class _Builder:
         view.node, view.pid, view.state = end.node, end.pid, end.state
         view.exit_code, view.children = end.exit_code, end.children
         view.ended_lo_ns, view.ended_hi_ns = end.ended_lo_ns, end.ended_hi_ns
+        view.unread = next((output.reason for output in end.outputs if output.text is None and output.reason), "")
         return view
 
     def _rank(self, rank: int, node: str | None) -> RankView:
@@ -130,6 +134,7 @@ class _Builder:
             place = node or stream.node
             self.is_teed = self.is_teed or stream.local_rank is not None
             self.exits += parsed.reports.exits
+            self.exits_of.setdefault(name, []).extend(parsed.reports.exits)
             for event in parsed.reports.events:
                 self.events.append(msgspec.structs.replace(event, node=event.node or place))
             self.stopped |= parsed.reports.stopped
@@ -159,7 +164,7 @@ class _Builder:
 
     def _add_loose(self, parsed: ParsedStream, node: str | None, name: str) -> None:
         for parsed_failure in parsed.failures:
-            failure = msgspec.structs.replace(parsed_failure, output=name)
+            failure = msgspec.structs.replace(parsed_failure, output=name, node=parsed_failure.node or node)
             owner = self._rank(failure.rank, node) if failure.rank is not None else self._of_pid(failure.pid)
             (owner.failures if owner is not None else self.loose).append(failure)
 
@@ -209,6 +214,22 @@ class _Builder:
         for view in self.views.values():
             view.is_stopped = view.pid is not None and view.pid in self.stopped
 
+    def _place_loose(self) -> None:
+        """The only failure without a rank in an output is that of the only rank that ended by itself there."""
+        for name, exits in self.exits_of.items():
+            loose = [failure for failure in self.loose if failure.output == name and _is_own(failure)]
+            ranks = {
+                rank for exit_ in exits
+                if (rank := exit_.rank if exit_.rank is not None else self._rank_of(exit_.node, exit_.local_rank))
+                is not None
+            }  # fmt: skip
+            views = [view for rank in ranks if (view := self.views.get(("rank", rank))) is not None]
+            ended = [view for view in views if view.exit_code and not view.is_stopped]
+            if len(loose) == 1 and len(ended) == 1 and (ended[0].exit_code or 0) > 0 and not ended[0].failures:
+                self.loose.remove(loose[0])
+                ended[0].failures.append(msgspec.structs.replace(loose[0], rank=ended[0].rank))
+                ended[0].has_output = True
+
     def _place_successes(self) -> None:
         """torchrun's table lists every rank of its node that failed or was terminated; the others ended with 0."""
         table = {exit_.local_rank: exit_.rank for exit_ in self.exits if exit_.is_table}
@@ -223,6 +244,10 @@ class _Builder:
                 if local not in table:
                     view = self._rank(local + next(iter(offsets)), None)
                     view.exit_code = 0 if view.exit_code is None else view.exit_code
+
+
+def _is_own(failure: CrashFailure) -> bool:
+    return failure.category != "launcher_report" and failure.is_final
 
 
 def _view(rank: int | None) -> RankView:

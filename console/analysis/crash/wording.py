@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from ...text.format import iso, plural
-from ...text.nodeset_fold import fold, fold_ranks
+from ...text.nodeset_fold import fold_ranks
 from .candidates import SECOND_NS, Candidate
 from .categories import CATEGORIES
 from .exceptions import failure_of, parse_instant
@@ -161,8 +161,12 @@ def _evidence(
     if teardown:
         yield f"{ranks_text(teardown)} ended by the launcher's signal"
     missing = [view for view in jobs.ranks if not view.has_output and view.chosen is None]
-    if missing and len(missing) < len(jobs.ranks):
-        yield f"no output of {ranks_text(missing)}"
+    reasons: dict[str, list[RankView]] = {}
+    for view in missing:
+        reasons.setdefault(view.unread, []).append(view)
+    for reason, views in reasons.items():
+        if reason or len(missing) < len(jobs.ranks):
+            yield f"no output of {ranks_text(views)}{f': {reason}' if reason else ''}"
     absent = (evidence.world_size or 0) - len([view for view in jobs.ranks if view.rank is not None])
     if absent > 0:
         yield f"no data on {plural(absent, 'rank')} of {evidence.world_size}"
@@ -199,13 +203,11 @@ def next_step(first: Candidate | None, rivals: Sequence[Candidate]) -> str:
     return CATEGORIES[first.failure.category].next_step
 
 
-def with_attempts(verdict: CrashVerdict, attempts: tuple[AttemptEnd, ...], repeats: bool | None) -> CrashVerdict:
-    """The verdict with its attempts, also in its summary."""
-    words = {True: ", as an earlier attempt", False: ", unlike the earlier attempt", None: ""}[repeats]
-    text = f"; attempt {len(attempts)}{words}"
+def with_attempts(
+    verdict: CrashVerdict, attempts: tuple[AttemptEnd, ...], repeats: bool | None, before: int | None
+) -> CrashVerdict:
+    """The verdict with its attempts, compared in its summary with the attempt `before`."""
+    words = {True: "in the same way as", False: "in another way than", None: ""}[repeats]
+    other = f"attempt {before}" if before is not None else "the attempt before"
+    text = f"; attempt {verdict.attempt} failed {words} {other}" if words and verdict.attempt is not None else ""
     return msgspec.structs.replace(verdict, attempts=attempts, repeats=repeats, summary=verdict.summary + text)
-
-
-def nodes_text(nodes: Sequence[str]) -> str:
-    """Folded node names."""
-    return fold(sorted(set(nodes)))

@@ -1,5 +1,6 @@
 """Verdicts from evidence that is not in outputs: exit codes, kernel messages, lost nodes, times, attempts."""
 
+import msgspec
 import pytest
 
 from gconsole.analysis.crash.diagnosis import diagnose_crash
@@ -152,6 +153,28 @@ def test_two_silent_ranks_with_unknown_exits_name_nobody() -> None:
     assert culprits(verdict_of(end(0), end(1), *silent)) == []
 
 
+def test_equal_exit_codes_of_unreadable_outputs_name_only_the_first_beyond_the_bounds() -> None:
+    def at(rank: int, seconds: float, code: int = 1) -> RankEnd:
+        output = RankOutput("stderr", status="unreadable", reason="a pipe: its reader is pid 7 (tee)")
+        ended = end(rank, None, at_s=seconds, bound_s=0.25, exit_code=code)
+        return msgspec.structs.replace(ended, outputs=(output,))
+
+    unresolved = verdict_of(at(0, 9.0, -15), at(1, 5.0), at(2, 5.2))
+    assert culprits(unresolved) == []
+    assert "no output of ranks 0-2: a pipe: its reader is pid 7 (tee)" in unresolved.evidence
+    resolved = verdict_of(at(0, 9.0, -15), at(1, 5.0), at(2, 7.0))
+    assert (culprits(resolved), resolved.kind, resolved.confidence) == ([1], "unknown", "possible")
+
+
+def test_only_failure_in_a_shared_output_is_that_of_the_only_rank_that_ended_by_itself() -> None:
+    table = "[0]:\n  host      : node2\n  rank      : 2 (local_rank: 0)\n  exitcode  : 1 (pid: 26) \n"
+    shared = LauncherOutput(
+        RankOutput("file", raised("ModuleNotFoundError: No module named 'apex'") + table, "/log"), "node2"
+    )
+    verdict = verdict_of(end(0, None, exit_code=-15), launchers=(shared,))
+    assert [(culprit.rank, culprit.node) for culprit in verdict.culprits] == [(2, "node2")]
+
+
 def test_missing_output_is_not_taken_for_silence() -> None:
     ends = (end(0), end(1), end(2, None, exit_code=None, state="unknown"))
     verdict = verdict_of(*ends)
@@ -171,7 +194,7 @@ def test_attempts_that_fail_alike_or_not_are_listed() -> None:
     other = attempt(2, raised("KeyError: 'x'"), first, same)
     assert (first.repeats, same.repeats, other.repeats) == (None, True, False)
     assert [line.text for line in other.attempts] == ["ValueError: bad label", "ValueError: bad label", "KeyError: 'x'"]
-    assert "as an earlier attempt" in same.summary
+    assert same.summary.endswith("; attempt 1 failed in the same way as attempt 0")
 
 
 def test_finding_of_a_verdict_has_its_kind_culprits_and_victims() -> None:
