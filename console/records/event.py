@@ -36,6 +36,7 @@ class Log(Record, tag="log", kw_only=True):
     subject: str | None = None  # the device, server or command that a kernel message names
     pid: Count | None = None  # the process that a kernel message names, in the PID namespace of the machine
     at: Int | None = None  # time of a kernel message, about: CLOCK_REALTIME of the node, ns
+    is_earlier: bool = False  # of the time before the agent started
     is_over: bool = False  # the message says that the fault has ended
 
 

@@ -17,6 +17,7 @@ from ..samplers.base import Context, Unavailable
 from ..samplers.clock import GpuTimerSampler, ServiceSampler, SnapshotSampler
 from ..samplers.cost import CostSampler
 from ..samplers.gpu import GpuSampler
+from ..samplers.history import HistorySampler
 from ..samplers.host import HostSampler, node_fields
 from ..samplers.jobs import JobSampler
 from ..samplers.kernel_log import KernelLogSampler
@@ -286,6 +287,7 @@ class Agent(object):
         samplers = [ProcessSampler(self.context), HostSampler(self.context), GpuSampler(self.context, nvml)]
         samplers += [NicSampler(self.context), TopologySampler(self.context, nvml), JobSampler(self.context, self)]
         samplers += [KernelLogSampler(self.context), SpawnedRankSampler(self.context, self)]
+        samplers.append(HistorySampler(self.context, self))
         samplers.append(OutputSampler(self.context))
         samplers += [SnapshotSampler(self.context, self), ServiceSampler(self.context, self)]
         samplers += [WatchedSampler(self.context, self)]

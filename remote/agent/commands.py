@@ -3,13 +3,16 @@
 import importlib
 import os
 import queue
+import resource
+import select
 import signal
 import subprocess
 import threading
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator
 
 #: name → the arguments; `{blob}` is replaced by the path of a verified program, `{pid}` by a number.
 COMMANDS = {
@@ -18,6 +21,19 @@ COMMANDS = {
     "ptp_status": ["pmc", "-u", "-b", "0", "GET TIME_STATUS_NP"],
     "sudo_probe": ["sudo", "-n", "true"],
     "timesyncd_state": ["timedatectl", "show-timesync"],
+    # the journal, newest entry first; `{matches}` are of history/journal
+    "journal": [
+        "journalctl",
+        "--quiet",
+        "--no-pager",
+        "--output=json",
+        "--reverse",
+        "{fields}",
+        "{since}",
+        "{matches}",
+    ],
+    "slurm_node": ["scontrol", "--oneliner", "show", "node", "{node}"],
+    "slurm_job": ["scontrol", "show", "job", "{job}"],
     "py_spy_version": ["{blob}", "--version"],
     "py_spy_dump": ["{blob}", "dump", "--json", "--nonblocking", "--pid", "{pid}"],
     "py_spy_locals": ["{blob}", "dump", "--json", "--nonblocking", "--locals", "--pid", "{pid}"],
@@ -30,6 +46,10 @@ COMMANDS = {
     "pystack_locals": ["{blob}", "remote", "--no-color", "--no-block", "--locals", "{pid}"],
 }
 
+#: CPU time in seconds after which the kernel ends a command whose output is streamed.
+CPU_S = 5
+#: Bytes. Longer lines of streamed output are left out.
+MAX_LINE = 1 << 16
 #: Seconds to wait for a killed command; one that hangs in the kernel is left to a thread.
 REAP_S = 0.5
 
@@ -81,6 +101,85 @@ def run_apart(
     finally:
         with _lock:
             _running.discard(process)
+
+
+class LineStream(object):
+    """The output of a listed command, line by line, limited in time, bytes and CPU; `words` replace placeholders.
+
+    `reason` says afterwards why it is incomplete: the limit, or its exit status and error; "" if it is complete.
+    """
+
+    def __init__(self, name: str, words: "dict[str, list[str]]", timeout_s: float, max_bytes: int) -> None:
+        self._argv = [part for word in COMMANDS[name] for part in words.get(word, [word])]
+        self._timeout_s, self._max_bytes = timeout_s, max_bytes
+        self.reason = ""
+        self.cpu_s = 0.0
+
+    def __iter__(self) -> "Iterator[bytes]":
+        """Each line without its end. Raises OSError if the command does not start."""
+        process = subprocess.Popen(
+            self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=True,
+            start_new_session=True, bufsize=0,
+        )  # fmt: skip
+        with _lock:
+            _running.add(process)
+        try:
+            limit_cpu(process.pid)
+            for line in self._lines(process):
+                yield line
+        finally:
+            self._end(process)
+
+    def _lines(self, process: "subprocess.Popen[bytes]") -> "Iterator[bytes]":
+        assert process.stdout is not None
+        fd, deadline, left, rest = process.stdout.fileno(), time.monotonic() + self._timeout_s, self._max_bytes, b""
+        while left > 0:
+            wait_s = deadline - time.monotonic()
+            if wait_s <= 0 or not select.select([fd], [], [], wait_s)[0]:
+                self.reason = "timed out after %.0f s" % self._timeout_s
+                return
+            data = os.read(fd, 65536)
+            if not data:
+                if rest:
+                    yield rest
+                return
+            left -= len(data)
+            lines = (rest + data).split(b"\n")
+            rest = lines.pop()[: MAX_LINE + 1]  # too long either way
+            for line in lines:
+                if len(line) <= MAX_LINE:
+                    yield line
+        self.reason = "more than %d MiB" % (self._max_bytes >> 20)
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdout is not None and process.stderr is not None
+        is_complete = not self.reason and process.stdout.read(1) == b""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if is_complete and select.select([process.stderr], [], [], 0)[0]:
+            self.reason = os.read(process.stderr.fileno(), 4096).decode("utf-8", "replace").strip()[:300]
+        if is_complete:
+            try:
+                process.wait(REAP_S)
+            except subprocess.TimeoutExpired:
+                pass
+        _kill(process)
+        _reap(process)
+        with _lock:
+            _running.discard(process)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.cpu_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        if is_complete and process.returncode and not self.reason:
+            self.reason = "exit status %d" % process.returncode
+        elif is_complete and not process.returncode:
+            self.reason = ""
+
+
+def limit_cpu(pid: int) -> None:
+    """Limit the CPU time of a command that was just started."""
+    try:
+        resource.prlimit(pid, resource.RLIMIT_CPU, (CPU_S, CPU_S + 1))
+    except (OSError, ValueError):
+        pass  # it has ended already
 
 
 def source_of(module: str) -> str:

@@ -6,6 +6,7 @@ import sys
 import time
 
 from ..clocks import services
+from ..history import boots, journal, slurm
 from ..jobs.preflight import size
 from ..nvml.call import STATES
 from ..proc.procfs import read_number
@@ -144,6 +145,18 @@ def _buffer(agent: "Agent") -> "Result":
     return OK, "%s fit" % covers, ""
 
 
+def _history(agent: "Agent") -> "Result":
+    """Which records of the time before the agent can be read."""
+    if agent.context.process_filter or agent.context.simulate_gpus:
+        return INFO, "not read: this node is a part of its machine", ""
+    missing = [lack for lack in agent.missing if lack["name"] in ("kernel_log", "journal", "core_dumps", "slurm")]
+    if missing:
+        return WARN, "; ".join(lack["name"] + ": " + lack["text"] for lack in missing), missing[0]["try"]
+    sources = ["kernel log"] + (["journal"] if journal.obstacle() is None else [])
+    sources += ["wtmp"] if os.path.isfile(boots.WTMP) else []
+    return OK, "readable: " + ", ".join(sources + (["Slurm"] if slurm.is_present() else [])), ""
+
+
 def _rounded(number: float) -> str:
     """Rounded to one significant digit, so that similar nodes give the same text."""
     unit = 10 ** (len(str(int(number))) - 1)
@@ -159,6 +172,7 @@ CHECKS = [
     ("py-spy", _py_spy),
     ("nvml", _nvml),
     ("clock", _clock),
+    ("history", _history),
     ("cache", _cache),
     ("buffer", _buffer),
 ]

@@ -89,7 +89,12 @@ def arrange(plan):
     for path in plan["read_only"]:
         mount(None, path, None, MS_REMOUNT | MS_BIND | MS_RDONLY)
     if Path("/dev/kmsg").exists():
-        bind("/dev/null", "/dev/kmsg")  # the machine's kernel log is not that of a node
+        bind("/dev/null", "/dev/kmsg")  # the machine's kernel log and history are not those of a node
+    if Path("/var/log/wtmp").exists():
+        bind("/dev/null", "/var/log/wtmp")
+    for path in ("/var/log/journal", "/var/lib/systemd/coredump", "/var/crash", "/var/spool/abrt"):
+        if Path(path).is_dir():
+            mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755")
     socket.sethostname(plan["hostname"])
 
 

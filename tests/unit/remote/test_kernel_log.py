@@ -10,10 +10,10 @@ from fake_proc import check
 from kernel_messages import KERNEL_MESSAGES
 
 from gconsole_remote.kernel.faults import fault_of, oom_cgroup
-from gconsole_remote.kernel.link_flaps import SETTLED_S
+from gconsole_remote.kernel.fold import MOST_EARLIER, SETTLED_S
 from gconsole_remote.kernel.log import KernelLog, parse_message
 from gconsole_remote.samplers.base import Context, Unavailable
-from gconsole_remote.samplers.kernel_log import MOST_EARLIER, MOST_SIMILAR, KernelLogSampler
+from gconsole_remote.samplers.kernel_log import MOST_SIMILAR, KernelLogSampler
 
 BOOT_MESSAGES = (Path(__file__).parent / "boot_messages.txt").read_text().splitlines()
 TEXTS = [text for _, text, _ in KERNEL_MESSAGES]

@@ -162,7 +162,8 @@ def event_text(record: Record) -> str:
         reason = f": {record.reason}" if record.reason else ""
         return clean(f"job {record.job}: {record.state}{reason}")
     if isinstance(record, Log) and record.at is not None and record.t - record.at >= EARLIER_NS:
-        return clean(f"{format.age(record.t - record.at)} earlier: {record.text}")
+        when = "before you came" if record.is_earlier else "earlier"
+        return clean(f"{format.age(record.t - record.at)} {when}: {record.text}")
     if isinstance(record, Log | Mark):
         return clean(record.text)
     return type(record).__name__
